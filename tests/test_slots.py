@@ -255,6 +255,21 @@ def fewest(instance: Instance) -> int:
     return found.bound
 
 
+def test_gpus_in_parts_take_the_slots_of_whole_servers() -> None:
+    """Of two servers each has a GPU with two instances, or a pod of eight GPUs."""
+    parts = {"H100": "nvidia.com/mig-3g.40gb", "H200": "nvidia.com/mig-3g.71gb"}
+    none = tuple((part, 0) for part in parts.values())
+    models = (replace(switched(8), name=name, gpu=name) for name in parts)
+    boards = ("H100-80", "H200")
+    nodes = [
+        replace(node(f"n{k}", model), allocatable=none, dynamic_mig=board)
+        for k, (model, board) in enumerate(zip(models, boards, strict=True))
+    ]
+    asks = [gang(f"{name}-{k}", 1, 0, requests={parts[name]: 1}) for name in parts for k in (0, 1)]
+    instance = with_reshapable(build(nodes=nodes, gangs=[*asks, gang("whole", 1, 8)]))
+    assert most(instance, "admission/0") == 8 + 2
+
+
 def test_what_is_stranded_is_bounded_also_where_servers_have_several_gpu_models() -> None:
     """No request has servers of two models; 4 GPUs of the second one have two parts each."""
     slow = replace(switched(8), name="slow", gpu="slow")

@@ -364,7 +364,7 @@ MAX_CLASSES = 64
 """Sizes of gangs, in parts of one kind, whose nodes are counted: those with most parts in all."""
 
 Source = tuple[int, Linear]
-"""Parts of one kind, and how many of them one gang has at least if it has a node for itself there."""
+"""The most parts of one kind that a node has, 0 if they are not counted; and how many there are in all."""
 
 Class = tuple[str, int, int]
 """A resource, how much of it a gang has, and the weight of the gang."""
@@ -388,6 +388,7 @@ class PartSpread:
             if own is not None:
                 found.setdefault(own, Linear()).add(mode.variable)
         largest = sorted(found, key=lambda own: (-own[1] * len(found[own].terms), own))
+        self._most: dict[str, int] = {}
         self._sources = {own[0]: self._sources_of(own[0]) for own in sorted(found)}
         self._taken: dict[str, list[Linear]] = {
             resource: [Linear() for _ in sources] for resource, sources in self._sources.items()
@@ -416,34 +417,37 @@ class PartSpread:
         return most and (most[1], most[0], self._instance.gangs[demand.gang].weight_gpus)
 
     def _sources_of(self, resource: str) -> list[Source]:
+        """What is there beside GPUs in parts is for nothing: the others leave no less of the node."""
         there, found = dict(self._parts.there[resource]), list[Source]()
+        most = max(there.values(), default=0)
         for group in self._parts.groups:
             beside = [there.pop(n) for n in sorted(there.keys() & group.nodes)]
-            kinds = group.gpus + bool(beside)
             if beside:
-                found.append((kinds * max(beside), Linear(constant=sum(beside))))
-            for (name, most), supply in group.supply.items():
-                if name == resource and kinds:
-                    found.append((kinds * most, supply))
+                found.append((0, Linear(constant=sum(beside))))
+            for (name, each), supply in group.supply.items():
+                if name == resource and group.gpus:
+                    found.append((group.gpus * each, supply))
         if there:
             found.append((max(there.values()), Linear(constant=sum(there.values()))))
+        self._most[resource] = most + max((each for each, _ in found), default=0)
         return found
 
     def _spread(self, own: Class, gangs: Linear) -> None:
         """Add to ``span`` what a class adds: its nodes, less one for each gang."""
         (resource, amount, weight), program = own, self._program
         sources = self._sources[resource]
-        if amount <= min((most for most, _ in sources), default=amount):
+        counted = [most for most, _ in sources if most]
+        if amount <= min(counted, default=amount):
             return
         weight *= self._instance.cluster.span_weights[-1]
-        every, nodes, total = lcm(*(most for most, _ in sources)), Linear(), Linear()
+        every, nodes, total = lcm(*counted), Linear(), Linear()
         for (most, _), taken in zip(sources, self._taken[resource], strict=True):
             variable = program.integer(0, amount * len(gangs.terms))
             taken.add(variable)
             total.add(variable)
-            nodes.add(variable, every // most)
+            nodes.add(variable, every // most if most else 0)
         program.equal(total.add_linear(gangs, -amount))
-        fewest = -(-amount // max(most for most, _ in sources))
+        fewest = -(-amount // self._most[resource])
         added = program.integer(0, (amount - 1) * len(gangs.terms))
         program.at_least(Linear({added: 1}).add_linear(gangs, 1 - fewest))
         program.at_least(Linear({added: every}).add_linear(gangs, every).add_linear(nodes, -1))

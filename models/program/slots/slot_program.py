@@ -22,7 +22,7 @@ from models.program.base_state import build_base_state
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Option, standing_gpus
-from models.program.slots.slot_parts import PartSpread, hold_parts
+from models.program.slots.slot_parts import PartSpread, Reshaped, hold_parts
 from models.program.slots.slot_pools import LoosePools
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
 from models.program.slots.slot_shares import EvenShares, share_evenly
@@ -127,15 +127,34 @@ class SlotModel(Slots):
         """Slots of nodes, of every size, for each set of nodes that pods are held to."""
         sizes = {role.gpus for mode in self.modes for role in mode.option.demand.gpu_roles} | {1}
         sets = dict.fromkeys(map(self._room.known, (everywhere, *found)))
+        lost = {
+            (one.nodes, size): self._lost(one, size) for one in self.parts.groups for size in sizes
+        }
         for nodes, size in product(sets, sorted(sizes)):
             taken = Linear(constant=self.spares.slots(nodes, size))
             for mode in self.modes:
                 taken.add(mode.variable, self._room.taken(mode, nodes, size))
-            for one in self.parts.groups if size == 1 else ():
+            for one in self.parts.groups:
                 if one.nodes <= nodes:
-                    taken.add_linear(one.opened)
+                    taken.add_linear(lost[one.nodes, size])
             if taken.terms:
                 self.program.at_most(taken.add_linear(self._room.slots(nodes, size), -1))
+
+    def _lost(self, one: Reshaped, size: int) -> Linear:
+        """Slots of so many GPUs that GPUs take at least which are not given whole.
+
+        Those that are left beside the slots of each node come first.
+        """
+        if size == 1:
+            return one.opened
+        beside, most = 0, 0
+        for n in one.nodes:
+            gpus = self._room.most(n)
+            most += gpus // size
+            beside += gpus % size if self._room.standing(n) == gpus else size - 1
+        lost = self.program.integer(0, most)
+        self.program.at_least(Linear({lost: size}).add_linear(one.opened, -1), -beside)
+        return Linear({lost: 1})
 
     def _domain_rows(self, everywhere: frozenset[int]) -> None:
         """Slots of large pods, domain by domain, for all that has to be whole in one."""

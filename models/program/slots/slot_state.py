@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from models.instance.instance import Instance
@@ -170,6 +170,14 @@ class Slots:
             for variable, taken in slots.taken.get((inner, domain), ()):
                 left.add(variable, -taken[0])
         return left
+
+    def large_taken(self, values: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
+        """(nodes of an innermost domain, large slots that a solution takes there)."""
+        slots, inner = self._domain_slots, self.instance.cluster.node_level - 1
+        for (level, domain), taken in () if slots is None else slots.taken.items():
+            if level == inner:
+                own = sum(values[variable] * one[0] for variable, one in taken)
+                yield self.instance.cluster.domains[inner][domain].nodes, own
 
     def placed_value(self, family: str, mode: Mode) -> int:
         """What a gang adds to a tier about placements at most; to ``span`` at least."""

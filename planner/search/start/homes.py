@@ -22,6 +22,7 @@ from models.program.slots.slot_state import MAX_UNITS
 from models.queues.reservations import due
 from models.rules.demands import Demand, RoleDemand
 from planner.search.budget import Budget
+from planner.search.free_arrays import IntArray
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import admit, permitted, place
 from planner.search.start.guided import start
@@ -193,15 +194,17 @@ def _fillings(
 ) -> dict[int, list[Filling]]:
     """By node, what its GPUs get, as many as in the solution.
 
-    First idle GPUs that are too few for a large pod on their node, then those of nodes with few of them.
+    First idle GPUs that are too few for a large pod on their node, then those of nodes with few of them, and
+    last those of whose slots the solution has large pods.
     """
     found, free = dict[int, list[Filling]](), space.arrays.free
+    needed = _needed(model, values, free)
     rooms = {n: one.rooms for n, one in reshaping(model.instance).items()}
     sizes = {role.gpus for mode in model.modes for role in mode.option.demand.gpu_roles}
     large = sorted(sizes)[-MAX_UNITS:]
     for group, fillings in model.parts.fillings(values):
         nodes = np.array(sorted(group.nodes))
-        nodes = nodes[np.lexsort((nodes, free[nodes]))]
+        nodes = nodes[np.lexsort((nodes, needed[nodes], free[nodes]))]
         places = defaultdict[GpuRoom | None, list[int]](list)
         taken = np.zeros_like(nodes)
         for left in (*(free[nodes] % size for size in large), free[nodes]):
@@ -216,6 +219,18 @@ def _fillings(
             if n is not None:
                 found.setdefault(n, []).append(filling)
     return found
+
+
+def _needed(model: SlotModel, values: Sequence[int], free: IntArray) -> IntArray:
+    """By node 1 for as many of each innermost domain as have the large slots that it has in a solution."""
+    needed = np.zeros_like(free)
+    for nodes, slots in model.large_taken(values):
+        own = np.array(nodes)
+        there = free[own] // model.units[0]
+        order = np.argsort(-there, kind="stable")
+        before = np.cumsum(there[order]) - there[order]
+        needed[own[order[(before < slots) & (there[order] > 0)]]] = 1
+    return needed
 
 
 def _keep_spares(model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
