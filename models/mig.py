@@ -204,6 +204,46 @@ def cover(
     return best
 
 
+NONE_HAS = 1 << 20
+"""GPUs that more instances take than any number of GPUs has."""
+
+
+@lru_cache(maxsize=1 << 17)
+def fewest(
+    geometries: tuple[Geometry, ...],
+    wanted: Geometry,
+    rooms: tuple[tuple[Geometry, ...], ...] = (),
+) -> int:
+    """The number of idle GPUs that ``cover`` finds, NONE_HAS for None; much faster."""
+    first = next((i for i, amount in enumerate(wanted) if amount > 0), None)
+    if first is None:
+        return 0
+    most = tuple([min(amount, MAX_SLICES) for amount in wanted])
+    best = NONE_HAS
+    if rooms:
+        for one in _of_use(rooms[0], most, None) or (wanted,):
+            left = wanted if one is wanted else _less(wanted, one)
+            best = min(best, fewest(geometries, left, rooms[1:]))
+            if not best:
+                break
+        return best
+    for one in _of_use(geometries, most, first):
+        best = min(best, 1 + fewest(geometries, _less(wanted, one)))
+    return min(best, NONE_HAS)
+
+
+@lru_cache(maxsize=1 << 16)
+def _of_use(
+    geometries: tuple[Geometry, ...], wanted: Geometry, first: int | None
+) -> tuple[Geometry, ...]:
+    """What GPUs may have of what is wanted, none within another; each with some of ``first``, or of any."""
+    found = dict.fromkeys(tuple(map(min, one, wanted)) for one in geometries)
+    own = [one for one in found if (any(one) if first is None else one[first])]
+    return tuple(
+        one for one in own if not any(one != other and all(map(le, one, other)) for other in own)
+    )
+
+
 def _less(wanted: Geometry, one: Geometry) -> Geometry:
     return tuple([max(0, amount - has) for amount, has in zip(wanted, one, strict=True)])
 

@@ -22,7 +22,17 @@ from models.documents.canonical import digest
 from models.documents.plan import PlanDocument
 from models.instance.cluster import Node
 from models.instance.instance import Instance
-from models.mig import Board, boards, boards_of, profile_names, resource_of
+from models.mig import (
+    NONE_HAS,
+    Board,
+    board_named,
+    boards,
+    boards_of,
+    cover,
+    fewest,
+    profile_names,
+    resource_of,
+)
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import instance_from_document, load
@@ -183,6 +193,23 @@ def test_beside_instances_in_use_a_board_can_have_what_their_slices_leave(name: 
     for kind, at in places:
         assert board.in_use([(names[kind], at), (names[kind], at)]) is None
         assert board.in_use([(names[kind], 9)]) is None
+
+
+@pytest.mark.parametrize("name", ["H100-80", "A30"])
+def test_the_fewest_gpus_for_instances_are_those_that_cover_them(name: str) -> None:
+    board, r = board_named(name), Random(name)
+    assert board is not None
+    names = tuple(one.names[0] for one in board.profiles)
+    for _ in range(200):
+        wanted = tuple(r.sample(names, 3))
+        asked = tuple(r.choice((0, 0, 1, 2, 5)) for _ in wanted)
+        masks = [(1 << r.randrange(5)) - 1 << r.randrange(4) for _ in range(r.randrange(3))]
+        rooms = tuple(board.geometries(wanted, (mask, ())) for mask in masks)
+        found = cover(board.geometries(wanted), asked, rooms)
+        assert found is not None
+        assert fewest(board.geometries(wanted), asked, rooms) == len(found[1])
+    assert cover(((0, 1),), (1, 0)) is None
+    assert fewest(((0, 1),), (1, 0)) == NONE_HAS
 
 
 def list_states(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from random import Random
 
@@ -293,23 +293,46 @@ def test_no_plan_beats_a_bound_that_a_search_of_the_slots_ends_with(kind: str) -
         instance = DRAWS[kind](9000 + seed, more=[name for name in names if r.random() < 0.3])
         if any(tier.tolerance for tier in tiers_of(instance)):
             return []
-        best = dict(plan(instance).tiers)
-        budget = Budget(replace(instance.policy.solve, budget=10_000))
-        ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
-        slots = SlotSearch(ledger, budget, frozenset(), tuple)
-        slots.build()
-        slots.aim()
-        slots.run(NullProgress())
-        beyond = []
-        for tier, one in zip(ledger.tiers, ledger.results(), strict=True):
-            value = best[tier.name]
-            if (one.bound < value) if tier.sense == "max" else (one.bound > value):
-                beyond.append(tier.name)
-            if one.value != value:
-                break  # later bounds are those of plans that keep less
-        return beyond
+        return beyond(instance, dict(plan(instance).tiers))
 
     assert wrong(range(SEEDS // 4), found) == {}
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_no_plan_in_parts_beats_a_bound_that_a_search_of_the_slots_ends_with(runs: bool) -> None:
+    def found(seed: int) -> list[str]:
+        partitioned = dynamic(20_000 + seed, runs=runs, beside=seed % 2 == 0)
+        shared = sharing(20_000 + seed, runs=runs)
+        ways = [(partitioned, best(partitioned))]
+        ways += [] if shared is None else [(shared, best(shared, ways_of_sharing))]
+        return [
+            one
+            for instance, known in ways
+            if known is not None
+            for one in beyond(instance, dict(known))
+        ]
+
+    assert wrong(range(examples(100, 10)), found) == {}
+
+
+def beyond(instance: Instance, best: Mapping[str, int]) -> list[str]:
+    """Tiers whose bound after a search of the slots is beaten by the best plan."""
+    budget = Budget(replace(instance.policy.solve, budget=10_000))
+    ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
+    slots = SlotSearch(ledger, budget, frozenset(), tuple)
+    slots.build()
+    slots.aim()
+    slots.run(NullProgress())
+    found = []
+    for tier, one in zip(ledger.tiers, ledger.results(), strict=True):
+        if tier.name not in best:
+            continue
+        value = best[tier.name]
+        if (one.bound < value) if tier.sense == "max" else (one.bound > value):
+            found.append(tier.name)
+        if one.value != value:
+            break  # later bounds are those of plans that keep less
+    return found
 
 
 def even(instance: Instance, r: Random) -> Instance:

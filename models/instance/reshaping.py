@@ -34,7 +34,17 @@ from models.hardware import bits, mask_of
 from models.instance.cluster import Node, SharedGpu
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
-from models.mig import IDLE, RESOURCE, Board, InUse, board_named, cover, resource_of
+from models.mig import (
+    IDLE,
+    NONE_HAS,
+    RESOURCE,
+    Board,
+    InUse,
+    board_named,
+    cover,
+    fewest,
+    resource_of,
+)
 
 NO_ROOM: Size = (0, 0, 0)
 
@@ -46,10 +56,6 @@ MOST_ALIKE = 1 << 12
 
 MOST_KNOWN = 1 << 18
 """Amounts in the answers that nodes which are alike remember."""
-
-NONE_HAS = 1 << 20
-"""GPUs that more instances take than any number of GPUs has."""
-
 
 Amounts = tuple[int, ...]
 """How many of each resource of a ``Reshaping``."""
@@ -182,8 +188,8 @@ class Partitioning(Reshaping):
         return [*found, *((None, one) for one in idle)]
 
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
-        found = self._cover(wanted)
-        return NONE_HAS if found is None else len(found[1])
+        beside = tuple(map(self._geometries, self.partitioned))
+        return fewest(self._geometries(IDLE), wanted, beside)
 
     def _more(self, amounts: Amounts, gpus: int) -> list[int]:
         return [self._more_of(amounts, k, gpus) for k in range(len(amounts))]

@@ -127,7 +127,10 @@ class SlotSearch:
         if last < len(tiers) and not self._budget.exhausted():
             with suppress(Interrupted):
                 problem.tell_apart()
-                self._narrow(problem, last)
+                if problem.in_parts:  # their geometry decides, everywhere at once
+                    self._renew(last)
+                else:
+                    self._narrow(problem, last)
                 self._prove(problem, progress, len(tiers), rough=True)
                 ledger.reopen()
                 self._narrow(problem, last)
@@ -342,7 +345,7 @@ class SlotSearch:
         with suppress(Interrupted):
             self._renew()
 
-    def _renew(self) -> None:
+    def _renew(self, first: int = 0) -> None:
         ledger, budget, problem = self._ledger, self._budget, self._problem
         if problem is None or not problem.complete:
             return
@@ -353,7 +356,7 @@ class SlotSearch:
                 continue
             if budget.exhausted():
                 return
-            if not ledger.proven(position):
+            if position >= first and not ledger.proven(position):
                 goal = Goal(expression, tier.sense == "max", tuple(kept))
                 answer = relaxation.bound(goal, seconds=budget.seconds_left())
                 ledger.searched.add(position)

@@ -46,6 +46,11 @@ class SlotProblem:
         self.refused: set[int] = set()
         self._held: set[int] = set()
 
+    @property
+    def in_parts(self) -> bool:
+        """Whether GPUs may be partitioned or shared."""
+        return bool(self._model.parts.groups)
+
     def expression(self, tier: Tier) -> Linear | None:
         if tier.name not in self._expressions:
             self._expressions[tier.name] = self._model.expression(tier)

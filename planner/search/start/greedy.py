@@ -35,6 +35,12 @@ START_EFFORT = 2.0
 PLACING_EFFORT = 0.75e-7
 """Effort of placing one gang, for each node."""
 
+PART_EFFORT = 3e-4
+"""The same of a gang with instances or parts of GPUs, for which GPUs are packed anew."""
+
+TRIED_IN_PARTS = 2
+"""Orders of such gangs that are tried in any case."""
+
 RULE_EFFORT = 1e-5
 """The same, for each rule about its pods: 300 jobs that keep apart have 300 each."""
 
@@ -75,11 +81,14 @@ def best_greedy(
     for (_, lower), demands in groupby(waiting, key=lambda d: queue_key(instance, d)[:2]):
         peers = list(demands)
         rules = sum(len(space.rules.of.get(demand.gang, ())) for demand in peers)
-        each = len(peers) * len(instance.cluster.nodes) * PLACING_EFFORT + rules * RULE_EFFORT
+        in_parts = sum(_asks_for_parts(instance, demand) for demand in peers)
+        each = len(peers) * len(instance.cluster.nodes) * PLACING_EFFORT
+        each += rules * RULE_EFFORT + in_parts * PART_EFFORT
         best: tuple[tuple[int, ...], list[GangDecision]] | None = None
-        for order, patient in _ways(instance):
+        for number, (order, patient) in enumerate(_ways(instance)):
             once = effort + each
-            if best is not None and (once > START_EFFORT or len(peers) == 1 or budget.exhausted()):
+            over = once > START_EFFORT and number >= (TRIED_IN_PARTS if in_parts else 1)
+            if best is not None and (over or len(peers) == 1 or budget.exhausted()):
                 break
             effort, mark, plan = once, space.mark(), list(decisions)
             ordered = in_turn(instance, peers, order)
@@ -207,6 +216,11 @@ def _large_parts_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
     asked = (ranks[r] for role in demand.roles for r, _ in role.requests if r in ranks)
     largest, *others = _large_pods_first(instance, demand)
     return largest, min(asked, default=len(ranks)), *others
+
+
+def _asks_for_parts(instance: Instance, demand: Demand) -> bool:
+    ranks = instance.once(_ranks)
+    return any(r in ranks for role in demand.roles for r, _ in role.requests)
 
 
 def _ranks(instance: Instance) -> dict[str, int]:
