@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from models.hardware import ServerModel
-from models.instance.gang import ExistingPod, Gang, Role
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, free_after, free_on
 from models.instance.queue import QueueUse
@@ -130,8 +130,9 @@ def _known_before(instance: Instance) -> list[int]:
     known = [0] * len(instance.cluster.nodes)
     for gang in instance.gangs:
         for pod in gang.pods:
-            if pod.node is not None:
-                known[pod.node] |= _whole(gang, pod)
+            # who has a part of a GPU does not hold it
+            if pod.node is not None and gang.roles[pod.role].gpus:
+                known[pod.node] |= pod.gpus or 0
     return known
 
 
@@ -140,13 +141,9 @@ def known_masks(instance: Instance, decisions: Sequence[GangDecision]) -> list[i
     known = [0] * len(instance.cluster.nodes)
     for gang, decision in zip(instance.gangs, decisions, strict=True):
         for pod in decision.pods:
-            known[pod.node] |= _whole(gang, pod) | gang.roles[pod.role].keeps_on(pod.node)
+            role = gang.roles[pod.role]
+            known[pod.node] |= role.keeps_on(pod.node) | ((pod.gpus or 0) if role.gpus else 0)
     return known
-
-
-def _whole(gang: Gang, pod: ExistingPod | PodPlacement) -> int:
-    """Mask of GPUs that the pod is known to hold whole; 0 where it has a part of one."""
-    return (pod.gpus or 0) if gang.roles[pod.role].gpus else 0
 
 
 def gang_value(
