@@ -400,6 +400,46 @@ def test_the_search_equals_trying_every_set_beside_instances_in_use(first: int) 
     assert wrong(range(first, first + 60), faults) == {}
 
 
+@pytest.mark.parametrize("first", first_fast(range(0, 600, 60), 2))
+@pytest.mark.parametrize("runs", [False, True])
+def test_gpus_in_mig_mode_get_instances_as_trying_every_set_and_are_never_given_whole(
+    first: int, runs: bool
+) -> None:
+    """``runs``: no worse than with everything that runs where it is."""
+
+    def faults(seed: int) -> list[object]:
+        instance = dynamic(seed, runs=runs, beside=runs, mode=True)
+        some = any(node.empty_mig and node.reshapable for node in instance.cluster.nodes)
+        return differences(instance, runs=runs) if some else []
+
+    assert wrong(range(first, first + 60), faults) == {}
+
+
+def test_a_gpu_in_mig_mode_comes_before_one_that_could_be_given_whole(
+    cli: RunCli, in_use: Path
+) -> None:
+    cluster = in_use / "input.yaml"
+    plain = "dynamicMig: H100-80"
+    mode = f"{plain}, mig: [{{gpus: [2, 5], profiles: []}}]"
+    assert plain in cluster.read_text()
+    cluster.write_text(cluster.read_text().replace(plain, mode))
+    plan = made(cli, in_use)
+    assert check(plan) == []
+    # two fewer are left than the seven GPUs that a gang asks for
+    waits = [one["name"] for one in plan["spec"]["gangs"] if one["decision"] == "wait"]
+    assert waits == ["train"]
+    # instances of three slices and of one have room beside the notebook, the others on a GPU in MIG mode
+    on = {one["gpu"] for one in plan["spec"]["partitions"]}
+    assert on <= {2, 5, 7}
+    assert on & {2, 5}
+    said = cli("capacity", str(in_use / "input.yaml")).out.splitlines()[0]
+    assert said.endswith("1 usable node with 8 GPUs; 5 free")
+    again = instance_from_document(plan["instance"])
+    assert canonical_instance(again) == plan["instance"]
+    plan["instance"]["cluster"]["spec"]["nodes"][0].pop("dynamicMig")
+    assert "partition" in {found.rule for found in check(plan)}
+
+
 @pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
 def test_ways_of_planning_large_instances_keep_every_rule(size: int) -> None:
     """In neighbourhoods pods with instances are given that GPUs have to be partitioned for."""

@@ -42,11 +42,17 @@ MOST_PLANS = 40
 
 
 def dynamic(
-    seed: int, *, runs: bool = False, beside: bool = False, more: tuple[str, ...] = MORE
+    seed: int,
+    *,
+    runs: bool = False,
+    beside: bool = False,
+    mode: bool = False,
+    more: tuple[str, ...] = MORE,
 ) -> Instance:
     """An instance by seed; ``runs``: with pods that run; ``more``: what it has three times as much of.
 
-    ``beside``: pods that run with instances have these on GPUs that may get more of them.
+    ``beside``: pods that run with instances have these on GPUs that may get more of them. ``mode``: some GPU
+    is in MIG mode.
     """
     draws = Draws(seed, (), ("instances",))
     r = draws.random("dynamic")
@@ -56,6 +62,15 @@ def dynamic(
     for n in r.sample(having, min(len(having), r.choice((1, 1, 2)))):
         nodes[n] = replace(nodes[n], dynamic_mig="H100-80")
     gangs = _on_gpus(tuple(nodes), found.gangs, r) if beside else found.gangs
+    for n, node in enumerate(nodes) if mode else ():
+        held = {
+            bit for gang in gangs for p in gang.pods if p.node == n for bit in bits(p.gpus or 0)
+        }
+        idle = [gpu for gpu in bits(node.healthy) if gpu not in held]
+        if node.dynamic_mig is not None and idle:
+            (gpu,) = r.sample(idle, 1)
+            empty = (*node.mig, MigGpus((gpu,), ()))
+            nodes[n] = replace(node, mig=empty, unhealthy=node.unhealthy | 1 << gpu)
     cluster = replace(found.cluster, nodes=tuple(nodes))
     return with_reshapable(replace(found, cluster=cluster, gangs=gangs))
 
@@ -170,7 +185,8 @@ def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node
     plain = replace(node, allocatable=tuple(there.items()), reshapable=(), dynamic_mig=None)
     if not could:
         return [(plain, 0)]
-    held, in_use = 0, dict[int, frozenset[int]]()
+    empty = [gpu for one in node.mig if not one.profiles for gpu in one.gpus]
+    held, in_use = 0, dict.fromkeys(empty, frozenset[int]())
     for gang in instance.gangs:
         for pod in gang.pods:
             held |= (pod.gpus or 0) if pod.node == n else 0

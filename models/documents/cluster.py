@@ -143,7 +143,8 @@ class NodeDocument(Document):
     mig: Many[MigGpus] = omitted(
         default=(),
         description="Partitioned GPUs; of each profile, `allocatable` has what pods may use of the instances "
-        "as `nvidia.com/mig-1g.10gb`, by default all that are not `held`",
+        "as `nvidia.com/mig-1g.10gb`, by default all that are not `held`. Beside `dynamicMig` a plan gives "
+        "instances to those without any, which are in MIG mode",
     )
     unknown_partitioned: Annotated[int, whole(0, MAX_GPUS)] = omitted(
         default=0, description="Number of partitioned GPUs of unknown index, besides `mig`"

@@ -29,10 +29,10 @@ def is_made_up(resource: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SharedGpu:
-    """A GPU of which pods that run have parts. ``gpu``: its index; None where only the ``group`` is known.
+    """A GPU of which pods that run have parts, or that is ready for some: ``used`` is empty then.
 
-    ``used``: resources of the parts that they hold, with their numbers; ``instances``: of instances (MIG)
-    the profile and the memory slice where it begins.
+    ``gpu``: its index; None where only the ``group`` is known. ``used``: resources of their parts, with
+    their numbers; ``instances``: of instances (MIG) the profile and the memory slice where it begins.
     """
 
     gpu: int | None
@@ -91,6 +91,13 @@ class Node:
         return mask_of(gpu for one in self.mig for gpu in one.gpus) | shared
 
     @property
+    def empty_mig(self) -> tuple[int, ...]:
+        """GPUs in MIG mode without instances, which plans may give some, but never give whole."""
+        if self.dynamic_mig is None:
+            return ()
+        return tuple(gpu for one in self.mig if not one.profiles for gpu in one.gpus)
+
+    @property
     def unknown_shared(self) -> int:
         """Shared GPUs of unknown index; ``unknown_partitioned`` has them as well."""
         return sum(one.gpu is None for one in self.shared)
@@ -99,7 +106,7 @@ class Node:
     def whole_gpus(self) -> int:
         """GPUs that could be given whole if all were healthy, and none was shared."""
         known, unknown = self.partitioned.bit_count(), self.unknown_partitioned
-        return self.gpus - known - unknown + len(self.shared)
+        return self.gpus - known - unknown + sum(bool(one.used) for one in self.shared)
 
     @property
     def has_failed_gpus(self) -> bool:

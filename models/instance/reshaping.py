@@ -440,9 +440,15 @@ def with_reshapable(instance: Instance) -> Instance:
 def _in_parts(
     instance: Instance, requested: Iterable[str]
 ) -> tuple[set[int], set[int], dict[int, Sharers]]:
-    """Nodes where pods hold GPUs of unknown index, or instances that none state; and who has parts."""
+    """Nodes where pods hold GPUs of unknown index, or instances that none state; and who has parts.
+
+    Nobody of a GPU in MIG mode without instances.
+    """
     hidden, held = set[int](), dict[int, Counter[str]]()
     shared: dict[int, Sharers] = {}
+    for n, node in enumerate(instance.cluster.nodes):
+        for index in node.empty_mig if node.mig else ():
+            shared.setdefault(n, {})[index] = []
     for gang in instance.gangs:
         for pod in gang.running_pods:
             assert pod.node is not None, "it runs"
@@ -581,10 +587,10 @@ def as_stated(node: Node) -> Node:
     """The node without what gangs request of its GPUs, or have of those that are shared."""
     if not node.shared and not node.reshapable:
         return node
-    mine = mask_of(one.gpu for one in node.shared if one.gpu is not None)
+    mine = mask_of(one.gpu for one in node.shared if one.gpu is not None and one.used)
     return replace(
         node,
-        shared=(),
+        shared=tuple(one for one in node.shared if not one.used),
         unhealthy=node.unhealthy & ~mine,
         unknown_unhealthy=node.unknown_unhealthy - node.unknown_shared,
         unknown_partitioned=node.unknown_partitioned - node.unknown_shared,

@@ -99,6 +99,10 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
         if not instances <= node.allocatable.keys():
             what = "states no number of instances that a role requests"
             faults.add("form", f"{where}.nodes.{printable(node.name)}.allocatable", what)
+    for n, document in enumerate(spec.nodes):
+        for one in document.mig if document.dynamic_mig is not None and n < len(nodes) else ():
+            for gpu in () if one.profiles else one.gpus:  # in MIG mode, and nobody has an instance
+                reader.sharers.setdefault(n, {}).setdefault(gpu, [])
     releases = releasable(nodes, gangs, reader.sharers, reader.owners, policy.gpu_binding)
     nodes = with_sharers(nodes, reader.sharers) if reader.sharers else nodes
     if any(map(is_part, requested)):

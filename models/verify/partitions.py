@@ -140,14 +140,14 @@ def without_instances(node: Node) -> Node:
         return was
     offered = Counter(was.allocatable)
     for one in node.sharers:
-        mask |= 0 if isinstance(one.gpu, str) else 1 << one.gpu
+        mask |= 0 if isinstance(one.gpu, str) or not one.parts else 1 << one.gpu
         offered.subtract(one.parts)
         for name in offered if one.instances else ():
             beside = _most_beside(node, name, one.instances) if node.could else 0
             offered[name] += _most_beside(node, name, ()) - beside
     return replace(
         was,
-        sharers=(),
+        sharers=tuple(one for one in was.sharers if not one.parts),
         allocatable=dict(offered),
         partitioned=was.partitioned & ~mask,
         unhealthy=was.unhealthy & ~mask,

@@ -227,10 +227,11 @@ def unshared(node: Node, *, repaired: bool = False) -> Node:
 
 def _with_all_gpus(node: Node, was: Node) -> Node:
     """What the node could have if its unhealthy GPUs, too, could be partitioned: each as much as another."""
-    gpus, offered = was.healthy.bit_count(), dict(was.allocatable)
-    for name in node.could:
+    offered, empty = dict(was.allocatable), len(was.sharers)
+    gpus = was.healthy.bit_count() + empty
+    for name in node.could if gpus else ():
         stated = node.stated.get(name, 0)
-        offered[name] = stated + (offered[name] - stated) // gpus * was.whole_gpus
+        offered[name] = stated + (offered[name] - stated) // gpus * (was.whole_gpus + empty)
     return replace(was, allocatable=offered)
 
 
