@@ -34,21 +34,37 @@ class Shares:
         return tuple(gpu for gpu in chosen if gpu is not None) if None not in chosen else ()
 
 
-def makes_instances(plan: PlanDocument) -> bool:
-    """Whether the claims that are allocated for pods make the instances that they ask for."""
-    return plan.instance.policy.spec.kubernetes.gpu_backend == "dra"
+def needing_an_administrator(plan: PlanDocument) -> set[str]:
+    """Nodes on which GPUs have to be partitioned before pods start.
+
+    Claims that are allocated for pods make their instances, and so does HAMi on cards in MIG mode.
+    """
+    backend = plan.instance.policy.spec.kubernetes.gpu_backend
+    if backend == "dra":
+        return set()
+    ready = set[tuple[str, int]]()
+    if backend == "hami":
+        for node in plan.instance.cluster.spec.nodes:
+            ready.update((node.name, gpu) for m in node.mig if not m.profiles for gpu in m.gpus)
+        for gang in plan.instance.gangs:
+            for pod in gang.running_pods:
+                if pod.start is not None and pod.node is not None:
+                    ready.update((pod.node, gpu) for gpu in pod.gpus or ())
+    return {one.node for one in plan.spec.partitions if (one.node, one.gpu) not in ready}
 
 
 class Instances:
-    """Deals the instances that claims make to the pods that start, in the order of the plan.
+    """Deals the instances that claims or HAMi make to the pods that start, in the order of the plan.
 
-    First come the places of pods that leave, then new ones: all that a GPU is to have, so that whichever
-    pods start first they leave room for the others.
+    ``exact``: in just these slices; HAMi chooses them itself. First come the places of pods that leave, then
+    new ones: all that a GPU is to have, so that whichever pods start first they leave room for the others.
     """
 
     def __init__(self, plan: PlanDocument) -> None:
         self._left: dict[tuple[str, str], list[NewInstance]] = {}
-        if not makes_instances(plan):
+        backend = plan.instance.policy.spec.kubernetes.gpu_backend
+        self.exact = backend == "dra"
+        if backend not in ("dra", "hami"):
             return
         nodes = plan.instance.cluster.spec.nodes
         self._boards = {one.name: board_named(one.dynamic_mig or "") for one in nodes}

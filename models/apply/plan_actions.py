@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from models.apply.part_orders import Instances, NewInstance, Shares, makes_instances
+from models.apply.part_orders import Instances, NewInstance, Shares, needing_an_administrator
 from models.apply.terms import Terms
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
@@ -256,13 +256,11 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
 
 
 def _needing_partitions(plan: PlanDocument) -> tuple[Key, ...]:
-    """Gangs that start on GPUs which have to be partitioned first; none if claims make the instances.
+    """Gangs that start on GPUs which have to be partitioned first.
 
     Raises InapplicablePlanError if gangs are stopped or moved as well: perhaps for these.
     """
-    if makes_instances(plan):
-        return ()
-    nodes = {one.node for one in plan.spec.partitions}
+    nodes = needing_an_administrator(plan)
     gangs = plan.instance.gangs_by_key()
     found = tuple(
         decided.key
@@ -384,6 +382,10 @@ class _GangOrders:
             hint = "plan from a snapshot of the cluster, in which all pods exist"
             uid = self._unknown(f"starts the pod {shown(planned.name)}", hint)
         role = self.roles[planned.role]
+        shares = self.shares.next(planned.node, role.all_requests)
+        instances = self.instances.next(planned.node, role.all_requests)
+        if not self.instances.exact:
+            shares, instances = (*shares, *(gpu for _, gpu, _ in instances)), ()
         return PodStart(
             namespace=self.decided.namespace,
             name=planned.name,
@@ -397,8 +399,8 @@ class _GangOrders:
             mode=None if pod is None else pod.mode,
             rank=planned.rank,
             terms=self.terms,
-            shares=self.shares.next(planned.node, role.all_requests),
-            instances=self.instances.next(planned.node, role.all_requests),
+            shares=shares,
+            instances=instances,
         )
 
     def _stop(self, pod: PodDocument) -> PodStop:

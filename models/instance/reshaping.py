@@ -615,7 +615,8 @@ def unshared(node: Node, *, repaired: bool = False) -> Node:
     alone = replace(alone, allocatable=offered)
     if node.sharing is not None:
         return with_parts(alone, requested)
-    dynamic = node.dynamic_mig is not None and (node.reshapable or node.shared)
+    some = node.reshapable or any(one.used for one in node.shared)
+    dynamic = node.dynamic_mig is not None and some
     return _with_instances(alone, requested) if dynamic else alone
 
 

@@ -252,7 +252,7 @@ class ClusterReader:
                 uid=node.object.uid or "",
                 ready=node.ready,
                 unschedulable=node.unschedulable,
-                gpus=0 if node.shared is not None else node.gpus,
+                gpus=0 if node.shared is not None else node.gpus + len(node.mig_mode),
                 allocatable=tuple(sorted(node.allocatable.items())),
                 taints=tuple(
                     sorted(

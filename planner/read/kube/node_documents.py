@@ -80,7 +80,8 @@ class Use:
     ``resources``, ``pods``, ``lost_gpus``: by pods of no gang; ``resources`` also holds what a pod of a
     gang requests beyond what its role counts for. ``lasting``: what of it is there as long as the node: of
     DaemonSets and static pods. ``in_gangs``, ``gang_gpus``: by gangs. ``fixed``: by GPU, the instances that
-    claims made of it, where a document cannot state of each which pod of a gang has it.
+    claims made of it, where a document cannot state of each which pod of a gang has it. ``in_use``: GPUs of
+    which pods have instances that were made for them; ``hidden``: some have instances that nobody knows.
     """
 
     resources: Counter[str] = field(default_factory=Counter)
@@ -90,6 +91,8 @@ class Use:
     gang_gpus: int = 0
     lost_gpus: int = 0
     fixed: dict[int, set[Device]] = field(default_factory=dict)
+    in_use: set[int] = field(default_factory=set)
+    hidden: bool = False
 
 
 def node_uses(
@@ -110,6 +113,8 @@ def node_uses(
         if pod.node is None or pod.finished is not None or pod.node not in found:
             continue
         use, counted = found[pod.node], members.get(pod.key)
+        use.in_use.update(one.index for one in pod.made)
+        use.hidden |= not pod.made and pod.holds_room and instance_in(pod.requests) is not None
         part = pod.part
         for gpu in pod.shares if part not in (counted or ()) else ():
             # Nobody can say what is left of its GPU.
@@ -221,6 +226,8 @@ class NodeDocuments:
                 tree["mig"] = [{"gpus": [gpu], "profiles": mig[gpu]} for gpu in sorted(mig)]
                 unusable -= len(mig)
                 sick = [*sick, *mig]
+            # what pods have of these they state themselves
+            unusable -= len(use.in_use.intersection(node.mig_mode).difference(mig))
             partitioned = model.gpus - len(sick) - (0 if node.shared else node.gpus)
             partitioned = min(unusable, max(0, partitioned)) if node.partitioned else 0
             tree["unknownUnhealthy"] = unusable - partitioned
@@ -304,6 +311,9 @@ def _mig(node: KubeNode, model: ServerModel, use: Use) -> dict[int, list[str]]:
             found.setdefault(one.index, []).append(one.profile)
     for gpu, made in use.fixed.items():
         found[gpu] = sorted(one.profile or "" for one in made)
+    for gpu in node.mig_mode if not use.hidden else ():
+        if gpu not in use.in_use:
+            found[gpu] = []
     stated = board_named(node.board or node.object.annotations.get(DYNAMIC_MIG, ""))
     fits = any(
         stated in (None, board) and all(map(board.can_have, found.values()))

@@ -237,6 +237,7 @@ topology.kubernetes.io/gpu-group topology.kubernetes.io/gpu-visible
 resource.kubernetes.io/pod-claim-name volume.kubernetes.io/selected-node
 storageclass.kubernetes.io/is-default-class storageclass.beta.kubernetes.io/is-default-class
 nvidia.com/use-gpuuuid nvidia.com/nouse-gpuuuid nvidia.com/use-gputype nvidia.com/vgpu-mode
+nvidia.com/mig-profile-preference hami.io/vgpu-mig-allocations
 hami.io/vgpu-node hami.io/vgpu-devices-allocated hami.io/vgpu-devices-to-allocate
 hami.io/bind-phase hami.io/node-nvidia-register
 run.ai/reserve_for_gpu_index scheduler.framework.gpushare.allocation ALIYUN_COM_GPU_MEM_IDX

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from models.documents.cluster import GpuSharing
     from models.documents.gang import Toleration
     from models.instance.cluster import Taint
+    from planner.read.kube.dialects.hami import MigKind
     from planner.read.kube.pods.pod_rules import PodRule
     from planner.read.kube.pods.wishes import Wish
 
@@ -183,8 +184,9 @@ class KubeNode:
     and DRA drivers. ``shared``: why GPUs are not given whole (``MIG``, ``time-sliced``,
     ``fractional``). ``sharing``: how pods share those that none holds whole. ``partitioned``: they are (MIG).
     ``instances``: MIG instances that only claims give; ``possible``: those that claims make of its GPUs,
-    of this ``board``. ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: indices of
-    unhealthy GPUs. ``failed_at``: when it last failed or came back, in seconds since 1970.
+    of this ``board``. ``mig_mode``: indices of healthy GPUs that HAMi gives instances, and none whole;
+    ``mig_kinds``: which. ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: indices
+    of unhealthy GPUs. ``failed_at``: when it last failed or came back, in seconds since 1970.
     """
 
     object: KubeObject
@@ -199,6 +201,8 @@ class KubeNode:
     instances: tuple[Device, ...] = ()
     possible: tuple[Device, ...] = ()
     board: str | None = None
+    mig_mode: tuple[int, ...] = ()
+    mig_kinds: tuple[MigKind, ...] = ()
     gpu_names: tuple[str, ...] = ()
     shared: str | None = None
     sharing: GpuSharing | None = None

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from models.apply.part_orders import makes_instances
+from models.apply.part_orders import needing_an_administrator
 from models.documents.cluster import NodeDocument
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
@@ -439,7 +439,7 @@ def of_parts(plan: PlanDocument) -> list[str]:
 
 
 def to_partition(plan: PlanDocument) -> list[str]:
-    """Which GPUs an administrator has to partition, or claims do, a line for each node."""
+    """Which GPUs an administrator has to partition, or claims or HAMi do, a line for each node."""
     in_use = {
         (pod.node, gpu)
         for gang in plan.instance.gangs if plan.spec.partitions
@@ -450,8 +450,10 @@ def to_partition(plan: PlanDocument) -> list[str]:
     new = (one for one in made if one[:2] not in in_use)
     more = (one for one in made if one[:2] in in_use)
     verb, further = "partition", "partition further"
-    if makes_instances(plan):
-        verb, further = "by claims", "further by claims"
+    if not needing_an_administrator(plan):
+        backend = plan.instance.policy.spec.kubernetes.gpu_backend
+        verb = "by claims" if backend == "dra" else "by HAMi"
+        further = f"further {verb}"
     return [*_by_node(verb, "as", new), *_by_node(further, "by", more)]
 
 

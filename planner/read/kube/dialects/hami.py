@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
+from models.mig import Board
 from planner.read.kube.dialects.base import (
     MAX_ANNOTATION,
     AnnotationBackend,
@@ -19,7 +20,17 @@ from planner.read.kube.dialects.base import (
     gpu_indices,
     json_value,
 )
-from planner.read.kube.lookup import Tree, flag, items, number, text, texts, whole
+from planner.read.kube.lookup import (
+    Tree,
+    flag,
+    items,
+    mapping,
+    number,
+    objects,
+    text,
+    texts,
+    whole,
+)
 from planner.read.kube.records import MAX_GPUS, KubeNode
 
 PODS = (
@@ -35,15 +46,28 @@ AVOID = "nvidia.com/nouse-gpuuuid"
 MODE = "nvidia.com/vgpu-mode"
 """Annotation of a pod: how it shares a card; ``mig``: HAMi partitions it."""
 
+MIG_ALLOCATIONS = "hami.io/vgpu-mig-allocations"
+PREFERENCE = "nvidia.com/mig-profile-preference"
+
 ALL_CORES = 100
 """Percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigKind:
+    """A profile that a card in MIG mode can have. ``places``: start and size in memory slices."""
+
+    profile: str
+    memory_MiB: int  # noqa: N815  # a unit
+    places: frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
     """One registered card; ``index`` None: malformed. ``partitioned``: MIG.
 
-    ``memory_MiB``, ``cores`` (percent), ``pods``: what pods share of it, 0 where it is malformed.
+    ``memory_MiB``, ``cores`` (percent), ``pods``: what pods share of it, 0 where it is malformed. ``kinds``:
+    of the instances that it can have.
     """
 
     uuid: str
@@ -53,6 +77,7 @@ class Card:
     memory_MiB: int = 0  # noqa: N815  # a unit
     cores: int = 0
     pods: int = 0
+    kinds: tuple[MigKind, ...] = ()
 
 
 @lru_cache(maxsize=4096)
@@ -76,8 +101,20 @@ def _json_cards(written: str) -> Iterator[Card]:
         index = whole(tree, "index") if "index" in tree else 0
         uuid, partitioned = text(tree, "id") or "", text(tree, "mode") == "mig"
         memory, cores, pods = (whole(tree, key) or 0 for key in ("devmem", "devcore", "count"))
-        healthy = flag(tree, "health")
-        yield Card(uuid, index if uuid else None, healthy, partitioned, memory, cores, pods)
+        healthy, kinds = flag(tree, "health"), tuple(_kinds(tree)) if partitioned else ()
+        yield Card(uuid, index if uuid else None, healthy, partitioned, memory, cores, pods, kinds)
+
+
+def _kinds(card: Tree) -> Iterator[MigKind]:
+    for one in objects(card, "migProfiles"):
+        places = frozenset(map(_place, objects(one, "placements")))
+        yield MigKind(text(one, "name") or "", whole(one, "memoryMB") or 0, places)
+
+
+def _place(tree: Tree) -> tuple[int, int]:
+    """Where an instance begins, and its slices; a size of 0 where it cannot be read."""
+    start, size = (whole(tree, key) if key in tree else 0 for key in ("start", "size"))
+    return (start, size) if start is not None and size is not None else (0, 0)
 
 
 def _cards(written: str) -> Iterator[Card]:
@@ -162,6 +199,48 @@ def whole_cards(annotations: Mapping[str, str], key: str = REGISTER) -> Cards | 
         alike=len(memories) == 1,
         key=key,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MigCards:
+    """The cards of a node, all in MIG mode, numbered from 0. ``kinds``: what each of them can have."""
+
+    count: int
+    sick: tuple[int, ...]
+    kinds: tuple[MigKind, ...]
+
+    def board(self, boards: Sequence[Board]) -> Board | None:
+        """The one of these boards that has such instances just there; None if several have, or none."""
+        found = [board for board in boards if all(map(partial(_is_of, board), self.kinds))]
+        return found[0] if len(found) == 1 else None
+
+
+def _is_of(board: Board, kind: MigKind) -> bool:
+    profile = board.profile(kind.profile)
+    places = () if profile is None else [(start, profile.size) for start in profile.starts]
+    return bool(places) and kind.places == frozenset(places)
+
+
+def mig_cards(annotations: Mapping[str, str]) -> MigCards | None:
+    """The cards of a node; None if some are not in MIG mode, are misnumbered, or have other instances."""
+    cards = registration((annotations.get(REGISTER) or "").strip())
+    indices = sorted(-1 if card.index is None else card.index for card in cards)
+    kinds = {frozenset(card.kinds) for card in cards if card.partitioned and card.kinds}
+    whole_ = any(not card.partitioned or not card.kinds for card in cards)
+    if whole_ or len(kinds) != 1 or indices != list(range(len(cards))) or len(cards) > MAX_GPUS:
+        return None
+    sick = sorted(card.index or 0 for card in cards if not card.healthy)
+    return MigCards(len(cards), tuple(sick), cards[0].kinds)
+
+
+def mig_allocation(annotations: Mapping[str, str]) -> tuple[str, str, tuple[int, int]] | None:
+    """The uuid of the card, the profile and the place of a pod's only instance; None if it has not one."""
+    found = items({"made": json_value(annotations.get(MIG_ALLOCATIONS) or "")}, "made")
+    if len(found) != 1 or not isinstance(found[0], dict):
+        return None
+    uuid, profile = text(found[0], "gpuUUID"), text(found[0], "profile")
+    place = _place(mapping(found[0], "placement"))
+    return (uuid, profile, place) if uuid and profile and place[1] else None
 
 
 def indices_by_uuid(node: KubeNode) -> dict[str, int]:

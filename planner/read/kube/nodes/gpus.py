@@ -82,7 +82,7 @@ class GpuReader:
 
     ``capacity``, ``offered``: amounts of the resources of whole GPUs. ``slices``: its devices by
     driver. ``health``: its Koordinator Device. ``cards``: those that HAMi or Volcano registered, if they are
-    given whole and in parts. ``sharers``: by whom pods of the input share GPUs.
+    given whole and in parts; ``mig``: those in MIG mode. ``sharers``: by whom pods of the input share GPUs.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class GpuReader:
         slices: Sequence[NodeDevices],
         health: KubeObject | None,
         cards: hami.Cards | None,
+        mig: hami.MigCards | None,
         sharers: Collection[str],
     ) -> None:
         self.node = node
@@ -107,11 +108,14 @@ class GpuReader:
         self.slices = slices
         self.health = _health(health)
         self.cards = cards
+        self.mig = mig
         self.sharers = sharers
 
     def read(self) -> None:
         """Set the node's GPU fields, and withhold instances that change."""
         node = self.node
+        if self.mig is not None and self._in_mig_mode(self.mig):
+            return
         offered = node.allocatable.items()
         parts = [name for name, amount in offered if amount and PARTITIONS.fullmatch(name)]
         resource = self._resource()
@@ -151,6 +155,19 @@ class GpuReader:
         node.gpu_names = tuple(dict.fromkeys(self._request_names(resource, devices)))
         self._withhold_changing(parts)
         node.sick = tuple(sorted(self._sick(devices)))
+
+    def _in_mig_mode(self, cards: hami.MigCards) -> bool:
+        """Whether HAMi gives instances of its cards that plans know, and no card whole."""
+        node, written = self.node, self.labels.get(PRODUCT)
+        board = cards.board(boards_of(product(written).gpu)) if written else None
+        if board is None:
+            hint = f"add the label {PRODUCT}" if not written else None
+            self._add("the MIG instances of its cards are not those of a known board", hint)
+            return False
+        node.installed, node.gpu_resource, node.gpu_names = cards.count, NVIDIA, (NVIDIA,)
+        node.board, node.mig_kinds, node.sick = board.name, cards.kinds, cards.sick
+        node.mig_mode = tuple(gpu for gpu in range(cards.count) if gpu not in cards.sick)
+        return True
 
     def _sick(self, devices: NodeDevices | None) -> set[int]:
         sick = {index for index, healthy in self.health.items() if not healthy}

@@ -17,7 +17,7 @@ from models.units import InvalidValueError, epoch_seconds, offered, quantity
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses
 from planner.read.kube.devices.slices import NodeDevices, read_slices, resource_of
-from planner.read.kube.dialects.hami import VOLCANO_REGISTER, Cards, whole_cards
+from planner.read.kube.dialects.hami import VOLCANO_REGISTER, Cards, mig_cards, whole_cards
 from planner.read.kube.lookup import Tree, at, mapping, objects, text
 from planner.read.kube.nodes.gpus import ACK_MODE, GpuNames, GpuReader
 from planner.read.kube.pods.parts import BY_HAMI, BY_VOLCANO, sharers
@@ -111,6 +111,7 @@ class _NodeReader:
             slices=self.slices.get(node.name, ()),
             health=self.health.get(node.name),
             cards=self._cards(object_.annotations),
+            mig=mig_cards(object_.annotations) if self.hami else None,
             sharers=self.sharers,
         ).read()
         taints = _taints(object_)

@@ -6,13 +6,14 @@ Volcano: ``resourcereqs`` of https://github.com/volcano-sh/volcano, ``pkg/schedu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from math import ceil
 
 from models.gpu_shares import CORES, MOST_GPUS, Part, part_of
+from models.mig import board_named, resource_of
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import hami, kai
 from planner.read.kube.lookup import mapping, number, objects, text
@@ -24,7 +25,7 @@ from planner.read.kube.pods.requests import (
     GpuRequest,
     container_amounts,
 )
-from planner.read.kube.records import KubeObject, KubePod
+from planner.read.kube.records import Device, KubeNode, KubeObject, KubePod
 
 BY_KAI, BY_HAMI, BY_VOLCANO = KAI_FRACTION, "nvidia.com/gpumem", "volcano.sh/vgpu-number"
 """Names by which parts of GPUs are requested, and by which nodes offer theirs."""
@@ -48,6 +49,10 @@ OF_PARTS = frozenset({BY_VOLCANO}.union(*_AMOUNTS.values()))
 MOST_MIB = 1 << 24
 """Memory of a part; more is a mistake."""
 
+NO_PROFILE = "more GPU memory than any MIG profile of the nodes has"
+SEVERAL_PROFILES = "GPU memory for which nodes have different MIG profiles"
+NO_MEMORY = "a MIG instance without memory in MiB"
+PREFERRED = "a preference of MIG profiles"
 SEVERAL = "parts of GPUs in several containers of one pod"
 MALFORMED = "a part of a GPU that cannot be read"
 BY_ITS_SCHEDULER = "a part of a GPU, which only the scheduler that shares the GPUs can give it"
@@ -156,6 +161,74 @@ def _of_cards(
     part = parts[0]
     assert part is not None, "it can be read"
     return replace(request, part=replace(part, gpus=gpus), resource=by)
+
+
+def with_instance(
+    request: GpuRequest,
+    pod: KubePod,
+    nodes: Mapping[str, KubeNode],
+    kinds: Collection[tuple[hami.MigKind, ...]],
+    remarks: Remarks,
+) -> GpuRequest:
+    """The request of a pod that wants an instance of HAMi, which goes to its other requests.
+
+    ``kinds``: of the instances that cards of the nodes can have. HAMi takes the profile with the least
+    memory that suffices.
+    """
+    asking = [one for one in container_amounts(pod.object.tree) if _asks(BY_HAMI, one)]
+    starting = container_amounts(pod.object.tree, "initContainers")
+    memory = asking[0].get(BY_HAMI, 0) if asking else 0
+    least = (
+        min(
+            ((one.memory_MiB, one.profile) for one in own if one.memory_MiB >= memory), default=None
+        )
+        for own in kinds
+    )
+    profiles = {one[1] for one in least if one is not None}
+    made = _made(pod, nodes.get(pod.node or ""), remarks)
+    problem = None
+    if made is not None:
+        profiles = {made.profile or ""}
+    elif len(asking) != 1 or asking[0].get(_NUMBERS[BY_HAMI], 1) != 1 or _any_asks(starting):
+        problem = SEVERAL
+    elif not memory:
+        problem = NO_MEMORY
+    elif pod.annotations.get(hami.PREFERENCE) is not None:
+        problem = PREFERRED
+    elif len(profiles) != 1:
+        problem = SEVERAL_PROFILES if profiles else NO_PROFILE
+    if problem is not None:
+        return _with_problem(request, problem, pod.object, remarks)
+    pod.requests = {name: n for name, n in pod.requests.items() if name not in OF_PARTS}
+    pod.requests[resource_of(profiles.pop())] = 1
+    pod.made, pod.gpu_resource = () if made is None else (made,), None
+    return GpuRequest()
+
+
+def _any_asks(containers: Iterable[Mapping[str, int]]) -> bool:
+    return any(_asks(BY_HAMI, one) for one in containers)
+
+
+def _made(pod: KubePod, node: KubeNode | None, remarks: Remarks) -> Device | None:
+    """The instance that HAMi has chosen for the pod; None if it has not, or nobody knows which."""
+    if node is None or hami.MIG_ALLOCATIONS not in pod.annotations:
+        return None
+    found, board = hami.mig_allocation(pod.annotations), board_named(node.board or "")
+    if found is not None and board is not None:
+        uuid, name, place = found
+        index, profile = hami.registered(node.object.annotations).get(uuid), board.profile(name)
+        start, size = place
+        there = profile is not None and (start, size) in [
+            (at, profile.size) for at in profile.starts
+        ]
+        if there and index is not None and index in node.mig_mode:
+            slices = board.slices(name, start)
+            return Device("hami", node.name, f"{uuid}/{start}", index, profile=name, slices=slices)
+    what = (
+        f"its annotation {hami.MIG_ALLOCATIONS} names no instance that a card of its node can have"
+    )
+    remarks.add(pod.subject, what, "no card of the node gets other instances")
+    return None
 
 
 WHOLE = Part(CORES, 0, CORES)

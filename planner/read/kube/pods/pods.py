@@ -17,12 +17,12 @@ from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.devices.wants import UNSCHEDULED, unallocatable
-from planner.read.kube.dialects import hived, kueue
+from planner.read.kube.dialects import hami, hived, kueue
 from planner.read.kube.lookup import Tree, at, flag, items, mapping, text, whole
 from planner.read.kube.nodes.gpus import NVIDIA, names_parts
 from planner.read.kube.pods.constraints import Constraints
 from planner.read.kube.pods.holdings import Holding, read_holding, settle
-from planner.read.kube.pods.parts import OF_PARTS, drop_part, with_part
+from planner.read.kube.pods.parts import OF_PARTS, drop_part, with_instance, with_part
 from planner.read.kube.pods.placement import Places, read_placement
 from planner.read.kube.pods.pod_rules import REQUIRED
 from planner.read.kube.pods.requests import (
@@ -102,6 +102,7 @@ class _Reader:
         self.priorities = _Priorities.of(found)
         self.constraints = Constraints(found, policy.ignore, remarks)
         self.known = frozenset({"cpu", "memory"}.union(*(node.allocatable for node in nodes)))
+        self.mig_kinds = {node.mig_kinds for node in nodes if node.mig_kinds}
         self.largest = max((node.gpus for node in nodes if node.shared is None), default=0)
 
     def read(self, object_: KubeObject) -> tuple[KubePod, Holding | None]:
@@ -167,6 +168,8 @@ class _Reader:
         ours, node = self.policy.scheduler_name, self.places.nodes.get(pod.node or "")
         if node is not None and node.shared is not None:
             return request  # none of its GPUs is planned
+        if self.mig_kinds and pod.annotations.get(hami.MODE) == "mig" and pod.scheduler != ours:
+            return with_instance(request, pod, self.places.nodes, self.mig_kinds, self.remarks)
         found = with_part(request, pod.object, pod.scheduler, ours, self.remarks)
         if found.part is not None or found.gpus != request.gpus:
             pod.requests = {k: v for k, v in pod.requests.items() if k not in OF_PARTS}
