@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from models.documents.cluster import GpuSharing
     from models.documents.gang import Toleration
     from models.instance.cluster import Taint
-    from planner.read.kube.dialects.hami import MigKind
     from planner.read.kube.pods.pod_rules import PodRule
     from planner.read.kube.pods.wishes import Wish
 
@@ -172,6 +171,15 @@ class Device:
     def start(self) -> int:
         """The first of its slices."""
         return (self.slices & -self.slices).bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
+class MigKind:
+    """A profile that a card in MIG mode can have. ``places``: start and size in memory slices."""
+
+    profile: str
+    memory_MiB: int  # noqa: N815  # a unit
+    places: frozenset[tuple[int, int]]
 
 
 @dataclass(slots=True, eq=False)

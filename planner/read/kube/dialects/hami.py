@@ -31,7 +31,7 @@ from planner.read.kube.lookup import (
     texts,
     whole,
 )
-from planner.read.kube.records import MAX_GPUS, KubeNode
+from planner.read.kube.records import MAX_GPUS, KubeNode, MigKind
 
 PODS = (
     "hami.io/vgpu-devices-allocated",
@@ -51,15 +51,6 @@ PREFERENCE = "nvidia.com/mig-profile-preference"
 
 ALL_CORES = 100
 """Percent."""
-
-
-@dataclass(frozen=True, slots=True)
-class MigKind:
-    """A profile that a card in MIG mode can have. ``places``: start and size in memory slices."""
-
-    profile: str
-    memory_MiB: int  # noqa: N815  # a unit
-    places: frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from planner.read.kube.pods.requests import (
     GpuRequest,
     container_amounts,
 )
-from planner.read.kube.records import Device, KubeNode, KubeObject, KubePod
+from planner.read.kube.records import Device, KubeNode, KubeObject, KubePod, MigKind
 
 BY_KAI, BY_HAMI, BY_VOLCANO = KAI_FRACTION, "nvidia.com/gpumem", "volcano.sh/vgpu-number"
 """Names by which parts of GPUs are requested, and by which nodes offer theirs."""
@@ -167,7 +167,7 @@ def with_instance(
     request: GpuRequest,
     pod: KubePod,
     nodes: Mapping[str, KubeNode],
-    kinds: Collection[tuple[hami.MigKind, ...]],
+    kinds: Collection[tuple[MigKind, ...]],
     remarks: Remarks,
 ) -> GpuRequest:
     """The request of a pod that wants an instance of HAMi, which goes to its other requests.
