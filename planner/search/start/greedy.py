@@ -239,7 +239,10 @@ def _ways(instance: Instance) -> Iterator[tuple[Order, bool]]:
     """(order, whether gangs wait for a fast place at first)."""
     parts = [_large_parts_first] if reshaping(instance) else []
     alone = [_shared_domains_first] if exclusive_levels(instance) else []
-    for order in (ORDERS[0], *parts, *ORDERS[1:], *alone):
+    for patient in (instance.by_speed, not instance.by_speed):
+        for order in (ORDERS[0], *parts):
+            yield order, patient
+    for order in (*ORDERS[1:], *alone):
         yield order, instance.by_speed
         yield order, not instance.by_speed
 
