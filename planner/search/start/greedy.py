@@ -85,7 +85,9 @@ def best_greedy(
         each = len(peers) * len(instance.cluster.nodes) * PLACING_EFFORT
         each += rules * RULE_EFFORT + in_parts * PART_EFFORT
         best: tuple[tuple[int, ...], list[GangDecision]] | None = None
-        for number, (order, patient) in enumerate(_ways(instance)):
+        steady = all(_is_steady(instance, demand) for demand in peers)
+        ways = ((order, patient) for order, patient in _ways(instance) if not (steady and patient))
+        for number, (order, patient) in enumerate(ways):
             once = effort + each
             over = once > START_EFFORT and number >= (TRIED_IN_PARTS if in_parts else 1)
             if best is not None and (over or len(peers) == 1 or budget.exhausted()):
@@ -216,6 +218,13 @@ def _large_parts_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
     asked = (ranks[r] for role in demand.roles for r, _ in role.requests if r in ranks)
     largest, *others = _large_pods_first(instance, demand)
     return largest, min(asked, default=len(ranks)), *others
+
+
+def _is_steady(instance: Instance, demand: Demand) -> bool:
+    """Whether the gang is as fast wherever it is: it need not wait for a fast place."""
+    gang, speeds = instance.gangs[demand.gang], instance.relative_speeds
+    alike = len({model.relative_speed or speeds.slowest for model in speeds.models}) <= 1
+    return alike and (gang.pattern == "none" or sum(r.gpus * r.max for r in gang.roles) <= 1)
 
 
 def _asks_for_parts(instance: Instance, demand: Demand) -> bool:
