@@ -164,7 +164,7 @@ def all_times_in(sizes: Sequence[Size], rooms: Sequence[Size], each: Sequence[in
     """
     import numpy as np  # documents load this module, and most of them need no more than names
 
-    if not rooms:
+    if not rooms or not sizes:
         return [0] * len(sizes)
     needs = np.array(sizes, np.int64)[:, None, :]
     free = np.array(rooms, np.int64)[None, :, :]

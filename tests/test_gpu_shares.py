@@ -387,6 +387,22 @@ def test_a_pod_may_have_parts_of_several_gpus_of_one_server(cli: RunCli, folder:
     assert (anywhere["0.4x2"], anywhere["0.7x3"]) == (7 + 8 + 7, 2 + 2 + 2)
 
 
+def test_a_pod_with_parts_of_more_gpus_than_a_server_has_can_never_start(
+    cli: RunCli, folder: Path
+) -> None:
+    queue = folder / "input" / "queue.yaml"
+    text = queue.read_text()
+    queue.write_text(text.replace("gpu: {fraction: 0.4}", "gpu: {fraction: 0.4, count: 16}"))
+    plan = made(cli, folder)
+    assert check(plan) == []
+    (chat,) = (one for one in plan["spec"]["gangs"] if one["name"] == "chat")
+    assert chat["reason"]["code"] == "Never"
+    said = cli("show", str(folder / "plan.json")).out
+    assert (
+        "Never: a pod requests 16 shared GPUs; no node that it may use offers more than 0" in said
+    )
+
+
 def test_the_judge_refuses_parts_of_one_pod_on_one_gpu(cli: RunCli, folder: Path) -> None:
     plan = in_pairs(cli, folder)
     shares = plan["spec"]["shares"]

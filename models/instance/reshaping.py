@@ -27,7 +27,6 @@ from models.gpu_shares import (
     part_of,
     shared_by,
     size_on,
-    times_in,
     whole,
 )
 from models.hardware import bits, mask_of
@@ -568,12 +567,10 @@ def with_parts(node: Node, requested: Iterable[str]) -> Node:
     held = Counter[str]()
     for one in released:
         held.update(dict(one.used))
-    could = {}
-    for resource in sorted(requested):
-        size = _size(node, resource) if resource.startswith(SHARE) else None
-        most = 0 if size is None else sum(times_in(size, room) for room in rooms)
-        if most:
-            could[resource] = most - held[resource]
+    parts = [r for r in sorted(requested) if r.startswith(SHARE) and _size(node, r) is not None]
+    sizes = [_size(node, resource) or NO_ROOM for resource in parts]
+    found = all_times_in(sizes, rooms, [amount_of(resource) for resource in parts])
+    could = {r: most - held[r] for r, most in zip(parts, found, strict=True) if most}
     offered = dict(node.allocatable)
     more = {r: offered.get(r, 0) + most for r, most in could.items()}
     return replace(

@@ -164,8 +164,12 @@ def _released(node: Node, gpu: int) -> Node:
     offered = Counter(node.allocatable)
     offered.subtract(mine.parts)
     could = dict(node.could)
+    before = Counter(one.parts for one in node.sharers)
+    before[()] += max(0, node.healthy.bit_count() - node.unknown_unhealthy)
+    after = before + Counter({(): 1})
+    after[mine.parts] -= 1
     for resource in filter(is_part, node.allocatable) if node.sharing is not None else ():
-        more = _more(resource, node.sharing, ()) - _more(resource, node.sharing, mine.parts)
+        more = _most(resource, node.sharing, after) - _most(resource, node.sharing, before)
         could[resource] = could.get(resource, 0) + more
     bit = 1 << gpu
     return replace(
@@ -184,13 +188,10 @@ def with_parts(nodes: Sequence[Node], requested: Collection[str]) -> tuple[Node,
     parts = sorted(filter(is_part, requested))
     found = []
     for node in nodes:
-        could: dict[str, int] = {}
         idle = max(0, node.healthy.bit_count() - node.unknown_unhealthy)
         on = Counter(one.parts for one in node.sharers) + Counter({(): idle})
-        for resource in parts if node.sharing is not None else ():
-            most = sum(_more(resource, node.sharing, own) * gpus for own, gpus in on.items())
-            if most:
-                could[resource] = most
+        most = ((resource, _most(resource, node.sharing, on)) for resource in parts)
+        could = {resource: count for resource, count in most if count}
         offered = dict.fromkeys(parts, 0) | dict(node.allocatable)
         found.append(replace(node, allocatable=offered, could={**node.could, **could}))
     return tuple(found)
@@ -246,6 +247,23 @@ def room(sharing: GpuSharing | None, parts: tuple[str, ...]) -> Amounts:
         if size is not None:
             memory, cores, pods = memory - size[0], cores - size[1], pods - size[2]
     return memory, cores, pods
+
+
+def _most(resource: str, sharing: GpuSharing | None, on: Mapping[tuple[str, ...], int]) -> int:
+    """How many more of a part GPUs have room for at once, given how many GPUs have which parts.
+
+    Those of one pod are on GPUs of their own.
+    """
+    several = gpus_of_pod(resource)
+    rooms = []
+    if sharing is not None:
+        rooms = [(_more(resource, sharing, own), gpus) for own, gpus in on.items()]
+    pods = sum(here * gpus for here, gpus in rooms) // several
+    if several == 1:
+        return pods
+    while sum(min(here, pods) * gpus for here, gpus in rooms) < pods * several:
+        pods -= 1
+    return pods * several
 
 
 @lru_cache(maxsize=MOST_KNOWN)
