@@ -242,6 +242,24 @@ def test_where_nobody_knows_its_slices_no_card_of_its_node_gets_more(allocation:
     assert {one["decision"] for one in plan["spec"]["gangs"]} == {"wait"}
 
 
+def test_hamis_allocation_counts_whether_or_not_the_pod_asked_for_mig() -> None:
+    runs = user("r", 8000, allocation=made("2g.10gb", 2, "GPU-1"), on="n1")
+    runs["metadata"]["annotations"].pop(MODE)
+    own, pods, _ = documents(server(), runs, user("a", 4000))
+    assert own["mig"] == [{"gpus": [0], "profiles": []}]
+    assert (pods["r"]["gpus"], pods["r"]["start"]) == ([1], 2)
+
+
+@pytest.mark.parametrize("memory", [0, 8000])
+def test_a_card_that_a_pod_has_without_an_allocation_may_be_any(memory: int) -> None:
+    runs = user("r", memory, on="n1")
+    runs["metadata"]["annotations"].pop(MODE)
+    own, _, _ = documents(server(), runs, user("a", 4000))
+    assert own.get("mig") is None
+    plan = solved(server(), runs, user("a", 4000))
+    assert {one["name"]: one["decision"] for one in plan["spec"]["gangs"]}["a"] == "wait"
+
+
 def test_two_pods_of_one_place_keep_others_off_their_card() -> None:
     one, two = (
         user(name, 8000, allocation=made("2g.10gb", start, "GPU-0"), on="n1")

@@ -81,7 +81,7 @@ class Use:
     gang requests beyond what its role counts for. ``lasting``: what of it is there as long as the node: of
     DaemonSets and static pods. ``in_gangs``, ``gang_gpus``: by gangs. ``fixed``: by GPU, the instances that
     claims made of it, where a document cannot state of each which pod of a gang has it. ``in_use``: GPUs of
-    which pods have instances that were made for them; ``hidden``: some have instances that nobody knows.
+    which pods have instances that were made for them; ``hidden``: some have others of its GPUs.
     """
 
     resources: Counter[str] = field(default_factory=Counter)
@@ -93,6 +93,10 @@ class Use:
     fixed: dict[int, set[Device]] = field(default_factory=dict)
     in_use: set[int] = field(default_factory=set)
     hidden: bool = False
+
+    def of_pods(self, node: KubeNode) -> set[int]:
+        """GPUs in MIG mode of which pods state what they have."""
+        return set() if self.hidden else self.in_use.intersection(node.mig_mode)
 
 
 def node_uses(
@@ -114,7 +118,7 @@ def node_uses(
             continue
         use, counted = found[pod.node], members.get(pod.key)
         use.in_use.update(one.index for one in pod.made)
-        use.hidden |= not pod.made and pod.holds_room and instance_in(pod.requests) is not None
+        use.hidden |= pod.wants_gpus and pod.holds_room and not pod.made
         part = pod.part
         for gpu in pod.shares if part not in (counted or ()) else ():
             # Nobody can say what is left of its GPU.
@@ -226,13 +230,12 @@ class NodeDocuments:
                 tree["mig"] = [{"gpus": [gpu], "profiles": mig[gpu]} for gpu in sorted(mig)]
                 unusable -= len(mig)
                 sick = [*sick, *mig]
-            # what pods have of these they state themselves
-            unusable -= len(use.in_use.intersection(node.mig_mode).difference(mig))
+            unusable -= len(use.of_pods(node).difference(mig))
             partitioned = model.gpus - len(sick) - (0 if node.shared else node.gpus)
             partitioned = min(unusable, max(0, partitioned)) if node.partitioned else 0
             tree["unknownUnhealthy"] = unusable - partitioned
             tree["unknownPartitioned"] = partitioned
-            if (board := self._board(node, model)) is not None:
+            if (board := self._board(node, model, use)) is not None:
                 tree["dynamicMig"] = board
             elif node.sharing is not None:
                 tree["sharing"] = node.sharing
@@ -240,8 +243,10 @@ class NodeDocuments:
                 tree["nics"] = [_nic(nic) for nic in nics]
         return tree
 
-    def _board(self, node: KubeNode, model: ServerModel) -> str | None:
+    def _board(self, node: KubeNode, model: ServerModel, use: Use) -> str | None:
         """The board of GPUs that plans may partition, as devices or the administrator's annotation say."""
+        if node.mig_mode and use.hidden:
+            return None
         stated = None if self.by_claims else node.object.annotations.get(DYNAMIC_MIG)
         if stated is None:
             return node.board

@@ -224,6 +224,11 @@ def mig_cards(annotations: Mapping[str, str]) -> MigCards | None:
     return MigCards(len(cards), tuple(sick), cards[0].kinds)
 
 
+def wants_instance(annotations: Mapping[str, str]) -> bool:
+    """Whether a pod asks for an instance, or HAMi has chosen one for it."""
+    return annotations.get(MODE) == "mig" or MIG_ALLOCATIONS in annotations
+
+
 def mig_allocation(annotations: Mapping[str, str]) -> tuple[str, str, tuple[int, int]] | None:
     """The uuid of the card, the profile and the place of a pod's only instance; None if it has not one."""
     found = items({"made": json_value(annotations.get(MIG_ALLOCATIONS) or "")}, "made")

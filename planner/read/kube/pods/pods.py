@@ -168,7 +168,7 @@ class _Reader:
         ours, node = self.policy.scheduler_name, self.places.nodes.get(pod.node or "")
         if node is not None and node.shared is not None:
             return request  # none of its GPUs is planned
-        if self.mig_kinds and pod.annotations.get(hami.MODE) == "mig" and pod.scheduler != ours:
+        if self.mig_kinds and hami.wants_instance(pod.annotations) and pod.scheduler != ours:
             return with_instance(request, pod, self.places.nodes, self.mig_kinds, self.remarks)
         found = with_part(request, pod.object, pod.scheduler, ours, self.remarks)
         if found.part is not None or found.gpus != request.gpus:
