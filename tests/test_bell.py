@@ -6,22 +6,26 @@ import copy
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from apiserver import FakeCluster
 from apiserver_http import FakeWire
 from conftest import RunCli
-from deploying import USER, built, install
+from deploying import USER, built, grant, install
 from effort import HANG_S
 
 from planner.cli.verbs.run import _of_a_round
 from planner.cluster import bell as bells
+from planner.cluster import retry, rights
 from planner.cluster.bell import Bell, Watches, digest
+from planner.cluster.transport import JSON, Reply
 from planner.cluster.unix_http import BrokenError
 from planner.errors import NotPermittedError
-from planner.pipelines.watch import SETTLE_S, WatchRequest, _named, _wait
+from planner.pipelines.watch import RIGHTS_S, SETTLE_S, WatchRequest, _Ear, _named, _wait
 from planner.read.kube.kinds import ALL, NODES, PODS, Kind
 
 Tree = dict[str, Any]
@@ -222,6 +226,96 @@ def test_without_the_right_to_watch_the_role_is_named_and_without_an_optional_on
             cluster.put({**tree, "rules": rules} if rules else tree)
     left_out = set(ALL) - set(watches.permitted("gangplan-system"))
     assert [kind.resource for kind in left_out] == ["namespaces"]
+
+
+class ColdWire(WatchedWire):
+    """A server whose authorizer, while it is ``cold``, knows nobody; ``denied``: requests refused so."""
+
+    cold, denied = False, 0
+
+    def send(
+        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+    ) -> Reply:
+        if not (self.cold and method == "POST"):
+            return super().send(method, path, body, content_type=content_type)
+        self.denied += 1
+        resource = path.rpartition("/")[2]
+        said = f'{resource} is forbidden: User "{USER}" cannot create resource "{resource}" in API group'
+        return Reply(403, {"message": said})
+
+
+@dataclass
+class Heard:
+    """The ear of ``run --watch`` at a server that forgets rights, with a clock of its own."""
+
+    monkeypatch: pytest.MonkeyPatch
+    now: float = 0.0
+    said: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for module in (retry, rights):
+            self.monkeypatch.setattr(module, "WAITS_S", (0.0,) * 4)
+        cluster = FakeCluster()
+        install(cluster)
+        grant(cluster)
+        for tree in built("watch"):
+            cluster.put(tree)
+        self.wire = ColdWire(cluster, [], USER)
+        run = SimpleNamespace(
+            target=SimpleNamespace(connect=lambda _accept: nullcontext(self.wire)),
+            skip=(),
+            options=SimpleNamespace(lock_namespace="gangplan-system"),
+        )
+        console = SimpleNamespace(
+            say=self.said.append, warn=self.said.append, event=lambda *_, **__: None
+        )
+        self.bell = Bell(lambda: self.now)
+        self.ear = _Ear(run, self.bell, console, lambda: self.now)  # type: ignore[arg-type]
+
+    def end(self) -> None:
+        self.ear.close()
+        self.wire.over.set()
+
+
+def test_a_right_that_was_there_is_asked_for_again_while_the_server_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard = Heard(monkeypatch)
+    heard.ear.listen()
+    heard.ear.close()  # the connection is lost
+    heard.wire.cold, heard.now = True, 1000.0
+    heard.ear.listen()
+    assert heard.wire.denied == 5  # four retries of the first review
+    (said,) = heard.said
+    assert said.startswith("not watching: not permitted to review own rights: ")
+    assert said.endswith("; next try in 1 s")
+    heard.ear.listen()
+    assert heard.wire.denied == 5, "it is not time yet"
+    heard.wire.cold, heard.now = False, 1001.0
+    heard.ear.listen()
+    assert heard.said[1:] == ["watching again"]
+    heard.end()
+
+
+def test_a_right_that_stays_missing_for_a_minute_ends_the_watch_and_at_the_start_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard = Heard(monkeypatch)
+    heard.wire.cold = True
+    with pytest.raises(NotPermittedError):
+        heard.ear.listen()
+    heard.wire.cold = False
+    heard.ear.listen()
+    heard.ear.close()
+    heard.wire.cold, heard.now = True, 1000.0
+    with pytest.raises(NotPermittedError):
+        while heard.now < 2000:
+            heard.ear.listen()
+            heard.now += 0.5
+    # tries at 1,000, 1, 3, 8, 18 and 48 s after it; the next pause is a minute
+    assert heard.now == 1108.0 > 1000.0 + RIGHTS_S
+    assert len(heard.said) == 6
+    heard.end()
 
 
 @pytest.mark.parametrize(

@@ -86,10 +86,8 @@ class KnownRights:
         """Learn from the answer to a request."""
         if not reply.ok:
             return
-        if not path.startswith(_REVIEWS):
-            self._known.update((*key[:5], "") for key in _keys(method, path)[:1])
-            return
-        status = reply.body.get("status")
+        self._known.update((*key[:5], "") for key in _keys(method, path)[:1])
+        status = reply.body.get("status") if path.startswith(_REVIEWS) else None
         if isinstance(status, dict) and status.get("allowed") is True:
             asked = (body or {}).get("spec", {}).get("resourceAttributes", {})
             fields = ("verb", "group", "resource", "subresource", "namespace", "name")

@@ -46,6 +46,9 @@ SETTLE_S = 2.0
 REOPEN_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Pauses before the watch is opened anew; the last one for ever."""
 
+RIGHTS_S = 60.0
+"""So long a right that was there may be missing: a server that has just started knows none."""
+
 PARTLY = (StaleError.exit_code, 7)
 """Exit codes of runs that did what they could: what changes is answered as soon as after success."""
 
@@ -75,7 +78,8 @@ def watch(
     """Run until a signal: its exit code.
 
     Raises what no later round could mend: UsageError, InputError, MissingPathError, CannotWriteError at the
-    start, UnavailableError without kubectl, and NotPermittedError at any time.
+    start, UnavailableError without kubectl, and NotPermittedError at any time, of a right that was there
+    only after RIGHTS_S.
     """
     _check(request.run)
     bell = Bell(clock)
@@ -157,6 +161,7 @@ class _Ear:
     _heard: bool = False
     _failures: int = 0
     _next: float = 0.0
+    _denied_at: float | None = None
 
     @property
     def left_s(self) -> float:
@@ -172,9 +177,9 @@ class _Ear:
             return
         try:
             self._begin()
-        except NotPermittedError:
-            raise
         except GangplanError as error:
+            if isinstance(error, NotPermittedError) and not self._may_come_back():
+                raise
             self._failed(str(error))
 
     def close(self) -> None:
@@ -196,7 +201,13 @@ class _Ear:
         if self._failures:
             self.console.say("watching again")
             self.console.event("watch", open=True, why=None)
-        self._failures = 0
+        self._failures, self._denied_at = 0, None
+
+    def _may_come_back(self) -> bool:
+        """Whether a right that is missing was there, and has not been missing for long."""
+        if self._denied_at is None:
+            self._denied_at = self.clock()
+        return self._heard and self.clock() - self._denied_at < RIGHTS_S
 
     @contextlib.contextmanager
     def _passing(self, *, always: bool) -> Iterator[None]:
