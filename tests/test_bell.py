@@ -272,6 +272,11 @@ class Heard:
         self.bell = Bell(lambda: self.now)
         self.ear = _Ear(run, self.bell, console, lambda: self.now)  # type: ignore[arg-type]
 
+    def listen_until(self, then: float) -> None:
+        while self.now < then:
+            self.ear.listen()
+            self.now += 0.5
+
     def end(self) -> None:
         self.ear.close()
         self.wire.over.set()
@@ -309,9 +314,7 @@ def test_a_right_that_stays_missing_for_a_minute_ends_the_watch_and_at_the_start
     heard.ear.close()
     heard.wire.cold, heard.now = True, 1000.0
     with pytest.raises(NotPermittedError):
-        while heard.now < 2000:
-            heard.ear.listen()
-            heard.now += 0.5
+        heard.listen_until(2000.0)
     # tries at 1,000, 1, 3, 8, 18 and 48 s after it; the next pause is a minute
     assert heard.now == 1108.0 > 1000.0 + RIGHTS_S
     assert len(heard.said) == 6

@@ -277,6 +277,7 @@ def test_what_is_sampled_holds_every_part_of_a_plan() -> None:
         "instance",
         "status.remarks",
         "status.leftOut",
+        "status.unclaiming",  # below, by itself
         *(f"spec.gangs[].reserved.{name}" for name in ("beside", "pods[].uid", "pods[].rank")),
         "spec.gangs[].passedOver",
         *(f"spec.gangs[].delayed.{name}" for name in ("promised", "cause", "by")),
@@ -376,10 +377,15 @@ def test_a_gang_that_never_could_start_may_start_where_its_queue_holds_more_than
     instance = busy_by_speed(71047, more=("queues", "cells", "fair", "preemptible"))
     made_at = {"name": "p", "created_at": "2026-11-21T00:00:00Z", "generator": "g"}
     plan = json.loads(json.dumps(compose(instance, solve(instance), **made_at)))
-    assert plan["status"]["unable"] == [{"gang": "default/g3", "proven": True}]
+    assert "unable" not in plan["status"]
+    assert plan["status"]["unclaiming"] == ["default/g3"]
     assert [g["decision"] for g in plan["spec"]["gangs"] if g["name"] == "g3"] == ["place"]
     assert check(plan) == []
-    plan["status"]["unable"] *= 2
+    plan["status"]["unable"] = [{"gang": "default/g3", "proven": True}]
+    (found,) = (v for v in check(remarked(plan)) if v.rule == "could-start")
+    assert found.message == "is said not to be able to start, but it starts"
+    del plan["status"]["unable"]
+    plan["status"]["unclaiming"] *= 2
     assert "could-start" in {v.rule for v in check(remarked(plan))}
 
 

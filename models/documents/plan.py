@@ -402,7 +402,7 @@ class PlanDigests(Open):
 
 
 class PlanUnable(Open):
-    """A waiting gang that is not known to be able to start, whatever runs: it uses up no guarantee.
+    """A gang that waits and is not known to be able to start on the empty cluster: it uses up no guarantee.
 
     It holds no room either, but where ``now`` is true.
     """
@@ -427,8 +427,14 @@ class PlanStatus(Open):
     queues: Many[PlanQueue] = omitted(default=(), description="By name; only with Queues")
     unable: Many[PlanUnable] = omitted(
         default=(),
-        description="Waiting gangs that would hold room or use up a guarantee, and are not known to be able"
-        " to start on the empty cluster: by namespace and name",
+        description="Gangs that go on waiting, would hold room or use up a guarantee, and are not known to be"
+        " able to start on the empty cluster: by namespace and name",
+    )
+    unclaiming: Many[str] = omitted(
+        default=(),
+        description="Gangs that the plan starts though they are not known to be able to start on the empty"
+        " cluster (queues hold more than they may, or cells are broken into): namespace/name, sorted."
+        " While they waited they used up no guarantee",
     )
     moves: Many[PlanMoves] = omitted(default=(), description="Only in plans that move gangs")
     notes: Many[str] = Field(default=(), description="What the plan assumes")

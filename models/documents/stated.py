@@ -238,6 +238,9 @@ ROWS: Mapping[str, Row] = {
     ),
     "status.unable[].proven": Row("that no place is found on the empty cluster", PROOF),
     "status.unable[].now": Row("that a place is looked for on the nodes as they are", PROOF),
+    "status.unclaiming": Row(
+        "that the plan starts them; those that it leaves out are taken to claim", PROOF
+    ),
     "status.moves[].gangs": Row("each gang that moves is in one set"),
     "status.moves[].gpus": _AGAIN,
     "status.moves[].bought.gangs": Row("that they are admitted, and could wait", OTHER_PLAN),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -150,6 +150,7 @@ class PlanWriter:
     ) -> PlanStatus:
         """``spec``: its digest."""
         optimal = all(tier.bound == tier.best for tier in solution.tiers)
+        starting = {i for i, one in enumerate(solution.decisions) if one.decision == "place"}
         return PlanStatus.model_construct(
             outcome="optimal" if optimal else "feasible",
             objectives=tuple(PlanObjective.of(tier) for tier in solution.tiers),
@@ -162,7 +163,12 @@ class PlanWriter:
             ),
             effective_gpus=effective,
             queues=queue_status(self._instance, solution.decisions),
-            unable=_unable(self._instance),
+            unable=_unable(self._instance, starting),
+            unclaiming=tuple(
+                "/".join(self._instance.gangs[i].key)
+                for i in not_claiming(self._instance)
+                if i in starting
+            ),
             moves=tuple(_moves(self._instance, moves) for moves in solution.moves),
             notes=solution.notes,
             digests=PlanDigests.model_construct(instance=self._digest, spec=spec),
@@ -207,7 +213,7 @@ def _marked(plan: Mapping[str, Any], status: PlanStatus) -> dict[str, Any]:
     return status.model_copy(update={"unchecked": tuple(marks)}).to_json()
 
 
-def _unable(instance: Instance) -> tuple[PlanUnable, ...]:
+def _unable(instance: Instance, starting: Collection[int]) -> tuple[PlanUnable, ...]:
     gangs = instance.gangs
     return tuple(
         PlanUnable.model_construct(
@@ -216,6 +222,7 @@ def _unable(instance: Instance) -> tuple[PlanUnable, ...]:
             now=answer in (Answer.NOT_NOW, Answer.UNKNOWN_NOW),
         )
         for i, answer in not_claiming(instance).items()
+        if i not in starting
     )
 
 

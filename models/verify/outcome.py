@@ -48,13 +48,15 @@ class Outcome:
 
     @cached_property
     def unable(self) -> frozenset[str]:
-        """Labels of the gangs that are said not to be able to start: they are promised nothing."""
-        return frozenset(one.gang for one in self.case.status.unable if not one.now)
+        """Labels of the gangs that are said not to be able to start, or to have no claim: no room is held."""
+        status = self.case.status
+        return frozenset(one.gang for one in status.unable if not one.now).union(status.unclaiming)
 
     @cached_property
     def queues(self) -> Queues:
         """As nodes are, some more gangs use up no guarantee, though they hold room."""
-        return Queues(self.facts, {one.gang for one in self.case.status.unable})
+        status = self.case.status
+        return Queues(self.facts, {*status.unclaiming, *(one.gang for one in status.unable)})
 
     @cached_property
     def queue_gpus(self) -> Sequence[Counter[str]]:

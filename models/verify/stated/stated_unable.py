@@ -51,14 +51,23 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     stated = [tuple(one.gang.split("/")) for one in outcome.case.status.unable]
     if stated != sorted(set(stated)):
         yield Violation(RULE, None, "status.unable: its gangs are not sorted, or twice the same")
+    starting = outcome.case.status.unclaiming
+    if list(starting) != sorted(set(starting)):
+        yield Violation(RULE, None, "status.unclaiming is not sorted, or has one twice")
+    for label in starting:
+        i = by_label.get(label)
+        if i is None or outcome.changes[i].kind != "place":
+            what = f"status.unclaiming: the plan does not start {printable(label)}"
+            yield Violation(RULE, None, what)
     for one in outcome.case.status.unable:
         i = by_label.get(one.gang)
         if i is None:
             yield Violation(RULE, None, f"status.unable: there is no gang {printable(one.gang)}")
             continue
         change = outcome.changes[i]
-        if change.gang.running:
-            yield change.violation(RULE, "is said not to be able to start, but it runs")
+        if change.gang.running or change.kind == "place":
+            does = "runs" if change.gang.running else "starts"
+            yield change.violation(RULE, f"is said not to be able to start, but it {does}")
         elif one.proven and one.now and (today.starts(i) or today.placed(i)):
             yield change.violation(RULE, f"is said to find no place, {COULD_NOW}")
         elif one.proven and not one.now and (judged.starts(i) or judged.placed(i)):
