@@ -49,6 +49,11 @@ class Profile:
     sms: int | None = None
 
     @property
+    def media(self) -> bool:
+        """Whether it has the media engines that a GPU has once."""
+        return "+" in self.names[0]
+
+    @property
     def places(self) -> str:
         """``3g.40gb: at most 2, in memory slices 0-3, 4-7``."""
         ends = ((start, start + self.size - 1) for start in self.starts)
@@ -74,11 +79,25 @@ Geometry = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A GPU with its memory. ``gpus``: slugs of the GPU models that it may be."""
+    """A GPU with its memory. ``gpus``: slugs of the GPU models that it may be.
+
+    ``together``: first names of profiles that stand on one GPU, of a board whose places were not published.
+    """
 
     name: str
     gpus: frozenset[str]
     profiles: tuple[Profile, ...]
+    together: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def gigabytes(self) -> int:
+        """Its memory, as the name of its largest profile has it: 80 of ``7g.80gb``."""
+        return int(self.profiles[-1].names[0].partition(".")[2].removesuffix("gb"))
+
+    @property
+    def placed(self) -> bool:
+        """Whether it was published where its instances may begin."""
+        return all(one.starts for one in self.profiles)
 
     def profile(self, name: str) -> Profile | None:
         return next((one for one in self.profiles if name in one.names), None)
@@ -96,7 +115,8 @@ class Board:
         """Whether instances of these profiles can stand on one GPU at once, and beside those in use.
 
         If and only if their slices are disjoint, each begins where its profile may, and no profile has more
-        than its most. Where nobody published the places, instances of several profiles are not known to.
+        than its most, and one at most has media engines. Where nobody published the places, only instances
+        of one profile are known to, and those within one set of ``together``.
         """
         wanted = [self.profile(name) for name in names]
         found = sorted((one for one in wanted if one), key=lambda one: (-one.size, one.names))
@@ -106,8 +126,11 @@ class Board:
         ):
             return False
         if all(one.starts for one in kinds):
-            return _placed(tuple((one.starts, one.size) for one in found), beside[0]) is not None
-        return len(kinds) <= 1
+            media = sum(one is not None and one.media for one in (*found, *taken))
+            places = tuple((one.starts, one.size) for one in found)
+            return media <= 1 and _placed(places, beside[0]) is not None
+        counts = Counter(one.names[0] for one in found)
+        return len(kinds) <= 1 or any(counts <= Counter(one) for one in self.together)
 
     def in_use(self, instances: Iterable[tuple[str, int]]) -> InUse | None:
         """What instances have of a GPU, given profiles and where they begin; None if that cannot be.
@@ -121,6 +144,8 @@ class Board:
                 return None
             slices = self.slices(name, start)
             if mask & slices or names.count(profile.names[0]) >= profile.most:
+                return None
+            if profile.media and any("+" in name for name in names):
                 return None
             mask |= slices
             if profile.most < len(profile.starts):
@@ -297,5 +322,8 @@ def boards() -> tuple[Board, ...]:
             size = place.get("size", 0)
             profiles.append(Profile(names, place["most"], size, starts, entry["gib"], entry["sms"]))
         gpus = frozenset(map(slug, board["gpus"]))
-        made.append(Board(board["name"], gpus, tuple(profiles)))
+        together = tuple(
+            tuple(kinds[kind]["names"][0] for kind in one) for one in board.get("together", ())
+        )
+        made.append(Board(board["name"], gpus, tuple(profiles), together))
     return tuple(made)

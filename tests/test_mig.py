@@ -36,6 +36,7 @@ from models.mig import (
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import instance_from_document, load
+from planner.read.kube.nodes.products import mig_boards
 from planner.search.solve import solve
 from planner.show.plan.plan_tables import pods
 from planner.show.plan.selection import Selection
@@ -243,10 +244,64 @@ def test_a_board_can_have_as_many_of_each_profile_as_it_says_and_no_other_profil
     assert not any(board.can_have([name]) for name in others)
 
 
-def test_where_places_are_not_published_one_profile_alone_is_known_to_fit() -> None:
+def test_where_places_are_not_published_one_profile_alone_is_known_to_fit_or_what_nvidia_makes() -> (
+    None
+):
     board = BOARDS["RTX PRO 6000"]
+    assert not board.placed
     assert board.can_have(["1g.24gb"] * 4)
-    assert not board.can_have(["2g.48gb", "1g.24gb"])
+    assert board.can_have(["1g.24gb", "2g.48gb", "1g.24gb"]), "all-balanced of mig-parted"
+    assert board.can_have(["2g.48gb", "1g.24gb"])
+    assert not board.can_have(["1g.24gb"] * 3 + ["2g.48gb"])
+    assert not board.can_have(["2g.48gb"] * 2 + ["1g.24gb"])
+
+
+def test_an_a30_has_its_media_engines_once() -> None:
+    board = BOARDS["A30"]
+    assert board.can_have(["2g.12gb+me", "1g.6gb", "1g.6gb"])
+    assert board.can_have(["1g.6gb+me", "2g.12gb", "1g.6gb"])
+    assert not board.can_have(["1g.6gb+me", "2g.12gb+me"])
+    assert not board.can_have(["2g.12gb+me"] * 2)
+    with_media = board.in_use([("2g.12gb+me", 2)])
+    assert with_media == (0b1100, ("2g.12gb+me",))
+    assert not board.can_have(["1g.6gb+me"], with_media)
+    assert board.can_have(["1g.6gb", "1g.6gb"], with_media)
+    assert board.in_use([("2g.12gb+me", 2), ("1g.6gb+me", 0)]) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("NVIDIA-A100-SXM4-40GB", "A100-40"),
+        ("NVIDIA-A100-80GB-PCIe", "A100-80"),
+        ("NVIDIA-A100-SXM-64GB", ""),
+        ("NVIDIA-A800-SXM4-80GB", "A100-80"),
+        ("NVIDIA-A800-40GB-Active", "A100-40"),
+        ("NVIDIA-H100-80GB-HBM3", "H100-80"),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "H100-80"),
+        ("NVIDIA-H100-PCIe", "H100-80"),
+        ("NVIDIA-H100-SXM5-96GB", "H100-96"),
+        ("NVIDIA H100 96GB HBM3", "H100-96"),
+        ("NVIDIA-H100-SXM5-94GB", ""),
+        ("NVIDIA-H100-NVL", "H100 NVL"),
+        ("NVIDIA-H800", "H100-80"),
+        ("NVIDIA-H800-PCIe", "H100-80"),
+        ("NVIDIA-H800-NVL", "H100 NVL"),
+        ("NVIDIA-H20", "H100-96"),
+        ("NVIDIA-H20-3e", ""),
+        ("NVIDIA-GH200-480GB", "H100-96"),
+        ("NVIDIA-GH200-144G-HBM3e", "GH200-144"),
+        ("NVIDIA-H200", "H200"),
+        ("NVIDIA-H200-NVL", "H200"),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "RTX PRO 6000"),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition", "RTX PRO 6000"),
+        ("NVIDIA-RTX-PRO-5000-Blackwell", ""),
+        ("NVIDIA-L4", ""),
+    ],
+)
+def test_the_name_of_a_product_and_its_memory_tell_the_board(written: str, found: str) -> None:
+    """As gpu-feature-discovery and NVIDIA's driver of claims write it; nothing: it is not known."""
+    assert [board.name for board in mig_boards(written)] == ([found] if found else [])
 
 
 def test_one_name_means_other_instances_on_other_boards() -> None:

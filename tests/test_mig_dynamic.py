@@ -199,7 +199,14 @@ def test_the_judge_counts_a_partition_that_nobody_needs(cli: RunCli, folder: Pat
         (("dynamicMig: h100-80", "dynamicMig: A30"), "has no board 'A30'"),
         (("dynamicMig: h100-80", "dynamicMig: 7"), "expected text"),
         (("model: DGX H100, ", ""), "partitioned GPUs on a node without a server model"),
-        (("model: DGX H100", "model: DGX-1V"), "no MIG profiles of 'V100' are known"),
+        (("model: DGX H100", "model: DGX-1V"), "dynamicMig: no MIG profiles of 'V100' are known"),
+        (
+            (
+                "model: DGX H100, dynamicMig: h100-80",
+                "model: RTX PRO 6000 8-GPU, dynamicMig: RTX PRO 6000",
+            ),
+            "dynamicMig: where instances of RTX PRO 6000 may begin was not published",
+        ),
         (("profile: 3g.40gb", "profile: 9g.99gb"), "9g.99gb"),
     ],
 )

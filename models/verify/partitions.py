@@ -6,7 +6,7 @@ Everything that the judge works out is about the nodes as they are then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import le
 
@@ -177,7 +177,7 @@ def slices_of(node: Node, instances: Instances) -> frozenset[int] | None:
             return None
         slices = frozenset(range(start, start + mine[0].size))
         counts[resource] += 1
-        if taken & slices or counts[resource] > mine[0].most:
+        if taken & slices or counts[resource] > mine[0].most or _two_with_media(counts):
             return None
         taken |= slices
     return taken
@@ -235,6 +235,11 @@ def _after(left: set[tuple[int, ...]], sets: Sequence[tuple[int, ...]]) -> set[t
     return {one for one in after if not any(o != one and all(map(le, o, one)) for o in after)}
 
 
+def _two_with_media(resources: Iterable[str]) -> bool:
+    """Whether several of these instances have media engines, of which a GPU has one set."""
+    return sum(name.endswith(".me") for name in resources) > 1
+
+
 def _stands(board: Board, names: Sequence[str], used: Instances = ()) -> bool:
     """Whether instances of these profiles have disjoint places on one GPU: each in turn in every way.
 
@@ -247,6 +252,8 @@ def _stands(board: Board, names: Sequence[str], used: Instances = ()) -> bool:
     counts = Counter(known[name] for name in names)
     total = counts + Counter(there[resource] for resource, _ in used)
     if any(count > profile.most for profile, count in total.items()):
+        return False
+    if _two_with_media(INSTANCES + p.names[0].replace("+", ".") for p in total.elements()):
         return False
     if any(not profile.starts for profile in counts):
         return len(counts) == 1

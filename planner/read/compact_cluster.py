@@ -304,7 +304,8 @@ def _check_mig(
     if not fitting:
         what = f"no MIG profiles of {shown(model.gpu)} are known"
         known = ", ".join(board.name for board in boards())
-        entry.fault((*at, "mig"), what, f"known boards: {known}", at_key=True)
+        key = "mig" if document.mig else "dynamicMig"
+        entry.fault((*at, key), what, f"known boards: {known}", at_key=True)
         return
     if document.dynamic_mig is not None:
         fitting = [board for board in fitting if board is board_named(document.dynamic_mig or "")]
@@ -312,6 +313,14 @@ def _check_mig(
             what = f"{shown(model.name)} has no board {shown(document.dynamic_mig)}"
             hint = f"write {_either(boards_of(model.gpu))}"
             entry.fault((*at, "dynamicMig"), what, hint)
+            return
+        if not fitting[0].placed:
+            what = (
+                f"where instances of {fitting[0].name} may begin was not published: plans make none"
+            )
+            entry.fault(
+                (*at, "dynamicMig"), what, "state those that there are in `mig`, or remove it"
+            )
             return
     for i, one in enumerate(document.mig):
         for j, name in enumerate(one.profiles):
@@ -326,8 +335,7 @@ def _check_mig(
         having = [board for board in fitting if board.can_have(one.profiles)]
         if not having:
             used = dict.fromkeys(map(fitting[0].profile, one.profiles))
-            placed = all(profile.starts for profile in used if profile)
-            cannot = "cannot" if placed else "are not known to"
+            cannot = "cannot" if fitting[0].placed else "are not known to"
             what = f"these instances {cannot} stand on one {_either(fitting)} at once"
             hint = "; ".join(profile.places for profile in used if profile)
             entry.fault((*at, "mig", i, "profiles"), what, hint)

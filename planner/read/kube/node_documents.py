@@ -15,12 +15,13 @@ from models.documents.cluster import HOSTNAME_LABEL
 from models.gpu_shares import part_of
 from models.hardware import FindModel, Nic, ServerModel, slug
 from models.instance.gang import OFFERS
-from models.mig import board_named, boards_of, instance_in, resource_of
+from models.mig import Board, board_named, boards_of, instance_in, resource_of
 from models.units import exact, number, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import planned_profile
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import SHORT, clean, is_label_key, is_label_value
+from planner.read.kube.nodes.products import PRODUCT, mig_boards
 from planner.read.kube.nodes.servers import own_nics, unknown_model
 from planner.read.kube.pods.placement import is_of_node
 from planner.read.kube.pods.requests import is_gpu_name
@@ -250,15 +251,15 @@ class NodeDocuments:
         stated = None if self.by_claims else node.object.annotations.get(DYNAMIC_MIG)
         if stated is None:
             return node.board
-        board, known = board_named(stated), boards_of(model.gpu)
+        board, known = board_named(stated), [one for one in _boards(node, model) if one.placed]
         if board is not None and board in known:
             return board.name
         names = " or ".join(one.name for one in known)
-        self.remarks.add(
-            node.object.where,
-            f"annotation {DYNAMIC_MIG} names no board of its GPUs; ignored",
-            f"write {names}" if names else None,
+        what = (
+            "names no board of its GPUs" if names else "is of no use: no board of its GPUs is known"
         )
+        hint = f"write {names}" if names else None
+        self.remarks.add(node.object.where, f"annotation {DYNAMIC_MIG} {what}; ignored", hint)
         return None
 
     def _amounts(self, node: KubeNode, use: Use) -> Json:
@@ -305,6 +306,13 @@ class NodeDocuments:
         return taints
 
 
+def _boards(node: KubeNode, model: ServerModel) -> list[Board]:
+    """The boards that its GPUs may be: of the server model, and of the product that a label names."""
+    found, written = boards_of(model.gpu), node.labels.get(PRODUCT)
+    own = found if written is None else mig_boards(written)
+    return [one for one in found if one in own]
+
+
 def _mig(node: KubeNode, model: ServerModel, use: Use) -> dict[int, list[str]]:
     """Profiles of the instances on each healthy GPU; {} if no board of the model is known to have them.
 
@@ -322,7 +330,7 @@ def _mig(node: KubeNode, model: ServerModel, use: Use) -> dict[int, list[str]]:
     stated = board_named(node.board or node.object.annotations.get(DYNAMIC_MIG, ""))
     fits = any(
         stated in (None, board) and all(map(board.can_have, found.values()))
-        for board in boards_of(model.gpu)
+        for board in _boards(node, model)
     )
     return found if fits and all(gpu < model.gpus for gpu in found) else {}
 

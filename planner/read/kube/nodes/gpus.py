@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from models.documents.cluster import MAX_SHARING, GpuSharing
-from models.mig import RESOURCE, Board, Profile, boards_of
+from models.mig import RESOURCE, Board, Profile
 from models.mig import resource_of as instance_resource
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import NodeDevices, resource_of
 from planner.read.kube.dialects import hami
 from planner.read.kube.lookup import number, objects, text, whole
-from planner.read.kube.nodes.products import PRODUCT, product
+from planner.read.kube.nodes.products import PRODUCT, mig_boards
 from planner.read.kube.pods.parts import BY_HAMI, BY_KAI, BY_VOLCANO
 from planner.read.kube.pods.requests import KOORDINATOR, KOORDINATOR_PERCENTS, PART, PARTITIONS
 from planner.read.kube.records import MAX_GPUS, KubeNode, KubeObject
@@ -159,7 +159,7 @@ class GpuReader:
     def _in_mig_mode(self, cards: hami.MigCards) -> bool:
         """Whether HAMi gives instances of its cards that plans know, and no card whole."""
         node, written = self.node, self.labels.get(PRODUCT)
-        board = cards.board(boards_of(product(written).gpu)) if written else None
+        board = cards.board(mig_boards(written)) if written else None
         if board is None:
             hint = f"add the label {PRODUCT}" if not written else None
             self._add("the MIG instances of its cards are not those of a known board", hint)
@@ -194,8 +194,8 @@ class GpuReader:
         """Note the board of GPUs of which claims make instances, if these are all that the board can have."""
         if not self.names.allocates or not devices.possible or devices.instances:
             return
-        gpus = {product(one.product or "").gpu for one in devices.devices}
-        boards = boards_of(gpus.pop()) if len(gpus) == 1 else ()
+        gpus = {mig_boards(one.product or "") for one in devices.devices}
+        boards = gpus.pop() if len(gpus) == 1 else ()
         found = [board for board in boards if _has_all_places(board, devices)]
         if len(found) == 1:
             self.node.board, self.node.possible = found[0].name, devices.possible

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Literal
 
 from models.hardware import slug
+from models.mig import Board, boards_of
 
 PRODUCT = "nvidia.com/gpu.product"
 """Label with the product name of the GPUs of a node."""
@@ -40,7 +41,9 @@ _NAMES: tuple[tuple[str, str, Form], ...] = (
     (r"H100-(.*HBM.*|SXM.*|NVLINK.*|80GB|MEGA-80GB)", "H100", "board"),
     (r"H100(-.*)?", "H100", "open"),
     (r"H800-(.*-)?PCIE.*", "H800 PCIe", "card"),
+    (r"H800-NVL(-.*)?", "H800 NVL", "pair"),
     (r"H800(-.*)?", "H800", "board"),
+    (r"H20-(.*-)?(3E|141GB).*", "H20-3e", "board"),
     (r"H20(-.*)?", "H20", "board"),
     (r"A([18])00-(.*-)?(SXM|NVLINK).*", "A{1}00", "board"),
     (r"A([18])00-(.*-)?PCI.*", "A{1}00", "card"),
@@ -69,6 +72,9 @@ _MATCHED = tuple(
     (re.compile(pattern, re.DOTALL).fullmatch, gpu, form) for pattern, gpu, form in _NAMES
 )
 
+_MEMORY = re.compile(r"-([0-9]{2,3})GB?(?=-|$)")
+"""Memory in a product name."""
+
 AMD_DEVICES = {
     "738c": "MI100",
     "740f": "MI210",
@@ -90,6 +96,7 @@ _BOARDS: dict[tuple[str, Form, int], tuple[str, str | None]] = {
     ("H100", "board", 8): ("DGX H100", "GCP a3-highgpu-8g"),
     ("H800", "board", 8): ("HGX H800 8-GPU", "HGX H800 8-GPU"),
     ("H20", "board", 8): ("HGX H20 8-GPU", "HGX H20 8-GPU"),
+    ("H20-3e", "board", 8): ("HGX H20 8-GPU", "HGX H20 8-GPU"),
     ("H100 NVL", "pair", 8): ("H100 NVL 8-GPU with NVLink bridges", None),
     ("A100", "board", 8): ("DGX A100", "AWS p4d.24xlarge"),
     ("A100", "board", 4): ("HGX A100 4-GPU (direct)", None),
@@ -171,13 +178,21 @@ NO_INSTANCE = frozenset({"k3s", "rke2", "k0s", "metal3", "bare-metal", "baremeta
 @lru_cache(maxsize=4096)
 def product(name: str) -> Product:
     """The GPU of a product name: ``NVIDIA-A100-SXM4-80GB`` is an A100 on a board with links."""
-    plain = re.sub(r"[^A-Z0-9]+", "-", name[:512].upper()).strip("-")
-    plain = _without_shares(_VENDORS.sub("", plain))
     for match, gpu, form in _MATCHED:
-        found = match(plain)
+        found = match(_plain(name))
         if found is not None:
             return Product(gpu.format("", *found.groups(default="")), form)
     return Product(gpu_name(name), "open", known=False)
+
+
+@lru_cache(maxsize=4096)
+def mig_boards(name: str) -> tuple[Board, ...]:
+    """The boards that GPUs of a product name may be: those with the memory that it states, if it does."""
+    plain = _plain(name)
+    stated, found = _MEMORY.search(plain), boards_of(product(name).gpu)
+    if stated is None:
+        return found
+    return boards_of(plain) or tuple(one for one in found if one.gigabytes == int(stated[1]))
 
 
 @lru_cache(maxsize=4096)
@@ -186,6 +201,12 @@ def gpu_name(name: str) -> str:
     plain = re.sub(r"[^A-Z0-9]+", "-", _without_shares(name[:512].upper())).strip("-")
     plain = plain[:60].strip("-")
     return plain if plain not in {"", "UNKNOWN"} else "unknown"
+
+
+def _plain(name: str) -> str:
+    """A product name as the patterns have it: ``A100-SXM4-80GB``."""
+    plain = re.sub(r"[^A-Z0-9]+", "-", name[:512].upper()).strip("-")
+    return _without_shares(_VENDORS.sub("", plain))
 
 
 def _without_shares(plain: str) -> str:
