@@ -147,7 +147,8 @@ def listed(instance: Instance, unable: list[dict[str, object]]) -> dict[str, obj
 
 
 def test_the_judge_names_a_gang_that_could_start_and_one_that_could_not() -> None:
-    instance = cluster(NEVER["next to nobody"][0], gang("low", 1, 8))
+    all_servers = gang("high", 4, 8, priority=9)
+    instance = cluster(NEVER["next to nobody"][0], all_servers, gang("low", 1, 8))
     true = [{"gang": "default/evil", "proven": True}]
     assert check(listed(instance, true)) == []
     (found,) = [v for v in check(listed(instance, [])) if v.rule == "could-start"]
@@ -231,8 +232,9 @@ def test_the_judge_names_a_gang_that_finds_a_place_on_nodes_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = replace(gang("one", 1, 8), queue="v")
-    instance = build(nodes=nodes_of({}), gangs=[one])
-    instance = replace(instance, queues=(Queue("v", guarantee=Amount(8)),))
+    both_servers = replace(gang("high", 2, 8, priority=9), queue="v")
+    instance = build(nodes=nodes_of({}), gangs=[both_servers, one])
+    instance = replace(instance, queues=(Queue("v", guarantee=Amount(24)),))
     false = {"gang": "default/one", "proven": True, "now": True}
     (found,) = [v for v in check(listed(instance, [false])) if v.rule == "could-start"]
     assert found.message == (

@@ -32,7 +32,12 @@ PART = "nvidia.com/gpu.part"  # of what counts as nvidia.com/gpu
 
 NODES: dict[str, tuple[Json, Json, int, int]] = {
     # what gangs may use, what pods of no gang hold, partitioned GPUs, and others that are not given
-    "a100-changing": ({SMALL: "0", LARGE: "0", SLICE: "0", PART: "0"}, {}, 4, 0),
+    "a100-changing": (
+        {SMALL: "0", LARGE: "0", SLICE: "0", PART: "0"},
+        {SMALL: "56", LARGE: "4"},  # all-1g.10gb of 8 GPUs, and what was there
+        4,
+        0,
+    ),
     "a100-mixed": (
         {SMALL: "13", LARGE: "4", SLICE: "0", PART: "0"},
         {SMALL: "1", "pods": "1"},

@@ -234,9 +234,11 @@ class NodeDocument(Document):
                     yield FieldError(("mig", i, "gpus", j), what, "remove it here or there")
                 listed.add(gpu)
         instances = self.instances()
+        healthy = not (self.unhealthy_gpus or self.unknown_unhealthy)  # held ones may be of sick GPUs
         for field, amounts in (("allocatable", self.allocatable), ("held", self.held)):
             for resource in amounts:
-                used = self.allocatable.get(resource, 0) + self.held.get(resource, 0)
+                used = self.allocatable.get(resource, 0)
+                used += self.held.get(resource, 0) if healthy else 0
                 known = resource.startswith(RESOURCE) and not self.unknown_partitioned
                 if known and used > instances[resource]:
                     what = f"{used:,} instances, but `mig` states {instances[resource]:,}"

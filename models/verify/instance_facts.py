@@ -317,7 +317,9 @@ class _NodeReader:
         for resource, most in document.allocatable.items():
             there = instances[resource.removeprefix(INSTANCES)]
             known = resource.startswith(INSTANCES) and not document.unknown_partitioned
-            if known and most + document.held.get(resource, 0) > there:
+            sick = document.unhealthy_gpus or document.unknown_unhealthy
+            held = 0 if sick else document.held.get(resource, 0)
+            if known and most + held > there:
                 what = f"there are {there}"
                 self.faults.add("form", f"{where}.allocatable.{quoted(resource)}", what)
         return found

@@ -46,31 +46,19 @@ def breaks(outcome: Outcome) -> bool:
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    by_label = {change.label: i for i, change in enumerate(outcome.changes)}
+    yield from _form(outcome)
     judged, today = _Empty(outcome), _Empty(outcome, in_order=False)
-    stated = [tuple(one.gang.split("/")) for one in outcome.case.status.unable]
-    if stated != sorted(set(stated)):
-        yield Violation(RULE, None, "status.unable: its gangs are not sorted, or twice the same")
-    starting = outcome.case.status.unclaiming
-    if list(starting) != sorted(set(starting)):
-        yield Violation(RULE, None, "status.unclaiming is not sorted, or has one twice")
-    for label in starting:
-        i = by_label.get(label)
-        if i is None or outcome.changes[i].kind != "place":
-            what = f"status.unclaiming: the plan does not start {printable(label)}"
-            yield Violation(RULE, None, what)
-    for one in outcome.case.status.unable:
-        i = by_label.get(one.gang)
-        if i is None:
-            yield Violation(RULE, None, f"status.unable: there is no gang {printable(one.gang)}")
+    stated = {one.gang: one for one in outcome.case.status.unable}
+    for i, change in enumerate(outcome.changes):
+        one = stated.get(change.label)
+        if one is None:
             continue
-        change = outcome.changes[i]
         if change.gang.running or change.kind == "place":
             does = "runs" if change.gang.running else "starts"
             yield change.violation(RULE, f"is said not to be able to start, but it {does}")
-        elif one.proven and one.now and (today.starts(i) or today.placed(i)):
+        elif one.proven and one.now and today.placed(i):
             yield change.violation(RULE, f"is said to find no place, {COULD_NOW}")
-        elif one.proven and not one.now and (judged.starts(i) or judged.placed(i)):
+        elif one.proven and not one.now and judged.placed(i):
             yield change.violation(RULE, f"is said never to be able to start, {COULD}")
     for change in _promised(outcome):
         why = judged.refutes(change.gang)
@@ -78,6 +66,25 @@ def check(outcome: Outcome) -> Iterator[Violation]:
             yield change.violation(RULE, f"is promised room, but could never start: {why}")
         elif _within(outcome, change.gang) and not today.counts.fits(change.gang):
             yield change.violation(RULE, "uses up a guarantee, but finds no place as nodes are")
+
+
+def _form(outcome: Outcome) -> Iterator[Violation]:
+    """Whether the lists are sorted, of gangs that there are, and those without a claim start."""
+    kinds = {change.label: change.kind for change in outcome.changes}
+    status = outcome.case.status
+    unable = [one.gang for one in status.unable]
+    for name, listed in (("unable", unable), ("unclaiming", status.unclaiming)):
+        keys = [tuple(label.split("/")) for label in listed]
+        if keys != sorted(set(keys)):
+            what = f"status.{name}: its gangs are not sorted, or twice the same"
+            yield Violation(RULE, None, what)
+        for label in listed:
+            if label not in kinds:
+                what = f"status.{name}: there is no gang {printable(label)}"
+                yield Violation(RULE, None, what)
+            elif name == "unclaiming" and kinds[label] != "place":
+                what = f"status.unclaiming: the plan does not start {printable(label)}"
+                yield Violation(RULE, None, what)
 
 
 def overlooked(outcome: Outcome) -> Iterator[str]:
@@ -166,17 +173,6 @@ class _Empty:
             if other.key != gang.key and (other.running or other.hold is None):
                 found.update(name for role in other.roles for name in role.pod_sets)
         return found
-
-    def starts(self, i: int) -> bool:
-        """Whether it starts in the plan where it could, alone or with the others, on the empty cluster, too.
-
-        A queue that holds more than its limit may go on: there it would hold nothing.
-        """
-        changes = self.outcome.changes
-        together = {k: change.pods for k, change in enumerate(changes) if change.kind == "place"}
-        return i in together and any(
-            not breaks(Variant(self._emptied, pods)) for pods in ({i: together[i]}, together)
-        )
 
     def placed(self, i: int) -> bool:
         """Whether a placement that keeps every rule is found."""

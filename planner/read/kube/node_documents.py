@@ -263,8 +263,8 @@ class NodeDocuments:
         return None
 
     def _amounts(self, node: KubeNode, use: Use) -> Json:
-        """What is left for gangs: allocatable less pods of no gang, and what those that may go hold."""
-        left = dict(node.allocatable)
+        """What is left for gangs: allocatable less pods of no gang; and what may come back to them."""
+        left = {**dict.fromkeys(node.withheld, 0), **node.allocatable}
         for one in (one for made in use.fixed.values() for one in made):
             if planned_profile(node, one):
                 resource = resource_of(one.profile or "")
@@ -277,11 +277,11 @@ class NodeDocuments:
             if node.allocatable.get(resource, amount) < amount:
                 what = f"its pods request more {resource} than it has; none is free there"
                 self.remarks.add(node.object.where, what)
-        held: dict[str, int] = {}
+        held = Counter(node.withheld)
         for resource, amount in taken.items():
             if resource in left and (less := min(amount, left[resource])) > 0:
                 left[resource] -= less
-                held[resource] = max(0, less - use.lasting[resource])
+                held[resource] += max(0, less - use.lasting[resource])
         kept = {name for name in left if is_label_key(name) and not is_gpu_name(name)}
         found: Json = {"allocatable": amounts({n: left[n] for n in left if n in kept})}
         if own := {name: held[name] for name in sorted(kept & held.keys()) if held[name]}:

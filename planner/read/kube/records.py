@@ -5,6 +5,7 @@ Amounts are integers: cpu in millicores, everything else in whole units.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import lcm
@@ -194,7 +195,8 @@ class KubeNode:
     ``instances``: MIG instances that only claims give; ``possible``: those that claims make of its GPUs,
     of this ``board``. ``mig_mode``: indices of healthy GPUs that HAMi gives instances, and none whole;
     ``mig_kinds``: which. ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: indices
-    of unhealthy GPUs. ``failed_at``: when it last failed or came back, in seconds since 1970.
+    of unhealthy GPUs. ``withheld``: MIG instances, and parts alike, that are not offered now, as they change
+    or are sick. ``failed_at``: when it last failed or came back, in seconds since 1970.
     """
 
     object: KubeObject
@@ -217,6 +219,7 @@ class KubeNode:
     partitioned: bool = False
     topology_only: bool = False
     sick: tuple[int, ...] = ()
+    withheld: Counter[str] = field(default_factory=Counter)
     failed_at: int | None = None
 
     @property

@@ -188,6 +188,7 @@ class GpuReader:
             name = instance_resource(one.profile or "")
             healthy = one.index not in sick and one.name not in devices.closed
             self.node.allocatable[name] = self.node.allocatable.get(name, 0) + healthy
+            self.node.withheld[name] += not healthy
         return {instance_resource(one.profile or "") for one in devices.instances}
 
     def _possible(self, devices: NodeDevices) -> None:
@@ -287,11 +288,19 @@ class GpuReader:
 
     def _withhold_changing(self, parts: Sequence[str]) -> None:
         """Offer no MIG instances while NVIDIA's MIG manager changes them, or after it failed to."""
-        state = self.labels.get(f"{_MIG_CONFIG}.state") or "success"
+        if (self.labels.get(f"{_MIG_CONFIG}.state") or "success") == "success":
+            return
         instances = [name for name in parts if name.startswith(RESOURCE) or name == PART]
-        if state != "success" and instances:
+        if instances:
             self._add(f"its MIG instances are not given: its {_MIG_CONFIG}.state is not success")
-            self.node.allocatable.update(dict.fromkeys(instances, 0))
+            for name in set(instances):
+                self.node.withheld[name] += self.node.allocatable.get(name, 0)
+                self.node.allocatable[name] = 0
+        coming = self.labels.get(_MIG_CONFIG, "").removeprefix("all-")
+        for board in () if self.node.instances else mig_boards(self.labels.get(PRODUCT, "")):
+            if (profile := board.profile(coming)) is not None:
+                name, most = instance_resource(coming), profile.most * self.node.installed
+                self.node.withheld[name] = max(self.node.withheld[name], most)
 
     def _request_names(self, resource: str, devices: NodeDevices | None) -> Iterator[str]:
         """Names by which pods can request its GPUs: resources, and the driver of claims."""

@@ -5,6 +5,7 @@ Nothing raises; a malformed node offers nothing rather than too much, and does n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -100,6 +101,13 @@ class _NodeReader:
             ready=_is_ready(object_),
             topology_only=object_.labels.get(ACK_MODE) == "topology",
             failed_at=self._failed_at(object_),
+            withheld=Counter(
+                {
+                    name: amount - allocatable.get(name, 0)
+                    for name, amount in capacity.items()
+                    if name.startswith(RESOURCE) and amount > allocatable.get(name, 0)
+                }
+            ),
         )
         self._remark_on_other_gpus(node)
         GpuReader(
