@@ -101,6 +101,45 @@ def test_gpus_of_which_claims_make_instances_may_be_partitioned_by_plans() -> No
     )
 
 
+def in_mig_mode(*gpus: int) -> list[Json]:
+    """Devices of an A100, whose mode a driver does not change: of a GPU in MIG mode there is no whole one."""
+    return [
+        one
+        for one in devices()
+        if one["attributes"]["type"]["string"] == "mig"
+        or int(one["attributes"]["uuid"]["string"].removeprefix("GPU-")) not in gpus
+    ]
+
+
+def test_gpus_in_mig_mode_of_which_there_is_no_whole_device_give_instances_and_no_gpu() -> None:
+    # 8 GPUs, of which 0 to 5 can be given whole; 14 instances of a seventh take the other two first
+    own, _ = documents(*server(listed=in_mig_mode(6, 7)), user("p", "c"), claim("c"))
+    assert (own["model"], own["dynamicMig"]) == ("DGX H100", "H100-80")
+    assert own["mig"] == [{"gpus": [6], "profiles": []}, {"gpus": [7], "profiles": []}]
+    assert own["unknownUnhealthy"] == own.get("unknownPartitioned", 0) == 0
+    users = [one for i in range(14) for one in (user(f"p{i}", f"c{i}"), claim(f"c{i}"))]
+    whole = [user("large", "whole"), claim("whole", asks_whole(6))]
+    plan = solved(*server(listed=in_mig_mode(6, 7)), *users, *whole)
+    assert {gang["decision"] for gang in plan["spec"]["gangs"]} == {"place"}
+    assert {one["gpu"] for one in plan["spec"]["partitions"]} == {6, 7}
+
+
+def test_a_server_with_all_gpus_in_mig_mode_has_its_gpus() -> None:
+    found, said = node_of(*server(listed=in_mig_mode(*range(8))))
+    assert (found.gpus, found.installed, found.mig_mode) == (0, 8, tuple(range(8)))
+    assert "the others are partitioned and not given whole" in said
+    plan = solved(*server(listed=in_mig_mode(*range(8))), user("p", "c"), claim("c"))
+    assert [gang["decision"] for gang in plan["spec"]["gangs"]] == ["place"]
+
+
+@pytest.mark.parametrize("backend", ["annotation", "none"])
+def test_gpus_in_mig_mode_count_where_apply_makes_no_instances(backend: str) -> None:
+    trees = [*server(listed=in_mig_mode(6, 7)), user("p", "c"), claim("c")]
+    own, _ = documents(*trees, backend=backend)
+    assert (own["model"], own["unknownPartitioned"], own["unknownUnhealthy"]) == ("DGX H100", 2, 0)
+    assert "dynamicMig" not in own
+
+
 @pytest.mark.parametrize("backend", ["annotation", "none"])
 def test_only_where_apply_allocates_the_claims(backend: str) -> None:
     own, _ = documents(*server(), user("p", "c"), claim("c"), backend=backend)
@@ -152,10 +191,7 @@ def test_places_other_than_those_of_the_board_are_not_planned(listed: list[Json]
 
 
 def test_instances_that_nobody_can_make_of_a_gpu_there_are_none_of_the_node() -> None:
-    """Neither of a GPU that is not published whole, nor by counters of another form."""
-    listed = [one for one in devices() if "parentUUID" in one["attributes"]]
-    found, _ = node_of(*server(listed=listed))
-    assert (found.instances, found.possible, found.gpus) == ((), (), 0)
+    """By counters of another form."""
     listed = devices()
     for one in listed:
         counters = one["consumesCounters"][0]["counters"]

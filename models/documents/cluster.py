@@ -234,7 +234,9 @@ class NodeDocument(Document):
                     yield FieldError(("mig", i, "gpus", j), what, "remove it here or there")
                 listed.add(gpu)
         instances = self.instances()
-        healthy = not (self.unhealthy_gpus or self.unknown_unhealthy)  # held ones may be of sick GPUs
+        healthy = not (
+            self.unhealthy_gpus or self.unknown_unhealthy
+        )  # held ones may be of sick GPUs
         for field, amounts in (("allocatable", self.allocatable), ("held", self.held)):
             for resource in amounts:
                 used = self.allocatable.get(resource, 0)

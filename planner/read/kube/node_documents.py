@@ -114,12 +114,13 @@ def node_uses(
         found[name].fixed = fixed
         found[name].lost_gpus = len(fixed)
     lost = set[tuple[str, int | str]]()
+    by_hami = {node.name for node in nodes if node.mig_kinds}
     for pod in pods:
         if pod.node is None or pod.finished is not None or pod.node not in found:
             continue
         use, counted = found[pod.node], members.get(pod.key)
         use.in_use.update(one.index for one in pod.made)
-        use.hidden |= pod.wants_gpus and pod.holds_room and not pod.made
+        use.hidden |= pod.node in by_hami and pod.wants_gpus and pod.holds_room and not pod.made
         part = pod.part
         for gpu in pod.shares if part not in (counted or ()) else ():
             # Nobody can say what is left of its GPU.

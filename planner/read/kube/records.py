@@ -193,7 +193,7 @@ class KubeNode:
     and DRA drivers. ``shared``: why GPUs are not given whole (``MIG``, ``time-sliced``,
     ``fractional``). ``sharing``: how pods share those that none holds whole. ``partitioned``: they are (MIG).
     ``instances``: MIG instances that only claims give; ``possible``: those that claims make of its GPUs,
-    of this ``board``. ``mig_mode``: indices of healthy GPUs that HAMi gives instances, and none whole;
+    of this ``board``. ``mig_mode``: indices of healthy GPUs that give instances, and none whole;
     ``mig_kinds``: which. ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: indices
     of unhealthy GPUs. ``withheld``: MIG instances, and parts alike, that are not offered now, as they change
     or are sick. ``failed_at``: when it last failed or came back, in seconds since 1970.

@@ -43,6 +43,7 @@ _CLOSING = frozenset({"NoSchedule", "NoExecute"})
 _BUS = re.compile(
     r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})[.:]([0-9a-f]{1,2})", re.IGNORECASE
 )
+_BUS_NAMES = ("resource.kubernetes.io/pciBusID", "pciBusID", "pcieBusID", "pciAddr")
 _SLICE = re.compile(r"memory-slice-([0-9]{1,2})")
 """Names of the counters of memory slices: https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu."""
 
@@ -66,7 +67,8 @@ class NodeDevices:
     ``sick``: indices that the driver or an operator tainted. ``shared``: some allow several claims
     at once, or are partitioned. ``instances``: of GPUs that are partitioned (MIG), by name; ``partitioned``:
     indices of these GPUs; ``closed``: names of instances that are tainted. ``possible``: instances that
-    claims can make of the whole GPUs, by GPU, profile and slices.
+    claims can make of GPUs, by GPU, profile and slices. ``mig_mode``: indices of GPUs of which claims can
+    have nothing else, as of an A100 in MIG mode.
     """
 
     driver: str
@@ -77,6 +79,7 @@ class NodeDevices:
     partitioned: tuple[int, ...] = ()
     closed: frozenset[str] = frozenset()
     possible: tuple[Device, ...] = ()
+    mig_mode: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -102,10 +105,12 @@ def read_slices(
 ) -> dict[str, tuple[NodeDevices, ...]]:
     """GPUs by node name, one entry per driver, sorted by driver.
 
-    ``possible``: with the instances that claims can make of them, which are most devices where there are any.
+    ``possible``: with the instances that claims can make of them, which are most devices where there are any;
+    else with one for each GPU, which shows that it is there.
     """
     found: dict[tuple[str, str], list[_Found]] = {}
     partitioned: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str | None]] = set()
     rules = _taint_rules(objects_)
     for (driver, pool), slices in sorted(_pools(objects_).items()):
         _check_complete(driver, pool, slices, remarks)
@@ -113,7 +118,11 @@ def read_slices(
         for one in slices:
             for node, tree in _devices(one):
                 kind = _attribute(tree, driver, "type")
-                instance = kind == "mig" and _is_instance(tree, driver, possible=possible)
+                instance = kind == "mig" and _is_instance(tree, driver)
+                if instance and not possible and "consumesCounters" in _body(tree):
+                    gpu = (node, _text(tree, driver, "parentUUID"))
+                    instance = gpu not in seen
+                    seen.add(gpu)
                 if kind is not None and kind not in WHOLE and not instance:
                     if "partition" in str(kind):
                         partitioned.add((node, driver))
@@ -214,9 +223,9 @@ def _text(tree: Tree, driver: str, *names: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _is_instance(tree: Tree, driver: str, *, possible: bool) -> bool:
+def _is_instance(tree: Tree, driver: str) -> bool:
     """Whether a MIG device exists, or may be made of its GPU by a claim for it alone."""
-    if driver != MIG_DRIVER or not (possible or "consumesCounters" not in _body(tree)):
+    if driver != MIG_DRIVER:
         return False
     profile = _text(tree, driver, "profile")
     return (
@@ -249,12 +258,14 @@ def _numbers(counters: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
 
 
 def _possible(tree: Tree, driver: str, pool: str, name: str) -> _Found:
-    """An instance that a claim can make of a GPU, which says where its GPU is."""
+    """An instance that a claim can make of a GPU; the GPU says where it is, if it is a device itself."""
     counters, slices = _slices(tree) or ("", 0)
     profile, parent = _text(tree, driver, "profile"), _text(tree, driver, "parentUUID")
-    device = Device(driver, pool, name, index=0, profile=profile, slices=slices)
+    made_of = _text(tree, driver, "productName")
+    device = Device(driver, pool, name, 0, product=made_of, profile=profile, slices=slices)
+    bus = _bus(_text(tree, driver, *_BUS_NAMES))
     sick = _is_tainted(tree)
-    return _Found(device, None, None, sick, shared=False, parent=parent, counters=counters)
+    return _Found(device, None, bus, sick, shared=False, parent=parent, counters=counters)
 
 
 def _is_tainted(tree: Tree) -> bool:
@@ -265,7 +276,7 @@ def _found(tree: Tree, driver: str, pool: str, name: str, *, instance: bool) -> 
     if instance and "consumesCounters" in _body(tree):
         return _possible(tree, driver, pool, name)
     counters, slices = (None, 0) if instance else (_slices(tree) or (None, 0))
-    bus = _text(tree, driver, "resource.kubernetes.io/pciBusID", "pciBusID", "pcieBusID", "pciAddr")
+    bus = _text(tree, driver, *_BUS_NAMES)
     device = Device(
         driver=driver,
         pool=pool,
@@ -300,14 +311,22 @@ def _numbered(node: str, driver: str, found: Sequence[_Found], remarks: Remarks)
         if one.parent is not None and one.parent not in given_whole and one.counters is None
     ]
     # Any instance shows where its GPU is among the others.
-    gpus = _indexed(node, driver, [*wholes, *dict(instances).values()], remarks)
+    known = dict(instances)
+    bare = {
+        one.parent: one
+        for one in reversed(found)
+        if one.counters and one.parent and one.parent not in {*given_whole, *known}
+    }
+    gpus = _indexed(node, driver, [*wholes, *known.values(), *bare.values()], remarks)
     indices = {one.parent: index for index, one in gpus if one.parent}
     numbered = [(index, one) for index, one in gpus if one.parent is None]
     places = {one.device.uuid: index for index, one in numbered}
+    places |= {parent: indices[parent] for parent in bare}
     possible = [
         (replace(one.device, index=places[one.parent]), one)
         for one in found
-        if one.parent in given_whole and _is_of(one, given_whole[one.parent])
+        if (one.parent in given_whole and _is_of(one, given_whole[one.parent]))
+        or (one.counters and one.parent in bare)
     ]
     parts = sorted(instances, key=lambda pair: (pair[1].device.name, pair[1].device.pool))
     return NodeDevices(
@@ -316,7 +335,7 @@ def _numbered(node: str, driver: str, found: Sequence[_Found], remarks: Remarks)
         sick=tuple(index for index, one in numbered if one.sick),
         shared=any(one.shared for one in wholes),
         instances=tuple(replace(one.device, index=indices[parent]) for parent, one in parts),
-        partitioned=tuple(sorted(indices.values())),
+        partitioned=tuple(sorted(indices[parent] for parent in known)),
         closed=frozenset(one.device.name for _, one in (*parts, *possible) if one.sick),
         possible=tuple(
             sorted(
@@ -324,6 +343,7 @@ def _numbered(node: str, driver: str, found: Sequence[_Found], remarks: Remarks)
                 key=lambda one: (one.index, one.profile, one.slices, one.pool, one.name),
             )
         ),
+        mig_mode=tuple(sorted(indices[parent] for parent in bare)),
     )
 
 

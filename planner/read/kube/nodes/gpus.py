@@ -133,7 +133,9 @@ class GpuReader:
             # What the node advertises are shares of these cards.
             capacity, gpus = self.cards.count, self.cards.count - len(self.cards.sick)
             gpus = min(gpus, self._advertised(self.cards))
+        bare = () if devices is None else devices.mig_mode
         published = 0 if devices is None else len(devices.devices) + len(devices.partitioned)
+        published += len(bare)
         seen = (published, len(self.health), *counts)
         node.gpu_resource, node.gpus = resource, gpus
         node.shared = self._why_shared(resource, devices)
@@ -141,11 +143,13 @@ class GpuReader:
             node.allocatable[PART] = gpus
             parts.append(PART)
         node.sharing = self._sharing(resource, parts)
-        node.partitioned = node.shared == "MIG" or (node.shared is None and bool(parts))
+        node.partitioned = node.shared == "MIG" or (node.shared is None and bool(parts or bare))
         if node.shared is None:
             node.installed = max(capacity, gpus, *seen)
             if gpus < node.installed:
-                why = "are partitioned and not given whole" if parts else "count as unhealthy"
+                why = (
+                    "are partitioned and not given whole" if parts or bare else "count as unhealthy"
+                )
                 self._add(f"offers fewer GPUs than it has; the others {why}")
         else:
             given = "given whole" if parts else "given"
@@ -155,6 +159,7 @@ class GpuReader:
         node.gpu_names = tuple(dict.fromkeys(self._request_names(resource, devices)))
         self._withhold_changing(parts)
         node.sick = tuple(sorted(self._sick(devices)))
+        node.mig_mode = tuple(gpu for gpu in bare if node.possible and gpu not in node.sick)
 
     def _in_mig_mode(self, cards: hami.MigCards) -> bool:
         """Whether HAMi gives instances of its cards that plans know, and no card whole."""
@@ -195,7 +200,7 @@ class GpuReader:
         """Note the board of GPUs of which claims make instances, if these are all that the board can have."""
         if not self.names.allocates or not devices.possible or devices.instances:
             return
-        gpus = {mig_boards(one.product or "") for one in devices.devices}
+        gpus = {mig_boards(one.product or "") for one in devices.devices or devices.possible}
         boards = gpus.pop() if len(gpus) == 1 else ()
         found = [board for board in boards if _has_all_places(board, devices)]
         if len(found) == 1:
@@ -432,9 +437,9 @@ def _has_all_places(board: Board, devices: NodeDevices) -> bool:
 
     Those with media engines may be missing.
     """
-    for gpu in devices.devices:
+    for gpu in (*(one.index for one in devices.devices), *devices.mig_mode):
         found: dict[Profile, set[int]] = {}
-        for one in (one for one in devices.possible if one.index == gpu.index):
+        for one in (one for one in devices.possible if one.index == gpu):
             profile = board.profile(one.profile or "")
             if profile is not None:
                 found.setdefault(profile, set()).add(one.slices)

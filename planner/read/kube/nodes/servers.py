@@ -130,7 +130,7 @@ class _Server:
 
     def _product(self) -> Product:
         """Its GPUs: by its devices, else by its labels, else only by their vendor."""
-        devices = (*self.node.devices, *self.node.instances)
+        devices = (*self.node.devices, *self.node.instances, *self.node.possible)
         by_device = sorted({one.product for one in devices if one.product is not None})
         found = [product(name) for name in by_device]
         if len({one.gpu for one in found}) > 1:
