@@ -225,6 +225,47 @@ def test_instances_that_change_are_not_given_and_whole_gpus_are(state: str) -> N
     assert "its MIG instances are not given" in said
 
 
+PENDING = "nvidia.com/mig.config.state"
+WAITING: dict[str, tuple[dict[str, str], Json, str, str]] = {
+    # labels, what the node offers, its capacity where that is more, and how many instances a pod asks for
+    "while they change": ({PENDING: "pending"}, {SMALL: "7"}, "7", "7"),
+    "before they are there": (
+        {
+            PENDING: "pending",
+            "nvidia.com/mig.config": "all-1g.10gb",
+            PRODUCT: "NVIDIA-H100-80GB-HBM3",
+            "nvidia.com/gpu.count": "8",
+        },
+        {},
+        "0",
+        "56",
+    ),
+    "of a sick GPU": ({}, {SMALL: "49"}, "56", "56"),
+}
+
+
+@pytest.mark.parametrize("case", WAITING.values(), ids=WAITING)
+def test_who_waits_for_instances_that_come_back_is_not_said_never_to_start(
+    case: tuple[dict[str, str], Json, str, str],
+) -> None:
+    """One more than there can be is: 8 GPUs with 7 instances each, or the 7 that there were."""
+    labels, offered, capacity, most = case
+    there = node("n1", gpus=8, **labels)
+    there["status"]["allocatable"] |= offered
+    there["status"]["capacity"] = {**there["status"]["allocatable"], SMALL: capacity}
+    pods = [pod(name, gated=True) for name in ("a", "b")]
+    for one, count in zip(pods, (int(most), int(most) + 1), strict=True):
+        one["spec"]["containers"] = [asking({SMALL: str(count)})]
+    listed = {"apiVersion": "v1", "kind": "List", "items": [there, *pods]}
+    instance = load(["-"], stdin=io.BytesIO(json.dumps(listed).encode())).instance
+    outcome = solve(instance)
+    assert [one.decision for one in outcome.decisions] == ["wait", "wait"]
+    codes = [one.reason and one.reason.code for one in outcome.decisions]
+    assert codes == ["Resources", "Never"]
+    made = compose(instance, outcome, name="p", created_at="2026-11-21T00:00:00Z", generator="test")
+    assert check(json.loads(json.dumps(made))) == []
+
+
 DYNAMIC = "gangplan.dev/dynamic-mig"
 
 

@@ -302,6 +302,7 @@ def asked(tree: Json) -> tuple[int, str | None, tuple[str, ...]]:
         ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "1"}, "0.5", ()),
         ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, "0.5x2", ()),
         ({"gpu-memory": "4096", "gpu-fraction-num-devices": "4"}, "4096Mix4", ()),
+        ({"gpu-fraction-num-devices": "2"}, None, MALFORMED),
         ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "129"}, None, MALFORMED),
         ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "0"}, None, MALFORMED),
         ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "two"}, None, MALFORMED),

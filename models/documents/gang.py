@@ -881,6 +881,11 @@ def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:
             yield FieldError((*path, "gpuGroup"), what, hint, at_key=True)
         if pod.start is not None:
             yield from _start_errors(path, pod, role)
+        elif pod.gpus and not role.gpus and instance_in(role.all_requests) is not None:
+            what = "a GPU, but not where on it the instance begins"
+            hint = "add `start`, or remove `gpus` where `mig` states the instances"
+            yield FieldError((*path, "gpus"), what, hint)
+            continue
         known = (shares or pod.start is not None) and bool(pod.gpus) and pod.node is not None
         yield from _gpu_errors((*path, "gpus"), pod, amount_of(part or "") if known else role.gpus)
     planned: set[tuple[str, int]] = set()

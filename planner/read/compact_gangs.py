@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from operator import add
 
 from models.documents.base import FieldError, Path, made, suggestion
-from models.documents.cluster import NODE_LEVEL
+from models.documents.cluster import NODE_LEVEL, GpuSharing
 from models.documents.gang import (
     GangDocument,
     GangTopology,
@@ -22,7 +23,7 @@ from models.documents.gang import (
     Terms,
 )
 from models.documents.server import out_of_range
-from models.gpu_shares import share_in
+from models.gpu_shares import Size, fits, part_of, share_in, shared_by, size_on, whole
 from models.hardware import bits, mask_of
 from models.instance.cluster import Node
 from models.instance.gang import (
@@ -63,7 +64,8 @@ class GangReader:
     """Turns gang documents into Gangs of one cluster and checks what gangs share.
 
     ``held``: name of the pod by (node, GPU); ``parts``: those of which pods have parts; ``instances``: their
-    profiles, and where they begin. ``unknown``: by node, number of held GPUs without known index.
+    profiles, and where they begin; ``sizes``: of parts on each. ``unknown``: by node, number of held GPUs
+    without known index.
     """
 
     merged: MergedCluster
@@ -77,6 +79,7 @@ class GangReader:
     held: dict[tuple[int, int], str] = field(default_factory=dict)
     parts: set[tuple[int, int]] = field(default_factory=set)
     instances: dict[tuple[int, int], list[tuple[str, int]]] = field(default_factory=dict)
+    sizes: dict[tuple[int, int | str], Size] = field(default_factory=dict)
     unknown: dict[int, int] = field(default_factory=dict)
     lenient: bool = False
     # By the identity of parts that equal documents share, which are kept with the gangs: those without
@@ -336,7 +339,9 @@ class GangReader:
         if pod.gpus is None:
             if role.gpus:
                 self._count_unknown(entry, path, role.gpus, position)
+            self._check_parts(entry, path, pod, role, position)
             return None if role.gpus or shares else 0
+        self._check_parts(entry, path, pod, role, position)
         self._check_indices(entry, path, pod.gpus, position, shares=shares)
         if pod.start is not None and (trouble := self._misplaced(pod, role, position)):
             entry.fault((*path, "start"), *trouble)
@@ -347,6 +352,33 @@ class GangReader:
                 self.parts.add((position, gpu))
         self._count_unknown(entry, path, 0, position)
         return sum(1 << gpu for gpu in set(pod.gpus))
+
+    def _check_parts(
+        self, entry: GangEntry, path: Path, pod: PodDocument, role: RoleDocument, position: int
+    ) -> None:
+        """Report a GPU of which pods have more than there is, and an instance that may be anywhere."""
+        node, resource = self.merged.cluster.nodes[position], share_in(role.all_requests)
+        instance = not (role.gpus or pod.gpus) and instance_in(role.all_requests) is not None
+        if instance and node.dynamic_mig is not None and not node.mig:
+            what = f"an instance somewhere on node {shown(node.name)}, whose GPUs plans partition"
+            entry.fault(
+                (*path, "node"), what, "add `gpus` and `start`: its GPU, and its first slice"
+            )
+        part = None if resource is None else part_of(resource)
+        sharing = node.sharing or GpuSharing()
+        size = None if part is None else size_on(part, sharing.memory)
+        name = entry.document.pod_name(pod)
+        if size is None:
+            return
+        room = whole(sharing.memory, sharing.pods)
+        for gpu in shared_by(pod.gpus or (), pod.gpu_group, name, resource or ""):
+            held = self.sizes.get((position, gpu), (0, 0, 0))
+            held = self.sizes[position, gpu] = tuple(map(add, held, size))
+            if not fits(held, room):
+                what = f"pods hold more of GPU {gpu} of node {shown(node.name)} than it has"
+                entry.fault(
+                    (*path, "role"), what, "check the pods of this GPU, and `sharing` of its node"
+                )
 
     def _check_indices(
         self, entry: GangEntry, path: Path, gpus: Sequence[int], position: int, *, shares: bool

@@ -249,7 +249,10 @@ def _with_problem(
 ) -> GpuRequest:
     if problem == MALFORMED:
         what = "asks for a part of a GPU that cannot be read; it waits, and counts as a GPU where it runs"
-        remarks.add(pod.subject, what, "a part is more than 0 and less than a GPU")
+        hint = "a part is more than 0 and less than a GPU"
+        if KAI_DEVICES in pod.annotations:
+            hint += f"; {KAI_DEVICES} needs {KAI_FRACTION} or {KAI_MEMORY} beside it"
+        remarks.add(pod.subject, what, hint)
     return replace(request, problems=(*request.problems, problem))
 
 

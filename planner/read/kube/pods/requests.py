@@ -308,7 +308,7 @@ def gpu_request(
         return GpuRequest(min(most, MAX_POD_GPUS), resource, problems=problems)
     if HIVED in amounts:
         return GpuRequest(hived=True, problems=("GPUs requested from HiveD",))
-    if KAI_FRACTION in annotations or KAI_MEMORY in annotations:
+    if not annotations.keys().isdisjoint((KAI_FRACTION, KAI_MEMORY, KAI_DEVICES)):
         return _fraction(number(annotations.get(KAI_DEVICES)) or 1, kai=True)
     return GpuRequest()
 
