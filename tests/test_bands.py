@@ -20,6 +20,7 @@ from tiny_busy import busy
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.queues.bands import BANDS, LIMITS_GPU_S, banded
+from models.queues.lengths import Lengths
 from models.values.expected_durations import PRIOR, UNKNOWN_S, Durations
 from planner.read.inputs import instance_from_document
 
@@ -27,11 +28,11 @@ NOW = 1_000_000
 DAY_S = 24 * 60 * 60
 
 
-def shortest(*gangs: Gang, starvation: int | None = DAY_S) -> Instance:
+def shortest(*gangs: Gang, starvation: int | None = DAY_S, trust: bool = False) -> Instance:
     """One server of eight GPUs."""
     instance = build(gangs=gangs)
     policy = replace(instance.policy, order="shortest", now=NOW, starvation_after_s=starvation)
-    return banded(replace(instance, policy=policy))
+    return banded(replace(instance, policy=replace(policy, trust_durations=trust)))
 
 
 def runs(name: str, gpus: int, *, since_s: int, first: int = 0, **more: object) -> Gang:
@@ -62,20 +63,34 @@ def test_a_band_is_what_four_times_the_gpu_time_of_the_one_before_is_enough_for(
 
 
 @pytest.mark.parametrize(
-    ("one", "left_s"),
+    ("one", "left_s", "trusted_s"),
     [
-        (waits("a", 8), UNKNOWN_S),
-        (waits("a", 8, expected_duration_s=7200), 7200),
-        (runs("a", 8, since_s=7200), 7200),
-        (runs("a", 8, since_s=100), UNKNOWN_S),
-        (runs("a", 8, since_s=600, expected_duration_s=7200), 6600),
-        (runs("a", 8, since_s=7200, expected_duration_s=3600), 3600),
-        (runs("a", 8, since_s=7200, expected_duration_s=7190), 60),
+        (waits("a", 8), UNKNOWN_S, UNKNOWN_S),
+        (waits("a", 8, expected_duration_s=7200), UNKNOWN_S, 7200),
+        (waits("a", 8, expected_duration_s=60), UNKNOWN_S, 60),
+        (runs("a", 8, since_s=7200), 7200, 7200),
+        (runs("a", 8, since_s=100), UNKNOWN_S, UNKNOWN_S),
+        (runs("a", 8, since_s=600, expected_duration_s=7200), UNKNOWN_S, 6600),
+        (runs("a", 8, since_s=7200, expected_duration_s=7260), 7200, 60),
+        (runs("a", 8, since_s=7200, expected_duration_s=7200), 7200, 7200),
+        (runs("a", 8, since_s=60, runs_since=NOW - 7200), 7200, 7200),
     ],
 )
-def test_without_an_estimate_its_own_word_or_the_time_it_ran_counts(one: Gang, left_s: int) -> None:
+def test_without_an_estimate_the_time_it_ran_counts_and_its_word_only_where_it_is_trusted(
+    one: Gang, left_s: int, trusted_s: int
+) -> None:
+    """Its word counts until it is over; a pod that started again makes it no younger."""
     stated = shortest(replace(one, expected_left_s=left_s))
     assert bands(shortest(one)) == bands(stated)
+    trusted = shortest(replace(one, expected_left_s=trusted_s))
+    assert bands(shortest(one, trust=True)) == bands(trusted)
+
+
+def test_an_elastic_gang_counts_at_its_largest() -> None:
+    (role,) = gang("a", 1, 8).roles
+    one = gang("a", roles=[replace(role, max=4)])  # 32 GPUs for 300 s are 9,600 GPU seconds
+    left = [replace(one, submitted_at=NOW - 60, expected_left_s=seconds) for seconds in (300, 301)]
+    assert [bands(shortest(gang))["a"] for gang in left] == [2, 3]
 
 
 def test_who_has_waited_too_long_is_in_the_first_band_and_stays_there_when_it_runs() -> None:
@@ -146,6 +161,7 @@ def test_planner_exhaustive_planner_and_judge_agree_on_bands(seed: int) -> None:
         for one in instance.gangs
     )
     policy = replace(instance.policy, order="shortest", now=instance.now)
+    policy = replace(policy, trust_durations=seed % 2 == 1)
     planned(banded(replace(instance, gangs=gangs, policy=policy)))
 
 
@@ -178,6 +194,44 @@ def test_what_is_expected_is_the_mean_of_what_others_ran_on(
         if near:
             expected = (PRIOR * expected + sum(s - ran_s for s in longer)) // (PRIOR + len(longer))
     assert durations.left_s(who, gpus, ran_s) == max(1, expected)
+
+
+@settings(max_examples=examples(200, 40))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcd"),
+            st.sampled_from([None, "q"]),
+            st.sampled_from([1, 8]),
+            st.integers(0, 5000),
+        ),
+        max_size=40,
+    ),
+    st.sampled_from([None, "q"]),
+    st.sampled_from([1, 8]),
+    st.integers(0, 5000),
+)
+def test_what_a_gang_is_taken_to_run_is_what_its_tenants_jobs_took_weighted_by_how_long_they_were(
+    seen: list[tuple[str, str | None, int, int]], queue: str | None, gpus: int, ran: int
+) -> None:
+    """Tenant a. One without jobs is like the middle one of the others, at least 600 s."""
+    lengths = Lengths()
+    one = replace(gang("x", 1, gpus), namespace="a", queue=queue)
+    for job in seen:
+        lengths.add(*job)
+        lengths.left_s(one, ran, 600)  # asked between, nothing is forgotten
+    own = [max(1, s) for who, _, _, s in seen if who == "a"]
+    alike = [max(1, s) for *job, s in seen if job == ["a", queue, gpus]]
+    of = {who: [max(1, s) for w, _, _, s in seen if w == who] for who, _, _, _ in seen}
+    means = sorted(sum(s * s for s in took) // sum(took) for took in of.values())
+    usual = UNKNOWN_S if own or not of else max(UNKNOWN_S, means[(len(means) - 1) // 2])
+    assert lengths.usual_s("a") == usual
+    expected = max(usual, ran)
+    for jobs in (own, alike):
+        longer = [s for s in jobs if s > ran]
+        total = expected**2 + sum(s * (s - ran) for s in longer)
+        expected = total // (expected + sum(longer))
+    assert lengths.left_s(one, ran, max(usual, ran)) == max(1, expected)
 
 
 def test_the_limits_are_those_of_the_documentation() -> None:

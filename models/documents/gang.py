@@ -276,8 +276,8 @@ class GangStatus(Document):
     )
     started_at: Time | None = omitted(description="When its pods started")
     runs_since: Time | None = omitted(
-        description="When the first of its running pods started, from which `minRunTime` counts; absent: "
-        "`startedAt`"
+        description="When the first of its running pods started, from which `minRunTime` and the time that "
+        "it has run count; absent: `startedAt`"
     )
     expected_left_s: Duration | None = omitted(
         alias="expectedLeft",

@@ -418,6 +418,11 @@ class PolicySpec(Document):
         description="Who goes first within a priority. submitted: who has waited longer; shortest: who is "
         "expected to need much less GPU time, and others that may be stopped are stopped for it",
     )
+    trust_durations: bool = omitted(
+        default=False,
+        description="Whether under `order: shortest` the `expectedDuration` of a gang counts until it is "
+        "over, beside what jobs of its namespace took",
+    )
     hold_room: HoldRoomDocument | None = omitted(
         description="While a gang of high priority waits, none of lower priority starts; absent or null: "
         "those start that fit",

@@ -336,6 +336,11 @@ class Gang:
         return False
 
     @property
+    def begun_at(self) -> int | None:
+        """When the first of its running pods started: later starts of others change nothing of it."""
+        return self.started_at if self.runs_since is None else self.runs_since
+
+    @property
     def stands(self) -> bool:
         """Whether it runs whole and keeps its pods where they are, in any plan in which it runs."""
         return self.running and not (self.movable or self.elastic or self.missing())
@@ -385,6 +390,11 @@ class Gang:
     def weight_gpus(self) -> int:
         """Its GPUs at ``min``, or 1 if it requests none: w(gang) of the formulation."""
         return sum(role.min * role.gpus for role in self.roles) or 1
+
+    @property
+    def most_gpus(self) -> int:
+        """Its GPUs at ``max``, or 1 if it requests none."""
+        return sum(role.max * role.gpus for role in self.roles) or 1
 
     def gpus_of(self, roles: Iterable[int]) -> int:
         """GPUs of these roles at ``min``, or 1 if they request none."""

@@ -181,6 +181,7 @@ class Policy:
     eviction_backoff: EvictionBackoff | None = EvictionBackoff()
     slurm_priorities: int = SLURM_PRIORITIES
     order: Order = "submitted"
+    trust_durations: bool = False
 
     def lists(self, objective: str) -> bool:
         """Whether the policy has the objective."""

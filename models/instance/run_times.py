@@ -67,7 +67,7 @@ def _protected_gangs(instance: Instance) -> frozenset[int]:
 def _protected(instance: Instance) -> Mapping[int, int]:
     found = {}
     for index, gang in enumerate(instance.gangs):
-        since = gang.started_at if gang.runs_since is None else gang.runs_since
+        since = gang.begun_at
         if since is None or not gang.running:
             continue
         seconds = min_run_time(instance, gang)

@@ -30,8 +30,9 @@ def banded(instance: Instance) -> Instance:
     policy, now = instance.policy, instance.now
     if policy.order != "shortest":
         return instance
-    gangs = (in_band(g, band_of(g, policy, now, expected_left_s(g, now))) for g in instance.gangs)
-    return replace(instance, gangs=tuple(gangs))
+    left = ((gang, expected_left_s(gang, policy, now)) for gang in instance.gangs)
+    gangs = tuple(in_band(gang, band_of(gang, policy, now, left_s)) for gang, left_s in left)
+    return replace(instance, gangs=gangs)
 
 
 def in_band(gang: Gang, band: int) -> Gang:
@@ -48,26 +49,30 @@ def stated_priority(instance: Instance, priority: int) -> int:
 def band_of(gang: Gang, policy: Policy, now: int, left_s: int) -> int:
     """0 for those that need the least GPU time, or have waited too long. ``left_s``: as expected.
 
-    A running gang is one band better, so that nobody is stopped for a small difference; one that had waited
-    too long when it started stays in the first.
+    An elastic gang counts at its largest: it would take that. A running gang is one band better, so that
+    nobody is stopped for a small difference; one that had waited too long when it started stays in the first.
     """
     since, limit = gang.queued_at, policy.starvation_after_s
-    until = gang.started_at if gang.running else now
+    until = gang.begun_at if gang.running else now
     if limit is not None and since is not None and until is not None and until - since > limit:
         return 0
-    band = bisect_left(LIMITS_GPU_S, gang.weight_gpus * left_s)
+    band = bisect_left(LIMITS_GPU_S, gang.most_gpus * left_s)
     return max(0, band - 1) if gang.running else band
 
 
-def expected_left_s(gang: Gang, now: int) -> int:
-    """Seconds that the gang is expected to run from now on: as stated, else by its ``expectedDuration``.
+def expected_left_s(gang: Gang, policy: Policy, now: int, usual_s: int = UNKNOWN_S) -> int:
+    """Seconds that the gang is expected to run from now on: as measured, else as usual, or as it has run.
 
-    One that should have ended is taken to run for as long again as it is late, a minute at least.
+    What it says itself, its ``expectedDuration``, counts only where the policy trusts it, until it is over.
     """
     if gang.expected_left_s is not None:
         return gang.expected_left_s
-    ran = max(0, now - gang.started_at) if gang.running and gang.started_at else 0
-    if gang.expected_duration_s is None:
-        return max(UNKNOWN_S, ran)
-    left = gang.expected_duration_s - ran
-    return left if left > 0 else max(60, -left)
+    ran, stated = ran_s(gang, now), gang.expected_duration_s
+    if policy.trust_durations and stated is not None and stated > ran:
+        return stated - ran
+    return max(usual_s, ran)
+
+
+def ran_s(gang: Gang, now: int) -> int:
+    """Seconds since the first of its pods started, 0 if it waits."""
+    return max(0, now - gang.begun_at) if gang.running and gang.begun_at else 0

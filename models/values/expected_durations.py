@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,23 +48,23 @@ def _classes(who: str, gpus: int) -> Iterator[Hashable]:
     yield from ((who, gpus), gpus, None)
 
 
-def expecting(instance: Instance, durations: Durations) -> Instance:
-    """The instance in which gangs say how long they are expected to run on, unless they say so themselves.
+def expected_lefts(instance: Instance, durations: Durations) -> dict[tuple[str, str], int]:
+    """Seconds that each gang is expected to run on, where it does not say so itself, for forecasts of starts.
 
-    Nobody is expected to run longer than its ``expectedDuration``.
+    Nobody is expected to run longer than its ``expectedDuration``: here it harms none but itself.
     """
 
-    def expects(gang: Gang) -> Gang:
+    def expects(gang: Gang) -> int:
         if gang.expected_left_s is not None:
-            return gang
+            return gang.expected_left_s
         gpus = sum(role.min * role.gpus for role in gang.roles)
         ran = instance.now - gang.started_at if gang.running and gang.started_at is not None else 0
         left = durations.left_s(gang.queue or gang.namespace, gpus, max(0, ran))
         if gang.expected_duration_s is not None and gang.expected_duration_s > ran:
             left = min(left, gang.expected_duration_s - ran)
-        return replace(gang, expected_left_s=left)
+        return left
 
-    return replace(instance, gangs=tuple(map(expects, instance.gangs)))
+    return {gang.key: expects(gang) for gang in instance.gangs}
 
 
 class _Sample:

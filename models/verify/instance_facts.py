@@ -398,15 +398,14 @@ def _banded_priority(document: GangDocument, policy: PolicySpec, now: int) -> in
     spec, status = document.spec, document.status
     if policy.order == "submitted":
         return spec.priority
-    runs, started = bool(document.running_pods), status.started_at
+    runs, started = bool(document.running_pods), status.runs_since or status.started_at
     left = status.expected_left_s
     if left is None:
         ran = now - started if runs and started and now > started else 0
         left = max(ran, 600)
-        if spec.expected_duration_s is not None:
-            late = ran - spec.expected_duration_s
-            left = -late if late < 0 else max(late, 60)
-    gpus = sum(role.span[0] * role.gpus for role in spec.roles) or 1
+        if policy.trust_durations and (stated := spec.expected_duration_s or 0) > ran:
+            left = stated - ran
+    gpus = sum(role.span[1] * role.gpus for role in spec.roles) or 1
     band, most = 0, 600
     while band < 9 and left * gpus > most:
         band, most = band + 1, most * 4

@@ -136,9 +136,10 @@ def paused(instance: Instance) -> tuple[Gang, ...]:
 def with_granted_run_times(instance: Instance, tenants: Collection[tuple[str, str]]) -> Instance:
     """The instance; these gangs, which tenants wrote, state no run time above that of queue or policy.
 
-    When they ran first is left out where no run time counts from it.
+    When they ran first is left out where no time counts from it.
     """
     granted, policy = granted_run_times(instance), instance.policy
+    by_length = policy.order == "shortest"
 
     def with_granted(gang: Gang) -> Gang:
         if gang.key not in tenants:
@@ -146,7 +147,7 @@ def with_granted_run_times(instance: Instance, tenants: Collection[tuple[str, st
         most, own = granted.get(gang.queue, policy.min_run_time_s), gang.min_run_time_s
         if own is not None and not policy.kubernetes.trust_min_run_time:
             own = min(most, own)
-        since = gang.runs_since if most or own else None
+        since = gang.runs_since if most or own or by_length else None
         return replace(gang, min_run_time_s=own, runs_since=since)
 
     return replace(instance, gangs=tuple(map(with_granted, instance.gangs)))

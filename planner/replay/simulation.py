@@ -22,6 +22,7 @@ from models.instance.speed import FULL_SPEED
 from models.instance.start_history import Asks
 from models.program.base_state import moves_pods
 from models.queues.bands import band_of, in_band
+from models.queues.lengths import Lengths
 from models.values.expected_durations import Durations
 from models.values.expected_starts import Waits, starts_by_count
 from models.values.tier_values import gang_value, known_masks
@@ -125,7 +126,7 @@ class Simulation:
         self._last_ms = self._ended_ms = 0
         self._longest_ms = [job.facts.duration_ms for job in self.jobs]
         self._failures = 0
-        self._durations = Durations()
+        self._durations, self._lengths = Durations(), Lengths()
         self.forecasts = dict[int, StartForecast]()
         self._waits = Waits(MS)
         self._new = set[int]()
@@ -217,7 +218,9 @@ class Simulation:
         self._present.leave(number)
         job.held_gpu_ms += (self.now_ms - job.run.since_ms) * job.run.gpus
         job.run, job.ended, job.left = None, self.now_ms, 0
-        self._durations.add(job.facts.queue, job.facts.gpus, job.facts.duration_ms // MS)
+        facts, seconds = job.facts, job.facts.duration_ms // MS
+        self._durations.add(facts.queue, facts.gpus, seconds)
+        self._lengths.add(facts.gang.namespace, facts.gang.queue, facts.gang.most_gpus, seconds)
         self._present.enter(number)
         self._left -= 1
         self._last_ms = self._ended_ms = self.now_ms
@@ -445,16 +448,22 @@ class Simulation:
 
     def _expect(self, gang: Gang) -> int:
         """Seconds at full speed, by what has ended so far and the work that it has done."""
+        facts = self.jobs[self._number[gang.key]].facts
+        return self._durations.left_s(facts.queue, facts.gpus, self._done_s(gang))
+
+    def _done_s(self, gang: Gang) -> int:
+        """Seconds at full speed that its work so far took."""
         job = self.jobs[self._number[gang.key]]
         left = job.left if job.run is None else job.run.left_at(self.now_ms)
-        done_ms = (job.facts.work - left) // (FULL_SPEED * gang.weight_gpus)
-        return self._durations.left_s(job.facts.queue, job.facts.gpus, done_ms // MS)
+        return (job.facts.work - left) // (FULL_SPEED * gang.weight_gpus) // MS
 
     def _in_bands(self, gangs: Sequence[Gang], policy: Policy) -> list[Gang]:
         """The gangs in the bands of the policy's order."""
         found, now = list[Gang](), self._date(self.now_ms)
         for gang in gangs:
-            band = band_of(gang, policy, now, self._expect(gang))
+            done_s = self._done_s(gang)
+            first = max(self._lengths.usual_s(gang.namespace), done_s)
+            band = band_of(gang, policy, now, self._lengths.left_s(gang, done_s, first))
             key = (self._number[gang.key], gang.started_at, gang.last_checkpoint, band)
             if key not in self._banded:
                 self._banded[key] = in_band(gang, band)

@@ -108,7 +108,7 @@ def assemble(
     quotas = read_quotas(objects, nodes, settings, find, queues, remarks)
     quotas.assign(gangs, pinned)
     report_overdue(gangs, policy, remarks)
-    if policy.reservations is None:
+    if policy.reservations is None and not policy.trust_durations:
         for gang in gangs:
             gang.deadline_s = None  # nothing depends on it
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)

@@ -9,7 +9,8 @@ from operator import itemgetter
 
 from models.instance.instance import Instance
 from models.instance.start_history import Asks, StartHistory
-from models.values.expected_durations import Durations, expecting
+from models.queues.lengths import Lengths, expecting
+from models.values.expected_durations import Durations, expected_lefts
 from models.values.expected_starts import (
     CERTAIN_S,
     RECENT,
@@ -28,7 +29,8 @@ End, Start, Arrival = range(3)
 
 def with_history(instance: Instance, documents: Documents) -> Instance:
     """The instance with what is learned, where its policy or jobs that were seen to wait ask for it."""
-    durations, used = Durations(), instance.policy.order == "shortest"
+    durations, lengths = Durations(), Lengths()
+    used = instance.policy.order == "shortest"
     installed = sum(n.healthy_gpus for n in instance.cluster.nodes if instance.schedulable(n))
     waits, offset, seen = Waits(), 0, False
     for entry in documents.traces:
@@ -46,13 +48,14 @@ def with_history(instance: Instance, documents: Documents) -> Instance:
             )
         for job in jobs:
             durations.add(job.queue, job.gpus, job.duration_s)
+            if job.measured:
+                lengths.add(job.namespace, job.spec.queue, job.most_gpus, job.duration_s)
     if documents.findings:
         documents.findings.raise_all()
-    known = expecting(instance, durations) if used or seen else instance
     if seen:
-        left_s = {g.key: g.expected_left_s for g in known.gangs if g.expected_left_s is not None}
+        left_s = expected_lefts(instance, durations)
         instance = replace(instance, history=StartHistory(waits.factors(), left_s))
-    return replace(instance, gangs=known.gangs) if used else instance
+    return expecting(instance, lengths) if used else instance
 
 
 def _waited(job: Job) -> bool:

@@ -72,6 +72,16 @@ class Job:
         return sum(role.span[0] * role.gpus for role in self.spec.roles)
 
     @property
+    def most_gpus(self) -> int:
+        """GPUs of all its pods, at ``max``; 1 if they request none."""
+        return sum(role.span[1] * role.gpus for role in self.spec.roles) or 1
+
+    @property
+    def measured(self) -> bool:
+        """Whether its duration is more than what its owner said, as of one that no snapshot saw end."""
+        return self.observed is not None or self.spec.expected_duration_s != self.duration_s
+
+    @property
     def gpu_seconds(self) -> int:
         """GPUs times duration: its work."""
         return self.gpus * self.duration_s
