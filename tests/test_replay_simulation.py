@@ -92,8 +92,9 @@ def test_the_planner_decides_at_ticks_and_may_at_events() -> None:
 
 
 def test_under_the_order_shortest_a_short_job_stops_a_long_one_which_loses_no_work() -> None:
-    """8 GPUs: s1 and s2 of u take 60 s each, so s3 is expected to take (600^2 + 2 x 60^2) / (600 + 120) = 510 s,
-    and of those of u (510^2 + 2 x 60^2) / (510 + 120) = 424 s.
+    """8 GPUs: s1 and s2 of u took 60 s each, so s3 is expected to take 424 s.
+
+    Of the namespace (600^2 + 2 x 60^2) / (600 + 120) = 510, of u (510^2 + 7,200) / (510 + 120) = 424.
 
     That is band 2 for 8 GPUs; L, which has run for 7,200 s from 120, is expected to run on as long: band 4.
     So s3 runs from 7,320 to 7,380, and L goes on after 120 s of restart.
