@@ -257,7 +257,7 @@ def cordoned() -> list[Tree]:
 
 def daemons() -> list[Tree]:
     """A DaemonSet that takes port 80 and a core of each node."""
-    found = []
+    found = [thing("apps/v1", "DaemonSet", "d", {}, "t")]
     for name in ("n0", "n1"):
         made = pod(f"daemon-{name}", "gangplan", None, on=name)
         made["metadata"]["ownerReferences"] = [
@@ -265,7 +265,6 @@ def daemons() -> list[Tree]:
                 "apiVersion": "apps/v1",
                 "kind": "DaemonSet",
                 "name": "d",
-                "uid": "d",
                 "controller": True,
             }
         ]

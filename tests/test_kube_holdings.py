@@ -337,11 +337,6 @@ def _of_two() -> dict[str, Any]:
 
 
 def test_a_pod_with_parts_of_several_gpus_is_in_a_group_of_each() -> None:
-    # without reservation pods nobody knows which GPUs those are
-    assert _parts(_kai("a"), _of_two()) == {
-        "a": (0, (), "default/g1", HALF),
-        "b": (0, (), "default/g1,default/g2", f"{HALF}x2"),
-    }
     second = _reserved()
     second["metadata"] |= {"name": "s", "labels": {"runai-gpu-group": "g2"}}
     second["metadata"]["annotations"] = {"run.ai/reserve_for_gpu_index": "3"}
@@ -354,12 +349,12 @@ def test_a_pod_with_parts_of_several_gpus_is_in_a_group_of_each() -> None:
     }
 
 
-def test_gpus_of_which_one_alone_is_known_are_held_whole() -> None:
-    # g1 is held by its reservation pod; g2 has none, so b holds a GPU that is unknown
+def test_a_pod_whose_groups_are_not_all_reserved_holds_none() -> None:
+    # g1 is held by its reservation pod; g2 has none: KAI reserves before it starts a pod
     assert _parts(_kai("a"), _of_two(), _reserved()) == {
-        "a": (0, (), None, None),
-        "b": (1, None, None, None),
-        "r": (1, (6,), None, None),
+        "a": (0, (6,), None, HALF),
+        "b": (0, (), None, None),
+        "r": (0, (), None, None),
     }
 
 
@@ -371,8 +366,8 @@ def test_a_fraction_that_its_scheduler_does_not_know_is_none() -> None:
 @pytest.mark.parametrize(
     ("reserving", "whole", "share"),
     [
-        # a tenant's pod with that label: the group has another GPU
-        ("stranger", (1, (6,), None, None), (0, (), "default/g1", HALF)),
+        # a tenant's pod with that label: it reserves none for others
+        ("stranger", (1, (6,), None, None), (0, (), None, None)),
         # perhaps KAI's, in a namespace of another name: what is left of its GPU is not known
         ("default", (1, (6,), None, None), (0, (), None, None)),
     ],
@@ -384,33 +379,24 @@ def test_a_group_is_reserved_for_others_by_kai_only(
     assert found == {"a": share, "b": share, "r": whole}
 
 
-def test_fractions_of_two_namespaces_share_no_group_that_kai_did_not_reserve() -> None:
-    assert _parts(_kai("a"), _kai("b", namespace="stranger")) == {
-        "a": (0, (), "default/g1", HALF),
-        "b": (0, (), "stranger/g1", HALF),
-    }
-
-
-def test_a_pod_of_a_group_without_a_label_shares_a_gpu_that_nobody_knows() -> None:
+@pytest.mark.parametrize("group", [{"runai-gpu-group": "g1"}, {}])
+def test_a_fraction_holds_no_gpu_that_no_pod_reserves(group: dict[str, str]) -> None:
+    # an annotation asks no kubelet for anything, and any tenant can write it on a pod that runs
     alone = _kai("a")
-    alone["metadata"]["labels"] = {}
-    assert _parts(alone) == {"a": (0, (), None, HALF)}
+    alone["metadata"]["labels"] = group
+    assert _parts(alone) == {"a": (0, (), None, None)}
 
 
 def test_hived_pods_hold_what_its_annotations_say_for_they_ask_no_resource() -> None:
     enable = [asking(None, **{HIVED + "pod-scheduling-enable": "1"})]
     spec = {HIVED + "pod-scheduling-spec": "virtualCluster: vc1\nleafCellNumber: 2\n"}
     cells = {HIVED + "pod-leaf-cell-isolation": "6,7"}
+    own = {"on": "n1", "containers": enable, "schedulerName": "hived"}
     pods, lines = read(
         node("n1"),
-        pod("both", on="n1", containers=enable, annotations=spec | cells),
-        pod(
-            "bound",
-            on="n1",
-            containers=enable,
-            annotations={HIVED + "pod-leaf-cell-isolation": "0"},
-        ),
-        pod("dumb", on="n1", containers=enable),
+        pod("both", **own, annotations=spec | cells),
+        pod("bound", **own, annotations={HIVED + "pod-leaf-cell-isolation": "0"}),
+        pod("dumb", **own),
         pod("liar", on="n1", annotations=cells),
     )
     assert {name: (found.gpus, found.indices) for name, found in pods.items()} == {
@@ -420,6 +406,26 @@ def test_hived_pods_hold_what_its_annotations_say_for_they_ask_no_resource() -> 
         "liar": (0, ()),
     }
     assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "listed", "gpus"),
+    [
+        ("default-scheduler", None, 0),
+        ("default-scheduler", ["default-scheduler"], 1),  # HiveD extends it
+        ("hived", ["hived"], 1),
+        ("hived", [], 0),  # the administrator says that there is no HiveD
+    ],
+)
+def test_hived_s_pods_hold_gpus_if_their_scheduler_may_be_hived(
+    scheduler: str, listed: list[str] | None, gpus: int
+) -> None:
+    enable = [asking(None, **{HIVED + "pod-scheduling-enable": "1"})]
+    made = pod("p", on="n1", containers=enable, schedulerName=scheduler)
+    schedulers = None if listed is None else tuple(listed)
+    pods, lines = read(node("n1"), made, other_schedulers=schedulers)
+    assert pods["p"].gpus == gpus
+    assert any("not its scheduler" in line for line in lines) == (not gpus)
 
 
 def test_ack_shares_are_found_by_container() -> None:

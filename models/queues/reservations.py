@@ -72,6 +72,26 @@ def may_come(instance: Instance, gang: Gang, place: QueuePlace, seconds: int) ->
     return in_time or (yields(instance, gang, place) and seconds >= least)
 
 
+def holder(instance: Instance, one: Reserved) -> tuple[int, str | None]:
+    """The priority of which a holder is one of ``perPriority``, and for whom: None for all, else a namespace.
+
+    In whose way gangs of its own namespace run is one for that namespace: it would keep others from the
+    reservation that they need.
+    """
+    namespace, there = one.gang[0], instance.once(_namespaces)
+    blocked = any(namespace in there.get(node, ()) for node in one.nodes)
+    return -one.place[1], namespace if blocked else None
+
+
+def _namespaces(instance: Instance) -> dict[int, set[str]]:
+    """The namespaces whose gangs run on each node."""
+    found: dict[int, set[str]] = {}
+    for gang in instance.gangs:
+        for pod in gang.running_pods:
+            found.setdefault(pod.node, set()).add(gang.namespace)
+    return found
+
+
 def due(instance: Instance) -> frozenset[tuple[str, str]]:
     """Keys of the gangs that have to start in this plan, wherever they find a place: their turn has come."""
     return instance.once(_due)

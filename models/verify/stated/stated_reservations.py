@@ -21,7 +21,12 @@ from models.verify.violation import Violation, printable, quoted
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    counts: Counter[int] = Counter()
+    counts: Counter[tuple[int, str | None]] = Counter()
+    running = {
+        (pod.node, gang.namespace)
+        for gang in outcome.facts.gangs
+        for pod in gang.running_pods.values()
+    }
     by_label = {change.label: change for change in outcome.changes}
     for change, stated in zip(outcome.changes, outcome.case.gangs, strict=True):
         reserved = stated.document.reserved
@@ -29,7 +34,11 @@ def check(outcome: Outcome) -> Iterator[Violation]:
             for what in _turn_faults(outcome.facts, change, reserved):
                 yield change.violation(NAME, what)
         elif reserved is not None:
-            counts[change.gang.priority] += change.kind == "wait"
+            own = change.gang.namespace
+            blocked = any((pod.node, own) in running for pod in stated.reserved.values())
+            if change.kind == "wait":
+                counts[change.gang.priority, own if blocked else None] += 1
+                counts[change.gang.priority, own] += not blocked
             faults = _faults(outcome.facts, change, stated, reserved)
             for what in chain(faults, _others(outcome, by_label, change.gang, reserved.beside)):
                 yield change.violation(NAME, what)
@@ -37,7 +46,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         for what in _later(outcome.facts, change, stated.document):
             yield change.violation(NAME, what)
     rules = outcome.facts.policy.reservations
-    for priority, count in sorted(counts.items()):
+    for priority, count in sorted({(priority, count) for (priority, _), count in counts.items()}):
         if rules is not None and count > rules.per_priority:
             what = (
                 f"{count} gangs of priority {priority} hold reservations, not {rules.per_priority}"

@@ -140,7 +140,7 @@ def assemble(
         failures=policy.lists("suspect"),
         by_claims=settings.gpu_backend == "dra",
     )
-    used = node_uses(nodes, pods, members)
+    used = node_uses(nodes, pods, members, objects)
     kept = _relevant(nodes, used, documents, sets.nodes)
     cluster = _cluster(objects, kept, used, node_trees, policy, gang_trees.named)
     joined = [node for node in kept if node.name in node_trees.joined]

@@ -23,9 +23,8 @@ from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import SHORT, clean, is_label_key, is_label_value
 from planner.read.kube.nodes.products import PRODUCT, mig_boards
 from planner.read.kube.nodes.servers import own_nics, unknown_model
-from planner.read.kube.pods.placement import is_of_node
 from planner.read.kube.pods.requests import is_gpu_name
-from planner.read.kube.records import Device, KubeGang, KubeNode, KubePod
+from planner.read.kube.records import Device, KubeGang, KubeNode, KubeObject, KubePod, Objects
 
 Json = dict[str, Any]
 
@@ -100,10 +99,19 @@ class Use:
         return set() if self.hidden else self.in_use.intersection(node.mig_mode)
 
 
+def _lasts(pod: KubeObject, api: Objects) -> bool:
+    """Whether the pod is there as long as its node, as others can see: a tenant may name any owner."""
+    owner = api.owner_of(pod)
+    if owner is None or owner.kind != "Node":
+        return owner is not None and owner.kind == "DaemonSet"
+    return pod.namespace == "kube-system"
+
+
 def node_uses(
     nodes: Sequence[KubeNode],
     pods: Sequence[KubePod],
     members: Mapping[tuple[str, str], Mapping[str, int]],
+    api: Objects,
 ) -> Mapping[str, Use]:
     """What pods use of each node, by node name.
 
@@ -133,7 +141,7 @@ def node_uses(
             use.lost_gpus += pod.gpus
             use.resources.update(requests)
             use.pods += 1
-            if is_of_node(pod.object):
+            if _lasts(pod.object, api):
                 use.lasting.update({"pods": 1, **requests})
             continue
         use.gang_gpus += pod.gpus

@@ -22,7 +22,15 @@ from models.instance.solution import STARTS, GangDecision, PassedOver, PodPlacem
 from models.program.demand_builder import identity
 from models.queues.queue_order import must_wait
 from models.queues.queue_shares import within_guarantee
-from models.queues.reservations import LAST_TIME, arrivals, end_of, may_come, queue_place, yields
+from models.queues.reservations import (
+    LAST_TIME,
+    arrivals,
+    end_of,
+    holder,
+    may_come,
+    queue_place,
+    yields,
+)
 from models.rules.demands import Demand
 from models.rules.giving_way import claim, takes
 from models.tiers import MAINS
@@ -198,7 +206,7 @@ class _Finder:
         self._ends = sorted(self._expected())
         self._found: list[_Place] = []
         self._pending: dict[int, _Place] = {}
-        self._held: Counter[int] = Counter()
+        self._held: Counter[tuple[int, str | None]] = Counter()
         self._tries = 0
         changed = (i for i, one in enumerate(decisions) if one.decision in CHANGED)
         self._new = {
@@ -224,7 +232,7 @@ class _Finder:
         """These reservations stand."""
         for one in given:
             self._found.append(_Place(one, closed=True))
-            self._held[-one.place[1]] += 1
+            self._held[holder(self._instance, one)] += 1
 
     def walk(self, waiting: Sequence[int]) -> list[tuple[int, Reserved]]:
         """What is reserved for these gangs, which come in the order of the queue; who may start now does."""
@@ -276,14 +284,14 @@ class _Finder:
                     continue
             self._found.append(_Place(one, closed=holds))
             if holds:
-                self._held[priority] += 1
+                self._held[holder(self._instance, one)] += 1
                 found.append((index, one))
         return found
 
     def _more(self, ahead: Mapping[int, int]) -> bool:
         """Whether a gang that has not had its turn may hold a reservation."""
         most = self._rules.per_priority
-        return any(count > 0 and self._held[p] < most for p, count in ahead.items())
+        return any(count > 0 and self._held[p, None] < most for p, count in ahead.items())
 
     def _may_hold(self, index: int, *, promised: bool) -> bool:
         """Whether it may hold a reservation: not in the place of another that was promised one."""
@@ -293,7 +301,8 @@ class _Finder:
         others = 0
         if not promised and not self._arrived(index):
             others = sum(1 for i in self._pending if self._gangs[i].priority == priority)
-        return self._held[priority] + others < self._rules.per_priority
+        own = self._held[priority, self._gangs[index].namespace]
+        return self._held[priority, None] + own + others < self._rules.per_priority
 
     def _arrived(self, index: int) -> bool:
         """Whether it has come since the earlier plan; False without one."""

@@ -328,12 +328,15 @@ class Claims:
         channel = template is not None and (pod.namespace, template) in self._channels
         result.fabric = result.fabric or channel
         claim = self.claim_of(pod, entry)
+        if claim is not None and self._add_allocation(pod, claim, result):
+            return
+        if _waits_on_its_node(pod):
+            return  # schedulers allocate before they bind: no kubelet starts a pod bound by hand
         if claim is not None:
-            if not self._add_allocation(pod, claim, result):
-                requests = self._requests(claim, "spec")
-                result.add(requests)
-                if requests.instances and self.users(claim) > 1:
-                    result.problem(SHARED_PART)
+            requests = self._requests(claim, "spec")
+            result.add(requests)
+            if requests.instances and self.users(claim) > 1:
+                result.problem(SHARED_PART)
             return
         made = self._input.named(GROUP, "ResourceClaimTemplate", pod.namespace, template or "")
         if made is not None:
@@ -452,6 +455,12 @@ class Claims:
                 result.driver = result.driver or self.classes.driver(name)
                 return _count(request, result)
         return 0
+
+
+def _waits_on_its_node(pod: KubeObject) -> bool:
+    """Whether the pod is bound, and none of its containers has started."""
+    waits = text(pod.tree, "status", "phase") in (None, "Pending")
+    return waits and bool(text(pod.tree, "spec", "nodeName"))
 
 
 def _entries(pod: KubeObject) -> list[Tree]:

@@ -18,7 +18,7 @@ from planner.read.kube.dialects.gangplan import planned_gpus
 from planner.read.kube.pods.parts import drop_part, held_part
 from planner.read.kube.pods.placement import is_proven
 from planner.read.kube.pods.requests import GpuRequest
-from planner.read.kube.records import KubeNode, KubePod
+from planner.read.kube.records import KubeNode, KubeObject, KubePod
 
 Group = tuple[str, str]
 
@@ -87,7 +87,7 @@ def read_holding(
             holding.part = held_part(part, pod.annotations, memory)
         drop_part(pod, holding.part)
     elif request.gpus:
-        holding.reserves = _group_shares(pod)
+        holding.reserves = group_shares(pod.object)
     return holding
 
 
@@ -182,7 +182,7 @@ def _shares(
     if request.kai:
         if pod.scheduler not in kai.SCHEDULERS:
             return ()  # no scheduler of this pod reads the annotation
-        if groups := _group_shares(pod):
+        if groups := group_shares(pod.object):
             return groups
     unknown = tuple(f"{pod.subject}#{place}" for place in range(request.shares))
     found = _from_annotations(pod, node, request.shares, remarks)
@@ -191,9 +191,9 @@ def _shares(
     return found or unknown
 
 
-def _group_shares(pod: KubePod) -> tuple[Group, ...]:
-    namespace = pod.object.namespace
-    own = "" if namespace in kai.RESERVATIONS else namespace
+def group_shares(pod: KubeObject) -> tuple[Group, ...]:
+    """The GPUs of the groups that a pod is in."""
+    own = "" if pod.namespace in kai.RESERVATIONS else pod.namespace
     return tuple((own, group) for group in kai.gpu_groups(pod.labels))
 
 

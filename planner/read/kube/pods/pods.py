@@ -17,13 +17,20 @@ from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.devices.wants import UNSCHEDULED, unallocatable
-from planner.read.kube.dialects import hami, hived, kueue
+from planner.read.kube.dialects import hami, hived, kai, kueue
 from planner.read.kube.lookup import Tree, at, flag, items, mapping, text, whole
 from planner.read.kube.nodes.gpus import NVIDIA, names_parts
 from planner.read.kube.pods.constraints import Constraints
-from planner.read.kube.pods.holdings import Holding, read_holding, settle
+from planner.read.kube.pods.holdings import (
+    Group,
+    Holding,
+    group_shares,
+    is_taken,
+    read_holding,
+    settle,
+)
 from planner.read.kube.pods.parts import OF_PARTS, drop_part, with_instance, with_part
-from planner.read.kube.pods.placement import Places, read_placement
+from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, FINISHED, Places, read_placement
 from planner.read.kube.pods.pod_rules import REQUIRED
 from planner.read.kube.pods.requests import (
     A_FRACTION,
@@ -54,6 +61,12 @@ TOO_MANY_RESOURCES = f"requests of more than {MAX_RESOURCES} different resources
 
 NOT_OFFERED = "requests GPUs by a name that its node does not offer; it holds none"
 
+NO_RESERVATION = (
+    "requests a part of a GPU from KAI, and no pod reserves one for it on its node; it holds none"
+)
+NO_HIVED = "requests GPUs from HiveD, which is not its scheduler; it holds none"
+HIVED_HINT = "list HiveD's scheduler under kubernetes.otherSchedulers in a Policy"
+
 ACK_TOPOLOGY = "gpu-topology"
 """Label of pods that ACK schedules by topology; its value is the name of their gang."""
 
@@ -71,6 +84,7 @@ def read_pods(
     """
     objects = [*found.of("Pod", ""), *expected]
     reader = _Reader(found, nodes, policy, remarks)
+    reader.reserved = _reserved(objects, frozenset(policy.gpu_resources))
     pods: list[KubePod] = []
     holdings: dict[tuple[str, str], Holding] = {}
     for one in sorted(objects, key=lambda pod: (pod.namespace, pod.name)):
@@ -79,7 +93,7 @@ def read_pods(
         if holding is not None:
             holdings[pod.key] = holding
     read_volumes(pods, nodes, found, policy, remarks)
-    settle_room(pods, holdings, reader.places.nodes, policy.other_schedulers, remarks)
+    settle_room(pods, holdings, found, reader.places.nodes, policy.other_schedulers, remarks)
     by_node: dict[str, list[Holding]] = {}
     for holding in holdings.values():
         if holding.pod.node is not None and holding.pod.holds_room:
@@ -87,6 +101,17 @@ def read_pods(
     for name in sorted(by_node):
         settle(reader.places.nodes[name], by_node[name], remarks)
     return pods
+
+
+def _reserved(pods: Sequence[KubeObject], names: frozenset[str]) -> dict[str, set[Group]]:
+    """By node the groups of KAI for which a pod there has a GPU, by a name that its kubelet counts."""
+    found: dict[str, set[Group]] = {}
+    for pod in pods:
+        node, groups = text(pod.tree, "spec", "nodeName"), group_shares(pod)
+        there = node and text(pod.tree, "status", "phase") not in FINISHED
+        if groups and there and not names.isdisjoint(effective_requests(pod.tree).amounts):
+            found.setdefault(node, set()).update(groups)
+    return found
 
 
 class _Reader:
@@ -103,6 +128,7 @@ class _Reader:
         self.constraints = Constraints(found, policy.ignore, remarks)
         self.known = frozenset({"cpu", "memory"}.union(*(node.allocatable for node in nodes)))
         self.mig_kinds = {node.mig_kinds for node in nodes if node.mig_kinds}
+        self.reserved: dict[str, set[Group]] = {}
         self.largest = max((node.gpus for node in nodes if node.shared is None), default=0)
 
     def read(self, object_: KubeObject) -> tuple[KubePod, Holding | None]:
@@ -125,8 +151,8 @@ class _Reader:
         read_placement(pod, claimed, self.places, self.policy, self.remarks)
         pod.made = tuple(claimed.made) if pod.node == claimed.node else ()
         request = self._shared(pod, request)
-        if not self._is_offered(pod, request, requests.amounts):
-            self.remarks.add(pod.subject, NOT_OFFERED)
+        if (why := self._ungranted(pod, request, requests.amounts)) is not None:
+            self.remarks.add(pod.subject, why, HIVED_HINT if why == NO_HIVED else None)
             request = GpuRequest()
             drop_part(pod)
         request = self._part_held(pod, request)
@@ -203,27 +229,36 @@ class _Reader:
             else unpinned_spec(pod, node, binds=ours)
         )
 
-    def _is_offered(self, pod: KubePod, request: GpuRequest, amounts: Collection[str]) -> bool:
-        """Whether the node of a bound pod offers the GPUs, or the shares, that the pod requests by name.
+    def _ungranted(self, pod: KubePod, request: GpuRequest, amounts: Collection[str]) -> str | None:
+        """Why a bound pod has none of the GPUs, or the shares, that it requests; None if it has them.
 
         A pod that somebody binds by hand starts even if its node lacks an extended resource: the kubelet
-        leaves such names out.
+        leaves such names out. Nor does it look at annotations.
         """
         if pod.node is None or not pod.bound or pod.finished is not None:
-            return True
-        node, classes = self.places.nodes[pod.node], self.claims.classes.extended_resources
+            return None
+        if request.hived:
+            listed = self.policy.other_schedulers
+            works = (
+                pod.scheduler != DEFAULT_SCHEDULER if listed is None else pod.scheduler in listed
+            )
+            return None if works else NO_HIVED
+        if request.kai and pod.scheduler in kai.SCHEDULERS:
+            groups, there = group_shares(pod.object), self.reserved.get(pod.node, ())
+            granted = len(groups) == request.shares and all(is_taken(one, there) for one in groups)
+            return None if granted else NO_RESERVATION
+        return None if self._is_offered(pod.node, request, amounts) else NOT_OFFERED
+
+    def _is_offered(self, name: str, request: GpuRequest, amounts: Collection[str]) -> bool:
+        """Whether a node offers what is requested, of a share something of it."""
+        node, classes = self.places.nodes[name], self.claims.classes.extended_resources
         if not node.gpus or node.shared is not None or node.devices:
             return True  # claims may stand behind any name
         if request.gpus:
             return request.resource is None or request.resource in node.gpu_names
-        if not request.fraction or request.kai:
-            return True
-        offered = {_domain(name) for name in node.allocatable if is_about_gpus(name)}
-        return any(
-            _domain(name) in offered or name in self.policy.gpu_resources or name in classes
-            for name in amounts
-            if is_about_gpus(name)
-        )
+        names = (*node.allocatable, *node.gpu_names, *classes)
+        asked = [name for name in amounts if is_about_gpus(name)]
+        return not request.fraction or not asked or any(name in names for name in asked)
 
     def _requested_gpus(self, pod: KubePod, request: GpuRequest, claimed: ClaimedGpus) -> int:
         """Whole GPUs of a pod that holds nothing here."""
@@ -368,11 +403,6 @@ class _Priorities:
 def bounded_priority(value: int) -> int:
     """The priority, at most MAX_PRIORITY either way."""
     return max(-MAX_PRIORITY, min(value, MAX_PRIORITY))
-
-
-def _domain(resource: str) -> str:
-    """The part before the slash."""
-    return resource.partition("/")[0]
 
 
 def unpinned_spec(pod: KubePod, node: KubeNode, *, binds: bool) -> Tree:

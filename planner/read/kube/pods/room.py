@@ -15,6 +15,8 @@ from models.instance.eligibility import tolerated
 from models.instance.gang import selects
 from models.mig import RESOURCE
 from planner.read.findings import Remarks
+from planner.read.kube.dialect_registry import group_readers
+from planner.read.kube.dialects.base import GroupKey
 from planner.read.kube.lookup import at, objects, text
 from planner.read.kube.pods.constraints import SOME_NODES_VOLUME
 from planner.read.kube.pods.holdings import Holding, Share, is_taken
@@ -26,7 +28,7 @@ from planner.read.kube.pods.requests import (
     UNREADABLE,
     is_about_gpus,
 )
-from planner.read.kube.records import KubeNode, KubePod
+from planner.read.kube.records import KubeNode, KubePod, Objects
 
 HELD = "is not bound; the room that it requests is held on the node it is tied to"
 NO_SCHEDULER = "is tied to a node, but nothing shows that its scheduler exists; it holds no room"
@@ -47,6 +49,7 @@ Holdings = Mapping[tuple[str, str], Holding]
 def settle_room(
     pods: Sequence[KubePod],
     holdings: Holdings,
+    api: Objects,
     nodes: Mapping[str, KubeNode],
     schedulers: Sequence[str] | None,
     remarks: Remarks,
@@ -64,7 +67,7 @@ def settle_room(
     for pod in sorted((pod for pod in there if pod.node in doubtful), key=_precedence):
         room, claim = rooms[pod.node or ""], holdings.get(pod.key)
         if pod.tied is not None:
-            why = _refusal(pod, claim, room, known)
+            why = _refusal(pod, claim, room, known, api)
             remarks.add(pod.subject, why or HELD, HINT if why == NO_SCHEDULER else None)
             if why is not None:
                 pod.node = pod.tied = None
@@ -91,7 +94,9 @@ def _precedence(pod: KubePod) -> tuple[object, ...]:
     return (stage, -pod.priority if stage == 2 else 0, unknown, created or 0, pod.key)
 
 
-def _refusal(pod: KubePod, holding: Holding | None, room: _Room, known: _Schedulers) -> str | None:
+def _refusal(
+    pod: KubePod, holding: Holding | None, room: _Room, known: _Schedulers, api: Objects
+) -> str | None:
     """Why the pod will not be bound to its node as things stand; None if it will."""
     if pod.tied == PINNED and not known.include(pod):
         return NO_SCHEDULER
@@ -101,9 +106,22 @@ def _refusal(pod: KubePod, holding: Holding | None, room: _Room, known: _Schedul
     if unplaceable or (pod.tied == PINNED and _is_unschedulable(pod)):
         return REFUSED
     doubtful = pod.rules or pod.host_ports or SOME_NODES_VOLUME in pod.unsupported
-    if pod.tied == PINNED and doubtful:
+    if pod.tied == PINNED and (doubtful or _starts_with_others(pod, api)):
         return UNKNOWN
     return None if room.fits(pod, holding) else NO_ROOM
+
+
+def _starts_with_others(pod: KubePod, api: Objects) -> bool:
+    """Whether it is one of a group of which a scheduler starts all or none: that others fit nobody knows."""
+    for reader in group_readers():
+        name = reader.group_name(pod)
+        if name is not None and reader.api_group is not None:
+            key = GroupKey(reader.name, pod.object.namespace, name)
+            made = reader.find(api, key.namespace, name)
+            group = reader.describe(key, made, [pod], api, Remarks())
+            if group.gang and group.minimum != 1:
+                return True
+    return False
 
 
 def _is_unschedulable(pod: KubePod) -> bool:
