@@ -248,9 +248,10 @@ def test_dra_beats_annotations() -> None:
     claim = _claim("x", _request(2), held=("gpu-0", "gpu-1"))
     own = {"gangplan.dev/gpus": "6,7"}
     lying = pod("b", gpus=2, on="n1", annotations={"gangplan.dev/gpus": "1,2"})
-    pods, lines = read(
-        _bare("n1"), _slice("n1"), _user("a", "x", on="n1", annotations=own), claim, lying
-    )
+    named = {"extendedResourceName": "nvidia.com/gpu"}
+    class_ = thing("DeviceClass", "gpu.nvidia.com", RESOURCE, spec=named)
+    user = _user("a", "x", on="n1", annotations=own)
+    pods, lines = read(_bare("n1"), _slice("n1"), user, claim, class_, lying)
     assert (pods["a"].indices, pods["b"].indices) == ((0, 1), None)
     assert pods["b"].gpus == 2
     what = "holds a GPU that another pod on its node holds too; which ones it has is unknown"

@@ -251,14 +251,13 @@ class _Reader:
 
     def _is_offered(self, name: str, request: GpuRequest, amounts: Collection[str]) -> bool:
         """Whether a node offers what is requested, of a share something of it."""
-        node, classes = self.places.nodes[name], self.claims.classes.extended_resources
-        if not node.gpus or node.shared is not None or node.devices:
-            return True  # claims may stand behind any name
-        if request.gpus:
-            return request.resource is None or request.resource in node.gpu_names
-        names = (*node.allocatable, *node.gpu_names, *classes)
-        asked = [name for name in amounts if is_about_gpus(name)]
-        return not request.fraction or not asked or any(name in names for name in asked)
+        node, asked = self.places.nodes[name], filter(is_about_gpus, amounts)
+        if not node.gpus or node.shared is not None or not (request.gpus or request.fraction):
+            return True
+        names = node.gpu_names if request.gpus else (*node.gpu_names, *node.allocatable)
+        if request.gpus and request.resource is not None:
+            asked = (request.resource,)
+        return any(name in names or self._is_of_class(name) for name in asked)
 
     def _requested_gpus(self, pod: KubePod, request: GpuRequest, claimed: ClaimedGpus) -> int:
         """Whole GPUs of a pod that holds nothing here."""

@@ -1,0 +1,29 @@
+"""Plans of Kubernetes objects, in one process, that the judge accepts."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from models.results.plan import compose
+from models.verify.check import check
+from planner.read.inputs import load
+from planner.search.solve import solve
+from planner.show.reason_words import words
+
+
+def decided(objects: Sequence[dict[str, Any]], now: int) -> dict[str, str]:
+    """What the plan says of each gang, by namespace/name: a decision, or of one that waits the code why."""
+    items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+    found = load(["-"], now=now, stdin=io.BytesIO(json.dumps(items).encode()))
+    made = {"name": "p", "created_at": "2026-11-20T12:00:00Z", "generator": "test"}
+    plan = compose(found.instance, solve(found.instance), words, **made)
+    assert check(plan) == []
+    return {
+        f"{one['namespace']}/{one['name']}": one["reason"]["code"]
+        if one["decision"] == "wait"
+        else one["decision"]
+        for one in plan["spec"]["gangs"]
+    }

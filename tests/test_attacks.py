@@ -1,0 +1,24 @@
+"""What one tenant writes against another: the victim is decided as the case says, and as without it.
+
+The cases stand in ``data/attacks``. ``decisions``: of gangs of the others, with mallory's objects; ``alone``:
+without them, where it is not the same, which ``why`` explains.
+"""
+
+from __future__ import annotations
+
+import pytest
+from attack_cases import NOW, Json, cases, objects
+from kube_plans import decided
+
+CASES = cases()
+
+
+@pytest.mark.parametrize("attack", CASES)
+def test_a_tenant_harms_no_other_beyond_what_the_documents_say(attack: str) -> None:
+    case: Json = CASES[attack]
+    expected = case["decisions"]
+    attacked = decided(objects(case), NOW)
+    assert {key: attacked[key] for key in expected} == expected
+    left = case.get("alone", expected)
+    alone = decided(objects(case, without="mallory"), NOW)
+    assert {key: alone[key] for key in left} == left
