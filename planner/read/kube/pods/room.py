@@ -7,7 +7,7 @@ the pods before it. Any other holds nothing, and is a remark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL
@@ -16,7 +16,7 @@ from models.instance.gang import selects
 from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import group_readers
-from planner.read.kube.dialects.base import GroupKey
+from planner.read.kube.dialects.base import GroupKey, PodKey
 from planner.read.kube.lookup import at, objects, text
 from planner.read.kube.pods.constraints import SOME_NODES_VOLUME
 from planner.read.kube.pods.holdings import Holding, Share, is_taken
@@ -35,6 +35,7 @@ NO_SCHEDULER = "is tied to a node, but nothing shows that its scheduler exists; 
 NO_MATCH = "is tied to a node that does not take it now; it holds no room"
 REFUSED = "is tied to a node, and its scheduler cannot place it; it holds no room"
 UNKNOWN = "is tied to a node, but requires what a plan does not model; it holds no room"
+GANG_SHORT = "is tied to a node, and too few pods of its group are on nodes; it holds no room"
 NO_ROOM = "is tied to a node without room for it; it holds no room"
 NOT_ADMITTED = (
     "is bound to a node without room for it and has not started; it counts as failed, because the "
@@ -60,23 +61,47 @@ def settle_room(
     if not doubtful:
         return
     known = _Schedulers.of(there, schedulers)
-    rooms = {name: _Room(nodes[name], dict(nodes[name].allocatable)) for name in doubtful if name}
-    for holding in holdings.values():
-        if holding.pod.bound and holding.pod.node in rooms:
-            rooms[holding.pod.node].shares.update(holding.reserves)
-    for pod in sorted((pod for pod in there if pod.node in doubtful), key=_precedence):
-        room, claim = rooms[pod.node or ""], holdings.get(pod.key)
+    ordered = sorted((pod for pod in there if pod.node in doubtful), key=_precedence)
+    refused = _refused(ordered, holdings, nodes, known)
+    short = _short_of_pods(there, refused, api)
+    if short:
+        refused = _refused(ordered, holdings, nodes, known, short)
+    for pod in ordered:
+        why = refused.get(pod.key)
         if pod.tied is not None:
-            why = _refusal(pod, claim, room, known, api)
             remarks.add(pod.subject, why or HELD, HINT if why == NO_SCHEDULER else None)
             if why is not None:
                 pod.node = pod.tied = None
-                continue
-        elif pod.bound and not _has_started(pod) and not room.fits(pod, claim):
-            remarks.add(pod.subject, NOT_ADMITTED)
+        elif why is not None:
+            remarks.add(pod.subject, why)
             pod.node, pod.bound, pod.finished = None, False, "Failed"
-            continue
-        room.take(pod, claim)
+
+
+def _refused(
+    ordered: Sequence[KubePod],
+    holdings: Holdings,
+    nodes: Mapping[str, KubeNode],
+    known: _Schedulers,
+    short: Collection[PodKey] = (),
+) -> dict[PodKey, str]:
+    """Which of these pods hold no room beside those before them, and why. ``short``: of short gangs."""
+    names = {pod.node for pod in ordered}
+    rooms = {name: _Room(nodes[name], dict(nodes[name].allocatable)) for name in names if name}
+    for holding in holdings.values():
+        if holding.pod.bound and holding.pod.node in rooms:
+            rooms[holding.pod.node].shares.update(holding.reserves)
+    found: dict[PodKey, str] = {}
+    for pod in ordered:
+        room, claim, why = rooms[pod.node or ""], holdings.get(pod.key), None
+        if pod.tied is not None:
+            why = GANG_SHORT if pod.key in short else _refusal(pod, claim, room, known)
+        elif pod.bound and not _has_started(pod) and not room.fits(pod, claim):
+            why = NOT_ADMITTED
+        if why is None:
+            room.take(pod, claim)
+        else:
+            found[pod.key] = why
+    return found
 
 
 def _has_started(pod: KubePod) -> bool:
@@ -94,9 +119,7 @@ def _precedence(pod: KubePod) -> tuple[object, ...]:
     return (stage, -pod.priority if stage == 2 else 0, unknown, created or 0, pod.key)
 
 
-def _refusal(
-    pod: KubePod, holding: Holding | None, room: _Room, known: _Schedulers, api: Objects
-) -> str | None:
+def _refusal(pod: KubePod, holding: Holding | None, room: _Room, known: _Schedulers) -> str | None:
     """Why the pod will not be bound to its node as things stand; None if it will."""
     if pod.tied == PINNED and not known.include(pod):
         return NO_SCHEDULER
@@ -106,22 +129,33 @@ def _refusal(
     if unplaceable or (pod.tied == PINNED and _is_unschedulable(pod)):
         return REFUSED
     doubtful = pod.rules or pod.host_ports or SOME_NODES_VOLUME in pod.unsupported
-    if pod.tied == PINNED and (doubtful or _starts_with_others(pod, api)):
+    if pod.tied == PINNED and doubtful:
         return UNKNOWN
     return None if room.fits(pod, holding) else NO_ROOM
 
 
-def _starts_with_others(pod: KubePod, api: Objects) -> bool:
-    """Whether it is one of a group of which a scheduler starts all or none: that others fit nobody knows."""
-    for reader in group_readers():
-        name = reader.group_name(pod)
-        if name is not None and reader.api_group is not None:
-            key = GroupKey(reader.name, pod.object.namespace, name)
-            made = reader.find(api, key.namespace, name)
-            group = reader.describe(key, made, [pod], api, Remarks())
-            if group.gang and group.minimum != 1:
-                return True
-    return False
+def _short_of_pods(
+    there: Sequence[KubePod], refused: Collection[PodKey], api: Objects
+) -> set[PodKey]:
+    """Pinned pods of groups of which too few are on nodes: their scheduler starts none of them yet."""
+    groups: dict[GroupKey, list[KubePod]] = {}
+    readers = {reader.name: reader for reader in group_readers() if reader.api_group is not None}
+    for pod in there:
+        for reader in readers.values():
+            if (name := reader.group_name(pod)) is not None:
+                key = GroupKey(reader.name, pod.object.namespace, name)
+                groups.setdefault(key, []).append(pod)
+    found: set[PodKey] = set()
+    for key, members in groups.items():
+        reader, pinned = readers[key.reader], [one for one in members if one.tied == PINNED]
+        if not pinned:
+            continue
+        made = reader.find(api, key.namespace, key.name)
+        group = reader.describe(key, made, members, api, Remarks())
+        placed = sum(one.key not in refused for one in members)
+        if group.gang and (made is None or placed < (group.minimum or 1)):
+            found.update(one.key for one in pinned)
+    return found
 
 
 def _is_unschedulable(pod: KubePod) -> bool:
