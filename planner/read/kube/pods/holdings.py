@@ -81,10 +81,10 @@ def read_holding(
                 holding.rank = PLANNED
     if request.fraction:
         holding.shares = _shares(pod, node, request, remarks) + holding.shares
-        part = request.part
-        if part is not None and len(holding.shares) == part.gpus and not holding.gpus:
-            memory = None if node.sharing is None else node.sharing.memory
-            holding.part = held_part(part, pod.annotations, memory)
+        part, sharing = request.part, node.sharing
+        alone = part is not None and len(holding.shares) == part.gpus and not holding.gpus
+        if part is not None and alone and sharing is not None:
+            holding.part = held_part(part, pod.annotations, sharing.memory)
         drop_part(pod, holding.part)
     elif request.gpus:
         holding.reserves = group_shares(pod.object)
