@@ -87,7 +87,7 @@ def _namespaces(instance: Instance) -> dict[int, set[str]]:
     """The namespaces whose gangs run on each node."""
     found: dict[int, set[str]] = {}
     for gang in instance.gangs:
-        for pod in gang.running_pods:
+        for pod in placed(gang, gang.running_pods):
             found.setdefault(pod.node, set()).add(gang.namespace)
     return found
 

@@ -108,8 +108,9 @@ def _reserved(pods: Sequence[KubeObject], names: frozenset[str]) -> dict[str, se
     found: dict[str, set[Group]] = {}
     for pod in pods:
         node, groups = text(pod.tree, "spec", "nodeName"), group_shares(pod)
-        there = node and text(pod.tree, "status", "phase") not in FINISHED
-        if groups and there and not names.isdisjoint(effective_requests(pod.tree).amounts):
+        if not (node and groups) or text(pod.tree, "status", "phase") in FINISHED:
+            continue
+        if not names.isdisjoint(effective_requests(pod.tree).amounts):
             found.setdefault(node, set()).update(groups)
     return found
 
@@ -251,12 +252,12 @@ class _Reader:
 
     def _is_offered(self, name: str, request: GpuRequest, amounts: Collection[str]) -> bool:
         """Whether a node offers what is requested, of a share something of it."""
-        node, asked = self.places.nodes[name], filter(is_about_gpus, amounts)
+        node, asked = self.places.nodes[name], [one for one in amounts if is_about_gpus(one)]
         if not node.gpus or node.shared is not None or not (request.gpus or request.fraction):
             return True
         names = node.gpu_names if request.gpus else (*node.gpu_names, *node.allocatable)
         if request.gpus and request.resource is not None:
-            asked = (request.resource,)
+            asked = [request.resource]
         return any(name in names or self._is_of_class(name) for name in asked)
 
     def _requested_gpus(self, pod: KubePod, request: GpuRequest, claimed: ClaimedGpus) -> int:
