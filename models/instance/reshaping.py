@@ -585,21 +585,22 @@ def as_stated(node: Node) -> Node:
     if not node.shared and not node.reshapable:
         return node
     mine = mask_of(one.gpu for one in node.shared if one.gpu is not None and one.used)
+    none = {name: 0 for name, _ in node.allocatable if name.startswith(SHARE)}
     return replace(
         node,
         shared=tuple(one for one in node.shared if not one.used),
         unhealthy=node.unhealthy & ~mine,
         unknown_unhealthy=node.unknown_unhealthy - node.unknown_shared,
         unknown_partitioned=node.unknown_partitioned - node.unknown_shared,
-        allocatable=tuple(node.stated.items()),
+        allocatable=tuple(sorted({**none, **node.stated}.items())),
         reshapable=(),
         releasable=0,
     )
 
 
-def unshared(node: Node, *, repaired: bool = False) -> Node:
-    """The node if no pod had a part of its GPUs; ``repaired``: and if all of them were healthy."""
-    if not (node.shared or node.sharing is not None or (repaired and node.reshapable)):
+def unshared(instance: Instance, node: Node, *, repaired: bool = False) -> Node:
+    """The node if no pod of a gang ran on it; ``repaired``: and if all its GPUs were healthy."""
+    if node.sharing is None and node.dynamic_mig is None:
         return node
     alone = as_stated(node)
     if repaired:
@@ -607,14 +608,9 @@ def unshared(node: Node, *, repaired: bool = False) -> Node:
             alone, unhealthy=alone.partitioned, unknown_unhealthy=alone.unknown_partitioned
         )
     requested = [name for name, _ in node.allocatable if name.startswith((RESOURCE, SHARE))]
-    none = {name: 0 for name in requested if name.startswith(SHARE)}
-    offered = tuple(sorted({**none, **dict(alone.allocatable)}.items()))
-    alone = replace(alone, allocatable=offered)
     if node.sharing is not None:
         return with_parts(alone, requested)
-    some = node.reshapable or any(one.used for one in node.shared)
-    dynamic = node.dynamic_mig is not None and some
-    return _with_instances(alone, requested) if dynamic else alone
+    return alone if _hides(instance, alone) else _with_instances(alone, requested)
 
 
 def _with_instances(node: Node, requested: Iterable[str]) -> Node:

@@ -95,8 +95,8 @@ class EmptyCounts:
 
     @cached_property
     def _nodes(self) -> tuple[Node, ...]:
-        nodes = self._instance.cluster.nodes
-        return tuple(unshared(node, repaired=self._in_order) for node in nodes)
+        instance, repaired = self._instance, self._in_order
+        return tuple(unshared(instance, n, repaired=repaired) for n in instance.cluster.nodes)
 
     @cached_property
     def _offers(self) -> tuple[dict[str, int], ...]:

@@ -286,7 +286,10 @@ class EmptyStarts:
             instance,
             cluster=replace(
                 instance.cluster,
-                nodes=tuple(map(_in_order if self._in_order else unshared, nodes)),
+                nodes=tuple(
+                    _in_order(instance, node) if self._in_order else unshared(instance, node)
+                    for node in nodes
+                ),
             ),
             gangs=tuple(replace(gang, pods=(), planned=()) for gang in instance.gangs),
             policy=policy,
@@ -384,9 +387,9 @@ def _is_in_order(node: Node) -> bool:
     )
 
 
-def _in_order(node: Node) -> Node:
+def _in_order(instance: Instance, node: Node) -> Node:
     """The node if it were ready, uncordoned and healthy, and no pod held anything of it."""
-    node = unshared(node, repaired=True)
+    node = unshared(instance, node, repaired=True)
     return replace(
         without_conditions(node),
         ready=True,

@@ -42,7 +42,9 @@ class EmptyCluster:
             )
             if in_order and (node.taints or node.usable != node.selected)
             else node
-            for node in (unshared(one, repaired=in_order) for one in facts.nodes)
+            for node in (
+                unshared(one, facts.policy.gpu_binding, repaired=in_order) for one in facts.nodes
+            )
         ]
         self._of: dict[object, Sequence[int]] = {}
         self._sums: dict[object, tuple[int, ...]] = {}

@@ -133,27 +133,6 @@ def board_of(node: Node) -> Board | None:
     return next((board for board in boards() if board.name == node.dynamic_mig), None)
 
 
-def without_instances(node: Node) -> Node:
-    """The node, as it was before the plan, if no pod had an instance of its GPUs that may be partitioned."""
-    was, mask = node.as_it_was, 0
-    if not node.sharers:
-        return was
-    offered = Counter(was.allocatable)
-    for one in node.sharers:
-        mask |= 0 if isinstance(one.gpu, str) or not one.parts else 1 << one.gpu
-        offered.subtract(one.parts)
-        for name in offered if one.instances else ():
-            beside = _most_beside(node, name, one.instances) if node.could else 0
-            offered[name] += _most_beside(node, name, ()) - beside
-    return replace(
-        was,
-        sharers=tuple(one for one in was.sharers if not one.parts),
-        allocatable=dict(offered),
-        partitioned=was.partitioned & ~mask,
-        unhealthy=was.unhealthy & ~mask,
-    )
-
-
 def _most_beside(node: Node, resource: str, used: Instances) -> int:
     """How many instances of one kind a GPU can have beside those in use."""
     board = board_of(node)

@@ -17,7 +17,7 @@ from itertools import groupby, islice
 from models.documents.cluster import GpuSharing
 from models.documents.plan import PlanShare
 from models.verify.facts import Facts, Gang, Node, Pod, Sharer
-from models.verify.partitions import NO_NUMBER, Fault, without_instances
+from models.verify.partitions import INSTANCES, NO_NUMBER, Fault, board_of, with_could
 from models.verify.violation import quoted
 
 PART = re.compile(
@@ -197,22 +197,21 @@ def with_parts(nodes: Sequence[Node], requested: Collection[str]) -> tuple[Node,
     return tuple(found)
 
 
-def unshared(node: Node, *, repaired: bool = False) -> Node:
-    """The node if no pod had a part of its GPUs; with all that they could have at once.
+def unshared(node: Node, binding: str, *, repaired: bool = False) -> Node:
+    """The node if no pod of a gang ran on it, with all that its GPUs could have at once.
 
     ``repaired``: and if all of them were healthy.
     """
-    if node.sharing is None:
-        was = without_instances(node)
-        return _with_all_gpus(node, was) if repaired and node.dynamic_mig is not None else was
+    if node.sharing is None and board_of(node) is None:
+        return node
     mask, unknown = node.comes, node.unknown_comes
     for one in node.sharers:
-        mask |= 0 if isinstance(one.gpu, str) else 1 << one.gpu
+        mask |= 0 if isinstance(one.gpu, str) or not one.parts else 1 << one.gpu
         unknown += isinstance(one.gpu, str)
     partitioned, somewhere = node.partitioned & ~mask, node.unknown_partitioned - unknown
     alone = replace(
         node,
-        sharers=(),
+        sharers=tuple(one for one in node.sharers if not one.parts),
         comes=0,
         released=0,
         unknown_comes=0,
@@ -220,20 +219,15 @@ def unshared(node: Node, *, repaired: bool = False) -> Node:
         unhealthy=partitioned if repaired else node.unhealthy & ~mask,
         unknown_unhealthy=somewhere if repaired else node.unknown_unhealthy - unknown,
         unknown_partitioned=somewhere,
-        allocatable={n: 0 if is_part(n) else most for n, most in node.allocatable.items()},
+        allocatable={
+            n: 0 if is_part(n) else c for n, c in (node.allocatable | node.stated).items()
+        },
         could={},
     )
-    return with_parts((alone,), node.allocatable)[0].as_it_was
-
-
-def _with_all_gpus(node: Node, was: Node) -> Node:
-    """What the node could have if its unhealthy GPUs, too, could be partitioned: each as much as another."""
-    offered, empty = dict(was.allocatable), len(was.sharers)
-    gpus = was.healthy.bit_count() + empty
-    for name in node.could if gpus else ():
-        stated = node.stated.get(name, 0)
-        offered[name] = stated + (offered[name] - stated) // gpus * (was.whole_gpus + empty)
-    return replace(was, allocatable=offered)
+    if node.sharing is not None:
+        return with_parts((alone,), node.allocatable)[0].as_it_was
+    instances = [name for name in node.allocatable if name.startswith(INSTANCES)]
+    return with_could((alone,), instances, (), binding)[0].as_it_was
 
 
 @lru_cache(maxsize=MOST_KNOWN)

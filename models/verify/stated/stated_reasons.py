@@ -17,7 +17,7 @@ from models.units import quantity, requested
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
 from models.verify.empty_cluster import EmptyCluster
-from models.verify.facts import Facts, Gang, PodKey, Role
+from models.verify.facts import Facts, Gang, Node, PodKey, Role
 from models.verify.judged_rules import codes
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
@@ -504,7 +504,7 @@ class Reasons:
         if nodes and (fields.nodes_with or fields.taints or fields.models or fields.selected):
             yield f"role {role.name} has nodes that would accept its pods"
         if fields.node_gpus is not None:
-            there = max((unshared(self.facts.nodes[n]).whole_gpus for n in nodes), default=0)
+            there = max((self._alone(n).whole_gpus for n in nodes), default=0)
             if fields.node_gpus != there or role.gpus <= there:
                 yield f"the largest node that it may use has {there} GPUs"
         if fields.asked is not None and fields.offered is not None and fields.resources:
@@ -596,12 +596,15 @@ class Reasons:
         """Pods of the role that fit after the plan, each node by itself."""
         return self.rooms.after.sums(role, -1).get(0, 0)
 
+    def _alone(self, n: int) -> Node:
+        return unshared(self.facts.nodes[n], self.facts.policy.gpu_binding)
+
     def _has_node(self, role: Role) -> bool:
         """Whether a node that accepts the role could hold one of its pods if it were empty."""
         nodes = self.facts.nodes
         self.work.spend(len(nodes))
         return any(
-            unshared(nodes[n]).whole_gpus >= role.gpus
+            self._alone(n).whole_gpus >= role.gpus
             and all(
                 amount <= nodes[n].allocatable.get(resource, amount)
                 for resource, amount in role.requests.items()

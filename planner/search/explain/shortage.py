@@ -47,7 +47,7 @@ class FreeCounts:
     @classmethod
     def without_pods(cls, instance: Instance) -> FreeCounts:
         """On the nodes as they are, if no pod of a gang ran."""
-        nodes = [unshared(node) for node in instance.cluster.nodes]
+        nodes = [unshared(instance, node) for node in instance.cluster.nodes]
         free = [node.healthy_gpus if instance.schedulable(node) else 0 for node in nodes]
         left = [dict(node.allocatable) for node in nodes]
         return cls(instance, FreeArrays(instance.cluster, free, left))
@@ -55,7 +55,7 @@ class FreeCounts:
     @classmethod
     def at_best(cls, instance: Instance) -> FreeCounts:
         """On the empty cluster, with every node in order."""
-        nodes = [unshared(node, repaired=True) for node in instance.cluster.nodes]
+        nodes = [unshared(instance, node, repaired=True) for node in instance.cluster.nodes]
         free = [node.whole_gpus for node in nodes]
         return cls(instance, FreeArrays(instance.cluster, free, [node.at_most for node in nodes]))
 

@@ -208,7 +208,7 @@ class _Builder:
                     continue
                 left = max(0, capacity - self._used[n][name].get(self._world.gang, 0))
                 if is_part(name) and node.shared:
-                    gain = dict(unshared(node).allocatable).get(name, 0) - capacity
+                    gain = dict(unshared(self._instance, node).allocatable).get(name, 0) - capacity
                     left += self._released(used, n, max(0, gain))
                 if most + sum(self._used[n][name].values()) <= left:
                     continue

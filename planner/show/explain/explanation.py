@@ -120,7 +120,7 @@ class Explanation:
     def _empty(self) -> tuple[Room, ...]:
         """Room of every node without pods of gangs."""
         cluster = self.instance.cluster
-        nodes = tuple(map(unshared, cluster.nodes))
+        nodes = tuple(unshared(self.instance, node) for node in cluster.nodes)
         empty = replace(self.instance, cluster=replace(cluster, nodes=nodes))
         return _beside_parts(empty, rooms(empty, [NOBODY] * len(self.decisions)))
 
