@@ -322,6 +322,53 @@ def test_a_pod_that_is_evicted_leaves_its_slices_to_who_came_for_them(
         assert stays in ({"low00", "low01", "low10"}, {"low00", "low10", "low11"})
 
 
+def test_gpus_are_given_whole_once_those_who_had_instances_have_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two notebooks leave one of two GPUs; the gang starts after both are gone, and the run may be cut."""
+
+    def cluster() -> FakeCluster:
+        found = FakeCluster()
+        found.add_node("n1", gpus=0, taints=[OWN])
+        for one in [*slices("n1", GPUS), mig_class(), gpu_class()]:
+            found.create(one)
+        for number, start in enumerate((0, 6)):
+            may = {"gangplan.dev/preemptible": "true"}
+            add(found, f"low{number}", "gate", asks("1g.10gb"), on="n1", annotations=may)
+            hold(found, f"low{number}", made(1, "1g.10gb", start, GPUS))
+        add(found, "high", "gate", asks_whole(2), priority=1000)
+        found.add_namespace("gangplan-system")
+        return found
+
+    with bench(cluster(), tmp_path, monkeypatch) as made_:
+        plan = planned(made_)
+        shown = made_.run("show", str(plan)).out
+        assert "whole again by claims on n1: GPU 1\n" in shown
+        assert made_.apply(plan, "--allow-evictions").code == 0
+        calls = [call for call in made_.cluster.calls if call.method in ("PATCH", "POST")]
+        last = max(n for n, call in enumerate(calls) if call.path.endswith("/eviction"))
+        opened = [n for n, call in enumerate(calls) if call.path.endswith("/pods/high")]
+        assert max(opened) > last
+        assert made_.bound() == {"high": "n1"}
+        whole = sorted(devices_of(made_.cluster, "claim-high"))
+        assert whole == sorted(gpu_name(gpu, GPUS) for gpu in range(GPUS))
+        points = [at for at, call in enumerate(made_.cluster.calls) if call.method != "GET"]
+    kept = plan.read_bytes()
+    for at in spread(points):
+        folder = tmp_path / f"at-{at}"
+        folder.mkdir()
+        with bench(cluster(), folder, monkeypatch) as made_:
+            again = folder / "plan.json"
+            again.write_bytes(kept)
+            with cut(made_.cluster, Fault(at, "crash after", every=True)):
+                made_.apply(again, "--allow-evictions")
+            held(made_.cluster)
+            for _ in range(2):
+                said = made_.apply(again, "--allow-evictions")
+            assert said.code == 0, (at, said.err)
+            assert made_.bound() == {"high": "n1"}, at
+
+
 # ---- one claim
 
 
@@ -395,8 +442,11 @@ def test_a_tainted_instance_is_not_made() -> None:
     assert held(found)["p"] == made(1, "3g.40gb", 0, GPUS)
 
 
-def a_random_cluster(random: Random) -> FakeCluster:
-    """A server of two GPUs with instances in use, and pods that ask for instances and whole GPUs."""
+def a_random_cluster(random: Random, *, evicting: bool = False) -> FakeCluster:
+    """A server of two GPUs with instances in use, and pods that ask for instances and whole GPUs.
+
+    ``evicting``: most of what runs may be stopped for the others.
+    """
     found = FakeCluster()
     found.add_node("n1", gpus=0, taints=[OWN])
     for one in [*slices("n1", GPUS), mig_class(), gpu_class()]:
@@ -408,15 +458,36 @@ def a_random_cluster(random: Random) -> FakeCluster:
         mine = {(own, slice_) for slice_ in of}
         if profile not in (None, "1g.10gb+me") and not mine & taken and len(of) < 8:
             taken |= mine
-            add(found, f"old{number}", "gate", asks(profile), on="n1")
+            gives_way = evicting and random.random() < 0.8
+            may = {"annotations": {"gangplan.dev/preemptible": "true"}} if gives_way else {}
+            add(found, f"old{number}", "gate", asks(profile), on="n1", **may)
             hold(found, f"old{number}", one["name"])
-    profiles = random.choices(["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"], k=6)
+    profiles = random.choices(
+        ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"], k=3 if evicting else 6
+    )
+    first = {"priority": 1000} if evicting else {}
     for number, profile in enumerate(profiles):
-        add(found, f"new{number}", random.choice(["gate", "binding"]), asks(profile))
-    if random.random() < 0.3:
-        add(found, "whole", "gate", asks_whole(1))
+        add(found, f"new{number}", random.choice(["gate", "binding"]), asks(profile), **first)
+    if random.random() < (0.8 if evicting else 0.3):
+        add(found, "whole", "gate", asks_whole(1), **first)
     found.add_namespace("gangplan-system")
     return found
+
+
+@pytest.mark.parametrize("seed", range(examples(60, 8)))
+def test_whatever_is_planned_with_evictions_is_made_and_nothing_twice(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = a_random_cluster(Random(seed), evicting=True)
+    with bench(cluster, tmp_path, monkeypatch) as made_:
+        plan = planned(made_)
+        document = json.loads(plan.read_text(encoding="utf-8"))
+        assert check(document) == []
+        said = made_.apply(plan, "--allow-evictions")
+        assert said.code == 0, said.err
+        decided = {one["name"]: one["decision"] for one in document["spec"]["gangs"]}
+        runs = {name for name, decision in decided.items() if decision in ("keep", "place")}
+        assert set(held(made_.cluster)) == runs
 
 
 @pytest.mark.parametrize("seed", range(examples(60, 8)))

@@ -147,7 +147,7 @@ def test_cards_in_mig_mode_get_instances_and_are_never_given_whole() -> None:
 def test_an_instance_in_use_keeps_its_slices() -> None:
     runs = user("r", 8000, allocation=made("2g.10gb", 2, "GPU-1"), on="n1")
     own, pods, remarks = documents(server(), runs, user("a", 4000))
-    assert own["mig"] == [{"gpus": [0], "profiles": []}]
+    assert own["mig"] == [{"gpus": [gpu], "profiles": []} for gpu in (0, 1)]
     assert (pods["r"]["gpus"], pods["r"]["start"]) == ([1], 2)
     assert [line for line in remarks if "annotation" in line] == []
     # from slice 2 on it leaves no half in front: of three large instances two are on the other card
@@ -246,8 +246,18 @@ def test_hamis_allocation_counts_whether_or_not_the_pod_asked_for_mig() -> None:
     runs = user("r", 8000, allocation=made("2g.10gb", 2, "GPU-1"), on="n1")
     runs["metadata"]["annotations"].pop(MODE)
     own, pods, _ = documents(server(), runs, user("a", 4000))
-    assert own["mig"] == [{"gpus": [0], "profiles": []}]
+    assert own["mig"] == [{"gpus": [gpu], "profiles": []} for gpu in (0, 1)]
     assert (pods["r"]["gpus"], pods["r"]["start"]) == ([1], 2)
+
+
+def test_nobody_is_stopped_for_a_gang_of_whole_cards_in_mig_mode() -> None:
+    runs = user("r", 8000, allocation=made("2g.10gb", 2, "GPU-1"), on="n1")
+    runs["metadata"]["annotations"]["gangplan.dev/preemptible"] = "true"
+    whole = pod("w", gated=True, gpus=2, schedulerName="hami-scheduler", priority=1000)
+    plan = solved(server(), runs, whole)
+    decided = {one["name"]: (one["decision"], one.get("reason")) for one in plan["spec"]["gangs"]}
+    assert decided["r"][0] == "keep"
+    assert decided["w"][1]["code"] == "Never"
 
 
 @pytest.mark.parametrize("memory", [0, 8000])

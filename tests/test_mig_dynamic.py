@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_geometries
 from comparing import misstated, wrong
 from conftest import RunCli
 from effort import examples, first_fast
-from tiny_geometries import SPARES, differences, dynamic
+from test_gpu_shares import gangs_on
+from tiny_geometries import SPARES, crowded, differences, dynamic, leavable
 
 from models.documents.canonical import canonical_instance, digest
 from models.verify.check import check
@@ -477,3 +479,145 @@ def test_nodes_kept_free_are_not_partitioned() -> None:
 def test_where_most_things_run_plans_are_as_good_as_without_touching_them() -> None:
     seeds = range(examples(100, 20))
     assert wrong(seeds, lambda seed: differences(dynamic(seed, runs=True), runs=True)) == {}
+
+
+# GPUs that all leave
+
+
+@pytest.mark.parametrize("first", first_fast(range(0, 400, 40), 2))
+def test_the_search_equals_trying_who_leaves_gpus_with_instances(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny_geometries, "MOST_PLANS", 400)
+    seeds, released = range(first, first + 40), 0
+    for seed in seeds:
+        instance = crowded(seed)
+        assert differences(instance, runs=True) == [], seed
+        after = gangs_on(solve(instance).decisions)
+        released += any(after.isdisjoint(own) for own in leavable(instance).values())
+    assert released > 8
+
+
+@pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
+def test_ways_of_planning_large_instances_free_partitioned_gpus_by_every_rule(size: int) -> None:
+    """No plan is refused, and no bound is beaten by the best plan."""
+    for seed in range(examples(130, 30)):
+        instance = crowded(seed)
+        limits = replace(instance.policy.solve, budget=3)
+        instance = replace(instance, policy=replace(instance.policy, solve=limits))
+        found = solve(instance, size=size)
+        assert [*misstated("search", instance, found)] == [], seed
+        for rough, exact in zip(found.tiers, solve(instance).tiers, strict=True):
+            assert rough.bound is None or (
+                rough.bound >= exact.value if rough.sense == "max" else rough.bound <= exact.value
+            ), (seed, rough, exact)
+            if rough.value != exact.value:
+                break
+
+
+def notebooks(start: int, **more: object) -> list[Json]:
+    """Two notebooks of 1g.10gb on GPU 7 of a server; who has all of it, or another set, wants it."""
+    pods = [{"role": "w", "index": 0, "node": "n1", "gpus": [7], "start": s} for s in (start, 6)]
+    roles = [{"name": "w", "replicas": 1, "gpu": {"profile": "1g.10gb"}}]
+    head = {"apiVersion": "gangplan.dev/v1alpha1"}
+    own = [
+        {**head, "kind": "Gang", "metadata": {"name": f"notebook-{i}"}}
+        | {"spec": {"roles": roles, "preemptible": True, **more}, "status": {"pods": [pod]}}
+        for i, pod in enumerate(pods)
+    ]
+    return [{**head, "kind": "Cluster", "metadata": {"name": "c"}, "spec": {"nodes": [NODE]}}, *own]
+
+
+def leaving(folder: Path, cli: RunCli, *roles: Json, listed: list[Json] | None = None) -> Json:
+    """The plan in which a gang of priority 100 with these roles comes."""
+    head = {"apiVersion": "gangplan.dev/v1alpha1"}
+    wants = {**head, "kind": "Gang", "metadata": {"name": "train"}}
+    items = [*(listed or notebooks(0)), {**wants, "spec": {"priority": 100, "roles": list(roles)}}]
+    (folder / "input.yaml").write_text(json.dumps({**head, "kind": "List", "items": items}))
+    plan = made(cli, folder)
+    assert plan["status"]["outcome"] == "optimal"
+    return plan
+
+
+def decided(plan: Json) -> dict[str, str]:
+    return {one["name"]: one["decision"] for one in plan["spec"]["gangs"]}
+
+
+WHOLE = {"name": "w", "replicas": 1, "gpus": 8}
+
+
+def test_two_notebooks_leave_a_gpu_to_a_gang_of_all_eight(cli: RunCli, folder: Path) -> None:
+    plan = leaving(folder, cli, WHOLE)
+    assert decided(plan) == {"notebook-0": "preempt", "notebook-1": "preempt", "train": "place"}
+    assert plan["spec"]["partitions"] == [{"node": "n1", "gpu": 7, "profiles": [], "anew": True}]
+    shown = cli("show", str(folder / "plan.json")).out.splitlines()
+    assert "make whole again on n1: GPU 7" in shown
+    drawn = cli("show", str(folder / "plan.json"), "--map").out
+    assert "......./ > aaaaaaaa" in drawn
+    done = cli("render", str(folder / "plan.json"))
+    assert "stops or moves" in done.out + done.err
+
+
+def test_a_gpu_that_all_leave_is_partitioned_anew(cli: RunCli, folder: Path) -> None:
+    """Beside 1g in slices 3 and 6 there is no room for 4g.40gb, which begins in slice 0."""
+    roles = [{"name": "w", "replicas": 1, "gpus": 7}]
+    roles.append({"name": "i", "replicas": 1, "gpu": {"profile": "4g.40gb"}})
+    plan = leaving(folder, cli, *roles, listed=notebooks(3))
+    assert decided(plan) == {"notebook-0": "preempt", "notebook-1": "preempt", "train": "place"}
+    (part,) = plan["spec"]["partitions"]
+    assert part["anew"]
+    assert "4g.40gb" in part["profiles"]
+    shown = cli("show", str(folder / "plan.json")).out.splitlines()
+    assert any(line.startswith("partition on n1: GPU 7 as 4g.40gb") for line in shown)
+
+
+def in_mig_mode(listed: list[Json]) -> None:
+    listed[0]["spec"]["nodes"] = [{**NODE, "mig": [{"gpus": [7], "profiles": []}]}]
+
+
+def one_is_firm(listed: list[Json]) -> None:
+    listed[1]["spec"]["preemptible"] = False
+
+
+def one_may_be_anywhere(listed: list[Json]) -> None:
+    listed[0]["spec"]["nodes"] = [{**NODE, "unknownUnhealthy": 1}]
+
+
+@pytest.mark.parametrize("change", [in_mig_mode, one_is_firm, one_may_be_anywhere])
+def test_nobody_is_stopped_where_the_gpu_would_not_become_whole(
+    change: Callable[[list[Json]], None], cli: RunCli, folder: Path
+) -> None:
+    listed = notebooks(0)
+    change(listed)
+    plan = leaving(folder, cli, WHOLE, listed=listed)
+    assert decided(plan) == {"notebook-0": "keep", "notebook-1": "keep", "train": "wait"}
+
+
+LEFT: dict[str, tuple[Callable[[Json], object], str]] = {
+    "not said": (lambda plan: plan["spec"]["partitions"].clear(), "partition"),
+    "as before": (_part(anew=False), "partition"),
+    "in parts as well": (_part(profiles=["1g.10gb"]), "partition"),
+    "elsewhere": (_part(gpu=6), "partition"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_the_judge_refuses_what_is_wrong_of_gpus_that_all_leave(
+    name: str, cli: RunCli, folder: Path
+) -> None:
+    plan = leaving(folder, cli, WHOLE)
+    change, rule = LEFT[name]
+    change(plan)
+    assert rule in {found.rule for found in check(plan)} - {"digest"}
+
+
+def test_the_judge_refuses_a_gpu_given_whole_over_an_instance(cli: RunCli, folder: Path) -> None:
+    firm = notebooks(0)
+    one_is_firm(firm)
+    kept = leaving(folder, cli, WHOLE, listed=firm)["spec"]["gangs"]
+    plan = leaving(folder, cli, WHOLE)
+    assert [one["name"] for one in kept] == ["notebook-0", "notebook-1", "train"]
+    plan["spec"]["gangs"][1] = kept[1]
+    assert {"gpu-unhealthy", "partition"} & {found.rule for found in check(plan)}
+    plan["spec"]["partitions"].clear()
+    assert "gpu-unhealthy" in {found.rule for found in check(plan)}

@@ -23,6 +23,7 @@ from test_docs import text
 from test_start_history import files, pairs
 from tiny import tiny
 from tiny_busy import busy
+from tiny_geometries import crowded
 from tiny_reserving import timed
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
@@ -55,6 +56,9 @@ QUEUED = ("queues", "cells", "fair", "hold_room", "balance", "exclusive", "spare
 WAITS = "waits"
 """Stands for a plan that knows how long jobs have waited."""
 
+LEAVES = "leaves"
+"""Stands for a plan in which all who have instances of some GPU leave it."""
+
 AS_RIGHT = ("node", "gpus", "rank", "counted", "gpu", "profiles", "gpuGroup", "parts")
 """Fields that may be otherwise in a plan that is as right: pods elsewhere, the same room counted on both.
 
@@ -70,6 +74,8 @@ def drawn(seed: int) -> Instance:
 
 
 def _read(what: str) -> Instance:
+    if what == LEAVES:
+        return crowded(0)
     if what != WAITS:
         return load((str(Path("inputs", what)),)).instance
     with TemporaryDirectory() as folder:
@@ -88,7 +94,7 @@ def planned(what: str | int) -> Doc:
     return document
 
 
-PLANS = [*INPUTS, WAITS, *range(3000, 3000 + examples(120, 8)), 3010, 3038, 3065]
+PLANS = [*INPUTS, WAITS, LEAVES, *range(3000, 3000 + examples(120, 8)), 3010, 3038, 3065]
 
 
 # The table

@@ -14,6 +14,10 @@ from functools import cache
 from itertools import combinations_with_replacement, islice, product
 from random import Random
 
+from building import build
+from building import gang as one_gang
+from building import node as one_node
+from building_servers import ring4, switched
 from comparing import misstated
 from exhaustive import NobodyAwayError, plan
 from exhaustive_shape import WHOLE, Spares
@@ -25,7 +29,7 @@ from tiny_draws import Draws
 from models.documents.cluster import MigGpus
 from models.hardware import bits
 from models.instance.cluster import Node
-from models.instance.gang import Gang, Role
+from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
 from models.instance.reshaping import with_reshapable
 from planner.search.solve import solve
@@ -167,18 +171,94 @@ class Made:
         return None if any(after.isdisjoint(own) for own in self.there) else found.tiers
 
 
+Place = tuple[int, int, int]
+"""Gang, role and node."""
+
+Gpu = tuple[int, int]
+"""Node and index."""
+
+
+def leavable(
+    instance: Instance,
+    has: Callable[[Role, ExistingPod], bool] = lambda _, pod: pod.start is not None,
+    several: Callable[[Role], bool] = lambda _: False,
+) -> dict[Gpu, frozenset[Place]]:
+    """The GPUs of which pods have parts that become idle if none of these is there any more.
+
+    ``has``: whether a pod has a part; ``several``: whether pods of a role have parts of several GPUs.
+    """
+    found: dict[Gpu, set[Place]] = {}
+    fixed, hidden = set[Gpu](), set[int]()
+    for g, gang in enumerate(instance.gangs):
+        for pod in gang.pods:
+            role = gang.roles[pod.role]
+            if pod.node is None:
+                continue
+            if pod.gpus is None and (role.gpus or has(role, pod)):
+                hidden.add(pod.node)
+            for gpu in bits(pod.gpus or 0) if has(role, pod) else ():
+                found.setdefault((pod.node, gpu), set()).add((g, pod.role, pod.node))
+                if several(role) or not (gang.movable or gang.preemptible):
+                    fixed.add((pod.node, gpu))
+    nodes = instance.cluster.nodes
+    return {
+        (n, gpu): frozenset(own)
+        for (n, gpu), own in found.items()
+        if (n, gpu) not in fixed and n not in hidden
+        if not nodes[n].unknown_unhealthy and nodes[n].reshapable
+        if all(gpu not in one.gpus for one in nodes[n].mig)
+    }
+
+
+def with_leaving(
+    instance: Instance,
+    may_leave: dict[Gpu, frozenset[Place]],
+    ways_of: Callable[[Instance, set[Gpu]], Iterator[tuple[Instance, int]]],
+) -> Iterator[Made]:
+    """Every way to give parts, with any of these GPUs left by all."""
+    for left in product((False, True), repeat=len(may_leave)):
+        gone = {one for one, leaves in zip(may_leave, left, strict=True) if leaves}
+        away = frozenset(place for one in gone for place in may_leave[one])
+        there = tuple(own for one, own in may_leave.items() if one not in gone)
+        for made, count in ways_of(_without(instance, gone), gone):
+            yield Made(made, count, away, there)
+
+
+def _without(instance: Instance, gone: set[Gpu]) -> Instance:
+    """The instance in which nobody ever had parts of these GPUs."""
+    nodes = list(instance.cluster.nodes)
+    for n, gpu in gone:
+        node = nodes[n]
+        (mine,) = (one for one in node.shared if one.gpu == gpu)
+        offered = Counter(dict(node.allocatable))
+        offered.subtract(dict(mine.used))
+        nodes[n] = replace(
+            node,
+            shared=tuple(one for one in node.shared if one is not mine),
+            unhealthy=node.unhealthy & ~(1 << gpu),
+            allocatable=tuple(offered.items()),
+        )
+    return replace(instance, cluster=replace(instance.cluster, nodes=tuple(nodes)))
+
+
 def geometries(instance: Instance) -> Iterator[Made]:
-    """The instance with idle GPUs partitioned in every way, and how many are."""
+    """The instance with idle GPUs partitioned in every way, and how many are; also those that all leave."""
+    yield from with_leaving(instance, leavable(instance), _partitioned)
+
+
+def _partitioned(instance: Instance, gone: set[Gpu]) -> Iterator[tuple[Instance, int]]:
     asked = {r for gang in instance.gangs for role in gang.roles for r, _ in role.requests}
     wanted = frozenset(p for p in PLACES if f"nvidia.com/mig-{p}" in asked)
-    choices = [_ways(instance, n, wanted) for n in range(len(instance.cluster.nodes))]
+    choices = [_ways(instance, n, wanted, gone) for n in range(len(instance.cluster.nodes))]
     for chosen in product(*choices):
         nodes = tuple(node for node, _ in chosen)
         cluster = replace(instance.cluster, nodes=nodes)
-        yield Made(replace(instance, cluster=cluster), sum(count for _, count in chosen))
+        yield replace(instance, cluster=cluster), sum(count for _, count in chosen)
 
 
-def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node, int]]:
+def _ways(
+    instance: Instance, n: int, wanted: frozenset[str], gone: set[Gpu]
+) -> list[tuple[Node, int]]:
     node = instance.cluster.nodes[n]
     could = dict(node.reshapable)
     there = {name: most - could.get(name, 0) for name, most in node.allocatable}
@@ -189,6 +269,8 @@ def _ways(instance: Instance, n: int, wanted: frozenset[str]) -> list[tuple[Node
     held, in_use = 0, dict.fromkeys(empty, frozenset[int]())
     for gang in instance.gangs:
         for pod in gang.pods:
+            if pod.start is not None and any((n, gpu) in gone for gpu in bits(pod.gpus or 0)):
+                continue
             held |= (pod.gpus or 0) if pod.node == n else 0
             if pod.node == n and pod.start is not None:
                 own = dict(places_of(profile_of(gang.roles[pod.role]) or ""))[pod.start]
@@ -223,6 +305,64 @@ def was_whole(node: Node) -> tuple[tuple[str, str], ...]:
     """The labels of a node of which GPUs are no longer whole; with one more if all of them were."""
     sick = node.unhealthy or node.unknown_unhealthy
     return node.labels if sick else (*node.labels, (WHOLE, "true"))
+
+
+def crowded(seed: int) -> Instance:
+    """Two or three small servers with GPUs of which gangs have instances, most of which may leave.
+
+    Whole GPUs are wanted, and instances that have no room beside those.
+    """
+    r = Draws(seed, (), ("instances",)).random("crowded-mig")
+    profiles = [SMALL, r.choice((MIDDLE, LARGE))]
+    none = tuple((f"nvidia.com/mig-{name}", 0) for name in sorted(profiles))
+    nodes = [
+        replace(
+            one_node(f"n{i}", r.choice((switched(2), switched(3), ring4()))),
+            dynamic_mig="H100-80",
+            allocatable=none,
+        )
+        for i in range(r.choice((2, 2, 3)))
+    ]
+    gangs, taken = [], dict[Gpu, frozenset[int]]()
+    for k in range(r.randint(2, 4)):
+        profile, n = r.choice(profiles), r.randrange(len(nodes))
+        stands, starts = [], []
+        for index in range(r.choice((1, 1, 2))):
+            gpu = r.randrange(min(2, nodes[n].gpus))
+            on = taken.get((n, gpu), frozenset())
+            places = [one for one in places_of(profile) if not one[1] & on]
+            if places and len(stands) == index:
+                start, slices = r.choice(places)
+                taken[n, gpu] = on | slices
+                stands.append((0, index, n, 1 << gpu))
+                starts.append(start)
+        if stands:
+            how = r.choice(("movable", "preemptible", "preemptible", "both", "neither"))
+            may = {
+                "movable": how in ("movable", "both"),
+                "preemptible": how in ("preemptible", "both"),
+            }
+            asks = {f"nvidia.com/mig-{profile}": 1}
+            rank = r.choice((0, 0, 10))
+            own = one_gang(
+                f"part{k}", len(stands), 0, requests=asks, priority=rank, stands=stands, **may
+            )
+            pods = (replace(p, start=s) for p, s in zip(own.pods, starts, strict=True))
+            gangs.append(replace(own, pods=tuple(pods)))
+    for n, node in enumerate(nodes):
+        left = [gpu for gpu in bits(node.healthy) if (n, gpu) not in taken]
+        if left and r.random() < 0.4:
+            may = {"preemptible": r.random() < 0.5, "movable": r.random() < 0.5}
+            gangs.append(one_gang(f"whole{n}", 1, 1, stands=[(0, 0, n, 1 << left[-1])], **may))
+    for k in range(r.choice((1, 1, 2))):
+        gpus, pods = r.choice((1, 2, 2, 3)), r.choice((1, 1, 2))
+        gangs.append(one_gang(f"wants{k}", pods, gpus, priority=r.choice((0, 10))))
+    if r.random() < 0.6:
+        asks = {f"nvidia.com/mig-{r.choice(profiles)}": 1}
+        gangs.append(
+            one_gang("more", r.choice((1, 2)), 0, requests=asks, priority=r.choice((0, 10)))
+        )
+    return with_reshapable(build(nodes=nodes, gangs=gangs, mix={1: 300, 2: 400, 4: 300}))
 
 
 Ways = Callable[[Instance], Iterator[Made]]

@@ -19,7 +19,19 @@ from building_servers import ring4, switched
 from tiny import tiny
 from tiny_busy import busy
 from tiny_draws import Draws
-from tiny_geometries import LARGE, MIDDLE, MORE, SMALL, WITHOUT, Made, was_whole
+from tiny_geometries import (
+    LARGE,
+    MIDDLE,
+    MORE,
+    SMALL,
+    WITHOUT,
+    Gpu,
+    Made,
+    Place,
+    was_whole,
+    with_leaving,
+)
+from tiny_geometries import leavable as leavable_by
 
 from models.documents.cluster import GpuSharing
 from models.hardware import bits, mask_of
@@ -194,60 +206,16 @@ def sets_beside(parts: Parts, wanted: frozenset[str], node: Node) -> list[Parts]
     )
 
 
-Place = tuple[int, int, int]
-"""Gang, role and node."""
-
-
-def leavable(instance: Instance) -> dict[tuple[int, int], frozenset[Place]]:
-    """By node and index, the shared GPUs that become idle if none of these is there any more."""
-    found: dict[tuple[int, int], set[Place]] = {}
-    fixed, hidden = set[tuple[int, int]](), set[int]()
-    for g, gang in enumerate(instance.gangs):
-        for pod in gang.pods:
-            role = gang.roles[pod.role]
-            if pod.node is None:
-                continue
-            if pod.gpus is None and (role.gpus or _part(role)):
-                hidden.add(pod.node)
-            for gpu in bits(pod.gpus or 0) if _part(role) else ():
-                found.setdefault((pod.node, gpu), set()).add((g, pod.role, pod.node))
-                several = _part(role) in SEVERAL
-                if several or not (gang.movable or gang.preemptible):
-                    fixed.add((pod.node, gpu))
-    return {
-        (n, gpu): frozenset(own)
-        for (n, gpu), own in found.items()
-        if (n, gpu) not in fixed and n not in hidden
-        if not instance.cluster.nodes[n].unknown_unhealthy
-    }
+def leavable(instance: Instance) -> dict[Gpu, frozenset[Place]]:
+    """The shared GPUs that become idle if none of these is there any more."""
+    return leavable_by(
+        instance, lambda role, _: _part(role) is not None, lambda role: _part(role) in SEVERAL
+    )
 
 
 def ways(instance: Instance) -> Iterator[Made]:
     """The instance with idle GPUs shared in every way, and how many are; those too that all leave."""
-    may_leave = leavable(instance)
-    for left in product((False, True), repeat=len(may_leave)):
-        gone = {one for one, leaves in zip(may_leave, left, strict=True) if leaves}
-        away = frozenset(place for one in gone for place in may_leave[one])
-        there = tuple(own for one, own in may_leave.items() if one not in gone)
-        for made, count in _shared_ways(_without(instance, gone)):
-            yield Made(made, count, away, there)
-
-
-def _without(instance: Instance, gone: set[tuple[int, int]]) -> Instance:
-    """The instance in which nobody ever shared these GPUs."""
-    nodes = list(instance.cluster.nodes)
-    for n, gpu in gone:
-        node = nodes[n]
-        (mine,) = (one for one in node.shared if one.gpu == gpu)
-        offered = Counter(dict(node.allocatable))
-        offered.subtract(dict(mine.used))
-        nodes[n] = replace(
-            node,
-            shared=tuple(one for one in node.shared if one is not mine),
-            unhealthy=node.unhealthy & ~(1 << gpu),
-            allocatable=tuple(offered.items()),
-        )
-    return replace(instance, cluster=replace(instance.cluster, nodes=tuple(nodes)))
+    yield from with_leaving(instance, leavable(instance), lambda one, _: _shared_ways(one))
 
 
 def _shared_ways(instance: Instance) -> Iterator[tuple[Instance, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from models.documents.plan import PlanDocument
 from models.gpu_shares import SHARE, amount_of, share_in
@@ -46,10 +46,6 @@ def needing_an_administrator(plan: PlanDocument) -> set[str]:
     if backend == "hami":
         for node in plan.instance.cluster.spec.nodes:
             ready.update((node.name, gpu) for m in node.mig if not m.profiles for gpu in m.gpus)
-        for gang in plan.instance.gangs:
-            for pod in gang.running_pods:
-                if pod.start is not None and pod.node is not None:
-                    ready.update((pod.node, gpu) for gpu in pod.gpus or ())
     return {one.node for one in plan.spec.partitions if (one.node, one.gpu) not in ready}
 
 
@@ -69,7 +65,7 @@ class Instances:
         nodes = plan.instance.cluster.spec.nodes
         self._boards = {one.name: board_named(one.dynamic_mig or "") for one in nodes}
         self._in_use: dict[tuple[str, int], list[tuple[str, int]]] = {}
-        self._leaving(plan)
+        self._leaving(plan, {(one.node, one.gpu) for one in plan.spec.partitions if one.anew})
         for one in plan.spec.partitions:
             board = self._boards[one.node]
             assert board is not None, "its GPUs may be partitioned"
@@ -78,8 +74,8 @@ class Instances:
             for name, start in places or ():
                 self._add(one.node, (resource_of(name), one.gpu, board.slices(name, start)))
 
-    def _leaving(self, plan: PlanDocument) -> None:
-        """The places of running pods, those that leave them among what is dealt."""
+    def _leaving(self, plan: PlanDocument, anew: Collection[tuple[str, int]]) -> None:
+        """The places of running pods, those that leave them among what is dealt; none of GPUs ``anew``."""
         decided = {one.key: one for one in plan.spec.gangs}
         for gang in plan.instance.gangs:
             roles = {role.name: role for role in gang.spec.roles}
@@ -94,6 +90,8 @@ class Instances:
                 if board is None or resource is None:
                     continue
                 gpu, name = pod.gpus[0], board.named(resource)
+                if (pod.node, gpu) in anew:
+                    continue
                 self._in_use.setdefault((pod.node, gpu), []).append((name, pod.start))
                 if changes and (pod.role, pod.index, pod.node) not in stays:
                     self._add(pod.node, (resource, gpu, board.slices(name, pod.start)))

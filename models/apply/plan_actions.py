@@ -261,13 +261,16 @@ def _needing_partitions(plan: PlanDocument) -> tuple[Key, ...]:
     Raises InapplicablePlanError if gangs are stopped or moved as well: perhaps for these.
     """
     nodes = needing_an_administrator(plan)
+    anew = {(one.node, one.gpu) for one in plan.spec.partitions if one.anew and one.node in nodes}
     gangs = plan.instance.gangs_by_key()
     found = tuple(
         decided.key
         for decided in plan.spec.gangs
         if decided.decision in STARTS
         and any(
-            pod.node in nodes and _takes_part(gangs[decided.key], pod.role) for pod in decided.pods
+            (pod.node in nodes and _takes_part(gangs[decided.key], pod.role))
+            or any((pod.node, gpu) in anew for gpu in pod.gpus or ())
+            for pod in decided.pods
         )
     )
     if found and any(one.decision in ("preempt", "move") for one in plan.spec.gangs):

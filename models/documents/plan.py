@@ -226,6 +226,10 @@ class PlanPartition(Open):
     node: Name
     gpu: Natural
     profiles: Many[Title]
+    anew: bool = omitted(
+        default=False,
+        description="The instances that it has are all gone first; without `profiles` it is whole then",
+    )
 
 
 class PlanShare(Open):

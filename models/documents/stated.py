@@ -209,6 +209,7 @@ ROWS: Mapping[str, Row] = {
     "spec.partitions[].profiles": Row(
         "that these instances can stand on one GPU at once, beside those in use"
     ),
+    "spec.partitions[].anew": Row("that pods have instances of it, and all of them leave"),
     "spec.shares[].node": Row("that its GPUs may be shared, and enough parts are for all pods"),
     "spec.shares[].gpu": Row("that it is healthy, and nobody holds it whole"),
     "spec.shares[].gpuGroup": Row("that pods share it already"),

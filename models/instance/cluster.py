@@ -92,7 +92,7 @@ class Node:
 
     @property
     def empty_mig(self) -> tuple[int, ...]:
-        """GPUs in MIG mode without instances, which plans may give some, but never give whole."""
+        """GPUs in MIG mode without instances but of pods: plans may give some, and never give them whole."""
         if self.dynamic_mig is None:
             return ()
         return tuple(gpu for one in self.mig if not one.profiles for gpu in one.gpus)
@@ -106,7 +106,8 @@ class Node:
     def whole_gpus(self) -> int:
         """GPUs that could be given whole if all were healthy, and none was shared."""
         known, unknown = self.partitioned.bit_count(), self.unknown_partitioned
-        return self.gpus - known - unknown + sum(bool(one.used) for one in self.shared)
+        shared = (one for one in self.shared if one.used and one.gpu not in self.empty_mig)
+        return self.gpus - known - unknown + sum(1 for _ in shared)
 
     @property
     def has_failed_gpus(self) -> bool:

@@ -2,9 +2,9 @@
 
 On a node with ``dynamic_mig`` an idle GPU is given whole or partitioned, on one with ``sharing`` whole or to
 several pods. Instances of one profile are alike, and parts of one size: the pods of a node take the fewest
-GPUs that have what is wanted beyond what is there. A GPU that pods which run share stays so in a plan while
-any pod of their roles is on the node, and who stops leaves room for another part of the same size alone. Once
-all have left, and its index is known, it is idle.
+GPUs that have what is wanted beyond what is there. A GPU of which pods that run have instances or parts stays
+so in a plan while any pod of their roles is on the node, and who stops leaves room for another part of the
+same size alone. Once all have left, and its index is known, it is idle.
 """
 
 from __future__ import annotations
@@ -70,13 +70,15 @@ Filling = tuple[GpuRoom | None, Amounts]
 class Reshaping(ABC):
     """What a node's GPUs may become. ``resources``: of instances and parts, the largest first.
 
-    ``there``: how many of each no GPU is needed for; ``most``: how many there can be. ``known``: answers of
-    ``left``. Nodes that are alike share one.
+    ``there``: how many of each no GPU is needed for; ``most``: how many there can be. ``rooms``: of GPUs of
+    which pods have parts, ``held``: these. ``known``: answers of ``left``. Nodes that are alike share one.
     """
 
     resources: tuple[str, ...]
     there: Amounts
     most: Amounts
+    rooms: tuple[GpuRoom, ...] = field(default=(), kw_only=True)
+    held: tuple[Amounts, ...] = field(default=(), kw_only=True)
     known: dict[tuple[int, Amounts], tuple[int, dict[str, int]]] = field(
         default_factory=dict, compare=False, repr=False, kw_only=True
     )
@@ -120,10 +122,9 @@ class Reshaping(ABC):
         there = tuple(map(sum, zip(self.there, *parts, strict=True)))
         return Decided(self.resources, there, self.most, gpus)
 
-    @property
-    @abstractmethod
-    def rooms(self) -> tuple[GpuRoom, ...]:
-        """Of GPUs of which pods have parts."""
+    def without(self, gone: frozenset[int]) -> Reshaping:
+        """The same without some of the GPUs of which pods have parts, by position: they are idle."""
+        return _without(self, gone) if gone else self
 
     @abstractmethod
     def fillings(self, room: GpuRoom | None) -> tuple[Amounts, ...] | None:
@@ -146,21 +147,16 @@ class Reshaping(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Partitioning(Reshaping):
-    """GPUs may be partitioned (MIG). ``profiles``: of the ``resources``; ``partitioned``: GPUs in use.
+    """GPUs may be partitioned (MIG). ``profiles``: of the ``resources``.
 
     Beside instances in use others may come. Their geometries: sets of instances, as numbers of each profile.
     """
 
     board: str
     profiles: tuple[str, ...]
-    partitioned: tuple[InUse, ...]
-
-    @property
-    def rooms(self) -> tuple[GpuRoom, ...]:
-        return self.partitioned
 
     def fillings(self, room: GpuRoom | None) -> tuple[Amounts, ...]:
-        return self._geometries(cast(InUse, room or IDLE))
+        return self._geometries(room or IDLE)
 
     def on(self, used: Mapping[str, int]) -> list[Amounts | None] | None:
         """New instances of each GPU, for pods with these requests; None if no GPUs have them.
@@ -170,15 +166,15 @@ class Partitioning(Reshaping):
         found = self._cover(self._wanted(self._amounts(used)))
         return None if found is None else [*found[0], *found[1]]
 
-    def _geometries(self, room: InUse) -> tuple[Amounts, ...]:
+    def _geometries(self, room: GpuRoom) -> tuple[Amounts, ...]:
         board = board_named(self.board)
         assert board is not None, "reading has refused unknown boards"
-        return board.geometries(self.profiles, room)
+        return board.geometries(self.profiles, cast(InUse, room))
 
     def _cover(
         self, wanted: Amounts
     ) -> tuple[tuple[Amounts | None, ...], tuple[Amounts, ...]] | None:
-        beside = tuple(map(self._geometries, self.partitioned))
+        beside = tuple(map(self._geometries, self.rooms))
         return cover(self._geometries(IDLE), wanted, beside)
 
     def _placed(self, wanted: Amounts) -> list[Filling]:
@@ -187,7 +183,7 @@ class Partitioning(Reshaping):
         return [*found, *((None, one) for one in idle)]
 
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
-        beside = tuple(map(self._geometries, self.partitioned))
+        beside = tuple(map(self._geometries, self.rooms))
         return fewest(self._geometries(IDLE), wanted, beside)
 
     def _more(self, amounts: Amounts, gpus: int) -> list[int]:
@@ -211,10 +207,6 @@ class Decided(Reshaping):
 
     gpus: int
 
-    @property
-    def rooms(self) -> tuple[GpuRoom, ...]:
-        return ()
-
     def fillings(self, room: GpuRoom | None) -> tuple[Amounts, ...] | None:  # noqa: ARG002
         return ()
 
@@ -230,28 +222,22 @@ class Decided(Reshaping):
 
 @dataclass(frozen=True, slots=True)
 class Sharing(Reshaping):
-    """Idle GPUs may be shared, and those of ``shared`` by more pods. ``sizes``: of the ``resources``.
+    """Idle GPUs may be shared, and others by more pods. ``sizes``: of the ``resources``.
 
-    ``each``: how many of them a pod has, on as many GPUs. ``empty``: what a GPU has; ``shared``: what is left
-    of those that are shared, of which pods have ``held``.
+    ``each``: how many of them a pod has, on as many GPUs. ``empty``: what a GPU has.
     """
 
     sizes: tuple[Size, ...]
     each: Amounts
     empty: Size
-    shared: tuple[Size, ...]
-    held: tuple[Amounts, ...] = ()
 
     @property
-    def rooms(self) -> tuple[Size, ...]:
-        return self.shared
+    def shared(self) -> tuple[Size, ...]:
+        """What is left of GPUs that are shared."""
+        return cast(tuple[Size, ...], self.rooms)
 
     def fillings(self, room: GpuRoom | None) -> tuple[Amounts, ...] | None:
         return fillings(self.sizes, self.empty if room is None else room)
-
-    def without(self, gone: frozenset[int]) -> Sharing:
-        """The same without some of the shared GPUs, by position: they are idle."""
-        return _without(self, gone) if gone else self
 
     def packed(self, used: Mapping[str, int]) -> tuple[Amounts, ...]:
         """Parts of each size that are new on each GPU: those that are shared first, then idle ones."""
@@ -260,7 +246,7 @@ class Sharing(Reshaping):
     def _packed(
         self, wanted: Amounts, enough: int = 0, *, roughly: bool = False
     ) -> tuple[Amounts, ...]:
-        rooms, empty, sizes = self.rooms, self.empty, self.sizes
+        rooms, empty, sizes = self.shared, self.empty, self.sizes
         return packed(rooms, empty, sizes, wanted, enough, each=self.each, roughly=roughly)
 
     def _placed(self, wanted: Amounts) -> list[Filling]:
@@ -286,7 +272,7 @@ class Sharing(Reshaping):
         """
         wanted = self._wanted(amounts)
         on = self._on(wanted, gpus)
-        rooms = [*self.rooms, *[self.empty] * gpus]
+        rooms = [*self.shared, *[self.empty] * gpus]
         for gpu, counts in enumerate(on):
             for size, count in zip(self.sizes, counts, strict=True):
                 if count:
@@ -307,22 +293,22 @@ class Sharing(Reshaping):
 
 
 @lru_cache(maxsize=MOST_ALIKE)
-def _without(one: Sharing, gone: frozenset[int]) -> Sharing:
+def _without(one: Reshaping, gone: frozenset[int]) -> Reshaping:
     own = [counts for k, counts in enumerate(one.held) if k in gone]
     there = tuple(a - sum(b) for a, b in zip(one.there, zip(*own, strict=True), strict=True))
     return replace(
         one,
         there=there,
-        shared=tuple(room for k, room in enumerate(one.shared) if k not in gone),
+        rooms=tuple(room for k, room in enumerate(one.rooms) if k not in gone),
         held=tuple(counts for k, counts in enumerate(one.held) if k not in gone),
         known={},
     )
 
 
 def beside(one: Reshaping, node: Node, kept: int) -> Reshaping:
-    """What a node's GPUs may become. ``kept``: mask of the shared ones of which some pod is left."""
+    """What a node's GPUs may become. ``kept``: mask of those of which some pod with a part is left."""
     released = node.releasable & ~kept
-    if not released or not isinstance(one, Sharing):
+    if not released or isinstance(one, Decided):
         return one
     still = node.still_shared(kept)
     return one.without(frozenset(k for k, gpu in enumerate(node.shared) if gpu not in still))
@@ -358,8 +344,13 @@ def _partitioning(node: Node) -> Partitioning:
         tuple(could[r] for r in resources),
         board.name,
         profiles,
-        tuple(_in_use(board, one) for one in node.shared),
+        rooms=tuple(_in_use(board, one) for one in node.shared),
+        held=_held(node, resources),
     )
+
+
+def _held(node: Node, resources: Iterable[str]) -> tuple[Amounts, ...]:
+    return tuple(tuple(dict(one.used).get(r, 0) for r in resources) for one in node.shared)
 
 
 def _in_use(board: Board, gpu: SharedGpu) -> InUse:
@@ -379,8 +370,8 @@ def _sharing(node: Node) -> Sharing:
         tuple(sizes[r] for r in resources),
         tuple(map(amount_of, resources)),
         _whole(node),
-        tuple(_room_of(node, one) for one in node.shared),
-        tuple(tuple(dict(one.used).get(r, 0) for r in resources) for one in node.shared),
+        rooms=tuple(_room_of(node, one) for one in node.shared),
+        held=_held(node, resources),
     )
 
 
@@ -419,7 +410,8 @@ def with_reshapable(instance: Instance) -> Instance:
     if not requested:
         return instance
     hidden, unstated, shared = _in_parts(instance, requested)
-    keeps, unclear = _keeps(instance, hidden, shared), hidden | unstated
+    unclear = hidden | unstated
+    keeps = _keeps(instance, hidden, unstated, shared)
     releasable = Counter[int]()
     for (_, _, n), mask in keeps.items():
         releasable[n] |= mask
@@ -474,28 +466,35 @@ def _in_parts(
 
 
 Keeps = Mapping[tuple[int, int, int], int]
-"""By gang, role and node, mask of the GPUs that stay shared while a pod of the role is there."""
+"""By gang, role and node, mask of the GPUs that stay in parts while a pod of the role is there."""
 
 
-def _keeps(instance: Instance, unclear: Collection[int], shared: Mapping[int, Sharers]) -> Keeps:
+def _keeps(
+    instance: Instance,
+    hidden: Collection[int],
+    unstated: Collection[int],
+    shared: Mapping[int, Sharers],
+) -> Keeps:
     """Of GPUs all of whose pods may leave, on nodes where no GPU of unknown index is held or sick.
 
-    None of which a pod has a part that has parts of others as well.
+    None of which a pod has a part that has parts of others as well, and none that stays in MIG mode.
     """
     able = {
         n
         for n, own in shared.items()
-        if (node := instance.cluster.nodes[n]).sharing is not None
-        and n not in unclear
+        if ((node := instance.cluster.nodes[n]).sharing is not None or n not in unstated)
+        and n not in hidden
         and not any(isinstance(gpu, str) for gpu in own)
         and not _hides(instance, node)
     }
     found, fixed = Counter[tuple[int, int, int]](), Counter[int]()
     for index, gang in enumerate(instance.gangs) if able else ():
         for pod in gang.running_pods:
-            if pod.node in able and any(map(part_of, dict(gang.roles[pod.role].requests))):
+            part = pod.start is not None or any(map(part_of, dict(gang.roles[pod.role].requests)))
+            if pod.node in able and part:
                 found[index, pod.role, pod.node] |= pod.gpus or 0
-                several = any(amount_of(r) > 1 for r, _ in gang.roles[pod.role].requests)
+                parts_ = filter(part_of, dict(gang.roles[pod.role].requests))
+                several = any(amount_of(r) > 1 for r in parts_)
                 if several or not (gang.movable or gang.preemptible):
                     fixed[pod.node] |= pod.gpus or 0
     healthy = {n: instance.cluster.nodes[n].healthy & ~fixed[n] for n in able}
@@ -584,11 +583,12 @@ def as_stated(node: Node) -> Node:
     """The node without what gangs request of its GPUs, or have of those that are shared."""
     if not node.shared and not node.reshapable:
         return node
-    mine = mask_of(one.gpu for one in node.shared if one.gpu is not None and one.used)
+    lasting = set(node.empty_mig)
+    mine = mask_of(one.gpu for one in node.shared if one.gpu is not None and one.gpu not in lasting)
     none = {name: 0 for name, _ in node.allocatable if name.startswith(SHARE)}
     return replace(
         node,
-        shared=tuple(one for one in node.shared if not one.used),
+        shared=tuple(SharedGpu(gpu, None, ()) for gpu in node.empty_mig),
         unhealthy=node.unhealthy & ~mine,
         unknown_unhealthy=node.unknown_unhealthy - node.unknown_shared,
         unknown_partitioned=node.unknown_partitioned - node.unknown_shared,
@@ -616,15 +616,19 @@ def unshared(instance: Instance, node: Node, *, repaired: bool = False) -> Node:
 def _with_instances(node: Node, requested: Iterable[str]) -> Node:
     board = board_named(node.dynamic_mig or "")
     assert board is not None, "reading has refused unknown boards"
-    gpus = node.healthy.bit_count()
-    rooms = [_in_use(board, one) for one in node.shared]
+    still = node.still_shared(0)
+    gpus = node.healthy.bit_count() + len(node.shared) - len(still)
+    rooms = [_in_use(board, one) for one in still]
+    held = Counter[str]()
+    for one in node.shared:
+        held.update({} if one in still else dict(one.used))
     most = {
         resource_of(name): p.most * gpus + sum(_most_beside(board, name, room) for room in rooms)
         for p in board.profiles
         for name in p.names
         if p.starts
     }
-    could = {r: most[r] for r in sorted(requested) if most.get(r)}
+    could = {r: most[r] - held[r] for r in sorted(requested) if most.get(r)}
     offered = dict(node.allocatable)
     return replace(
         node,
@@ -702,23 +706,30 @@ def parts(
 
 def partitions(
     instance: Instance, pods: Sequence[tuple[Uses, PodPlacement]]
-) -> list[tuple[int, int, tuple[str, ...]]]:
-    """(node, GPU, profiles of its new instances) of all GPUs that get some, given all pods after a plan.
+) -> list[tuple[int, int, tuple[str, ...], bool]]:
+    """(node, GPU, profiles of its new instances, whether all before are gone), given all pods after a plan.
 
-    Those in use come first, then of those that no pod holds those with the highest indices.
+    Of all GPUs that get some, or are whole once theirs are gone. Those in use come first, then of those that
+    no pod holds those with the highest indices.
     """
-    found = []
-    for n, one, used, _, free in _used(instance, pods):
+    found, kept_of = [], dict[int, int]()
+    for n, one, used, kept, free in _used(instance, pods):
         if not isinstance(one, Partitioning):
             continue
-        geometries = one.on(used)
+        node, geometries = instance.cluster.nodes[n], one.on(used)
         assert geometries is not None, "the pods fit"
-        in_use = (own.gpu for own in instance.cluster.nodes[n].shared if own.gpu is not None)
+        gone, kept_of[n] = node.releasable & ~kept, kept
+        in_use = (own.gpu for own in node.still_shared(kept) if own.gpu is not None)
         gpus = (*in_use, *sorted(bits(free), reverse=True))
         for gpu, geometry in zip(gpus, geometries, strict=False):
             if geometry is not None:
                 pairs = zip(one.profiles, geometry, strict=True)
-                found.append((n, gpu, tuple(p for p, count in pairs for _ in range(count))))
+                profiles = tuple(p for p, count in pairs for _ in range(count))
+                found.append((n, gpu, profiles, bool(gone >> gpu & 1)))
+    given = {(n, gpu) for n, gpu, *_ in found}
+    for n, node in enumerate(instance.cluster.nodes):
+        gone = 0 if node.dynamic_mig is None else node.releasable & ~kept_of.get(n, 0)
+        found += [(n, gpu, (), True) for gpu in bits(gone) if (n, gpu) not in given]
     return sorted(found)
 
 

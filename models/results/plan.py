@@ -121,7 +121,8 @@ class PlanWriter:
         found = {
             "partitions": [
                 {"node": nodes[n].name, "gpu": gpu, "profiles": list(profiles)}
-                for n, gpu, profiles in partitions(instance, pods)
+                | ({"anew": True} if anew else {})
+                for n, gpu, profiles, anew in partitions(instance, pods)
             ],
             "shares": [
                 {"node": nodes[n].name, "gpu": gpu}

@@ -129,7 +129,7 @@ def read_case(
     gangs = _stated_gangs(faults, document.spec.gangs, facts, reader)
     pods = (one.pods.values() for one in gangs)
     facts = with_released(facts, zip(facts.gangs, pods, strict=False))
-    if document.spec.partitions:
+    if document.spec.partitions or facts.releases:
         facts, wrong = with_partitions(document.spec.partitions, facts)
         for fault in wrong:
             faults.add(*fault)

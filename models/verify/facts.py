@@ -53,6 +53,7 @@ class Node:
     it failed lately. ``unhealthy`` has the ``partitioned`` GPUs as well, which no repair makes whole, and
     ``unknown_unhealthy`` those of ``unknown_partitioned``. ``comes``: those that the plan
     partitions. ``could``: instances that its GPUs could have besides, but not all at once.
+    ``mig_mode``: GPUs that never become whole, though no instances are stated of them.
     ``stated``: what the document says is allocatable, without instances to come. ``sharers``: GPUs that pods
     which run share, which count as partitioned; ``comes`` and ``unknown_comes`` have those that the plan
     shares. ``released``: those that nobody shares any more.
@@ -74,6 +75,7 @@ class Node:
     unknown_unhealthy: int
     unknown_partitioned: int
     dynamic_mig: str | None
+    mig_mode: tuple[int, ...]
     comes: int
     released: int
     could: Mapping[str, int]

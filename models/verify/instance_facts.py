@@ -103,13 +103,16 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
         for one in document.mig if document.dynamic_mig is not None and n < len(nodes) else ():
             for gpu in () if one.profiles else one.gpus:  # in MIG mode, and nobody has an instance
                 reader.sharers.setdefault(n, {}).setdefault(gpu, [])
-    releases = releasable(nodes, gangs, reader.sharers, reader.owners, policy.gpu_binding)
+    bare = nodes
     nodes = with_sharers(nodes, reader.sharers) if reader.sharers else nodes
     if any(map(is_part, requested)):
         nodes = with_parts(nodes, requested)
     if instances and any(node.dynamic_mig for node in nodes):
         nodes = tuple(_with_places(faults, node) for node in nodes)
         nodes = with_could(nodes, instances, gangs, policy.gpu_binding)
+    could = {n for n, node in enumerate(nodes) if node.could and node.dynamic_mig}
+    sharers, owners = reader.sharers, reader.owners
+    releases = releasable(bare, gangs, sharers, owners, policy.gpu_binding, could)
     queues = _queues(faults, instance.queues, reader.levels)
     _check_pins(faults, instance.queues, nodes, spec.levels)
     return Facts(spec.levels, nodes, gangs, policy, now, budgets, queues, releases), reader
@@ -290,6 +293,7 @@ class _NodeReader:
             unknown_unhealthy=unknown,
             unknown_partitioned=document.unknown_partitioned,
             dynamic_mig=document.dynamic_mig,
+            mig_mode=tuple(gpu for one in document.mig if not one.profiles for gpu in one.gpus),
             comes=0,
             released=0,
             could={},
@@ -696,6 +700,8 @@ class GangReader:
         if len(mine) == 1 and pod.gpus is not None and len(pod.gpus) == 1:
             on = self.sharers.setdefault(found.node, {}).setdefault(pod.gpus[0], [])
             on.append((mine[0], pod.start))
+            owner = (document.metadata.namespace, document.metadata.name, found.role)
+            self.owners.setdefault((found.node, pod.gpus[0]), set()).add(owner)
         else:
             what = f"{document.pod_name(pod)} has not one instance of one GPU"
             self.faults.add("reference", "instance.gangs", what)

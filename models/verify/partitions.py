@@ -51,6 +51,12 @@ def with_partitions(stated: Sequence[PlanPartition], facts: Facts) -> tuple[Fact
             continue
         given.add((n, one.gpu))
         nodes[n] = _with(faults, one, nodes[n], where)
+    for n, gpu in facts.releases:
+        node = facts.nodes[n]
+        gone = node.dynamic_mig is not None and node.released >> gpu & 1
+        if gone and (n, gpu) not in given:
+            what = f"that all instances of GPU {gpu} of {node.name} are gone is not listed"
+            faults.append(("partition", "spec.partitions", what))
     return replace(facts, nodes=tuple(nodes)), faults
 
 
@@ -87,7 +93,7 @@ def with_could(
         }
         for one in node.sharers:
             for name in most.keys() & set(instances):
-                most[name] += _most_beside(node, name, one.instances)
+                most[name] += most_beside(node, name, one.instances)
         could = {name: most[name] for name in instances if most.get(name)}
         found.append(replace(node, could=could))
     return tuple(found)
@@ -103,6 +109,13 @@ def _with(faults: list[Fault], one: PlanPartition, node: Node, where: str) -> No
     if not bit & node.healthy and (in_use is None or not node.could):
         what = f"GPU {one.gpu} of {node.name} is not there, unhealthy or partitioned"
         faults.append(("partition", where, what))
+        return node
+    if one.anew != bool(bit & node.released) or (one.anew and not one.profiles):
+        if one.anew != bool(bit & node.released):
+            what = (
+                f"GPU {one.gpu} of {node.name} has no instances that all leave, or is not said to"
+            )
+            faults.append(("partition", f"{where}.anew", what))
         return node
     used = () if in_use is None else in_use.instances
     if not one.profiles or not _stands(board, one.profiles, used):
@@ -133,7 +146,7 @@ def board_of(node: Node) -> Board | None:
     return next((board for board in boards() if board.name == node.dynamic_mig), None)
 
 
-def _most_beside(node: Node, resource: str, used: Instances) -> int:
+def most_beside(node: Node, resource: str, used: Instances) -> int:
     """How many instances of one kind a GPU can have beside those in use."""
     board = board_of(node)
     names = () if board is None else [n for p in board.profiles for n in p.names]

@@ -17,7 +17,14 @@ from itertools import groupby, islice
 from models.documents.cluster import GpuSharing
 from models.documents.plan import PlanShare
 from models.verify.facts import Facts, Gang, Node, Pod, Sharer
-from models.verify.partitions import INSTANCES, NO_NUMBER, Fault, board_of, with_could
+from models.verify.partitions import (
+    INSTANCES,
+    NO_NUMBER,
+    Fault,
+    board_of,
+    most_beside,
+    with_could,
+)
 from models.verify.violation import quoted
 
 PART = re.compile(
@@ -114,11 +121,13 @@ def releasable(
     sharers: Mapping[int, Mapping[int | str, Sequence[tuple[str, int | None]]]],
     owners: Mapping[tuple[int, int], Collection[Owner]],
     binding: str,
+    could: Collection[int],
 ) -> dict[tuple[int, int], frozenset[Owner]]:
-    """GPUs, by node and index, that are idle once no pod of the roles that share them is on the node.
+    """GPUs, by node and index, that are idle once no pod of the roles with parts of them is on the node.
 
     None where it is not known which GPUs are held or unhealthy, none of which a gang can neither stop nor
-    move, and none of which pods have parts that have others elsewhere. ``nodes``: without what pods share.
+    move, and none of which pods have parts that have others elsewhere; nor where a node has instances that
+    nobody states. ``nodes``: without what pods share; ``could``: those where GPUs may be partitioned.
     """
     hidden = {
         pod.node
@@ -135,7 +144,8 @@ def releasable(
         clear = named and not blind and not node.unknown_unhealthy and n not in hidden
         able = all((namespace, name) in leaves for namespace, name, _ in own)
         able = able and all(gpus_of_pod(part) == 1 for part, _ in sharers[n][gpu])
-        if node.sharing is not None and clear and able and node.healthy >> gpu & 1:
+        open_ = node.sharing is not None or n in could
+        if open_ and clear and able and node.healthy >> gpu & 1:
             found[n, gpu] = frozenset(own)
     return found
 
@@ -164,6 +174,8 @@ def _released(node: Node, gpu: int) -> Node:
     offered = Counter(node.allocatable)
     offered.subtract(mine.parts)
     could = dict(node.could)
+    for name in node.could if mine.instances else ():
+        could[name] += most_beside(node, name, ()) - most_beside(node, name, mine.instances)
     before = Counter(one.parts for one in node.sharers)
     before[()] += max(0, node.healthy.bit_count() - node.unknown_unhealthy)
     after = before + Counter({(): 1})
@@ -206,12 +218,12 @@ def unshared(node: Node, binding: str, *, repaired: bool = False) -> Node:
         return node
     mask, unknown = node.comes, node.unknown_comes
     for one in node.sharers:
-        mask |= 0 if isinstance(one.gpu, str) or not one.parts else 1 << one.gpu
+        mask |= 0 if isinstance(one.gpu, str) or one.gpu in node.mig_mode else 1 << one.gpu
         unknown += isinstance(one.gpu, str)
     partitioned, somewhere = node.partitioned & ~mask, node.unknown_partitioned - unknown
     alone = replace(
         node,
-        sharers=tuple(one for one in node.sharers if not one.parts),
+        sharers=tuple(Sharer(gpu, ()) for gpu in node.mig_mode if node.dynamic_mig is not None),
         comes=0,
         released=0,
         unknown_comes=0,
@@ -220,7 +232,7 @@ def unshared(node: Node, binding: str, *, repaired: bool = False) -> Node:
         unknown_unhealthy=somewhere if repaired else node.unknown_unhealthy - unknown,
         unknown_partitioned=somewhere,
         allocatable={
-            n: 0 if is_part(n) else c for n, c in (node.allocatable | node.stated).items()
+            n: 0 if is_part(n) else c for n, c in {**node.allocatable, **node.stated}.items()
         },
         could={},
     )

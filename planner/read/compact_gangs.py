@@ -388,7 +388,7 @@ class GangReader:
         for i, gpu in enumerate(gpus):
             if gpu >= node.gpus:
                 entry.report_errors(iter((out_of_range((*path, "gpus", i), gpu, node.gpus),)))
-            elif shares and (position, gpu) in self.parts:
+            elif shares and ((position, gpu) in self.parts or gpu in node.empty_mig):
                 continue
             elif (other := self.held.get((position, gpu))) is not None:
                 what = f"GPU {gpu} of node {shown(node.name)} is also held by pod {shown(other)}"
@@ -609,6 +609,7 @@ def _observed_gpus(pod: PodDocument, role: RoleDocument, node: Node) -> int | No
         return 0
     if not pod.gpus or role.gpus > node.gpus or any(gpu >= node.gpus for gpu in pod.gpus):
         return None
-    if node.partitioned & mask_of(pod.gpus):
+    in_mig_mode = 0 if pod.start is None else mask_of(node.empty_mig)
+    if node.partitioned & ~in_mig_mode & mask_of(pod.gpus):
         return None
     return sum(1 << gpu for gpu in set(pod.gpus))

@@ -235,8 +235,12 @@ class _Held:
             _add(self._after, number, gang.pods, request)
         self._shared = _shared(plan)
         self._parts: dict[str, list[int | None]] = {}
+        gone = {(one.node, one.gpu) for one in plan.spec.partitions if one.anew}
+        for node, own in self._shared.items():
+            self._parts[node] = [gpu for gpu in own if (node, gpu) not in gone]
         for one in plan.spec.partitions:
-            self._parts.setdefault(one.node, []).append(one.gpu)
+            if one.profiles:
+                self._parts.setdefault(one.node, []).append(one.gpu)
         for more in plan.spec.shares:
             if more.gpu is not None or more.gpu_group is None:
                 self._parts.setdefault(more.node, []).append(more.gpu)
@@ -246,7 +250,7 @@ class _Held:
     ) -> MapNode:
         gpus = model.gpus if model is not None else 0
         shared = self._shared.get(node.name, ())
-        made = (*shared, *self._parts.get(node.name, ()))
+        made = self._parts.get(node.name, ())
         before, guessed = _holders(node, gpus, self._before.get(node.name, ()), shared)
         after, guessed_after = _holders(node, gpus, self._after.get(node.name, ()), made)
         marks = (

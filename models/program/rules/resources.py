@@ -4,7 +4,7 @@ For every tight region (one node) and limited resource: requests of pods placed 
 that stay. Where pods that may stay can overfill the node: placed + staying <= left + M (1 - y), placed <= M
 y, where y is 1 if anything is placed. Other nodes need no row (``regions``). Instances that GPUs of the
 node could have are not left: what partitions supply is taken off, also for pods whose place is given. What
-parts have of shared GPUs is gone where these do not stay so. Of shared GPUs: parts on each, memory, cores
+pods have of GPUs in parts is gone where these do not stay so. Of shared GPUs: parts on each, memory, cores
 and pods <= what it has, 0 unless it is opened; opened == pieces; they are opened in order; of parts that
 take more than half of one thing at most one.
 """
@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import cast
 
 from models.gpu_shares import Size, times_in
 from models.instance.occupancy import PODS
-from models.instance.reshaping import Partitioning, reshaping
+from models.instance.reshaping import GpuRoom, Partitioning, Reshaping, reshaping
 from models.program.interruption import check
 from models.program.linear_program import CHECK_EVERY, Linear, Program
 from models.program.regions import Region
@@ -90,14 +91,41 @@ def _beside(model: Model, found: dict[tuple[int, str], Linear]) -> None:
         one = known.get(region.nodes[0]) if region.tight else None
         if not isinstance(one, Partitioning):
             continue
-        for room, gpus in Counter(one.rooms).items():
+        for (room, stays), gpus in Counter(_in_parts(model, region, one, found)).items():
             total = Linear()
             for counts in one.fillings(room):
                 variable = model.program.integer(0, gpus)
                 total.add(variable)
                 for resource, count in zip(one.resources, counts, strict=True):
                     found.setdefault((region.number, resource), Linear()).add(variable, count)
-            model.program.at_most(total, gpus)
+            if stays is None:
+                model.program.at_most(total, gpus)
+            else:
+                model.program.at_most(total.add(stays, -gpus), 0)
+
+
+def _in_parts(
+    model: Model, region: Region, one: Reshaping, found: dict[tuple[int, str], Linear]
+) -> Iterator[tuple[GpuRoom, int | None]]:
+    """What is left of each GPU of which pods have parts, and whether it stays so; None: in any case.
+
+    Where it does not, what they have is gone.
+    """
+    n, stay = region.nodes[0], kept_if(model)
+    node = model.instance.cluster.nodes[n]
+    released = node.releasable & ~model.rooms[n].kept
+    for gpu, room, held in zip(node.shared, one.rooms, one.held, strict=True):
+        stays = None
+        if gpu.gpu is not None and released >> gpu.gpu & 1:
+            stays = stay.get((n, 1 << gpu.gpu))
+            for resource, count in zip(one.resources, held, strict=True):
+                own = found.setdefault((region.number, resource), Linear())
+                own.constant -= count
+                if stays is not None:
+                    own.add(stays, count)
+            if stays is None:
+                continue
+        yield room, stays
 
 
 def _shared(
@@ -105,7 +133,8 @@ def _shared(
 ) -> dict[tuple[int, str], Linear]:
     """Of each part that is asked for how many there are on all GPUs of the node."""
     program, sharing = model.program, owner.sharing
-    n = model.region_set.regions[owner.region].nodes[0]
+    region = model.region_set.regions[owner.region]
+    n = region.nodes[0]
     left, could = dict(model.rooms[n].left), dict(model.instance.cluster.nodes[n].reshapable)
     sizes = {
         resource: size
@@ -114,24 +143,10 @@ def _shared(
     }
     found = {(owner.region, resource): Linear() for resource in sizes}
     opened = [program.boolean() for _ in range(owner.most if sizes else 0)]
-    released = model.instance.cluster.nodes[n].releasable & ~model.rooms[n].kept
-    rows_of_gpus: list[tuple[Size, int | None]] = [(sharing.empty, one) for one in opened]
-    for gpu, room, held in zip(
-        model.instance.cluster.nodes[n].shared, sharing.shared, sharing.held, strict=True
-    ):
-        stays = None
-        if gpu.gpu is not None and released >> gpu.gpu & 1:
-            stays = kept_if(model).get((n, 1 << gpu.gpu))
-            for resource, count in zip(sharing.resources, held, strict=True):
-                own = found.setdefault((owner.region, resource), Linear())
-                own.constant -= count
-                if stays is not None:
-                    own.add(stays, count)
-            if stays is None:
-                continue
-        rows_of_gpus.append((room, stays))
+    gpus: list[tuple[Size, int | None]] = [(sharing.empty, one) for one in opened]
+    gpus += [(cast(Size, room), stays) for room, stays in _in_parts(model, region, sharing, found)]
     parts: dict[str, list[int]] = {}
-    for room, is_open in rows_of_gpus:
+    for room, is_open in gpus:
         for resource, count in _fill(program, sizes, room, is_open):
             found[owner.region, resource].add(count)
             parts.setdefault(resource, []).append(count)

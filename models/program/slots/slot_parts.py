@@ -247,7 +247,7 @@ def _coarse(one: Reshaping, alike: Mapping[str, str]) -> Reshaping:
         tuple(one.sizes[k] for k in kept),
         tuple(one.each[k] for k in kept),
         one.empty,
-        one.shared,
+        rooms=one.rooms,
     )
 
 
@@ -340,7 +340,7 @@ def _share(
 ) -> None:
     known = reshaping(instance)
     rooms = [
-        room for n in reshaped.nodes if isinstance(own := known[n], Sharing) for room in own.rooms
+        room for n in reshaped.nodes if isinstance(own := known[n], Sharing) for room in own.shared
     ]
     opened = program.integer(0, idle)
     reshaped.opened.add(opened)

@@ -80,8 +80,8 @@ class Use:
     ``resources``, ``pods``, ``lost_gpus``: by pods of no gang; ``resources`` also holds what a pod of a
     gang requests beyond what its role counts for. ``lasting``: what of it is there as long as the node: of
     DaemonSets and static pods. ``in_gangs``, ``gang_gpus``: by gangs. ``fixed``: by GPU, the instances that
-    claims made of it, where a document cannot state of each which pod of a gang has it. ``in_use``: GPUs of
-    which pods have instances that were made for them; ``hidden``: some have others of its GPUs.
+    claims made of it, where a document cannot state of each which pod of a gang has it. ``hidden``: pods
+    have instances of its GPUs that were not made for them.
     """
 
     resources: Counter[str] = field(default_factory=Counter)
@@ -91,12 +91,7 @@ class Use:
     gang_gpus: int = 0
     lost_gpus: int = 0
     fixed: dict[int, set[Device]] = field(default_factory=dict)
-    in_use: set[int] = field(default_factory=set)
     hidden: bool = False
-
-    def of_pods(self, node: KubeNode) -> set[int]:
-        """GPUs in MIG mode of which pods state what they have."""
-        return set() if self.hidden else self.in_use.intersection(node.mig_mode)
 
 
 def _lasts(pod: KubeObject, api: Objects) -> bool:
@@ -127,7 +122,6 @@ def node_uses(
         if pod.node is None or pod.finished is not None or pod.node not in found:
             continue
         use, counted = found[pod.node], members.get(pod.key)
-        use.in_use.update(one.index for one in pod.made)
         use.hidden |= pod.node in by_hami and pod.wants_gpus and pod.holds_room and not pod.made
         part = pod.part
         for gpu in pod.shares if part not in (counted or ()) else ():
@@ -240,7 +234,6 @@ class NodeDocuments:
                 tree["mig"] = [{"gpus": [gpu], "profiles": mig[gpu]} for gpu in sorted(mig)]
                 unusable -= len(mig)
                 sick = [*sick, *mig]
-            unusable -= len(use.of_pods(node).difference(mig))
             partitioned = model.gpus - len(sick) - (0 if node.shared else node.gpus)
             partitioned = min(unusable, max(0, partitioned)) if node.partitioned else 0
             tree["unknownUnhealthy"] = unusable - partitioned
@@ -334,8 +327,7 @@ def _mig(node: KubeNode, model: ServerModel, use: Use) -> dict[int, list[str]]:
     for gpu, made in use.fixed.items():
         found[gpu] = sorted(one.profile or "" for one in made)
     for gpu in node.mig_mode if not use.hidden else ():
-        if gpu not in use.in_use:
-            found[gpu] = []
+        found.setdefault(gpu, [])
     stated = board_named(node.board or node.object.annotations.get(DYNAMIC_MIG, ""))
     fits = any(
         stated in (None, board) and all(map(board.can_have, found.values()))

@@ -427,8 +427,9 @@ def of_parts(plan: PlanDocument) -> list[str]:
     """Which GPUs are given in parts, a line for each node.
 
     ``partition on h100-2: GPU 5 as 7 x 1g.10gb, GPU 6-7 as 3g.40gb + 4 x 1g.10gb``,
-    ``partition further on h100-3: GPU 4 by 2 x 1g.10gb``, beside instances in use (both ``by claims`` where
-    the claims of the pods do it), and
+    ``partition further on h100-3: GPU 4 by 2 x 1g.10gb``, beside instances in use,
+    ``make whole again on h100-4: GPU 7``, once its instances are gone (all ``by claims`` where the claims of
+    the pods do it), and
     ``share on h100-1: GPU 6 by 0.5 + 2 x 0.25, 2 GPUs by 2 x 0.4``.
     """
     shared = [
@@ -446,15 +447,21 @@ def to_partition(plan: PlanDocument) -> list[str]:
         for pod in gang.running_pods if pod.start is not None
         for gpu in pod.gpus or ()
     }  # fmt: skip
+    in_use -= {(one.node, one.gpu) for one in plan.spec.partitions if one.anew}
     made = [(one.node, one.gpu, one.profiles) for one in plan.spec.partitions]
-    new = (one for one in made if one[:2] not in in_use)
+    new = (one for one in made if one[2] and one[:2] not in in_use)
     more = (one for one in made if one[:2] in in_use)
-    verb, further = "partition", "partition further"
+    gone = ((one.node, one.gpu, ()) for one in plan.spec.partitions if not one.profiles)
+    verb, further, whole = "partition", "partition further", "make whole again"
     if not needing_an_administrator(plan):
         backend = plan.instance.policy.spec.kubernetes.gpu_backend
         verb = "by claims" if backend == "dra" else "by HAMi"
-        further = f"further {verb}"
-    return [*_by_node(verb, "as", new), *_by_node(further, "by", more)]
+        further, whole = f"further {verb}", f"whole again {verb}"
+    return [
+        *_by_node(verb, "as", new),
+        *_by_node(further, "by", more),
+        *_by_node(whole, "", gone),
+    ]
 
 
 def _by_node(
@@ -467,7 +474,8 @@ def _by_node(
         alike: dict[str, list[int | str | None]] = {}
         for _, gpu, parts in own:
             alike.setdefault(_geometry(parts), []).append(gpu)
-        said = (f"{_gpus(gpus)} {how} {geometry}" for geometry, gpus in alike.items())
+        pairs = ((_gpus(gpus), geometry) for geometry, gpus in alike.items())
+        said = (f"{names} {how} {geometry}".rstrip() for names, geometry in pairs)
         lines.append(f"{verb} on {node}: {', '.join(said)}")
     more = len(nodes) - MAX_NODES
     return [*lines, f"{verb} GPUs on {plural(more, 'more node')}"] if more > 0 else lines
