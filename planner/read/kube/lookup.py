@@ -192,16 +192,31 @@ def selector_parts(selector: Tree) -> int:
 
 
 class LabelSets:
-    """Sets of labels, numbered; sets of their numbers are bit masks."""
+    """Sets of labels, numbered; sets of their numbers are bit masks, made when they are asked for."""
 
     def __init__(self, sets: Sequence[dict[str, str]]) -> None:
         self.all = (1 << len(sets)) - 1
-        self.by_value: dict[str, dict[str, int]] = {}
+        self._numbers: dict[str, dict[str, list[int]]] = {}
+        self._masks: dict[tuple[str, str | None], int] = {}
         for number, labels in enumerate(sets):
             for key, value in labels.items():
-                values = self.by_value.setdefault(key, {})
-                values[value] = values.get(value, 0) | 1 << number
-        self.having = {key: union(values.values()) for key, values in self.by_value.items()}
+                self._numbers.setdefault(key, {}).setdefault(value, []).append(number)
+
+    def by_value(self, key: str) -> dict[str, int]:
+        """Those with each value of a label."""
+        return {value: self._with(key, value) for value in self._numbers.get(key, {})}
+
+    def having(self, key: str) -> int:
+        """Those with a label."""
+        return self._with(key, None)
+
+    def _with(self, key: str, value: str | None) -> int:
+        same = (key, value)
+        if same not in self._masks:
+            known = self._numbers.get(key, {})
+            lists = known.values() if value is None else [known.get(value, [])]
+            self._masks[same] = mask_of(number for one in lists for number in one)
+        return self._masks[same]
 
     def matching(self, selector: Tree) -> int:
         """Those that a label selector selects; a malformed requirement selects nothing."""
@@ -213,8 +228,10 @@ class LabelSets:
         return found
 
     def _valued(self, key: str, values: Iterable[object]) -> int:
-        known = self.by_value.get(key, {})
-        return union(known[one] for one in values if isinstance(one, str) and one in known)
+        known = self._numbers.get(key, {})
+        return union(
+            self._with(key, one) for one in values if isinstance(one, str) and one in known
+        )
 
     def _holding(self, entry: Tree) -> int:
         key, operator = text(entry, "key"), text(entry, "operator")
@@ -224,7 +241,7 @@ class LabelSets:
             return self._valued(key, items(entry, "values"))
         if operator == "NotIn":
             return self.all & ~self._valued(key, items(entry, "values"))
-        having = self.having.get(key, 0)
+        having = self.having(key)
         if operator == "Exists":
             return having
         return self.all & ~having if operator == "DoesNotExist" else 0
@@ -236,6 +253,20 @@ def union(masks: Iterable[int]) -> int:
     for mask in masks:
         found |= mask
     return found
+
+
+def mask_of(numbers: Iterable[int]) -> int:
+    """The mask that has these numbers; its time is that of the numbers plus its length."""
+    listed = list(numbers)
+    found = bytearray(max(listed, default=-1) // 8 + 1)
+    for number in listed:
+        found[number >> 3] |= 1 << (number & 7)
+    return int.from_bytes(found, "little")
+
+
+def mask_key(mask: int) -> bytes:
+    """A mask as the key of a dictionary: as integers, single bits have 61 hashes in all."""
+    return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
 
 
 def bits(mask: int) -> list[int]:

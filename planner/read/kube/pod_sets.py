@@ -14,7 +14,7 @@ from models.units import shortened
 from planner.read.findings import Remarks
 from planner.read.kube.gang_documents import model_pod
 from planner.read.kube.levels.levels import Levels
-from planner.read.kube.lookup import bits, distinct, mapping, objects
+from planner.read.kube.lookup import bits, distinct, mapping, mask_key, objects
 from planner.read.kube.node_documents import Json
 from planner.read.kube.pods.anti_affinity import REPELS_OTHERS
 from planner.read.kube.pods.constraints import IMPOSSIBLE
@@ -131,13 +131,13 @@ class PodSets:
 
     def _select(self, rule: PodRule, *, unknown: bool = True) -> int:
         """The kinds of the pods that all terms of a rule select."""
-        same = (rule.terms, unknown)
-        if same not in self._selected:
+        stated = (rule.terms, unknown)
+        if stated not in self._selected:
             found = self._there.labels.all
             for term in rule.terms:
                 found &= self._select_term(term, unknown=unknown)
-            self._selected[same] = found
-        return self._selected[same]
+            self._selected[stated] = found
+        return self._selected[stated]
 
     def _select_term(self, term: PodTerm, *, unknown: bool) -> int:
         if term.selector is None:
@@ -195,16 +195,19 @@ class PodSets:
 
     def _hold_beyond_share(self, cost: Callable[[int], int]) -> None:
         """Hold the youngest gangs whose rules select more than the share of their namespace."""
-        known: dict[int, int] = {}
-        charged: dict[str, set[int]] = {}
+        known: dict[bytes, int] = {}
+        charged: dict[str, set[bytes]] = {}
         own: dict[str, list[tuple[RuledRole, int]]] = {}
         for one in self._with_rules:
             space = one.gang.namespace
-            masks = {rule.kinds for rule in one.rules} if not one.problems else set()
-            new = masks - charged.setdefault(space, set())
-            charged[space] |= new
-            known |= {mask: cost(mask) for mask in new - known.keys()}
-            needed = sum(known[mask] for mask in new) + len(one.rules)
+            needed, paid = len(one.rules), charged.setdefault(space, set())
+            for rule in one.rules if not one.problems else ():
+                key = mask_key(rule.kinds)
+                if key not in known:
+                    known[key] = cost(rule.kinds)
+                if key not in paid:
+                    paid.add(key)
+                    needed += known[key]
             own.setdefault(space, []).append((one, needed))
         for one in beyond_share(own, MAX_MEMBERS):
             one.problems[BEYOND_SHARE] = None
@@ -275,24 +278,25 @@ class PodSets:
         for one in self._with_rules:
             if not one.problems:
                 nodes.fit(one)
-        names: dict[int, str] = {}
+        names: dict[bytes, tuple[str, int]] = {}
         taken: set[str] = set()
         for n, one in enumerate(self._roles):
             one.role.rules = self._documents(n, one, names, taken)
-        self._fill(names)
+        self._fill(names.values())
         self._write_closed(taken)
 
     def _documents(
-        self, role: int, one: RuledRole, names: dict[int, str], taken: set[str]
+        self, role: int, one: RuledRole, names: dict[bytes, tuple[str, int]], taken: set[str]
     ) -> dict[str, list[Json]]:
-        """The fields of a role that state its rules. ``names``: of sets, by kinds; gets further ones."""
+        """The fields of a role that state its rules. ``names``: of sets, and their kinds; gets further ones."""
         found: dict[str, list[Json]] = {}
         for rule in one.rules:
             tree: Json = {"level": rule.level}
             if not self._there.is_own(role, rule.kinds):
-                if rule.kinds not in names:
-                    names[rule.kinds] = distinct(_name(rule.stated.terms), taken)
-                tree["podSet"] = names[rule.kinds]
+                key = mask_key(rule.kinds)
+                if key not in names:
+                    names[key] = distinct(_name(rule.stated.terms), taken), rule.kinds
+                tree["podSet"] = names[key][0]
             if rule.kind is RuleKind.SPREAD:
                 tree |= {"maxSkew": rule.stated.max_skew, "minDomains": rule.least}
             listed = found.setdefault(rule.kind.document, [])
@@ -300,10 +304,10 @@ class PodSets:
                 listed.append(tree)
         return found
 
-    def _fill(self, names: Mapping[int, str]) -> None:
+    def _fill(self, sets: Iterable[tuple[str, int]]) -> None:
         """Tell roles and nodes the sets that they are in."""
         joined: dict[int, list[str]] = {}
-        for kinds, name in sorted(names.items(), key=lambda entry: entry[1]):
+        for name, kinds in sorted(sets):
             for n in self._there.roles_in(kinds):
                 joined.setdefault(n, []).append(name)
             for node, count in self._there.loose_in(kinds).items():
@@ -320,7 +324,7 @@ class PodSets:
                 if same not in names:
                     name = names[same] = distinct(_short(f"kept off {key}"), taken)
                     for value in same[1:]:
-                        masks = self._masks.sets.by_value[key][value]
+                        masks = self._masks.by_value(key)[value]
                         node = self._kube_nodes[bits(masks & self._masks.installed or masks)[0]]
                         self.nodes.setdefault(node.name, {})[name] = 1
                 level, _ = self._level(key)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from models.documents.gang import NodeExpression
 from models.instance.eligibility import tolerated
-from planner.read.kube.lookup import union
+from planner.read.kube.lookup import mask_key, union
 from planner.read.kube.pods.constraints import Affinity
 from planner.read.kube.pods.pod_kinds import NodeMasks, Population
 from planner.read.kube.pods.pod_rules import MAX_SKEW, PodRule, RuleKind
@@ -86,7 +86,7 @@ class SpreadNodes:
         self._masks = masks
         self._partial = partial
         self._without_gpus = any(not one.model.gpus for one in roles)
-        self._reached: dict[int, int] = {}
+        self._reached: dict[bytes, int] = {}
 
     def fit(self, one: RuledRole) -> None:
         """Keep a role to nodes with the labels of its domains, and its spreads to what both know."""
@@ -109,7 +109,7 @@ class SpreadNodes:
         """
         planned = self._planned(one)
         others = self._counted(one, rule) & ~planned & self._reach(rule.kinds)
-        masks = self._masks.sets.by_value[rule.stated.key]
+        masks = self._masks.by_value(rule.stated.key)
         cut = sorted(value for value, mask in masks.items() if mask & others and mask & planned)
         one.narrow([NodeExpression(rule.stated.key, "NotIn", tuple(cut))] if cut else [])
         return bool(cut)
@@ -119,7 +119,7 @@ class SpreadNodes:
         meant, planned = self._counted(one, rule), self._planned(one)
         sure = self._sure(one, rule)
         likely = self._masks.all if self._without_gpus else sure
-        masks = self._masks.sets.by_value[rule.stated.key].values()
+        masks = self._masks.by_value(rule.stated.key).values()
         unlike = meant & ~planned or planned & ~meant & likely
         absent = any(mask & meant and not mask & planned & sure for mask in masks)
         vague = rule.kinds & self._there.terminating or self._there.is_torn(rule.kinds)
@@ -162,12 +162,13 @@ class SpreadNodes:
 
     def _reach(self, kinds: int) -> int:
         """Nodes where pods of these kinds are, or may be placed."""
-        if kinds not in self._reached:
+        key = mask_key(kinds)
+        if key not in self._reached:
             number = self._masks.number
             names = dict.fromkeys(self._there.loose_in(kinds))
             found = 0
             for n in self._there.roles_in(kinds):
                 found |= self._planned(self._roles[n])
                 names |= dict.fromkeys(pod.node for pod in self._roles[n].pods if pod.node)
-            self._reached[kinds] = found | union(1 << number[name] for name in names)
-        return self._reached[kinds]
+            self._reached[key] = found | union(1 << number[name] for name in names)
+        return self._reached[key]

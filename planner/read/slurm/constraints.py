@@ -163,7 +163,7 @@ class Constraints:
 
     def mask(self, key: str) -> int:
         """The nodes with a label, as bits."""
-        return self.sets.having.get(key, 0)
+        return self.sets.having(key)
 
     def _eligible(self, where: Where) -> list[str]:
         """Nodes that satisfy the labels; expressions on names are not looked at."""

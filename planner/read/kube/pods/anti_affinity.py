@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import NodeExpression
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import Tree, at, bits, items, mapping, objects, text
+from planner.read.kube.lookup import Tree, at, bits, items, mapping, mask_key, objects, text
 from planner.read.kube.pods.constraints import (
     MAX_EXPRESSIONS,
     MAX_PARTS,
@@ -39,29 +39,31 @@ KeepOff = Callable[[KubePod, Sequence[NodeExpression]], Sequence[NodeExpression]
 class _Closed:
     """By topology label, the numbers of pods and the values that are closed to them."""
 
-    values: dict[str, dict[int, dict[str, None]]] = field(default_factory=dict)
+    values: dict[str, dict[bytes, tuple[int, dict[str, None]]]] = field(default_factory=dict)
 
     def add(self, key: str, numbers: int, value: str) -> None:
-        self.values.setdefault(key, {}).setdefault(numbers, {})[value] = None
+        _, values = self.values.setdefault(key, {}).setdefault(mask_key(numbers), (numbers, {}))
+        values[value] = None
 
     def apart(self, waiting: int) -> list[tuple[NodeExpression, ...]]:
         """The expressions that keep each of the waiting off what is closed to it."""
         found: list[list[NodeExpression]] = [[] for _ in range(waiting)]
         for key in sorted(self.values):
-            names = sorted(set().union(*self.values[key].values()))
+            names = sorted(set().union(*(values for _, values in self.values[key].values())))
             place = {name: number for number, name in enumerate(names)}
             closed = [0] * waiting
-            for numbers, values in self.values[key].items():
+            for numbers, values in self.values[key].values():
                 mask = sum(1 << place[value] for value in values)
                 for number in bits(numbers):
                     closed[number] |= mask
-            known: dict[int, NodeExpression] = {}
+            known: dict[bytes, NodeExpression] = {}
             for number, mask in enumerate(closed):
                 if mask:
-                    if mask not in known:
+                    same = mask_key(mask)
+                    if same not in known:
                         listed = tuple(names[i] for i in bits(mask))
-                        known[mask] = NodeExpression(key, "NotIn", listed)
-                    found[number].append(known[mask])
+                        known[same] = NodeExpression(key, "NotIn", listed)
+                    found[number].append(known[same])
         return [tuple(expressions) for expressions in found]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import NodeExpression
 from models.instance.gang import NodeAffinity, holds
-from planner.read.kube.lookup import LabelSets, Tree, bits, mapping, objects, union
+from planner.read.kube.lookup import LabelSets, Tree, bits, mapping, mask_key, objects, union
 from planner.read.kube.records import KubeNode, KubePod, Objects
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
@@ -75,7 +75,7 @@ class PodKinds:
             chosen &= ~self.unknown
             chosen |= self.unknown & self.namespace_labels.matching(by_name) if unknown else 0
         return covered | union(
-            self.inside[name] for number, name in enumerate(self.namespaces) if chosen >> number & 1
+self.inside[self.namespaces[number]] for number in bits(chosen)
         )
 
 
@@ -120,9 +120,9 @@ class Population(PodKinds):
             if pod.terminating and pod.node is not None:
                 self.terminating |= 1 << kind
         self._with_loose = union(1 << kind for kind in self._loose)
-        self._roles_in: dict[int, tuple[int, ...]] = {}
-        self._loose_in: dict[int, Counter[str]] = {}
-        self._torn: dict[int, bool] = {}
+        self._roles_in: dict[bytes, tuple[int, ...]] = {}
+        self._loose_in: dict[bytes, Counter[str]] = {}
+        self._torn: dict[bytes, bool] = {}
 
     def weight(self, kinds: int) -> int:
         """Roles and nodes that have pods of these kinds, once for each kind."""
@@ -131,24 +131,27 @@ class Population(PodKinds):
 
     def roles_in(self, kinds: int) -> tuple[int, ...]:
         """Numbers of the roles with pods of these kinds."""
-        if kinds not in self._roles_in:
+        key = mask_key(kinds)
+        if key not in self._roles_in:
             found = {n for kind in bits(kinds) for n in self._roles.get(kind, ())}
-            self._roles_in[kinds] = tuple(sorted(found))
-        return self._roles_in[kinds]
+            self._roles_in[key] = tuple(sorted(found))
+        return self._roles_in[key]
 
     def loose_in(self, kinds: int) -> Counter[str]:
         """Pods of no gang of these kinds, by node."""
-        if kinds not in self._loose_in:
-            found = self._loose_in.setdefault(kinds, Counter())
+        key = mask_key(kinds)
+        if key not in self._loose_in:
+            found = self._loose_in.setdefault(key, Counter())
             for kind in bits(kinds & self._with_loose):
                 found.update(self._loose[kind])
-        return self._loose_in[kinds]
+        return self._loose_in[key]
 
     def is_torn(self, kinds: int) -> bool:
         """Whether some pods of a role are of these kinds and others are not."""
-        if kinds not in self._torn:
-            self._torn[kinds] = any(self._of_role[n] & ~kinds for n in self.roles_in(kinds))
-        return self._torn[kinds]
+        key = mask_key(kinds)
+        if key not in self._torn:
+            self._torn[key] = any(self._of_role[n] & ~kinds for n in self.roles_in(kinds))
+        return self._torn[key]
 
     def is_own(self, role: int, kinds: int) -> bool:
         """Whether no pods but those of one role are of these kinds."""
@@ -163,11 +166,18 @@ class NodeMasks:
         self.all = self.sets.all
         self.number = {node.name: number for number, node in enumerate(nodes)}
         self.installed = union(1 << n for n, node in enumerate(nodes) if node.installed)
+        self._by_value: dict[str, dict[str, int]] = {}
         self._matching: dict[tuple[object, ...], tuple[NodeAffinity, int]] = {}
 
     def having(self, key: str) -> int:
         """Nodes with this label."""
-        return self.sets.having.get(key, 0)
+        return self.sets.having(key)
+
+    def by_value(self, key: str) -> Mapping[str, int]:
+        """Nodes with each value of this label."""
+        if key not in self._by_value:
+            self._by_value[key] = self.sets.by_value(key)
+        return self._by_value[key]
 
     def matching(self, selector: Mapping[str, str], affinity: NodeAffinity) -> int:
         """Nodes that a node selector and any term of an affinity match."""
@@ -189,7 +199,7 @@ class NodeMasks:
         if one.field:
             known = {name: 1 << number for name, number in self.number.items()}
         else:
-            known = self.sets.by_value.get(one.key, {})
+            known = self.by_value(one.key)
         if one.operator in ("In", "NotIn"):
             listed = union(known[value] for value in one.values if value in known)
             return listed if one.operator == "In" else self.all & ~listed
