@@ -73,7 +73,7 @@ class Reasons:
         self.facts: Facts = outcome.facts
         self.work = Work(WORK)
         self.rooms = Rooms(outcome, self.work)
-        self._where: dict[tuple[int, ...], tuple[list[int], Counter[int]]] = {}
+        self._where: dict[tuple[int, ...], int] = {}
 
     def faults(self, change: Change, stated: StatedGang) -> Iterator[str]:
         reason = stated.document.reason
@@ -217,14 +217,15 @@ class Reasons:
 
     def _first(self, gang: Gang) -> tuple[int, int, int]:
         """Gangs that start where it could: of higher priority, aged ones of its own if it is not, others."""
-        priorities, aged_there = self._starting_where(gang)
-        higher = len(priorities) - bisect_right(priorities, gang.priority)
-        peers = len(priorities) - higher - bisect_left(priorities, gang.priority)
-        aged = 0 if self.facts.aged(gang) else aged_there[gang.priority]
-        return higher, aged, peers - aged
+        there = self._starting_where(gang)
+        low = bisect_left(self.priorities, gang.priority)
+        high = bisect_right(self.priorities, gang.priority)
+        own = there & ((1 << high) - (1 << low))
+        aged = 0 if self.facts.aged(gang) else (own & self._aged).bit_count()
+        return (there >> high).bit_count(), aged, own.bit_count() - aged
 
-    def _starting_where(self, gang: Gang) -> tuple[list[int], Counter[int]]:
-        """Priorities, ascending, of gangs that start on nodes of its GPU roles; the aged ones by priority.
+    def _starting_where(self, gang: Gang) -> int:
+        """Which gangs of ``starting`` start on nodes of its GPU roles, as bits.
 
         The nodes of all roles count where none has GPUs.
         """
@@ -232,25 +233,36 @@ class Reasons:
         grounds = [self.rooms.nodes(gang, role) for role in roles]
         key = tuple(map(id, grounds))
         if key not in self._where:
-            self.work.spend(sum(map(len, grounds)) + len(self.starting))
-            nodes = set[int]().union(*grounds)
-            found = [
-                change.gang
-                for change in self.starting
-                if any(pod.node in nodes for pod in change.pods.values())
-            ]
-            aged = Counter(one.priority for one in found if self.facts.aged(one))
-            self._where[key] = sorted(one.priority for one in found), aged
+            self.work.spend(sum(map(len, grounds)))
+            found = 0
+            for node in set[int]().union(*grounds):
+                found |= self._starting_on.get(node, 0)
+            self._where[key] = found
         return self._where[key]
 
     @cached_property
+    def _starting_on(self) -> dict[int, int]:
+        """By node, which gangs of ``starting`` start there."""
+        found: dict[int, int] = {}
+        for number, change in enumerate(self.starting):
+            for pod in change.pods.values():
+                found[pod.node] = found.get(pod.node, 0) | 1 << number
+        return found
+
+    @cached_property
+    def _aged(self) -> int:
+        return sum(1 << n for n, one in enumerate(self.starting) if self.facts.aged(one.gang))
+
+    @cached_property
     def starting(self) -> list[Change]:
-        return [change for change in self.outcome.changes if change.kind in STARTS]
+        """Those of the lowest priority come first."""
+        found = [change for change in self.outcome.changes if change.kind in STARTS]
+        return sorted(found, key=lambda change: change.gang.priority)
 
     @cached_property
     def priorities(self) -> list[int]:
         """Of the gangs that start, ascending."""
-        return sorted(change.gang.priority for change in self.starting)
+        return [change.gang.priority for change in self.starting]
 
     # Rules about several gangs
 
