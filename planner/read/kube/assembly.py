@@ -21,6 +21,7 @@ from models.gpu_shares import share_in
 from models.hardware import FindModel, ServerModel
 from models.instance.policy import Policy
 from planner.read.findings import Findings, Remarks
+from planner.read.kube.absent_resources import hold_beyond_resources
 from planner.read.kube.gang_documents import (
     UNSUPPORTED,
     GangDocuments,
@@ -113,6 +114,7 @@ def assemble(
             gang.deadline_s = None  # nothing depends on it
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
     hold_beyond_share(gangs)
+    hold_beyond_resources(gangs, nodes)
     count_host_ports(gangs, pods, nodes)
     set_near(gangs, levels, objects, remarks)
     sets = PodSets(gangs, pods, nodes, levels, objects, remarks)

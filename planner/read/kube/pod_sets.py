@@ -6,7 +6,7 @@ kube-scheduler means it is said more strictly, or holds the gang; nothing is sai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
 from models.documents.gang import MAX_NEAR, NodeExpression
@@ -288,7 +288,7 @@ class PodSets:
     def _documents(
         self, role: int, one: RuledRole, names: dict[bytes, tuple[str, int]], taken: set[str]
     ) -> dict[str, list[Json]]:
-        """The fields of a role that state its rules. ``names``: of sets, and their kinds; gets further ones."""
+        """The fields of a role that state its rules. ``names``: of sets, with their kinds; gets more."""
         found: dict[str, list[Json]] = {}
         for rule in one.rules:
             tree: Json = {"level": rule.level}

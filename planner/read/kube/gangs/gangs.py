@@ -70,7 +70,7 @@ _PREEMPTIBLE = (
 _NO_GANGS = frozenset({"Pod", "ReplicaSet", "StatefulSet", "DaemonSet", "Node"})
 """Owners of group objects that make no gangs: the gang takes the name of the group."""
 
-MAX_BEYOND = 50_000
+MAX_BEYOND = 5_000
 """Waiting gangs beyond the limits of their namespaces that a plan still lists."""
 
 LATE = f"annotation {CHECKPOINT} is later than any time of the cluster; it counts as the latest one"

@@ -74,9 +74,7 @@ class PodKinds:
         if by_name != selector:
             chosen &= ~self.unknown
             chosen |= self.unknown & self.namespace_labels.matching(by_name) if unknown else 0
-        return covered | union(
-self.inside[self.namespaces[number]] for number in bits(chosen)
-        )
+        return covered | union(self.inside[self.namespaces[number]] for number in bits(chosen))
 
 
 def _by_name(selector: Tree) -> Tree:
@@ -173,7 +171,7 @@ class NodeMasks:
         """Nodes with this label."""
         return self.sets.having(key)
 
-    def by_value(self, key: str) -> Mapping[str, int]:
+    def by_value(self, key: str) -> dict[str, int]:
         """Nodes with each value of this label."""
         if key not in self._by_value:
             self._by_value[key] = self.sets.by_value(key)
