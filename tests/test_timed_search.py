@@ -9,6 +9,7 @@ import io
 import itertools
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -166,10 +167,38 @@ def test_a_stop_leaves_the_search_behind_after_the_grace() -> None:
     assert timed.early == []
 
 
+class Slow(Search):
+    """A search whose first plan comes long after the limit, on a clock that then goes on."""
+
+    looks: Callable[[], float]
+
+    def run(self) -> Solution:
+        while self.looks() < 3 * LIMIT_S:
+            time.sleep(0.001)
+        return super().run()
+
+
+@pytest.mark.parametrize("spent", [0, 10 * LIMIT_S])
+def test_a_first_plan_starts_who_fits_however_late_it_is(
+    spent: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Three times the limit passes before the search begins, or reading alone took ten times as much.
+    timed, ticks = Timed(), itertools.count()
+    monkeypatch.setattr("planner.search.solve.Search", Slow)
+    monkeypatch.setattr(Slow, "looks", staticmethod(lambda: float(next(ticks))), raising=False)
+
+    def clock() -> float:
+        return float(next(ticks))
+
+    search = TimedSearch(timed.instance, timed.console, timed.stop, clock, timed.keep, spent=spent)
+    assert timed.decided(search.run()) == ["place", "wait"]
+
+
 @pytest.mark.usefixtures("stuck")
-def test_before_the_first_plan_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_the_first_plan_a_stop_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planner.search.solve.Search", Unstarted)
     timed = Timed()
+    timed.stop.set()
     assert timed.decided(timed.run()) == ["wait", "wait"]
     assert timed.early == []
 

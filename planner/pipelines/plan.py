@@ -168,7 +168,7 @@ def plan(
     Raises InputError, MissingPathError, UsageError before the search; NoPlanError,
     RefusedPlanError, CannotWriteError after it.
     """
-    phases = Phases(clock)
+    phases, began = Phases(clock), clock()
     if request.out is not None:
         check_out(request.out, request.read_paths)
     console.doing("reading the input")
@@ -200,6 +200,7 @@ def plan(
                     maker.keep,
                     apart=apart is not None,
                     executor=request.executor,
+                    spent=clock() - began,
                 )
                 with uncollected():
                     maker.announce()

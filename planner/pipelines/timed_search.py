@@ -24,7 +24,7 @@ EARLY_S = 1.0
 """A search that has taken so long gets its first plan verified while it goes on."""
 
 GRACE_S = 1.0
-"""Seconds a search may take to end once its time is up; then it is left behind."""
+"""Seconds a search that has a plan may take to end once its time is up; then it is left behind."""
 
 FINISH_S_PER_OBJECT = 2e-4
 """Seconds to explain, check and save a plan, for each node and gang, until the first plan was timed."""
@@ -44,8 +44,8 @@ class TimedSearch:
 
     ``early``: verifies and keeps a plan; called once, with the first one, if the search takes long.
 
-    With ``apart`` another process verifies: the search waits until ``early`` has called its second argument,
-    since both would only share the interpreter.
+    ``spent``: seconds of the time limit that went by before. With ``apart`` another process verifies: the
+    search waits until ``early`` has called its second argument, since both would only share the interpreter.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class TimedSearch:
         *,
         apart: bool = False,
         executor: str | None = None,
+        spent: float = 0.0,
     ) -> None:
         from models.values.tier_values import tiers_of
         from planner.search.solve import Search
@@ -65,15 +66,14 @@ class TimedSearch:
         self._clock, self._started = clock, clock()
         self._stop = stop
         self._early = early
-        limits = instance.policy.solve
+        self._limit = instance.policy.solve.time_limit_s - spent
         self._progress = SearchProgress(
             console,
             clock,
             tiers=[tier.name for tier in tiers_of(instance)],
-            limit_s=limits.time_limit_s,
+            limit_s=self._limit,
         )
         size = len(instance.cluster.nodes) + len(instance.gangs)
-        self._limit = limits.time_limit_s
         self._finish = FINISH_S_PER_OBJECT * size
         self._search = Search(instance, progress=self._progress, stop=stop, executor=executor)
         self._search.finish_by(self._limit - self._finish)
@@ -84,7 +84,10 @@ class TimedSearch:
         self._failed: list[BaseException] = []
 
     def run(self) -> Solution:
-        """The best plan found within the time limit, or until a signal."""
+        """The best plan found within the time limit, or until a signal.
+
+        A signal alone ends the search before the first plan, which is waited for.
+        """
         start = self._started
         thread = threading.Thread(target=self._work, name="search", daemon=True)
         thread.start()
@@ -100,7 +103,8 @@ class TimedSearch:
                 continue
             if self._search.started:
                 self._search.may_go_on.set()
-            if ended is None and (self._stop.is_set() or now - start > self._limit - self._finish):
+            late = self._search.started and now - start > self._limit - self._finish
+            if ended is None and (late or self._stop.is_set()):
                 ended = now
             if ended is not None and now - ended > GRACE_S:
                 break

@@ -45,7 +45,7 @@ RULE_EFFORT = 1e-5
 """The same, for each rule about its pods: 300 jobs that keep apart have 300 each."""
 
 GRACE_S = 1.0
-"""Seconds that the first plan may still take once the search was stopped or its time is up."""
+"""Seconds that the first plan may still take once the search was stopped."""
 
 MAX_REFUSED = 2
 """Placements of one gang in the places of others' cells that are tried: each asks for other places."""
@@ -118,11 +118,11 @@ def best_greedy(
 
 
 def late(budget: Budget) -> Question:
-    """Whether the budget has been over for GRACE_S: a first plan that starts nothing helps nobody."""
+    """Whether the search was stopped GRACE_S ago. Time that is up ends no first plan: it starts who fits."""
     over: list[float] = []
 
     def ended() -> bool:
-        if not over and budget.exhausted():
+        if not over and budget.stop.is_set():
             over.append(time.monotonic())
         return bool(over) and time.monotonic() - over[0] > GRACE_S
 
