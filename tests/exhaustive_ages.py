@@ -30,19 +30,30 @@ def queued_since(gang: Gang) -> int | None:
 
 
 def run_time(instance: Instance, gang: Gang) -> int:
-    """How long nobody stops it: said by itself, else by the queues up its branch, else by the policy."""
+    """How long nobody stops it: said by itself, else by the queues up its branch, else by the policy.
+
+    Thrown out or moved n times, 2^n times that, or the pause after the first time if that is longer, but
+    no longer than others wait before they are aged.
+    """
     said = [gang.min_run_time_s]
     queues = {queue.name: queue for queue in instance.queues}
     at = queues.get(gang.queue or "")
     while at is not None:
         said.append(at.min_run_time_s)
         at = None if at.parent is None else instance.queues[at.parent]
-    return next((s for s in (*said, instance.policy.min_run_time_s) if s is not None), 0)
+    time = next((s for s in (*said, instance.policy.min_run_time_s) if s is not None), 0)
+    backoff, patience = instance.policy.eviction_backoff, instance.policy.starvation_after_s
+    if gang.evicted_at is None or backoff is None:
+        return time
+    often = 2 ** max(1, gang.evictions) * max(time, backoff.base_s)
+    return max(time, min(often, 86_400 if patience is None else patience))
 
 
 def left_alone(instance: Instance, gang: Gang) -> bool:
     """Its time has begun, and has not passed."""
     begun = gang.started_at if gang.runs_since is None else gang.runs_since
+    if gang.evicted_at is not None:
+        begun = max(begun or 0, gang.evicted_at)
     lasts = run_time(instance, gang)
     return begun is not None and lasts > 0 and now(instance) < begun + lasts
 
@@ -61,7 +72,7 @@ def aged(instance: Instance, gang: Gang) -> bool:
     """It waits, and has for longer than the limit."""
     after = instance.policy.starvation_after_s
     runs = any(pod.node is not None for pod in gang.pods)
-    since = queued_since(gang)
+    since = gang.submitted_at
     if after is None or runs or since is None:
         return False
     return since + after < now(instance)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 
-from exhaustive_ages import queued_since
+from exhaustive_ages import aged, queued_since
 from exhaustive_cells import CellPlaces, Nameless
 from exhaustive_nodes import may_stand
 from exhaustive_pins import pinned_to, visits
@@ -413,6 +413,10 @@ class Promises:
             if any(left[a].get(model, 0) >= asked for a in of) and self._runs_on(g, model)
         )
         inside = asked > 0 and (bool(models) or any(left[a][ANY] >= asked for a in of))
+        due = asked > 0 and aged(self.instance, gang) and not inside
+        if due and could_start_now(self.instance, g):
+            for a in of:  # whoever comes later asks in vain
+                left[a] = {key: min(0, gpus) for key, gpus in left[a].items()}
         inside = inside and (runs or could_start_now(self.instance, g))
         if inside:
             found.add(gang.key)

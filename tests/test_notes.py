@@ -14,15 +14,23 @@ from models.apply.notes import (
     RunNotes,
     read_notes,
 )
+from models.apply.plan_actions import GangActions
 
 PLAN = "gp-" + "a" * 20
 UID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 NOW = 1_795_255_200
 
 
+def stop(namespace: str, name: str, decision: str = "preempt") -> GangActions:
+    return GangActions(namespace, name, decision, 0, submitted_at=NOW - 60)
+
+
 def test_notes_are_read_as_they_were_written() -> None:
     notes = RunNotes().with_stop(("team", "low"), PLAN, [UID, "b" * 36])
-    notes = notes.with_avoided([(("team", "a"), "n0")], NOW).with_evicted([("team", "low")], NOW)
+    notes = notes.with_avoided([(("team", "a"), "n0")], NOW).with_evicted(
+        [stop("team", "low")], NOW
+    )
+    notes = notes.with_evicted([stop("team", "far", "move")], NOW)
     assert read_notes(notes.text()) == notes
     assert notes.stops[0].pods == ("0f8fad5b-d9cb", "b" * 13)
     assert RunNotes().text() == ""
@@ -79,22 +87,26 @@ def test_no_namespace_crowds_the_notes_of_others_out() -> None:
 
 
 def test_evictions_are_counted_until_a_day_after_the_last() -> None:
-    notes = RunNotes().with_evicted([("t", "a"), ("t", "b")], NOW)
-    notes = notes.with_evicted([("t", "a")], NOW + EVICTED_S - 1)
-    assert notes.evictions(NOW + EVICTED_S) == (EvictNote(("t", "a"), NOW + EVICTED_S - 1, 2),)
+    notes = RunNotes().with_evicted([stop("t", "a"), stop("t", "b")], NOW)
+    notes = notes.with_evicted([stop("t", "a")], NOW + EVICTED_S - 1)
+    assert notes.evictions(NOW + EVICTED_S) == (
+        EvictNote(("t", "a"), NOW + EVICTED_S - 1, 2, since=NOW - 60),
+    )
     assert notes.evictions(NOW - 1) == ()
-    again = notes.with_evicted([("t", "a")], NOW + 3 * EVICTED_S)
-    assert again.evictions(NOW + 3 * EVICTED_S) == (EvictNote(("t", "a"), NOW + 3 * EVICTED_S, 1),)
+    again = notes.with_evicted([stop("t", "a")], NOW + 3 * EVICTED_S)
+    assert again.evictions(NOW + 3 * EVICTED_S) == (
+        EvictNote(("t", "a"), NOW + 3 * EVICTED_S, 1, since=NOW - 60),
+    )
 
 
 def test_a_gang_that_a_killed_run_began_to_stop_is_counted_once() -> None:
-    notes = RunNotes().with_evicted([("t", "a")], NOW).with_stop(("t", "a"), PLAN, [UID, "u2"])
-    assert notes.with_evicted([("t", "a")], NOW + 60) == notes
+    notes = RunNotes().with_evicted([stop("t", "a")], NOW).with_stop(("t", "a"), PLAN, [UID, "u2"])
+    assert notes.with_evicted([stop("t", "a")], NOW + 60) == notes
 
 
 def test_evictions_of_one_namespace_leave_those_of_others() -> None:
-    notes = RunNotes().with_evicted([("quiet", "g")], NOW)
-    notes = notes.with_evicted([("loud", f"g{i}") for i in range(2 * MAX_EVICTED)], NOW + 1)
+    notes = RunNotes().with_evicted([stop("quiet", "g")], NOW)
+    notes = notes.with_evicted([stop("loud", f"g{i}") for i in range(2 * MAX_EVICTED)], NOW + 1)
     assert len(notes.evicted) == MAX_EVICTED
     assert ("quiet", "g") in {one.gang for one in notes.evicted}
     assert notes.fits

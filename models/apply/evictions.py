@@ -115,7 +115,7 @@ def make_room(
                 advice = GangVerdict(one.key, Outcome.advised, orders.plan, failure.why)
                 session.record(replace(advice, resizes=one.resizes))
                 return Failure(f"{label(one.key)} cannot be resized: {failure.why}")
-    stopped = [one.key for one in evicted if one.decision == "preempt"]
+    stopped = [one for one in evicted if one.decision in ("preempt", "move")]
     failure = yield from note_stops(session, orders.plan, evicted, stopped)
     if failure is None:
         failure = yield from _evict_gangs(session, evicted, removals)
@@ -166,11 +166,11 @@ def note_stops(
     session: ApplySession,
     plan: str,
     gangs: Collection[GangActions],
-    stopped: Collection[Key] = (),
+    stopped: Collection[GangActions] = (),
 ) -> Steps[Failure | None]:
     """Note every gang that loses pods now, with all pods that it has: one pod alone goes or stays.
 
-    ``stopped``: those that make room for others, which count as evicted.
+    ``stopped``: those that make room for others, or move, which count as evicted.
     """
     notes, now = session.view.notes, session.view.now
     if stopped and now is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.apply.plan_actions import Key
+from models.apply.plan_actions import GangActions, Key
 from models.apply.promises import Promises, read_promises
 
 MAX_STOPPING = 131_072
@@ -78,11 +78,16 @@ class HeldNote:
 
 @dataclass(frozen=True, slots=True)
 class EvictNote:
-    """A gang that plans stopped for others. ``at``: the last time, seconds since the epoch."""
+    """A gang that plans stopped for others, or moved. ``at``: the last time, seconds since the epoch.
+
+    ``moved``: it was moved then. ``since``: since when it was in the queue, before its pods were made again.
+    """
 
     gang: Key
     at: int
     times: int
+    moved: bool = False
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,8 @@ class RunNotes:
     evicted: tuple[EvictNote, ...] = ()
     promises: Promises | None = None
 
-    def with_evicted(self, gangs: Iterable[Key], now: int) -> RunNotes:
-        """Count that these gangs are stopped now, but for those that an earlier run began to stop.
+    def with_evicted(self, gangs: Iterable[GangActions], now: int) -> RunNotes:
+        """Count that these gangs are stopped or moved now, but for those that an earlier run began to stop.
 
         At most MAX_EVICTED: the namespace with the most gives up its oldest, so that no tenant crowds
         out another.
@@ -104,9 +109,11 @@ class RunNotes:
         known = {one.gang: one for one in self.evictions(now)}
         begun = {one.gang for one in self.stops}
         for gang in gangs:
-            before = known.get(gang)
-            if before is None or gang not in begun:
-                known[gang] = EvictNote(gang, now, 1 + (0 if before is None else before.times))
+            before = known.get(gang.key)
+            if before is None or gang.key not in begun:
+                times = 1 + (0 if before is None else before.times)
+                moved = gang.decision == "move"
+                known[gang.key] = EvictNote(gang.key, now, times, moved, gang.submitted_at)
         kept = sorted(known.values(), key=lambda one: (one.at, one.gang))
         while len(kept) > MAX_EVICTED:
             counts = Counter(one.gang[0] for one in kept)
@@ -183,7 +190,10 @@ class RunNotes:
         if not (self.stops or self.avoid or self.held or self.evicted or self.promises):
             return ""
         evicted = [
-            {"gang": list(one.gang), "at": one.at, "times": one.times} for one in self.evicted
+            {"gang": list(one.gang), "at": one.at, "times": one.times}
+            | ({"moved": True} if one.moved else {})
+            | ({} if one.since is None else {"since": one.since})
+            for one in self.evicted
         ]
         tree: dict[str, Any] = {
             "stops": [
@@ -223,9 +233,10 @@ def read_notes(written: str) -> RunNotes:
 
 def _evicted(found: object) -> Iterator[EvictNote]:
     for one, gang in _of_gangs(found):
-        at, times = one.get("at"), one.get("times")
+        at, times, since = one.get("at"), one.get("times"), one.get("since")
         if type(at) is int and type(times) is int and 0 < times <= MAX_TIMES:
-            yield EvictNote(gang, at, times)
+            known = since if type(since) is int else None
+            yield EvictNote(gang, at, times, one.get("moved") is True, known)
 
 
 def _stops(found: object) -> Iterator[StopNote]:

@@ -286,10 +286,10 @@ class GangStatus(Document):
     )
     last_checkpoint: Time | None = omitted(description="Work until then is not lost when it stops")
     evicted_at: Time | None = omitted(
-        description="When a plan stopped it last: it has waited since then, not since `submittedAt`"
+        description="When a plan stopped or moved it last: it pauses, or is left alone, from then on"
     )
     evictions: Annotated[int, whole(0, MAX_EVICTIONS)] = omitted(
-        default=0, description="How often plans stopped it"
+        default=0, description="How often plans stopped or moved it"
     )
     planned: Many[PlannedDocument] = omitted(
         default=(), description="Where an earlier plan placed its pods"

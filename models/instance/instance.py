@@ -153,9 +153,9 @@ class Instance:
         return max((t for t in times if t is not None), default=0)
 
     def aged(self, gang: Gang) -> bool:
-        """Whether the gang waits and has waited longer than the policy's starvation limit."""
+        """Whether the gang waits, and was submitted before the policy's starvation limit, evicted or not."""
         limit = self.policy.starvation_after_s
-        if limit is None or gang.running or (since := gang.queued_at) is None:
+        if limit is None or gang.running or (since := gang.submitted_at) is None:
             return False
         return self.now - since > limit
 

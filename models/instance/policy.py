@@ -186,3 +186,15 @@ class Policy:
     def lists(self, objective: str) -> bool:
         """Whether the policy has the objective."""
         return any(listed.name == objective for listed in self.objectives)
+
+
+def lengthened_s(policy: Policy, stated_s: int, evictions: int) -> int:
+    """The minimum run time of a gang after so many evictions; none counts as one.
+
+    It ends at ``starvation``, a day without one: nobody waits for the gang until he starves himself.
+    """
+    backoff, most = policy.eviction_backoff, policy.starvation_after_s
+    if backoff is None:
+        return stated_s
+    doubled = max(stated_s, backoff.base_s) << min(max(evictions, 1), 62)
+    return max(stated_s, min(doubled, DAY_S if most is None else most))

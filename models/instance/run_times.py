@@ -10,14 +10,18 @@ from dataclasses import replace
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Policy, pause_s
+from models.instance.policy import Policy, lengthened_s, pause_s
 
 
 def min_run_time(instance: Instance, gang: Gang) -> int:
-    """Seconds after its start for which a gang is left alone: its own, else its queue's or the policy's."""
-    if gang.min_run_time_s is not None:
-        return gang.min_run_time_s
-    return instance.once(granted_run_times).get(gang.queue, instance.policy.min_run_time_s)
+    """Seconds after its start for which a gang is left alone: its own, else its queue's or the policy's.
+
+    Each time that plans stop or move it, it becomes twice as long, so that the gang comes to an end.
+    """
+    policy, stated = instance.policy, gang.min_run_time_s
+    if stated is None:
+        stated = instance.once(granted_run_times).get(gang.queue, policy.min_run_time_s)
+    return stated if gang.evicted_at is None else lengthened_s(policy, stated, gang.evictions)
 
 
 def granted_run_times(instance: Instance) -> Mapping[str | None, int]:
@@ -54,10 +58,14 @@ def protected(instance: Instance) -> frozenset[int]:
 
 def without_run_times(instance: Instance) -> Instance:
     """The instance in which every running gang may be stopped as far as its run time goes."""
+    if not protected(instance):
+        return instance
     gangs = tuple(
-        replace(gang, min_run_time_s=0) if gang.running else gang for gang in instance.gangs
+        replace(gang, min_run_time_s=0, evicted_at=None) if gang.running else gang
+        for gang in instance.gangs
     )
-    return replace(instance, gangs=gangs) if protected(instance) else instance
+    policy = replace(instance.policy, now=instance.now)
+    return replace(instance, gangs=gangs, policy=policy)
 
 
 def _protected_gangs(instance: Instance) -> frozenset[int]:
@@ -67,13 +75,19 @@ def _protected_gangs(instance: Instance) -> frozenset[int]:
 def _protected(instance: Instance) -> Mapping[int, int]:
     found = {}
     for index, gang in enumerate(instance.gangs):
-        since = gang.begun_at
+        since = stands_since(gang)
         if since is None or not gang.running:
             continue
         seconds = min_run_time(instance, gang)
         if seconds and instance.now < since + seconds:
             found[index] = since + seconds
     return found
+
+
+def stands_since(gang: Gang) -> int | None:
+    """Since when a running gang has stood where it does: its start, or a later move."""
+    since = gang.begun_at
+    return since if gang.evicted_at is None else max(since or 0, gang.evicted_at)
 
 
 def starts_again(policy: Policy, gang: Gang, now: int) -> int | None:

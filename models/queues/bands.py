@@ -52,7 +52,7 @@ def band_of(gang: Gang, policy: Policy, now: int, left_s: int) -> int:
     An elastic gang counts at its largest: it would take that. A running gang is one band better, so that
     nobody is stopped for a small difference; one that had waited too long when it started stays in the first.
     """
-    since, limit = gang.queued_at, policy.starvation_after_s
+    since, limit = gang.submitted_at, policy.starvation_after_s
     until = gang.begun_at if gang.running else now
     if limit is not None and since is not None and until is not None and until - since > limit:
         return 0

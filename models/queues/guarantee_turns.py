@@ -5,7 +5,7 @@ Gangs use guarantees up in turn; one that is within goes before all that borrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from models.instance.gang import Gang, Role
@@ -14,14 +14,15 @@ from models.queues.pins import guest_of
 
 
 class Turn(NamedTuple):
-    """A gang uses up guarantees of the queues that it is in. ``gpus``: of each GPU model, None for all.
+    """A gang uses up guarantees of queues that it is in. ``gpus``: of each GPU model, None for all.
 
-    ``within``: whether it fits into what is left; else it holds its GPUs whatever the plan does.
+    ``within``: whether it fits into what is left; else it holds its GPUs whatever the plan does, or is aged.
     """
 
     gang: int
     gpus: Mapping[str | None, int]
     within: bool
+    queues: tuple[int, ...]
 
 
 def turns(
@@ -50,13 +51,25 @@ def turns(
         suited = sorted(gpu for gpu in fitting if gpu is not None and models_of.have(gang, gpu))
         within = (None in fitting or bool(suited)) and (gang.running or can_start(index))
         if not within and not _stays(gang):
+            # Else younger gangs, which fit, would be within and pass a larger one for ever.
+            if instance.aged(gang) and can_start(index):
+                yield Turn(index, _use_up(left, tested), within=False, queues=tested)
             continue
         found.add(index)
         used = {None, *suited[:1]} & left.keys()
         for gpu in used:
             for q in paths[queue]:
                 left[gpu][q] -= gpus
-        yield Turn(index, dict.fromkeys(used, gpus), within)
+        yield Turn(index, dict.fromkeys(used, gpus), within, paths[queue])
+
+
+def _use_up(left: Mapping[str | None, list[int]], queues: Iterable[int]) -> dict[str | None, int]:
+    """Leave nothing of what the queues are promised; what that was."""
+    used = {gpu: sum(max(0, own[q]) for q in queues) for gpu, own in left.items()}
+    for own in left.values():
+        for q in queues:
+            own[q] = min(own[q], 0)
+    return used
 
 
 def _turns(

@@ -194,9 +194,10 @@ class Gang:
     seconds it is expected to run. ``balance``, ``exclusive``: levels. ``ranks``: of pods that an earlier plan
     dealt one. ``min_share`` counts patience, ``least_share`` does not; ``patient_until``: its end, if any.
     ``submitted``: or evicted, whichever was later.
-    ``min_run_time``: seconds after ``since``, its first start, that it is left alone. ``starts_again``: when
-    it may start after its evictions, None without any or where the policy does not say. ``together``: groups
-    of roles that should share a domain of a level; ``near``: names of gangs, and the level.
+    ``min_run_time``: seconds after ``since``, its first start or a later move, that it is left alone, its
+    evictions counted. ``starts_again``: when it may start after these, None without any or where the policy
+    does not say. ``together``: groups of roles that should share a domain of a level; ``near``: names of
+    gangs, and the level.
     ``priority``: with its band under ``order: shortest``; ``stated_priority``: without.
     ``document``: what it states, for what only one rule reads.
     """
@@ -352,11 +353,11 @@ class Facts:
         return max((time for time in times if time is not None), default=0)
 
     def aged(self, gang: Gang) -> bool:
-        """Whether the gang waits, and has waited for longer than the policy's limit."""
-        limit = self.policy.starvation
-        if limit is None or gang.running or gang.submitted is None:
+        """Whether the gang waits, and first came longer ago than the policy's limit."""
+        limit, first = self.policy.starvation, gang.document.spec.submitted_at
+        if limit is None or gang.running or first is None:
             return False
-        return self.now - gang.submitted > limit.after
+        return self.now - first > limit.after
 
     def protected(self, gang: Gang) -> bool:
         """Whether it runs, and has not yet for its minimum run time."""

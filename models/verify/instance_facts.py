@@ -16,7 +16,6 @@ from models.documents.base import FieldError
 from models.documents.cluster import ClusterSpec, Level, NodeDocument, level_errors
 from models.documents.gang import (
     GangDocument,
-    GangSpec,
     NearDocument,
     PodDocument,
     RoleDocument,
@@ -384,6 +383,14 @@ def _in_queue_since(document: GangDocument) -> int | None:
     return submitted
 
 
+def _there_since(document: GangDocument) -> int | None:
+    """When the first of its pods started, or when a plan moved it if that was later."""
+    status = document.status
+    first = status.started_at if status.runs_since is None else status.runs_since
+    times = [time for time in (first, status.evicted_at) if time is not None]
+    return max(times, default=None)
+
+
 def _starts_again(document: GangDocument, policy: PolicySpec) -> int | None:
     """The end of the pause after its evictions, which doubles with each up to the longest."""
     backoff, status = policy.eviction_backoff, document.status
@@ -415,7 +422,7 @@ def _banded_priority(document: GangDocument, policy: PolicySpec, now: int) -> in
         band, most = band + 1, most * 4
     if runs and band:
         band -= 1
-    since, until = _in_queue_since(document), started if runs else now
+    since, until = spec.submitted_at, started if runs else now
     if policy.starvation is not None and since is not None and until is not None:
         band = 0 if until - since > policy.starvation.after else band
     return 10 * spec.priority + 9 - band
@@ -514,8 +521,8 @@ class GangReader:
             hold=None if status.hold is None else status.hold.code,
             hold_text=None if status.hold is None else status.hold.message,
             started=status.started_at,
-            since=status.started_at if status.runs_since is None else status.runs_since,
-            min_run_time=self._min_run_time(spec),
+            since=_there_since(document),
+            min_run_time=self._min_run_time(document, policy),
             starts_again=_starts_again(document, policy),
             checkpoint=status.last_checkpoint,
             resize_after=spec.resize_after,
@@ -558,10 +565,21 @@ class GangReader:
             return None
         return near.gangs, level
 
-    def _min_run_time(self, spec: GangSpec) -> int:
-        if spec.min_run_time_s is not None:
-            return spec.min_run_time_s
-        return self.min_run_times.get(spec.queue, self.min_run_times[None])
+    def _min_run_time(self, document: GangDocument, policy: PolicySpec) -> int:
+        """What is stated; after evictions twice as long for each, up to the starvation limit."""
+        spec, backoff = document.spec, policy.eviction_backoff
+        stated = spec.min_run_time_s
+        if stated is None:
+            stated = self.min_run_times.get(spec.queue, self.min_run_times[None])
+        if backoff is None or document.status.evicted_at is None:
+            return stated
+        limit = 24 * 60 * 60 if policy.starvation is None else policy.starvation.after
+        left_alone = max(stated, backoff.base_s)
+        for _ in range(max(1, document.status.evictions)):
+            if not 0 < left_alone < limit:
+                break
+            left_alone *= 2
+        return max(stated, min(left_alone, limit))
 
     def _budgets(
         self, document: GangDocument, where: Place, roles: Sequence[Role]

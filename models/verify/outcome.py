@@ -53,10 +53,14 @@ class Outcome:
         return frozenset(one.gang for one in status.unable if not one.now).union(status.unclaiming)
 
     @cached_property
-    def queues(self) -> Queues:
-        """As nodes are, some more gangs use up no guarantee, though they hold room."""
+    def no_turn(self) -> frozenset[str]:
+        """Labels of those that use up no guarantee: as nodes are these are some more."""
         status = self.case.status
-        return Queues(self.facts, {*status.unclaiming, *(one.gang for one in status.unable)})
+        return frozenset(one.gang for one in status.unable).union(status.unclaiming)
+
+    @cached_property
+    def queues(self) -> Queues:
+        return Queues(self.facts, self.no_turn)
 
     @cached_property
     def queue_gpus(self) -> Sequence[Counter[str]]:

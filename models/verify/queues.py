@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 
 from models.documents.queue import AmountDocument
 from models.hardware import slug
@@ -286,6 +287,9 @@ class Queues:
                 for key in (ALL, *[key for key in fits if key != ALL][:1]):
                     for name in self.above(gang.queue):
                         used[name][key] += w
+            elif self.facts.aged(gang):  # too large: what is left now is left for it
+                for name, key in product(names, self.guaranteed):
+                    used[name][key] = max(used[name][key], self.guarantee[name].get(key, 0))
         return frozenset(found)
 
     def _asking(self) -> Iterator[tuple[Gang, tuple[str, ...]]]:

@@ -15,6 +15,7 @@ from planner.read.findings import Remarks
 from planner.read.instance_builder import limit_queues, paused
 
 if TYPE_CHECKING:
+    from models.apply.notes import EvictNote
     from models.instance.gang import Gang, NodeAffinity, Role
     from models.instance.instance import Instance
 
@@ -161,23 +162,39 @@ def avoiding(
     return replace(instance, gangs=tuple(gangs)) if remarks else instance, tuple(remarks)
 
 
-def with_evictions(
-    instance: Instance, evicted: Iterable[tuple[tuple[str, str], int, int]]
-) -> Instance:
-    """The instance with what is known of evictions by plans: (gang, the last time, how often).
+def _as_planned(gang: Gang) -> bool:
+    """Whether each of its running pods stands where an earlier plan put it."""
+    places = {(pod.role, pod.index, pod.node) for pod in gang.planned}
+    return all((pod.role, pod.index, pod.node) in places for pod in gang.running_pods)
 
-    What the input states counts where that was later. A gang that runs since before was not stopped.
+
+RETURNS_S = 600
+"""So soon after an eviction its controller has made the pods of a gang again."""
+
+
+def with_evictions(instance: Instance, evicted: Iterable[EvictNote]) -> Instance:
+    """The instance with what is known of evictions and moves by plans.
+
+    What the input states counts where that was later. A gang that runs since before was not stopped, nor
+    moved unless it stands where it should; one that was moved and waits does not pause. Whose pods were
+    made again soon has waited since before.
     """
-    known = {gang: (at, times) for gang, at, times in evicted}
+    known = {one.gang: one for one in evicted}
     if not known:
         return instance
 
     def stopped(gang: Gang) -> Gang:
-        at, times = known.get(gang.key, (0, 0))
-        stays = gang.running and (gang.started_at is None or gang.started_at < at)
-        if not times or stays or (gang.evicted_at is not None and gang.evicted_at >= at):
+        one = known.get(gang.key)
+        if one is None:
             return gang
-        return replace(gang, evicted_at=at, evictions=max(times, gang.evictions))
+        first, at = gang.submitted_at, one.at
+        if first is not None and one.since is not None and first <= at + RETURNS_S:
+            gang = replace(gang, submitted_at=min(first, one.since))
+        anew = gang.started_at is not None and gang.started_at >= at
+        applied = anew or (one.moved and _as_planned(gang)) if gang.running else not one.moved
+        if not applied or (gang.evicted_at is not None and gang.evicted_at >= at):
+            return gang
+        return replace(gang, evicted_at=at, evictions=max(one.times, gang.evictions))
 
     gangs = paused(replace(instance, gangs=tuple(map(stopped, instance.gangs))))
     return replace(instance, gangs=limit_queues(gangs, instance.policy.queue_limit, Remarks()))

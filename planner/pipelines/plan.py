@@ -38,6 +38,7 @@ from planner.show.progress import PHASES, STOPPING
 from planner.signals import stop_on_signal
 
 if TYPE_CHECKING:
+    from models.apply.notes import EvictNote
     from models.apply.promises import Promises
     from models.documents.plan import PlanDocument
     from models.instance.instance import Instance
@@ -65,7 +66,7 @@ class PlanRequest:
     ``keep_sizes_in``: those of these keep their numbers of pods.
     ``avoid``: (gang, node) on which its pods stayed pending.
     ``held``: (gang, last time at which a gate of others held it).
-    ``evicted``: (gang, when plans stopped it last, how often).
+    ``evicted``: gangs that plans stopped or moved.
     ``executor``: where neighbourhoods are solved. ``queue``: other schedulers that are planned.
     ``changes``: of a what-if.
     """
@@ -87,7 +88,7 @@ class PlanRequest:
     keep_sizes_in: frozenset[str] = frozenset()
     avoid: tuple[tuple[tuple[str, str], str], ...] = ()
     held: tuple[tuple[tuple[str, str], int], ...] = ()
-    evicted: tuple[tuple[tuple[str, str], int, int], ...] = ()
+    evicted: tuple[EvictNote, ...] = ()
     executor: str | None = None
     queue: tuple[str, ...] | None = None
     changes: Changes = field(default_factory=Changes)
@@ -503,9 +504,9 @@ def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
     if request.keep_sizes_in:
         instance = keep_sizes(instance, request.keep_sizes_in)
     instance, avoided = avoiding(instance, request.avoid)
+    instance = with_evictions(instance, request.evicted)
     instance, released = since_release(instance, request.held)
     remarks = (*avoided, *released, *remarks)
-    instance = with_evictions(instance, request.evicted)
     if request.defragment:
         instance = replace(instance, policy=with_defragment(instance.policy))
     if previous is not None and request.previous is not None:

@@ -19,6 +19,7 @@ from planner.errors import Fault, InputError
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
+    from models.apply.notes import EvictNote
     from models.apply.promises import Promises, Seat
     from models.documents.plan import PlanDocument, PlanGang
     from models.instance.gang import Gang
@@ -127,16 +128,23 @@ def _sound(previous: PlanDocument) -> frozenset[str]:
     )
 
 
-def evictions_of(previous: PlanDocument) -> list[tuple[tuple[str, str], int, int]]:
-    """(gang, when, how often) of gangs that plans stopped up to this one."""
-    stopped = {one.key for one in previous.spec.gangs if one.decision == "preempt"}
+def evictions_of(previous: PlanDocument) -> list[EvictNote]:
+    """Gangs that plans stopped or moved up to this one."""
+    from models.apply.notes import EvictNote
+
+    stopped = {
+        one.key: one.decision == "move"
+        for one in previous.spec.gangs
+        if one.decision in ("preempt", "move")
+    }
     found = []
     for gang in previous.instance.gangs:
-        times, at = gang.status.evictions, gang.status.evicted_at
+        times, at, began = gang.status.evictions, gang.status.evicted_at, gang.status.started_at
         if gang.key in stopped:
-            found.append((gang.key, previous.instance.now, times + 1))
+            found.append(EvictNote(gang.key, previous.instance.now, times + 1, stopped[gang.key]))
         elif at is not None:
-            found.append((gang.key, at, max(1, times)))
+            moved = bool(gang.running_pods) and (began is None or began < at)
+            found.append(EvictNote(gang.key, at, max(1, times), moved))
     return found
 
 

@@ -393,10 +393,7 @@ class _LockedRun:
         planning = replace(planning, avoid=tuple((one.gang, one.node) for one in avoided))
         held = self.lock.notes.held
         planning = replace(planning, held=tuple((one.gang, one.seen) for one in held))
-        evicted = self.lock.notes.evictions(self.lock.now())
-        planning = replace(
-            planning, evicted=tuple((one.gang, one.at, one.times) for one in evicted)
-        )
+        planning = replace(planning, evicted=self.lock.notes.evictions(self.lock.now()))
         planning = replace(planning, promises=self.lock.notes.promises)
         source = ClusterSource(
             run.target(),

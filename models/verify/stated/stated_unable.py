@@ -64,7 +64,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         why = judged.refutes(change.gang)
         if why is not None:
             yield change.violation(RULE, f"is promised room, but could never start: {why}")
-        elif _within(outcome, change.gang) and not today.counts.fits(change.gang):
+        elif _uses_up(outcome, change) and not today.counts.fits(change.gang):
             yield change.violation(RULE, "uses up a guarantee, but finds no place as nodes are")
 
 
@@ -102,16 +102,21 @@ def overlooked(outcome: Outcome) -> Iterator[str]:
 
 
 def _promised(outcome: Outcome) -> Iterator[Change]:
-    """Gangs that wait before the plan and hold room, are in line, or within the guarantee of a queue."""
+    """Gangs that wait before the plan and hold room, are in line, or use up the guarantee of a queue."""
     held = {change.gang.key for change in (*holding(outcome), *in_line(outcome))}
     for change in outcome.changes:
         key = change.gang.key
-        if not change.gang.running and (key in held or _within(outcome, change.gang)):
+        if not change.gang.running and (key in held or _uses_up(outcome, change)):
             yield change
 
 
-def _within(outcome: Outcome, gang: Gang) -> bool:
-    return bool(outcome.facts.queues) and gang.key in outcome.queues.within
+def _uses_up(outcome: Outcome, change: Change) -> bool:
+    """Whether it is within the guarantee of a queue, or takes the rest of one since it is aged."""
+    gang, queues = change.gang, outcome.facts.queues
+    if not queues or gang.key in outcome.queues.within:
+        return bool(queues)
+    held = gang.hold is not None or change.label in outcome.no_turn
+    return gang.queue in queues and gang.gpus_at_min > 0 and outcome.facts.aged(gang) and not held
 
 
 class _Empty:

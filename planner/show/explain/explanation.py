@@ -289,7 +289,7 @@ class Explanation:
         names, before = queue_of(self.instance), guarantee_turns(self.instance)
         for q in known.path(names[self.index]):
             guarantee = known.guarantee(q)
-            users = [turn for turn in before if q in known.path(names[turn.gang])]
+            users = [turn for turn in before if q in turn.queues and turn.gang != self.index]
             if not guarantee or not users:
                 continue
             said = []
