@@ -20,7 +20,7 @@ from models.results.plan import compose
 from models.units import epoch_seconds, time_text
 from models.verify.check import check
 from planner.pipelines.adjustments import with_evictions
-from planner.pipelines.previous_plan import evictions_of
+from planner.pipelines.previous_plan import evictions_of, with_previous
 from planner.read.inputs import instance_from_document, load
 from planner.read.instance_builder import with_granted_run_times
 from planner.search.solve import solve
@@ -301,3 +301,102 @@ def test_a_tenant_only_shortens_the_time_unless_the_policy_trusts_it(
     instance = read(tmp_path, cluster(), victim(10, minRunTime=wanted), gang("b"), settings)
     found = with_granted_run_times(instance, {("default", "low"), ("default", "b")})
     assert [one.min_run_time_s for one in found.gangs] == [None, counts * MINUTE]
+
+
+@pytest.mark.parametrize(
+    ("evictions", "left_alone", "settings"),
+    [
+        (0, 30, {}),
+        (1, 60, {}),
+        (3, 240, {}),
+        (9, 360, {}),  # 30 x 2^9 minutes are more than starvation.after
+        (9, 400, {"minRunTime": "400m"}),
+        (1, 20, {"minRunTime": "0s"}),  # twice evictionBackoff.base, which is 10 minutes
+        (3, 30, {"evictionBackoff": None}),
+    ],
+)
+def test_a_gang_is_left_alone_twice_as_long_after_each_eviction_up_to_the_starvation_limit(
+    tmp_path: Path, evictions: int, left_alone: int, settings: Doc
+) -> None:
+    rules = policy(**{"minRunTime": "30m", "starvation": {"after": "6h"}, **settings})
+    for started, decision in ((left_alone - 1, "keep"), (left_alone, "preempt")):
+        low = victim(started)
+        if evictions:
+            low["status"] |= {"evictedAt": ago(started + 10), "evictions": evictions}
+        found, plan = planned(tmp_path, cluster(), low, HIGH, rules)
+        assert found["low"] == decision
+    plan["instance"]["policy"]["spec"]["now"] = ago(1)  # a minute earlier nobody may stop it
+    assert "run-time" in {violation.rule for violation in check(sealed(plan))}
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_who_submits_and_deletes_does_not_move_a_gang_again_and_again(
+    tmp_path: Path, renewed: bool
+) -> None:
+    """36 rounds of 10 minutes, each with another gang for the very server where the movable one stands."""
+    at, began, moves = "n1", -60, list[int]()
+    last: PlanDocument | None = None
+    for now in range(0, 360, 10):
+        low = gang("low", movable=True, at=at, status={"startedAt": ago(-began)})
+        only = {"nodeSelector": {"kubernetes.io/hostname": at}}
+        other = gang(f"for-{now}", roles=[{"name": "w", "replicas": 1, "gpus": 8, **only}])
+        instance = read(tmp_path, cluster(), low, other, policy(now=ago(-now)))
+        if last is not None:
+            instance, _ = with_previous(instance, last, "last.json")
+            instance = with_evictions(instance, evictions_of(last))
+        plan = written(instance, solve(instance))
+        assert check(plan) == []
+        last = PlanDocument.model_validate(plan)
+        moved = next(one for one in plan["spec"]["gangs"] if one["name"] == "low")
+        if moved["decision"] == "move":
+            at, began = moved["pods"][0]["node"], now if renewed else began
+            moves.append(now)
+    # left alone for 20, 40, 80, 160 and 320 minutes
+    assert moves == [0, 20, 60, 140, 300]
+
+
+def test_a_move_that_was_not_made_does_not_count(tmp_path: Path) -> None:
+    low = gang("low", movable=True, at="n1", status={"startedAt": ago(60)})
+    only = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
+    other = gang("other", roles=[{"name": "w", "replicas": 1, "gpus": 8, **only}])
+    found, plan = planned(tmp_path, cluster(), low, other, policy())
+    assert found["low"] == "move"
+    instance = read(tmp_path, cluster(), low, other, policy(now=ago(-5)))
+    instance, _ = with_previous(instance, PlanDocument.model_validate(plan), "last.json")
+    known = evictions_of(PlanDocument.model_validate(plan))
+    assert with_evictions(instance, known) == instance
+    # nor does it pause if it waits since
+    waits = read(tmp_path, cluster(), gang("low", movable=True), policy(now=ago(-5)))
+    assert with_evictions(waits, known) == waits
+
+
+def test_an_eviction_does_not_start_the_time_anew_after_which_a_gang_starves(
+    tmp_path: Path,
+) -> None:
+    low = gang("low", submittedAt=ago(361), status={"evictedAt": ago(60), "evictions": 1})
+    wide = gang("wide", 2, submittedAt=ago(350))
+    rules = policy(starvation={"after": "6h"})
+    found, plan = planned(tmp_path, cluster(), low, wide, rules)  # wide has more GPUs
+    assert found == {"low": "place", "wide": "wait"}
+    assert next(one for one in plan["spec"]["gangs"] if one["name"] == "low")["aged"] is True
+    low["spec"]["submittedAt"] = ago(360)
+    assert planned(tmp_path, cluster(), low, wide, rules)[0] == {"low": "wait", "wide": "place"}
+
+
+@pytest.mark.parametrize(("waited", "starts"), [(361, "wide"), (359, "late")])
+def test_an_aged_gang_that_is_larger_than_its_guarantee_is_not_passed_within_it(
+    tmp_path: Path, waited: int, starts: str
+) -> None:
+    """q is promised one of two servers; wide needs both, late one, and both are of q."""
+    wide = gang("wide", 2, submittedAt=ago(waited), queue="q")
+    late = gang("late", submittedAt=ago(10), queue="q")
+    rules = policy(starvation={"after": "6h"})
+    promised = queue("q", guarantee={"gpus": 8})
+    found, plan = planned(tmp_path, cluster(), promised, wide, late, rules)
+    assert [name for name, decision in found.items() if decision == "place"] == [starts]
+    # one of higher priority is within, and so is one of another queue
+    late["spec"]["priority"] = 1
+    assert planned(tmp_path, cluster(), promised, wide, late, rules)[0]["late"] == "place"
+    late["spec"] |= {"priority": 0, "queue": "r"}
+    two = (promised, queue("r", guarantee={"gpus": 8}))
+    assert planned(tmp_path, cluster(), *two, wide, late, rules)[0]["late"] == "place"

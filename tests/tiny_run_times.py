@@ -23,6 +23,7 @@ CALMED = {
     "run times": ("run_times", "checkpoints", "movable", "preemptible", "elastic_running"),
     "run times of queues": ("run_times", "queues", "checkpoints", "preemptible"),
     "evictions": ("evictions", "submitted", "starvation", "priorities"),
+    "evicted and left alone": ("evictions", "run_times", "movable", "preemptible", "starvation"),
 }
 """What each series of instances with run times or evictions has three times as much of."""
 
