@@ -400,3 +400,16 @@ def test_an_aged_gang_that_is_larger_than_its_guarantee_is_not_passed_within_it(
     late["spec"] |= {"priority": 0, "queue": "r"}
     two = (promised, queue("r", guarantee={"gpus": 8}))
     assert planned(tmp_path, cluster(), *two, wide, late, rules)[0]["late"] == "place"
+
+
+@pytest.mark.parametrize(("made", "waits_since"), [(61, 600), (51, 600), (49, 49)])
+def test_pods_that_a_controller_makes_again_after_an_eviction_keep_the_age_of_their_gang(
+    tmp_path: Path, made: int, waits_since: int
+) -> None:
+    """Evicted an hour ago; pods made more than ten minutes later are no answer to that."""
+    noted = EvictNote(("default", "low"), epoch_seconds(ago(60)), 1, since=epoch_seconds(ago(600)))
+    waits = read(tmp_path, cluster(), gang("low", submittedAt=ago(made)), policy())
+    low = with_evictions(waits, [noted]).gangs[0]
+    assert low.submitted_at == epoch_seconds(ago(waits_since))
+    # in the queue it comes after those that waited when it was stopped
+    assert low.queued_at == epoch_seconds(ago(min(60, waits_since)))
