@@ -38,7 +38,7 @@ Json = dict[str, Any]
 ROUND_S = 600
 """Seconds from one plan to the next; durations are multiples of it."""
 
-MIN_RUN_S = 1800
+MIN_RUN_S, DAY_S = 1800, 86_400
 FIRST_S = 1_795_000_200
 NODES, RACKS, GPUS = 8, 4, 4
 
@@ -348,6 +348,8 @@ class History:
                 found.add(job.name)
             if fits or (job.name in ran and not job.preemptible):
                 left[job.queue] -= job.size
+            elif job.name not in ran and self.now - job.submitted > DAY_S:
+                left[job.queue] = min(0, left[job.queue])  # whoever waits too long is not passed
         return found
 
     def _free(self, without: set[str]) -> dict[str, int]:

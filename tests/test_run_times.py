@@ -392,7 +392,7 @@ def test_an_aged_gang_that_is_larger_than_its_guarantee_is_not_passed_within_it(
     late = gang("late", submittedAt=ago(10), queue="q")
     rules = policy(starvation={"after": "6h"})
     promised = queue("q", guarantee={"gpus": 8})
-    found, plan = planned(tmp_path, cluster(), promised, wide, late, rules)
+    found, _ = planned(tmp_path, cluster(), promised, wide, late, rules)
     assert [name for name, decision in found.items() if decision == "place"] == [starts]
     # one of higher priority is within, and so is one of another queue
     late["spec"]["priority"] = 1
