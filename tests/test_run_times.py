@@ -263,6 +263,13 @@ def test_a_preempted_gang_is_known_from_the_previous_plan(tmp_path: Path) -> Non
     assert (low.evicted_at, low.evictions, low.queued_at) == (at, 1, at)
     assert low.hold is not None
     assert low.hold.code == "Backoff"
+    # the input states it, too: the later time and the higher count
+    later = gang("low", status={"evictedAt": ago(-2), "evictions": 3})
+    counted = read(tmp_path, cluster(), later, policy(now=ago(-5)))
+    twice = [EvictNote(("default", "low"), at, 5)]
+    assert with_evictions(counted, twice).gangs[0].evictions == 5
+    assert with_evictions(counted, known).gangs[0].evictions == 3
+    assert with_evictions(counted, twice).gangs[0].evicted_at == epoch_seconds(ago(-2))
     # not applied: it runs since before
     runs = read(tmp_path, cluster(), victim(60), policy(now=ago(-5)))
     assert with_evictions(runs, known).gangs[0].evicted_at is None

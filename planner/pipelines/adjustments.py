@@ -175,9 +175,9 @@ RETURNS_S = 600
 def with_evictions(instance: Instance, evicted: Iterable[EvictNote]) -> Instance:
     """The instance with what is known of evictions and moves by plans.
 
-    What the input states counts where that was later. A gang that runs since before was not stopped, nor
-    moved unless it stands where it should; one that was moved and waits does not pause. Whose pods were
-    made again soon has waited since before.
+    What the input states counts where that is later, or more. A gang that runs since before was not
+    stopped, nor moved unless it stands where it should; one that was moved and waits does not pause. Whose
+    pods were made again soon has waited since before.
     """
     known = {one.gang: one for one in evicted}
     if not known:
@@ -192,9 +192,10 @@ def with_evictions(instance: Instance, evicted: Iterable[EvictNote]) -> Instance
             gang = replace(gang, submitted_at=min(first, one.since))
         anew = gang.started_at is not None and gang.started_at >= at
         applied = anew or (one.moved and _as_planned(gang)) if gang.running else not one.moved
-        if not applied or (gang.evicted_at is not None and gang.evicted_at >= at):
+        if not applied:
             return gang
-        return replace(gang, evicted_at=at, evictions=max(one.times, gang.evictions))
+        last = max(at, gang.evicted_at or at)
+        return replace(gang, evicted_at=last, evictions=max(one.times, gang.evictions))
 
     gangs = paused(replace(instance, gangs=tuple(map(stopped, instance.gangs))))
     return replace(instance, gangs=limit_queues(gangs, instance.policy.queue_limit, Remarks()))
