@@ -38,7 +38,7 @@ Json = dict[str, Any]
 ROUND_S = 600
 """Seconds from one plan to the next; durations are multiples of it."""
 
-MIN_RUN_S, DAY_S = 1800, 86_400
+MIN_RUN_S = 1800
 FIRST_S = 1_795_000_200
 NODES, RACKS, GPUS = 8, 4, 4
 
@@ -348,7 +348,7 @@ class History:
                 found.add(job.name)
             if fits or (job.name in ran and not job.preemptible):
                 left[job.queue] -= job.size
-            elif job.name not in ran and self.now - job.submitted > DAY_S:
+            elif job.name not in ran and self.now - job.submitted > 24 * 3600:
                 left[job.queue] = min(0, left[job.queue])  # whoever waits too long is not passed
         return found
 
