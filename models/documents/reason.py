@@ -148,7 +148,7 @@ class ReasonFields(Open):
     until: Time | None = omitted(
         description="Until when it waits for a place that reaches it; of `Backoff`: when it may start again"
     )
-    evictions: Natural | None = omitted(description="How often plans stopped it")
+    evictions: Natural | None = omitted(description="How often plans stopped or moved it")
     best_share: float | None = omitted(description="The best share of the places that were found")
     holders: Many[ReasonHolder] = omitted(
         default=(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from models.documents.gang import NODE_NAME, NodeExpression
@@ -179,26 +180,29 @@ def with_evictions(instance: Instance, evicted: Iterable[EvictNote]) -> Instance
     stopped, nor moved unless it stands where it should; one that was moved and waits does not pause. Whose
     pods were made again soon has waited since before.
     """
-    known = {one.gang: one for one in evicted}
+    known: dict[tuple[str, str], list[EvictNote]] = {}
+    for one in evicted:
+        known.setdefault(one.gang, []).append(one)
     if not known:
         return instance
 
     def stopped(gang: Gang) -> Gang:
-        one = known.get(gang.key)
-        if one is None:
-            return gang
-        first, at = gang.submitted_at, one.at
-        if first is not None and one.since is not None and first <= at + RETURNS_S:
-            gang = replace(gang, submitted_at=min(first, one.since))
-        anew = gang.started_at is not None and gang.started_at >= at
-        applied = anew or (one.moved and _as_planned(gang)) if gang.running else not one.moved
-        if not applied:
-            return gang
-        last = max(at, gang.evicted_at or at)
-        return replace(gang, evicted_at=last, evictions=max(one.times, gang.evictions))
+        return reduce(_counted, known.get(gang.key, ()), gang)
 
     gangs = paused(replace(instance, gangs=tuple(map(stopped, instance.gangs))))
     return replace(instance, gangs=limit_queues(gangs, instance.policy.queue_limit, Remarks()))
+
+
+def _counted(gang: Gang, one: EvictNote) -> Gang:
+    first, at = gang.submitted_at, one.at
+    if first is not None and one.since is not None and first <= at + RETURNS_S:
+        gang = replace(gang, submitted_at=min(first, one.since))
+    anew = gang.started_at is not None and gang.started_at >= at
+    applied = anew or (one.moved and _as_planned(gang)) if gang.running else not one.moved
+    if not applied:
+        return gang
+    last = max(at, gang.evicted_at or at)
+    return replace(gang, evicted_at=last, evictions=max(one.times, gang.evictions))
 
 
 def _off(role: Role, nodes: tuple[str, ...]) -> NodeAffinity:

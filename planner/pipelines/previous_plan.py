@@ -140,11 +140,11 @@ def evictions_of(previous: PlanDocument) -> list[EvictNote]:
     found = []
     for gang in previous.instance.gangs:
         times, at, began = gang.status.evictions, gang.status.evicted_at, gang.status.started_at
-        if gang.key in stopped:
-            found.append(EvictNote(gang.key, previous.instance.now, times + 1, stopped[gang.key]))
-        elif at is not None:
+        if at is not None:
             moved = bool(gang.running_pods) and (began is None or began < at)
             found.append(EvictNote(gang.key, at, max(1, times), moved))
+        if gang.key in stopped:
+            found.append(EvictNote(gang.key, previous.instance.now, times + 1, stopped[gang.key]))
     return found
 
 

@@ -126,8 +126,8 @@ def paused(instance: Instance) -> tuple[Gang, ...]:
         gang, again = _released(gang, BACKOFF), starts_again(policy, gang, now)
         if again is None or (gang.hold is not None and gang.hold.code != QUEUE_LIMIT):
             return gang
-        times = "once" if gang.evictions < 2 else f"{gang.evictions:,} times"
-        message = f"plans stopped it {times}; it may start again at {time_text(again)}"
+        done = "it once" if gang.evictions < 2 else f"or moved it {gang.evictions:,} times"
+        message = f"plans stopped {done}; it may start again at {time_text(again)}"
         return replace(gang, hold=Hold(BACKOFF, message))
 
     return tuple(map(with_pause, instance.gangs))

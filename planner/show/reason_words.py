@@ -455,9 +455,9 @@ def _queue_limit(f: ReasonFields) -> Clauses:
 
 
 def _backoff(f: ReasonFields) -> Clauses:
-    times = "once" if f.evictions == 1 else f"{f.evictions or 0:,} times"
+    done = "it once" if f.evictions == 1 else f"or moved it {f.evictions or 0:,} times"
     until = "" if f.until is None else f"; it may start again at {time_text(f.until)}"
-    yield f"plans stopped it {times}{until}"
+    yield f"plans stopped {done}{until}"
 
 
 def _some(names: Iterable[str], more: int, noun: str) -> str:
