@@ -68,6 +68,11 @@ class Profile:
         return f"{' or '.join(self.names)} ({', '.join([*parts, f'at most {self.most}'])})"
 
 
+def _compute(profile: Profile) -> int:
+    """Compute slices: the first number of its names."""
+    return int(profile.names[0].partition("g")[0])
+
+
 InUse = tuple[int, tuple[str, ...]]
 """Slices of a GPU that instances have, as a mask, and profiles of which it can have only so many."""
 
@@ -105,6 +110,19 @@ class Board:
     def named(self, resource: str) -> str:
         """The name of the profile whose instances a resource counts. Raises KeyError if it has none."""
         return {resource_of(name): name for one in self.profiles for name in one.names}[resource]
+
+    def thousandths(self, resource: str) -> int | None:
+        """What an instance counts of a GPU: the larger share of its compute and memory slices, floored.
+
+        None where the board has no such profile. Where nobody published memory slices, compute alone counts.
+        """
+        found = next((p for p in self.profiles if resource in map(resource_of, p.names)), None)
+        if found is None:
+            return None
+        compute = max(map(_compute, self.profiles))
+        memory = max(one.size for one in self.profiles)
+        share = 1000 * found.size // memory if memory else 0
+        return max(1000 * _compute(found) // compute, share)
 
     def slices(self, name: str, start: int) -> int:
         """The memory slices of an instance of a profile that the board has, as a mask."""

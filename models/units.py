@@ -40,8 +40,8 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def plural(count: int, noun: str) -> str:
-    """``1 node``, ``1,204 nodes``."""
+def plural(count: float, noun: str) -> str:
+    """``1 node``, ``1,204 nodes``, ``0.5 GPUs``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from effort import briefly
 from exhaustive import Best, plan
+from exhaustive_counts import least_counts
 from exhaustive_moves import moves_of
 from exhaustive_values import Tiers, tier_values
 
@@ -93,8 +94,8 @@ def _bought(instance: Instance, best: Best, solution: Solution) -> Iterator[str]
             yield f"moves of {one.gangs}: a plan without them is as good"
         if any(name.startswith("admission/") for name, _ in without):
             gpus = _admitted(best.tiers) - _admitted(without)
-            # a gang without GPUs weighs one in these tiers
-            uncounted = sum(not any(r.gpus for r in gang.roles) for gang in instance.gangs)
+            # a gang that counts nothing weighs one in these tiers
+            uncounted = sum(not least_counts(gang) for gang in instance.gangs)
             if abs(one.gpus - gpus) > uncounted:
                 yield f"moves of {one.gangs}: bought {gpus} GPUs, said to be {one.gpus}"
 

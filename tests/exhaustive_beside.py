@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
+from exhaustive_counts import least_counts
 from exhaustive_queues import Part
 
 from models.instance.gang import Gang
@@ -36,7 +37,7 @@ def beside(instance: Instance, part: Part) -> int:
         return 0
     found = {key[1:] for key, _ in part if key[0] == "spot"}
     return sum(
-        sum(role.min * role.gpus for role in gang.roles) or 1
+        least_counts(gang) or 1
         for g, gang in enumerate(instance.gangs)
         if any((g, *spot) in found for spot in _spots_of_named(instance, gang, found))
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exhaustive import Best, plan
+from exhaustive_counts import least_counts, pod_counts, whole_gpu
 from exhaustive_leftover import whole_domains, whole_nodes
 from exhaustive_values import admitted, free_after, shares, standing, tier_values, weight
 
@@ -28,7 +29,7 @@ def moves_of(instance: Instance, best: Best) -> tuple[MoveSet, ...]:
     if any(objective.name == "goodput" for objective in instance.policy.objectives):
         effective = _goodput(instance, best.decisions) - _goodput(instance, without)
     moved = sum(
-        instance.gangs[g].roles[pod.role].gpus
+        pod_counts(instance.gangs[g].roles[pod.role])
         for g in movers
         for pod in standing(instance.gangs[g])
     )
@@ -45,8 +46,12 @@ def moves_of(instance: Instance, best: Best) -> tuple[MoveSet, ...]:
             bandwidth=bandwidth,
             whole_nodes=nodes,
             whole_domains=domains,
-            gain=((1000 * gpus if effective is None else effective) + 1000 * freed + bandwidth)
-            // max(1, moved),
+            gain=(
+                (1000 * gpus if effective is None else effective)
+                + 1000 * whole_gpu(instance) * freed
+                + bandwidth
+            )
+            // (moved or whole_gpu(instance)),
             effective=effective,
         ),
     )
@@ -62,10 +67,7 @@ def _goodput(instance: Instance, decisions: Sequence[GangDecision]) -> int:
 def without_gpus(instance: Instance, decisions: Sequence[GangDecision]) -> int:
     """Admitted gangs that ask for no GPU."""
     pairs = zip(instance.gangs, decisions, strict=True)
-    return sum(
-        admitted(gang, decision) and not any(role.min * role.gpus for role in gang.roles)
-        for gang, decision in pairs
-    )
+    return sum(admitted(gang, decision) and not least_counts(gang) for gang, decision in pairs)
 
 
 def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, combinations, product
 
 from exhaustive_ages import harm, left_alone, size_held
+from exhaustive_counts import counted
 from exhaustive_values import running, standing, whole
 
 from models.instance.gang import Gang
@@ -120,7 +121,7 @@ def _pods(gang: Gang, counts: Sequence[int]) -> tuple[Key, ...]:
 
 
 def _gpus(gang: Gang, pods: Collection[Key]) -> int:
-    return sum(gang.roles[r].gpus for r, _ in pods)
+    return counted(gang, (r for r, _ in pods))
 
 
 def _subsets(pods: Sequence[Key]) -> Iterator[tuple[Key, ...]]:

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from exhaustive_ages import aged, queued_since
 from exhaustive_cells import CellPlaces, Nameless
+from exhaustive_counts import least_counts, pod_counts, sick, sound_gpus, whole_gpu
 from exhaustive_nodes import may_stand
 from exhaustive_pins import pinned_to, visits
 from exhaustive_prices import ours, usable
@@ -88,7 +89,8 @@ class Promises:
         stated = self.queues[number].guarantee
         models = dict(stated.models)
         gpus = sum(models.values()) if stated.gpus is None else stated.gpus
-        return {ANY: max(gpus, self.cells.gpus(number)), **models}
+        cells = whole_gpu(self.instance) * self.cells.gpus(number)
+        return {ANY: max(gpus, cells), **models}
 
     def _limit(self, number: int) -> dict[str, int]:
         queue = self.queues[number]
@@ -138,7 +140,7 @@ class Promises:
                 found["all odd", key] += odd * (not outside)
                 found["odd", key] += odd * promised
             if promised and self.cells.cells:
-                found["cells", queue, n] += gpus
+                found["cells", queue, n] += gang.roles[role].gpus
         if come and queue is not None and self.queues[queue].strict:
             found["starts", g] = 1
         for n, gpus in sorted(come):
@@ -155,15 +157,17 @@ class Promises:
         node = self.nodes[n]
         if not usable(self.instance, node):
             return gpus
-        return ((mask or 0) & ~node.healthy).bit_count()
+        held = (mask or 0) & sick(self.instance, node)
+        return whole_gpu(self.instance) * held.bit_count()
 
     def _running(self, g: int) -> Part:
         gang = self.instance.gangs[g]
         pods = []
         for pod in gang.pods:
             if pod.node is not None:
-                gpus = gang.roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count()
-                pods.append((pod.role, pod.node, gpus, self.odd(pod.node, gpus, pod.gpus)))
+                role = gang.roles[pod.role]
+                gpus, mask = pod_counts(role), pod.gpus if role.gpus else 0
+                pods.append((pod.role, pod.node, gpus, self.odd(pod.node, gpus, mask)))
         return self.part(g, pods, ())
 
     # What is allowed
@@ -256,7 +260,7 @@ class Promises:
         there: Counter[str] = Counter()
         for n, node in enumerate(self.nodes):
             if usable(self.instance, node) and node.model:
-                healthy = max(0, node.healthy.bit_count() - node.unknown_unhealthy)
+                healthy = sound_gpus(self.instance, node)
                 there.update({ANY: healthy, str(self.models[n]): healthy})
         return {
             key: max(0, r(None, key) - there[key] - found.get(("odd", key), 0))
@@ -268,7 +272,7 @@ class Promises:
         result: dict[tuple[Nameless, str], int] = {}
         for key in {key for own in self.unlent for key in own}:
             there = sum(
-                max(0, node.healthy.bit_count() - node.unknown_unhealthy)
+                sound_gpus(self.instance, node)
                 for n, node in enumerate(self.nodes)
                 if usable(self.instance, node) and node.model and key in (ANY, self.models[n])
             )
@@ -327,7 +331,7 @@ class Promises:
         """Whether a queue reclaims, and has room for the gang within its guarantee."""
         gang = self.instance.gangs[comer]
         runs = any(pod.node is not None for pod in gang.pods)
-        needs = 0 if runs else sum(role.min * role.gpus for role in gang.roles)
+        needs = 0 if runs else least_counts(gang)
         held, most = self._held(self.before, a, key), self.guarantees[a].get(key, 0)
         return self.queues[a].reclaim and held < most and held + needs <= most
 
@@ -405,7 +409,7 @@ class Promises:
     ) -> None:
         """Gang g asks queues for what is left of their guarantees, and takes it where it fits."""
         gang = self.instance.gangs[g]
-        asked = sum(role.min * role.gpus for role in gang.roles)
+        asked = least_counts(gang)
         runs = any(pod.node is not None for pod in gang.pods)
         models = sorted(
             model
@@ -431,13 +435,14 @@ class Promises:
         return all(
             any(may_stand(self.instance, role, node) for node in there)
             for role in self.instance.gangs[g].roles
-            if role.gpus
+            if role.uses_gpus
         )
 
     def _counts(self) -> dict[tuple[int, int], int]:
         """What a pod of each role of each gang counts in the fair share of its queue."""
         mine = [node for node in self.nodes if ours(self.instance, node)]
-        total = Counter({"gpus": sum(node.gpus for node in mine)})
+        unit = whole_gpu(self.instance)
+        total = Counter({"gpus": unit * sum(node.gpus for node in mine)})
         for node in mine:
             for resource, amount in node.allocatable:
                 total[resource] += amount
@@ -453,7 +458,7 @@ class Promises:
                     self.queues[q].weight, sum(self.queues[b].weight for b in siblings)
                 )
             for number, role in enumerate(gang.roles):
-                asked = {**dict(role.requests), "gpus": role.gpus}
+                asked = {**dict(role.requests), "gpus": pod_counts(role)}
                 d = max(
                     Fraction(asked.get(what, 0), total[what]) if total[what] else Fraction(0)
                     for what in ("gpus", "cpu", "memory")
@@ -470,5 +475,5 @@ def promises(instance: Instance) -> Promises:
 def arrived(gang: Gang, pods: Iterable[tuple[int, int, int]]) -> set[tuple[int, bool]]:
     """Nodes where pods (role, index, node) come that did not stand there, and whether for GPUs."""
     stood = {(p.role, p.index): p.node for p in gang.pods if p.node is not None}
-    found = {(n, bool(gang.roles[r].gpus)) for r, i, n in pods if stood.get((r, i)) != n}
+    found = {(n, gang.roles[r].uses_gpus) for r, i, n in pods if stood.get((r, i)) != n}
     return {(n, gpus) for n, gpus in found if gpus or (n, True) not in found}

@@ -15,6 +15,7 @@ from operator import or_
 from typing import Any
 
 from exhaustive_ages import now, run_time
+from exhaustive_counts import pod_counts
 from exhaustive_options import Option
 from exhaustive_queues import NOTHING, Part, Promises, together
 from exhaustive_values import Pods, running, standing, whole
@@ -224,7 +225,7 @@ class Reserving:
             return True
         pods = []
         for pod in one.pods:
-            gpus = (pod.gpus or 0).bit_count()
+            gpus = pod_counts(self.instance.gangs[one.holder].roles[pod.role])
             pods.append((pod.role, pod.node, gpus, self.promises.odd(pod.node, gpus, pod.gpus)))
         return self.promises.room_for(one.holder, pods, part)
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from exhaustive_ages import aged, harm, queued_since
 from exhaustive_beside import all_beside
+from exhaustive_counts import counted, least_counts, pod_counts
 from exhaustive_groups import best_share, has_groups
 from exhaustive_leftover import LEFTOVER, leftover
 from exhaustive_prices import Hold, Prices, domains_used, usable
@@ -32,8 +33,8 @@ Pods = Sequence[tuple[int, int, int]]
 
 
 def weight(gang: Gang) -> int:
-    """w(gang): GPUs at ``min``, 1 if none."""
-    return sum(role.min * role.gpus for role in gang.roles) or 1
+    """w(gang): what it counts at ``min``, 1 if nothing."""
+    return least_counts(gang) or 1
 
 
 def tier_names(instance: Instance) -> tuple[str, ...]:
@@ -62,8 +63,8 @@ def tier_names(instance: Instance) -> tuple[str, ...]:
 
 
 def _light(role: Role) -> bool:
-    """Whether pods without GPUs may be more or fewer."""
-    return role.elastic and role.gpus == 0
+    """Whether pods that count nothing may be more or fewer."""
+    return role.elastic and pod_counts(role) == 0
 
 
 def _admission_names(instance: Instance, priority: int, main: str, *, waiting: bool) -> list[str]:
@@ -106,12 +107,13 @@ def preferred_value(cluster: Cluster, gang: Gang, pods: Sequence[tuple[int, int]
     for number, role in enumerate(gang.roles):
         nodes = {n for r, n in pods if r == number}
         if role.preferred is not None and domains_used(cluster, role.preferred, nodes) == 1:
-            value += role.min * role.gpus or 1
+            value += role.min * pod_counts(role) or 1
     for group in gang.together:
         heavy = [r for r in group.roles if gang.roles[r].gpus]
         nodes = {n for r, n in pods if r in heavy}
         if domains_used(cluster, group.level, nodes) == 1:
-            value += sum(gang.roles[r].min * gang.roles[r].gpus for r in heavy) or 1
+            roles = [gang.roles[r] for r in group.roles]
+            value += sum(role.min * pod_counts(role) for role in roles) or 1
     return value
 
 
@@ -129,7 +131,9 @@ def growth_value(gang: Gang, pods: Sequence[tuple[int, int]]) -> int:
     """GPUs of the elastic roles above ``min``."""
     counts = Counter(r for r, _ in pods)
     return sum(
-        (counts[i] - role.min) * role.gpus for i, role in enumerate(gang.roles) if role.elastic
+        (counts[i] - role.min) * pod_counts(role)
+        for i, role in enumerate(gang.roles)
+        if role.elastic
     )
 
 
@@ -146,7 +150,7 @@ def _nodes(pods: Sequence[tuple[int, int]]) -> set[int]:
 def stability_value(gang: Gang, pods: Pods) -> int:
     """GPUs of pods that an earlier plan wanted on another node."""
     wanted = {(one.role, one.index): one.node for one in gang.planned}
-    return sum(gang.roles[r].gpus for r, i, n in pods if wanted.get((r, i), n) != n)
+    return counted(gang, (r for r, i, n in pods if wanted.get((r, i), n) != n))
 
 
 def earnings(instance: Instance, gang: Gang, pods: Pods) -> dict[str, int]:
@@ -223,10 +227,7 @@ def _of_queues(instance: Instance, decisions: Sequence[GangDecision]) -> dict[st
     known = promises(instance)
     parts = []
     for g, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True)):
-        pods = []
-        for p in decision.pods:
-            gpus = gang.roles[p.role].gpus if p.gpus is None else p.gpus.bit_count()
-            pods.append((p.role, p.node, gpus, 0))
+        pods = [(p.role, p.node, pod_counts(gang.roles[p.role]), 0) for p in decision.pods]
         come = arrived(gang, [(p.role, p.index, p.node) for p in decision.pods])
         parts.append(known.part(g, pods, come))
     return known.values(together(*parts))
@@ -357,13 +358,13 @@ def admitted(gang: Gang, decision: GangDecision) -> bool:
 def _kept(gang: Gang, decision: GangDecision) -> int:
     """GPUs of pods that stood and are there after the plan, wherever."""
     before, after = places(standing(gang)), places(decision.pods)
-    return sum(gang.roles[r].gpus for r, i in before if (r, i) in after)
+    return counted(gang, (r for r, i in before if (r, i) in after))
 
 
 def _disrupted(gang: Gang, decision: GangDecision) -> int:
     """All GPUs of a gang that is stopped or of which any pod moves, else those dropped."""
     before, after = places(standing(gang)), places(decision.pods)
-    gpus = {key: gang.roles[key[0]].gpus for key in before}
+    gpus = {key: pod_counts(gang.roles[key[0]]) for key in before}
     moved = any(after.get(key, place) != place for key, place in before.items())
     if moved or not after:
         return sum(gpus.values())

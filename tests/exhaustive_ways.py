@@ -12,6 +12,7 @@ from functools import cached_property
 
 from effort import Effort
 from exhaustive_beside import spots
+from exhaustive_counts import counted, pod_counts
 from exhaustive_leftover import LEFTOVER, WHOLE_OR_FREE, leftover
 from exhaustive_options import Key, Option, options
 from exhaustive_pods import Marks, PodRules
@@ -181,7 +182,7 @@ class Ways:
     def standing_gpus(self, g: int) -> int:
         """What the move of the gang counts against the limit of GPUs."""
         gang = self.scale.instance.gangs[g]
-        return sum(gang.roles[pod.role].gpus for pod in standing(gang))
+        return counted(gang, (pod.role for pod in standing(gang)))
 
     def _way(self, g: int, option: Option, spread: Spread, marks: Marks) -> Way:
         instance = self.scale.instance
@@ -205,9 +206,9 @@ class Ways:
     def _part(self, g: int, option: Option, spread: Spread) -> Part:
         """What the gang adds for the rules and tiers about queues."""
         gang = self.scale.instance.gangs[g]
-        pods = [(r, n, gang.roles[r].gpus, 0) for r, _, n in spread.pods]
+        pods = [(r, n, pod_counts(gang.roles[r]), 0) for r, _, n in spread.pods]
         for pod in self.staying(g, option.stays):
-            gpus = gang.roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count()
+            gpus = pod_counts(gang.roles[pod.role])
             pods.append((pod.role, pod.node, gpus, self.promises.odd(pod.node, gpus, pod.gpus)))
         come = arrived(gang, spread.pods)
         return self.promises.part(g, pods, come)

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from random import Random
 
+from tiny_counts import counted
 from tiny_draws import Draws
 from tiny_gangs import draw_gangs
 from tiny_instances import with_instances
@@ -38,7 +39,7 @@ def tiny(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     cluster = draw_cluster(draws)
     gangs, cluster = draw_gangs(draws, cluster)
     instance = Instance(cluster, gangs, draw_policy(draws, cluster, gangs), starts=EmptyStarts)
-    return with_instances(draws, suspected(draws, with_queues(draws, instance)))
+    return counted(with_instances(draws, suspected(draws, with_queues(draws, instance))))
 
 
 def draw_policy(draws: Draws, cluster: Cluster, gangs: tuple[Gang, ...]) -> Policy:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tiny import OBJECTIVES, draw_policy
 from tiny_beside import with_wishes
+from tiny_counts import counted
 from tiny_draws import Draws
 from tiny_gangs import NEWEST, apart, draw_gang, held, queued, sickened, started
 from tiny_groups import grouped
@@ -78,7 +79,8 @@ def busy(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     gangs, cluster = _guarded(draws, gangs, cluster)
     policy = draw_policy(draws, cluster, gangs)
     instance = Instance(cluster, gangs, _policy(draws, policy, gangs), starts=EmptyStarts)
-    return with_instances(draws, calmed(draws, suspected(draws, with_queues(draws, instance))))
+    made = calmed(draws, suspected(draws, with_queues(draws, instance)))
+    return counted(with_instances(draws, made))
 
 
 def _gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluster]:

@@ -24,6 +24,7 @@ from exhaustive_shape import WHOLE, Spares
 from exhaustive_values import Tiers
 from tiny import tiny
 from tiny_busy import busy
+from tiny_counts import counted
 from tiny_draws import Draws
 
 from models.documents.cluster import MigGpus
@@ -41,6 +42,9 @@ PLACES = {SMALL: (range(7), 1), MIDDLE: ((0, 2, 4), 2), LARGE: ((0, 4), 4)}
 WITHOUT = ("queues", "hold_room", "unknown_unhealthy", "unknown_gpus", "binding_none", "incomplete")
 MORE = ("instances", "launchers", "cpu_gangs", "roles")
 SPARES = (*MORE, "spares", "levels")
+QUEUES = (*MORE, "queues", "preemptible", "priorities", "fair", "submitted")
+"""Parts and queues together: what counts thousandths."""
+
 MOST_PLANS = 40
 """Geometries of an instance that are tried."""
 
@@ -60,7 +64,8 @@ def dynamic(
     """
     draws = Draws(seed, (), ("instances",))
     r = draws.random("dynamic")
-    found = busy(seed, WITHOUT, more) if runs else tiny(seed, (*WITHOUT, "running"), more)
+    without = tuple(feature for feature in WITHOUT if feature not in more)
+    found = busy(seed, without, more) if runs else tiny(seed, (*without, "running"), more)
     nodes = list(found.cluster.nodes)
     having = [n for n, node in enumerate(nodes) if node.healthy and not node.unknown_unhealthy]
     for n in r.sample(having, min(len(having), r.choice((1, 1, 2)))):
@@ -76,7 +81,7 @@ def dynamic(
             empty = (*node.mig, MigGpus((gpu,), ()))
             nodes[n] = replace(node, mig=empty, unhealthy=node.unhealthy | 1 << gpu)
     cluster = replace(found.cluster, nodes=tuple(nodes))
-    return with_reshapable(replace(found, cluster=cluster, gangs=gangs))
+    return with_reshapable(counted(replace(found, cluster=cluster, gangs=gangs)))
 
 
 def _on_gpus(nodes: tuple[Node, ...], gangs: tuple[Gang, ...], r: Random) -> tuple[Gang, ...]:

@@ -18,6 +18,7 @@ from building import node as one_node
 from building_servers import ring4, switched
 from tiny import tiny
 from tiny_busy import busy
+from tiny_counts import counted
 from tiny_draws import Draws
 from tiny_geometries import (
     LARGE,
@@ -75,7 +76,8 @@ def sharing(
     ``several``: also pods with parts of several GPUs. None if pods that run find no GPU to share.
     """
     r = Draws(seed, (), ("instances",)).random("sharing")
-    found = busy(seed, WITHOUT, more) if runs else tiny(seed, (*WITHOUT, "running"), more)
+    without = tuple(feature for feature in WITHOUT if feature not in more)
+    found = busy(seed, without, more) if runs else tiny(seed, (*without, "running"), more)
     drawn = r.sample(sorted(PARTS), 3)
     if several:
         drawn = r.sample([*r.sample(sorted(SEVERAL), 2), drawn[0]], 3)
@@ -96,7 +98,9 @@ def sharing(
     if placed is None:
         return None
     cluster = replace(found.cluster, nodes=tuple(nodes))
-    return with_reshapable(replace(found, cluster=cluster, gangs=placed))
+    made = replace(found, cluster=cluster, gangs=placed)
+    decimals = Draws(seed, (), ()).random("decimals") if seed % 2 else None
+    return with_reshapable(counted(made, decimals))
 
 
 def _part(role: Role) -> str | None:
@@ -342,4 +346,4 @@ def crowded(seed: int) -> Instance:
             one_gang("more", 1, 0, requests={r.choice(names): 1}, priority=r.choice((0, 10)))
         )
     made = build(nodes=nodes, gangs=gangs, mix={1: 300, 2: 400, 4: 300})
-    return with_reshapable(made)
+    return with_reshapable(counted(made))

@@ -505,6 +505,32 @@ def decimal(
     )
 
 
+MAX_GPUS = 1_000_000_000
+
+
+def _gpu_amount(value: object) -> float:
+    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
+        what = f"expected a number of GPUs, not {described(value)}"
+        raise InvalidValueError(what, "write it like 8 or 0.5, unquoted")
+    amount = exact(value)
+    if not 0 <= amount <= MAX_GPUS:
+        size, least = ("small", "0 or more") if amount < 0 else ("large", f"at most {MAX_GPUS:,}")
+        raise InvalidValueError(f"{described(value)} is too {size}", f"write {least}")
+    if 1000 % amount.denominator:
+        what = f"{described(value)} is not in thousandths of a GPU"
+        raise InvalidValueError(what, "write at most three decimals")
+    return number(amount)
+
+
+GpuAmount = Annotated[
+    float,
+    PlainValidator(_gpu_amount),
+    PlainSerializer(lambda gpus: gpus),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": MAX_GPUS, "multipleOf": 0.001}),
+]
+"""GPUs, to thousandths; whole ones are integers, others the float that prints as they do."""
+
+
 def _parsed(parse: Callable[[str], int], expected: str, hint: str) -> PlainValidator:
     def check(value: object) -> int:
         if not isinstance(value, str):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -93,7 +93,9 @@ def canonical_instance(instance: Instance) -> dict[str, Any]:
     return {
         "cluster": _cluster(cluster),
         "gangs": [gangs.write(gang) for gang in instance.gangs],
-        "policy": _policy(instance.policy, now=reference_time(instance)).to_json(),
+        "policy": _policy(
+            instance.policy, now=reference_time(instance), unit=instance.gpu_unit
+        ).to_json(),
         **queues,
         **what_if,
     }
@@ -149,10 +151,10 @@ def _queues(instance: Instance) -> list[dict[str, Any]]:
             spec=QueueSpec.of(
                 queue,
                 parent=None if queue.parent is None else queues[queue.parent].name,
-                guarantee=_amount(queue.guarantee),
-                limit=_amount(queue.limit),
-                lending_limit=_amount(queue.lending_limit),
-                non_preemptible_limit=_amount(queue.non_preemptible_limit),
+                guarantee=_amount(instance, queue.guarantee),
+                limit=_amount(instance, queue.limit),
+                lending_limit=_amount(instance, queue.lending_limit),
+                non_preemptible_limit=_amount(instance, queue.non_preemptible_limit),
                 order="strict" if queue.strict else "bestEffort",
                 cells=(
                     *(
@@ -176,8 +178,11 @@ def _queues(instance: Instance) -> list[dict[str, Any]]:
     ]
 
 
-def _amount(amount: Amount) -> AmountDocument:
-    return AmountDocument.of(amount)
+def _amount(instance: Instance, amount: Amount) -> AmountDocument:
+    return AmountDocument.model_construct(
+        gpus=None if amount.gpus is None else instance.in_gpus(amount.gpus),
+        models={model: instance.in_gpus(gpus) for model, gpus in amount.models},
+    )
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:
@@ -404,8 +409,14 @@ def _rules(kind: type[D], rules: Iterable[NextTo | Spread], cluster: Cluster) ->
     return tuple(kind.of(rule, level=cluster.level_name(rule.level)) for rule in rules)
 
 
-def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
-    """The policy with mix and objectives as they are used. ``now``: of ``reference_time``."""
+def _policy(policy: Policy, *, now: int | None, unit: int) -> PolicyDocument:
+    """The policy with mix and objectives as they are used. ``now``: of ``reference_time``.
+
+    ``unit``: in which GPUs are counted.
+    """
+    moves = policy.moves or Moves()
+    if moves.max_gpus is not None:
+        moves = replace(moves, max_gpus=moves.max_gpus // unit)
     after, least = policy.starvation_after_s, policy.hold_room_from
     return PolicyDocument.model_construct(
         api_version=API_VERSION,
@@ -414,7 +425,7 @@ def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
         spec=PolicySpec.of(
             policy,
             preset=None,
-            moves=MovesDocument.of(policy.moves or Moves()),
+            moves=MovesDocument.of(moves),
             starvation=None if after is None else StarvationDocument.model_construct(after=after),
             now=now,
             hold_room=None if least is None else HoldRoomDocument.model_construct(least=least),

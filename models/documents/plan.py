@@ -12,6 +12,7 @@ from pydantic import Field
 from models.documents.base import (
     ApiVersion,
     Document,
+    GpuAmount,
     Many,
     Mapped,
     Name,
@@ -173,6 +174,10 @@ class PlanGang(Open):
         default=False, description="It has waited for longer than the policy's starvation limit"
     )
     pods: Many[PlanPod]
+    gpus: GpuAmount | None = omitted(
+        description="Of a gang with parts of GPUs, how many it counts: after the plan; at its smallest if it"
+        " waits; before the plan if it is stopped"
+    )
     bandwidth: Natural | None = Field(alias="bandwidthMBps")
     share: Natural | None
     speed: Natural | None = Field(
@@ -330,11 +335,13 @@ class PlanBought(Open):
     """What a plan has beyond the best plan found without a set of moves."""
 
     gangs: Many[str] = Field(description="namespace/name of the gangs admitted beyond it")
-    gpus: int = Field(description="GPUs of all admitted gangs")
+    gpus: int | float = Field(description="GPUs of all admitted gangs")
     effective_gpus: float | None = omitted(
         description="Effective GPUs of all admitted gangs; only where the policy lists goodput"
     )
-    bandwidth: int = Field(description="GPUs times permille of their best possible bandwidth")
+    bandwidth: int | float = Field(
+        description="GPUs times permille of their best possible bandwidth"
+    )
     whole_nodes: int = Field(description="Nodes left wholly free")
     whole_domains: int = Field(description="Innermost domains left wholly free")
 
@@ -343,7 +350,7 @@ class PlanMoves(Open):
     """Gangs that restart elsewhere together, and what that bought."""
 
     gangs: Many[str] = Field(description="namespace/name of the gangs that move")
-    gpus: Natural = Field(description="All GPUs that they hold")
+    gpus: GpuAmount = Field(description="All GPUs that they hold")
     bought: PlanBought
     gain: float = Field(
         description="GPUs bought, of all kinds, for each GPU moved; effective ones under goodput"
@@ -354,10 +361,10 @@ class PlanQueueModel(Open):
     """GPUs of one model that a queue is promised, may hold and holds."""
 
     model: str
-    guarantee: Natural
-    limit: Natural | None = omitted()
-    before: Natural
-    after: Natural
+    guarantee: GpuAmount
+    limit: GpuAmount | None = omitted()
+    before: GpuAmount
+    after: GpuAmount
 
 
 class PlanQueueCell(Open):
@@ -376,12 +383,12 @@ class PlanQueue(Open):
 
     name: str
     parent: str | None = omitted()
-    guarantee: Natural = Field(description="Promised, of all models together")
-    limit: Natural | None = omitted(description="The most that they may hold; absent: no limit")
-    before: Natural = Field(description="Held before the plan")
-    after: Natural = Field(description="Held after the plan")
-    borrowed: Natural = Field(description="Of them, beyond the guarantee")
-    waiting: Natural = Field(description="GPUs of its gangs that do not run after the plan")
+    guarantee: GpuAmount = Field(description="Promised, of all models together")
+    limit: GpuAmount | None = omitted(description="The most that they may hold; absent: no limit")
+    before: GpuAmount = Field(description="Held before the plan")
+    after: GpuAmount = Field(description="Held after the plan")
+    borrowed: GpuAmount = Field(description="Of them, beyond the guarantee")
+    waiting: GpuAmount = Field(description="GPUs of its gangs that do not run after the plan")
     models: Many[PlanQueueModel] = omitted(
         default=(), description="The same of each GPU model that its guarantee or its limit names"
     )
@@ -423,6 +430,10 @@ class PlanStatus(Open):
     """What was proven, how it was found, and digests of what it is about."""
 
     outcome: Literal["optimal", "feasible"]
+    gpu_unit: Literal[1, 1000] = omitted(
+        default=1,
+        description="What tiers count a whole GPU as: 1000, so thousandths, where pods have parts of GPUs",
+    )
     objectives: Many[PlanObjective]
     search: PlanSearch
     effective_gpus: PlanEffectiveGpus | None = omitted(

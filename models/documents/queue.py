@@ -6,10 +6,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from models.documents.base import (
+    MAX_GPUS,
     ApiVersion,
     Document,
     Duration,
     FieldError,
+    GpuAmount,
     Many,
     Mapped,
     Path,
@@ -24,20 +26,17 @@ from models.hardware import slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.units import shown
 
-MAX_GPUS = 1_000_000_000
 MAX_CELLS = 100
 """Most entries of ``cells``."""
 
 MAX_WEIGHT = 1_000_000
 
-Gpus = Annotated[int, whole(0, MAX_GPUS)]
-
 
 class AmountDocument(Document):
     """GPUs in all, and of single GPU models."""
 
-    gpus: Gpus | None = omitted(description="GPUs of all models together; absent: not said")
-    models: Mapped[Title, Gpus] = omitted(default={}, description="GPUs by GPU model")
+    gpus: GpuAmount | None = omitted(description="GPUs of all models together; absent: not said")
+    models: Mapped[Title, GpuAmount] = omitted(default={}, description="GPUs by GPU model")
 
     def field_errors(self) -> Iterator[FieldError]:
         """Two spellings of one GPU model; paths start at the amount."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from models.documents.base import Many, Open, Time, omitted, whole
+from models.documents.base import GpuAmount, Many, Open, Time, omitted, whole
 from models.units import quantity
 
 MAX_NAMED = 3
@@ -90,7 +90,9 @@ class ReasonFields(Open):
     )
     pods: Natural | None = omitted(description="Pods of the role that it needs")
     gpus_per_pod: Natural | None = omitted(description="GPUs of each of these pods")
-    gpus: Natural | None = omitted(description="GPUs that it needs in all")
+    gpus: GpuAmount | None = omitted(
+        description="GPUs that it needs in all; where a queue is why, parts of GPUs too"
+    )
     slices: Natural | None = omitted(description="Slices of the role that it needs")
     slice_pods: Natural | None = omitted(description="Pods of each slice")
     level: str | None = omitted(
@@ -200,16 +202,16 @@ class ReasonFields(Open):
     )
     more: Natural = omitted(default=0, description="Further entries that a list leaves out")
     queue: str | None = omitted(description="The queue whose limit or guarantee it is")
-    held: Natural | None = omitted(description="GPUs that gangs in the queue hold after the plan")
-    limit: Natural | None = omitted(
+    held: GpuAmount | None = omitted(description="GPUs that gangs in the queue hold after the plan")
+    limit: GpuAmount | None = omitted(
         description="GPUs that gangs in the queue may hold; of `QueueLimit`: waiting gangs that are planned"
     )
     not_preemptible: bool = omitted(
         default=False, description="`held` and `limit` are about gangs that are not preemptible"
     )
-    guarantee: Natural | None = omitted(description="GPUs that the queue is guaranteed")
-    unused: Natural | None = omitted(description="GPUs of its guarantee that it may still take")
-    kept: Natural | None = omitted(
+    guarantee: GpuAmount | None = omitted(description="GPUs that the queue is guaranteed")
+    unused: GpuAmount | None = omitted(description="GPUs of its guarantee that it may still take")
+    kept: GpuAmount | None = omitted(
         description="GPUs that the queue does not lend and does not hold; with `limit`: those of queues below"
     )
     cells: Natural | None = omitted(

@@ -152,6 +152,12 @@ class Node:
         return {name: most + held.get(name, 0) for name, most in stated}
 
     @property
+    def gpus_in_order(self) -> int:
+        """Installed GPUs without unhealthy ones; partitioned and shared ones count."""
+        sick = (self.unhealthy & ~self.partitioned).bit_count()
+        return max(0, self.gpus - sick - self.unknown_unhealthy + self.unknown_partitioned)
+
+    @property
     def effective_nics(self) -> tuple[Nic, ...]:
         """The node's own NICs, or those of its model."""
         if self.nics is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 from models.documents.communication import DEFAULT_FRACTION
 from models.documents.gang import Hold, NodeExpression, Parallelism, Patience, Toleration
@@ -146,6 +147,7 @@ class Role:
     ``slice_size``/``slice_level``: pods with equal index // slice_size share one domain of that level.
     ``outer_slices``: (size, level) of slices around those, each a multiple of the one before, and wider.
     ``keeps``: by node, mask of the GPUs that stay shared while a pod of the role is there.
+    ``thousandths``: of a GPU that a pod counts, parts too; None where the input counts whole GPUs.
     The others say what those of ``RoleDocument`` do.
     """
 
@@ -173,6 +175,12 @@ class Role:
     spread: tuple[Spread, ...] = ()
     parallelism: Parallelism | None = None
     keeps: tuple[tuple[int, int], ...] = ()
+    thousandths: int | None = None
+
+    @property
+    def units(self) -> int:
+        """What a pod counts wherever plans count GPUs, in ``Instance.gpu_unit``."""
+        return self.gpus if self.thousandths is None else self.thousandths
 
     def keeps_on(self, n: int) -> int:
         """Mask of the GPUs of a node that stay shared while a pod of the role is there."""
@@ -259,6 +267,14 @@ class PlannedPod:
     role: int
     index: int
     node: int
+
+
+class OfRole(Protocol):
+    """A pod, wherever it is."""
+
+    @property
+    def role(self) -> int:
+        """Index of its role in the gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,17 +404,26 @@ class Gang:
 
     @property
     def weight_gpus(self) -> int:
-        """Its GPUs at ``min``, or 1 if it requests none: w(gang) of the formulation."""
-        return sum(role.min * role.gpus for role in self.roles) or 1
+        """What it counts at ``min``, or 1 if that is nothing: w(gang) of the formulation."""
+        return self.least_units or 1
+
+    @property
+    def least_units(self) -> int:
+        """What it counts at ``min``: nothing where it asks for neither GPUs nor parts."""
+        return sum(role.min * role.units for role in self.roles)
+
+    def units_of(self, pods: Iterable[OfRole]) -> int:
+        """What these pods of it count."""
+        return sum(self.roles[pod.role].units for pod in pods)
 
     @property
     def most_gpus(self) -> int:
         """Its GPUs at ``max``, or 1 if it requests none."""
-        return sum(role.max * role.gpus for role in self.roles) or 1
+        return sum(role.max * role.units for role in self.roles) or 1
 
     def gpus_of(self, roles: Iterable[int]) -> int:
-        """GPUs of these roles at ``min``, or 1 if they request none."""
-        return sum(self.roles[number].min * self.roles[number].gpus for number in roles) or 1
+        """What these roles count at ``min``, or 1 if that is nothing."""
+        return sum(self.roles[number].min * self.roles[number].units for number in roles) or 1
 
     @property
     def most_preference(self) -> int:

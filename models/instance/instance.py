@@ -20,6 +20,7 @@ from models.instance.queue import Queue, QueueShares
 from models.instance.solution import Reserved
 from models.instance.speed import RelativeSpeeds
 from models.instance.start_history import StartHistory
+from models.units import number
 
 Found = TypeVar("Found")
 
@@ -83,7 +84,8 @@ class Instance:
     ``outside``: what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while
     this plan is made. ``what_if``: how it differs from its input, None if it does not. ``earlier``: what an
     earlier plan promised, None without one. ``history``: what traces say about starts. ``starts``: who could
-    start (``models.starts.empty_starts``).
+    start (``models.starts.empty_starts``). ``gpu_unit``: 1000 where GPUs are counted in thousandths, for some
+    pods have parts, else 1 (``models.instance.gpu_units``).
     """
 
     cluster: Cluster
@@ -96,7 +98,12 @@ class Instance:
     what_if: WhatIf | None = None
     earlier: EarlierPlan | None = None
     history: StartHistory | None = None
+    gpu_unit: int = 1
     starts: type[Starts] = field(kw_only=True)
+
+    def in_gpus(self, units: int) -> float:
+        """GPUs, of what is counted in its unit: as documents state them."""
+        return number(Fraction(units, self.gpu_unit))
 
     @property
     def could_start(self) -> Starts:

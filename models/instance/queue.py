@@ -176,7 +176,7 @@ class QueueShares:
     def fair_units(self, queue: int, role: Role) -> int:
         """What a pod of a gang that names the queue counts in its fair share."""
         requests = dict(role.requests)
-        asked = (role.gpus, *(requests.get(name, 0) for name in RESOURCES))
+        asked = (role.units, *(requests.get(name, 0) for name in RESOURCES))
         largest = max(
             (Fraction(n, total) for n, total in zip(asked, self.totals, strict=True) if total),
             default=Fraction(0),

@@ -203,5 +203,5 @@ def placing(instance: Instance, demand: Demand) -> tuple[object, ...]:
     """Equal for demands without pods that stay if the same rules and tiers hold for where they are placed."""
     gang = instance.gangs[demand.gang]
     roles = tuple((role.count, role.gpus, role.requests, role.nodes) for role in demand.roles)
-    sizes = tuple((role.min, role.max, role.step) for role in gang.roles)
+    sizes = tuple((role.min, role.max, role.step, role.units) for role in gang.roles)
     return (roles, sizes, gang_key(instance, gang))

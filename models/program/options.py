@@ -90,9 +90,9 @@ class Choice:
 
 
 def standing_gpus(instance: Instance, index: int) -> int:
-    """GPUs that the gang holds now."""
+    """What the gang holds now."""
     gang = instance.gangs[index]
-    return sum(gang.roles[pod.role].gpus for pod in gang.running_pods)
+    return gang.units_of(gang.running_pods)
 
 
 def choices_of(
@@ -441,4 +441,4 @@ class _Running:
         return pod.index in self._gang.roles[pod.role].indices(counts[pod.role])
 
     def _sum(self, pods: Collection[ExistingPod]) -> int:
-        return sum(self._gang.roles[p.role].gpus for p in pods)
+        return self._gang.units_of(pods)

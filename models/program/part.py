@@ -92,7 +92,7 @@ class Standing:
         if decision.decision == "move" and moves_pods(
             placed(spec, spec.running_pods), decision.pods
         ):
-            self.moves[gang] = sum(spec.roles[p.role].gpus for p in spec.running_pods)
+            self.moves[gang] = spec.units_of(spec.running_pods)
         self._count(self._use, gang, 1)
 
     def _count(self, use: QueueUse, gang: int, sign: int) -> None:
@@ -174,6 +174,7 @@ class Standing:
             shares=self._shares(gangs),
             outside=self._outside(gangs, position),
             reserved=tuple(_within(one, position) for one in self.instance.reserved),
+            gpu_unit=self.instance.gpu_unit,
             starts=self.instance.starts,
         )
         start = tuple(

@@ -73,7 +73,7 @@ def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> 
     gang, known = instance.gangs[index], stated_shares(instance)
     holder = holder_of(instance, index)
     counts = list(zip(gang.roles, option.demand.counts, strict=True))
-    found.hold(holder, None).add(admit, sum(role.gpus * count for role, count in counts))
+    found.hold(holder, None).add(admit, sum(role.units * count for role, count in counts))
     stays = placed(gang, option.demand.stays)
     for gpu, gpus in gpus_held(instance, gang, stays).items():
         if gpu in known.models:
@@ -88,21 +88,27 @@ def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> 
 
 
 def _pieces(model: Model) -> Iterator[tuple[Holder, int, int, int]]:
-    """(holder, region, GPUs, variable) of everything that is placed."""
+    """(holder, region, what it counts, variable) of everything that is placed."""
     instance = model.instance
     for gang in model.variables.gangs:
         holder, roles = holder_of(instance, gang.demand.gang), gang.demand.gpu_roles
+        units = [gang.gang.roles[role.role].units for role in roles]
         for piece in gang.pieces:
-            gpus = sum(role.gpus * pods for role, pods in zip(roles, piece.pods, strict=True))
+            gpus = sum(own * pods for own, pods in zip(units, piece.pods, strict=True))
             yield holder, piece.region, gpus, piece.variable
+        light = [gang.gang.roles[role.role].units for role in gang.demand.cpu_only_roles]
+        for (position, region), variable in gang.cpu_only_counts.items():
+            yield holder, region, light[position], variable
     for group in model.variables.groups:
         demand = group.demands[0]
+        gpus = sum(group.gangs[0].roles[r.role].units * r.count for r in demand.roles)
         for piece in group.pieces:
-            yield holder_of(instance, demand.gang), piece.region, demand.gpus, piece.variable
+            yield holder_of(instance, demand.gang), piece.region, gpus, piece.variable
     for pool in model.pod_pools:
         assert pool.holder is not None, "queues distinguish GPU models"
         for piece in pool.pieces:
-            yield pool.holder, piece.region, pool.role.gpus, piece.variable
+            gpus = pool.role.gpus * instance.gpu_unit  # no role with parts is pooled then
+            yield pool.holder, piece.region, gpus, piece.variable
 
 
 def within(

@@ -26,6 +26,7 @@ from models.program.server_cases import (
     needs_cases,
     server_cases,
 )
+from models.queues.queue_shares import bare_shares
 from models.rates.gang_bandwidth import ServerSet
 from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import Victims
@@ -251,9 +252,9 @@ def build_regions(
     ``split``: every node is a region (exact on any hardware); ``apart``: these are. ``held``: mask of GPUs
     known to be held under every option, a node; by default all that are not free. ``stopped``: gangs that
     may be stopped or shrunk: cpu-only pods of one to which such a gang gives way are then placed on their
-    own, as are those that a rule about pods counts. ``movers``: choices that need nobody's arrival; nodes on
-    each of which one of these decides share a region. ``shares``: what a GPU that is left free needs of each
-    resource, if that is to be counted.
+    own, as are those that a rule about pods counts, and parts of GPUs that queues count by model.
+    ``movers``: choices that need nobody's arrival; nodes on each of which one of these decides share a
+    region. ``shares``: what a GPU that is left free needs of each resource, if that is to be counted.
     """
     if held is None:
         nodes = instance.cluster.nodes
@@ -262,9 +263,14 @@ def build_regions(
     sets = {role.nodes: None for demand in demands for role in demand.roles}
     used = sorted(frozenset(node_usages).union(*sets))
     signatures = _signatures(list(sets), used)
+    queues = bare_shares(instance)
+    by_model = queues is not None and bool(queues.models)
     fixed = [
         (stopped is not None and stopped.give_way_to(demand.gang))
-        or any((demand.gang, role.role) in counted for role in demand.cpu_only_roles)
+        or any(
+            (demand.gang, role.role) in counted or (by_model and role.has_parts)
+            for role in demand.cpu_only_roles
+        )
         for demand in demands
     ]
     tight, cpu_only_follow = tight_nodes(

@@ -81,7 +81,7 @@ def _growth(instance: Instance, demand: Demand, effect: Effect) -> int:
     if not gang.elastic or not effect.admitted:
         return 0
     counts = zip(gang.roles, demand.counts, strict=True)
-    return sum((count - role.min) * role.gpus for role, count in counts)
+    return sum((count - role.min) * role.units for role, count in counts)
 
 
 def _growth_pods(instance: Instance, demand: Demand, effect: Effect) -> int:
@@ -89,7 +89,7 @@ def _growth_pods(instance: Instance, demand: Demand, effect: Effect) -> int:
     if not effect.admitted:
         return 0
     counts = zip(gang.roles, demand.counts, strict=True)
-    return sum(count - role.min for role, count in counts if not role.gpus)
+    return sum(count - role.min for role, count in counts if not role.units)
 
 
 def _age_if_aged(instance: Instance, gang: Gang) -> int:
@@ -348,8 +348,8 @@ def elsewhere(gang: Gang, demand: Demand) -> int:
     """GPUs of planned pods that the option has, without those that stay where they were planned."""
     stays = {(pod.role, pod.index): pod.node for pod in demand.stays}
     comes = {(role.role, index) for role in demand.roles for index in role.indices}
-    return sum(
-        gang.roles[pod.role].gpus
+    return gang.units_of(
+        pod
         for pod in gang.planned
         if ((pod.role, pod.index) in stays or (pod.role, pod.index) in comes)
         and stays.get((pod.role, pod.index)) != pod.node
@@ -366,24 +366,28 @@ def gpus_as_planned(program: Program, region_set: RegionSet, gang: GangVariables
     total = Linear()
     if not gang.gang.planned:
         return total
-    region_of = region_set.region_of
-    for position, role in enumerate(gang.demand.gpu_roles):
+    region_of, demand = region_set.region_of, gang.demand
+    counted = [(role, partial(gang.gpu_pods, i)) for i, role in enumerate(demand.gpu_roles)]
+    light = enumerate(demand.cpu_only_roles)
+    counted += [(role, partial(gang.cpu_only_pods, i)) for i, role in light]
+    for role, pods_in in counted:
+        units = gang.gang.roles[role.role].units
+        if not units:
+            continue
         if role.role in gang.exchange:
             planned = {
                 p.index: region_of.get(p.node) for p in gang.gang.planned if p.role == role.role
             }
             for indices, places in gang.exchange[role.role]:
-                total.add_all(
-                    (v for r, v in places.items() if r == planned.get(indices[0])), role.gpus
-                )
+                total.add_all((v for r, v in places.items() if r == planned.get(indices[0])), units)
             continue
         for number, rows in sorted(_planned_in(gang, role, region_of).items()):
-            placed_there = gang.gpu_pods(position, [number])
+            placed_there = pods_in([number])
             if placed_there.terms:
                 for count, chosen in rows:
                     here = program.integer(0, count)
                     placed_there.add(here, -1)
-                    total.add(here, role.gpus)
+                    total.add(here, units)
                     if chosen is not None:
                         program.at_most(Linear().add(here).add(chosen, -count))
                 program.at_least(placed_there)
@@ -421,8 +425,8 @@ def group_gpus_as_planned(region_set: RegionSet, group: GroupVariables) -> Linea
     for piece in group.pieces:
         gpus = [
             sum(
-                role.gpus
-                for role in demand.gpu_roles
+                group.gangs[0].roles[role.role].units
+                for role in demand.roles
                 for pod in group.gangs[0].planned
                 if pod.role == role.role and pod.index in role.indices and pod.node == n
             )

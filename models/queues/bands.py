@@ -27,11 +27,11 @@ UNKNOWN_S = 600
 
 def banded(instance: Instance) -> Instance:
     """The instance with the band of each gang in its priority, as the policy says."""
-    policy, now = instance.policy, instance.now
+    policy, now, unit = instance.policy, instance.now, instance.gpu_unit
     if policy.order != "shortest":
         return instance
     left = ((gang, expected_left_s(gang, policy, now)) for gang in instance.gangs)
-    gangs = tuple(in_band(gang, band_of(gang, policy, now, left_s)) for gang, left_s in left)
+    gangs = tuple(in_band(gang, band_of(gang, policy, now, left_s, unit)) for gang, left_s in left)
     return replace(instance, gangs=gangs)
 
 
@@ -46,17 +46,18 @@ def stated_priority(instance: Instance, priority: int) -> int:
     return priority // BANDS if instance.policy.order == "shortest" else priority
 
 
-def band_of(gang: Gang, policy: Policy, now: int, left_s: int) -> int:
-    """0 for those that need the least GPU time, or have waited too long. ``left_s``: as expected.
+def band_of(gang: Gang, policy: Policy, now: int, left_s: int, unit: int) -> int:
+    """0 for those that need the least GPU time, or have waited too long.
 
-    An elastic gang counts at its largest: it would take that. A running gang is one band better, so that
-    nobody is stopped for a small difference; one that had waited too long when it started stays in the first.
+    ``left_s``: as expected. ``unit``: what a GPU counts. An elastic gang counts at its largest: it would take
+    that. A running gang is one band better, so that nobody is stopped for a small difference; one that had
+    waited too long when it started stays in the first.
     """
     since, limit = gang.submitted_at, policy.starvation_after_s
     until = gang.begun_at if gang.running else now
     if limit is not None and since is not None and until is not None and until - since > limit:
         return 0
-    band = bisect_left(LIMITS_GPU_S, gang.most_gpus * left_s)
+    band = bisect_left(LIMITS_GPU_S, -(-gang.most_gpus * left_s // unit))
     return max(0, band - 1) if gang.running else band
 
 

@@ -44,7 +44,7 @@ def turns(
     models_of = _Models(instance, models)
     for _, index, tested in sorted(_turns(instance, named, paths)):
         gang, queue = instance.gangs[index], named[index]
-        gpus = sum(role.min * role.gpus for role in gang.roles)
+        gpus = gang.least_units
         if queue is None or not gpus or index in found:
             continue
         fitting = [gpu for gpu, own in left.items() if any(own[q] >= gpus for q in tested)]
@@ -108,7 +108,7 @@ class _Models:
 
     def have(self, gang: Gang, gpu: str) -> bool:
         """Whether each role with GPUs has an eligible node of the GPU model."""
-        return all(gpu in self._of(role) for role in gang.roles if role.gpus)
+        return all(gpu in self._of(role) for role in gang.roles if role.uses_gpus)
 
     def _of(self, role: Role) -> set[str | None]:
         nodes = self._instance.eligible_nodes(role)

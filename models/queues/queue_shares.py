@@ -71,18 +71,18 @@ def gpus_held(instance: Instance, gang: Gang, pods: Iterable[PodPlacement]) -> C
     """GPUs of these pods, in all and by GPU model."""
     models, found = model_of_nodes(instance), Counter[Gpu]()
     for pod in pods:
-        _count(found, models[pod.node], gang.roles[pod.role].gpus)
+        _count(found, models[pod.node], gang.roles[pod.role].units)
     return found
 
 
 def gpus_beyond(instance: Instance, gang: Gang, pods: Iterable[PodPlacement]) -> Counter[Gpu]:
     """GPUs of these pods that are unhealthy, or on a node that takes no pods."""
-    found, usable, nodes = Counter[Gpu](), instance.once(_usable), instance.cluster.nodes
+    found, usable, sick = Counter[Gpu](), instance.once(_usable), instance.once(_sick)
     models = model_of_nodes(instance)
     for pod in pods:
-        gpus, node = gang.roles[pod.role].gpus, nodes[pod.node]
+        gpus = gang.roles[pod.role].units
         if usable[pod.node]:
-            gpus = ((pod.gpus or 0) & ~node.healthy).bit_count()
+            gpus = ((pod.gpus or 0) & sick[pod.node]).bit_count() * instance.gpu_unit
         _count(found, models[pod.node], gpus)
     return found
 
@@ -96,6 +96,13 @@ def _count(found: Counter[Gpu], model: Gpu, gpus: int) -> None:
 
 def _usable(instance: Instance) -> tuple[bool, ...]:
     return tuple(map(instance.schedulable, instance.cluster.nodes))
+
+
+def _sick(instance: Instance) -> tuple[int, ...]:
+    """By node, mask of the GPUs that no promise counts on: also those in parts where parts count nothing."""
+    parts = instance.gpu_unit > 1
+    nodes = instance.cluster.nodes
+    return tuple(n.unhealthy & ~(n.partitioned if parts else 0) for n in nodes)
 
 
 def holder_of(instance: Instance, index: int) -> Holder:
@@ -136,7 +143,7 @@ class _FairUnits:
         self._known: dict[object, int] = {}
 
     def of(self, queue: int, role: Role) -> int:
-        key = (queue, role.gpus, role.requests)
+        key = (queue, role.units, role.requests)
         if key not in self._known:
             self._known[key] = self._shares.fair_units(queue, role)
         return self._known[key]
@@ -351,10 +358,10 @@ def beyond_limit(instance: Instance, gang: Gang) -> Excess | None:
         return None
     asked: Counter[Gpu] = Counter()
     for role, count in zip(gang.roles, gang.target_counts(), strict=True):
-        asked[None] += role.gpus * count
+        asked[None] += role.units * count
         names = {slug(n) for n in instance.gpu_names(instance.matching_nodes(role))}
-        if role.gpus and len(names) == 1:
-            asked[names.pop()] += role.gpus * count
+        if role.units and len(names) == 1:
+            asked[names.pop()] += role.units * count
     for firm, limits in ((False, known.limits), (True, known.firm_limits if gang.firm else {})):
         for gpu, gpus in asked.items():
             for queue in path if gpu in limits else ():
@@ -409,7 +416,8 @@ def guarantees(instance: Instance) -> dict[Gpu, tuple[int, ...]]:
     """g(q), and g(q, m) of each model that a guarantee names, of every queue; only where some is above 0."""
     queues = instance.queues
     cells = [
-        sum(c.count * cell_gpus(instance, c) for c in queue.cells) + pinned_gpus(instance, q)
+        instance.gpu_unit
+        * (sum(c.count * cell_gpus(instance, c) for c in queue.cells) + pinned_gpus(instance, q))
         for q, queue in enumerate(queues)
     ]
     found: dict[Gpu, tuple[int, ...]] = {None: tuple(map(_stated, queues, cells))}
@@ -464,7 +472,7 @@ def empty_shares(instance: Instance, *, in_order: bool) -> QueueShares | None:
     )
     ours = [n for n, node in enumerate(nodes) if instance.ours(node)]
     there = {
-        gpu: sum(nodes[n].gpus for n in ours if gpu is None or models[n] == gpu)
+        gpu: instance.gpu_unit * sum(nodes[n].gpus for n in ours if gpu is None or models[n] == gpu)
         if in_order
         else _healthy(instance, gpu)
         for gpu in bare.guarantees
@@ -635,18 +643,18 @@ def _totals(instance: Instance) -> tuple[int, ...]:
     for node in instance.cluster.nodes:
         if instance.ours(node):
             stated = dict(node.allocatable)
-            found[0] += node.gpus
+            found[0] += node.gpus * instance.gpu_unit
             for i, name in enumerate(RESOURCES, 1):
                 found[i] += stated.get(name, 0)
     return tuple(found)
 
 
 def _healthy(instance: Instance, gpu: Gpu) -> int:
-    """Healthy GPUs of a model on the nodes that take pods."""
-    nodes, models = instance.cluster.nodes, model_of_nodes(instance)
+    """Healthy GPUs of a model on the nodes that take pods; with those in parts where parts count."""
+    nodes, models, unit = instance.cluster.nodes, model_of_nodes(instance), instance.gpu_unit
     usable = instance.once(_usable)
-    return sum(
-        node.healthy_gpus
+    return unit * sum(
+        node.healthy_gpus if unit == 1 else node.gpus_in_order
         for n, node in enumerate(nodes)
         if usable[n] and (gpu is None or models[n] == gpu)
     )

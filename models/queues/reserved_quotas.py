@@ -74,7 +74,7 @@ def _claims(instance: Instance) -> tuple[Claim, ...]:
 
 
 def _asked(instance: Instance, index: int) -> int:
-    return sum(role.gpus * role.min for role in instance.gangs[index].roles)
+    return instance.gangs[index].least_units
 
 
 def holds_then(instance: Instance, index: int, one: Reserved, *, comes: bool) -> bool:

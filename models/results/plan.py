@@ -32,7 +32,7 @@ from models.documents.plan import (
 )
 from models.documents.stated import unchecked
 from models.hardware import bits
-from models.instance.gang import Gang
+from models.instance.gang import Gang, has_parts
 from models.instance.instance import Instance
 from models.instance.queue import Gpu, Queue
 from models.instance.reshaping import partitions, parts, reshaping
@@ -45,6 +45,7 @@ from models.instance.solution import (
     Solution,
     placed,
 )
+from models.instance.speed import FULL_SPEED
 from models.queues.queue_shares import cell_model, gpus_held, queue_of, stated_shares
 from models.rates.gang_rates import dealt_ranks
 from models.starts.empty_starts import Answer, not_claiming
@@ -154,6 +155,7 @@ class PlanWriter:
         starting = {i for i, one in enumerate(solution.decisions) if one.decision == "place"}
         return PlanStatus.model_construct(
             outcome="optimal" if optimal else "feasible",
+            gpu_unit=self._instance.gpu_unit,
             objectives=tuple(PlanObjective.of(tier) for tier in solution.tiers),
             search=PlanSearch.model_construct(
                 solver=solution.solver,
@@ -231,39 +233,51 @@ def _effective(instance: Instance, solution: Solution, evaluation: Evaluation) -
     start, after = solution.one_at_a_time, effective_after(evaluation)
     alone = None if start is None else sum(gpus for _, gpus in start)
     fewer = alone is not None and after < alone
+    permille = FULL_SPEED * instance.gpu_unit
     return PlanEffectiveGpus.model_construct(
-        before=effective_before(instance) / 1000,
-        after=after / 1000,
-        one_at_a_time=None if alone is None else alone / 1000,
-        by_priority=_priorities(effective_by_priority(evaluation), start or ()) if fewer else (),
+        before=effective_before(instance) / permille,
+        after=after / permille,
+        one_at_a_time=None if alone is None else alone / permille,
+        by_priority=_priorities(effective_by_priority(evaluation), start or (), permille)
+        if fewer
+        else (),
     )
 
 
-def _priorities(after: ByPriority, start: ByPriority) -> tuple[PlanPriorityGpus, ...]:
-    """The figures of every priority side by side. ``start``: of one gang after another."""
+def _priorities(
+    after: ByPriority, start: ByPriority, permille: int
+) -> tuple[PlanPriorityGpus, ...]:
+    """The figures of every priority side by side. ``start``: of one gang after another.
+
+    ``permille``: what a GPU at full speed counts.
+    """
     plan, alone = dict(after), dict(start)
     return tuple(
         PlanPriorityGpus.model_construct(
             priority=priority,
-            after=plan.get(priority, 0) / 1000,
-            one_at_a_time=alone.get(priority, 0) / 1000,
+            after=plan.get(priority, 0) / permille,
+            one_at_a_time=alone.get(priority, 0) / permille,
         )
         for priority in sorted({*plan, *alone}, reverse=True)
     )
 
 
 def _moves(instance: Instance, moves: MoveSet) -> PlanMoves:
+    unit = instance.gpu_unit
+
     def names(gangs: Sequence[int]) -> tuple[str, ...]:
         return tuple("/".join(instance.gangs[gang].key) for gang in gangs)
 
     return PlanMoves.model_construct(
         gangs=names(moves.gangs),
-        gpus=moves.moved_gpus,
+        gpus=instance.in_gpus(moves.moved_gpus),
         bought=PlanBought.model_construct(
             gangs=names(moves.admitted),
-            gpus=moves.gpus,
-            effective_gpus=None if moves.effective is None else moves.effective / 1000,
-            bandwidth=moves.bandwidth,
+            gpus=instance.in_gpus(moves.gpus),
+            effective_gpus=None
+            if moves.effective is None
+            else moves.effective / (FULL_SPEED * unit),
+            bandwidth=instance.in_gpus(moves.bandwidth),
             whole_nodes=moves.whole_nodes,
             whole_domains=moves.whole_domains,
         ),
@@ -292,6 +306,7 @@ class _GangWriter:
             "decision": decision.decision,
             **({"aged": True} if self._instance.aged(gang) else {}),
             "pods": self._pods(gang, decision.pods, self._ranks(gang, decision.pods)),
+            **self._gpus(gang, decision),
             "bandwidthMBps": None if bandwidth is None else int(bandwidth),
             "share": None if value is None else value.share,
             "speed": line.speed,
@@ -300,6 +315,14 @@ class _GangWriter:
             "reason": None if decision.reason is None else self._reason(decision.reason),
             **self._later(gang, decision),
         }
+
+    def _gpus(self, gang: Gang, decision: GangDecision) -> dict[str, Any]:
+        """What a gang with parts of GPUs counts: others show it by what they ask for."""
+        if not any(has_parts(role.requests) for role in gang.roles):
+            return {}
+        pods = gang.running_pods if decision.decision == "preempt" else decision.pods
+        units = gang.units_of(pods) if pods else gang.least_units
+        return {"gpus": self._instance.in_gpus(units)}
 
     def _reason(self, reason: Reason) -> dict[str, Any]:
         return {
@@ -387,7 +410,7 @@ def queue_status(instance: Instance, decisions: Sequence[GangDecision]) -> tuple
         _add(before, instance, path, gang, placed(gang, gang.running_pods))
         _add(after, instance, path, gang, decision.pods)
         if decision.decision in ("wait", "preempt"):
-            waiting.update(dict.fromkeys(path, sum(role.min * role.gpus for role in gang.roles)))
+            waiting.update(dict.fromkeys(path, gang.least_units))
     return tuple(
         _stated(instance, q, before, after, waiting[q]) for q in range(len(instance.queues))
     )
@@ -402,18 +425,19 @@ def _add(
 
 
 def _stated(instance: Instance, q: int, before: Held, after: Held, waiting: int) -> PlanQueue:
-    queue = instance.queues[q]
+    queue, gpus = instance.queues[q], instance.in_gpus
     guarantee = stated_shares(instance).guarantee(q)
+    limit = _most(queue.limit.gpus, None if queue.borrowing else guarantee)
     return PlanQueue.model_construct(
         name=queue.name,
         parent=None if queue.parent is None else instance.queues[queue.parent].name,
-        guarantee=guarantee,
-        limit=_most(queue.limit.gpus, None if queue.borrowing else guarantee),
-        before=before[q, None],
-        after=after[q, None],
-        borrowed=max(0, after[q, None] - guarantee),
-        waiting=waiting,
-        models=tuple(_models(queue, q, before, after)),
+        guarantee=gpus(guarantee),
+        limit=None if limit is None else gpus(limit),
+        before=gpus(before[q, None]),
+        after=gpus(after[q, None]),
+        borrowed=gpus(max(0, after[q, None] - guarantee)),
+        waiting=gpus(waiting),
+        models=tuple(_models(instance, q, before, after)),
         cells=tuple(_cells(instance, queue)),
     )
 
@@ -422,17 +446,18 @@ def _most(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _models(queue: Queue, q: int, before: Held, after: Held) -> Iterable[PlanQueueModel]:
+def _models(instance: Instance, q: int, before: Held, after: Held) -> Iterable[PlanQueueModel]:
     """Of each GPU model that its guarantee or its limit names; without borrowing one ends the other."""
+    queue, gpus = instance.queues[q], instance.in_gpus
     promised, limits = dict(queue.guarantee.models), dict(queue.limit.models)
     for model in sorted(promised.keys() | limits.keys()):
-        own = None if queue.borrowing else promised.get(model)
+        limit = _most(limits.get(model), None if queue.borrowing else promised.get(model))
         yield PlanQueueModel.model_construct(
             model=model,
-            guarantee=promised.get(model, 0),
-            limit=_most(limits.get(model), own),
-            before=before[q, model],
-            after=after[q, model],
+            guarantee=gpus(promised.get(model, 0)),
+            limit=None if limit is None else gpus(limit),
+            before=gpus(before[q, model]),
+            after=gpus(after[q, model]),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from models.instance.gang import ExistingPod
+from models.instance.gang import ExistingPod, has_parts
 from models.rates.gang_bandwidth import ServerSet
 
 
@@ -82,6 +82,11 @@ class RoleDemand:
     @property
     def count(self) -> int:
         return len(self.indices)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether its pods ask for instances or parts of GPUs."""
+        return has_parts(self.requests)
 
     def cut(self, size: int) -> SliceCut:
         """Its slices of that size; only for a role that waits as a whole."""

@@ -138,7 +138,7 @@ class _Claims:
     def _owns(self, gang: Gang, a: int, gpu: Gpu) -> bool:
         """Whether the queue holds less than it is promised, and has room for the gang within that."""
         held, guarantee = self._shares.before[gpu][a], self._shares.guarantee(a, gpu)
-        comes = 0 if gang.running else sum(role.min * role.gpus for role in gang.roles)
+        comes = 0 if gang.running else gang.least_units
         return self._shares.reclaim[a] and held < guarantee and held + comes <= guarantee
 
 
@@ -165,7 +165,7 @@ def unjustified(
     arrivals: dict[int, set[tuple[Claim, bool]]] = {}
     for index, pod in came:
         if pod.node in nodes:
-            gpus = bool(instance.gangs[index].roles[pod.role].gpus)
+            gpus = instance.gangs[index].roles[pod.role].uses_gpus
             arrivals.setdefault(pod.node, set()).add((claim(instance, index), gpus))
     return [
         victim

@@ -16,8 +16,8 @@ from models.values.tier_values import Evaluation, speed_before
 
 
 def counted_gpus(gang: Gang) -> int:
-    """The GPUs of a gang at its smallest size: nothing for one without GPUs."""
-    return sum(role.min * role.gpus for role in gang.roles)
+    """What a gang counts at its smallest size: nothing for one without GPUs and parts."""
+    return gang.least_units
 
 
 def gpus_at_speed(evaluation: Evaluation) -> list[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -16,7 +16,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from models.instance.gang import Gang
+from models.gpu_shares import part_of
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.queue import QueueShares
 from models.instance.solution import placed
@@ -37,31 +38,30 @@ Values = Sequence[tuple[Tier, int]]
 
 @dataclass(slots=True)
 class _Sums:
-    """What the gangs of one priority come to. ``idle``: those without GPUs, each with a weight of 1.
+    """What the gangs of one priority come to. ``idle``: of their weight, what no GPU has to be there for.
 
     ``staying``: weight of those that run in every plan. ``growth``: GPUs of elastic ones above ``min``;
-    ``growth_pods``: pods without GPUs above ``min``.
+    ``idle_growth``: what of that no GPU has to be there for; ``growth_pods``: pods that count nothing above
+    ``min``.
     """
 
     weight: int = 0
     idle: int = 0
     staying: int = 0
     growth: int = 0
+    idle_growth: int = 0
     growth_pods: int = 0
 
-    def add(self, gang: Gang, weight: int, *, stays: bool) -> None:
+    def add(self, gang: Gang, weight: int, unit: int, *, stays: bool) -> None:
         self.weight += weight
-        self.idle += weight == 1 and not any(role.min * role.gpus for role in gang.roles)
+        self.idle += _idle(gang, weight, unit)
         if stays:
             self.staying += weight
         if gang.elastic:
-            self.growth += sum((role.max - role.min) * role.gpus for role in gang.roles)
-        self.growth_pods += sum(role.max - role.min for role in gang.roles if not role.gpus)
-
-    def leave_out(self, idle: int) -> None:
-        """So many gangs without GPUs have to wait."""
-        self.weight -= idle
-        self.idle -= idle
+            more = [(role, role.max - role.min) for role in gang.roles]
+            self.growth += sum(pods * role.units for role, pods in more)
+            self.idle_growth += sum(pods * (r.units - _taken(r, unit)) for r, pods in more)
+        self.growth_pods += sum(role.max - role.min for role in gang.roles if not role.units)
 
 
 class ImpliedBounds:
@@ -89,23 +89,28 @@ class ImpliedBounds:
     def _sums(self) -> dict[int, _Sums]:
         """By priority, from high to low."""
         gangs, incomplete = self._instance.gangs, self._instance.incomplete
+        unit = self._instance.gpu_unit
         found: dict[int, _Sums] = {}
         for priority in sorted(self._by_priority, reverse=True):
             found[priority] = _Sums()
             for index in self._by_priority[priority]:
                 gang = gangs[index]
                 stays = gang.running and not gang.preemptible and index not in incomplete
-                found[priority].add(gang, self._weights[index], stays=stays)
-            found[priority].leave_out(self._without_room(self._by_priority[priority]))
+                found[priority].add(gang, self._weights[index], unit, stays=stays)
+            for weight, idle in self._without_room(self._by_priority[priority]):
+                found[priority].weight -= weight
+                found[priority].idle -= idle
         return found
 
-    def _without_room(self, gangs: Sequence[int]) -> int:
-        """How many of these, without GPUs, have to wait: of one resource there is too little for all of them.
+    def _without_room(self, gangs: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """What of these, without whole GPUs, has to wait: weight, and what of it no GPU has to be there for.
 
-        Each counts for the resource of which it needs the largest part; those that need least go first.
+        Of one resource there is too little for all of them. Each counts for the resource of which it needs
+        the largest part; those that are worth most for what they need go first.
         """
-        instance, needs = self._instance, dict[str, list[int]]()
-        for gang in (instance.gangs[i] for i in gangs):
+        instance, needs = self._instance, dict[str, list[tuple[int, int, int]]]()
+        for index in gangs:
+            gang = instance.gangs[index]
             if gang.running or any(role.gpus for role in gang.roles):
                 continue
             asked = Counter[str]()
@@ -118,12 +123,17 @@ class ImpliedBounds:
                 if r in self._there
             )
             _, scarce = max(parts, default=(0, None))
-            if scarce is not None:
-                needs.setdefault(scarce, []).append(asked[scarce])
-        return sum(
-            len(amounts) - bisect_right([*accumulate(sorted(amounts))], self._there[name])
-            for name, amounts in needs.items()
-        )
+            if scarce is not None and asked[scarce]:
+                weight = self._weights[index]
+                idle = _idle(gang, weight, instance.gpu_unit)
+                needs.setdefault(scarce, []).append((weight, idle, asked[scarce]))
+        for name, own in needs.items():
+            most = self._there[name]
+            weight, idle, _ = map(sum, zip(*own, strict=True))
+            yield (
+                weight - _Worths((worth, amount) for worth, _, amount in own).most(most),
+                idle - _Worths((worth, amount) for _, worth, amount in own).most(most),
+            )
 
     @cached_property
     def _there(self) -> dict[str, int]:
@@ -136,25 +146,30 @@ class ImpliedBounds:
 
     @cached_property
     def _idle(self) -> int:
-        """Gangs without GPUs."""
-        return sum(own.idle for own in self._sums.values())
+        """What no GPU has to be there for."""
+        return sum(own.idle + own.idle_growth for own in self._sums.values())
 
     @cached_property
     def _capacity(self) -> int:
-        """GPUs that pods may have: those of nodes that may be used, and those held elsewhere."""
-        return sum(self._on_nodes)
+        """What pods may have of GPUs: those of nodes that may be used, and what is held elsewhere."""
+        unit = self._instance.gpu_unit
+        return sum(self._amounts(unit, lambda role: _taken(role, unit)))
 
     @cached_property
     def _on_nodes(self) -> list[int]:
-        """The same of each node."""
+        """GPUs that pods may have of each node."""
+        return self._amounts(1, lambda role: role.gpus)
+
+    def _amounts(self, unit: int, taken: Callable[[Role], int]) -> list[int]:
+        """By node, what is there or held. ``taken``: by a pod of a role."""
         instance = self._instance
         held = [0] * len(instance.cluster.nodes)
         for gang in instance.gangs:
             for pod in gang.pods:
                 if pod.node is not None:
-                    held[pod.node] += gang.roles[pod.role].gpus
+                    held[pod.node] += taken(gang.roles[pod.role])
         return [
-            max(node.gpus, held[n]) if instance.schedulable(node) else held[n]
+            max(unit * node.gpus, held[n]) if instance.schedulable(node) else held[n]
             for n, node in enumerate(instance.cluster.nodes)
         ]
 
@@ -412,13 +427,30 @@ def _least_gpus(tier: Tier, value: int) -> int:
 
 
 def _holds(gang: Gang) -> bool:
-    """Whether a gang that runs holds GPUs."""
-    return any(gang.roles[pod.role].gpus for pod in gang.running_pods)
+    """Whether a gang that runs holds GPUs, or parts that count."""
+    return any(gang.roles[pod.role].units for pod in gang.running_pods)
+
+
+def _taken(role: Role, unit: int) -> int:
+    """What a pod of the role takes at least of GPUs, of which no more is taken than there is.
+
+    Of parts those count that are fractions: their memory. Of others the memory depends on the GPU.
+    """
+    taken = unit * role.gpus
+    for resource, amount in role.requests if unit > 1 else ():
+        part = part_of(resource)
+        taken += 0 if part is None else amount * part.permille
+    return taken
+
+
+def _idle(gang: Gang, weight: int, unit: int) -> int:
+    """What of the weight of a gang no GPU has to be there for: all of that of one without GPUs."""
+    return weight - sum(role.min * _taken(role, unit) for role in gang.roles)
 
 
 def _running_gpus(instance: Instance, index: int, _weight: int) -> int:
     gang = instance.gangs[index]
-    return sum(gang.roles[pod.role].gpus for pod in gang.pods if pod.node is not None)
+    return gang.units_of(pod for pod in gang.pods if pod.node is not None)
 
 
 def _goodput(instance: Instance, index: int, weight: int) -> int:
@@ -442,7 +474,7 @@ def _bandwidth(instance: Instance, index: int, weight: int) -> int:
     gang, value = instance.gangs[index], standing_value(instance, index)
     if value is not None:
         return PLACEMENT_VALUES["bandwidth"](instance, gang, (), value)
-    several = weight > 1 or sum(role.max * role.gpus for role in gang.roles) > 1
+    several = sum(role.max * role.gpus for role in gang.roles) > 1
     return gang.weight * weight * FULL_SHARE if several and gang.pattern != "none" else 0
 
 

@@ -76,18 +76,15 @@ def move_set(
 
     Gangs that hold no GPU count as one GPU moved in the gain.
     """
-    moved = sum(
-        instance.gangs[gang].roles[pod.role].gpus
-        for gang in gangs
-        for pod in instance.gangs[gang].running_pods
-    )
+    unit = instance.gpu_unit
+    moved = sum(instance.gangs[g].units_of(instance.gangs[g].running_pods) for g in gangs)
     gpus = plan.gpus - without.gpus
     effective = None
     if plan.effective is not None and without.effective is not None:
         effective = plan.effective - without.effective
     run = 1000 * gpus if effective is None else effective
     bandwidth = plan.bandwidth - without.bandwidth
-    freed = plan.whole_gpus - without.whole_gpus
+    freed = unit * (plan.whole_gpus - without.whole_gpus)
     return MoveSet(
         gangs=tuple(sorted(gangs)),
         moved_gpus=moved,
@@ -96,7 +93,7 @@ def move_set(
         bandwidth=bandwidth,
         whole_nodes=plan.whole_nodes - without.whole_nodes,
         whole_domains=plan.whole_domains - without.whole_domains,
-        gain=(run + 1000 * freed + bandwidth) // max(1, moved),
+        gain=(run + 1000 * freed + bandwidth) // (moved or unit),
         effective=effective,
     )
 

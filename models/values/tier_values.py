@@ -46,7 +46,7 @@ CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
     "aged": lambda instance, gang: instance.aged(gang),
     "elastic": lambda _instance, gang: gang.elastic,
     "elastic_without_gpus": lambda _instance, gang: any(
-        role.elastic and not role.gpus for role in gang.roles
+        role.elastic and not role.units for role in gang.roles
     ),
 }
 """Whether a gang meets the condition of a tier."""
@@ -551,17 +551,16 @@ def _growth(_instance: Instance, line: Line) -> int:
     gang = line.gang
     if not line.admitted or not gang.elastic:
         return 0
-    gpus = sum(gang.roles[pod.role].gpus for pod in line.decision.pods)
-    return gpus - sum(role.min * role.gpus for role in gang.roles)
+    return gang.units_of(line.decision.pods) - gang.least_units
 
 
 def _growth_pods(_instance: Instance, line: Line) -> int:
-    """Pods without GPUs above ``min``."""
+    """Pods that count nothing above ``min``."""
     if not line.admitted:
         return 0
     roles = line.gang.roles
-    pods = sum(not roles[pod.role].gpus for pod in line.decision.pods)
-    return pods - sum(role.min for role in roles if not role.gpus)
+    pods = sum(not roles[pod.role].units for pod in line.decision.pods)
+    return pods - sum(role.min for role in roles if not role.units)
 
 
 def _kept(_instance: Instance, line: Line) -> int:
@@ -570,7 +569,7 @@ def _kept(_instance: Instance, line: Line) -> int:
         return 0
     after = {(pod.role, pod.index) for pod in line.decision.pods}
     pods = (pod for pod in line.gang.pods if pod.node is not None)
-    return sum(line.gang.roles[p.role].gpus for p in pods if (p.role, p.index) in after)
+    return line.gang.units_of(p for p in pods if (p.role, p.index) in after)
 
 
 def _disruption(instance: Instance, line: Line) -> int:
@@ -585,10 +584,8 @@ def _stability(_instance: Instance, line: Line) -> int:
     if not line.gang.planned:
         return 0
     wanted = {(p.role, p.index): p.node for p in line.gang.planned}
-    return sum(
-        line.gang.roles[pod.role].gpus
-        for pod in line.decision.pods
-        if wanted.get((pod.role, pod.index), pod.node) != pod.node
+    return line.gang.units_of(
+        pod for pod in line.decision.pods if wanted.get((pod.role, pod.index), pod.node) != pod.node
     )
 
 
@@ -600,7 +597,7 @@ def _gpus_lost(gang: Gang, decision: GangDecision) -> int:
     after = {(p.role, p.index): p for p in decision.pods}
     before = placed(gang, gang.running_pods)
     whole = not after or any(after.get((p.role, p.index), p) != p for p in before)
-    return sum(gang.roles[p.role].gpus for p in before if whole or (p.role, p.index) not in after)
+    return gang.units_of(p for p in before if whole or (p.role, p.index) not in after)
 
 
 GANG_VALUES: dict[str, Callable[[Instance, Line], int]] = {

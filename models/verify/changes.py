@@ -108,13 +108,13 @@ class Change:
 
     @cached_property
     def gpus(self) -> int:
-        """GPUs of the gang after the plan."""
-        return sum(self.gang.held(pod) for pod in self.pods.values())
+        """What the gang counts after the plan."""
+        return self.gang.counted(self.pods.values())
 
     @cached_property
     def running_gpus(self) -> int:
-        """GPUs of the gang before the plan."""
-        return sum(self.gang.held(pod) for pod in self.gang.running_pods.values())
+        """What the gang counts before the plan."""
+        return self.gang.counted(self.gang.running_pods.values())
 
 
 Arrivals = Mapping[int, Sequence[Change]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from models.documents.cluster import TaintDocument
 from models.documents.gang import NodeExpression, Toleration
@@ -17,8 +18,19 @@ MAX_DIGITS = 64
 NAME = ""
 """In place of a label: the name of a node."""
 
+PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Beginnings of taints that go when a node's condition does."""
+
 Known = dict[int, bool]
 """Whether affinities hold on one node, by their identity."""
+
+
+def in_order(node: Node) -> Node:
+    """The node as it is when it is ready and uncordoned again."""
+    if not node.taints and node.usable == node.selected:
+        return node
+    taints = tuple(one for one in node.taints if not one.key.startswith(PASSING))
+    return replace(node, usable=node.selected, taints=taints)
 
 
 def accepts(node: Node, role: Role) -> bool:

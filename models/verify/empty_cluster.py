@@ -12,13 +12,11 @@ from dataclasses import replace
 from functools import cached_property
 
 from models.verify.eligibility import accepting, accepts
+from models.verify.eligibility import in_order as repaired
 from models.verify.facts import Facts, Gang, Node, Role
 from models.verify.queues import ALL, Queues
 from models.verify.room import Work, fitting
 from models.verify.shares import unshared
-
-PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Beginnings of taints that go when a node's condition does."""
 
 MADE_UP = "volumes.gangplan.dev/"
 """Begins the names of free volumes, of which more may come."""
@@ -34,18 +32,9 @@ class EmptyCluster:
         self.facts = facts
         self.work = work
         self.in_order = in_order
-        self._nodes = [
-            replace(
-                node,
-                usable=node.selected,
-                taints=tuple(t for t in node.taints if not t.key.startswith(PASSING)),
-            )
-            if in_order and (node.taints or node.usable != node.selected)
-            else node
-            for node in (
-                unshared(one, facts.policy.gpu_binding, repaired=in_order) for one in facts.nodes
-            )
-        ]
+        binding = facts.policy.gpu_binding
+        unheld = (unshared(one, binding, repaired=in_order) for one in facts.nodes)
+        self._nodes = [repaired(node) if in_order else node for node in unheld]
         self._of: dict[object, Sequence[int]] = {}
         self._sums: dict[object, tuple[int, ...]] = {}
 
@@ -95,12 +84,12 @@ class EmptyCluster:
         """(queue, GPU model or ALL, GPUs at the least, limit) of what a queue never may hold."""
         if not self.facts.queues:
             return
-        queues, asked = self.queues, Counter({ALL: gang.gpus_at_min})
+        queues, asked = self.queues, Counter({ALL: gang.counts_at_min})
         for role in gang.roles:
-            on = {queues.models[n] for n in self.of(role)} if role.gpus else set()
+            on = {queues.models[n] for n in self.of(role)} if role.counts else set()
             names = {model for model in on if model is not None}
             if len(names) == 1:
-                asked[names.pop()] += role.gpus * role.min
+                asked[names.pop()] += role.counts * role.min
         for name in queues.above(gang.queue):
             for key, gpus in asked.items():
                 limits = [queues.limit[name].get(key)]

@@ -5,7 +5,7 @@ Level ``len(levels)`` is the node level. GPU sets are bit masks. Times are secon
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -25,6 +25,9 @@ class Pod:
     node: int
     gpus: int | None
 
+
+PARTS = ("nvidia.com/mig-", "share.gangplan.dev/")
+"""Begin the names of instances (MIG) and of parts of GPUs."""
 
 PodKey = tuple[int, int]
 """(role, index) of a pod of its gang."""
@@ -148,7 +151,8 @@ class Role:
     """``model``: slug of a GPU or server model. ``first``: index of its first pod.
 
     ``slices``: (size, level) of every layer. ``affinity``: to nodes: terms, any of which must hold.
-    ``pod_sets``: sets that its pods are in. ``parallelism``: as stated.
+    ``pod_sets``: sets that its pods are in. ``parallelism``: as stated. ``counts``: of a pod, in
+    ``Facts.gpu_unit``.
     """
 
     name: str
@@ -158,6 +162,7 @@ class Role:
     elastic: bool
     first: int
     gpus: int
+    counts: int
     requests: Mapping[str, int]
     required: int | None
     preferred: int | None
@@ -180,6 +185,16 @@ class Role:
         if not indices:
             return True
         return min(indices) == self.first and max(indices) == self.first + len(indices) - 1
+
+
+def uses_parts(role: Role) -> bool:
+    """Whether its pods have instances or parts of GPUs."""
+    return any(name.startswith(PARTS) for name in role.requests)
+
+
+def uses_gpus(role: Role) -> bool:
+    """Whether its pods have GPUs, or instances or parts of some."""
+    return bool(role.gpus) or uses_parts(role)
 
 
 @dataclass(frozen=True)
@@ -244,23 +259,26 @@ class Gang:
     ranks: Mapping[PodKey, int]
     document: GangDocument = field(compare=False, repr=False)
     # What every rule asks for follows when the gang is read. ``whole``: whether the running pods of every
-    # role are its first indices, of an allowed count. ``w``: its GPUs at ``min``, or 1 if it needs none.
+    # role are its first indices, of an allowed count. ``counts_at_min``: what it counts; ``w``: or 1 if that
+    # is nothing.
     key: tuple[str, str] = field(init=False, compare=False)
     running: bool = field(init=False, compare=False)
     whole: bool = field(init=False, compare=False)
     elastic: bool = field(init=False, compare=False)
     gpus_at_min: int = field(init=False, compare=False)
+    counts_at_min: int = field(init=False, compare=False)
     w: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        gpus = sum(role.min * role.gpus for role in self.roles)
+        counts = sum(role.min * role.counts for role in self.roles)
         self.__dict__.update(
             key=(self.namespace, self.name),
             running=bool(self.running_pods),
             whole=self._whole(),
             elastic=any(role.elastic for role in self.roles),
-            gpus_at_min=gpus,
-            w=gpus or 1,
+            gpus_at_min=sum(role.min * role.gpus for role in self.roles),
+            counts_at_min=counts,
+            w=counts or 1,
         )
 
     @property
@@ -288,6 +306,10 @@ class Gang:
         """GPUs the pod holds; of a pod with unknown GPUs, as many as its role requests."""
         return self.roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count()
 
+    def counted(self, pods: Iterable[Pod]) -> int:
+        """What pods of it count, in ``Facts.gpu_unit``."""
+        return sum(self.roles[pod.role].counts for pod in pods)
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -295,7 +317,8 @@ class Facts:
 
     ``budgets``: evictions that each disruption budget allows, by namespace and name. ``queues``: by name,
     sorted; their parents exist and form a tree. ``releases``: by node and index, the shared GPUs that
-    are idle once no pod of these roles (namespace and name of the gang, role) is on the node.
+    are idle once no pod of these roles (namespace and name of the gang, role) is on the node. ``gpu_unit``:
+    what a whole GPU counts.
     """
 
     levels: tuple[Level, ...]
@@ -306,11 +329,17 @@ class Facts:
     budgets: Mapping[tuple[str, str], int]
     queues: Mapping[str, QueueSpec]
     releases: Mapping[tuple[int, int], frozenset[tuple[str, str, int]]]
+    gpu_unit: int
 
     @property
     def counts_goodput(self) -> bool:
         """Whether the policy lists goodput: then what admitted gangs are worth is w x speed, else w."""
         return any(one.name == "goodput" for one in self.policy.objectives or ())
+
+    def in_gpus(self, counted: int) -> float:
+        """GPUs, of what was counted in ``gpu_unit``."""
+        whole, part = divmod(counted, self.gpu_unit)
+        return whole if not part else counted / self.gpu_unit
 
     @property
     def reshapes(self) -> bool:

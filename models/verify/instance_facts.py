@@ -6,7 +6,7 @@ A broken instance gives violations of form, reference and order, never an except
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
@@ -26,6 +26,7 @@ from models.documents.queue import QueueDocument, QueueSpec
 from models.hardware import ServerModel, mask_of, slug
 from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
+from models.verify.counts import Counts, unit_of
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, PodRule, Role
 from models.verify.partitions import INSTANCES, slices_of, with_could
 from models.verify.shares import (
@@ -114,7 +115,21 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
     releases = releasable(bare, gangs, sharers, owners, policy.gpu_binding, could)
     queues = _queues(faults, instance.queues, reader.levels)
     _check_pins(faults, instance.queues, nodes, spec.levels)
-    return Facts(spec.levels, nodes, gangs, policy, now, budgets, queues, releases), reader
+    unit = unit_of(gangs, queues)
+    gangs = gangs if unit == 1 else _counted(gangs, Counts(nodes), policy, now)
+    return Facts(spec.levels, nodes, gangs, policy, now, budgets, queues, releases, unit), reader
+
+
+def _counted(
+    gangs: Iterable[Gang], counts: Counts, policy: PolicySpec, now: int
+) -> tuple[Gang, ...]:
+    """The gangs with what their pods count in thousandths, and the bands that follow."""
+    found = []
+    for gang in gangs:
+        roles = counts.counted(gang)
+        priority = _banded_priority(gang.document, policy, now, roles, 1000)
+        found.append(replace(gang, roles=roles, priority=priority))
+    return tuple(found)
 
 
 def _with_places(faults: Faults, node: Node) -> Node:
@@ -404,7 +419,9 @@ def _starts_again(document: GangDocument, policy: PolicySpec) -> int | None:
     return status.evicted_at + min(pause, backoff.max_s)
 
 
-def _banded_priority(document: GangDocument, policy: PolicySpec, now: int) -> int:
+def _banded_priority(
+    document: GangDocument, policy: PolicySpec, now: int, roles: Sequence[Role], unit: int = 1
+) -> int:
     """Its priority; under ``order: shortest`` ten times that, and the more the less GPU time it needs."""
     spec, status = document.spec, document.status
     if policy.order == "submitted":
@@ -416,8 +433,8 @@ def _banded_priority(document: GangDocument, policy: PolicySpec, now: int) -> in
         left = max(ran, 600)
         if policy.trust_durations and (stated := spec.expected_duration_s or 0) > ran:
             left = stated - ran
-    gpus = sum(role.span[1] * role.gpus for role in spec.roles) or 1
-    band, most = 0, 600
+    gpus = sum(role.max * role.counts for role in roles) or 1
+    band, most = 0, 600 * unit
     while band < 9 and left * gpus > most:
         band, most = band + 1, most * 4
     if runs and band:
@@ -499,7 +516,7 @@ class GangReader:
         return Gang(
             namespace=document.metadata.namespace,
             name=document.metadata.name,
-            priority=_banded_priority(document, policy, now),
+            priority=_banded_priority(document, policy, now, roles),
             stated_priority=spec.priority,
             submitted=_in_queue_since(document),
             preemptible=spec.preemptible,
@@ -631,6 +648,7 @@ class GangReader:
             elastic=not isinstance(document.replicas, int),
             first=document.first_index,
             gpus=document.gpus,
+            counts=document.gpus,
             requests=document.requests,
             required=self._level(document.topology.required, f"{where}.topology"),
             preferred=self._level(document.topology.preferred, f"{where}.topology"),

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 from models.verify.adaptor import Case
 from models.verify.changes import Arrivals, Change, NodeUse, Usage, arrivals_of, usage_of
-from models.verify.facts import Facts, Node, PodKey
+from models.verify.facts import Facts, Node, PodKey, uses_gpus
 from models.verify.queues import Queues
 from models.verify.rates.bandwidth import Bandwidth
 from models.verify.rates.group_rates import GroupBandwidths
@@ -100,7 +100,7 @@ class Outcome:
             return False
         before = comer.gang.running_pods
         gpus = any(
-            comer.gang.held(pod)
+            uses_gpus(comer.gang.roles[pod.role])
             for key, pod in comer.pods.items()
             if pod.node == node and (key not in before or before[key].node != node)
         )
@@ -231,15 +231,15 @@ class Outcome:
 
     @cached_property
     def effective_by_gang(self) -> tuple[int, ...]:
-        """Permille-GPU of every gang: GPUs at ``min``, times its speed; 0 for one that does not run whole."""
+        """By gang, what it counts at ``min`` times its speed; 0 for one that does not run whole."""
         return tuple(
-            change.gang.gpus_at_min * (figures.speed or 0) if change.admitted else 0
+            change.gang.counts_at_min * (figures.speed or 0) if change.admitted else 0
             for change, figures in zip(self.changes, self.figures, strict=True)
         )
 
     @cached_property
     def effective(self) -> int:
-        """Permille-GPU of the gangs that run whole."""
+        """The same of all gangs that run whole."""
         return sum(self.effective_by_gang)
 
     @cached_property

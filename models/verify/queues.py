@@ -15,7 +15,7 @@ from models.documents.queue import AmountDocument
 from models.hardware import slug
 from models.verify.cells import Cells, Packing
 from models.verify.eligibility import accepting, labelled, open_to, selected
-from models.verify.facts import Facts, Gang, Pod, Role
+from models.verify.facts import Facts, Gang, Node, Pod, Role, uses_gpus
 
 ALL = ""
 """In place of the slug of a GPU model: GPUs of all models together."""
@@ -45,7 +45,7 @@ class Queues:
         self.guarantee: dict[str, Amounts] = {name: self._guarantee(name) for name in self.specs}
         self.limit: dict[str, Amounts] = {name: self._limit(name) for name in self.specs}
         self.firm_limit: dict[str, Amounts] = {
-            name: _stated(spec.non_preemptible_limit) for name, spec in self.specs.items()
+            name: self._stated(spec.non_preemptible_limit) for name, spec in self.specs.items()
         }
         self.kept: dict[str, Amounts] = {name: self._kept(name) for name in self.specs}
         self._accepted: dict[object, bool] = {}
@@ -62,24 +62,28 @@ class Queues:
     def _guarantee(self, name: str) -> Amounts:
         """g(q) and g(q, m) of the models that it names."""
         spec = self.specs[name]
-        models = _by_slug(spec.guarantee)
-        stated = sum(models.values()) if spec.guarantee.gpus is None else spec.guarantee.gpus
-        return {ALL: max(stated, self.cells.gpus_of(name)), **models}
+        found, unit = self._stated(spec.guarantee), self.facts.gpu_unit
+        stated = found.get(ALL, sum(found.values()))
+        return {**found, ALL: max(stated, unit * self.cells.gpus_of(name))}
 
     def _limit(self, name: str) -> Amounts:
         """The most it may hold, in all and of each model for which something is said."""
         spec = self.specs[name]
-        found = _by_slug(spec.limit)
-        if spec.limit.gpus is not None:
-            found[ALL] = spec.limit.gpus
+        found = self._stated(spec.limit)
         if not spec.borrowing:
             for key, gpus in self.guarantee[name].items():
                 found[key] = min(gpus, found.get(key, gpus))
         return found
 
+    def _stated(self, amount: AmountDocument) -> dict[str, int]:
+        """In all and of each model, where something is said."""
+        found = {slug(name): gpus for name, gpus in amount.models.items()}
+        found |= {} if amount.gpus is None else {ALL: amount.gpus}
+        return {key: round(self.facts.gpu_unit * gpus) for key, gpus in found.items()}
+
     def _kept(self, name: str) -> Amounts:
         """What it keeps to itself: its guarantee beyond what it lends at most."""
-        most = _stated(self.specs[name].lending_limit)
+        most = self._stated(self.specs[name].lending_limit)
         own = self.guarantee[name]
         return {key: own[key] - gpus for key, gpus in most.items() if own.get(key, 0) > gpus}
 
@@ -87,7 +91,7 @@ class Queues:
         """GPUs of the pods, in all and by model."""
         found: Counter[str] = Counter()
         for pod in pods:
-            gpus, model = gang.held(pod), self.models[pod.node]
+            gpus, model = gang.counted((pod,)), self.models[pod.node]
             found[ALL] += gpus
             if model is not None:
                 found[model] += gpus
@@ -215,11 +219,18 @@ class Queues:
         found: Counter[str] = Counter()
         for node, model in zip(self.facts.nodes, self.models, strict=True):
             if node.usable and model is not None:
-                was = node.as_it_was
-                gpus = max(0, was.healthy.bit_count() - was.unknown_unhealthy)
+                was, unit = node.as_it_was, self.facts.gpu_unit
+                unknown = was.unknown_unhealthy - (was.unknown_partitioned if unit > 1 else 0)
+                well = (was.all_gpus & ~self._sick(node)).bit_count()
+                gpus = unit * max(0, well - unknown)
                 found[ALL] += gpus
                 found[model] += gpus
         return found
+
+    def _sick(self, node: Node) -> int:
+        """Mask of GPUs on which no promise counts: in whole GPUs also those that have parts."""
+        was = node.as_it_was
+        return was.unhealthy & ~(was.partitioned if self.facts.gpu_unit > 1 else 0)
 
     @cached_property
     def odd_nodes(self) -> tuple[int, ...]:
@@ -234,8 +245,9 @@ class Queues:
             node, model = self.facts.nodes[pod.node], self.models[pod.node]
             if not (gang.counts_against_promises if firm else gang.managed):
                 continue
-            sick = (pod.gpus or 0) & node.as_it_was.unhealthy
-            gpus = sick.bit_count() if node.usable else gang.held(pod)
+            sick = (pod.gpus or 0) & self._sick(node)
+            count = self.facts.gpu_unit * sick.bit_count()
+            gpus = count if node.usable else gang.counted((pod,))
             found[ALL] += gpus
             if model is not None:
                 found[model] += gpus
@@ -243,7 +255,7 @@ class Queues:
 
     def promised_with(self, gang: Gang) -> int:
         """GPUs that are promised if nothing runs but this gang."""
-        held = Counter({gang.queue if gang.queue in self.specs else None: gang.gpus_at_min})
+        held = Counter({gang.queue if gang.queue in self.specs else None: gang.counts_at_min})
         for name in sorted(self.specs, key=lambda name: -len(self.above(name))):
             own = max(self.guarantee[name].get(ALL, 0), held[name])
             held[self.specs[name].parent] += own
@@ -274,7 +286,7 @@ class Queues:
         for gang, names in self._asking():
             if gang.key in found:
                 continue
-            w = gang.gpus_at_min
+            w = gang.counts_at_min
             fits = [
                 key
                 for key in self.guaranteed
@@ -301,7 +313,7 @@ class Queues:
         asking = []
         for gang in self.facts.gangs:
             names = self.above(gang.queue)
-            if not gang.gpus_at_min or (gang.hold is not None and not gang.running):
+            if not gang.counts_at_min or (gang.hold is not None and not gang.running):
                 continue
             if not gang.running and "/".join(gang.key) in self._unable:
                 continue
@@ -318,7 +330,7 @@ class Queues:
 
     def _may_run(self, gang: Gang, model: str) -> bool:
         """Whether for each role with GPUs some node of a GPU model accepts its pods."""
-        return all(self._accepts(role, model) for role in gang.roles if role.gpus)
+        return all(self._accepts(role, model) for role in gang.roles if uses_gpus(role))
 
     def _accepts(self, role: Role, model: str) -> bool:
         key = (accepting(role), model)
@@ -374,7 +386,7 @@ class Queues:
         if not self.specs:
             return False
         own, others = self.above(comer.queue), self.above(gang.queue)
-        needed = 0 if comer.running else comer.gpus_at_min
+        needed = 0 if comer.running else comer.counts_at_min
         for key in (ALL,) if model is None else (ALL, model):
             owns = any(
                 self.specs[a].reclaim
@@ -429,24 +441,16 @@ class Queues:
             resource: Fraction(sum(n.allocatable.get(resource, 0) for n in selected))
             for resource in SHARED
         }
-        return {ALL: Fraction(sum(node.gpus for node in selected)), **sums}
+        gpus = self.facts.gpu_unit * sum(node.gpus for node in selected)
+        return {ALL: Fraction(gpus), **sums}
 
     def fair_count(self, name: str, role: Role) -> int:
         """What each pod of a role counts in x of the queue that its gang names."""
-        asked = {ALL: role.gpus, **{r: role.requests.get(r, 0) for r in SHARED}}
+        asked = {ALL: role.counts, **{r: role.requests.get(r, 0) for r in SHARED}}
         largest = max(
             (asked[r] / total for r, total in self._total.items() if total), default=Fraction(0)
         )
         return int(FAIR * largest / self._fractions[name])
-
-
-def _stated(amount: AmountDocument) -> dict[str, int]:
-    """In all and of each model, where something is said."""
-    return _by_slug(amount) | ({} if amount.gpus is None else {ALL: amount.gpus})
-
-
-def _by_slug(amount: AmountDocument) -> dict[str, int]:
-    return {slug(name): gpus for name, gpus in amount.models.items()}
 
 
 def _firm(gang: Gang) -> bool:

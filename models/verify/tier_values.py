@@ -70,7 +70,7 @@ CONDITIONS: dict[str, Callable[[Outcome, Gang], bool]] = {
     "aged": lambda outcome, gang: outcome.facts.aged(gang),
     "elastic": lambda _outcome, gang: gang.elastic,
     "elastic_without_gpus": lambda _outcome, gang: any(
-        role.elastic and not role.gpus for role in gang.roles
+        role.elastic and not role.counts for role in gang.roles
     ),
 }
 """Whether a gang meets the condition of a tier."""
@@ -86,12 +86,10 @@ def _fair(outcome: Outcome, k: int) -> int:
 
 
 def _kept(outcome: Outcome, priority: int) -> int:
-    """GPUs of pods that run before and after the plan, on any node."""
+    """What pods count that run before and after the plan, on any node."""
     return sum(
-        change.gang.held(pod)
+        change.gang.counted(p for k, p in change.gang.running_pods.items() if k in change.pods)
         for change in outcome.by_priority[priority]
-        for key, pod in change.gang.running_pods.items()
-        if key in change.pods
     )
 
 
@@ -155,7 +153,7 @@ def _disruption(outcome: Outcome, _priority: int) -> int:
         if change.evicts:
             lost = change.running_gpus
         else:
-            lost = sum(gang.held(gang.running_pods[key]) for key in change.dropped)
+            lost = gang.counted(gang.running_pods[key] for key in change.dropped)
         total += lost * outcome.facts.disruption_cost(gang)
     return total
 
@@ -174,11 +172,11 @@ def _preference(outcome: Outcome, _priority: int) -> int:
             if role.preferred is None:
                 continue
             if domains_used(facts, change.by_role[number], role.preferred) == 1:
-                total += role.min * role.gpus or 1
+                total += role.min * role.counts or 1
         for roles, level in gang.together:
             own = [p for p in pods if p.role in roles and gang.roles[p.role].gpus]
             if domains_used(facts, own, level) == 1:
-                total += sum(gang.roles[n].min * gang.roles[n].gpus for n in roles) or 1
+                total += sum(gang.roles[n].min * gang.roles[n].counts for n in roles) or 1
     return total + sum(c.gang.w for c in outcome.changes if is_near(outcome, c))
 
 
@@ -213,7 +211,7 @@ def _bandwidth(outcome: Outcome, _priority: int) -> int:
 
 def _growth(outcome: Outcome, priority: int) -> int:
     return sum(
-        change.gpus - change.gang.gpus_at_min
+        change.gpus - change.gang.counts_at_min
         for change in outcome.by_priority[priority]
         if change.admitted and change.gang.elastic
     )
@@ -226,7 +224,7 @@ def _growth_pods(outcome: Outcome, priority: int) -> int:
         for change in outcome.by_priority[priority]
         if change.admitted
         for number, role in enumerate(change.gang.roles)
-        if not role.gpus
+        if not role.counts
     )
 
 
@@ -301,7 +299,7 @@ def _level_of(facts: Facts, members: Sequence[int], size: int) -> int | None:
 def _stability(outcome: Outcome, _priority: int) -> int:
     """GPUs of pods that are not on the node where an earlier plan placed them."""
     return sum(
-        change.gang.roles[role].gpus
+        change.gang.roles[role].counts
         for change in outcome.changes
         for (role, index), pod in change.pods.items()
         if change.gang.planned.get((role, index), pod.node) != pod.node

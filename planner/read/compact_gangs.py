@@ -511,6 +511,7 @@ class GangReader:
             step=step,
             elastic=not isinstance(role.replicas, int),
             keeps=(),
+            thousandths=None,
             requests=tuple(sorted(role.all_requests.items())),
             required=self._level(topology.required),
             preferred=self._level(topology.preferred),

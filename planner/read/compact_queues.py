@@ -221,5 +221,6 @@ def _queue(document: QueueDocument, order: Mapping[str, int], levels: Mapping[st
 
 
 def _amount(document: AmountDocument) -> Amount:
-    models = sorted((slug(name), gpus) for name, gpus in document.models.items())
-    return Amount(document.gpus, tuple(models))
+    """In thousandths of a GPU, until it is known in what all GPUs are counted."""
+    models = sorted((slug(name), round(1000 * gpus)) for name, gpus in document.models.items())
+    return Amount(None if document.gpus is None else round(1000 * document.gpus), tuple(models))

@@ -18,6 +18,7 @@ from models.documents.queue import QueueDocument
 from models.hardware import FindModel
 from models.instance.cluster import Node
 from models.instance.gang import Gang, turn
+from models.instance.gpu_units import in_gpu_units
 from models.instance.instance import Instance
 from models.instance.policy import (
     KubernetesPolicy,
@@ -241,9 +242,12 @@ def build(
     )
     tenants = {entry.document.key for entry in cluster.gangs}
     instance = with_granted_run_times(
-        Instance(merged.cluster, gangs, policy_used, queues=queues, starts=EmptyStarts), tenants
+        in_gpu_units(
+            Instance(merged.cluster, gangs, policy_used, queues=queues, starts=EmptyStarts)
+        ),
+        tenants,
     )
-    gangs = limit_queues(paused(instance), policy_used.queue_limit, documents.remarks)
+    gangs = limit_queues(paused(instance), instance.policy.queue_limit, documents.remarks)
     instance = replace(instance, gangs=with_group_slices(gangs, merged.cluster, documents.remarks))
     instance = with_reshapable(_with_fractions(instance, reader))
     instance = replace(instance, policy=replace(instance.policy, now=reference_time(instance)))

@@ -463,7 +463,7 @@ class Simulation:
         for gang in gangs:
             done_s = self._done_s(gang)
             first = max(self._lengths.usual_s(gang.namespace), done_s)
-            band = band_of(gang, policy, now, self._lengths.left_s(gang, done_s, first))
+            band = band_of(gang, policy, now, self._lengths.left_s(gang, done_s, first), 1)
             key = (self._number[gang.key], gang.started_at, gang.last_checkpoint, band)
             if key not in self._banded:
                 self._banded[key] = in_band(gang, band)

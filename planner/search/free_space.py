@@ -231,7 +231,7 @@ class FreeSpace:
     def arrivals(self, n: int, victim: int) -> Iterator[int]:
         """Gangs to which this one gives way that put a new pod on the node."""
         for (gang, role, _), (pod, _) in self.by_node[n].tenants.items():
-            gpus = bool(self.instance.gangs[gang].roles[role].gpus)
+            gpus = self.instance.gangs[gang].roles[role].uses_gpus
             own = claim(self.instance, gang)
             if takes(self.instance, own, victim, n, gpus=gpus) and self.is_new_on(gang, pod):
                 yield gang

@@ -40,7 +40,7 @@ def width(text: str) -> int:
     )
 
 
-def number(value: int | None) -> str:
+def number(value: float | None) -> str:
     """``1204`` as ``1,204``; ``-`` for None."""
     return "-" if value is None else f"{value:,}"
 

@@ -74,7 +74,10 @@ class PlannedGpus:
                 row = Linear().add(here).add_all(own.admits, -pods)
                 self._program.at_most(row.add_linear(excluded, pods))
                 self._take(pool, region, here)
-                self.total.add(here, role.gpus)
+                self.total.add(here, gang.roles[role.role].units)
+        for role in demand.cpu_only_roles:  # nobody counts where they are
+            units = gang.roles[role.role].units * len(_nodes(gang, [role]))
+            self.total.add_all(own.admits, units)
         if own.alone is not None:
             self._alone(own, own.alone, gang, demand)
 
@@ -96,7 +99,7 @@ class PlannedGpus:
         gpus: dict[int, int] = {}
         for role in demand.gpu_roles:
             for n in _nodes(gang, [role]):
-                gpus[n] = gpus.get(n, 0) + role.gpus
+                gpus[n] = gpus.get(n, 0) + gang.roles[role.role].units
         best: dict[int, int] = {}
         for n, count in gpus.items():
             if n in self._region_of:

@@ -217,6 +217,8 @@ class AggregatedModel:
         gang = self.instance.gangs[demand.gang]
         if not cpu_only_follow or not demand.gpu_roles or own_variables(self.instance, gang):
             return False
+        if self._holder(demand) is not None and any(r.has_parts for r in demand.roles):
+            return False  # queues count parts by GPU model
         if not demand.stays and gang.required == self.instance.cluster.node_level:
             return False  # the gang is one piece
         if self._slices(demand) is not None and demand.gpus <= self._shape_bounds.largest(demand):

@@ -308,8 +308,9 @@ def _arrivals(
         return
     for piece in gang.pieces:
         yield piece.region, piece.variable, True
-    for (_, region), variable in gang.cpu_only_counts.items():
-        yield region, variable, False
+    light = gang.demand.cpu_only_roles
+    for (position, region), variable in gang.cpu_only_counts.items():
+        yield region, variable, light[position].has_parts
 
 
 def _new_arrivals(
@@ -335,11 +336,11 @@ def _new_arrivals(
         cpu_only = gang.demand.cpu_only_roles[position]
         fewest = _fewest(gang, cpu_only, region_set.regions[region].nodes)
         if fewest == 1:
-            yield region, variable, False
+            yield region, variable, cpu_only.has_parts
         elif fewest <= cpu_only.count:
             enough = program.boolean()
             program.at_least(Linear().add(variable).add(enough, -fewest))
-            yield region, enough, False
+            yield region, enough, cpu_only.has_parts
 
 
 def _fewest(gang: GangVariables, role: RoleDemand, nodes: Sequence[int]) -> int:

@@ -207,8 +207,10 @@ class Counts:
             return {s: left - sum(one[s] for one in taken) for s, left in rows.items()}
         unit = FULL_SPEED if family == "goodput" else 1
         staying = sum(worth for i, worth in every.items() if self.stays[i])
-        idle = sum(1 for i in others if not self.facts.gangs[i].gpus_at_min)
-        gpus = max(0, -(-(least - staying) // unit) - idle)
+        whole = self.facts.gpu_unit
+        of = (self.facts.gangs[i] for i in others)
+        idle = sum(gang.w - whole * gang.gpus_at_min for gang in of)
+        gpus = -(-max(0, -(-(least - staying) // unit) - idle) // whole)
         return {**rows, 1: rows[1] - gpus}
 
     def _of(self, priority: int | None) -> Iterator[int]:
@@ -333,9 +335,9 @@ def _aged_waiting(outcome: Outcome, i: int) -> int:
 
 def _preference(outcome: Outcome, i: int) -> int:
     gang = outcome.changes[i].gang
-    roles = sum(role.min * role.gpus or 1 for role in gang.roles if role.preferred is not None)
+    roles = sum(role.min * role.counts or 1 for role in gang.roles if role.preferred is not None)
     for numbers, _ in gang.together:
-        roles += sum(gang.roles[n].min * gang.roles[n].gpus for n in numbers) or 1
+        roles += sum(gang.roles[n].min * gang.roles[n].counts for n in numbers) or 1
     return roles + gang.w * ((gang.preferred is not None) + (gang.near is not None))
 
 
@@ -352,11 +354,11 @@ def _bandwidth(outcome: Outcome, i: int) -> int:
 
 
 def _growth(outcome: Outcome, i: int) -> int:
-    return sum((role.max - role.min) * role.gpus for role in outcome.changes[i].gang.roles)
+    return sum((role.max - role.min) * role.counts for role in outcome.changes[i].gang.roles)
 
 
 def _growth_pods(outcome: Outcome, i: int) -> int:
-    return sum(role.max - role.min for role in outcome.changes[i].gang.roles if not role.gpus)
+    return sum(role.max - role.min for role in outcome.changes[i].gang.roles if not role.counts)
 
 
 WORTHS: dict[str, Callable[[Outcome, int], int]] = {

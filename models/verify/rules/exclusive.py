@@ -52,7 +52,9 @@ def _shared(outcome: Outcome, level: int, tenants: dict[int, bool]) -> Iterator[
 
 def _concerns(outcome: Outcome, gang: Gang) -> bool:
     return gang.exclusive is not None or any(
-        change.gang.exclusive is not None and change.gpus for change in outcome.changes
+        change.gang.exclusive is not None
+        and any(change.gang.held(pod) for pod in change.pods.values())
+        for change in outcome.changes
     )
 
 

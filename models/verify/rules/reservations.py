@@ -190,10 +190,10 @@ def lacking_in_queues(outcome: Outcome, holder: Holder, more: int | None = None)
 
 def _least(outcome: Outcome, gang: Gang) -> Counter[str]:
     """GPUs of a gang wherever it starts: of one model where there is no other."""
-    found = Counter({ALL: gang.gpus_at_min})
+    found = Counter({ALL: gang.counts_at_min})
     models = {model for model in outcome.queues.models if model is not None}
     if len(models) == 1:
-        found[models.pop()] = gang.gpus_at_min
+        found[models.pop()] = gang.counts_at_min
     return found
 
 

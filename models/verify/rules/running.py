@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 
 from models.documents.gang import GangDocument
 from models.documents.policy import PolicySpec
@@ -171,9 +172,10 @@ def _moves(outcome: Outcome) -> Iterator[Violation]:
     """Gangs with a running pod that changes node or GPUs, and all GPUs they run on."""
     moved = [change for change in outcome.changes if change.moved]
     limits = outcome.facts.policy.moves
+    gpus = [Fraction(change.running_gpus, outcome.facts.gpu_unit) for change in moved]
     for what, count, most in (
         ("gangs that move", len(moved), limits.max_gangs),
-        ("their GPUs", sum(change.running_gpus for change in moved), limits.max_gpus),
+        ("their GPUs", sum(gpus), limits.max_gpus),
     ):
         if most is not None and count > most:
             yield Violation("moves", None, f"{what}: {count}, the policy allows {most}")

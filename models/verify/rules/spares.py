@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from models.verify.facts import Facts, Node, Role
+from models.verify.facts import Facts, Node, uses_gpus
 from models.verify.outcome import Outcome
-from models.verify.partitions import INSTANCES
 from models.verify.rule import Judged
-from models.verify.shares import is_part
 from models.verify.violation import Violation, printable
 
 
@@ -24,7 +22,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         n
         for n, use in enumerate(outcome.usage.nodes)
         if (facts.nodes[n].comes or facts.nodes[n].unknown_comes)
-        or any(_on_gpus(outcome.changes[i].gang.roles[pod.role]) for i, pod, _ in use.tenants)
+        or any(uses_gpus(outcome.changes[i].gang.roles[pod.role]) for i, pod, _ in use.tenants)
     }
     before = _idle_before(outcome)
     for level, spares in facts.spares:
@@ -58,11 +56,6 @@ def _sound(node: Node) -> bool:
     return was.usable and not was.unhealthy and not was.unknown_unhealthy
 
 
-def _on_gpus(role: Role) -> bool:
-    """Whether its pods have GPUs, or instances or parts of some."""
-    return bool(role.gpus) or any(r.startswith(INSTANCES) or is_part(r) for r in role.requests)
-
-
 def _idle_before(outcome: Outcome) -> set[int]:
     """Sound nodes on which no pod with GPUs, or parts of some, runs."""
     if "idle" not in outcome.counting:
@@ -70,7 +63,7 @@ def _idle_before(outcome: Outcome) -> set[int]:
             pod.node
             for gang in outcome.facts.gangs
             for pod in gang.running_pods.values()
-            if _on_gpus(gang.roles[pod.role])
+            if uses_gpus(gang.roles[pod.role])
         }
         nodes = enumerate(outcome.facts.nodes)
         outcome.counting["idle"] = {n for n, node in nodes if _sound(node) and n not in held}

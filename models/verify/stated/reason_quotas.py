@@ -72,8 +72,8 @@ class Quotas:
             yield from self._limit(gang, f, name, key)
         elif f.guarantee is not None:
             promised = self.queues.guarantee[name].get(key, 0)
-            if f.guarantee != promised or (f.unused or 0) > promised:
-                yield f"queue {printable(name)} is guaranteed {promised}"
+            if f.guarantee != self._gpus(promised) or (f.unused or 0) > f.guarantee:
+                yield f"queue {printable(name)} is guaranteed {self._gpus(promised)}"
             elif not self._beyond_promises(gang, f, key):
                 yield "with it, what is promised to queues would still be there"
 
@@ -84,10 +84,10 @@ class Quotas:
             yield f"it is not in queue {printable(name)}"
         elif f.not_preemptible and gang.preemptible:
             yield "it is preemptible"
-        elif (f.held, f.limit) != (holds, limit):
-            yield f"queue {printable(name)} holds {holds} of {limit}"
+        elif (f.held, f.limit) != (self._gpus(holds), self._gpus(limit or 0)):
+            yield f"queue {printable(name)} holds {self._gpus(holds)} of {self._gpus(limit or 0)}"
         elif holds + self._asked(gang, f) <= (limit or 0):
-            yield f"queue {printable(name)} may hold {self._asked(gang, f)} more"
+            yield f"queue {printable(name)} may hold {self._gpus(self._asked(gang, f))} more"
 
     def _of_limit(self, name: str, key: str, *, firm: bool) -> tuple[int, int | None]:
         """(what gangs in a queue hold, the most they may); ``firm``: those that are not preemptible."""
@@ -103,21 +103,26 @@ class Quotas:
         queues, holds = self.queues, self.held[name][key]
         if f.limit is None:
             most = queues.kept[name].get(key, 0)
-            if (f.kept or 0) > most:
-                yield f"queue {printable(name)} keeps at most {most} to itself"
+            if (f.kept or 0) > self._gpus(most):
+                yield f"queue {printable(name)} keeps at most {self._gpus(most)} to itself"
             return
         taken = self._taken.get((name, key), holds)
         most = max(queues.limit[name].get(key, 0), queues.lent_before.get((name, key), 0))
         if name not in queues.above(gang.queue):
             yield f"it is not in queue {printable(name)}"
-        elif (f.held, f.kept, f.limit) != (holds, taken - holds, most):
-            yield f"queue {printable(name)} holds {holds} of {most}, and {taken - holds} are not lent"
+        elif (f.held, f.kept, f.limit) != (*map(self._gpus, (holds, taken - holds, most)),):
+            of, unlent = self._gpus(most), self._gpus(taken - holds)
+            yield f"queue {printable(name)} holds {self._gpus(holds)} of {of}, and {unlent} are not lent"
         elif taken + self._asked(gang, f) <= most:
-            yield f"queue {printable(name)} may hold {self._asked(gang, f)} more"
+            yield f"queue {printable(name)} may hold {self._gpus(self._asked(gang, f))} more"
 
     def _asked(self, gang: Gang, f: ReasonFields) -> int:
-        """GPUs that it needs, of the model that is stated."""
-        return gang.gpus_at_min if f.gpus is None else f.gpus
+        """What it needs, of the model that is stated, as GPUs are counted."""
+        unit = self.outcome.facts.gpu_unit
+        return gang.counts_at_min if f.gpus is None else round(unit * f.gpus)
+
+    def _gpus(self, counted: int) -> float:
+        return self.outcome.facts.in_gpus(counted)
 
     def _beyond_promises(self, gang: Gang, f: ReasonFields, key: str) -> bool:
         """Whether more of what is promised would be lacking with the gang beside all that the plan holds."""

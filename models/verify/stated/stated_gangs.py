@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
-from models.verify.facts import PodKey
+from models.verify.facts import PodKey, uses_parts
 from models.verify.outcome import Figures, Outcome
 from models.verify.violation import Violation, printable, quoted
 
@@ -35,6 +35,11 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         if stated.document.aged != aged:
             what = "exceeds" if aged else "does not exceed"
             yield change.violation("aged", f"its wait {what} the starvation limit")
+        gpus = _counted(outcome, change)
+        if stated.document.gpus != gpus:
+            yield change.violation(
+                "gpus", f"says that it counts {stated.document.gpus} GPUs, is {gpus}"
+            )
         yield from _figures(change, stated, figures)
         if figures.speed != stated.document.speed and _must_state_speed(outcome, stated):
             what = f"says {quoted(stated.document.speed)}, is {quoted(figures.speed)}"
@@ -43,6 +48,14 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         if after is not None and after != outcome.speeds.after(change, figures.share):
             what = f"says speedAfter {quoted(after)}, which is not its speed after the plan"
             yield change.violation("speed", what)
+
+
+def _counted(outcome: Outcome, change: Change) -> float | None:
+    """GPUs of a gang with parts: before the plan if it is stopped, at its smallest if it waits."""
+    if not any(map(uses_parts, change.gang.roles)):
+        return None
+    counts = {"preempt": change.running_gpus, "wait": change.gang.counts_at_min}
+    return outcome.facts.in_gpus(counts.get(change.kind, change.gpus))
 
 
 def _must_state_speed(outcome: Outcome, stated: StatedGang) -> bool:

@@ -18,6 +18,7 @@ from fractions import Fraction
 
 from models.documents.plan import PlanMoves
 from models.verify.changes import Change
+from models.verify.facts import Facts
 from models.verify.outcome import FreeNodes, Outcome
 from models.verify.rates.speed import FULL_SPEED
 from models.verify.violation import Violation, quoted
@@ -38,12 +39,14 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     possible = _Possible(outcome)
     for i, one in enumerate(stated):
         where = f"status.moves[{i}]"
-        yield from _moved(one, where, by_name)
+        yield from _moved(one, where, by_name, outcome.facts)
         yield from _bought(one, where, by_name, possible)
         yield from _gain(outcome, one, where)
 
 
-def _moved(one: PlanMoves, where: str, by_name: dict[str, Change]) -> Iterator[Violation]:
+def _moved(
+    one: PlanMoves, where: str, by_name: dict[str, Change], facts: Facts
+) -> Iterator[Violation]:
     gpus = 0
     known = []
     for name in one.gangs:
@@ -58,8 +61,9 @@ def _moved(one: PlanMoves, where: str, by_name: dict[str, Change]) -> Iterator[V
     elif len(known) == len(one.gangs):
         if known != sorted(known):
             yield Violation("order", None, f"{where}.gangs: must be sorted by namespace and name")
-        if one.gpus != gpus:
-            yield Violation(BOUGHT, None, f"{where}: says {one.gpus} GPUs move, {gpus} do")
+        if one.gpus != facts.in_gpus(gpus):
+            what = f"says {one.gpus} GPUs move, {facts.in_gpus(gpus)} do"
+            yield Violation(BOUGHT, None, f"{where}: {what}")
 
 
 class _Possible:
@@ -67,7 +71,8 @@ class _Possible:
 
     def __init__(self, outcome: Outcome) -> None:
         self.by_speed = outcome.facts.counts_goodput
-        gpus = [change.gang.gpus_at_min for change in outcome.changes]
+        self.unit = outcome.facts.gpu_unit
+        gpus = [change.gang.counts_at_min for change in outcome.changes]
         admitted = [change.admitted for change in outcome.changes]
         self.out = sum(own for own, runs in zip(gpus, admitted, strict=True) if not runs)
         self.all_effective = FULL_SPEED * sum(gpus)
@@ -82,6 +87,10 @@ class _Possible:
                 self.bandwidth += change.gang.w * figures.share
         self.free = outcome.free
 
+    def counted(self, gpus: float) -> Fraction:
+        """What a plan states in GPUs, as it is counted."""
+        return self.unit * Fraction(repr(gpus))
+
 
 def _bought(
     one: PlanMoves, where: str, by_name: dict[str, Change], possible: _Possible
@@ -95,7 +104,7 @@ def _bought(
         elif _stays_in_any_plan(change):
             yield Violation(BOUGHT, None, f"{where}.bought: {quoted(name)} runs in any plan")
         else:
-            weight += change.gang.gpus_at_min
+            weight += change.gang.counts_at_min
             known.append(change.gang.key)
     if len(known) == len(one.bought.gangs):
         if known != sorted(set(known)):
@@ -105,14 +114,18 @@ def _bought(
                 f"{where}.bought.gangs: must be sorted by namespace and name, once each",
             )
         else:
-            yield from _between(
-                one.bought.gpus, weight - possible.out, weight, f"{where}.bought.gpus"
-            )
+            says = possible.counted(one.bought.gpus)
+            yield from _between(says, weight - possible.out, weight, f"{where}.bought.gpus")
     yield from _effective_bought(one, where, possible)
     whole = possible.free
     nodes, all_nodes = whole.nodes.total(), whole.nodes_possible.total()
     for name, says, has, most in (
-        ("bandwidth", one.bought.bandwidth, possible.bandwidth, possible.all_bandwidth),
+        (
+            "bandwidth",
+            possible.counted(one.bought.bandwidth),
+            possible.bandwidth,
+            possible.all_bandwidth,
+        ),
         ("wholeNodes", one.bought.whole_nodes, nodes, all_nodes),
         ("wholeDomains", one.bought.whole_domains, whole.domains, whole.domains_possible),
     ):
@@ -120,22 +133,23 @@ def _bought(
 
 
 def _effective_bought(one: PlanMoves, where: str, possible: _Possible) -> Iterator[Violation]:
-    says, where = _effective(one), f"{where}.bought.effectiveGpus"
+    says, where = _effective(one, possible.unit), f"{where}.bought.effectiveGpus"
     if (says is not None) != possible.by_speed:
         what = "belongs to plans whose policy lists goodput, and to all of these"
         yield Violation(BOUGHT, None, f"{where}: {what}")
     elif says is not None:
         low, high = possible.effective - possible.all_effective, possible.effective
         if not (low <= says <= high and says.denominator == 1):
-            span = f"from {low / 1000:.12g} to {high / 1000:.12g}, with at most three digits"
+            full, digits = FULL_SPEED * possible.unit, "three" if possible.unit == 1 else "six"
+            span = f"from {low / full:.12g} to {high / full:.12g}, with at most {digits} digits"
             what = f"says {one.bought.effective_gpus:.12g}, can only be {span}"
             yield Violation(BOUGHT, None, f"{where}: {what}")
 
 
-def _effective(one: PlanMoves) -> Fraction | None:
-    """Effective GPUs bought, in permille-GPU."""
+def _effective(one: PlanMoves, unit: int) -> Fraction | None:
+    """Effective GPUs bought, in permille of what a GPU counts."""
     stated = one.bought.effective_gpus
-    return None if stated is None else 1000 * Fraction(repr(stated))
+    return None if stated is None else FULL_SPEED * unit * Fraction(repr(stated))
 
 
 def _stays_in_any_plan(change: Change) -> bool:
@@ -144,8 +158,8 @@ def _stays_in_any_plan(change: Change) -> bool:
     return gang.running and not change.incomplete and not gang.preemptible
 
 
-def _between(says: int, low: int, high: int, where: str) -> Iterator[Violation]:
-    if not low <= says <= high:
+def _between(says: int | Fraction, low: int, high: int, where: str) -> Iterator[Violation]:
+    if not (low <= says <= high and says.denominator == 1):
         yield Violation(
             BOUGHT, None, f"{where}: says {says}, can only be from {quoted(low)} to {quoted(high)}"
         )
@@ -153,9 +167,9 @@ def _between(says: int, low: int, high: int, where: str) -> Iterator[Violation]:
 
 def _gain(outcome: Outcome, one: PlanMoves, where: str) -> Iterator[Violation]:
     freed = _gpus_freed(outcome.free, one.bought.whole_nodes)
-    effective = _effective(one)
-    run = 1000 * one.bought.gpus if effective is None else effective
-    low, high = ((run + 1000 * gpus + one.bought.bandwidth) // max(1, one.gpus) for gpus in freed)
+    effective, bandwidth = _effective(one, 1), Fraction(repr(one.bought.bandwidth))
+    run = 1000 * Fraction(repr(one.bought.gpus)) if effective is None else effective
+    low, high = (int((run + 1000 * n + bandwidth) // (one.gpus or 1)) for n in freed)
     gain = Fraction(repr(one.gain))
     if not (low <= gain * 1000 <= high and (gain * 1000).denominator == 1):
         span = f"{low / 1000:g}" if low == high else f"{low / 1000:g} to {high / 1000:g}"

@@ -59,22 +59,27 @@ def _wanted(outcome: Outcome, name: str, held: Mapping[str, int], waiting: int) 
     guarantee, limit = queues.guarantee[name], queues.limit[name]
     before = queues.held_before[name]
     models = {slug(model) for model in (*spec.guarantee.models, *spec.limit.models)}
+    gpus = outcome.facts.in_gpus
+
+    def most(key: str) -> float | None:
+        return gpus(limit[key]) if key in limit else None
+
     found: dict[str, Any] = {
         "name": name,
         "parent": spec.parent,
-        "guarantee": guarantee[ALL],
-        "limit": limit.get(ALL),
-        "before": before[ALL],
-        "after": held[ALL],
-        "borrowed": max(0, held[ALL] - guarantee[ALL]),
-        "waiting": waiting,
+        "guarantee": gpus(guarantee[ALL]),
+        "limit": most(ALL),
+        "before": gpus(before[ALL]),
+        "after": gpus(held[ALL]),
+        "borrowed": gpus(max(0, held[ALL] - guarantee[ALL])),
+        "waiting": gpus(waiting),
         "models": tuple(
             _without_none(
                 model=model,
-                guarantee=guarantee.get(model, 0),
-                limit=limit.get(model),
-                before=before[model],
-                after=held[model],
+                guarantee=gpus(guarantee.get(model, 0)),
+                limit=most(model),
+                before=gpus(before[model]),
+                after=gpus(held[model]),
             )
             for model in sorted(models)
         ),
@@ -110,5 +115,5 @@ def _waiting(outcome: Outcome) -> Counter[str]:
     for change in outcome.changes:
         if change.kind in ("wait", "preempt"):
             for name in outcome.queues.above(change.gang.queue):
-                found[name] += change.gang.gpus_at_min
+                found[name] += change.gang.counts_at_min
     return found

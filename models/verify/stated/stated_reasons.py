@@ -177,7 +177,7 @@ class Reasons:
             yield "its fields mean that it has no room whoever starts"
         yield from self._starts(gang, fields)
         yield from self._levels(gang, code, fields)
-        yield from _sizes(gang, code, fields)
+        yield from _sizes(self.facts, gang, code, fields)
         if code == QUOTA:
             yield from self.quotas.faults(gang, fields)
         if code == NEVER:
@@ -508,7 +508,11 @@ class Reasons:
             yield "is not about the empty cluster"
         if fields.queue is not None:
             stated = (fields.queue, fields.model or ALL, fields.gpus, fields.limit)
-            if not any(stated == one for one in self.empty.beyond_limits(gang)):
+            gpus = self.facts.in_gpus
+            beyond = self.empty.beyond_limits(gang)
+            if not any(
+                stated == (name, key, gpus(asked), gpus(most)) for name, key, asked, most in beyond
+            ):
                 yield f"queue {printable(fields.queue)} has no such limit"
         if role is None:
             return
@@ -649,12 +653,14 @@ def _nodes_reserved(stated: ReasonFields, others: Mapping[str, PlanReservation])
         yield f"{len(others)} gangs hold reservations"
 
 
-def _sizes(gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
-    """GPUs and pods that the gang asks for, at ``min``."""
+def _sizes(facts: Facts, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
+    """GPUs and pods that the gang asks for, at ``min``; with parts of GPUs where a queue counts them."""
     if fields.gpus is not None:
         most = fields.model is not None and code in (QUOTA, NEVER) and not fields.one_model
-        if fields.gpus > gang.gpus_at_min or (fields.gpus < gang.gpus_at_min and not most):
-            yield f"needs {fields.gpus} GPUs, but it asks for {gang.gpus_at_min}"
+        counted = code == QUOTA or fields.queue is not None
+        asked = facts.in_gpus(gang.counts_at_min) if counted else gang.gpus_at_min
+        if fields.gpus > asked or (fields.gpus < asked and not most):
+            yield f"needs {fields.gpus} GPUs, but it asks for {asked}"
     role = role_named(gang, fields.role)
     if fields.role is not None and role is None:
         yield f"there is no role {printable(fields.role)}"

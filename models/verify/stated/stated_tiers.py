@@ -23,6 +23,9 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     status = outcome.case.status
     stated = status.objectives
     expected = outcome.once(tiers)
+    if status.gpu_unit != outcome.facts.gpu_unit:
+        what = f"status.gpuUnit: is {outcome.facts.gpu_unit}, not {status.gpu_unit}"
+        yield Violation("tiers", None, what)
     yield from _list(stated, expected)
     by_name = {tier.name: tier for tier in expected}
     for tier in stated:

@@ -6,6 +6,7 @@ pods of others are. A rule keeps a gang waiting if it finds a place without it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -95,27 +96,27 @@ class RuleReasons:
         if above is not None and refusal is not None and refusal.queue is None:
             counts, first = above, refusal
         queue, gpu, kept, firm = first
-        names = counts.shares.names
-        needs: dict[str, object] = {"gpus": asked[gpu], "model": gpu}
+        names, gpus = counts.shares.names, self._instance.in_gpus
+        needs: dict[str, object] = {"gpus": gpus(asked[gpu]), "model": gpu}
         if queue is not None:
             if firm:
                 most, held = counts.shares.most_firm[gpu][queue], counts.firm[gpu][queue]
-                needs["not_preemptible"] = True
-                return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, **needs)
+                needs |= {"not_preemptible": True, "held": gpus(held), "limit": gpus(most or 0)}
+                return Reason.of(QUOTA, queue=names[queue], **needs)
             most, held = counts.shares.most[gpu][queue], counts.held[gpu][queue]
-            unlent = counts.taken(queue, gpu) - held
-            if most is not None and held + asked[gpu] > most:
-                return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, **needs)
-            most = counts.shares.most_taken[gpu][queue]
-            return Reason.of(QUOTA, queue=names[queue], held=held, limit=most, kept=unlent, **needs)
+            if most is None or held + asked[gpu] <= most:
+                most = counts.shares.most_taken[gpu][queue]
+                needs["kept"] = gpus(counts.taken(queue, gpu) - held)
+            needs |= {"held": gpus(held), "limit": gpus(most or 0)}
+            return Reason.of(QUOTA, queue=names[queue], **needs)
         own = counts.shares.path(queue_of(self._instance)[demand.gang])
         others = [q for q in range(len(names)) if q not in own] or own
         if kept:
             unlent, owner = max((counts.unlent(q, gpu), -q) for q in others)
-            return Reason.of(QUOTA, queue=names[-owner], kept=unlent, **needs)
+            return Reason.of(QUOTA, queue=names[-owner], kept=gpus(unlent), **needs)
         unused, owner = max((counts.unused(q, gpu), -q) for q in others)
-        guarantee = counts.shares.guarantee(-owner, gpu)
-        return Reason.of(QUOTA, queue=names[-owner], unused=unused, guarantee=guarantee, **needs)
+        needs |= {"unused": gpus(unused), "guarantee": gpus(counts.shares.guarantee(-owner, gpu))}
+        return Reason.of(QUOTA, queue=names[-owner], **needs)
 
     def never(self, index: int) -> Reason | None:
         """That a gang asks for more than a queue may hold, whatever runs."""
@@ -123,10 +124,11 @@ class RuleReasons:
         if found is None or self._queues is None:
             return None
         name = self._queues.shares.names[found.queue]
-        asked: dict[str, object] = {"gpus": found.asked, "model": found.gpu}
+        gpus = self._instance.in_gpus
+        asked: dict[str, object] = {"gpus": gpus(found.asked), "model": found.gpu}
         if found.firm:
             asked["not_preemptible"] = True
-        return Reason.of(NEVER, queue=name, limit=found.limit, **asked)
+        return Reason.of(NEVER, queue=name, limit=gpus(found.limit), **asked)
 
     def above_limit(self, demand: Demand) -> bool:
         """Whether it lacks more GPUs than a queue may hold, whatever the others in it hold."""
@@ -141,12 +143,13 @@ class RuleReasons:
 
     def _asked(self, demand: Demand, counts: QueueCounts) -> dict[Gpu, int]:
         """GPUs that it lacks, in all, and of each model on which a role of it has to be."""
-        asked: dict[Gpu, int] = {None: demand.gpus}
-        for role in demand.gpu_roles:
-            names = {slug(name) for name in self._instance.gpu_names(role.nodes)}
+        asked, gang = Counter[Gpu]({None: 0}), self._instance.gangs[demand.gang]
+        for role in demand.roles:
+            units = gang.roles[role.role].units * role.count
+            asked[None] += units
+            names = {slug(name) for name in self._instance.gpu_names(role.nodes) if units}
             if len(names) == 1 and counts.shares.models:
-                (name,) = names
-                asked[name] = asked.get(name, 0) + role.gpus * role.count
+                asked[names.pop()] += units
         return asked
 
     @cached_property

@@ -512,8 +512,10 @@ def below_full(permille: int | None) -> Style | None:
     return None if permille is None or permille == 1000 else "warn"
 
 
-def gpu_count(gang: PlanGang, request: GangDocument | None) -> int | None:
+def gpu_count(gang: PlanGang, request: GangDocument | None) -> float | None:
     """GPUs of the gang after the plan, or that it requests or loses; None if unknown."""
+    if gang.gpus is not None:
+        return gang.gpus
     roles = {role.name: role for role in request.spec.roles} if request else {}
     if gang.decision == "preempt":
         return running_gpus(request) if request else None
