@@ -42,7 +42,13 @@ def _escaped(character: str) -> str:
 
 def plural(count: float, noun: str) -> str:
     """``1 node``, ``1,204 nodes``, ``0.5 GPUs``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{decimal_text(count)} {noun}" if count == 1 else f"{decimal_text(count)} {noun}s"
+
+
+def decimal_text(count: float) -> str:
+    """``1,204``, ``7.2``: at most three decimals."""
+    rounded = round(count, 3)
+    return f"{int(rounded) if rounded == int(rounded) else rounded:,}"
 
 
 def first_of(names: Sequence[str], most: int, noun: str = "") -> str:

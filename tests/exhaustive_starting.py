@@ -33,6 +33,17 @@ def could_start_now(instance: Instance, g: int) -> bool:
     return could_start(instance, g) and _answer(instance, g, in_order=False)
 
 
+def settle(instance: Instance, like: Instance) -> None:
+    """Let the same gangs be able to start as in another instance, whose GPUs are in no parts yet.
+
+    There the product's word counts: a plan that settles the parts first would be about other GPUs.
+    """
+    known = cast("dict[tuple[int, bool], bool]", instance.once(_answers))
+    starts = replace(like).could_start  # whoever is asked about here is stated of the other
+    for g in range(len(like.gangs)):
+        known[g, True], known[g, False] = starts.can(g), starts.can(g) and starts.can_now(g)
+
+
 def _answer(instance: Instance, g: int, *, in_order: bool) -> bool:
     known = cast("dict[tuple[int, bool], bool]", instance.once(_answers))
     if (g, in_order) not in known:

@@ -103,7 +103,10 @@ def test_explain_counts_room_in_what_is_left_of_gpus(cli: RunCli, folder: Path) 
 
 def test_words_speak_of_parts_and_not_of_resources(cli: RunCli, folder: Path) -> None:
     path = folder / "input" / "queue.yaml"
-    path.write_text(path.read_text().replace("replicas: 7", "replicas: 40"))
+    text = path.read_text().replace("replicas: 7", "replicas: 40")
+    # its 16 GPUs would count more than the 13.5 of the two others
+    earlier = "  submittedAt: 2026-11-21T10"
+    path.write_text(text.replace(earlier, f"  priority: 1\n{earlier}"))
     plan = made(cli, folder)
     why = cli("explain", str(folder / "plan.json"), "serving/chat")
     tune = cli("explain", str(folder / "plan.json"), "research/tune")
@@ -154,14 +157,16 @@ def test_gpus_of_gangs_that_are_left_out_or_drained_are_whole_again(
 def test_gpus_that_a_plan_shares_are_there_for_those_who_are_promised_some(
     cli: RunCli, folder: Path
 ) -> None:
-    """Ten beside the twelve that are given whole: all 22, though of the third server nobody says which."""
-    (folder / "input" / "queues.yaml").write_text(
-        "{apiVersion: gangplan.dev/v1alpha1, kind: Queue, metadata: {name: q},"
-        " spec: {guarantee: {gpus: 10}}}"
-    )
-    plan = made(cli, folder)["spec"]
-    assert [gang["decision"] for gang in plan["gangs"]].count("place") == 3
-    assert sum(one["gpu"] is None and "gpuGroup" not in one for one in plan["shares"]) == 3
+    """8, 4 + 3 x 0.5 and 7 x 0.4 GPUs start beside 0.85 that run: of 24 they leave 6.85."""
+    for gpus, starts in ((6.85, 3), (6.851, 2)):
+        (folder / "input" / "queues.yaml").write_text(
+            "{apiVersion: gangplan.dev/v1alpha1, kind: Queue, metadata: {name: q},"
+            f" spec: {{guarantee: {{gpus: {gpus}}}}}}}"
+        )
+        plan = made(cli, folder)
+        decisions = [gang["decision"] for gang in plan["spec"]["gangs"]]
+        assert decisions.count("place") == starts
+        assert plan["status"]["queues"][0]["guarantee"] == gpus
 
 
 # The judge
@@ -642,7 +647,7 @@ def test_the_search_is_no_worse_than_every_way_to_free_shared_gpus(
         assert differences(instance, ways, runs=True) == [], seed
         after = gangs_on(solve(instance).decisions)
         released += any(after.isdisjoint(own) for own in leavable(instance).values())
-    assert released > 4
+    assert released > 2
 
 
 def gangs_on(decisions: Sequence[GangDecision]) -> set[tuple[int, int, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from models.instance.gpu_units import AMOUNTS, in_gpu_units
+from models.instance.gpu_units import in_gpu_units
 from models.instance.instance import Instance
 from models.instance.queue import Amount, Queue
 
@@ -40,7 +40,13 @@ def _stated(queue: Queue, times: int, decimals: Random | None) -> Queue:
         in_all = None if amount.gpus is None else times * amount.gpus + _more(decimals)
         return Amount(in_all, models)
 
-    return replace(queue, **{name: gpus(getattr(queue, name)) for name in AMOUNTS})
+    return replace(
+        queue,
+        guarantee=gpus(queue.guarantee),
+        limit=gpus(queue.limit),
+        lending_limit=gpus(queue.lending_limit),
+        non_preemptible_limit=gpus(queue.non_preemptible_limit),
+    )
 
 
 def _more(decimals: Random | None) -> int:

@@ -21,6 +21,7 @@ from building_servers import ring4, switched
 from comparing import misstated
 from exhaustive import NobodyAwayError, plan
 from exhaustive_shape import WHOLE, Spares
+from exhaustive_starting import settle
 from exhaustive_values import Tiers
 from tiny import tiny
 from tiny_busy import busy
@@ -385,6 +386,8 @@ def best(instance: Instance, ways_of: Ways = geometries) -> Tiers | None:
     found = []
     for made in ways:
         spares, tiers = Spares(made.instance), None
+        if instance.queues:
+            settle(made.instance, instance)
         if spares.kept(spares.idle):
             tiers = made.tiers()
         if tiers is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Time, omitted
+from models.documents.base import ApiVersion, Document, GpuAmount, Many, Mapped, Name, Time, omitted
 from models.documents.plan import PlanDocument, PlanSearch
 from models.instance.solution import Proof
 from models.tiers import Sense
@@ -120,7 +120,7 @@ class AuditGang(AuditPart):
 
     gang: str = Field(description="namespace/name")
     priority: int
-    gpus: Natural = Field(description="GPUs that it holds")
+    gpus: GpuAmount = Field(description="GPUs that it holds")
     bandwidth: Natural | None = Field(alias="bandwidthMBps")
     best: Natural | None = Field(
         alias="bestMBps", description="On the best GPUs that the cluster has for it"
@@ -160,7 +160,7 @@ class AuditWaiting(AuditPart):
 
     gang: str = Field(description="namespace/name")
     priority: int
-    gpus: Natural
+    gpus: GpuAmount
     starts_if: StartsIf
     reason: str | None = omitted(description="Why it cannot start without a move")
     moves: Many[Natural] = omitted(
@@ -172,7 +172,7 @@ class AuditMovedGang(AuditPart):
     """One gang of a move."""
 
     gang: str = Field(description="namespace/name")
-    gpus: Natural
+    gpus: GpuAmount
     movable: bool = Field(description="Whether it says that it may move")
     leaves: Many[Name] = Field(alias="from", description="Nodes on which it stands now")
     comes: Many[Name] = Field(alias="to", description="Nodes on which it stands afterwards")
@@ -184,7 +184,7 @@ class AuditStart(AuditPart):
     """A waiting gang that starts with a move."""
 
     gang: str = Field(description="namespace/name")
-    gpus: Natural
+    gpus: GpuAmount
     nodes: Many[Name]
     instead_of: Many[Name] = omitted(
         default=(), description="Nodes on which it would start without the move"
@@ -207,7 +207,7 @@ class AuditMove(AuditPart):
         default=(), description="namespace/name of gangs that could start without it, and wait then"
     )
     restarts: Natural = Field(description="Running gangs that restart")
-    gpus: Natural = Field(description="GPUs that restart")
+    gpus: GpuAmount = Field(description="GPUs that restart")
     lost_runtime: Natural | None = Field(
         alias="lostRuntimeGpuSeconds",
         description="GPU-seconds of work since the last checkpoint or start; null: not known",
@@ -223,7 +223,7 @@ class AuditWholeRegain(AuditPart):
     """What it takes to regain as much as the re-plan; the re-plan itself may restart more gangs."""
 
     restarts: Natural = Field(description="Running gangs that restart elsewhere")
-    gpus: Natural = Field(description="Their GPUs")
+    gpus: GpuAmount = Field(description="Their GPUs")
 
 
 class AuditObjective(AuditPart):

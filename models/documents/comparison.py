@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from models.documents.base import ApiVersion, Document, Many, Time, omitted
+from models.documents.base import ApiVersion, Document, GpuAmount, Many, Time, omitted
 from models.documents.plan import PlanMetadata
 from models.tiers import Sense
 
@@ -60,7 +60,7 @@ class ComparedDecision(ComparisonPart):
 
     decision: str
     pods: Natural
-    gpus: Natural | None = Field(
+    gpus: GpuAmount | None = Field(
         description="null where the node decides and the request is unknown"
     )
     nodes: Many[str] = Field(description="Its nodes, as host ranges")

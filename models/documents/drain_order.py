@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from models.documents.base import ApiVersion, Document, Many, Time
+from models.documents.base import ApiVersion, Document, GpuAmount, Many, Time
 from models.documents.plan import PlanMetadata
 
 Natural = Annotated[int, Field(ge=0)]
@@ -34,7 +34,7 @@ class DrainedGang(DrainPart):
 
     namespace: str
     name: str
-    gpus: Natural
+    gpus: GpuAmount
     stoppable: bool = Field(
         description="Whether it is preemptible or movable; others lose their work"
     )
@@ -57,8 +57,8 @@ class DrainStatus(DrainPart):
 
     waves: Many[DrainWave]
     interrupted: Natural = Field(description="Gangs that restart; each does so once")
-    interrupted_gpus: Natural
-    waiting_gpus: Natural = Field(
+    interrupted_gpus: GpuAmount
+    waiting_gpus: GpuAmount = Field(
         description="Of them, GPUs of gangs that wait for their wave to end"
     )
     notes: Many[str]

@@ -1,8 +1,8 @@
 """What pods count wherever plans count GPUs (section 9): whole GPUs, or thousandths where pods have parts.
 
 A fraction counts its fraction, memory and cores the larger share of the GPU, an instance (MIG) the larger of
-its compute and memory slices in those of its board. Where that depends on the GPU, pods that run count by what
-they stand on, the largest share of a role for all of it; others by the largest GPU that they may use.
+its compute and memory slices in those of its board. Where that depends on the GPU, pods that run count by
+those that they stand on, all of a role its largest share; others by the largest GPU that they may use.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from models.instance.queue import Amount, Queue
 from models.mig import RESOURCE, board_named, boards, boards_of
 
 THOUSANDTHS = 1000
-
-AMOUNTS = ("guarantee", "limit", "lending_limit", "non_preemptible_limit")
-"""Attributes of a queue that are amounts of GPUs."""
 
 
 def in_gpu_units(instance: Instance) -> Instance:
@@ -38,7 +35,8 @@ def in_gpu_units(instance: Instance) -> Instance:
 
 def _whole(queues: Iterable[Queue]) -> bool:
     """Whether all amounts of these queues are whole GPUs."""
-    amounts = (getattr(queue, name) for queue in queues for name in AMOUNTS)
+    amounts = [one for q in queues for one in (q.guarantee, q.limit)]
+    amounts += [one for q in queues for one in (q.lending_limit, q.non_preemptible_limit)]
     return all(
         not n % THOUSANDTHS for one in amounts for n in (one.gpus or 0, *dict(one.models).values())
     )
@@ -49,7 +47,13 @@ def _in_whole_gpus(queue: Queue) -> Queue:
         models = tuple((model, n // THOUSANDTHS) for model, n in one.models)
         return Amount(None if one.gpus is None else one.gpus // THOUSANDTHS, models)
 
-    return replace(queue, **{name: gpus(getattr(queue, name)) for name in AMOUNTS})
+    return replace(
+        queue,
+        guarantee=gpus(queue.guarantee),
+        limit=gpus(queue.limit),
+        lending_limit=gpus(queue.lending_limit),
+        non_preemptible_limit=gpus(queue.non_preemptible_limit),
+    )
 
 
 class _Counts:

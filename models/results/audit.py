@@ -228,14 +228,18 @@ class AuditWriter:
     def _effective(self) -> AuditEffectiveGpus:
         before, after = sum(self._before), sum(self._after)
         return AuditEffectiveGpus.model_construct(
-            before=thousandths(before),
-            unmoved=thousandths(self._unmoved),
-            allowed=thousandths(self._sum_of(self._found.allowed)),
-            possible=thousandths(after),
-            bound=thousandths(
+            before=self._effective_gpus(before),
+            unmoved=self._effective_gpus(self._unmoved),
+            allowed=self._effective_gpus(self._sum_of(self._found.allowed)),
+            possible=self._effective_gpus(after),
+            bound=self._effective_gpus(
                 max(after, effective_bound(self._free, self._found.possible, self._best))
             ),
         )
+
+    def _effective_gpus(self, permille: int) -> float:
+        """Effective GPUs of what they count in permille."""
+        return number(Fraction(permille, 1000 * self._free.gpu_unit))
 
     def _lost(self) -> AuditLoss:
         before, after = self._before, self._after
@@ -248,25 +252,31 @@ class AuditWriter:
         waiting = sum(after) - sum(after[i] for i in running)
         startable = self._unmoved - sum(before)
         allowed = self._sum_of(self._found.allowed) - sum(before)
-        stranded = sum(permille for _, permille in self._stranded_permille())
+        stranded, unit = sum(n for _, n in self._stranded_permille()), self._free.gpu_unit
         return AuditLoss.model_construct(
-            gpus=thousandths(max(0, regained)),
-            at_most=thousandths(max(0, at_most)),
-            slow=thousandths(slow),
-            waiting=thousandths(waiting),
-            startable=thousandths(max(0, startable)),
-            startable_at_most=thousandths(max(0, startable, self._most_unmoved - sum(before))),
-            placement=thousandths(max(0, regained - max(0, startable))),
-            allowed=thousandths(max(0, allowed)),
-            by_moves=thousandths(sum(self._regained(changes) for changes in self._found.moves)),
-            money_per_day=self._money(max(0, regained)),
-            startable_money_per_day=self._money(max(0, startable)),
-            placement_money_per_day=self._money(max(0, regained - max(0, startable))),
-            money_per_day_at_most=self._money(max(0, at_most)),
+            gpus=self._effective_gpus(max(0, regained)),
+            at_most=self._effective_gpus(max(0, at_most)),
+            slow=self._effective_gpus(slow),
+            waiting=self._effective_gpus(waiting),
+            startable=self._effective_gpus(max(0, startable)),
+            startable_at_most=self._effective_gpus(
+                max(0, startable, self._most_unmoved - sum(before))
+            ),
+            placement=self._effective_gpus(max(0, regained - max(0, startable))),
+            allowed=self._effective_gpus(max(0, allowed)),
+            by_moves=self._effective_gpus(
+                sum(self._regained(changes) for changes in self._found.moves)
+            ),
+            money_per_day=self._money(Fraction(max(0, regained), unit)),
+            startable_money_per_day=self._money(Fraction(max(0, startable), unit)),
+            placement_money_per_day=self._money(
+                Fraction(max(0, regained - max(0, startable)), unit)
+            ),
+            money_per_day_at_most=self._money(Fraction(max(0, at_most), unit)),
             stranded_money_per_day=self._money(stranded),
         )
 
-    def _money(self, permille: int) -> float | None:
+    def _money(self, permille: int | Fraction) -> float | None:
         """What so much of a GPU costs for a day, to a hundredth."""
         price = self._stated.policy.gpu_hour_price
         if price is None:
@@ -294,15 +304,15 @@ class AuditWriter:
         return AuditGang.model_construct(
             gang=_name(gang),
             priority=gang.own_priority,
-            gpus=standing_gpus(self._free, index),
+            gpus=self._free.in_gpus(standing_gpus(self._free, index)),
             bandwidth=None if bandwidth is None else int(bandwidth),
             best=None if bandwidth is None or best is None else int(best),
             share=None if value is None else value.share,
             speed=speed,
             best_speed=self._best[index] if line.admitted else None,
-            lost_gpus=thousandths(lost),
+            lost_gpus=self._effective_gpus(lost),
             replan_speed=after.speed if after.admitted else None,
-            regains_gpus=thousandths(self._after[index] - self._before[index]),
+            regains_gpus=self._effective_gpus(self._after[index] - self._before[index]),
             nodes=self._names(pods),
             domains={cluster.level_name(level): used for level, used in enumerate(domains)},
             movable=self._stated.gangs[index].movable,
@@ -352,7 +362,7 @@ class AuditWriter:
                 AuditWaiting.model_construct(
                     gang=_name(gang),
                     priority=gang.own_priority,
-                    gpus=counted_gpus(gang),
+                    gpus=self._free.in_gpus(counted_gpus(gang)),
                     starts_if=starts_if,
                     moves=tuple(moves),
                     reason=None if starts_if == "now" or reason is None else self._words(reason),
@@ -409,7 +419,7 @@ class AuditWriter:
             if self._free.gangs[i].running and one.decision == "move"
         ]
         gpus = sum(standing_gpus(self._free, i) for i in moved)
-        return AuditWholeRegain.model_construct(restarts=len(moved), gpus=gpus)
+        return AuditWholeRegain.model_construct(restarts=len(moved), gpus=self._free.in_gpus(gpus))
 
     def _move(self, changes: Changes) -> AuditMove:
         free, lines = self._free, self._present.lines
@@ -422,7 +432,7 @@ class AuditWriter:
             gangs=tuple(
                 AuditMovedGang.model_construct(
                     gang=_name(free.gangs[i]),
-                    gpus=standing_gpus(free, i),
+                    gpus=self._free.in_gpus(standing_gpus(free, i)),
                     movable=self._stated.gangs[i].movable,
                     leaves=self._names(self._base[i].pods),
                     comes=self._names(changes[i].pods),
@@ -434,7 +444,7 @@ class AuditWriter:
             starts=tuple(
                 AuditStart.model_construct(
                     gang=_name(free.gangs[i]),
-                    gpus=counted_gpus(free.gangs[i]),
+                    gpus=self._free.in_gpus(counted_gpus(free.gangs[i])),
                     nodes=self._names(changes[i].pods),
                     instead_of=self._names(unmoved[i].pods),
                     speed=after.lines[i].speed or 0,
@@ -446,10 +456,10 @@ class AuditWriter:
             ),
             waits=tuple(_name(free.gangs[i]) for i in sorted(changes) if not changes[i].pods),
             restarts=len(moved),
-            gpus=sum(standing_gpus(free, i) for i in moved),
+            gpus=self._free.in_gpus(sum(standing_gpus(free, i) for i in moved)),
             lost_runtime=self._lost_runtime(moved),
-            regains_gpus=thousandths(self._regained(changes)),
-            bandwidth=worth.bandwidth - self._worth.bandwidth,
+            regains_gpus=self._effective_gpus(self._regained(changes)),
+            bandwidth=free.in_gpus(worth.bandwidth - self._worth.bandwidth),
             whole_nodes=worth.whole_nodes - self._worth.whole_nodes,
             whole_domains=worth.whole_domains - self._worth.whole_domains,
             allowed=all(self._stated.gangs[i].movable for i in moved),
@@ -467,7 +477,7 @@ class AuditWriter:
             total += standing_gpus(self._free, index) * min(
                 self._stated.policy.disruption.cap_s, lost
             )
-        return total
+        return total // self._free.gpu_unit
 
     def _objectives(self) -> tuple[AuditObjective, ...]:
         return tuple(

@@ -94,7 +94,9 @@ def effective_bound(free: Instance, solution: Solution, best: Mapping[int, int])
         if number in bounds:
             most = min(most, bounds[number] * by_gpus - least.get(number, 0))
         total += most
-    return min(total, FULL_SPEED * usable_gpus(free))
+    roles = (role for gang in free.gangs for role in gang.roles)
+    parts = sum(role.max * (role.units - free.gpu_unit * role.gpus) for role in roles)
+    return min(total, FULL_SPEED * (free.gpu_unit * usable_gpus(free) + parts))
 
 
 def usable_gpus(instance: Instance) -> int:

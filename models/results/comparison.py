@@ -265,7 +265,7 @@ def _decision(gang: PlanGang, asked: GangDocument | None) -> ComparedDecision:
     return ComparedDecision.model_construct(
         decision=gang.decision,
         pods=len(gang.pods),
-        gpus=sum(known) if len(known) == len(held) else None,
+        gpus=gang.gpus or (sum(known) if len(known) == len(held) else None),
         nodes=host_ranges(pod.node for pod in gang.pods),
         bandwidth=gang.bandwidth,
         share=gang.share,

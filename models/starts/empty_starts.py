@@ -243,12 +243,12 @@ class EmptyStarts:
         levels = [level for level in (gang.required, role.required) if level is not None]
         level = max(levels, default=None)
         nodes = beside_pins(instance, gang, role, self._counts.nodes(role))
-        if not role.gpus:
+        if not role.units:
             return self._counts.room(role, count, nodes, level) >= count
         for name in sorted(instance.gpu_names(nodes)):
             own = instance.nodes_of_model(nodes, name)
             if self._counts.room(role, count, own, level) >= count and self._within_limits(
-                index, count * role.gpus, name
+                index, count * role.units, name
             ):
                 return True
         return False

@@ -60,8 +60,8 @@ def drain_order_document(
         status=DrainStatus.model_construct(
             waves=tuple(_wave(instance, wave, names) for wave in waves),
             interrupted=len(restarts),
-            interrupted_gpus=sum(gpus_of(instance, one.gang) for one in restarts),
-            waiting_gpus=sum(gpus_of(instance, one.gang) for one in later),
+            interrupted_gpus=instance.in_gpus(sum(gpus_of(instance, one.gang) for one in restarts)),
+            waiting_gpus=instance.in_gpus(sum(gpus_of(instance, one.gang) for one in later)),
             notes=tuple(_notes(instance, waves, most)),
         ),
     )
@@ -82,7 +82,7 @@ def _gang(instance: Instance, one: Restart, names: Sequence[str]) -> DrainedGang
     return DrainedGang.model_construct(
         namespace=gang.namespace,
         name=gang.name,
-        gpus=gpus_of(instance, one.gang),
+        gpus=instance.in_gpus(gpus_of(instance, one.gang)),
         stoppable=stoppable(instance, one.gang),
         expected_end=end_of(instance, one.gang),
         restarts="atOnce" if one.at_once else "afterWave",

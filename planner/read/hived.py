@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from models.documents.base import API_VERSION
+from models.documents.base import API_VERSION, MAX_GPUS
 from models.documents.cluster import NODE_LEVEL
 from models.documents.gang import MAX_GPUS_A_POD
-from models.documents.queue import MAX_CELLS, MAX_GPUS, QueueDocument
+from models.documents.queue import MAX_CELLS, QueueDocument
 from models.hardware import slug
 from models.instance.cluster import Cluster
 from models.units import plural, shown

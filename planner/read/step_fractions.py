@@ -90,7 +90,8 @@ def _server_model(instance: Instance, gang: Gang, nodes: Sequence[Node]) -> Serv
 
 def _fraction_on(server: ServerModel, gang: Gang, entry: Entry[GangDocument]) -> Fraction:
     """The part of a step that the gang, at ``min``, communicates on ideal links of such servers."""
-    gpus, joined = gang.weight_gpus, gang.nvlink_across_nodes
+    gpus = sum(role.min * role.gpus for role in gang.roles) or 1
+    joined = gang.nvlink_across_nodes
     ideal = ideal_MBps((server,), gpus, joined=joined)
     if gpus > 1 and not ideal:
         return MOST_FRACTION

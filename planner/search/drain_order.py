@@ -67,9 +67,9 @@ def stoppable(instance: Instance, gang: int) -> bool:
 
 
 def gpus_of(instance: Instance, gang: int) -> int:
-    """GPUs that the pods of a running gang hold."""
+    """What the pods of a running gang count."""
     one = instance.gangs[gang]
-    return sum(one.roles[pod.role].gpus for pod in one.running_pods)
+    return one.units_of(one.running_pods)
 
 
 def end_of(instance: Instance, gang: int) -> int | None:

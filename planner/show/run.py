@@ -149,7 +149,13 @@ class RunReport:
             touched = {one.gang for one in self.verdicts if one.outcome is not Outcome.unchanged}
             away |= {g.key for g in self.decided.spec.gangs if self._is_unbound(g)} - touched
         gangs = (g for g in self.decided.spec.gangs if g.key in away and g.decision in decisions)
-        return sum(gpus[gang.key] * (gang.speed or 0) for gang in gangs) / 1000
+        return (
+            sum(
+                (gpus[gang.key] if gang.gpus is None else gang.gpus) * (gang.speed or 0)
+                for gang in gangs
+            )
+            / 1000
+        )
 
     def _is_unbound(self, gang: PlanGang) -> bool:
         pods = ((gang.namespace, pod.name) for pod in gang.pods)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from models.gpu_shares import part_of
-from models.units import SHOWN_SCHEDULERS, first_of, plural
+from models.units import SHOWN_SCHEDULERS, decimal_text, first_of, plural
 
 
 class Format(StrEnum):
@@ -42,7 +42,7 @@ def width(text: str) -> int:
 
 def number(value: float | None) -> str:
     """``1204`` as ``1,204``; ``-`` for None."""
-    return "-" if value is None else f"{value:,}"
+    return "-" if value is None else decimal_text(value)
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:

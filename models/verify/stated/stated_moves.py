@@ -114,18 +114,15 @@ def _bought(
                 f"{where}.bought.gangs: must be sorted by namespace and name, once each",
             )
         else:
-            says = possible.counted(one.bought.gpus)
-            yield from _between(says, weight - possible.out, weight, f"{where}.bought.gpus")
+            gpus = possible.counted(one.bought.gpus)
+            yield from _between(gpus, weight - possible.out, weight, f"{where}.bought.gpus")
     yield from _effective_bought(one, where, possible)
+    bandwidth = possible.counted(one.bought.bandwidth)
+    least, most = possible.bandwidth - possible.all_bandwidth, possible.bandwidth
+    yield from _between(bandwidth, least, most, f"{where}.bought.bandwidth")
     whole = possible.free
     nodes, all_nodes = whole.nodes.total(), whole.nodes_possible.total()
     for name, says, has, most in (
-        (
-            "bandwidth",
-            possible.counted(one.bought.bandwidth),
-            possible.bandwidth,
-            possible.all_bandwidth,
-        ),
         ("wholeNodes", one.bought.whole_nodes, nodes, all_nodes),
         ("wholeDomains", one.bought.whole_domains, whole.domains, whole.domains_possible),
     ):

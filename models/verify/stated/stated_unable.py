@@ -144,7 +144,8 @@ class _Empty:
         queues = self.outcome.queues if self.facts.queues else None
         if queues is None or not gang.counts_against_promises or not queues.guaranteed:
             return False
-        there = sum(node.gpus for node in self.facts.nodes if node.selected)
+        installed = sum(node.gpus for node in self.facts.nodes if node.selected)
+        there = self.facts.gpu_unit * installed
         alone = queues.promised_with(replace(gang, queue=None, roles=()))
         return queues.promised_with(gang) > max(there, alone)
 

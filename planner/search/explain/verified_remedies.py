@@ -234,7 +234,8 @@ class RemedyFinder:
                 most, needs = counts.shares.most[gpu][q], counts.held[gpu][q] + asked[gpu]
                 if most is None or most >= needs:
                     continue
-                raised.append({"queue": queues[q].name, "gpus": needs, "model": gpu})
+                stated = world.instance.in_gpus(needs)
+                raised.append({"queue": queues[q].name, "gpus": stated, "model": gpu})
                 if gpu is None:
                     total = needs
                 else:

@@ -125,7 +125,7 @@ def bounded(instance: Instance, sets: Sequence[tuple[int, ...]]) -> tuple[tuple[
 
     def size(gangs: tuple[int, ...]) -> int:
         moved = (instance.gangs[g] for g in gangs)
-        return sum(gang.roles[pod.role].gpus for gang in moved for pod in gang.running_pods)
+        return sum(gang.units_of(gang.running_pods) for gang in moved)
 
     ordered = sorted(sets, key=lambda gangs: (-size(gangs), gangs))
     rest = tuple(sorted(gang for gangs in ordered[MAX_SETS - 1 :] for gang in gangs))
@@ -226,28 +226,29 @@ def _unsettled(instance: Instance, move: MoveSet) -> str:
 def _gain_text(instance: Instance, move: MoveSet) -> str:
     """The gangs of a set of moves, and what the moves would gain."""
     admitted = f" ({_named(instance, move.admitted)})" if move.admitted else ""
+    gpus, worth = instance.in_gpus, instance.in_gpus(move.bandwidth) / 1000
     parts = [
-        f"{_more(move.gpus, 'GPU')} admitted{admitted}" if move.gpus or admitted else "",
-        _effective(move),
-        f"{move.bandwidth / 1000:+,.3f} GPUs' worth of bandwidth" if move.bandwidth else "",
+        f"{_more(gpus(move.gpus), 'GPU')} admitted{admitted}" if move.gpus or admitted else "",
+        _effective(instance, move),
+        f"{worth:+,.3f} GPUs' worth of bandwidth" if move.bandwidth else "",
         _more(move.whole_nodes, "whole node") if move.whole_nodes else "",
         _more(move.whole_domains, "whole domain") if move.whole_domains else "",
     ]
     gains = ", ".join(part for part in parts if part) or "nothing of that kind"
     return (
-        f"{_named(instance, move.gangs)} ({plural(move.moved_gpus, 'GPU')}); that would gain "
+        f"{_named(instance, move.gangs)} ({plural(gpus(move.moved_gpus), 'GPU')}); that would gain "
         f"{gains}: a gain of {move.gain / 1000:.3f}"
     )
 
 
-def _effective(move: MoveSet) -> str:
+def _effective(instance: Instance, move: MoveSet) -> str:
     """Nothing where GPUs say as much."""
     if not move.effective or move.effective == 1000 * move.gpus:
         return ""
-    return f"{move.effective / 1000:+,.3f} effective GPUs"
+    return f"{instance.in_gpus(move.effective) / 1000:+,.3f} effective GPUs"
 
 
-def _more(count: int, noun: str) -> str:
+def _more(count: float, noun: str) -> str:
     return f"{count:+} {noun}" if abs(count) == 1 else f"{count:+} {noun}s"
 
 

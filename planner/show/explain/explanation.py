@@ -29,7 +29,7 @@ from models.queues.queue_shares import guarantee_turns, queue_of, shares
 from models.queues.reservations import end_of, expected_end
 from models.queues.room_holding import barred_by
 from models.rules.pod_rules import Kind
-from models.units import plural, shortened, shown, shown_of
+from models.units import decimal_text, plural, shortened, shown, shown_of
 from planner.errors import Fault, InputError
 from planner.show.text import domain_text, listed
 
@@ -83,7 +83,7 @@ class Holder:
 
     gang: Gang
     decision: str
-    gpus: int
+    gpus: float
     end: int | None = None
     assumed: int | None = None
 
@@ -208,7 +208,8 @@ class Explanation:
         for index, (gang, decision) in enumerate(
             zip(self.instance.gangs, self.decisions, strict=True)
         ):
-            gpus = sum(gang.roles[pod.role].gpus for pod in decision.pods if pod.node in nodes)
+            held = gang.units_of(pod for pod in decision.pods if pod.node in nodes)
+            gpus = self.instance.in_gpus(held)
             if gpus and index != self.index:
                 end = expected_end(self.instance, index, decision)
                 assumed = end_of(self.instance, index, decision)
@@ -283,7 +284,7 @@ class Explanation:
 
     def _used_up(self) -> Iterator[str]:
         """Who uses up the guarantees of its queues before its turn."""
-        known, asked = shares(self.instance), sum(r.min * r.gpus for r in self.gang.roles)
+        known, asked, gpus = shares(self.instance), self.gang.least_units, self.instance.in_gpus
         if known is None or not asked or self.gang.key in known.within:
             return
         names, before = queue_of(self.instance), guarantee_turns(self.instance)
@@ -296,14 +297,17 @@ class Explanation:
             for turn in users[: shown_of(len(users), MAX_NAMED)]:
                 gang = self.instance.gangs[turn.gang]
                 does = "runs" if gang.running else "waits" if self._waits(turn.gang) else "starts"
-                said.append(f"{'/'.join(gang.key)} ({turn.gpus.get(None, 0):,}, {does})")
+                said.append(
+                    f"{'/'.join(gang.key)} ({decimal_text(gpus(turn.gpus.get(None, 0)))}, {does})"
+                )
             rest = len(users) - len(said)
             said += [f"{rest:,} more"] if rest else []
             left = guarantee - sum(turn.gpus.get(None, 0) for turn in users)
             yield (
                 f"it is not within the guarantee of queue {shown(known.names[q])},"
-                f" {plural(guarantee, 'GPU')}: it needs {asked:,}, and {max(0, left):,} are left by those"
-                f" whose turn is earlier: {listed(said, 'and')}"
+                f" {plural(gpus(guarantee), 'GPU')}: it needs {decimal_text(gpus(asked))}, and"
+                f" {decimal_text(gpus(max(0, left)))} are left by those whose turn is earlier:"
+                f" {listed(said, 'and')}"
             )
 
     def _waits(self, index: int) -> bool:

@@ -126,7 +126,7 @@ def _queues(plan: PlanDocument, gang: Gang) -> Iterator[str]:
             yield f"{queue.name}, {one.model}: holds {one.after:,} ({one.before:,} before), {promised}"
 
 
-def _limit(limit: int | None) -> str:
+def _limit(limit: float | None) -> str:
     return "no limit" if limit is None else f"limit {limit:,}"
 
 

@@ -89,7 +89,7 @@ def fold(
     return [row for row in rows if id(row) not in positions], [g for row in hidden for g in row]
 
 
-def folded_note(hidden: Sequence[PlanGang], gpus: int) -> str:
+def folded_note(hidden: Sequence[PlanGang], gpus: float) -> str:
     """``and 150 more gangs wait, for 1,200 GPUs: NoRoom 120, Outranked 30``."""
     codes = Counter("Unknown" if one.reason is None else one.reason.code for one in hidden)
     ordered = sorted(codes.items(), key=lambda one: (-one[1], one[0]))
@@ -192,7 +192,7 @@ def text(gangs: Sequence[PlanGang], sharing: Sharing) -> str:
     return f"{why(gangs[0])} ({names(gangs, most=FIRST_NAMES)})"
 
 
-def kept_note(kept: Sequence[PlanGang], gpus: int, sharing: Sharing) -> str:
+def kept_note(kept: Sequence[PlanGang], gpus: float, sharing: Sharing) -> str:
     """One line for the running gangs that do not change, with a few names if there is room."""
     are = "gang stays as it is" if len(kept) == 1 else "gangs stay as they are"
     on = f"{number(gpus)} GPU{'s' * (gpus != 1)}"

@@ -355,7 +355,7 @@ def _last_cell(group: Sequence[PlanGang], sharing: Sharing, gpus_of: Mapping[str
     return Cell("; ".join(filter(None, (delay(gang), said))))
 
 
-def gpu_sum(group: Iterable[PlanGang], requests: Requests) -> int:
+def gpu_sum(group: Iterable[PlanGang], requests: Requests) -> float:
     """GPUs of the gangs, as far as they are known."""
     return sum(gpu_count(gang, requests.get(gang.key)) or 0 for gang in group)
 

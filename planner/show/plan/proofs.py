@@ -51,6 +51,8 @@ def most_effective_gpus(plan: PlanDocument) -> float | None:
     tiers = plan.status.objectives
     if all(tier.proven for tier in tiers):
         return effective.after
+    if plan.status.gpu_unit > 1:
+        return None  # what parts count is not in the documents of gangs
     gap = next(at for at, tier in enumerate(tiers) if not tier.proven)
     bounds = {tier.name: tier.bound for tier in tiers[: gap + 2]}
     for priority, asked in most.items():

@@ -81,8 +81,10 @@ class _Change:
         moves = any(
             self._gpus.get(p.role) and (p.role, p.index) in places_after for p in self.leaving
         )
-        self.stopped = self.gpus(self.before if moves else self.leaving)
+        self.stopped: float = self.gpus(self.before if moves else self.leaving)
         """GPUs that stop: all of the gang if a pod with GPUs moves, else those of pods that leave."""
+        if gang.gpus is not None and self.leaving:
+            self.stopped = gang.gpus
 
     def gpus(self, pods: Sequence[PlanPod | PodDocument]) -> int:
         return sum(self._gpus.get(pod.role, 0) for pod in pods)
@@ -138,7 +140,7 @@ def _gpu_hours(row: _Change, now: int) -> str:
     """GPUs that stop x time lost, one decimal, rounded up."""
     if not row.stopped or row.since is None:
         return "-"
-    tenths = -(-row.stopped * max(0, now - row.since) // 360)
+    tenths = int(-(-row.stopped * max(0, now - row.since) // 360))
     return f"{tenths / 10:,.1f}"
 
 
@@ -194,7 +196,7 @@ def _effective(gpus: float) -> str:
     return f"{gpu_amount(gpus)} effective GPU{'s' * (gpus != 1)}"
 
 
-def _bandwidth(permille_gpus: int) -> str:
+def _bandwidth(permille_gpus: float) -> str:
     """Permille-GPU as GPUs at their best bandwidth."""
     gpus = gpu_amount(permille_gpus / 1000)
     return f"the bandwidth of {gpus} GPU{'s' * (gpus != '1')}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -113,12 +113,12 @@ def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
     )
     requests = plan.instance.gangs_by_key()
     of = Counter[str]()
-    gpus = Counter[str]()
+    gpus: defaultdict[str, float] = defaultdict(int)
     for gang in plan.spec.gangs:
         key = "never" if gang.never else gang.decision
         of[key] += 1
         gpus[key] += plan_tables.gpu_count(gang, requests.get(gang.key)) or 0
-    starts, started = _sum(of, STARTS), _sum(gpus, STARTS)
+    starts, started = _sum(of, STARTS), sum(gpus[key] for key in STARTS)
     yield Figure("Gangs that start", number(starts), f"on {plural(started, 'GPU')}" * bool(starts))
     never = f"; {plural(of['never'], 'other')} can never start" * bool(of["never"])
     yield Figure("Gangs that wait", number(of["wait"]), f"for {plural(gpus['wait'], 'GPU')}{never}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 
-from models.documents.queue import MAX_GPUS
+from models.documents.base import MAX_GPUS
 from models.units import InvalidValueError, quantity
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree
