@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from tiny import tiny
 from tiny_busy import busy
+from tiny_counts import counted
 from tiny_draws import Draws
 
 from models.documents.cluster import DisruptionBudget
@@ -51,12 +52,13 @@ def _by_speed(instance: Instance, draws: Draws) -> Instance:
         for gang in instance.gangs
         if not _finished(draws, gang)
     ]
-    return replace(
+    made = replace(
         instance,
         cluster=_generations(draws, _with_budgets(instance.cluster, gangs)),
         gangs=tuple(sorted(gangs, key=lambda gang: gang.key)),
         policy=replace(instance.policy, objectives=objectives),
     )
+    return counted(made)
 
 
 def _with_budgets(cluster: Cluster, gangs: Sequence[Gang]) -> Cluster:

@@ -66,6 +66,7 @@ _STATED = {
     "bandwidth": "bandwidthMBps of the gang",
     "share": "share of the ideal bandwidth",
     "speed": "predicted speed, in steps of 20 permille",
+    "counted": "GPUs that a gang with parts of some counts",
     "domains": "domains used at every level",
     "ranks": "where groups need them, distinct, kept by pods that stay, no worse than by index",
     "tiers": "the tiers of the policy are stated, in order",

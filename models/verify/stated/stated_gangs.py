@@ -38,7 +38,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         gpus = _counted(outcome, change)
         if stated.document.gpus != gpus:
             yield change.violation(
-                "gpus", f"says that it counts {stated.document.gpus} GPUs, is {gpus}"
+                "counted", f"says that it counts {stated.document.gpus} GPUs, is {gpus}"
             )
         yield from _figures(change, stated, figures)
         if figures.speed != stated.document.speed and _must_state_speed(outcome, stated):
