@@ -189,22 +189,25 @@ Order = Callable[[Instance, Demand], tuple[int, ...]]
 """Sort key of a gang among those of its priority."""
 
 
-def _units(instance: Instance, demand: Demand) -> tuple[int, int]:
-    """What the largest pod of a demand counts, and all of them."""
+def _units(instance: Instance, demand: Demand) -> int:
+    """What the pods of a demand count."""
     roles = instance.gangs[demand.gang].roles
-    units = [(roles[role.role].units, role.count) for role in demand.roles]
-    return max((own for own, _ in units), default=0), sum(own * pods for own, pods in units)
+    return sum(roles[role.role].units * role.count for role in demand.roles)
 
 
 def _large_pods_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
-    largest, units = _units(instance, demand)
-    # gangs that count nothing weigh the same each: those that take the least go first
-    pods = 0 if units else sum(role.count for role in demand.roles)
-    return -largest, -units, pods, -instance.age(instance.gangs[demand.gang])
+    largest = max((role.gpus for role in demand.roles), default=0)
+    age = -instance.age(instance.gangs[demand.gang])
+    return -largest, -demand.gpus, _pods(demand), age
+
+
+def _pods(demand: Demand) -> int:
+    """Of a gang without whole GPUs: those that take the least go first."""
+    return 0 if demand.gpus else sum(role.count for role in demand.roles)
 
 
 def _large_gangs_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
-    return -_units(instance, demand)[1], -instance.age(instance.gangs[demand.gang])
+    return -_units(instance, demand), -instance.age(instance.gangs[demand.gang])
 
 
 def _old_gangs_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
@@ -308,7 +311,7 @@ def admit(
     if must_wait(space.instance, space.pods, gang):
         return False
     if space.queues is not None:
-        units = _units(space.instance, demand)[1]
+        units = _units(space.instance, demand)
         if space.queues.refusal(gang, {None: units}) is not None:
             return False
     pods = (placing or place)(space, demand)
