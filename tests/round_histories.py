@@ -3,15 +3,19 @@
 
     python tests/round_histories.py --seeds 0:20 --rounds 500
     python tests/round_histories.py --seeds 3:4 --rounds 200 --show
+    python tests/round_histories.py --seeds 0:40 --rounds 200 --full [--keep FOLDER]
 
 Every round is a set of compact documents, as a user writes them; what happens next follows from the plan
 document. Gangs end when they said, but for those that overrun. Nothing here asks the planner why. Prints what
-broke; exit code 1 if anything did.
+broke; exit code 1 if anything did. ``--full``: with all that a shared cluster has at once (starvation, elastic
+gangs, moves, limits and cells of queues, failures; ``order: shortest`` in every second history), each plan as
+the command makes it, knowing the last one; what slips then has a cause that the plan names.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 import tempfile
@@ -29,9 +33,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from models.documents.plan import PlanDocument
 from models.results.plan import compose
 from models.verify.check import check
+from planner.errors import RefusedPlanError
+from planner.pipelines.plan import PlanRequest
+from planner.pipelines.plan import plan as make_plan
 from planner.pipelines.previous_plan import with_previous
 from planner.read.inputs import load
 from planner.search.solve import solve
+from planner.show.console import Console
 
 Json = dict[str, Any]
 
@@ -39,8 +47,12 @@ ROUND_S = 600
 """Seconds from one plan to the next; durations are multiples of it."""
 
 MIN_RUN_S = 1800
+STARVATION_S = 6 * 3600
 FIRST_S = 1_795_000_200
 NODES, RACKS, GPUS = 8, 4, 4
+
+ELSEWHERE = ("Quota", "Backoff", "Never", "Reserved")
+"""Codes of gangs for which something else than room is missing."""
 
 MODEL: Json = {
     "name": "four", "aliases": [], "vendor": "test", "gpu": "H100", "gpus": GPUS,
@@ -52,7 +64,7 @@ MODEL: Json = {
 
 @dataclass
 class Job:
-    """A gang as its owner knows it. ``pods``: (node, GPUs) of each while it runs."""
+    """A gang as its owner knows it. ``pods``: (node, GPUs) of each while it runs; ``most`` where elastic."""
 
     name: str
     queue: str | None
@@ -64,13 +76,16 @@ class Job:
     rack: bool
     preemptible: bool
     late: int = 0
+    most: int = 0
+    movable: bool = False
     started: int | None = None
     pods: list[tuple[str, list[int]]] = field(default_factory=list)
     evicted: list[int] = field(default_factory=list)
 
     @property
     def size(self) -> int:
-        return self.replicas * self.gpus
+        """GPUs that it holds, or needs to start."""
+        return (len(self.pods) or self.replicas) * self.gpus
 
     def end(self) -> int | None:
         """When it really ends."""
@@ -78,17 +93,20 @@ class Job:
 
     def asks(self) -> tuple[object, ...]:
         """What decides where and by whose leave it may run."""
-        own = self.replicas, self.gpus, self.rack
+        own = self.replicas, self.most, self.gpus, self.rack
         return self.queue, self.priority, self.preemptible, own
 
     def document(self) -> Json:
+        count = {"min": self.replicas, "max": self.most} if self.most else self.replicas
         spec: Json = {
             "priority": self.priority,
             "submittedAt": stamp(self.submitted),
             "expectedDuration": f"{self.duration}s",
             "preemptible": self.preemptible,
-            "roles": [{"name": "w", "replicas": self.replicas, "gpus": self.gpus}],
+            "roles": [{"name": "w", "replicas": count, "gpus": self.gpus}],
         }
+        if self.movable:
+            spec["movable"] = True
         if self.queue is not None:
             spec["queue"] = self.queue
         if self.rack:
@@ -118,7 +136,7 @@ class Promise:
 
 @dataclass
 class World:
-    """A cluster, its queues and what is random about it."""
+    """A cluster, its queues and what is random about it. ``full``: with all that there may be at once."""
 
     seed: int
     rounds: int
@@ -126,10 +144,13 @@ class World:
     cells: bool
     perturbed: bool
     rng: Random
+    full: bool = False
 
     @classmethod
-    def of(cls, seed: int, rounds: int, *, perturbed: bool) -> World:
+    def of(cls, seed: int, rounds: int, *, perturbed: bool, full: bool = False) -> World:
         r = Random(seed)
+        if full:
+            return cls(seed, rounds, {"a": 12, "b": 8, "c": 0}, seed % 4 >= 2, perturbed, r, full)
         kinds: list[dict[str, int]] = [{}, {"a": 8, "b": 16}, {"a": 12, "b": 8, "c": 0}]
         return cls(seed, rounds, kinds[seed % 3], seed % 6 >= 4, perturbed, r)
 
@@ -138,7 +159,7 @@ class World:
 
     def guarantees(self) -> dict[str, int]:
         """GPUs that each queue is promised."""
-        cells = {"b": 2 * GPUS * NODES // RACKS} if self.cells else {}
+        cells = {"b": (2 - self.full) * GPUS * NODES // RACKS} if self.cells else {}
         return self.queues | cells
 
     def rack(self, node: str) -> int:
@@ -157,15 +178,21 @@ class World:
         for name, gpus in self.queues.items():
             spec: Json = {"guarantee": {"gpus": gpus}}
             if self.cells and name == "b":
-                spec = {"cells": [{"count": 2, "level": "rack"}]}
+                spec = {"cells": [{"count": 2 - self.full, "level": "rack"}]}
+            if self.full and name == "c":
+                spec = {"limit": {"gpus": 20}}
             found.append(head | {"kind": "Queue", "metadata": {"name": name}, "spec": spec})
-        policy = {
+        policy: Json = {
             "now": stamp(now),
             "mix": {"1": 300, "4": 700},
             "minRunTime": f"{MIN_RUN_S}s",
             "reservations": {"perPriority": 1, "horizon": "24h"},
             "solve": {"budget": 4, "timeLimit": "60s", "workers": 1, "seed": 0},
         }
+        if self.full:
+            policy["starvation"] = {"after": f"{STARVATION_S}s"}
+            policy["moves"] = {"maxGangs": 2}
+            policy["order"] = ("submitted", "shortest")[self.seed % 2]
         found.append(head | {"kind": "Policy", "metadata": {"name": "p"}, "spec": policy})
         return [*found, *(job.document() for job in jobs)]
 
@@ -187,6 +214,8 @@ class World:
                 rack=replicas * gpus <= 2 * GPUS and r.random() < 0.4,
                 preemptible=r.random() < 0.6,
                 late=ROUND_S * r.choice((0,) * 12 + (1, 3)) if self.perturbed else 0,
+                most=2 * replicas if self.full and r.random() < 0.25 else 0,
+                movable=self.full and r.random() < 0.3,
             )
 
 
@@ -199,12 +228,23 @@ def seconds_of(text: str) -> int:
 
 
 class History:
-    """``broken``: (round, kind, what) of every promise that broke."""
+    """``broken``: (round, kind, what) of every promise that broke.
 
-    def __init__(self, world: World, folder: Path, *, previous: bool, show: bool) -> None:
+    ``keep``: folder for the input and the last plan of rounds in which something broke.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        folder: Path,
+        *,
+        previous: bool,
+        show: bool,
+        keep: Path | None = None,
+    ) -> None:
         self.world = world
         self.file = folder / f"round-{world.seed}.json"
-        self.previous, self.show = previous, show
+        self.previous, self.show, self.keep = previous, show, keep
         self.jobs: dict[str, Job] = {}
         self.broken: list[tuple[int, str, str]] = []
         self.promises: dict[str, Promise] = {}
@@ -212,6 +252,7 @@ class History:
         self.down: set[str] = set()
         self.counts: Counter[str] = Counter()
         self.last: Json | None = None
+        self.earlier: Json | None = None
 
     def play(self) -> None:
         now = FIRST_S
@@ -222,6 +263,8 @@ class History:
             before = {job.name: job.started for job in self.jobs.values()}
             jobs = sorted(self.jobs.values(), key=lambda job: job.name)
             plan = self._plan(self.world.documents(jobs, now, self.down))
+            if plan is None:  # the cluster stays as it is
+                continue
             decided = {one["name"]: one for one in plan["spec"]["gangs"]}
             self._apply(decided)
             self._judge(decided, before)
@@ -250,8 +293,10 @@ class History:
                 if self.failed and any(n == node for n, _ in job.pods):
                     job.started, job.pods = None, []
 
-    def _plan(self, documents: list[Json]) -> Json:
+    def _plan(self, documents: list[Json]) -> Json | None:
         self.file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+        if self.world.full:
+            return self._as_command()
         instance = load([str(self.file)]).instance
         if self.previous and self.last is not None:
             instance, _ = with_previous(instance, PlanDocument.model_validate(self.last), "last")
@@ -263,6 +308,28 @@ class History:
         self.last = plan
         return plan
 
+    def _as_command(self) -> Json | None:
+        """The plan that the command saves; None if it saves none."""
+        self.earlier = self.last
+        previous = self.file.with_suffix(".previous.json")
+        if self.last is not None:
+            previous.write_text(json.dumps(self.last))
+        request = PlanRequest(
+            (str(self.file),), previous=None if self.last is None else str(previous)
+        )
+        console = Console(stdout=io.StringIO(), stderr=io.StringIO(), environ={})
+        try:
+            made = make_plan(request, console, created_at=stamp(self.now))
+        except RefusedPlanError as refused:
+            self._breaks("refused", "; ".join(fault.what for fault in refused.faults))
+            return None
+        plan = json.loads(made.text)
+        for remark in plan["status"].get("remarks", ()):
+            if "is a bug of gangplan" in remark:
+                self._breaks("left out", remark)
+        self.last = plan
+        return self.last
+
     def _apply(self, decided: dict[str, Json]) -> None:
         for name, one in decided.items():
             job = self.jobs[name]
@@ -270,10 +337,21 @@ class History:
             if one["decision"] == "place":
                 job.started = self.now
                 job.pods = [(pod["node"], pod["gpus"]) for pod in one["pods"]]
+            elif one["decision"] in ("move", "resize"):
+                self._changed(job, one)
             elif one["decision"] == "preempt":
                 self._stopped(job)
                 job.started, job.pods = None, []
                 job.evicted.append(self.now)
+
+    def _changed(self, job: Job, one: Json) -> None:
+        """Its pods stand elsewhere, or are more or fewer."""
+        assert job.started is not None
+        pods = [(pod["node"], pod["gpus"]) for pod in one["pods"]]
+        moved = one["decision"] == "move"
+        if self.now - job.started < MIN_RUN_S and (moved or len(pods) < len(job.pods)):
+            self._breaks("min-run", f"{job.name}: {one['decision']} after {self.now - job.started} s")
+        job.pods, job.started = pods, self.now if moved else job.started
 
     def _stopped(self, job: Job) -> None:
         assert job.started is not None
@@ -287,6 +365,12 @@ class History:
             self._breaks("thrash", f"{job.name} started by the last plan, stopped by this one")
 
     def _breaks(self, kind: str, what: str) -> None:
+        if self.keep is not None:
+            name = f"{self.world.seed}-{self.number}-{kind.replace(' ', '-')}"
+            self.keep.mkdir(exist_ok=True)
+            (self.keep / f"{name}.json").write_text(self.file.read_text())
+            if self.earlier is not None:
+                (self.keep / f"{name}.previous.json").write_text(json.dumps(self.earlier))
         self.broken.append((self.number, kind, what))
         if self.show:
             print(f"  round {self.number} {stamp(self.now)} {kind}: {what}", flush=True)
@@ -297,10 +381,12 @@ class History:
             job = self.jobs[name]
             if name in self.promises:
                 self._kept(job, one, within)
-            if job.started is None:
+            if job.started is None and not self.world.full:
                 if name in within:
                     self._guaranteed(job, within, before)
                 self._in_turn(job, before, within)
+            elif job.started is None:
+                self._aged(job, one)
         self.promises = {
             name: Promise(seconds_of(one["reserved"]["start"]), self.now)
             for name, one in decided.items()
@@ -315,6 +401,12 @@ class History:
         start = seconds_of(reserved["start"]) if reserved else None
         if start is not None and start <= promise.start:
             return
+        if self.world.full:
+            late = one.get("delayed")
+            self.counts[f"later: {late['cause'] if late else 'unnamed'}"] += 1
+            if late is None or late["cause"] == "Input":
+                self._breaks("slip", f"{job.name} promised {stamp(promise.start)}, {reserved}, {late}")
+            return
         place = self._place(job, within)
         higher = [other.name for other in self.arrived if self._place(other, within) < place]
         if higher or self.failed or self.overran or one.get("delayed"):
@@ -322,6 +414,22 @@ class History:
             return
         what = "no longer reserved" if start is None else f"reserved {stamp(start)}"
         self._breaks("slip", f"{job.name} promised {stamp(promise.start)}, {what}")
+
+    def _aged(self, job: Job, one: Json) -> None:
+        """Who has waited too long is passed by nobody younger of its priority that borrows, or does not.
+
+        Where a queue keeps it from starting, or its pause, the plan says so.
+        """
+        if self.now - self._time(job) <= STARVATION_S or one["reason"]["code"] in ELSEWHERE:
+            return
+        younger = {
+            other.name
+            for other in self.jobs.values()
+            if other.started == self.now and other.priority <= job.priority
+            if self.now - self._time(other) <= STARVATION_S
+        }
+        if younger and self._fits(job, self._free(younger)):
+            self._breaks("aged", f"{job.name} ({job.size} GPUs, {job.queue}) waits, {sorted(younger)} start")
 
     def _time(self, job: Job) -> int:
         return max([job.submitted, *job.evicted[-1:]])
@@ -413,15 +521,24 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--calm", action="store_true", help="no failures and overruns")
     parser.add_argument("--previous", action="store_true", help="each plan knows the last one")
+    parser.add_argument("--full", action="store_true", help="everything at once, as the command plans")
+    parser.add_argument("--keep", type=Path, help="folder for rounds in which something broke")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
     first, end = (int(part) for part in options.seeds.split(":"))
     broken: Counter[str] = Counter()
     for seed in range(first, end):
         began = time.monotonic()
-        world = World.of(seed, options.rounds, perturbed=not options.calm and seed % 2 == 1)
+        perturbed = not options.calm and (options.full or seed % 2 == 1)
+        world = World.of(seed, options.rounds, perturbed=perturbed, full=options.full)
         with tempfile.TemporaryDirectory() as folder:
-            history = History(world, Path(folder), previous=options.previous, show=options.show)
+            history = History(
+                world,
+                Path(folder),
+                previous=options.previous,
+                show=options.show,
+                keep=options.keep,
+            )
             history.play()
         kinds = Counter(kind for _, kind, _ in history.broken)
         broken += kinds
