@@ -34,8 +34,7 @@ from models.documents.plan import PlanDocument
 from models.results.plan import compose
 from models.verify.check import check
 from planner.errors import RefusedPlanError
-from planner.pipelines.plan import PlanRequest
-from planner.pipelines.plan import plan as make_plan
+from planner.pipelines.plan import Maker, Phases, PlanRequest, read_request
 from planner.pipelines.previous_plan import with_previous
 from planner.read.inputs import load
 from planner.search.solve import solve
@@ -146,6 +145,11 @@ class World:
     rng: Random
     full: bool = False
 
+    @property
+    def busy(self) -> int:
+        """So many wait that nobody comes."""
+        return 10 if self.full else 14
+
     @classmethod
     def of(cls, seed: int, rounds: int, *, perturbed: bool, full: bool = False) -> World:
         r = Random(seed)
@@ -199,7 +203,7 @@ class World:
     def arrivals(self, number: int, now: int, busy: int) -> Iterator[Job]:
         """Gangs that come before this round: about as much work as the cluster can do."""
         r = self.rng
-        for k in range(r.choice((0, 0, 1, 1, 2)) if busy < 14 else 0):
+        for k in range(r.choice((0, 0, 1, 1, 2)) if busy < self.busy else 0):
             gpus = r.choice((1, 2, 4, 4, 4))
             replicas = r.choice((1, 1, 2, 2, 3, 4, 6)) if gpus == 4 else r.choice((1, 1, 2, 4))
             queue = r.choice((*self.queues, *self.queues, None))
@@ -319,7 +323,9 @@ class History:
         )
         console = Console(stdout=io.StringIO(), stderr=io.StringIO(), environ={})
         try:
-            made = make_plan(request, console, created_at=stamp(self.now))
+            built = read_request(request, None)
+            maker = Maker(request, built, stamp(self.now), console)
+            _, made = maker.made(solve(built.instance), Phases(time.monotonic))
         except RefusedPlanError as refused:
             self._breaks("refused", "; ".join(fault.what for fault in refused.faults))
             return None

@@ -128,14 +128,23 @@ def crowded_out(instance: Instance, pods: Pods, freed: Collection[int]) -> set[i
 
 
 def claims_beside(instance: Instance, pods: Pods) -> list[Claim]:
-    """What holders that wait in a plan need, with what gangs hold then that start in it."""
+    """What holders that wait in a plan need, with what gangs hold then that start, or change, in it."""
     if not claims(instance):
         return []
     waiting = {gang.key for gang, own in zip(instance.gangs, pods, strict=True) if not own}
     found = [claim for claim in _claims(instance) if claim.one.gang in waiting]
+    changed = [
+        (index, placed(gang, gang.running_pods))
+        for index, (gang, own) in enumerate(zip(instance.gangs, pods, strict=True))
+        if gang.running and len(own) != len(gang.running_pods)
+    ]
     for claim in found:
         for index in claim.members:
             claim.counts.add(index, pods[index])
+        for index, before in changed:
+            if holds_then(instance, index, claim.one, comes=False):
+                claim.counts.add(index, before, -1)
+                claim.counts.add(index, pods[index])
     return found
 
 

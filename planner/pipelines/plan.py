@@ -174,7 +174,7 @@ def plan(
         check_out(request.out, request.read_paths)
     console.doing("reading the input")
     with phases.phase("read"), uncollected():
-        built = _read(request, stdin)
+        built = read_request(request, stdin)
         instance = built.instance
     if on_read is None:
         report_reading(console, built, request)
@@ -482,7 +482,7 @@ def check_out(out: Path, paths: tuple[str, ...]) -> None:
     check_target(out, paths)
 
 
-def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
+def read_request(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
     """Read the input and apply the options of the command line."""
     from models.queues.bands import banded
     from planner.pipelines.previous_plan import evictions_of, with_previous, with_promises

@@ -236,7 +236,6 @@ class _Finder:
 
     def walk(self, waiting: Sequence[int]) -> list[tuple[int, Reserved]]:
         """What is reserved for these gangs, which come in the order of the queue; who may start now does."""
-        self._pending = {i: place for i in waiting if (place := self._promise(i)) is not None}
         return self._turns(waiting, now=True)
 
     def find(self, waiting: Sequence[int]) -> list[tuple[int, Reserved]]:
@@ -246,6 +245,7 @@ class _Finder:
 
     def _turns(self, waiting: Sequence[int], *, now: bool) -> list[tuple[int, Reserved]]:
         """``now``: whether gangs may start now; then those that hold no reservation have a place, too."""
+        self._pending = {i: place for i in waiting if (place := self._promise(i)) is not None}
         found = list[tuple[int, Reserved]]()
         failed: set[object] = set()
         ahead = Counter(
@@ -280,7 +280,7 @@ class _Finder:
                     found.append((index, replace(one, nodes=(), pods=(), beside=())))
                     continue
                 one = self._earliest(demand, promised, now=False)
-                if one is None or one.start <= self._instance.now:
+                if one is None:
                     continue
             self._found.append(_Place(one, closed=holds))
             if holds:
@@ -407,6 +407,8 @@ class _Finder:
         """
         if not demand.possible:
             return None
+        if not now and promised is not None and promised.one.start <= self._instance.now:
+            promised = None  # its time has come, and it does not start
         one = self._reclaiming(demand) if now else None
         if one is None and self._left:
             one = self._earliest_beside(demand, self._left, promised, now=now)
@@ -419,7 +421,8 @@ class _Finder:
         """A start at the promised time, where the gang was planned to be."""
         at, mark = promised.one.start, self._space.mark()
         _Moments(self._space, self._ends_beside(demand.gang), ()).go_to(at)
-        pods = self._pods(demand, at, {}, promised)
+        there = demand.within(frozenset(promised.one.nodes))  # elsewhere nobody has left room for it
+        pods = self._pods(there, at, {}, promised) if all(r.nodes for r in there.roles) else None
         self._space.undo(mark)
         return None if pods is None else self._held_for(demand.gang, at, pods)
 
@@ -487,8 +490,7 @@ class _Finder:
     def _taken(self, index: int, at: int, promised: _Place | None = None) -> list[_Place]:
         """Places that the gang may not share if it starts then.
 
-        ``promised``: it starts as promised. Others that were promised a start, and those who reckoned with
-        this one, have left room for it.
+        ``promised``: it starts as promised, and there. Others that were promised a start have left room for it.
         """
         gang, now = self._gangs[index], self._instance.now
         seconds = gang.expected_duration_s
@@ -497,14 +499,9 @@ class _Finder:
             for place in self._pending.values()
             if promised is None and self._reckons(index, place)
         )
-        found = (
-            place
-            for place in self._found
-            if promised is None or not self._reckons(self._numbers[place.one.gang], promised)
-        )
         return [
             place
-            for place in (*found, *pending)
+            for place in (*self._found, *pending)
             if (one := place.one).end is None or one.end > at
             if seconds is None or at + seconds > one.start
             if at > now or not may_come(self._instance, gang, one.place, one.start - now)
@@ -538,6 +535,8 @@ class _Finder:
             n for other in left if not self._ends_by(other, demand.gang, at) for n in left[other]
         )
         mark = self._space.mark()
+        if promised is not None:  # those who reckoned with it have left room for it in their queues
+            taken = [p for p in taken if not self._reckons(self._numbers[p.one.gang], promised)]
         later = [p.one for p in taken if p.one.pods and p.one.start > at]
         for place_ in taken:  # what queues may hold counts them, too
             if place_.one.pods and place_.one.start <= at:
