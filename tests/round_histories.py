@@ -7,9 +7,9 @@
 
 Every round is a set of compact documents, as a user writes them; what happens next follows from the plan
 document. Gangs end when they said, but for those that overrun. Nothing here asks the planner why. Prints what
-broke; exit code 1 if anything did. ``--full``: with all that a shared cluster has at once (starvation, elastic
-gangs, moves, limits and cells of queues, failures; ``order: shortest`` in every second history), each plan as
-the command makes it, knowing the last one; what slips then has a cause that the plan names.
+broke; exit code 1 if anything did. ``--full``: with all that a shared cluster has at once (starvation,
+elastic gangs, moves, limits and cells of queues, failures; ``order: shortest`` in every second history),
+each plan as the command makes it, knowing the last one; what slips then has a cause that the plan names.
 """
 
 from __future__ import annotations
@@ -356,7 +356,9 @@ class History:
         pods = [(pod["node"], pod["gpus"]) for pod in one["pods"]]
         moved = one["decision"] == "move"
         if self.now - job.started < MIN_RUN_S and (moved or len(pods) < len(job.pods)):
-            self._breaks("min-run", f"{job.name}: {one['decision']} after {self.now - job.started} s")
+            self._breaks(
+                "min-run", f"{job.name}: {one['decision']} after {self.now - job.started} s"
+            )
         job.pods, job.started = pods, self.now if moved else job.started
 
     def _stopped(self, job: Job) -> None:
@@ -411,7 +413,9 @@ class History:
             late = one.get("delayed")
             self.counts[f"later: {late['cause'] if late else 'unnamed'}"] += 1
             if late is None or late["cause"] == "Input":
-                self._breaks("slip", f"{job.name} promised {stamp(promise.start)}, {reserved}, {late}")
+                self._breaks(
+                    "slip", f"{job.name} promised {stamp(promise.start)}, {reserved}, {late}"
+                )
             return
         place = self._place(job, within)
         higher = [other.name for other in self.arrived if self._place(other, within) < place]
@@ -435,7 +439,9 @@ class History:
             if self.now - self._time(other) <= STARVATION_S
         }
         if younger and self._fits(job, self._free(younger)):
-            self._breaks("aged", f"{job.name} ({job.size} GPUs, {job.queue}) waits, {sorted(younger)} start")
+            self._breaks(
+                "aged", f"{job.name} ({job.size} GPUs, {job.queue}) waits, {sorted(younger)} start"
+            )
 
     def _time(self, job: Job) -> int:
         return max([job.submitted, *job.evicted[-1:]])
@@ -527,7 +533,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--calm", action="store_true", help="no failures and overruns")
     parser.add_argument("--previous", action="store_true", help="each plan knows the last one")
-    parser.add_argument("--full", action="store_true", help="everything at once, as the command plans")
+    parser.add_argument(
+        "--full", action="store_true", help="everything at once, as the command plans"
+    )
     parser.add_argument("--keep", type=Path, help="folder for rounds in which something broke")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()

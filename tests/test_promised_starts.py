@@ -140,6 +140,57 @@ def test_a_later_start_names_its_cause(case: Delay, tmp_path: Path) -> None:
     assert (late["cause"], late["by"]) == (case.cause, case.by)
 
 
+def minutes(text: str, minutes: int) -> str:
+    """The time so many minutes after another."""
+    return time_text(seconds_of(text) + 60 * minutes)
+
+
+TEN = "2026-11-23T10:00:00Z"
+
+
+def servers(folder: Path, at: str, lasts: list[str]) -> Instance:
+    """Servers of 8 GPUs, each busy since 09:30 for so long; two gangs wait."""
+    head: Json = {"apiVersion": "gangplan.dev/v1alpha1"}
+    nodes = [{"name": f"n{i}", "model": "dgx-h100"} for i in range(len(lasts))]
+    rules: Json = {
+        "now": at,
+        "reservations": {"perPriority": 1},
+        "solve": {"budget": 2, "workers": 1},
+    }
+    found = [
+        {**head, "kind": "Cluster", "metadata": {"name": "c"}, "spec": {"nodes": nodes}},
+        {**head, "kind": "Policy", "metadata": {"name": "p"}, "spec": rules},
+    ]
+    waiting = [("first", 10, "1h", None), ("second", 0, "1h", None)]
+    runs = [(f"r{i}", 20, long, i) for i, long in enumerate(lasts)]
+    for name, priority, lasting, on in (*waiting, *runs):
+        spec = {
+            "priority": priority,
+            "submittedAt": "2026-11-23T09:00:00Z",
+            "expectedDuration": lasting,
+            "roles": [{"name": "w", "replicas": 1, "gpus": 8}],
+        }
+        status: Json = {}
+        if on is not None:
+            pod = {"role": "w", "index": 0, "node": f"n{on}", "gpus": list(range(8))}
+            status = {"status": {"startedAt": "2026-11-23T09:30:00Z", "pods": [pod]}}
+        found.append({**head, "kind": "Gang", "metadata": {"name": name}, "spec": spec, **status})
+    path = folder / "servers.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}))
+    return load([str(path)]).instance
+
+
+def test_a_promised_start_is_kept_at_its_own_nodes_alone(tmp_path: Path) -> None:
+    """n1 is free three hours later than was expected: at 10:30 only n0 is, where ``first`` starts then."""
+    before = planned(servers(tmp_path, TEN, ["1h", "1h", "9h"]))
+    places = {name: entries(before)[name]["reserved"]["nodes"][0] for name in ("first", "second")}
+    assert {start(before, name) for name in places} == {minutes(TEN, 30)}
+    lasts = ["4h" if f"n{i}" == places["second"] else "1h" for i in range(2)]
+    found = planned(servers(tmp_path, minutes(TEN, 10), [*lasts, "9h"]), before)
+    assert start(found, "first") == minutes(TEN, 30)
+    assert start(found, "second") == minutes(TEN, 90)
+
+
 class Rounds(History):
     """Every plan is made with the one before."""
 

@@ -21,3 +21,17 @@ def test_the_judge_accepts_every_plan_of_a_history(seed: int, rounds: int, tmp_p
     history = played(seed, rounds, tmp_path)
     assert history.counts["place"] > rounds // 4
     assert [one for one in history.broken if one[1] == "verify"] == []
+
+
+@pytest.mark.parametrize(("seed", "rounds"), spread([(3, 20), (1, 60), (2, 60), (4, 60)], 4))
+def test_with_everything_on_every_plan_is_saved_and_every_slip_has_a_cause(
+    seed: int, rounds: int, tmp_path: Path
+) -> None:
+    """Seed 3: two gangs were reserved the same nodes from round 10 on, and nothing was saved for an hour."""
+    history = History(
+        World.of(seed, rounds, perturbed=True, full=True), tmp_path, previous=True, show=False
+    )
+    history.play()
+    assert history.counts["place"] > rounds // 4
+    assert history.counts["preempt"] > 0
+    assert [one for one in history.broken if one[1] != "aged"] == []

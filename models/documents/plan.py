@@ -140,7 +140,8 @@ class PlanDelay(Open):
     promised: Time
     cause: Cause = Field(
         description="Arrival: gangs came since that go before it, or run where it was to start, or are "
-        "within the guarantee of a queue. Failure: nodes there, or others since, are out of order or gone. "
+        "within the guarantee of a queue, or need less by now (order: shortest). Failure: nodes there, or "
+        "others since, are out of order or gone. "
         "Overrun: gangs end later than was expected. Input: none of these, the input is another"
     )
     by: Many[str] = omitted(

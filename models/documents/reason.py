@@ -257,6 +257,8 @@ _SHORT = (*_ROOM, *_TOPOLOGY, "one_model", "model", "resources")
 _RULE = ("gpus", "first", *_TRIED)
 
 
+UNSTATED = "Unstated"
+
 CODES: Mapping[str, Code] = {
     "NoRoom": Code(
         "not enough GPUs, or not where they could be used together",
@@ -339,6 +341,7 @@ CODES: Mapping[str, Code] = {
         "another controller's scheduling gate or stopped queue holds its pods", ("text",)
     ),
     "Unsupported": Code("it uses a constraint that is not modelled", ("text",)),
+    UNSTATED: Code("the reason that was found is left out: the check of the plan refused it", ()),
 }
 """Every code, as far as this version knows them."""
 

@@ -263,6 +263,23 @@ ROWS: Mapping[str, Row] = {
 }
 """By the path of the field; a row stands for all fields below it, too."""
 
+STATEMENTS: Mapping[str, tuple[str, ...]] = {
+    "reason": ("spec.gangs[].reason",),
+    "reserved": (
+        "spec.gangs[].expectedStart",
+        "spec.gangs[].expectedStartBetween",
+        "spec.gangs[].delayed",
+        "spec.gangs[].reserved",
+    ),
+    "effective-gpus": ("status.effectiveGpus.oneAtATime",),
+}
+"""Statements: by the rule under which the judge refuses them, in the order in which a plan leaves them out.
+
+They say why and when; nothing that this plan does rests on them. All other fields are placements, figures,
+tiers and what follows from these (``passedOver``, ``status.queues``, ``status.unable``; what moves bought,
+which ``moves.minGain`` is about): where one of them is wrong, so is the plan.
+"""
+
 _INCOMPLETE = "Incomplete"
 _OF_INCOMPLETE = ("text", "missing")
 """Fields of a reason of a gang that lacks pods; the others are those of its cause, and not counted again."""

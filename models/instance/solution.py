@@ -74,10 +74,14 @@ def placed(gang: Gang, pods: Iterable[ExistingPod]) -> tuple[PodPlacement, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a gang waits: a code (NoRoom, Resources, ...) and its facts (``models.documents.reason``)."""
+    """Why a gang waits: a code (NoRoom, Resources, ...) and its facts (``models.documents.reason``).
+
+    ``bare``: nothing is stated but the code.
+    """
 
     code: str
     fields: ReasonFields = field(default_factory=ReasonFields)
+    bare: bool = False
 
     @classmethod
     def of(cls, code: str, **fields: Any) -> Reason:  # noqa: ANN401  # of every field's own type

@@ -328,7 +328,7 @@ class _GangWriter:
         return {
             "code": reason.code,
             "message": self._words(reason),
-            "fields": reason.fields.to_json(),
+            **({} if reason.bare else {"fields": reason.fields.to_json()}),
         }
 
     def _later(self, gang: Gang, decision: GangDecision) -> dict[str, Any]:

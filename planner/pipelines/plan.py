@@ -31,6 +31,7 @@ from planner.pipelines.adjustments import (
     with_stability,
 )
 from planner.pipelines.judge_process import Findings, JudgeProcess, judge_apart
+from planner.pipelines.refused_statements import without_refused
 from planner.pipelines.required_gangs import Required, unmet
 from planner.pipelines.timed_search import TimedSearch
 from planner.pipelines.what_if import Changes, with_changes
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
 BUDGET_PER_S = 10
 """A budget that outlasts each second of a time limit, whatever the workers."""
 
+
+MAX_MENDED = 10
+"""Times that a plan is checked again without what was refused: each time some statement is left out."""
 
 MAX_SHOWN = 20
 """Violations shown of a refused plan."""
@@ -322,19 +326,38 @@ class Maker:
         last: bool,
         sent: Callable[[], None] = lambda: None,
     ) -> _Checked:
-        """The plan of a solution. Raises RefusedPlanError. ``last``: its typed form is needed."""
-        found = self._checked(solution, refute=refute, last=last, sent=sent)
-        if found.findings.refuted:
-            unproven = _unproven(self._built.instance, solution, found.findings.refuted)
-            found = self._checked(unproven, refute=False, last=last, sent=sent)
+        """The plan of a solution. Raises RefusedPlanError. ``last``: its typed form is needed.
+
+        A statement that is refused is left out, which the plan says: a gang that cannot be explained blocks
+        no other.
+        """
+        instance, remarks = self._built.instance, tuple[str, ...]()
+        found = self._checked(solution, remarks, refute=refute, last=last, sent=sent)
+        for _ in range(MAX_MENDED):
+            if found.findings.refuted:
+                solution, refute = _unproven(instance, solution, found.findings.refuted), False
+            elif (less := without_refused(instance, solution, found.findings.violations)) is None:
+                break
+            else:
+                solution, more = less
+                remarks += more
+            found = self._checked(solution, remarks, refute=refute, last=last, sent=sent)
+        if last:
+            self._console.remarks(remarks)
         if found.findings.violations or (last and found.plan is None):
             raise RefusedPlanError(*refusals(found.findings.violations))
         return found
 
     def _checked(
-        self, solution: Solution, *, refute: bool, last: bool, sent: Callable[[], None]
+        self,
+        solution: Solution,
+        remarks: tuple[str, ...],
+        *,
+        refute: bool,
+        last: bool,
+        sent: Callable[[], None],
     ) -> _Checked:
-        document = self._composed(solution)
+        document = self._composed(solution, remarks)
         text = self._writer.text(document)
         if self._apart is not None:
             self._apart.ask(encoded(text), refute=refute)
@@ -352,13 +375,13 @@ class Maker:
         if self._request.out is not None:
             save(self._request.out, text)
 
-    def _composed(self, solution: Solution) -> dict[str, Any]:
+    def _composed(self, solution: Solution, remarks: tuple[str, ...]) -> dict[str, Any]:
         return self._writer.compose(
             solution,
             name=f"{self._built.instance.cluster.name}-{self._created_at.translate(_NAME).lower()}",
             created_at=self._created_at,
             generator=f"gangplan {__version__}",
-            remarks=self._built.remarks,
+            remarks=(*self._built.remarks, *remarks),
             left_out=self._built.left_out,
         )
 

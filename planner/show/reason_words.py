@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from models.documents.reason import ReasonFields, ReasonFirst
+from models.documents.reason import UNSTATED, ReasonFields, ReasonFirst
 from models.instance.solution import Reason
 from models.units import plural, shown, time_text
 from planner.show.text import domain_text, listed, resource_text
@@ -17,13 +17,17 @@ Clauses = Iterator[str]
 
 def words(reason: Reason) -> str:
     """The sentence of a reason, without its code."""
-    return sentence(reason.code, reason.fields)
+    return sentence(UNSTATED if reason.bare else reason.code, reason.fields)
 
 
 def sentence(code: str, fields: ReasonFields) -> str:
     """The same of a code and fields; of a code of a newer version, what the fields say."""
     said = "; ".join((_CLAUSES.get(code) or _of_rule(code))(fields))
     return said or "no more is known"
+
+
+def _unstated(_: ReasonFields) -> Clauses:
+    yield "the reason that was found is left out: the check of the plan refused it (see the warnings)"
 
 
 def _short(f: ReasonFields) -> Clauses:
@@ -488,5 +492,6 @@ _CLAUSES: Mapping[str, Callable[[ReasonFields], Clauses]] = {
     "Backoff": _backoff,
     "Gated": _short,
     "Unsupported": _short,
+    UNSTATED: _unstated,
 }
 """What is said of each code."""

@@ -52,12 +52,14 @@ class Holder:
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    holders = list(holders_of(outcome))
-    for holder in holders:
+    could = []
+    for holder in holders_of(outcome):
         yield from _others_come(outcome, holder)
         if holder.waits:
-            yield from _cannot_start(outcome, holder)
-    yield from _meet([holder for holder in holders if holder.waits])
+            faults = list(_cannot_start(outcome, holder))
+            yield from faults
+            could += [] if faults else [holder]
+    yield from _meet(could)
 
 
 def holders_of(outcome: Outcome) -> Iterator[Holder]:

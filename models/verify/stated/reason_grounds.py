@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from models.documents.plan import PlanObjective
-from models.documents.reason import CODES, ReasonFields
+from models.documents.reason import CODES, UNSTATED, ReasonFields
 from models.tiers import MAINS, family
 from models.units import time_text
 from models.verify.empty_cluster import EmptyCluster
@@ -32,8 +32,8 @@ def barred(code: str) -> bool:
 
 
 def known(code: str) -> bool:
-    """Whether this version knows what the code means."""
-    return code in CODES or code in codes()
+    """Whether this version knows what the code means, and it means something."""
+    return code != UNSTATED and (code in CODES or code in codes())
 
 
 ALONE = 1 << 60

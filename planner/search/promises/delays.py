@@ -7,11 +7,11 @@ before it, then gangs that are overdue, then nodes that failed since, then nothi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from models.instance.instance import EarlierPlan, Instance
 from models.instance.solution import STARTS, Cause, Delayed, GangDecision, QueuePlace
-from models.queues.reservations import end_of, expected_end, queue_place
+from models.queues.reservations import end_of, expected_end, queue_place, yields
 
 MOST_NAMED = 8
 """Gangs or nodes that are named as a cause, the first by name."""
@@ -57,17 +57,20 @@ class _Causes:
             return "Failure", failed
         there = self._there()
         late = {i for i in there if self._is_late(i)}
+        moved = {i for i in there if self._moved_up(i)}
         came = {i for i in there if self._came(i) or self._goes_first(i)}
-        if came:
-            return "Arrival", self._names(came)
-        if late:
-            return "Overrun", self._names(late)
-        before = self._before()
-        if before:
-            return "Arrival", self._names(before)
-        late = {i for i, one in enumerate(self._decisions) if one.pods and self._is_late(i)}
-        if late:
-            return "Overrun", self._names(late)
+        came |= {i for i in moved if self._instance.gangs[i].running}
+        everywhere = (i for i, one in enumerate(self._decisions) if one.pods)
+        causes: tuple[tuple[Cause, Callable[[], set[int]]], ...] = (
+            ("Arrival", lambda: came),
+            ("Overrun", lambda: late),
+            ("Arrival", self._before),
+            ("Overrun", lambda: {i for i in everywhere if self._is_late(i)}),
+            ("Arrival", lambda: moved),
+        )
+        for cause, gangs in causes:
+            if found := gangs():
+                return cause, self._names(found)
         unsound = self._unsound()
         return ("Failure", unsound) if unsound else ("Input", set())
 
@@ -135,6 +138,18 @@ class _Causes:
     def _goes_first(self, index: int) -> bool:
         """Whether it is within a guarantee, and the gang is not: it starts first, and no longer gives way."""
         return self._place(index)[0] < self._place(self._index)[0]
+
+    def _moved_up(self, index: int) -> bool:
+        """Whether it has come before the gang, or gives way to it no longer: by ``order: shortest``.
+
+        It needs less by now, or has waited for too long.
+        """
+        instance, gang = self._instance, self._instance.gangs[index]
+        if instance.policy.order != "shortest":
+            return False
+        own = self._place(self._index)
+        stays = gang.running and self._decisions[index].decision not in STARTS
+        return not yields(instance, gang, own) if stays else self._place(index) < own
 
     def _before(self) -> set[int]:
         """Gangs that have come since the earlier plan and start, or wait, before the gang."""

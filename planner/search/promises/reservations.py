@@ -113,11 +113,23 @@ def with_reservations(
     found = list(decisions)
     for i, one in held:
         found[i] = replace(found[i], reserved=one)
-    for i, why in _passed_over(instance, found, waiting):
+    return with_causes(instance, found), kept
+
+
+def with_causes(
+    instance: Instance, decisions: Sequence[GangDecision], only: Collection[int] | None = None
+) -> tuple[GangDecision, ...]:
+    """The decisions, which say what is reserved, with why gangs are passed over, and delayed.
+
+    ``only``: delays of these gangs; None: of all.
+    """
+    found = [replace(one, passed_over=None) for one in decisions]
+    for i, why in _passed_over(instance, found, waiting_in_turn(instance, found)):
         found[i] = replace(found[i], passed_over=why)
     for i, late in delayed(instance, found):
-        found[i] = replace(found[i], delayed=late)
-    return tuple(found), kept
+        if only is None or i in only:
+            found[i] = replace(found[i], delayed=late)
+    return tuple(found)
 
 
 def _passed_over(
@@ -421,7 +433,9 @@ class _Finder:
         """A start at the promised time, where the gang was planned to be."""
         at, mark = promised.one.start, self._space.mark()
         _Moments(self._space, self._ends_beside(demand.gang), ()).go_to(at)
-        there = demand.within(frozenset(promised.one.nodes))  # elsewhere nobody has left room for it
+        there = demand.within(
+            frozenset(promised.one.nodes)
+        )  # elsewhere nobody has left room for it
         pods = self._pods(there, at, {}, promised) if all(r.nodes for r in there.roles) else None
         self._space.undo(mark)
         return None if pods is None else self._held_for(demand.gang, at, pods)
@@ -490,7 +504,7 @@ class _Finder:
     def _taken(self, index: int, at: int, promised: _Place | None = None) -> list[_Place]:
         """Places that the gang may not share if it starts then.
 
-        ``promised``: it starts as promised, and there. Others that were promised a start have left room for it.
+        ``promised``: it starts as promised, and there: others that were promised a start have left room.
         """
         gang, now = self._gangs[index], self._instance.now
         seconds = gang.expected_duration_s
