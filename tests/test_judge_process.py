@@ -218,8 +218,8 @@ def test_a_wrong_plan_is_refused_whether_the_process_lives_or_dies(
     monkeypatch.setattr(judge_process, "APART_FROM", 0)
     composed = Maker._composed
 
-    def changed(self: Maker, solution: Solution) -> dict[str, Any]:
-        plan = composed(self, solution)
+    def changed(self: Maker, solution: Solution, remarks: tuple[str, ...]) -> dict[str, Any]:
+        plan = composed(self, solution, remarks)
         plan["spec"]["gangs"][0]["bandwidthMBps"] = 7
         return plan
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from models.documents.reason import UNSTATED
 from models.documents.stated import STATEMENTS
@@ -68,7 +68,8 @@ def _less(one: GangDecision, path: str, *, held: bool) -> GangDecision | None:
     """The decision without a statement; None if it does not make it."""
     if path in _FIELDS:
         name = _FIELDS[path]
-        return None if getattr(one, name) is None else replace(one, **{name: None})
+        left_out: dict[str, Any] = {name: None}
+        return None if getattr(one, name) is None else replace(one, **left_out)
     if one.reason is None or one.reason.bare:
         return None
     code = UNSTATED if one.decision == "wait" and not held else one.reason.code
