@@ -57,9 +57,14 @@ class _Causes:
             return "Failure", failed
         there = self._there()
         late = {i for i in there if self._is_late(i)}
-        moved = {i for i in there if self._moved_up(i)}
+        peers = {
+            i
+            for i, one in enumerate(self._decisions)
+            if one.reserved is not None and self._instance.gangs[i].priority == self._gang.priority
+        }
+        moved = {i for i in there | peers - {self._index} if self._moved_up(i)}
         came = {i for i in there if self._came(i) or self._goes_first(i)}
-        came |= {i for i in moved if self._instance.gangs[i].running}
+        came |= {i for i in moved & there if self._instance.gangs[i].running}
         everywhere = (i for i, one in enumerate(self._decisions) if one.pods)
         causes: tuple[tuple[Cause, Callable[[], set[int]]], ...] = (
             ("Arrival", lambda: came),

@@ -8,9 +8,11 @@ from dataclasses import replace
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, Solution
 from models.queues.reservations import left_waiting
+from models.queues.reserved_quotas import crowding
 from planner.search.budget import Budget
 from planner.search.improve.growth import grow
 from planner.search.improve.rearranging import better
+from planner.search.improve.repair import back_in_place
 from planner.search.ledger import Ledger
 from planner.search.promises.reservations import in_turn
 from planner.search.start.greedy import best_greedy
@@ -40,11 +42,17 @@ def first_plan(
 
     Where they also start if all gangs are placed in the order of the tiers, the better of the two.
     """
-    start = grow(instance, best_greedy(instance, plan, budget))
+    start = _uncrowded(instance, grow(instance, best_greedy(instance, plan, budget)))
     if plan == base:
         return start
-    freely = grow(instance, best_greedy(instance, base, budget))
+    freely = _uncrowded(instance, grow(instance, best_greedy(instance, base, budget)))
     return better(instance, start, in_due_time(instance, freely))
+
+
+def _uncrowded(instance: Instance, plan: tuple[GangDecision, ...]) -> tuple[GangDecision, ...]:
+    """The plan without gangs that fit one by one, but together leave a holder too little in its queues."""
+    crowds = crowding(instance, [one.pods for one in plan])
+    return back_in_place(instance, plan, crowds) if crowds else plan
 
 
 def in_due_time(
