@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.documents.reason import UNSTATED
 from models.documents.stated import STATEMENTS
+from planner.search.promises.reservations import with_causes
 
 if TYPE_CHECKING:
     from models.instance.instance import Instance
@@ -58,9 +59,9 @@ def _without(
             less = _less(decisions[index], path, held=instance.gangs[index].hold is not None)
             if less is not None:
                 decisions[index] = less
-                return replace(
-                    solution, decisions=_consistent(instance, decisions, index, path)
-                ), path
+                if path.endswith(".reserved"):  # who is before another holder says why it is none
+                    decisions = list(with_causes(instance, decisions, (index,)))
+                return replace(solution, decisions=tuple(decisions)), path
     return None
 
 
@@ -74,17 +75,6 @@ def _less(one: GangDecision, path: str, *, held: bool) -> GangDecision | None:
         return None
     code = UNSTATED if one.decision == "wait" and not held else one.reason.code
     return replace(one, reason=replace(one.reason, code=code, bare=True))
-
-
-def _consistent(
-    instance: Instance, decisions: Sequence[GangDecision], index: int, path: str
-) -> tuple[GangDecision, ...]:
-    """The decisions, of which one has lost a statement, with what follows from that."""
-    if _FIELDS.get(path) != "reserved":
-        return tuple(decisions)
-    from planner.search.promises.reservations import with_causes
-
-    return with_causes(instance, decisions, (index,))
 
 
 def _warning(one: Violation, path: str) -> str:
