@@ -495,7 +495,7 @@ def test_the_search_equals_trying_who_leaves_gpus_with_instances(
         assert differences(instance, runs=True) == [], seed
         after = gangs_on(solve(instance).decisions)
         released += any(after.isdisjoint(own) for own in leavable(instance).values())
-    assert released > 8
+    assert released > 3  # stopping who has parts costs what these count
 
 
 @pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])

@@ -332,7 +332,7 @@ LATER: list[tuple[str, tuple[Any, ...], Any]] = [
     ("gangs in a word", (*MOVES, "gangs"), "default/move"),
     ("a gang that is a number", (*MOVES, "gangs", 0), 1),
     ("less than no GPUs moved", (*MOVES, "gpus"), -1),
-    ("half a GPU bought", (*MOVES, "bought", "gpus"), 0.5),
+    ("a GPU bought in a word", (*MOVES, "bought", "gpus"), "1"),
     ("nothing bought", (*MOVES, "bought"), None),
     ("a gain that is none", (*MOVES, "gain"), None),
     ("a gain without end", (*MOVES, "gain"), float("inf")),

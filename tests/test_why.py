@@ -571,6 +571,7 @@ spec: {roles: [{name: w, replicas: 1, WHOLE}]}
                 "LARGE": "profile: 3g.40gb",
                 "START": ", start: 0",
                 "WHOLE": "gpu: {profile: 7g.80gb}",
+                "{movable: true, ": "{",
             },
             "1g.10gb",
         ),

@@ -368,7 +368,7 @@ def crowded(seed: int) -> Instance:
         gangs.append(
             one_gang("more", r.choice((1, 2)), 0, requests=asks, priority=r.choice((0, 10)))
         )
-    return with_reshapable(build(nodes=nodes, gangs=gangs, mix={1: 300, 2: 400, 4: 300}))
+    return with_reshapable(counted(build(nodes=nodes, gangs=gangs, mix={1: 300, 2: 400, 4: 300})))
 
 
 Ways = Callable[[Instance], Iterator[Made]]

@@ -102,7 +102,7 @@ def _sick(instance: Instance) -> tuple[int, ...]:
     """By node, mask of the GPUs that no promise counts on: also those in parts where parts count nothing."""
     parts = instance.gpu_unit > 1
     nodes = instance.cluster.nodes
-    return tuple(n.unhealthy & ~(n.partitioned if parts else 0) for n in nodes)
+    return tuple(~n.healthy & ~(n.partitioned if parts else 0) for n in nodes)
 
 
 def holder_of(instance: Instance, index: int) -> Holder:

@@ -230,7 +230,7 @@ class Queues:
     def _sick(self, node: Node) -> int:
         """Mask of GPUs on which no promise counts: in whole GPUs also those that have parts."""
         was = node.as_it_was
-        return was.unhealthy & ~(was.partitioned if self.facts.gpu_unit > 1 else 0)
+        return ~was.healthy & ~(was.partitioned if self.facts.gpu_unit > 1 else 0)
 
     @cached_property
     def odd_nodes(self) -> tuple[int, ...]:
