@@ -75,7 +75,7 @@ def drawn(seed: int) -> Instance:
 
 def _read(what: str) -> Instance:
     if what == LEAVES:
-        return crowded(0)
+        return crowded(9)
     if what != WAITS:
         return load((str(Path("inputs", what)),)).instance
     with TemporaryDirectory() as folder:
