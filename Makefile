@@ -6,7 +6,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-long test-all check bench format image image-digests krew clean
+.PHONY: help demo docs test test-long test-all check bench format image image-digests clean
 
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
@@ -17,7 +17,6 @@ help:
 	@echo "make bench     measure, compare with other schedulers, write benchmarks/report.html"
 	@echo "make docs      build the documentation as a site: build/site/index.html"
 	@echo "make image     build the container image; make image-digests pins its two base images first"
-	@echo "make krew      write the package and the manifest for kubectl krew into dist/krew"
 	@echo "make clean     remove .venv and caches"
 
 demo: $(RUNTIME)
@@ -67,10 +66,6 @@ image:
 	@test -s $(DIGESTS) || { echo "error: $(DIGESTS) is missing" >&2; echo "hint: make image-digests" >&2; exit 1; }
 	@test -n "$(IMAGE)" || { echo "error: the image has no name" >&2; echo "hint: make image IMAGE=..." >&2; exit 1; }
 	docker build -f deploy/image/Dockerfile -t "$(IMAGE)" $$(sed 's/^/--build-arg /' $(DIGESTS)) .
-
-krew: $(DEV)
-	@test -n "$(URL)" || { echo "error: nobody says where the package will be" >&2; echo "hint: make krew URL=https://HOST/FOLDER" >&2; exit 1; }
-	@$(BIN)/python deploy/krew/package.py "$(URL)"
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

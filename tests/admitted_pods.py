@@ -18,7 +18,7 @@ from planner.cluster.live_view import _seen
 PLAN = "gp-0123456789abcdef0123"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 INTENT = Intent(PLAN, "llama", 2, "n1", (0, 1))
-BACK_ENDS = ("nvidia.com/use-gpuuuid", "scheduling.koordinator.sh/device-allocated")
+BACK_ENDS = ("nvidia.com/use-gpuuuid",)
 
 
 def a_pod(**spec: object) -> Tree:

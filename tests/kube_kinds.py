@@ -94,16 +94,6 @@ _TEXT = """
     spec: {min: {nvidia.com/gpu: "4"}, max: {nvidia.com/gpu: 8}}
     status: {used: {nvidia.com/gpu: 1}}
   read: [spec.min, spec.max]
-- group: scheduling.sigs.k8s.io
-  object:
-    kind: ElasticQuota
-    metadata:
-      name: eq
-      namespace: a
-      labels: {quota.scheduling.koordinator.sh/parent: top}
-      annotations: {quota.scheduling.koordinator.sh/shared-weight: '{"nvidia.com/gpu": 4}'}
-    spec: {min: {nvidia.com/gpu: "4"}, max: {nvidia.com/gpu: 8}}
-  read: [spec.min, spec.max, metadata.labels, metadata.annotations]
 - group: kueue.x-k8s.io
   object:
     kind: Workload
@@ -154,31 +144,6 @@ _TEXT = """
   - status.admission.podSetAssignments.0.topologyAssignment.slices.0.valuesPerLevel.1.individual.roots
   - status.unhealthyNodes.0.name
   - status.conditions.0.lastTransitionTime
-- group: scheduling.koordinator.sh
-  object:
-    kind: Device
-    metadata: {name: n1}
-    spec:
-      devices:
-      - type: gpu
-        id: GPU-1
-        minor: 0
-        health: true
-        resources: {koordinator.sh/gpu-core: "100"}
-        topology: {socketID: 0, nodeID: 0, pcieID: "1", busID: "0000:08:00.0"}
-  read: [spec.devices.0.id, spec.devices.0.minor, spec.devices.0.topology.busID]
-- group: scheduling.koordinator.sh
-  object:
-    kind: ClusterNetworkTopology
-    metadata: {name: default}
-    spec: {networkTopologySpec: [{topologyLayer: Rack, parentTopologyLayer: Block, labelKey: [rack]}]}
-  read: [spec.networkTopologySpec.0.labelKey, spec.networkTopologySpec.0.parentTopologyLayer]
-- group: scheduling.sigs.k8s.io
-  object:
-    kind: PodGroup
-    metadata: {name: pg, namespace: a}
-    spec: {minMember: 4, minResources: {cpu: 4}, scheduleTimeoutSeconds: 60}
-  read: [spec.minMember, spec.minResources.cpu]
 - group: scheduling.k8s.io
   object:
     kind: Workload

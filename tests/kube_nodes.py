@@ -79,12 +79,3 @@ def claimed(
         node("n1", gpus=0),
         slice_of("n1", list(devices), driver=driver, count=count, version=version),
     ]
-
-
-def koordinator(name: str, *health: object) -> dict[str, Any]:
-    devices = [{"type": "gpu", "minor": i, "health": h} for i, h in enumerate(health)]
-    return {
-        "apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device",
-        "metadata": {"name": name},
-        "spec": {"devices": [*devices, {"type": "rdma", "minor": 0, "health": False}]},
-    }  # fmt: skip

@@ -128,10 +128,11 @@ def _pod(gang: Wanted, index: int, namespace: str, run: str) -> Tree:
         if gang.node is not None:
             spec["nodeName"] = gang.node
     else:
-        metadata["annotations"] = {
-            "gang.scheduling.koordinator.sh/name": gang.called or gang.name,
-            "gang.scheduling.koordinator.sh/min-available": str(gang.pods),
-        }
+        metadata["annotations"] = {}
+        if gang.called:
+            metadata["annotations"]["scheduling.x-k8s.io/pod-group"] = gang.called
+        else:
+            metadata["labels"]["gangplan.dev/gang"] = gang.name
         if gang.preemptible:
             metadata["annotations"]["gangplan.dev/preemptible"] = "true"
         if gang.movable:

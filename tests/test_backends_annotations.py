@@ -1,14 +1,12 @@
-"""Back ends that write annotations: for HAMi and Koordinator, and when they must not."""
+"""The back end that writes annotations, for HAMi, and when it must not."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import kube
 import pytest
 from backend_world import PLAN
-from kube_nodes import one
 
 from models.apply.intents import KEYS as INTENT
 from models.apply.intents import PLAN as MARK
@@ -20,10 +18,8 @@ from planner.cluster.backends.base import Backend
 from planner.cluster.backends.registry import backend_of
 from planner.cluster.transport import Reply, Transport, Tree
 from planner.read.kube.dialects.base import CannotEncode
-from planner.read.kube.dialects.koordinator import allocated
 
 USE, AVOID = "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"
-ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 REGISTER = "hami.io/node-nvidia-register"
 
 
@@ -76,14 +72,14 @@ def cards(*uuids: str) -> str:
 @pytest.mark.parametrize("name", GPU_BACKENDS)
 def test_every_back_end_of_the_policy_is_there_and_says_what_it_enforces(name: str) -> None:
     found: Backend = backend_of(name)
-    keys = {"hami": (USE,), "koordinator": (ALLOCATED,)}
+    keys = {"hami": (USE,)}
     assert (found.name, found.keys) == (name, keys.get(name, ()))
     assert found.note()
     assert not found.note().endswith(".")
     assert not set(found.keys) & set(INTENT), "the intent's own keys are taken off anyway"
 
 
-@pytest.mark.parametrize("name", ["annotation", "none", "hami", "koordinator"])
+@pytest.mark.parametrize("name", ["annotation", "none", "hami"])
 def test_back_ends_without_objects_send_nothing(name: str) -> None:
     found = backend_of(name)
     wire: Transport = NoWire()
@@ -154,44 +150,9 @@ def test_a_choice_of_cards_by_the_pods_owner_stands() -> None:
 
 
 def test_what_the_plan_leaves_open_is_left_open() -> None:
-    for name in ("hami", "koordinator"):
-        found = backend_of(name)
-        assert found.annotations(order(open_=4), node(), pod("x")) == {}
-        assert found.annotations(order(), node(), pod("x")) == {}, "a launcher has no GPUs"
-
-
-# ---- Koordinator
-
-
-def test_koordinator_gets_minors_of_whole_gpus_where_we_bind() -> None:
-    found = backend_of("koordinator").annotations(
-        order(0, 5, mode="binding"), node(), pod("gangplan")
-    )
-    whole = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
-    assert json.loads(found[ALLOCATED]) == {
-        "gpu": [{"minor": 0, "resources": whole}, {"minor": 5, "resources": whole}]
-    }
-
-
-def test_what_koordinator_gets_is_read_back_as_what_the_pod_holds() -> None:
-    written = backend_of("koordinator").annotations(order(2, 3, mode="binding"), node(), pod())
-    told = allocated(written, one(kube.node("n1"))[0])
-    assert told == (2, 3)
-
-
-def test_koordinators_own_scheduler_chooses_by_itself() -> None:
-    found = backend_of("koordinator")
-    assert found.annotations(order(*range(8)), node(), pod("koord-scheduler")) == {}
-    with pytest.raises(CannotEncode) as caught:
-        found.annotations(order(*range(7)), node(), pod("koord-scheduler"))
-    assert caught.value.why == "its scheduler koord-scheduler chooses the GPUs by itself"
-    assert ALLOCATED in found.annotations(order(*range(7)), node(), pod("default-scheduler"))
-
-
-def test_devices_that_somebody_else_wrote_stand() -> None:
-    tree = pod("gangplan", **{ALLOCATED: "{}"})
-    with pytest.raises(CannotEncode, match="chooses devices already"):
-        backend_of("koordinator").annotations(order(0, mode="binding"), node(), tree)
+    found = backend_of("hami")
+    assert found.annotations(order(open_=4), node(), pod("x")) == {}
+    assert found.annotations(order(), node(), pod("x")) == {}, "a launcher has no GPUs"
 
 
 # ---- before anybody is evicted
@@ -211,32 +172,14 @@ def view(scheduler: str = "default-scheduler") -> ClusterView:
     return ClusterView("c", {"n1": LiveNode("n1", gpus=8)}, {("a", "p"): waiting})
 
 
-SAID = {
-    "hami": (
-        "default-scheduler",
-        (
-            "gang a/g0: pod p: its scheduler is default-scheduler, "
-            "and only HAMi's scheduler reads a list of cards"
-        ),
-    ),
-    "koordinator": (
-        "koord-scheduler",
-        "gang a/g0: pod p: its scheduler koord-scheduler chooses the GPUs by itself",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SAID)
-def test_no_pod_is_evicted_for_a_gang_that_cannot_get_its_gpus(name: str) -> None:
+def test_no_pod_is_evicted_for_a_gang_that_cannot_get_its_gpus() -> None:
     """g1 takes the whole node and g2 leaves the choice to it: nothing to write for either."""
-    scheduler, said = SAID[name]
     plan = orders(order(0), order(*range(8)), order(open_=2))
-    found = backend_of(name)
-    assert found.check(plan, view(scheduler)) == [said]
+    found = backend_of("hami")
+    (said,) = found.check(plan, view())
+    assert said.startswith("gang a/g0: pod p: its scheduler is default-scheduler, and only HAMi's")
     assert found.check(plan, view("hami-scheduler")) == []
 
 
-@pytest.mark.parametrize("name", SAID)
-def test_without_evictions_such_a_gang_stops_alone(name: str) -> None:
-    plan = orders(order(0), evicts=False)
-    assert backend_of(name).check(plan, view(SAID[name][0])) == []
+def test_without_evictions_such_a_gang_stops_alone() -> None:
+    assert backend_of("hami").check(orders(order(0), evicts=False), view()) == []

@@ -76,7 +76,6 @@ def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[
     others |= {"--nnodes", "--nproc-per-node", "--node-rank", "--master-addr"}  # of torchrun
     others |= {"--by-speed"}  # of tests/exhaustive_sweep.py
     others |= {"--fixed"}  # of benchmarks/effective.py
-    others |= {"--manifest", "--archive"}  # of krew
     others |= {"--json", "--gpus-per-node", "--gres", "--gpus-per-task", "--gpus"}  # of Slurm
     others |= {"--constraint", "--nodelist", "--exclude", "--partition", "--exclusive"}
     others |= {"--segment", "--switches", "--contiguous"}

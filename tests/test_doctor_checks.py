@@ -233,7 +233,7 @@ def test_claims_need_a_cluster_that_has_devices() -> None:
 
 
 def test_what_a_back_end_enforces_is_said() -> None:
-    for name in ("annotation", "none", "hami", "koordinator"):
+    for name in ("annotation", "none", "hami"):
         chosen = backend_of(name)
         (found,) = checks.check_backend(Telling(Reply(404)), chosen, None, _view([], []))
         assert found == passed("GPU back end", f"{name}: {chosen.note()}")

@@ -137,8 +137,7 @@ def test_before_claims_are_created_their_template_says_it() -> None:
 
 def test_a_gang_with_a_shared_claim_waits_and_takes_no_room(tmp_path: Path) -> None:
     """Ten GPUs of eight are asked for; the younger pod gets its two."""
-    group = {"gang.scheduling.koordinator.sh/name": "g"}
-    group["gang.scheduling.koordinator.sh/min-available"] = "2"
+    group = {"scheduling.x-k8s.io/pod-group": "g"}
     shared = [user(name, "c", annotations=dict(group)) for name in ("p", "q")]
     late = user("late", "d")
     late["metadata"]["creationTimestamp"] = "2026-11-20T09:00:00Z"

@@ -8,7 +8,6 @@ import kube
 import pytest
 import toy_dialect
 
-from models.instance.policy import GPU_BACKENDS
 from planner.read.compact_cluster import catalogue_model
 from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
@@ -71,7 +70,3 @@ def test_names_of_dialects_and_readers_are_distinct() -> None:
         [one.name for one in registry.holding_readers()],
     ):
         assert len(set(names)) == len(names)
-
-
-def test_annotation_back_ends_are_names_of_the_policy() -> None:
-    assert set(registry.annotation_backends()) <= set(GPU_BACKENDS)

@@ -184,8 +184,6 @@ def test_workers_beside_a_launcher_that_works_may_count_from_one(start: int, fir
     [
         ("PyTorchJob", "pytorchReplicaSpecs", "pytorchjob-controller", ("master", "worker")),
         ("TFJob", "tfReplicaSpecs", "tfjob-controller", ("chief", "ps", "worker", "evaluator")),
-        ("XGBoostJob", "xgbReplicaSpecs", "xgboostjob-controller", ("master", "worker")),
-        ("PaddleJob", "paddleReplicaSpecs", "paddlejob-controller", ("master", "worker")),
         ("JAXJob", "jaxReplicaSpecs", "jaxjob-controller", ("worker",)),
     ],
 )

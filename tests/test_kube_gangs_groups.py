@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -331,81 +330,6 @@ def test_a_kai_level_that_nothing_names_is_a_problem() -> None:
     gangs, remarks = read(group, *kai_pods("aa"))
     assert len(gangs["train"].problems) == 1
     assert "level" in remarks.lines()[0]
-
-
-@pytest.mark.parametrize(
-    ("labels", "annotations", "minimum"),
-    [
-        ({}, {"gang.scheduling.koordinator.sh/name": "g"}, "gang.scheduling.koordinator.sh/"),
-        ({"pod-group.scheduling.sigs.k8s.io/name": "g"}, {}, "pod-group.scheduling.sigs.k8s.io/"),
-    ],
-)
-def test_koordinator_and_ack_gangs_live_on_labels_and_annotations(
-    labels: dict[str, str], annotations: dict[str, str], minimum: str
-) -> None:
-    marks = labels or annotations
-    marks[f"{minimum}min-available"] = "3"
-    gangs, remarks = read(*plain(2, labels=labels, annotations=annotations))
-    assert gangs["g"].missing == "worker 2 has not been created (2 of 3 pods exist)"
-    assert remarks.lines() == []
-
-
-def test_the_old_pod_group_of_koordinator_is_named_by_its_label() -> None:
-    group = thing("PodGroup", "scheduling.sigs.k8s.io/v1alpha1", "g", {"minMember": 2})
-    gangs, _ = read(group, *plain(2, labels={"pod-group.scheduling.sigs.k8s.io": "g"}))
-    assert sizes(gangs["g"]) == [("worker", 2, 0)]
-
-
-def test_koordinators_gang_groups_start_together() -> None:
-    together = json.dumps(["default/a", "default/b"])
-    pods = [
-        pod(
-            f"p-{number}",
-            gpus=1,
-            gated=True,
-            annotations={
-                "gang.scheduling.koordinator.sh/name": "ab"[number],
-                "gang.scheduling.koordinator.sh/min-available": "1",
-                "gang.scheduling.koordinator.sh/groups": together,
-            },
-        )
-        for number in range(2)
-    ]
-    gangs, _ = read(*pods)
-    assert len(gangs) == 1
-    assert len(next(iter(gangs.values())).pods()) == 2
-
-
-def test_koordinators_layers_become_labels_the_nearest_of_them() -> None:
-    layers = [
-        {"topologyLayer": "spineLayer", "labelKey": ["example.com/block"]},
-        {
-            "topologyLayer": "rackLayer",
-            "parentTopologyLayer": "spineLayer",
-            "labelKey": ["example.com/rack"],
-        },
-    ]
-    topology = thing(
-        "ClusterNetworkTopology",
-        "scheduling.koordinator.sh/v1alpha1",
-        "default",
-        {"networkTopologySpec": layers},
-    )
-    wanted = {
-        "gatherStrategy": [
-            {"layer": "spineLayer", "strategy": "MustGather"},
-            {"layer": "rackLayer", "strategy": "PreferGather"},
-        ]
-    }
-    notes = {
-        "gang.scheduling.koordinator.sh/name": "g",
-        "gang.scheduling.koordinator.sh/min-available": "2",
-        "gang.scheduling.koordinator.sh/network-topology-spec": json.dumps(wanted),
-    }
-    gangs, _ = read(topology, *plain(2, annotations=notes))
-    assert (gangs["g"].required, gangs["g"].preferred) == (BLOCK, RACK)
-    gangs, _ = read(*plain(2, annotations=notes))
-    assert len(gangs["g"].problems) == 1
 
 
 def test_a_kueue_pod_group_needs_all_its_pods_at_their_index() -> None:

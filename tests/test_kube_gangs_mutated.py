@@ -37,16 +37,12 @@ LABELS = [
     "ray.io/cluster",
     "grove.io/podgang",
     "scheduling.x-k8s.io/pod-group",
-    "pod-group.scheduling.sigs.k8s.io/name",
     "kueue.x-k8s.io/pod-group-name",
     "gangplan.dev/gang",
 ]
 NOTES = [
     "scheduling.k8s.io/group-name",
     "pod-group-name",
-    "gang.scheduling.koordinator.sh/name",
-    "gang.scheduling.koordinator.sh/groups",
-    "gang.scheduling.koordinator.sh/network-topology-spec",
     "kueue.x-k8s.io/podset-required-topology",
     "kueue.x-k8s.io/podset-slice-required-topology",
     "kueue.x-k8s.io/podset-slice-size",

@@ -135,19 +135,6 @@ def test_two_names_of_the_same_gpus_are_one_offer() -> None:
     assert found_ == {"a": {"both"}, "n": {"both", "one"}}
 
 
-def test_koordinators_percents_are_asked_of_nodes_that_have_them() -> None:
-    managed = node("managed")
-    for amounts in (managed["status"]["capacity"], managed["status"]["allocatable"]):
-        amounts |= {"koordinator.sh/gpu": "800", "koordinator.sh/gpu-core": "800"}
-    # `koordinator.sh/gpu` ends as GPUs do; it is no plain resource of the node's
-    found = reached(managed, node("plain"), asker_of_percents())
-    assert found == {"k": {"managed"}}
-
-
-def asker_of_percents() -> dict[str, Any]:
-    return pod("k", gated=True, containers=[asking({"koordinator.sh/gpu": "200"})])
-
-
 def test_gpus_that_the_policy_does_not_list_are_told_of_and_not_counted() -> None:
     found, said = one(node("n1", resource="example.com/gpu"))
     assert found.gpus == 0

@@ -46,7 +46,7 @@ def test_whole_cards_are_given_where_hami_is_told_which() -> None:
     assert said == ""
 
 
-@pytest.mark.parametrize("backend", ["annotation", "none", "koordinator", "dra"])
+@pytest.mark.parametrize("backend", ["annotation", "none", "dra"])
 def test_elsewhere_none_of_them_is_given(backend: str) -> None:
     found, said = read(FOUR, backend)
     assert (found.shared, found.installed) == ("fractional", 4)

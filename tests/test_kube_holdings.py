@@ -18,7 +18,6 @@ from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.pods.requests import gpu_request
 
 VISIBLE = "topology.kubernetes.io/gpu-visible"
-KOORDINATOR = "scheduling.koordinator.sh/device-allocated"
 HIVED = "hivedscheduler.microsoft.com/"
 UUIDS = [f"GPU-{place:08d}-aaaa" for place in range(8)]
 
@@ -28,12 +27,6 @@ def _held(gpus: int, **annotations: str) -> tuple[tuple[int, ...] | None, list[s
     pods, lines = read(node("n1"), pod("a", gpus=gpus, on="n1", annotations=annotations))
     assert pods["a"].gpus == gpus
     return pods["a"].indices, lines
-
-
-def _devices(*minors: object, core: str = "100") -> str:
-    resources = {"koordinator.sh/gpu-core": core, "koordinator.sh/gpu-memory-ratio": core}
-    gpus = [{"minor": minor, "resources": resources} for minor in minors]
-    return json.dumps({"gpu": gpus, "rdma": [{"minor": 0}]})
 
 
 _BIND = """node: n1
@@ -54,7 +47,6 @@ affinityGroupBindInfo:
         ({VISIBLE: "3,0"}, (0, 3)),
         ({VISIBLE: " 3 , 0 "}, (0, 3)),
         ({"topology.kubernetes.io/gpu-group": "6,7"}, (6, 7)),
-        ({KOORDINATOR: _devices(4, 1)}, (1, 4)),
         ({HIVED + "pod-leaf-cell-isolation": "2,5"}, (2, 5)),
         ({HIVED + "pod-gpu-isolation": "2,5"}, (2, 5)),
         ({HIVED + "pod-bind-info": _BIND}, (2, 5)),
@@ -63,8 +55,6 @@ affinityGroupBindInfo:
         ({"gangplan.dev/gpus": "0,1"}, (0, 1)),
         # the table asks ACK before our own
         ({"gangplan.dev/gpus": "0,1", VISIBLE: "2,3"}, (2, 3)),
-        # only other devices were allocated: it tells nothing of GPUs
-        ({KOORDINATOR: '{"rdma": [{"minor": 0}]}'}, None),
         ({}, None),
     ],
 )
@@ -85,10 +75,6 @@ def test_every_dialect_tells_which_gpus_a_pod_holds(
         ({VISIBLE: "0,-1"}, "cannot be read"),
         ({VISIBLE: "0,99999999999999999999"}, "cannot be read"),
         ({VISIBLE: "0," * 40_000}, "cannot be read"),
-        ({KOORDINATOR: "{"}, "cannot be read"),
-        ({KOORDINATOR: "[" * 60_000}, "cannot be read"),
-        ({KOORDINATOR: '{"gpu": 3}'}, "cannot be read"),
-        ({KOORDINATOR: '{"gpu": [{"minor": 0}, {"minor": "1"}]}'}, "cannot be read"),
         ({HIVED + "pod-bind-info": "node: other\nleafCellIsolation: [0, 1]"}, "cannot be read"),
         ({HIVED + "pod-bind-info": "!!python/object:os.system [0, 1]"}, "cannot be read"),
         (
@@ -144,9 +130,7 @@ def test_the_same_index_on_two_nodes_is_no_contradiction() -> None:
 
 
 def test_pods_without_gpus_hold_none_whatever_they_are_annotated_with() -> None:
-    found = one(
-        node("n1"), pod("a", on="n1", annotations={VISIBLE: "0,1", KOORDINATOR: _devices(3)})
-    )
+    found = one(node("n1"), pod("a", on="n1", annotations={VISIBLE: "0,1"}))
     assert (found.gpus, found.indices) == (0, ())
 
 
@@ -160,64 +144,6 @@ def test_more_gpus_held_than_there_are_is_said_and_still_counted() -> None:
 # shares
 
 
-def _koordinator(name: str, percent: int, *minors: int, **spec: object) -> dict[str, Any]:
-    amounts = {
-        "koordinator.sh/gpu-core": str(percent),
-        "koordinator.sh/gpu-memory-ratio": str(percent),
-    }
-    notes = {KOORDINATOR: _devices(*minors, core=str(percent))} if minors else {}
-    return pod(name, annotations=notes, containers=[asking(amounts)], **spec)
-
-
-def _koordinated(name: str) -> dict[str, Any]:
-    """A node whose shares Koordinator's manager reports."""
-    found = node(name)
-    found["status"]["allocatable"]["koordinator.sh/gpu-core"] = "800"
-    return found
-
-
-def test_pods_that_share_a_gpu_hold_it_once_together() -> None:
-    pods, lines = read(
-        _koordinated("n1"),
-        _koordinator("a", 50, 3, on="n1"),
-        _koordinator("b", 30, 3, on="n1"),
-        _koordinator("c", 50, 5, on="n1"),
-        pod("whole", gpus=2, on="n1", annotations={VISIBLE: "0,1"}),
-    )
-    held = {name: (found.gpus, found.indices) for name, found in pods.items()}
-    assert held == {"a": (1, (3,)), "b": (0, ()), "c": (1, (5,)), "whole": (2, (0, 1))}
-    assert pods["a"].unsupported == ("a fraction of a GPU",)
-    assert lines == []
-
-
-def test_shares_nobody_can_place_hold_one_gpu_each_as_long_as_there_is_room() -> None:
-    shares = [_koordinator(f"s{place}", 50, on="n1") for place in range(4)]
-    pods, lines = read(_koordinated("n1"), pod("whole", gpus=6, on="n1"), *shares)
-    # 8 - 6 = 2 GPUs are left for the four of them
-    assert [pods[f"s{place}"].gpus for place in range(4)] == [1, 1, 0, 0]
-    assert pods["s0"].indices is None
-    assert pods["s3"].indices == ()
-    assert lines == []
-
-
-def test_a_share_on_a_gpu_that_another_holds_whole_is_a_contradiction() -> None:
-    pods, lines = read(
-        _koordinated("n1"),
-        _koordinator("share", 50, 3, on="n1"),
-        pod("whole", gpus=1, on="n1", annotations={VISIBLE: "3"}),
-    )
-    assert {name: (found.gpus, found.indices) for name, found in pods.items()} == {
-        "share": (1, None),
-        "whole": (1, None),
-    }
-    assert len(lines) == 1
-
-
-def test_hundreds_of_percent_are_whole_gpus() -> None:
-    found = one(_koordinated("n1"), _koordinator("a", 800, *range(8), on="n1"))
-    assert (found.gpus, found.indices, found.unsupported) == (8, tuple(range(8)), ())
-
-
 @pytest.mark.parametrize(
     "amounts",
     [
@@ -225,7 +151,6 @@ def test_hundreds_of_percent_are_whole_gpus() -> None:
         {"nvidia.com/gpumem": "1"},
         {"aliyun.com/gpu-mem": "1"},
         {"volcano.sh/vgpu-number": "8"},
-        {"koordinator.sh/gpu-memory": "1"},
     ],
     ids=lambda amounts: next(iter(amounts)),
 )
@@ -453,14 +378,6 @@ def test_ack_shares_are_found_by_container() -> None:
         ({"aliyun.com/gpu-mem": 8}, 0, True, 1),
         ({"aliyun.com/gpu-mem": 8, "aliyun.com/gpu-count": 2}, 0, True, 2),
         ({"aliyun.com/gpu-core.percentage": 50}, 0, True, 1),
-        ({"koordinator.sh/gpu": 50}, 0, True, 1),
-        ({"koordinator.sh/gpu": 200}, 2, False, 0),
-        ({"kubernetes.io/gpu": 100}, 1, False, 0),
-        ({"koordinator.sh/gpu-core": 800, "koordinator.sh/gpu-memory-ratio": 800}, 8, False, 0),
-        ({"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 50}, 0, True, 1),
-        ({"koordinator.sh/gpu-memory": 2**30}, 0, True, 1),
-        ({"koordinator.sh/gpu.shared": 2, "koordinator.sh/gpu-core": 100}, 0, True, 2),
-        ({"koordinator.sh/gpu-shared": 2, "koordinator.sh/gpu-core": 200}, 2, False, 0),
         ({"nvidia.com/mig-1g.10gb": 1}, 0, False, 0),
         ({"nvidia.com/gpu.shared": 1}, 0, False, 0),
         ({"amd.com/cpx_nps4": 1}, 0, False, 0),

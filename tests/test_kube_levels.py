@@ -377,29 +377,6 @@ def test_a_level_of_a_topology_that_no_node_has_is_left_out() -> None:
     assert said == ["Kueue Topology t: its level y is left out; no node has the label"]
 
 
-def test_the_layers_of_koordinator_are_followed_up_from_the_nodes() -> None:
-    trees = [node(f"n{i}", {"a/s": "s", "a/b": f"b{i // 2}"}) for i in range(4)]
-    layers: Tree = {
-        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
-        "kind": "ClusterNetworkTopology",
-        "metadata": {"name": "default"},
-        "spec": {
-            "networkTopologySpec": [
-                {"topologyLayer": "NodeTopologyLayer", "parentTopologyLayer": "BlockLayer"},
-                {
-                    "topologyLayer": "BlockLayer",
-                    "parentTopologyLayer": "SpineLayer",
-                    "labelKey": ["a/b", "a/other"],
-                },
-                {"topologyLayer": "SpineLayer", "labelKey": ["a/s"]},
-            ]
-        },
-    }
-    levels, _, _ = found([*trees, layers])
-    assert levels.levels == (Level("spine", "a/s"), Level("block", "a/b"))
-    assert levels.found.startswith("levels from Koordinator ClusterNetworkTopology default: ")
-
-
 def test_a_topology_file_goes_before_the_objects() -> None:
     file = slurm.read_topology(
         Source("topology.conf", "SwitchName=s Nodes=a,b\nSwitchName=t Nodes=c", "either")

@@ -10,7 +10,7 @@ from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kube import load
-from kube_nodes import koordinator, read
+from kube_nodes import read
 
 from planner.read.kube.records import KubeNode, Objects
 
@@ -71,7 +71,7 @@ def recorded() -> list[dict[str, Any]]:
             for one_ in (*input_.of("Node"), *input_.of("ResourceSlice"))
             if chosen in (one_.name, (one_.tree.get("spec") or {}).get("nodeName"))
         ]
-    return [*found, koordinator("gb200-r06-n01", True, True, True, False)]
+    return found
 
 
 RECORDED = recorded()

@@ -830,7 +830,7 @@ def test_pods_on_their_way_all_hold_their_parts_though_nobody_knows_of_which_gpu
     assert [one.shares for one in pods.values()] == [("default/a0",), *[("default/a1",)] * 3]
 
 
-@pytest.mark.parametrize("backend", ["annotation", "none", "koordinator"])
+@pytest.mark.parametrize("backend", ["annotation", "none"])
 def test_other_back_ends_name_no_card_of_a_part(shared: Bench, backend: str) -> None:
     plan = shared.plan(policy={"kubernetes": {"gpuBackend": backend}})
     assert shared.apply(plan).code == 0

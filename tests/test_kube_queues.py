@@ -1,4 +1,4 @@
-"""Queues of Kueue, KAI, Volcano, Koordinator and scheduler-plugins as queues of the instance."""
+"""Queues of Kueue, KAI, Volcano and scheduler-plugins as queues of the instance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from models.verify.check import check
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube import queues
-from planner.read.kube.dialects import elastic_quotas, kueue_quotas, quotas
+from planner.read.kube.dialects import kueue_quotas, quotas, scheduler_plugins
 from planner.search.solve import solve
 
 Tree = dict[str, Any]
@@ -343,61 +343,26 @@ def test_queues_of_kai_and_volcano(tmp_path: Path) -> None:
         assert said(found, what), what
 
 
-def elastic(group: str, name: str, namespace: str, spec: Tree, **labels: str) -> Tree:
-    version = f"{group}/v1alpha1"
-    weight = {elastic_quotas.WEIGHT: json.dumps({GPU: "3"})}
-    return thing(version, "ElasticQuota", name, spec, namespace, labels=labels, annotations=weight)
+def elastic(name: str, namespace: str, spec: Tree) -> Tree:
+    return thing(f"{scheduler_plugins.GROUP}/v1alpha1", "ElasticQuota", name, spec, namespace)
 
 
-MINE = elastic(
-    elastic_quotas.PLUGINS,
-    "mine",
-    "research",
-    {"min": {GPU: 20}, "max": {GPU: 4}},
-)
-ROOT = elastic(elastic_quotas.KOORDINATOR, "root-a", "kube-system", {"min": {GPU: 16}})
-CHILD = elastic(
-    elastic_quotas.KOORDINATOR,
-    "child",
-    "tenant",
-    {"min": {GPU: 8}, "max": {GPU: 12}},
-    **{elastic_quotas.PARENT: "root-a"},
-)
+MINE = elastic("mine", "research", {"min": {GPU: 20}, "max": {GPU: 4}})
 
 
 def test_an_elastic_quota_of_a_tenant_limits_its_own_namespace_and_nobody_else(
     tmp_path: Path,
 ) -> None:
-    pods = [
-        wanting("here"),
-        wanting("there", "other"),
-        wanting("named", "other", **{elastic_quotas.NAME: "root-a"}),
-        wanting("thief", "other", **{elastic_quotas.NAME: "child"}),
-        wanting("own", "tenant"),
-    ]
-    found = read(tmp_path, MINE, ROOT, CHILD, *pods)
-    read_as = by_name(found)
-    for name, limit in (("mine.research", 4), ("child.tenant", 12)):
-        queue = read_as[name]
-        assert queue == Queue(name, limit=Amount(limit), reclaim=False)
-    assert read_as["root-a"].guarantee == Amount(16)
-    assert queue_of(found) == {
-        "here": "mine.research",
-        "there": None,
-        "named": "root-a",
-        "thief": None,
-        "own": "child.tenant",
-    }
-    assert said(found, elastic_quotas.LIMITS_ONLY)
+    pods = [wanting("here"), wanting("there", "other")]
+    found = read(tmp_path, MINE, *pods)
+    assert by_name(found)["mine.research"] == Queue("mine.research", limit=Amount(4), reclaim=False)
+    assert queue_of(found) == {"here": "mine.research", "there": None}
+    assert said(found, scheduler_plugins.LIMITS_ONLY)
 
     trusting = {**docs.policy(), "spec": {"kubernetes": {"trustElasticQuotas": True}}}
-    found = read(tmp_path, MINE, ROOT, CHILD, *pods, trusting)
+    found = read(tmp_path, MINE, *pods, trusting)
     assert by_name(found)["mine.research"].guarantee == Amount(20)
-    child = by_name(found)["child"]
-    assert (child.guarantee, child.limit, child.weight) == (Amount(8), Amount(12), 3)
-    assert parent(found, "child") == "root-a"
-    assert queue_of(found)["thief"] == "child"
-    assert not said(found, elastic_quotas.LIMITS_ONLY)
+    assert not said(found, scheduler_plugins.LIMITS_ONLY)
 
 
 def test_a_queue_document_replaces_the_queue_of_its_name(tmp_path: Path) -> None:
@@ -463,8 +428,8 @@ def test_odd_amounts_are_remarks(tmp_path: Path, odd: object) -> None:
             },
         ),
         thing("scheduling.volcano.sh/v1beta1", "Queue", "volcano", {"capability": {GPU: odd}}),
-        elastic(elastic_quotas.PLUGINS, "eq", "research", {"max": {GPU: odd}, "min": odd}),
-        elastic(elastic_quotas.PLUGINS, "large", "x", {"max": {GPU: "900T"}}),
+        elastic("eq", "research", {"max": {GPU: odd}, "min": odd}),
+        elastic("large", "x", {"max": {GPU: "900T"}}),
     )
     assert {"kai", "kueue", "volcano", "eq.research"} <= set(by_name(found))
     assert by_name(found)["kai"].guarantee.gpus is None
@@ -489,12 +454,9 @@ def test_queues_beyond_the_bound_are_left_out(
 
 def test_without_queues_a_gang_keeps_the_name_that_it_states(tmp_path: Path) -> None:
     local = kueue("LocalQueue", "team", {"clusterQueue": "prod"}, "research")
-    labels = {"kueue.x-k8s.io/queue-name": "team", elastic_quotas.NAME: "x"}
-    found = read(
-        tmp_path, local, wanting("one", **labels), wanting("two", **{elastic_quotas.NAME: "x"})
-    )
+    found = read(tmp_path, local, wanting("one", **{"kueue.x-k8s.io/queue-name": "team"}))
     assert found.instance.queues == ()
-    assert queue_of(found) == {"one": "team", "two": None}
+    assert queue_of(found) == {"one": "team"}
 
 
 def test_a_policy_leaves_the_quotas_of_others_out(tmp_path: Path) -> None:

@@ -178,8 +178,7 @@ def test_a_native_group_keeps_its_minimum_and_another_does_not() -> None:
     found = deployment(6, notes=stated(2, 6))
     for one in found[1:]:
         one["metadata"]["annotations"] |= {
-            "gang.scheduling.koordinator.sh/name": "vit",
-            "gang.scheduling.koordinator.sh/min-available": "6",
+            "pod-group-name": "vit",
         }
     assert counts(*found) == (2, 6, 1)
 

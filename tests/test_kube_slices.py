@@ -1,10 +1,10 @@
-"""GPUs as devices: DRA ResourceSlices and Koordinator Devices."""
+"""GPUs as devices: DRA ResourceSlices."""
 
 from __future__ import annotations
 
 import pytest
 from kube import load, node
-from kube_nodes import claimed, device, gpus_of, koordinator, one, read, slice_of
+from kube_nodes import claimed, device, gpus_of, one, read, slice_of
 
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
@@ -180,12 +180,6 @@ def test_gpus_of_amd_and_their_partitions() -> None:
     parts = [device(f"gpu-0-{i}", "amdgpu-partition") for i in range(8)]
     found, _ = one(gpus_of(node("n1"), None, None), slice_of("n1", parts, driver="gpu.amd.com"))
     assert (found.gpus, found.shared, found.devices) == (0, "fractional", ())
-
-
-def test_koordinator_tells_which_gpus_are_sick() -> None:
-    found, _ = one(node("n1", gpus=4), koordinator("n1", True, False, True, False))
-    assert found.sick == (1, 3)
-    assert one(node("n1", gpus=4), koordinator("other", False))[0].sick == ()
 
 
 def test_a_rule_of_an_operator_makes_devices_sick() -> None:

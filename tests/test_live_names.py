@@ -56,7 +56,7 @@ class Haunted:
             "resourceVersion": "1",
             "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": {MARK: ESCAPE, "gang": ESCAPE},
-            "annotations": {"gang.scheduling.koordinator.sh/name": f"{ESCAPE}{index}"},
+            "annotations": {"scheduling.x-k8s.io/pod-group": f"{ESCAPE}{index}"},
         }
         tree["status"] = {"phase": "Pending"}
         return tree

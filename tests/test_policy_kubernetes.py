@@ -100,7 +100,7 @@ def test_the_usual_back_end_is_not_written_so_that_older_plans_keep_their_bytes(
         ({"serverModels": [{"nodeSelector": {"a": "b"}}]}, "missing field 'model'"),
         ({"trustSubmittedAt": "yes"}, "expected true or false"),
         ({"nvlinkAcrossNodes": "none"}, "one of: assumed, claimed"),
-        ({"gpuBackend": "volcano"}, "one of: annotation, dra, hami, koordinator, none"),
+        ({"gpuBackend": "volcano"}, "one of: annotation, dra, hami, none"),
         ({"schedulers": []}, "unknown field 'schedulers'"),
     ],
 )

@@ -278,12 +278,6 @@ def test_a_plan_that_the_verifier_refuses_is_not_rendered(file: str, cli: RunCli
 
 def test_the_back_end_of_the_policy_is_told(file: str, cli: RunCli) -> None:
     assert "# GPUs: gangplan.dev/gpus on a pod" in cli("render", file).out
-    document = write(plan(kubernetes={"gpuBackend": "koordinator"}))
-    text = cli("render", document).out
-    binding = next(one for one in yaml.safe_load_all(text) if one is not None)
-    written = binding["metadata"]["annotations"]["scheduling.koordinator.sh/device-allocated"]
-    assert [one["minor"] for one in json.loads(written)["gpu"]] == [0, 1, 2, 3]
-    assert text.count("device-allocated:") == 1, "who schedules a gated pod, only the pod tells"
 
 
 def test_names_that_could_leave_the_folder_are_refused(file: str, cli: RunCli) -> None:

@@ -115,12 +115,6 @@ def test_a_kind_that_may_not_be_listed_is_named_and_the_rest_is_planned(tmp_path
             "scheduling.x-k8s.io/v1alpha1",
             "quotas of ElasticQuotas are not read",
         ),
-        (
-            "ElasticQuota",
-            "elasticquotas",
-            "scheduling.sigs.k8s.io/v1alpha1",
-            "quotas of ElasticQuotas are not read",
-        ),
     ],
 )
 def test_what_may_be_left_unread_is_named_with_what_follows(

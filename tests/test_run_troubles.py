@@ -166,7 +166,6 @@ def test_a_run_goes_on_without_the_right_to_list_disruption_budgets(bench: RunBe
     [
         ("Cohort", "cohorts", "kueue.x-k8s.io"),
         ("ElasticQuota", "elasticquotas", "scheduling.x-k8s.io"),
-        ("ElasticQuota", "elasticquotas", "scheduling.sigs.k8s.io"),
     ],
 )
 def test_a_run_goes_on_with_the_role_of_a_version_that_read_no_quotas(

@@ -103,7 +103,7 @@ def poisoned(tree: Any) -> Any:  # noqa: ANN401  # any part of a tree
 def test_every_kind_has_a_specimen() -> None:
     missing = {kind.resource for kind in ALL} - {kind.resource for kind, _ in SPECIMENS}
     # The same rules as for TFJob, with another name for the map of replica types.
-    assert missing == {f"{name}jobs.kubeflow.org" for name in ("xgboost", "paddle", "jax", "mx")}
+    assert missing == {"jaxjobs.kubeflow.org"}
 
 
 def test_nothing_planted_anywhere_reaches_a_file() -> None:
@@ -283,7 +283,6 @@ def test_of_annotations_only_those_of_the_scheduling_world_are_kept() -> None:
         "gangplan.dev/submitted-at": "2026-11-20T08:00:00Z",
         "pod-group-name": "g",
         "leaderworkerset.sigs.k8s.io/size": "4",
-        "scheduling.koordinator.sh/device-allocated": '{"gpu":[{"minor":0}]}',
     }
     dropped = {
         LAST_APPLIED: "{}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import re
 import shutil
@@ -13,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import yaml
 from conftest import RunCli
 from effort import HANG_S
 from test_docs import ROOT, text
@@ -130,59 +128,3 @@ def test_the_command_says_it_and_the_changelog_is_not_ahead_of_it(cli: RunCli) -
     released = re.findall(r"^## \[(\d+)\.(\d+)\.(\d+)\]", text(ROOT / "CHANGELOG.md"), re.MULTILINE)
     newest = max(tuple(map(int, one)) for one in released)
     assert newest <= tuple(map(int, PREPARED[0].split(".")))
-
-
-def test_the_krew_package_has_a_launcher_a_wheel_and_a_manifest_with_its_checksum(
-    tmp_path: Path,
-) -> None:
-    pytest.importorskip("hatchling", reason="hatchling of the extra dev is not installed")
-    spec = importlib.util.spec_from_file_location("krew_package", ROOT / "deploy/krew/package.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    manifest = yaml.safe_load(text(module.package("https://files.example.com/gangplan/", tmp_path)))
-    (archive,) = tmp_path.glob("*.tar.gz")
-    version = archive.name.removeprefix("gangplan-krew-").removesuffix(".tar.gz")
-    assert manifest["spec"]["version"] == f"v{version}"
-    for platform in manifest["spec"]["platforms"]:
-        assert platform["uri"] == f"https://files.example.com/gangplan/{archive.name}"
-        assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
-    plugin = tmp_path / "plugin"
-    plugin.mkdir()
-    subprocess.run(["tar", "-xzf", archive], cwd=plugin, check=True)
-    wheel = f"gangplan-{version}-py3-none-any.whl"
-    assert {one.name for one in (tmp_path / "plugin").iterdir()} == {
-        "kubectl-gangplan",
-        "LICENSE",
-        wheel,
-    }
-    # uv as far as the launcher sees it: it fails once, and then installs a program that says what it is given
-    (tmp_path / "uv").write_text(
-        """#!/bin/sh
-[ -e "$MARK" ] || { touch "$MARK"; exit 1; }
-[ "$1" = venv ] && { for home; do :; done; mkdir -p "$home/bin"; exit; }
-bin=$(dirname "$5")
-printf '#!/bin/sh\necho "$@"\n' > "$bin/kubectl-gangplan"; chmod +x "$bin/kubectl-gangplan"
-"""
-    )
-    (tmp_path / "uv").chmod(0o755)
-    environ = {
-        "PATH": f"{tmp_path}:/usr/bin:/bin",
-        "HOME": str(tmp_path),
-        "MARK": str(tmp_path / "mark"),
-    }
-
-    def call() -> tuple[int, str, str]:
-        launcher = str(tmp_path / "plugin" / "kubectl-gangplan")
-        run = subprocess.run(
-            [launcher, "plan", "a b"], env=environ, capture_output=True, text=True, check=False
-        )
-        return run.returncode, run.stdout, run.stderr
-
-    home = tmp_path / ".local/share/gangplan" / wheel.removesuffix(".whl")
-    failed, first, second = call(), call(), call()
-    assert failed[0] == 69
-    assert "error: cannot install gangplan: uv failed\nhint: " in failed[2]
-    assert first == (0, "plan a b\n", f"installing gangplan into {home} (once)\n")
-    assert second == (0, "plan a b\n", "")

@@ -322,7 +322,7 @@ class KubernetesDocument(Document):
         description="Whether NVLink between servers counts for every gang, or only where all GPU pods "
         "have a ComputeDomain claim",
     )
-    gpu_backend: Literal["annotation", "none", "hami", "koordinator", "dra"] = omitted(
+    gpu_backend: Literal["annotation", "none", "hami", "dra"] = omitted(
         default="annotation",
         description="How `apply` passes the GPU indices of a pod to its node",
     )

@@ -72,7 +72,7 @@ EVERY_SCHEDULER = "*"
 SLURM = "slurm"
 """The scheduler of gangs that are jobs of Slurm."""
 
-GPU_BACKENDS = ("annotation", "none", "hami", "koordinator", "dra")
+GPU_BACKENDS = ("annotation", "none", "hami", "dra")
 """Ways to pass the planned GPU indices to a node, the default first."""
 
 

@@ -50,7 +50,6 @@ class Right:
 
 
 _ONE_NUMBER = "elastic TrainJobs have the number of nodes of their JobSets"
-_NO_ELASTIC_QUOTAS = "quotas of ElasticQuotas are not read: plans promise and limit nothing by them"
 
 OPTIONAL = {
     Right("list", "", "namespaces"): (
@@ -67,8 +66,9 @@ OPTIONAL = {
     Right("list", "kueue.x-k8s.io", "cohorts"): (
         "quotas of Kueue's Cohorts, and their parents, are not read: plans keep those of ClusterQueues alone"
     ),
-    Right("list", "scheduling.x-k8s.io", "elasticquotas"): _NO_ELASTIC_QUOTAS,
-    Right("list", "scheduling.sigs.k8s.io", "elasticquotas"): _NO_ELASTIC_QUOTAS,
+    Right("list", "scheduling.x-k8s.io", "elasticquotas"): (
+        "quotas of ElasticQuotas are not read: plans promise and limit nothing by them"
+    ),
 }
 """Rights that a run goes on without, and what it does without them."""
 

@@ -153,19 +153,15 @@ def _started(
     gang: GangActions, pod: PodStart, orders: PlanActions, host: str | None, *, size: int
 ) -> Item:
     """A gated pod is patched; a pod of our scheduler is bound."""
-    backend = backend_of(orders.backend)
     intent = Intent(
         orders.plan, gang.name, size, pod.node, pod.gpus, rank=pod.rank, terms=pod.terms
     )
-    extra: dict[str, str] = {}
-    if orders.backend == "koordinator" and pod.mode == MODE_BINDING:
-        extra = backend.annotations(pod, {}, {})  # the others need the live node and pod
     metadata: Json = {
         "name": pod.name,
         "namespace": pod.namespace,
         **({} if pod.uid == UNKNOWN else {"uid": pod.uid}),
         "labels": intent.labels(),
-        "annotations": dict(sorted({**intent.annotations(), **extra}.items())),
+        "annotations": dict(sorted(intent.annotations().items())),
     }
     path = _path(gang, pod, _BINDING if pod.mode == MODE_BINDING else _PATCH)
     if pod.mode == MODE_BINDING:

@@ -12,7 +12,6 @@ from planner.read.kube.dialects import (
     job,
     jobset,
     kai,
-    koordinator,
     kubeflow,
     kubernetes,
     kueue,
@@ -22,7 +21,6 @@ from planner.read.kube.dialects import (
     volcano,
 )
 from planner.read.kube.dialects.base import (
-    AnnotationBackend,
     ControllerReader,
     Dialect,
     GroupReader,
@@ -41,7 +39,6 @@ DIALECTS: tuple[Dialect, ...] = (
     ray.DIALECT,
     kai.DIALECT,
     ack.DIALECT,
-    koordinator.DIALECT,
     hived.DIALECT,
     hami.DIALECT,
     kueue.DIALECT,
@@ -72,11 +69,6 @@ def holding_readers() -> tuple[HoldingReader, ...]:
 
 def quota_readers() -> dict[str, QuotaReader]:
     """By the name of the dialect; those that tenants may write come last, so that they take no name."""
-    order = (kueue, kai, volcano, koordinator, scheduler_plugins)
+    order = (kueue, kai, volcano, scheduler_plugins)
     found = [one.DIALECT for one in order]
     return {one.name: one.quotas for one in found if one.quotas is not None}
-
-
-def annotation_backends() -> dict[str, AnnotationBackend]:
-    """By their name in the Policy."""
-    return {one.backend.name: one.backend for one in DIALECTS if one.backend is not None}

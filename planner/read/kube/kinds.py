@@ -123,8 +123,6 @@ fragment KueueQuotas
   flavors[] {
     name resources[] { name nominalQuota borrowingLimit lendingLimit }
   }
-fragment ElasticQuota
-  spec { min[*]=Quantity max[*]=Quantity }
 fragment KaiShare
   quota overQuotaWeight limit
 fragment GrovePacking
@@ -258,12 +256,8 @@ compositepodgroups.scheduling.k8s.io CompositePodGroup v1 v1beta1 v1alpha3 v1alp
 # Schedulers and queues.
 podgroups.scheduling.x-k8s.io PodGroup v1alpha1
   spec { minMember minResources[*]=Quantity scheduleTimeoutSeconds } status { phase }
-podgroups.scheduling.sigs.k8s.io PodGroup v1alpha1
-  spec { minMember minResources[*]=Quantity scheduleTimeoutSeconds } status { phase }
 elasticquotas.scheduling.x-k8s.io ElasticQuota v1alpha1
-  ...ElasticQuota
-elasticquotas.scheduling.sigs.k8s.io ElasticQuota v1alpha1
-  ...ElasticQuota
+  spec { min[*]=Quantity max[*]=Quantity }
 queues.scheduling.volcano.sh Queue v1beta1 cluster
   spec {
     weight reclaimable parent priority type
@@ -353,15 +347,6 @@ workloads.kueue.x-k8s.io Workload v1beta2 v1beta1
       }
     }
   }
-devices.scheduling.koordinator.sh Device v1alpha1 cluster
-  spec {
-    devices[] {
-      type id minor moduleID health resources[*]=Quantity labels[*]=Label
-      topology { socketID nodeID pcieID busID }
-    }
-  }
-clusternetworktopologies.scheduling.koordinator.sh ClusterNetworkTopology v1alpha1 cluster
-  spec { networkTopologySpec[] { topologyLayer parentTopologyLayer labelKey[] } }
 podgangs.scheduler.grove.io PodGang v1alpha1
   spec {
     priorityClassName topologyConstraint=GrovePacking
@@ -415,14 +400,8 @@ pytorchjobs.kubeflow.org PyTorchJob v1
   spec { pytorchReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
 tfjobs.kubeflow.org TFJob v1
   spec { tfReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
-xgboostjobs.kubeflow.org XGBoostJob v1
-  spec { xgbReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
-paddlejobs.kubeflow.org PaddleJob v1
-  spec { paddleReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
 jaxjobs.kubeflow.org JAXJob v1
   spec { jaxReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
-mxjobs.kubeflow.org MXJob v1
-  spec { mxReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
 trainjobs.trainer.kubeflow.org TrainJob v1alpha1
   spec {
     suspend managedBy labels[*]=Label runtimeRef { apiGroup kind name }

@@ -224,14 +224,12 @@ _TYPES: dict[str, Prune] = {
 _KEPT_ANNOTATIONS = """
 gangplan.dev/
 kueue.x-k8s.io/ kai.scheduler/ scheduling.k8s.io/ scheduling.x-k8s.io/ scheduling.run.ai/
-volcano.sh/ scheduling.volcano.sh/ topology.volcano.sh/ gang.scheduling.koordinator.sh/
-scheduling.koordinator.sh/ node.koordinator.sh/ pod-group.scheduling.sigs.k8s.io/
-quota.scheduling.koordinator.sh/shared-weight
+volcano.sh/ scheduling.volcano.sh/ topology.volcano.sh/
 hivedscheduler.microsoft.com/
 batch.kubernetes.io/ jobset.sigs.k8s.io/ alpha.jobset.sigs.k8s.io/ leaderworkerset.sigs.k8s.io/
 training.kubeflow.org/ trainer.kubeflow.org/ grove.io/
 topograph.run/ network.topology.nvidia.com/
-pod-group-name pod-group.scheduling.sigs.k8s.io
+pod-group-name
 gpu-fraction gpu-fraction-num-devices gpu-memory runai-gpu-group
 topology.kubernetes.io/gpu-group topology.kubernetes.io/gpu-visible
 resource.kubernetes.io/pod-claim-name volume.kubernetes.io/selected-node

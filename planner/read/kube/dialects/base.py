@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.quotas import QuotaReader
-from planner.read.kube.lookup import Tree, at, number
+from planner.read.kube.lookup import at, number
 from planner.read.kube.records import (
     KubeNode,
     KubeObject,
@@ -233,26 +233,6 @@ class CannotEncode(Exception):  # noqa: N818  # said of a plan, not of a fault o
 
 
 @dataclass(frozen=True, slots=True)
-class AnnotationBackend:
-    """Passes the chosen GPUs to the node in one pod annotation, ``key``.
-
-    ``name``: as in the Policy. ``note``: what it enforces and what not. ``objection``: why a pod of
-    this scheduler cannot be given chosen GPUs, None if it can. ``chosen_by_owner``: what the
-    annotation means on a pod that has no plan. ``value``: the annotation for GPU indices of a named
-    node, from the trees of node and pod; raises CannotEncode. ``shares``: whether it may name the GPU
-    of which a pod gets a part.
-    """
-
-    name: str
-    key: str
-    note: str
-    objection: Callable[[str], str | None]
-    chosen_by_owner: str
-    value: Callable[[Sequence[int], str, Tree, Tree], str]
-    shares: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Dialect:
     """Everything gangplan knows about one scheduler or controller; each part is optional."""
 
@@ -260,7 +240,6 @@ class Dialect:
     groups: tuple[GroupReader, ...] = ()
     controller: ControllerReader | None = None
     holdings: tuple[HoldingReader, ...] = ()
-    backend: AnnotationBackend | None = None
     quotas: QuotaReader | None = None
 
 

@@ -12,8 +12,6 @@ from functools import lru_cache, partial
 from models.mig import Board
 from planner.read.kube.dialects.base import (
     MAX_ANNOTATION,
-    AnnotationBackend,
-    CannotEncode,
     Dialect,
     HoldingReader,
     annotation,
@@ -28,7 +26,6 @@ from planner.read.kube.lookup import (
     number,
     objects,
     text,
-    texts,
     whole,
 )
 from planner.read.kube.records import MAX_GPUS, KubeNode, MigKind
@@ -287,44 +284,4 @@ def chosen(annotations: Mapping[str, str], node: KubeNode, gpus: int) -> tuple[i
     return tuple(indices) if len(indices) == len(uuids) == gpus else None
 
 
-def _objection(scheduler: str) -> str | None:
-    """HAMi's scheduler is recognised by its name, ``hami-scheduler`` by default."""
-    if "hami" in scheduler.lower():
-        return None
-    return f"its scheduler is {scheduler}, and only HAMi's scheduler reads a list of cards"
-
-
-def _uuids(gpus: Sequence[int], node: str, node_tree: Tree, pod_tree: Tree) -> str:
-    """The uuids of the GPUs, in their order."""
-    cards: dict[int, list[str]] = {}
-    for uuid, index in registered(texts(node_tree, "metadata", "annotations")).items():
-        cards.setdefault(index, []).append(uuid)
-    chosen = []
-    for index in gpus:
-        uuids = cards.get(index, [])
-        if len(uuids) != 1:
-            number_ = "no card" if not uuids else "several cards"
-            raise CannotEncode(f"node {node} registered {number_} with HAMi as GPU {index}")
-        chosen.append(uuids[0])
-    avoided = texts(pod_tree, "metadata", "annotations").get(AVOID) or ""
-    if not {part.strip() for part in avoided.split(",")}.isdisjoint(chosen):
-        raise CannotEncode(f"its annotation {AVOID} forbids a card that the plan gives it")
-    return ",".join(chosen)
-
-
-DIALECT = Dialect(
-    "HAMi",
-    holdings=(HoldingReader("HAMi annotation of devices", PODS, allocated),),
-    backend=AnnotationBackend(
-        name="hami",
-        key=USE,
-        note=(
-            f"{USE} limits HAMi's scheduler to the cards that the plan chose; "
-            "pods of other schedulers may still use them"
-        ),
-        objection=_objection,
-        chosen_by_owner="chooses cards already",
-        value=_uuids,
-        shares=True,
-    ),
-)
+DIALECT = Dialect("HAMi", holdings=(HoldingReader("HAMi annotation of devices", PODS, allocated),))

@@ -33,10 +33,7 @@ KINDS = {
     "mpi": "MPIJob",
     "pytorch": "PyTorchJob",
     "tf": "TFJob",
-    "xgboost": "XGBoostJob",
-    "paddle": "PaddleJob",
     "jax": "JAXJob",
-    "mx": "MXJob",
 }
 """Kind by what the name of its operator begins with."""
 

@@ -1,8 +1,12 @@
-"""The PodGroup of scheduler-plugins (scheduling.x-k8s.io/v1alpha1), named by a label."""
+"""scheduler-plugins (scheduling.x-k8s.io/v1alpha1): the PodGroup that a label names, and ElasticQuotas.
+
+ElasticQuotas live in namespaces. A tenant may be allowed to write those of its own, and must not take from
+others: such a quota only limits the pods of its namespace, unless the Policy trusts it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
@@ -12,12 +16,15 @@ from planner.read.kube.dialects.base import (
     PodGroup,
     label_or_annotation,
 )
-from planner.read.kube.dialects.elastic_quotas import PLUGINS_QUOTAS
-from planner.read.kube.lookup import whole
+from planner.read.kube.dialects.quotas import Quota, QuotaReader, QuotaSources, Share
+from planner.read.kube.lookup import mapping, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
 GROUP = "scheduling.x-k8s.io"
 LABEL = "scheduling.x-k8s.io/pod-group"
+
+LIMITS_ONLY = "counts by its max alone: a tenant may have written it"
+TRUST_HINT = "kubernetes: {trustElasticQuotas: true} in a Policy, if only administrators write them"
 
 
 def group_name(pod: KubePod) -> str | None:
@@ -32,8 +39,52 @@ def describe(
     return PodGroup(key, group, minimum=minimum)
 
 
+def read_quotas(sources: QuotaSources) -> Iterable[Quota]:
+    """Guarantee and reclaim of a quota that a tenant may have written would be at the cost of others."""
+    for found in sources.api.once(_Quotas).spaces.values():
+        for made in found:
+            quota = Quota(
+                _key(made),
+                f"{made.name}.{made.namespace}",
+                f"{made.name}.{made.namespace}.elasticquota",
+                made.subject,
+                limit=Share(sources.gpus(mapping(made.tree, "spec", "max"), made.subject)),
+                reclaim=sources.trusted,
+                replaceable=sources.trusted,
+            )
+            least = sources.gpus(mapping(made.tree, "spec", "min"), made.subject)
+            if sources.trusted:
+                quota.guarantee = Share(least)
+            else:
+                sources.remarks.add(made.subject, LIMITS_ONLY, TRUST_HINT)
+            yield quota
+
+
+def find_quota(sources: QuotaSources, namespace: str, stated: str | None) -> str | None:
+    """The quota of the namespace, which counts all its pods: the first, one named as it before others."""
+    del stated
+    found = sources.api.once(_Quotas).spaces.get(namespace)
+    return None if found is None else _key(found[0])
+
+
+def _key(made: KubeObject) -> str:
+    return f"{made.namespace}/{made.name}"
+
+
+class _Quotas:
+    """The ElasticQuotas by namespace; in a namespace one named as it comes first."""
+
+    def __init__(self, api: Objects) -> None:
+        self.spaces: dict[str, list[KubeObject]] = {}
+        found = api.of("ElasticQuota", GROUP)
+        for one in sorted(
+            found, key=lambda one: (one.namespace, one.name != one.namespace, one.name)
+        ):
+            self.spaces.setdefault(one.namespace, []).append(one)
+
+
 DIALECT = Dialect(
     "scheduler-plugins",
     groups=(GroupReader("scheduler-plugins", GROUP, group_name, describe),),
-    quotas=PLUGINS_QUOTAS,
+    quotas=QuotaReader(read_quotas, find_quota),
 )

@@ -16,7 +16,7 @@ from models.instance.gang import turn
 from models.instance.policy import KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds, seconds
 from planner.read.findings import Remarks
-from planner.read.kube.dialects import elastic_quotas, hived
+from planner.read.kube.dialects import hived
 from planner.read.kube.dialects.kai import is_empty_reservation
 from planner.read.kube.dialects.kueue_workloads import Workloads, admitted_at
 from planner.read.kube.gangs.communication import (
@@ -55,12 +55,8 @@ _QUEUES = {
     "volcano.sh/queue-name": "Volcano",
     "scheduling.volcano.sh/queue-name": "Volcano",
     "kai.scheduler/queue": "KAI",
-    elastic_quotas.NAME: "Koordinator",
 }
 """Labels and annotations that name a queue, in order of precedence, and whose it is (a dialect)."""
-
-_BY_QUOTAS = frozenset({"Koordinator", "HiveD"})
-"""Dialects whose queues a gang is said to be in only where such a queue is known."""
 
 _PREEMPTIBLE = (
     (PREEMPTIBLE, "true"),
@@ -202,7 +198,7 @@ def _finished(
     every = [*objects, *(pod.object for pod in members.pods)]
     gang.priority = _priority(gang, members, every, api, remarks)
     gang.queues = _queues(members, every)
-    gang.queue = next((name for system, name in gang.queues if system not in _BY_QUOTAS), None)
+    gang.queue = next((name for system, name in gang.queues if system != "HiveD"), None)
     gang.submitted_at = _submitted_at(gang, members, objects, policy, remarks)
     if gang.submitted_at is not None and not policy.trust_submitted_at:
         workload = api.once(Workloads.of).standing_for(every)

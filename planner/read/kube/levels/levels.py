@@ -1,6 +1,6 @@
 """The topology levels of a Kubernetes cluster, from the first source that has any.
 
-Sources: the Policy, a topology file, a Kueue or KAI Topology, HyperNodes, Koordinator's topology, label
+Sources: the Policy, a topology file, a Kueue or KAI Topology, HyperNodes, label
 families. NVLink domains are added, and the levels that gangs name.
 """
 
@@ -22,7 +22,7 @@ from planner.read.kube.levels.hypernodes import Tiers, read_tiers
 from planner.read.kube.levels.label_families import SOURCE, from_labels
 from planner.read.kube.levels.node_domains import Chain, Column, Found, labelled
 from planner.read.kube.levels.proposals import with_proposals
-from planner.read.kube.levels.topologies import from_koordinator, from_topologies
+from planner.read.kube.levels.topologies import from_topologies
 from planner.read.kube.lookup import is_name
 from planner.read.kube.records import KubeNode, LevelAsk, Objects
 from planner.read.slurm.levels import SlurmTopology
@@ -229,8 +229,6 @@ def _source(
         return kueue
     if hypernodes.columns:
         return hypernodes.found()
-    if (koordinator := from_koordinator(gathered, nodes, remarks)) is not None:
-        return koordinator
     return from_labels(nodes, remarks)
 
 

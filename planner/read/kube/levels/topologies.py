@@ -1,4 +1,4 @@
-"""Objects that define levels by node labels: Kueue's and KAI's Topology, Koordinator's topology.
+"""Objects that define levels by node labels: Kueue's and KAI's Topology.
 
 Of several Topologies one is used, and a remark names the others.
 """
@@ -11,13 +11,11 @@ from models.documents.cluster import HOSTNAME_LABEL
 from planner.read.findings import Remarks
 from planner.read.kube.levels.label_families import family_of
 from planner.read.kube.levels.node_domains import Found, labelled
-from planner.read.kube.lookup import items, objects, text, texts
+from planner.read.kube.lookup import objects, text, texts
 from planner.read.kube.records import KubeNode, KubeObject, Objects
 
 KUEUE = "kueue.x-k8s.io"
 KAI = "kai.scheduler"
-KOORDINATOR = "scheduling.koordinator.sh"
-_NODE_LAYER = "NodeTopologyLayer"
 _MAX_KEYS = 16
 
 Named = tuple[str, tuple[str, ...]]
@@ -85,49 +83,3 @@ def _flavored(gathered: Objects, nodes: Sequence[KubeNode]) -> dict[str, int]:
         covered = sum(1 for node in nodes if node.gpus and wanted <= node.labels.items())
         result[name] = result.get(name, 0) + covered
     return result
-
-
-def from_koordinator(
-    gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks
-) -> Found | None:
-    """The layers of a ClusterNetworkTopology; None if there is none to use."""
-    found = gathered.of("ClusterNetworkTopology", KOORDINATOR)
-    found.sort(key=lambda one: (one.name != "default", one.name))
-    for one in found:
-        layers = _layers(one, remarks)
-        columns = [labelled(name, keys, nodes, remarks) for name, keys in layers]
-        if any(column.values for column in columns):
-            source = f"Koordinator {one.where}"
-            return Found(source, tuple(columns))
-        remarks.add(one.where, "no node has a label of its layers; not used")
-    return None
-
-
-def _layers(topology: KubeObject, remarks: Remarks) -> list[Named]:
-    """Its layers from the widest, following the parents up from the nodes."""
-    by_name: dict[str, dict[str, object]] = {}
-    for entry in objects(topology.tree, "spec", "networkTopologySpec"):
-        name = text(entry, "topologyLayer")
-        if name is not None:
-            by_name.setdefault(name, entry)
-    result: list[Named] = []
-    seen: set[str] = set()
-    taken: set[str] = set()
-    here = _NODE_LAYER if _NODE_LAYER in by_name else _innermost(by_name)
-    while here is not None and here in by_name and here not in seen and len(seen) <= _MAX_KEYS:
-        seen.add(here)
-        listed = items(by_name[here], "labelKey")[:_MAX_KEYS]
-        keys = tuple(dict.fromkeys(k for k in listed if isinstance(k, str) and k not in taken))
-        if here != _NODE_LAYER and keys:
-            taken.update(keys)
-            result.append((here.removesuffix("Layer").removesuffix("Topology").lower(), keys))
-        here = text(by_name[here], "parentTopologyLayer")
-    if here is not None and here in seen:
-        remarks.add(topology.where, "has a layer that is its own parent; cut there")
-    return result[::-1]
-
-
-def _innermost(by_name: dict[str, dict[str, object]]) -> str | None:
-    """A layer that is no other layer's parent."""
-    parents = {text(entry, "parentTopologyLayer") for entry in by_name.values()}
-    return next((name for name in by_name if name not in parents), None)

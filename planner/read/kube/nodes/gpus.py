@@ -16,11 +16,11 @@ from models.mig import resource_of as instance_resource
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import NodeDevices, resource_of
 from planner.read.kube.dialects import hami
-from planner.read.kube.lookup import number, objects, text, whole
+from planner.read.kube.lookup import number
 from planner.read.kube.nodes.products import PRODUCT, mig_boards
 from planner.read.kube.pods.parts import BY_HAMI, BY_KAI, BY_VOLCANO
-from planner.read.kube.pods.requests import KOORDINATOR, KOORDINATOR_PERCENTS, PART, PARTITIONS
-from planner.read.kube.records import MAX_GPUS, KubeNode, KubeObject
+from planner.read.kube.pods.requests import PART, PARTITIONS
+from planner.read.kube.records import MAX_GPUS, KubeNode
 
 NVIDIA, AMD, ACK = "nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu"
 ACK_MODE = "ack.node.gpu.schedule"
@@ -81,7 +81,7 @@ class GpuReader:
     """Reads the GPUs of one node.
 
     ``capacity``, ``offered``: amounts of the resources of whole GPUs. ``slices``: its devices by
-    driver. ``health``: its Koordinator Device. ``cards``: those that HAMi or Volcano registered, if they are
+    driver. ``cards``: those that HAMi or Volcano registered, if they are
     given whole and in parts; ``mig``: those in MIG mode. ``sharers``: by whom pods of the input share GPUs.
     """
 
@@ -94,7 +94,6 @@ class GpuReader:
         capacity: Mapping[str, int],
         offered: Mapping[str, int],
         slices: Sequence[NodeDevices],
-        health: KubeObject | None,
         cards: hami.Cards | None,
         mig: hami.MigCards | None,
         sharers: Collection[str],
@@ -106,7 +105,6 @@ class GpuReader:
         self.capacity = capacity
         self.offered = offered
         self.slices = slices
-        self.health = _health(health)
         self.cards = cards
         self.mig = mig
         self.sharers = sharers
@@ -136,7 +134,7 @@ class GpuReader:
         bare = () if devices is None else devices.mig_mode
         published = 0 if devices is None else len(devices.devices) + len(devices.partitioned)
         published += len(bare)
-        seen = (published, len(self.health), *counts)
+        seen = (published, *counts)
         node.gpu_resource, node.gpus = resource, gpus
         node.shared = self._why_shared(resource, devices)
         if node.shared is not None and resource == NVIDIA and names_parts(self.labels):
@@ -175,8 +173,7 @@ class GpuReader:
         return True
 
     def _sick(self, devices: NodeDevices | None) -> set[int]:
-        sick = {index for index, healthy in self.health.items() if not healthy}
-        sick.update(self.cards.sick if self.cards is not None else ())
+        sick = set(self.cards.sick if self.cards is not None else ())
         sick.update(devices.sick if devices is not None else ())
         closed = () if devices is None or self.node.board is None else devices.closed
         sick.update(one.index for one in self.node.possible if one.name in closed)
@@ -319,9 +316,6 @@ class GpuReader:
             yield resource
             if resource in _SAME:
                 yield from (one for one in _SAME if self.offered.get(one) == offered)
-        for prefix in KOORDINATOR:
-            if any(prefix + name in self.node.allocatable for name in KOORDINATOR_PERCENTS):
-                yield prefix + "gpu"
         if devices is not None:
             yield devices.driver
             yield from self.names.extended.get(devices.driver, ())
@@ -465,13 +459,3 @@ def _is_migged(labels: Mapping[str, str]) -> bool:
     # The product label shows it once the change is done, but with the strategy `none` never.
     done = product is not None and labels.get(f"{_MIG_CONFIG}.state") == "success"
     return not (done and strategy != "none") and _SLICE.search(config) is not None
-
-
-def _health(device: KubeObject | None) -> dict[int, bool]:
-    """Health by index of the GPUs that a Koordinator Device lists."""
-    found: dict[int, bool] = {}
-    for entry in objects(None if device is None else device.tree, "spec", "devices"):
-        minor = whole(entry, "minor")
-        if text(entry, "type") == "gpu" and minor is not None and 0 <= minor < MAX_GPUS:
-            found[minor] = found.get(minor, True) and entry.get("health") is not False
-    return found

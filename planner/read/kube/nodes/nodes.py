@@ -22,7 +22,7 @@ from planner.read.kube.dialects.hami import VOLCANO_REGISTER, Cards, mig_cards, 
 from planner.read.kube.lookup import Tree, at, mapping, objects, text
 from planner.read.kube.nodes.gpus import ACK_MODE, GpuNames, GpuReader
 from planner.read.kube.pods.parts import BY_HAMI, BY_VOLCANO, sharers
-from planner.read.kube.pods.requests import KOORDINATOR, is_gpu_name
+from planner.read.kube.pods.requests import is_gpu_name
 from planner.read.kube.records import KubeNode, KubeObject, Objects
 
 _EFFECTS = frozenset({"NoSchedule", "NoExecute", "PreferNoSchedule"})
@@ -61,7 +61,6 @@ def read_nodes(
             policy.gpu_backend == "dra",
         ),
         slices=slices,
-        health={one.name: one for one in objects_.of("Device", "scheduling.koordinator.sh")},
         hami=policy.gpu_backend == "hami",
         sharers=sharers((*objects_.of("Pod", ""), *expected)),
         remarks=remarks,
@@ -77,7 +76,7 @@ def _offers_instances(node: KubeObject) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _NodeReader:
-    """Reads nodes of one input; ``slices``, ``health``: by node name.
+    """Reads nodes of one input; ``slices``: by node name.
 
     ``hami``: the Policy chooses the HAMi back end, so its nodes give cards whole. ``sharers``: by whom pods
     of the input share GPUs.
@@ -85,7 +84,6 @@ class _NodeReader:
 
     names: GpuNames
     slices: Mapping[str, Sequence[NodeDevices]]
-    health: Mapping[str, KubeObject]
     hami: bool
     sharers: frozenset[str]
     remarks: Remarks
@@ -117,7 +115,6 @@ class _NodeReader:
             capacity={name: capacity[name] for name in resources if name in capacity},
             offered=gpus,
             slices=self.slices.get(node.name, ()),
-            health=self.health.get(node.name),
             cards=self._cards(object_.annotations),
             mig=mig_cards(object_.annotations) if self.hami else None,
             sharers=self.sharers,
@@ -155,7 +152,7 @@ class _NodeReader:
     def _remark_on_other_gpus(self, node: KubeNode) -> None:
         """Report GPUs that do not count because the Policy does not list their name."""
         for name, amount in sorted(node.allocatable.items()):
-            if is_gpu_name(name) and amount and not name.startswith(KOORDINATOR):
+            if is_gpu_name(name) and amount:
                 self.remarks.add(
                     node.object.where,
                     f"offers GPUs as {name}, which the Policy does not list; they are not counted",

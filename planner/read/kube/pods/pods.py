@@ -35,7 +35,6 @@ from planner.read.kube.pods.pod_rules import REQUIRED
 from planner.read.kube.pods.requests import (
     A_FRACTION,
     CONTAINERS,
-    KOORDINATOR,
     NO_CLAIM,
     PART,
     TWO_NAMES,
@@ -292,7 +291,7 @@ class _Reader:
                 continue
             if self.claims.give_instances and name.startswith(RESOURCE):
                 yield f"{name}, which its nodes give only to claims"
-            elif is_gpu_name(name) and not name.startswith(KOORDINATOR):
+            elif is_gpu_name(name):
                 yield f"GPUs requested as {name}, which is not in kubernetes.gpuResources"
             elif self._is_of_class(name) and name not in self.known:
                 sort = self.claims.classes.extended_resources.get(name, Sort.OTHER)

@@ -237,10 +237,6 @@ _SHARES = {
     "volcano.sh/vgpu-number": "volcano.sh/vgpu-number",
     "volcano.sh/gpu-memory": "volcano.sh/gpu-number",
 }
-KOORDINATOR = ("koordinator.sh/", "kubernetes.io/")
-KOORDINATOR_PERCENTS = ("gpu", "gpu-core", "gpu-memory-ratio")
-"""Koordinator's resources, now and of old: percents of GPUs, by cores and by memory."""
-
 PART = "nvidia.com/gpu.part"
 """In plans alone: parts, all alike on a node, that are offered and requested under the name of whole GPUs."""
 
@@ -328,10 +324,6 @@ def _special(
     for name, counter in _SHARES.items():
         if name in amounts:
             return _fraction(amounts.get(counter, 1))
-    if not whole:
-        for prefix in KOORDINATOR:
-            if (found := _koordinator(amounts, prefix)) is not None:
-                return found
     return _of_classes(amounts, others, classes, whole=bool(whole))
 
 
@@ -345,20 +337,6 @@ def _of_classes(
         if classes.get(name) is Sort.WHOLE and not whole:
             return GpuRequest(min(amounts[name], MAX_POD_GPUS), name)
     return None
-
-
-def _koordinator(amounts: Mapping[str, int], prefix: str) -> GpuRequest | None:
-    """Percents of cores and of memory: equal hundreds are whole GPUs."""
-    percents = [amounts[prefix + name] for name in KOORDINATOR_PERCENTS if prefix + name in amounts]
-    if not percents and prefix + "gpu-memory" not in amounts:
-        return None
-    spread = amounts.get(prefix + "gpu-shared") or amounts.get(prefix + "gpu.shared") or 0
-    most = max(percents, default=0)
-    gpus = most // 100
-    alike = gpus > 0 and all(percent == 100 * gpus for percent in percents)
-    if alike and spread in (0, gpus):
-        return GpuRequest(min(gpus, MAX_POD_GPUS), prefix + "gpu")
-    return _fraction(spread or -(-most // 100) or 1)
 
 
 def _fraction(shares: int, *, kai: bool = False) -> GpuRequest:
