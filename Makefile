@@ -15,7 +15,7 @@ help:
 	@echo "make test-all  run every test and nearly whole sweeps, about twenty minutes"
 	@echo "make check     lint and type check"
 	@echo "make bench     measure, compare with other schedulers, write benchmarks/report.html"
-	@echo "make docs      build the documentation as a site: build/site/index.html"
+	@echo "make docs      build the documentation as a site, with JSON schemas: build/site/index.html"
 	@echo "make image     build the container image; make image-digests pins its two base images first"
 	@echo "make clean     remove .venv and caches"
 
@@ -46,6 +46,7 @@ bench: $(DEV)
 # Strict: a broken link, or a page that the navigation leaves out, is an error.
 docs: $(DEV)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f deploy/docs/mkdocs.yml
+	@$(BIN)/python -m planner.read.schemas build/site/schemas
 	@echo "build/site/index.html"
 
 format: $(DEV)

@@ -1,4 +1,4 @@
-"""Plans worked out by hand: the files ``expected.plan`` beside inputs, and the plans they describe.
+"""Plans worked out by hand: the files of tests/expected, and the plans they describe.
 
 Promises: nothing here comes from a search: a case gives an instance, decisions, places and tier values, and
 ``by_hand`` puts every pod where the file says. Called by tests/test_expected_plans.py.
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from input_folders import EXPECTED, input_folder
 
 from models.hardware import bits
 from models.instance.gang import Gang
@@ -37,9 +38,6 @@ from models.instance.solution import (
 from models.queues.reservations import queue_place
 from models.values.tier_values import Evaluation, tiers_of
 from planner.read.inputs import read
-
-INPUTS = Path(__file__).parent.parent / "inputs"
-FILE = "expected.plan"
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,11 @@ class Case:
 
 def cases() -> list[Case]:
     """Every expected plan of every input, in order of the folders."""
-    return [case for path in sorted(INPUTS.rglob(FILE)) for case in _of(path)]
+    return [case for path in sorted(EXPECTED.glob("*.plan")) for case in _of(path)]
 
 
 def case_of(folder: str, number: int = 0) -> Case:
-    return list(_of(INPUTS / folder / FILE))[number]
+    return list(_of(EXPECTED / f"{folder}.plan"))[number]
 
 
 def _of(path: Path) -> Iterator[Case]:
@@ -75,7 +73,7 @@ def _of(path: Path) -> Iterator[Case]:
         known = {"policy", "decisions", "nodes", "tiers", "moves", "aged", "reserved", "expected"}
         assert set(stated) <= known, f"{path}: {sorted(set(stated) - known)}"
         yield Case(
-            folder=str(path.parent.relative_to(INPUTS)),
+            folder=path.stem,
             number=number,
             decisions={name: tuple(d.split("|")) for name, d in stated["decisions"].items()},
             nodes={name: tuple(patterns) for name, patterns in stated["nodes"].items()},
@@ -90,12 +88,12 @@ def _of(path: Path) -> Iterator[Case]:
 
 def instance_of(case: Case, scratch: Path) -> Instance:
     """The input with the policy of the case. ``scratch``: a folder to write that policy to."""
-    folder = INPUTS / case.folder
+    folder = input_folder(case.folder)
     if not case.policy:
         return read([str(folder)])
     document = yaml.safe_load((folder / "policy.yaml").read_text(encoding="utf-8"))
     spec = {**document["spec"], **case.policy}
-    replaced = scratch / f"{case.folder.replace('/', '-')}-{case.number}.json"
+    replaced = scratch / f"{case.folder}-{case.number}.json"
     replaced.write_text(json.dumps({**document, "spec": spec}, default=_time), encoding="utf-8")
     return read([str(folder)], policy=str(replaced))
 

@@ -7,12 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from input_folders import EXPECTED, INPUTS
+
 from models.units import InvalidValueError, epoch_seconds
 from planner.read.kube.lookup import text
 from planner.read.kube.objects import kube_object
 from planner.read.kube.records import KubeObject, Objects
 
-SNAPSHOTS = Path(__file__).parent.parent / "inputs" / "snapshots"
+SNAPSHOTS = INPUTS / "snapshots"
 
 
 def listed(path: Path) -> list[dict[str, Any]]:
@@ -34,7 +36,7 @@ def load(name: str) -> Objects:
 
 def expected(name: str) -> dict[str, Any]:
     """The facts a correct reader finds in a recorded snapshot."""
-    facts: dict[str, Any] = json.loads((SNAPSHOTS / name / "expected.facts").read_text())
+    facts: dict[str, Any] = json.loads((EXPECTED / f"{name}.facts").read_text())
     return facts
 
 

@@ -15,11 +15,11 @@ import pytest
 from apply_runs import a_cluster, bench
 from conftest import Result, RunCli
 from effort import examples, first_fast, spread
+from input_folders import input_folder, input_names
 
 from planner.cli.app import app
 from planner.show.text import width as width_of
 
-INPUTS = Path(__file__).parent.parent / "inputs"
 ALL_WIDTHS = (80, 100, 160)
 WIDTHS, NARROW = tuple(spread(ALL_WIDTHS, 2)), tuple(spread(ALL_WIDTHS, 3))
 """``NARROW``: of what takes longer to work out than to show."""
@@ -28,12 +28,7 @@ TOOK = re.compile(r" *[0-9.]+s/[0-9.]+s")
 
 # One that has every kind of table first: queues, what reservations and moves show, NVLink domains.
 FIRST = ("queues", "quickstart", "reservations", "moves", "nvl72", "parallelism", "elastic")
-OTHERS = sorted(
-    str(file.parent.relative_to(INPUTS))
-    for file in (*INPUTS.rglob("cluster.yaml"), *INPUTS.rglob("expected.facts"))
-    if file.parts[len(INPUTS.parts)] != "refused"
-)
-SMALL = [*FIRST, *(name for name in OTHERS if name not in FIRST)]
+SMALL = [*FIRST, *(name for name in input_names() if name not in FIRST)]
 ALL = ("--queue", "all", "--budget", "1")
 
 VERBS = ["", *(one.name for one in app.registered_commands if one.name)]
@@ -54,7 +49,7 @@ def saved(plans: dict[str, str], cli: RunCli) -> Saved:
     def make(name: str) -> str:
         if name not in plans:
             path = Path(plans[""]) / f"{name.replace('/', '-')}.json"
-            made = cli("plan", str(INPUTS / name), *ALL, "--out", str(path))
+            made = cli("plan", str(input_folder(name)), *ALL, "--out", str(path))
             assert made.code == 0, made.err
             plans[name] = str(path)
         return plans[name]
@@ -118,7 +113,7 @@ def test_a_plan_is_shown_in_colour_by_every_verb(name: str, saved: Saved, cli: R
 
 @pytest.mark.parametrize("name", first_fast(SMALL, examples(len(SMALL), 2)))
 def test_an_input_is_read_planned_and_audited_in_colour(name: str, cli: RunCli) -> None:
-    path = str(INPUTS / name)
+    path = str(input_folder(name))
     seen(cli, "validate", path)
     seen(cli, "plan", path, *ALL, widths=NARROW)
     seen(cli, "drain-order", path, "-o", "wide")
@@ -136,7 +131,7 @@ def test_what_explain_proves_is_shown_in_colour(name: str, saved: Saved, cli: Ru
 def test_a_replay_is_shown_in_colour(cli: RunCli, tmp_path: Path) -> None:
     rows = "".join(f"j{i},v,{i * 10},600,8\n" for i in range(2))
     (tmp_path / "jobs.csv").write_text(f"job_id,vc,submit_s,duration_s,num_gpus\n{rows}")
-    cluster = str(INPUTS / "quickstart" / "cluster.yaml")
+    cluster = str(input_folder("quickstart") / "cluster.yaml")
     words = ("--cluster", cluster, "--baseline", "fifo", "--every", "1h")
     seen(cli, "replay", str(tmp_path / "jobs.csv"), *words, widths=NARROW)
 

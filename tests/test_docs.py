@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -209,10 +208,3 @@ def test_the_page_of_explain_has_all_that_anybody_may_ask_for() -> None:
     assert HEAD in page
     # else: python -m planner.show.rule_tables docs
     assert renewed(page) == page
-
-
-def test_the_schemas_are_json() -> None:
-    schemas = sorted((ROOT / "docs" / "schemas").glob("*.json"))
-    assert schemas
-    for schema in schemas:
-        assert json.loads(text(schema))["$schema"]

@@ -39,7 +39,9 @@ def figures(instance: Instance) -> list[str]:
 def test_the_figures_are_those_of_the_rules_and_of_the_plan(request: pytest.FixtureRequest) -> None:
     table = text(FAQ).partition("<!-- figures:")[2].partition("<!-- end of figures")[0]
     rows = re.findall(
-        r"^(\| \[.*?\]\(\.\./(inputs/.*?)(?:/README\.md)?\).*?) \| (.*) \|$", table, re.MULTILINE
+        r"^(\| \[.*?\]\(\.\./((?:tests/)?inputs/.*?)(?:/README\.md)?\).*?) \| (.*) \|$",
+        table,
+        re.MULTILINE,
     )
     assert len(rows) == 5
     for head, name, cells in rows:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import RunCli
+from input_folders import input_folder
 from test_docs import ROOT, text
 
 from models.instance.policy import DEFAULT_OBJECTIVES, Moves, Policy, default_max_gangs
@@ -124,9 +125,9 @@ def test_what_the_pages_quote_of_reasons_is_what_is_said(
     picky = ("--policy", str(tmp_path / "picky.yaml"))
     for name, source, options in (
         ("ageing", "ageing", ()),
-        ("moves", "failures/one-move-opens-two-servers", picky),
+        ("moves", "one-move-opens-two-servers", picky),
     ):
         quotes = re.findall(r"`((?:after|starting) [^`]+)`", page(name))
         assert quotes, name
-        out = cli("plan", f"inputs/{source}", *options).out
+        out = cli("plan", str(input_folder(source)), *options).out
         assert all(" ".join(quote.split()) in out for quote in quotes)

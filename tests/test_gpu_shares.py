@@ -37,7 +37,7 @@ from planner.search.start.greedy import best_greedy, greedy
 
 Json = dict[str, Any]
 
-INPUT = Path("inputs/shares")
+INPUT = Path("tests/inputs/shares")
 
 
 @pytest.fixture

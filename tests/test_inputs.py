@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import HANG_S, first_fast
+from effort import first_fast
+from input_folders import INPUTS, input_folder, input_names
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
@@ -22,13 +21,12 @@ from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.search.solve import solve
 
-INPUTS = Path(__file__).parent.parent / "inputs"
 SHIPPED = ("quickstart", "h100", "nvl72", "lingjun")
 
 
 @cache
 def loaded(name: str) -> LoadedInput:
-    return load([str(INPUTS / name)])
+    return load([str(input_folder(name))])
 
 
 def instance_of(name: str) -> Instance:
@@ -36,10 +34,9 @@ def instance_of(name: str) -> Instance:
 
 
 def test_no_shipped_input_of_compact_documents_raises_a_warning() -> None:
-    folders = {path.parent.relative_to(INPUTS) for path in INPUTS.rglob("cluster.yaml")}
-    names = sorted(str(folder) for folder in folders if folder.parts[0] != "refused")
-    assert len(names) >= 17
-    assert {name: loaded(name).remarks for name in names} == dict.fromkeys(names, ())
+    compact = [name for name in input_names() if not name.startswith("snapshots/")]
+    assert len(compact) >= 17
+    assert {name: loaded(name).remarks for name in compact} == dict.fromkeys(compact, ())
 
 
 @cache
@@ -372,26 +369,6 @@ def test_h100_pods_that_exist_keep_their_names_and_uids() -> None:
         "gated-launcher-x7k2p", "gated-worker-0-9qzvd", "gated-worker-1-m4t8s",
     ]  # fmt: skip
     assert all(pod["uid"].startswith("6f0c8f7e-") for pod in pods)
-
-
-def test_lingjun_is_what_its_script_makes_of_its_sources(tmp_path: Path) -> None:
-    source = INPUTS / "lingjun" / "source"
-    subprocess.run(
-        [
-            sys.executable, str(INPUTS / "scripts" / "lingjun.py"),
-            str(source / "hosts.csv"), str(source / "jobs.csv"),
-            "--at", "604800", "--pause", "14400", "--stretch", "30", "--out", str(tmp_path),
-        ],
-        check=True, capture_output=True, timeout=HANG_S,
-    )  # fmt: skip
-    for name in (
-        "cluster.yaml",
-        "running.yaml",
-        "queue.yaml",
-        "source/hosts.csv",
-        "source/jobs.csv",
-    ):
-        assert (tmp_path / name).read_bytes() == (INPUTS / "lingjun" / name).read_bytes(), name
 
 
 def test_lingjun_has_the_ragged_groups_of_the_real_hosts() -> None:

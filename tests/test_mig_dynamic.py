@@ -289,7 +289,7 @@ def test_explain_counts_room_for_instances_in_what_gpus_are_left(cli: RunCli, fo
 # Beside instances in use
 
 
-IN_USE = Path("inputs/mig-in-use")
+IN_USE = Path("tests/inputs/mig-in-use")
 
 
 @pytest.fixture

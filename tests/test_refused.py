@@ -1,33 +1,55 @@
-"""Every folder of inputs/refused: its input is refused with exactly the text it expects."""
+"""Bad input is refused with exactly the text that its case in tests/refused expects.
+
+A case is its files by name, and `expected`; without a `cluster.yaml` of its own it has that of SMALL.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import yaml
 
 from planner.errors import InputError
 from planner.read.inputs import read
 
-REFUSED = Path(__file__).parent.parent / "inputs" / "refused"
-CASES = sorted(folder.name for folder in REFUSED.iterdir() if folder.is_dir())
+SMALL = """\
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: small}
+spec:
+  levels:
+  - {name: block}
+  - {name: rack, label: example.com/rack}
+  nodes:
+  - {name: "gpu-[01-04]", model: DGX H100, domains: {block: b1, rack: r1}}
+"""
+
+REFUSED = {
+    case: {"cluster.yaml": SMALL, **files}
+    for path in sorted((Path(__file__).parent / "refused").glob("*.yaml"))
+    for case, files in yaml.safe_load(path.read_text(encoding="utf-8")).items()
+}
 
 
-def test_there_are_cases_to_run() -> None:
-    assert len(CASES) > 80
+def write_case(case: str, folder: Path) -> None:
+    """The files of a case."""
+    for name, content in REFUSED[case].items():
+        if name != "expected" and content is not None:
+            raw = content if isinstance(content, bytes) else content.encode()
+            (folder / name).write_bytes(raw)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", REFUSED)
 def test_bad_input_is_refused_with_its_place_and_a_hint(
-    case: str, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = REFUSED / case
-    monkeypatch.chdir(folder)
+    write_case(case, tmp_path)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as caught:
         read(["."])
     lines = [line for fault in caught.value.faults for line in fault.lines()]
-    expected = (folder / "expected.txt").read_text(encoding="utf-8").splitlines()
-    assert lines == expected
+    assert lines == REFUSED[case]["expected"].splitlines()
     assert len(caught.value.faults) <= 20
     assert all(fault.hint for fault in caught.value.faults)
     assert caught.value.exit_code == 65

@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 import pytest
 from effort import examples
+from input_folders import input_folder
 from plan_documents import Doc, sealed
 from pydantic import BaseModel
 from test_docs import text
@@ -50,7 +51,7 @@ INPUTS = (
         "shares",
     ),
 )
-"""Folders of ``inputs`` with plans of every kind of decision and of most kinds of reasons."""
+"""Inputs with plans of every kind of decision and of most kinds of reasons."""
 
 QUEUED = ("queues", "cells", "fair", "hold_room", "balance", "exclusive", "spares", "wide")
 
@@ -78,7 +79,7 @@ def _read(what: str) -> Instance:
     if what == LEAVES:
         return crowded(9)
     if what != WAITS:
-        return load((str(Path("inputs", what)),)).instance
+        return load((str(input_folder(what)),)).instance
     with TemporaryDirectory() as folder:
         return load((files(Path(folder), pairs(40), {}),)).instance
 

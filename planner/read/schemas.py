@@ -1,4 +1,7 @@
-"""JSON schemas of the document kinds: ``python -m planner.read.schemas docs/schemas`` writes them."""
+"""JSON schemas of the document kinds: ``python -m planner.read.schemas FOLDER`` writes them.
+
+What a kind takes from another, as a plan takes the cluster, it refers to in that one's file.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import sys
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
@@ -26,19 +30,22 @@ from models.documents.trace import TraceDocument
 from models.units import number
 
 KINDS: dict[str, type[BaseModel]] = {
+    # What others take from comes first.
+    "cluster": ClusterDocument,
+    "gang": GangDocument,
+    "queue": QueueDocument,
+    "policy": PolicyDocument,
+    "plan": PlanDocument,
     "audit": AuditDocument,
     "capacity": CapacityDocument,
-    "cluster": ClusterDocument,
     "comparison": ComparisonDocument,
     "drain-order": DrainOrderDocument,
-    "gang": GangDocument,
-    "plan": PlanDocument,
-    "policy": PolicyDocument,
-    "queue": QueueDocument,
     "replay": ReplayDocument,
     "server-model": ServerModelDocument,
     "trace": TraceDocument,
 }
+
+_OWN = "#/$defs/"
 
 
 class _Readable(GenerateJsonSchema):
@@ -53,24 +60,49 @@ class _Readable(GenerateJsonSchema):
         return number(dft) if isinstance(dft, Fraction) else super().encode_default(dft)
 
 
-def schemas() -> dict[str, str]:
-    """Text of every schema by its file name."""
-    return {f"{name}.json": _text(name) for name in KINDS}
+def schemas() -> dict[str, dict[str, Any]]:
+    """Every schema by its file name."""
+    found: dict[str, dict[str, Any]] = {}
+    homes: dict[str, tuple[str, Any]] = {}
+    for kind, model in KINDS.items():
+        schema = model.model_json_schema(by_alias=True, schema_generator=_Readable)
+        defined = schema.pop("$defs", {})
+        known = {
+            name: homes[name][0]
+            for name, one in defined.items()
+            if homes.get(name, ("", None))[1] == one
+        }
+        head = {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": f"https://gangplan.dev/schemas/v1alpha1/{kind}.json",
+        }
+        own = {name: one for name, one in defined.items() if name not in known}
+        text = {**head, **schema, **({"$defs": own} if own else {})}
+        found[f"{kind}.json"] = _referring(text, known)
+        homes[model.__name__] = (f"{kind}.json", schema)
+        homes |= {name: (f"{kind}.json{_OWN}{name}", one) for name, one in own.items()}
+    return found
 
 
-def _text(name: str) -> str:
-    schema = KINDS[name].model_json_schema(by_alias=True, schema_generator=_Readable)
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"https://gangplan.dev/schemas/v1alpha1/{name}.json",
+def _referring(part: Any, known: dict[str, str]) -> Any:  # noqa: ANN401
+    """The same with references to where these definitions are."""
+    if isinstance(part, list):
+        return [_referring(one, known) for one in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        name: known.get(one.removeprefix(_OWN), one)
+        if name == "$ref" and isinstance(one, str)
+        else _referring(one, known)
+        for name, one in part.items()
     }
-    return json.dumps({**head, **schema}, indent=2, ensure_ascii=False) + "\n"
 
 
 def write(folder: Path) -> None:
     """Write every schema into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in schemas().items():
+    for name, schema in schemas().items():
+        text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
         (folder / name).write_text(text, encoding="utf-8")
 
 
