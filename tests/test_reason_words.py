@@ -68,8 +68,8 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{alias(name)}`" for name in names)
 
 
-def tables() -> tuple[list[str], list[str], list[str]]:
-    """Lines of docs/plan.md: a group of fields each, a code each, and a field each."""
+def tables() -> tuple[list[str], list[str]]:
+    """Lines of docs/plan.md: a group of fields each, and a code each."""
     groups = [f"- *{word}*: {listed(names)}" for word, names in GROUPS.items()]
     codes = []
     for name, code in CODES.items():
@@ -80,26 +80,20 @@ def tables() -> tuple[list[str], list[str], list[str]]:
         cell = ", ".join([*(f"*{word}*" for word in whole), *([own] if own else [])])
         cell = "all fields" if every else cell
         codes.append(f"- `{name}`: {code.meaning}{f'. {cell}' if cell else ''}")
-    fields = [
-        f"- `{alias(name)}`: {one.description}" for name, one in ReasonFields.model_fields.items()
-    ]
-    return groups, codes, fields
+    return groups, codes
 
 
 def test_the_page_has_every_code_with_its_fields(request: pytest.FixtureRequest) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    groups, codes, fields = ("\n".join(lines) for lines in tables())
+    groups, codes = ("\n".join(lines) for lines in tables())
     if request.config.getoption("--refresh-golden"):
         first, before = page.partition("- *room*: ")[::2]
         rest = before.partition("\n\n`Never` is counted")[2]
-        told = [groups, "", "Codes, and the fields of each:", "", codes, "", "Fields:", "", fields]
-        PAGE.write_text(
-            first + "\n".join([*told, "", "`Never` is counted"]) + rest, encoding="utf-8"
-        )
+        told = [groups, "", "Codes, and the fields of each:", "", codes, "", "`Never` is counted"]
+        PAGE.write_text(first + "\n".join(told) + rest, encoding="utf-8")
     else:
         assert groups in page
         assert codes in page
-        assert fields in page
 
 
 def test_a_field_of_another_code_is_found_and_of_an_unknown_code_nothing_is_known() -> None:
