@@ -11,7 +11,7 @@ from itertools import combinations_with_replacement
 from pathlib import Path
 
 import pytest
-from building import build, gang, node, role
+from building import build, gang, node
 from building_servers import switched
 from conftest import RunCli
 from effort import examples
@@ -210,31 +210,6 @@ def test_domains_of_an_exclusive_gang_and_spares_are_no_room() -> None:
     assert [row.before for row in shape.levels if row.level == "rack" and row.domain] == [1, 1]
 
 
-def test_a_cluster_without_nodes_has_room_for_nothing(cli: RunCli) -> None:
-    empty = b"apiVersion: gangplan.dev/v1alpha1\nkind: Cluster\nmetadata: {name: c}\nspec: {nodes: []}\n"
-    counted = cli("capacity", "-", "--shape", "1x1", "-o", "json", stdin=empty)
-    status = json.loads(counted.out)["status"]
-    assert [shape["before"] for shape in status["shapes"]] == [0]
-    assert [row["before"] for row in status["largest"]] == [0, 0]
-
-
-def test_the_usual_shapes_are_those_of_the_mix_and_of_what_waits(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    waits = gang("w", roles=[role("worker", 3, 2, same="rack"), role("launcher", 1, 0)])
-    instance = build(racks=1, nodes_per_rack=2, gpus=4, gangs=[waits], mix={1: 500, 8: 500})
-    from planner.search.capacity import default_shapes, waiting_shape
-
-    found = waiting_shape(waits)
-    assert found == Shape(3, 2, 1)
-    shapes = default_shapes(instance, usable_nodes(instance), [found])
-    # eight GPUs are two whole nodes of four
-    assert [shape.text(instance) for shape in shapes] == ["1x1", "3x2@rack", "2x4"]
-    shown = cli("capacity", QUICKSTART)
-    assert shown.code == 0
-    assert shown.out.startswith("two-v100-servers: 2 usable nodes with 16 GPUs; 10 free\n")
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -295,34 +270,3 @@ def test_the_documented_counts_are_what_the_command_prints(
     options, _, shown = example.partition("\n")
     monkeypatch.chdir(ROOT)
     assert cli("capacity", *options.split()).out == shown
-
-
-HASHED = """
-apiVersion: gangplan.dev/v1alpha1
-kind: Cluster
-metadata: {name: hashed}
-spec:
-  levels: [{name: hypernode-tier-2}, {name: hypernode-tier-1}, {name: clique}]
-  nodes:
-  - name: n[1-4]
-    model: DGX H100
-    domains:
-      {hypernode-tier-2: spine-1, hypernode-tier-1: leaf-1, clique: b7462c37-3c54-4d25-aa02-f4cbab50c107.1}
-  - name: m[1-4]
-    model: DGX H100
-    domains:
-      {hypernode-tier-2: spine-2, hypernode-tier-1: leaf-2, clique: 949a026b-2a7c-4edb-a507-061b9ff6fe13.1}
-"""
-
-
-@pytest.mark.parametrize("width", [80, 100, 160])
-def test_hashed_names_of_domains_fit_on_a_terminal(width: int, cli: RunCli, tmp_path: Path) -> None:
-    (tmp_path / "cluster.yaml").write_text(HASHED, encoding="utf-8")
-    counted = cli(
-        "capacity", str(tmp_path), "--shape", "2x8@clique", environ={"COLUMNS": str(width)}
-    )
-    assert counted.code == 0, counted.err
-    assert max(map(len, counted.out.splitlines())) <= width
-    assert "3c54-4d25" not in counted.out
-    whole = cli("capacity", str(tmp_path), "--shape", "2x8@clique", "-o", "json").out
-    assert "b7462c37-3c54-4d25-aa02-f4cbab50c107.1" in whole

@@ -21,14 +21,13 @@ import yaml
 from conftest import RunCli
 from effort import HANG_S
 
-from models.documents.audit import AuditDocument, AuditGang
+from models.documents.audit import AuditDocument
 from models.instance.instance import Instance
 from models.instance.solution import Solution
 from planner.errors import Fault, RefusedPlanError
 from planner.pipelines import audit as pipeline
 from planner.pipelines.timed_search import TimedSearch
 from planner.search.improve.regaining_moves import Regain
-from planner.show.audit import sections_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -149,23 +148,6 @@ def test_pods_without_gpus_count_nothing(audit: Callable[..., AuditDocument]) ->
     assert few.effective_gpus == many.effective_gpus
 
 
-def test_a_communication_that_a_tenant_exaggerates_costs_at_most_its_gpus(
-    audit: Callable[..., AuditDocument],
-) -> None:
-    found = audit(
-        gang("split", 2, 4, "a1 b1", communication={"fraction": 0.95, "weight": 1000})
-    ).status
-    assert found.lost.gpus <= 8
-
-
-def test_nothing_lost_is_said(cli: RunCli, tmp_path: Path) -> None:
-    (tmp_path / "scene.yaml").write_text(CLUSTER + NOTE)
-    result = cli("audit", str(tmp_path / "scene.yaml"))
-    said = " ".join(result.out.split())
-    assert "the placement of running gangs costs nothing proven: no re-plan has more" in said
-    assert "proven: no move regains effective GPUs" in said
-
-
 def test_the_first_line_separates_what_needs_no_move_from_what_placement_costs(
     cli: RunCli, tmp_path: Path
 ) -> None:
@@ -250,20 +232,6 @@ def test_nothing_is_possible_beyond_what_is_usable(tmp_path: Path, cli: RunCli) 
     assert busy.effective_gpus.bound <= 31
     (nodes,) = calm.whole
     assert (nodes.now, nodes.possible, nodes.at_most, nodes.domains) == (0, 2, 2, 6)
-
-
-def test_a_count_that_may_grow_has_a_bound(
-    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A search that finds nothing leaves the gangs apart: no server is free, and at most two can be."""
-    running = [gang(f"r{i}", 1, 4, f"n{i}") for i in (1, 2, 3)]
-    (tmp_path / "calm.yaml").write_text(DAMAGED + "".join(running))
-    monkeypatch.setattr("models.results.audit_figures.wholly_free", lambda *_: {"node": (0, 6)})
-    result = cli("audit", str(tmp_path / "calm.yaml"), "--metrics-file", str(tmp_path / "m.prom"))
-    assert "node           0  at most 2   6" in result.out
-    metrics = (tmp_path / "m.prom").read_text()
-    assert 'whole_domains{level="node",when="at_least"} 0' in metrics
-    assert 'whole_domains{level="node",when="at_most"} 2' in metrics
 
 
 def test_formats_are_as_agreed(
@@ -378,14 +346,6 @@ def test_a_signal_ends_the_audit_with_what_was_found() -> None:
         AuditDocument.model_validate_json(out)
 
 
-def test_the_map_has_each_node_now_and_re_planned(cli: RunCli) -> None:
-    audited = cli("audit", str(ROOT / "inputs/moves"), "--map")
-    assert audited.code == 0
-    assert "r1-n1  a....... > " in audited.out
-    assert audited.out.rstrip().endswith("now > re-planned where a node changes")
-    assert cli("audit", str(ROOT / "inputs/moves"), "--map", "-o", "json").code == 64
-
-
 def test_moves_that_break_a_rule_together_are_stated_as_far_as_they_keep_it(
     monkeypatch: pytest.MonkeyPatch, cli: RunCli
 ) -> None:
@@ -407,36 +367,3 @@ def test_moves_that_break_a_rule_together_are_stated_as_far_as_they_keep_it(
     assert audited.code == 0, audited.err
     assert sizes == [2, 0, 1, 2]  # both, none, the first alone, and again both
     assert len(json.loads(audited.out)["status"]["moves"]) == 1
-
-
-def test_what_starts_now_and_what_starts_in_the_replan_is_not_added_up(cli: RunCli) -> None:
-    """10 GPUs are free. Two gangs of 4 fit as things are; the re-plan starts one of 8 that waits for longer.
-
-    4 + 4 + 8 is more than the 8 effective GPUs that the re-plan regains.
-    """
-    said = cli("audit", str(ROOT / "inputs" / "quickstart"))
-    assert said.code == 0, said.err
-    assert "the re-plan regains 8 effective GPUs in all" in said.out
-    assert (
-        "of those that fit now, default/resnet50, default/vgg16 wait in the re-plan, which starts others"
-        in said.out
-    )
-
-
-def test_gangs_at_full_speed_that_the_replan_slows_down_are_counted(
-    audit: Callable[..., AuditDocument],
-) -> None:
-    """The speeds of the re-plan add up: 6.4 of one gang less 3 and 1.5 of two that are not listed."""
-    found = audit(SPLIT, NOTE)
-    (first, *_), status = found.status.gangs, found.status
-    gangs = (
-        AuditGang.of(first, gang="a/slow", lost_gpus=6.4, regains_gpus=6.4),
-        AuditGang.of(first, gang="a/one", lost_gpus=0, regains_gpus=-3),
-        AuditGang.of(first, gang="a/two", lost_gpus=0, regains_gpus=-1.5),
-        AuditGang.of(first, gang="a/three", lost_gpus=0, regains_gpus=0),
-    )
-    changed = type(found).of(found, status=type(status).of(status, gangs=gangs))
-    tables = [one for one in sections_of(changed, wide=False) if not isinstance(one, list)]
-    (notes,) = [one.notes for one in tables if one.columns[0].title == "RUNNING GANG"]
-    text = "3 gangs run at full speed; the re-plan slows down 2 of them, by 4.5 effective GPUs"
-    assert notes == (text,)

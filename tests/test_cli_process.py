@@ -16,8 +16,6 @@ from effort import HANG_S, first_fast
 from interactive import HEARING, MAIN, PATIENT, ROOT, on_terminal, started
 from plan_documents import sealed
 
-from planner.show.text import width
-
 INPUT = """
 apiVersion: gangplan.dev/v1alpha1
 kind: Cluster
@@ -59,29 +57,6 @@ def test_a_terminal_sees_a_live_line_that_goes_and_a_table_in_colour(folder: Pat
     assert left.startswith("cluster")
     assert left.rstrip().splitlines()[-1].startswith("next: gangplan plan in.yaml")
     assert "\x1b" not in left
-
-
-def test_a_narrow_terminal_folds_and_cuts_nothing(folder: Path) -> None:
-    plan = handmade.plan()
-    plan["spec"]["gangs"][0]["reason"]["message"] = "every word of this sentence stays " * 4
-    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    code, seen = on_terminal("show", "plan.json", cwd=folder, columns=80)
-    assert code == 0
-    lines = visible(seen).partition("TIER")[0].splitlines()
-    assert max(width(line) for line in lines) <= 80
-    assert len(re.findall("sentence", seen)) == 4
-
-
-def test_no_colour_on_a_terminal_when_it_is_not_wanted(folder: Path) -> None:
-    _, seen = on_terminal("show", "plan.json", cwd=folder, NO_COLOR="1")
-    assert "\x1b[" not in seen
-    _, seen = on_terminal("show", "plan.json", "--color", "never", cwd=folder)
-    assert "\x1b[" not in seen
-
-
-def test_a_dumb_terminal_sees_no_escape(folder: Path) -> None:
-    _, seen = on_terminal("plan", "in.yaml", cwd=folder, TERM="dumb")
-    assert "\x1b" not in seen
 
 
 def wait_for(process: subprocess.Popen[str], word: str) -> str:
@@ -178,21 +153,6 @@ def test_a_second_signal_says_that_the_plan_is_being_saved(folder: Path, cli: Ru
     assert cli("verify", str(folder / "saved.json")).code == 0
 
 
-def test_a_signal_long_after_the_first_one_does_not_wait(folder: Path) -> None:
-    before = "import planner.signals\nplanner.signals.PATIENCE_S = 0\n" + PATIENT + WEIGHING
-    (folder / "go-on").touch()
-    with started("plan", "in.yaml", "--out", "saved.json", before=before, cwd=folder) as process:
-        wait_for(process, "first plan verified")
-        (folder / "go-on").unlink()
-        (folder / "saved.json").unlink()
-        process.send_signal(signal.SIGINT)
-        wait_for(process, "weighing")
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=HANG_S)
-    assert process.returncode == 130
-    assert not (folder / "saved.json").exists()
-
-
 def test_a_terminal_that_closes_keeps_the_best_checked_plan(folder: Path, cli: RunCli) -> None:
     given = ("plan", "in.yaml", "--out", "saved.json")
     code, _ = on_terminal(*given, before=HEARING + PATIENT, close_at=b"searching\r\n", cwd=folder)
@@ -200,20 +160,6 @@ def test_a_terminal_that_closes_keeps_the_best_checked_plan(folder: Path, cli: R
     saved = json.loads((folder / "saved.json").read_text(encoding="utf-8"))
     assert saved["status"]["search"]["stoppedBy"] == "signal"
     assert cli("verify", str(folder / "saved.json")).code == 0
-
-
-@pytest.mark.parametrize("ignored", ["SIGINT", "SIGHUP"])  # a job in the background; nohup
-def test_a_signal_that_the_caller_ignores_stays_ignored(ignored: str, folder: Path) -> None:
-    deaf = f"signal.signal(signal.{ignored}, signal.SIG_IGN)\n" + PATIENT
-    with started("plan", "in.yaml", "--out", "saved.json", before=deaf, cwd=folder) as process:
-        wait_for(process, "searching")
-        process.send_signal(signal.Signals[ignored])
-        time.sleep(0.2)
-        # Were the first heard, this second one would end the process with nothing saved.
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=HANG_S)
-    assert process.returncode == 143
-    assert (folder / "saved.json").exists()
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
@@ -279,14 +225,6 @@ def test_a_descriptor_that_the_caller_closed_disturbs_nothing(
     assert ("saved new.json" in err) is (descriptor != 2)
     saved = json.loads((folder / "new.json").read_text(encoding="utf-8"))
     assert saved["spec"]["gangs"][0]["decision"] == "place"
-
-
-def test_text_beyond_the_encoding_of_the_terminal_is_escaped(folder: Path) -> None:
-    plan = handmade.plan()
-    plan["status"]["notes"] = ["zürich"]
-    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    _, seen = on_terminal("show", "plan.json", cwd=folder, PYTHONIOENCODING="ascii")
-    assert "note: z\\xfcrich" in visible(seen)
 
 
 @pytest.mark.slow

@@ -104,14 +104,6 @@ def test_an_earlier_plan_may_come_from_standard_input(queue: str, cli: RunCli) -
     assert both.err.startswith("error: --previous - and the input both read stdin\n")
 
 
-def test_an_earlier_plan_may_be_replaced_by_the_new_one(queue: str, cli: RunCli) -> None:
-    assert cli("plan", queue, "--out", "plan.json").code == 0
-    assert cli("plan", queue, "--previous", "plan.json", "--out", "plan.json").code == 0
-    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
-    assert objectives(plan)[-1] == "stability"
-    assert cli("verify", "plan.json").code == 0
-
-
 def test_what_is_no_plan_is_refused_before_anything_is_read(queue: str, cli: RunCli) -> None:
     for name, code in ((queue, 65), ("nosuch.json", 66)):
         result = cli("plan", queue, "--previous", name)
@@ -166,15 +158,6 @@ def test_ages_are_counted_to_the_time_given(queue: str, cli: RunCli) -> None:
     assert ages("--now", "clock") == (True, "2026-11-21T08:00:00Z")
 
 
-def test_the_time_given_goes_before_the_policys(queue: str, cli: RunCli) -> None:
-    text = CLUSTER.replace("maxGangs: 1}", "maxGangs: 1}, now: 2026-12-24T00:00:00Z")
-    Path(queue).write_text(text, encoding="utf-8")
-    plan = planned(cli("plan", queue, "-o", "json"))
-    assert plan["instance"]["policy"]["spec"]["now"] == "2026-12-24T00:00:00Z"
-    plan = planned(cli("plan", queue, "--now", "2026-11-20T09:00:00Z", "-o", "json"))
-    assert plan["instance"]["policy"]["spec"]["now"] == "2026-11-20T09:00:00Z"
-
-
 @pytest.mark.parametrize("time", ["yesterday", "2026-11-20", "12:00", "", "now", "Clock"])
 def test_a_time_that_is_none_is_64(time: str, queue: str, cli: RunCli) -> None:
     result = cli("plan", queue, "--now", time)
@@ -183,26 +166,3 @@ def test_a_time_that_is_none_is_64(time: str, queue: str, cli: RunCli) -> None:
         f"error: --now: {time!r} is not an RFC 3339 time",
         "hint: write it like 2026-11-20T08:00:00Z, or use clock",
     ]
-
-
-def test_the_next_command_plans_with_the_same_options(queue: str, cli: RunCli) -> None:
-    assert cli("plan", queue, "--out", "my plan.json").code == 0
-    options = ["--defragment", "--previous", "my plan.json", "--now", "clock"]
-    said = cli("plan", queue, *options, environ=EPOCH).err.splitlines()[-1]
-    # the clock of then, for it goes on
-    assert said == (
-        "next: gangplan plan queue.yaml --defragment --previous 'my plan.json'"
-        " --now 2026-11-21T08:00:00Z --out plan.json   (to keep this plan)"
-    )
-
-
-def test_the_summary_counts_what_becomes_of_running_gangs(queue: str, cli: RunCli) -> None:
-    Path("scattered.yaml").write_text(SCATTERED, encoding="utf-8")
-    result = cli("plan", queue, "scattered.yaml", "--defragment", "--log-format", "json")
-    assert result.code == 0
-    events = [json.loads(line) for line in result.err.splitlines()]
-    (summary,) = [one for one in events if one["type"] == "summary"]
-    counts = ("placed", "kept", "moved", "resized", "preempted", "waiting")
-    assert {name: summary[name] for name in counts} == {
-        "placed": 1, "kept": 1, "moved": 1, "resized": 0, "preempted": 0, "waiting": 0,
-    }  # fmt: skip

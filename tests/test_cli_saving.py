@@ -88,17 +88,6 @@ def test_an_interruption_leaves_nothing_half_written(
     assert left_in(tmp_path) == []
 
 
-def test_a_device_is_written_to_and_not_replaced() -> None:
-    check_target(Path("/dev/null"))
-    save(Path("/dev/null"), "x")
-    assert Path("/dev/null").is_char_device()
-
-
-def test_checking_a_target_leaves_no_trace(tmp_path: Path) -> None:
-    check_target(tmp_path / "plan.json")
-    assert left_in(tmp_path) == []
-
-
 def _owned(user: int, mode: int) -> os.stat_result:
     return os.stat_result((mode, 0, 0, 1, user, 0, 0, 0, 0, 0))
 

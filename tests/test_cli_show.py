@@ -35,12 +35,6 @@ def test_json_and_yaml_are_the_whole_document(plan_file: str, cli: RunCli) -> No
     assert yaml.safe_load(cli("show", plan_file, "-o", "yaml").out) == handmade.plan()
 
 
-def test_a_plan_is_read_from_stdin(cli: RunCli) -> None:
-    result = cli("show", "-", "-o", "name", stdin=handmade.plan_text().encode())
-    assert (result.code, result.err) == (0, "")
-    assert result.out == "gang/research/pair\ngang/research/whole\n"
-
-
 def test_colour_is_off_in_a_pipe_and_on_when_asked(plan_file: str, cli: RunCli) -> None:
     plain = cli("show", plan_file).out
     assert "\x1b" not in plain
@@ -157,23 +151,6 @@ def test_a_number_that_overflows_is_65_where_a_newer_version_may_have_fields(
     assert f"newer.json:{line}:" in result.err
 
 
-@pytest.mark.parametrize("end", ['"half a te', "[1, 2", '{"gangs":', ""])
-def test_a_file_that_ends_too_early_is_said_to_be_cut_short(
-    end: str, cli: RunCli, plan_file: str
-) -> None:
-    Path(plan_file).write_text(f'{{"kind": "Plan",\n "spec": {end}', encoding="utf-8")
-    for result in (cli("show", plan_file), cli("verify", plan_file)):
-        assert result.code == 65
-        assert result.err.endswith("hint: the file is cut short\n")
-
-
-def test_at_most_twenty_faults_are_told(cli: RunCli, plan_file: str) -> None:
-    Path(plan_file).write_bytes(
-        broken(lambda p: p["spec"]["gangs"][0].update(pods=[{} for _ in range(100)]))
-    )
-    assert cli("show", plan_file).err.count("error: ") == 20
-
-
 def test_a_missing_file_is_66_and_a_folder_65(cli: RunCli, tmp_path: Path) -> None:
     missing = cli("show", str(tmp_path / "nope.json"))
     assert missing.code == 66
@@ -257,45 +234,6 @@ def test_a_tier_without_a_bound_shows_none(cli: RunCli, plan_file: str) -> None:
     assert "feasible: 0 of 2 tiers proven best, largest gap 12.50 % at admission/0 (" in out
     stated = json.loads(cli("show", plan_file, "-o", "json").out)["status"]["objectives"][1]
     assert (stated["bound"], stated["gap"], stated["proof"]) == (0, 1.0, None)
-
-
-def test_a_family_with_a_tier_without_a_bound_has_none(cli: RunCli, plan_file: str) -> None:
-    plan = handmade.plan()
-    plan["status"]["objectives"] = [
-        handmade.tier(f"growth/{priority}", "max", 1, 2 if priority else 3, proof=None)
-        for priority in range(7)
-    ]
-    plan["status"]["outcome"] = "feasible"
-    Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
-    out = cli("show", plan_file).out
-    assert "growth (7 tiers)  max        7  no bound yet    -  0 of 7" in out
-    assert "%" not in out.partition("TIER")[2]
-
-
-def test_kept_gangs_become_one_line(cli: RunCli, plan_file: str) -> None:
-    plan = handmade.plan()
-    kept = plan["spec"]["gangs"][1]
-    plan["spec"]["gangs"] += [{**kept, "name": f"old-{i}"} for i in range(10)]
-    Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
-    # 11 kept gangs of 2 GPUs each.
-    out = cli("show", plan_file).out
-    assert (
-        "\n11 running gangs stay as they are, on 22 GPUs (research: old, old-0, old-1, old-2 and 7 more);"
-        " --all shows every gang\n"
-    ) in out
-    assert "old-3" not in out
-    for option in ("--all", "-owide"):
-        assert "research/old-3" in cli("show", plan_file, option).out
-
-
-def test_a_kept_gang_with_missing_pods_is_always_listed(cli: RunCli, plan_file: str) -> None:
-    plan = handmade.plan()
-    kept = plan["spec"]["gangs"][1]
-    plan["spec"]["gangs"] += [{**kept, "name": f"old-{i}"} for i in range(20)]
-    reason = {"code": "Incomplete", "message": "1 of 2 pods runs"}
-    plan["spec"]["gangs"].append({**kept, "name": "halved", "reason": reason})
-    Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
-    assert "Incomplete: 1 of 2 pods runs" in cli("show", plan_file).out
 
 
 @pytest.mark.parametrize("output", ["table", "name", "json"])

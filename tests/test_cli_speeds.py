@@ -98,74 +98,6 @@ def test_a_model_of_unknown_speed_takes_no_gang_from_the_h100s_and_a_warning_nam
     assert warning.removeprefix("warning: ") in plan["status"]["remarks"]
 
 
-def test_gangs_that_may_use_only_gpus_of_unknown_speed_run_there_at_the_slowest_one(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    nodes = {"h1": "DGX H100", "a1": "DGX A100", "l1": "four cards"}
-    role = {"name": "worker", "replicas": 1, "gpus": 4, "model": "FX9000"}
-    path = written(
-        tmp_path,
-        cluster(box("four cards", "FX9000"), **nodes),
-        gang("only", 1, 4, spec={"roles": [role]}),
-        gang("wide", 1, 8, spec={"roles": [role | {"gpus": 8, "model": "A100"}]}),
-    )
-    found = by_name(planned(cli, path)[0])
-    # r = 1000 x 312 / 989.5 = 315, in steps of 20: 300. Four cards without links reach their ideal.
-    assert (found["only"]["speed"], found["wide"]["speed"]) == (300, 300)
-
-
-def test_the_warning_says_the_published_peak_of_a_gpu_that_is_known(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    path = written(
-        tmp_path, cluster(box("our own", "T4"), h1="DGX H100", t1="our own"), gang("p", 1, 4)
-    )
-    said = cli("validate", path).err
-    (line,) = (line for line in said.splitlines() if "relativeSpeed" in line)
-    assert "ServerModel 'our own' (1 node)" in line
-    assert line.endswith("TFLOP/s: 65)")
-
-
-def test_nothing_is_assumed_where_all_gpus_are_of_one_model(cli: RunCli, tmp_path: Path) -> None:
-    alone = cluster(box("four cards", "FX9000"), l1="four cards")
-    result = cli("validate", written(tmp_path, alone, gang("p", 1, 4)))
-    assert "warning" not in result.err
-
-
-def test_where_no_speed_is_stated_all_gpus_are_alike_and_a_warning_says_so(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    models = box("four cards", "FX9000"), box("old cards", "FX100")
-    plan, said = planned(
-        cli,
-        written(tmp_path, cluster(*models, a="four cards", b="old cards"), gang("p", 2, 3)),
-    )
-    assert by_name(plan)["p"]["decision"] == "wait"  # one GPU model a role
-    for model, gpu in (("four cards", "FX9000"), ("old cards", "FX100")):
-        assert (
-            f"'{model}' (1 node): no relativeSpeed is stated for {gpu} GPUs; no server" in said.err
-        )
-    assert "no server model here states one, so all count as equally fast" in said.err
-
-
-def test_the_warning_comes_before_those_that_plan_leaves_out(cli: RunCli, tmp_path: Path) -> None:
-    # A queue for each remark on promises; ``plan`` shows eight remarks.
-    queues = [
-        {
-            "apiVersion": V1,
-            "kind": "Queue",
-            "metadata": {"name": f"q{n}"},
-            "spec": {"guarantee": {"models": {f"FX{n}": 1}}},
-        }
-        for n in range(12)
-    ]
-    mixed = cluster(box("four cards", "FX9000"), h1="DGX H100", l1="four cards")
-    result = cli("plan", written(tmp_path, mixed, gang("p", 1, 4), *queues))
-    warnings = [line for line in result.err.splitlines() if line.startswith("warning")]
-    assert len(warnings) == 9
-    assert "relativeSpeed" in warnings[0]
-
-
 def test_a_kubernetes_node_with_gpus_that_nobody_knows_affects_itself_alone(
     cli: RunCli, tmp_path: Path
 ) -> None:
@@ -219,17 +151,6 @@ def test_a_gang_without_gpus_starts_and_is_no_effective_gpu_anywhere(
     refused = cli("verify", saved)
     assert refused.code == 5
     assert "status.effectiveGpus.after: says 9, is 8" in refused.out + refused.err
-
-
-def test_a_running_gang_without_gpus_is_no_effective_gpu_before_the_plan(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    pod = {"name": "launcher-0", "role": "worker", "index": 0, "node": "h1"}
-    path = written(tmp_path, cluster(h1="DGX H100"), gang("launcher", 1, 0, status={"pods": [pod]}))
-    plan, said = planned(cli, path)
-    assert plan["status"]["effectiveGpus"] == {"before": 0, "after": 0, "oneAtATime": 0}
-    assert "0 effective GPUs of 8 (0 before the plan)" in said.out
-    assert "effective  0 GPUs now" in cli("audit", path).out
 
 
 # gangs that move

@@ -83,27 +83,6 @@ def test_yaml_is_a_server_model_that_reads_back(cli: RunCli) -> None:
         )
 
 
-def test_what_is_not_known_is_left_out_of_the_document(cli: RunCli) -> None:
-    (tree,) = yaml.safe_load_all(cli("topo", path("16-"), "-o", "yaml").out)
-    assert set(tree) == {"name", "vendor", "gpu", "gpus", "fabric", "matrix", "numa"}
-    assert tree["gpu"] == "unknown"
-    (tree,) = yaml.safe_load_all(cli("topo", path("02-"), "-o", "yaml").out)
-    assert tree["nics"] == [{"name": "mlx5_0", "gpus": [2, 3]}]
-
-
-def test_a_model_of_the_catalogue_is_written_too(cli: RunCli) -> None:
-    written = cli("topo", "dgx-1-v100", "-o", "yaml")
-    assert (written.code, written.err) == (0, "")
-    assert cli("topo", "-", stdin=written.out.encode()).out == cli("topo", "DGX-1 V100").out
-
-
-def test_two_machines_in_one_file_have_two_names(cli: RunCli) -> None:
-    assert cli("topo", path("12-"), "-o", "name").out == "2x GPU\n2x GPU #2\n"
-    named = cli("topo", path("12-"), "--name", "desk", "--gpu", "RTX 3090", "-o", "yaml")
-    assert [document.name for document in documents(named.out)] == ["desk", "desk #2"]
-    assert cli("topo", path("12-")).out.count("read from") == 2
-
-
 def test_the_model_that_is_written_can_be_planned_with(cli: RunCli, tmp_path: Path) -> None:
     model = cli("topo", path("03-"), "--name", "our V100", "-o", "yaml").out
     cluster = {
@@ -205,10 +184,3 @@ def test_names_from_the_text_drive_no_terminal(cli: RunCli) -> None:
         result = cli("topo", "-", "-o", output, stdin=text.encode())
         assert result.code == 0
         assert not any(bad in result.out + result.err for bad in "\x1b\x07\u202e")
-
-
-def test_tool_output_in_the_comments_of_a_model_is_left_alone(cli: RunCli) -> None:
-    model = cli("topo", "hgx-a100-4-gpu-direct", "-o", "yaml").out
-    comments = "".join(f"# {line}\n" for line in Path(path("07-")).read_text("utf-8").split("\n"))
-    shown = cli("topo", "-", stdin=(comments + model).encode())
-    assert shown.out == cli("topo", "hgx-a100-4-gpu-direct").out

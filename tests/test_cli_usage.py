@@ -40,16 +40,6 @@ def test_help_is_as_agreed(
     golden(f"help-{verb or 'gangplan'}.txt", text)
 
 
-def test_every_verb_is_told_of_in_one_whole_line(
-    cli: RunCli, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    cli("--help")
-    told = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
-    assert sorted(line.split()[0] for line in told) == sorted(VERBS)
-    assert not any(line.endswith("...") for line in told)
-
-
 def examples_of(verb: str) -> list[str]:
     """The lines below ``Examples:`` in the help of a verb, as Typer has it."""
     (command,) = (one for one in command_line.app.registered_commands if named(one) == verb)
@@ -111,21 +101,11 @@ def test_the_examples_that_need_no_cluster_run(
         assert (result.code, "error" in result.err) == (0, False), example
 
 
-def test_short_help_is_the_long_one(cli: RunCli, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (cli("plan", "-h").code, cli("-h").code) == (0, 0)
-    assert capsys.readouterr().out.count("Usage:") == 2
-
-
 def test_no_verb_shows_the_help_and_is_a_usage_error(cli: RunCli) -> None:
     result = cli()
     assert result.code == 64
     assert result.out == ""
     assert "Usage: gangplan" in result.err
-
-
-def test_kubectl_is_named_where_it_called(cli: RunCli) -> None:
-    assert "Usage: kubectl gangplan " in cli(program="kubectl gangplan").err
-    assert "see kubectl gangplan plan --help" in cli("plan", program="kubectl gangplan").err
 
 
 @pytest.mark.parametrize(

@@ -136,14 +136,6 @@ def test_a_replay_is_shown_in_colour(cli: RunCli, tmp_path: Path) -> None:
     seen(cli, "replay", str(tmp_path / "jobs.csv"), *words, widths=NARROW)
 
 
-@pytest.mark.parametrize("name", ["quickstart", "moves"])
-def test_the_report_of_a_plan_is_written_in_colour(
-    name: str, saved: Saved, cli: RunCli, tmp_path: Path
-) -> None:
-    plan = saved(name)
-    seen(cli, "report", plan, "--out", str(tmp_path / "plan.html"))
-
-
 def test_what_a_cluster_is_asked_is_shown_in_colour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,11 +153,6 @@ def test_what_a_cluster_is_asked_is_shown_in_colour(
         assert made.apply(Path(plan)).code == 0
         seen(asked, "status")
         seen(asked, "diff", plan)
-
-
-@pytest.mark.parametrize("model", [(), ("dgx-1-v100",), ("h100",), ("gb200",)])
-def test_server_models_are_shown_in_colour(model: tuple[str, ...], cli: RunCli) -> None:
-    seen(cli, "topo", *model)
 
 
 @pytest.mark.parametrize("verb", VERBS)

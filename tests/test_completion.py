@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -79,14 +77,6 @@ def test_kubectl_gets_candidates_and_a_directive(
     assert answer(capsys, monkeypatch, *words) == (candidates, directive)
 
 
-def test_every_name_that_is_completed_is_found(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names, _ = answer(capsys, monkeypatch, "topo", "")
-    assert len(names) == len(catalogue.server_models())
-    assert all(catalogue.find(name) is not None for name in names)
-
-
 def test_a_bug_completes_nothing_and_says_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,24 +85,6 @@ def test_a_bug_completes_nothing_and_says_nothing(
 
     monkeypatch.setattr(catalogue, "slugs", broken)
     assert answer(capsys, monkeypatch, "topo", "d") == ([], ":1")
-
-
-def test_kubectl_finds_it_under_the_name_it_looks_for() -> None:
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        scripts = tomllib.load(file)["project"]["scripts"]
-    module, _, name = scripts["kubectl_complete-gangplan"].partition(":")
-    assert getattr(importlib.import_module(module), name) is completion.main
-
-
-def test_completing_loads_no_solver() -> None:
-    listing = (
-        "import sys; sys.argv[1:] = ['plan', '--bud']; from planner.cli import completion;"
-        "completion.main(); print([m for m in ('ortools', 'numpy', 'yaml') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", listing], check=True, capture_output=True, text=True
-    )
-    assert done.stdout.splitlines()[1:] == [":4", "[]"]
 
 
 def test_kubectl_itself_completes_the_plugin(tmp_path: Path) -> None:

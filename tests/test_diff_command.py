@@ -92,12 +92,6 @@ def test_the_exit_code_tells_changes_only_where_it_is_asked_to(any_mode: Bench) 
     assert said.err.splitlines() == ["no changes: the cluster matches the plan"]
 
 
-def test_names_of_what_differs_are_for_the_next_program(gated: Bench) -> None:
-    out = gated.run("diff", str(gated.plan()), "-o", "name").out
-
-    assert out.split() == [f"pod/default/{name}" for name in ("a-0", "a-1", "b-0", "b-1")]
-
-
 def test_the_table_names_an_object_once_and_says_what_is_next(gated: Bench) -> None:
     plan = gated.plan()
     said = gated.run("diff", str(plan))
@@ -176,17 +170,3 @@ def test_labels_with_escape_codes_do_nothing_to_the_terminal(gated: Bench) -> No
         said = gated.run("diff", str(plan), "-o", output)
         assert said.code == 0
         assert "\x1b" not in said.out + said.err
-
-
-def test_json_logs_end_with_a_summary(gated: Bench) -> None:
-    said = gated.run("diff", str(gated.plan()), "--log-format", "json", "-o", "name")
-
-    assert [event["type"] for event in said.events] == ["verify_done", "read", "summary"]
-    assert said.events[-1]["objects"] == 4
-
-
-def test_the_plan_of_a_live_cluster_leads_here(gated: Bench) -> None:
-    plan = gated.plan()
-    said = gated.run("plan", f"{plan}.read", "--out", str(plan))
-
-    assert said.err.splitlines()[-1] == f"next: gangplan diff {plan}"

@@ -17,7 +17,6 @@ from conftest import RunCli
 from effort import HANG_S
 from interactive import ROOT, environment
 from plan_documents import sealed
-from test_show_gangs import crowd
 
 from planner.cli.app import run
 from planner.show.console import Console
@@ -108,25 +107,6 @@ def test_a_node_is_excluded_by_its_first_cause(mixed: str, cli: RunCli) -> None:
     assert (role["best"][0]["level"], role["best"][0]["domain"]) == ("rack", "r1")
 
 
-def test_what_would_help_follows_from_counts(mixed: str, cli: RunCli) -> None:
-    huge = explained(cli, mixed, "research/huge")
-    assert huge["decision"] == "wait"
-    assert huge["help"][0] == (
-        "role worker: ask for at most 2 pods, or add nodes: even if empty, the 3 eligible nodes would"
-        " hold 2 of its 4 pods"
-    )
-    assert huge["help"][1] == "role worker: 1 node is excluded for this reason alone: cordoned"
-    assert not any("priority" in sentence for sentence in huge["help"])  # it never fits
-    wide = explained(cli, mixed, "wide", "-n", "research")["help"]
-    assert wide[0] == "role worker: ask for fewer GPUs a pod: no node has 16"
-    near = explained(cli, mixed, "near")["help"]
-    # a pod of 7 fits on h-1, h-2 and h-3, of which two are in one rack
-    assert near[0] == (
-        "role worker: do not require one rack, or ask for fewer pods: even empty, the best rack would"
-        " hold 2 pods of 3"
-    )
-
-
 def test_a_higher_priority_helps_only_where_there_is_room_without_those_before(
     cli: RunCli, tmp_path: Path
 ) -> None:
@@ -145,49 +125,6 @@ def test_a_higher_priority_helps_only_where_there_is_room_without_those_before(
     assert not any(
         "priority above" in sentence for sentence in explained(cli, lone, "late")["help"]
     )
-
-
-def test_a_gang_with_rules_about_pods_has_them_said(cli: RunCli, tmp_path: Path) -> None:
-    rules = {
-        "spaced": "antiAffinity: [{level: rack}]",  # three pods, two racks
-        "joined": "affinity: [{level: rack, podSet: cache}]",
-        "even": "spread: [{level: rack, maxSkew: 1}], podSets: [trainers]",
-        "away": "antiAffinity: [{level: rack, podSet: trainers}]",
-    }
-    text = CLUSTER + "".join(
-        asked(name, 3, 1, priority=int(name == "even")).replace("nodeSelector: {pool: a}", rule)
-        for name, rule in rules.items()
-    )
-    plan = planned(cli, tmp_path, text)
-    found = {name: explained(cli, plan, name) for name in rules}
-    worker = "role worker: 3 pods of 1 GPU, on DGX H100, "
-    assert {name: one["needs"] for name, one in found.items()} == {
-        "spaced": [f"{worker}no two in one rack"],
-        "joined": [f"{worker}in a rack with a pod of the set cache"],
-        "even": [f"{worker}in a rack at most 1 pod more than in the rack with the fewest"],
-        "away": [f"{worker}in no rack with a pod of the set trainers"],
-    }
-    by_count = "by count its pods fit: loosen its rules about pods, or free nodes in other domains"
-    few = "role worker: ask for at most 2 pods, or allow two in one rack: its nodes are in 2 racks"
-    # `even` starts in both racks, which bars `away`; nobody who starts keeps `spaced` out
-    if_first = "a priority above 1 would put it first"
-    barred = f"1 gang of its priority or higher starts there in this plan, on 3 GPUs: {if_first}"
-    assert {name: one["help"] for name, one in found.items()} == {
-        "spaced": [few, by_count],
-        "joined": [by_count],
-        "even": [],
-        "away": [by_count, barred],
-    }
-
-
-def test_a_gang_with_a_shape_has_it_said(cli: RunCli, tmp_path: Path) -> None:
-    shaped = asked("shaped", 2, 8).replace(
-        "roles:", "topology: {balance: rack, exclusive: node}\n  roles:"
-    )
-    found = explained(cli, planned(cli, tmp_path, CLUSTER + shaped), "shaped")
-    assert found["needs"][1:] == [
-        "equally many pods in each rack, or one more; each node without GPUs of other gangs"
-    ]
 
 
 def test_who_holds_what_it_wants_is_listed_with_most_gpus_first(mixed: str, cli: RunCli) -> None:
@@ -304,24 +241,6 @@ def test_a_plan_that_was_changed_drives_no_terminal_and_breaks_nothing(
     result = cli("explain", str(path), "stranger")
     assert result.code == 65
     assert "which its instance does not have" in result.err
-
-
-def test_many_holders_are_counted(cli: RunCli, tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(crowd(20, 0, 0, 1, 0, "job")), encoding="utf-8")
-    # each of the 20 that start has 16 GPUs
-    out = cli("explain", str(path), "job-late-0000").out
-    assert out.count("job-llama-") == 12
-    assert "and 8 more, with 128 GPUs there" in out
-    assert len(explained(cli, str(path), "job-late-0000")["holders"]) == 20
-
-
-def test_a_held_gang_names_who_must_act(cli: RunCli, tmp_path: Path) -> None:
-    hold = "status: {hold: {code: Gated, message: Gated by kueue}}\n"
-    plan = planned(cli, tmp_path, CLUSTER + asked("held", 1, 8) + hold)
-    assert explained(cli, plan, "held")["help"] == [
-        "the controller that holds its pods must remove its scheduling gate, or let its queue go on"
-    ]
 
 
 def test_counts_alone_read_stdin_and_load_no_solver(tmp_path: Path) -> None:

@@ -139,8 +139,3 @@ def test_the_file_is_replaced_whole_with_its_permissions_and_nothing_beside_it(
 def test_a_file_that_cannot_be_written_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(CannotWriteError, match="No such file or directory"):
         write(tmp_path / "nowhere" / "gangplan.prom", WHOLE)
-
-
-def test_labels_are_escaped() -> None:
-    said = text(Metrics(0, 1, seconds={'a"b\\c\nd': 1.5}), None)
-    assert said.splitlines()[-1] == 'gangplan_phase_seconds{phase="a\\"b\\\\c\\nd"} 1.5'

@@ -120,30 +120,11 @@ HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
             ),
         ),
         (
-            Reason.of("NoRoom", **NEEDS, **ROOM, counted="first", first=dict.fromkeys(FIRST, 0)),
-            (
-                "needs 4 pods of 8 GPUs; before gangs of lower priority start, there is room for 1 pod "
-                "(12 GPUs free)"
-            ),
-        ),
-        (
-            Reason.of("NoRoom", **NEEDS, **{**ROOM, "room_gpus": 1}, counted="running"),
-            "needs 4 pods of 8 GPUs; before this plan, there is room for 1 pod (1 GPU free)",
-        ),
-        (
             Reason.of("NoRoom", **NEEDS, **ROOM, counted="running", holders=HOLDERS),
             (
                 "needs 4 pods of 8 GPUs; before this plan, there is room for 1 pod (12 GPUs free); 24 "
                 "GPUs on the nodes that it may use are held by ml/a (16) and ml/b (8); there is room "
                 "for it once they end"
-            ),
-        ),
-        (
-            Reason.of("NoRoom", **NEEDS, **ROOM, counted="running", without=1, help="preemptible"),
-            (
-                "needs 4 pods of 8 GPUs; even without the running gang that may be stopped or moved, "
-                "there is room for 1 pod (12 GPUs free); making running gangs of lower priority "
-                "preemptible may help"
             ),
         ),
         (
@@ -188,34 +169,8 @@ HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
             ),
         ),
         (
-            Reason.of("Resources", **NEEDS, counted="running", resources=["cpu"], room_pods=0),
-            (
-                "needs 4 pods of 8 GPUs; before this plan, the GPUs and the cpu of its nodes are not "
-                "enough for one pod"
-            ),
-        ),
-        (
-            Reason.of(
-                "Resources",
-                pods=4,
-                gpus_per_pod=0,
-                counted="running",
-                resources=["cpu"],
-                room_pods=1,
-            ),
-            "needs 4 pods; before this plan, the cpu of its nodes is enough for 1 pod",
-        ),
-        (
-            Reason.of("NoRoom", **NEEDS, counted="running", room_pods=0, room_gpus=4),
-            "needs 4 pods of 8 GPUs; before this plan, there is room for none (4 GPUs free)",
-        ),
-        (
             Reason.of("Never", resources=["cpu"], asked="120", offered="100"),
             "a pod requests 120 cpu; no node that it may use offers more than 100",
-        ),
-        (
-            Reason.of("Never", gpus=16, queue="team-a", limit=8),
-            "needs 16 GPUs; queue 'team-a' may hold at most 8",
         ),
         (
             Reason.of("Quota", gpus=16, queue="team-a", held=24, limit=32),
@@ -239,15 +194,7 @@ HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
                 "disruption budget 'a/c' allows 0"
             ),
         ),
-        (
-            Reason.of("QueueLimit", limit=5000),
-            (
-                "5,000 waiting gangs of its namespace are older or of higher priority, and the Policy's "
-                "queueLimit plans no more of one namespace"
-            ),
-        ),
         (Reason.of("NewerThanThis", text="as a newer version says"), "as a newer version says"),
-        (Reason("NewerThanThis"), "no more is known"),
     ],
 )
 def test_a_reason_is_said_in_one_sentence(reason: Reason, text: str) -> None:

@@ -16,11 +16,8 @@ from conftest import RunCli
 
 from models.apply import plan_actions
 from models.apply.intents import read_intent
-from models.apply.plan_actions import GangActions, PodStop
 from models.documents.plan import PlanDocument
 from planner import atomic_files
-from planner.show import manifests
-from planner.show.manifests import MAX_FILE_NAME
 
 Doc = dict[str, Any]
 
@@ -198,19 +195,6 @@ def test_a_folder_has_a_file_an_object_and_nothing_that_tools_sync(file: str, cl
     assert max(len(line) for line in index.splitlines() if line.startswith("#")) <= 80
 
 
-def contents() -> dict[str, str]:
-    return {
-        str(one): one.read_text("utf-8") for one in sorted(Path("out").rglob("*")) if one.is_file()
-    }
-
-
-def test_rendering_again_changes_nothing(file: str, cli: RunCli) -> None:
-    cli("render", file, "--to", "out")
-    before = contents()
-    assert cli("render", file, "--to", "out").code == 0
-    assert contents() == before
-
-
 def test_what_a_later_plan_no_longer_has_goes(file: str, cli: RunCli) -> None:
     cli("render", file, "--to", "out")
     Path("out/notes.txt").write_text("mine", encoding="utf-8")
@@ -244,12 +228,6 @@ def test_a_folder_with_other_things_is_left_alone(file: str, cli: RunCli) -> Non
     assert list(Path("out").iterdir()) == [Path("out/mine.yaml")]
 
 
-def test_a_folder_that_cannot_be_made_is_told(file: str, cli: RunCli) -> None:
-    result = cli("render", file, "--to", "no/such/folder")
-    assert result.code == 73
-    assert result.err.startswith("error: cannot write no/such/folder: ")
-
-
 def test_a_plan_without_uids_is_for_reading_alone(file: str, cli: RunCli) -> None:
     document = plan()
     document["instance"]["cluster"]["metadata"].pop("uid")
@@ -276,10 +254,6 @@ def test_a_plan_that_the_verifier_refuses_is_not_rendered(file: str, cli: RunCli
     assert file == "plan.json"
 
 
-def test_the_back_end_of_the_policy_is_told(file: str, cli: RunCli) -> None:
-    assert "# GPUs: gangplan.dev/gpus on a pod" in cli("render", file).out
-
-
 def test_names_that_could_leave_the_folder_are_refused(file: str, cli: RunCli) -> None:
     document = copy.deepcopy(plan())
     for pod in (
@@ -292,19 +266,6 @@ def test_names_that_could_leave_the_folder_are_refused(file: str, cli: RunCli) -
     assert (result.code, result.err.splitlines()[0]) == (5, said)
     assert not Path("out").exists()
     assert file == "plan.json"
-
-
-def test_stdout_and_a_folder_exclude_each_other(file: str, cli: RunCli) -> None:
-    result = cli("render", file, "--to", "out", "-o", "json")
-    assert (result.code, result.err.splitlines()[0]) == (
-        64,
-        "error: -o and --to exclude each other",
-    )
-
-
-def test_a_plan_is_read_from_stdin(file: str, cli: RunCli) -> None:
-    content = Path(file).read_bytes()
-    assert cli("render", "-", stdin=content).out == cli("render", file).out
 
 
 def test_what_no_object_can_say_is_in_a_remark(file: str, cli: RunCli) -> None:
@@ -365,32 +326,3 @@ def test_a_first_rendering_that_fails_leaves_no_folder(
             assert not Path(folder).exists()
             Path("empty").mkdir()
     assert list(Path("empty").iterdir()) == []
-
-
-def test_a_later_rendering_that_fails_still_lists_every_file(
-    file: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert cli("render", file, "--to", "out").code == 0
-    before = set(Path("out").rglob("*.*"))
-
-    def save(path: Path, text: str) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(atomic_files, "save", save)
-    assert cli("render", file, "--to", "out").code == 73
-    assert set(Path("out").rglob("*.*")) == before
-    assert Path("out", manifests.INDEX).exists()
-
-
-def test_the_longest_names_of_pods_are_names_of_files(tmp_path: Path) -> None:
-    gang = GangActions("default", "long", "preempt", 0)
-    pods = [PodStop("default", f"{'p' * 252}{last}", "u", "worker", 0, "n", 8) for last in "ab"]
-    paths = [manifests._path(gang, pod, "eviction") for pod in pods]
-    assert len({*paths}) == 2
-    for path in paths:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text("")
-    short = "p" * MAX_FILE_NAME
-    assert manifests._path(
-        gang, PodStop("default", short, "u", "worker", 0, "n", 8), "eviction"
-    ).endswith(f"/{short}.eviction")

@@ -19,11 +19,10 @@ from conftest import RunCli
 from hypothesis import given
 from hypothesis import strategies as st
 from plan_documents import V100_LINKS, sealed
-from test_walls import ROOT, SOURCES, module_name
 
 from models.documents.plan import PlanDocument
 from models.documents.server import ServerModelDocument
-from planner.show.cluster_map import FREE, UNHEALTHY, MapNode, cluster_map, natural
+from planner.show.cluster_map import FREE, UNHEALTHY, MapNode, cluster_map
 from planner.show.report.page import _environment, embedded, html
 from planner.show.report.plan_page import plan_page
 from planner.show.text import short_names
@@ -99,10 +98,6 @@ def test_the_page_says_what_the_plan_decides(written: Callable[..., str]) -> Non
     assert "NoRoom: 72 GPUs asked, 32 installed" in said
     assert "bandwidth max 21,680 21,680 22,000 1.48 % exact" in said
     assert "4 of 5 tiers proven" in said
-
-
-def test_the_same_plan_gives_the_same_bytes() -> None:
-    assert page_of(report_plans.hostile()) == page_of(report_plans.hostile())
 
 
 def test_no_text_of_a_plan_becomes_markup(written: Callable[..., str]) -> None:
@@ -197,103 +192,12 @@ def test_the_map_has_every_gpu_before_and_after() -> None:
     assert not any(big in node.after for node in nodes.values())
 
 
-def test_what_nodes_have_room_for_is_counted_before_and_after() -> None:
-    document = handmade.plan()
-    # v100-1 to -3 are free before; of v100-4 2 GPUs are held, 1 is unhealthy. whole takes v100-1 and -2,
-    # pair 4 GPUs of v100-3
-    said = " ".join(" ".join(Elements(page_of(document)).text).split())
-    assert "3 → 0 nodes wholly free, 24 → 0 free GPUs" in said
-    assert "1 → 2 nodes partly free, 5 → 9 free GPUs" in said
-    assert "0 → 2 nodes full 1 → 0 of 2 racks wholly free" in said
-    assert "closed" not in said
-    document["instance"]["cluster"]["spec"]["nodes"][2]["unschedulable"] = True
-    said = " ".join(" ".join(Elements(page_of(document)).text).split())
-    assert "2 → 0 nodes wholly free, 16 → 0 free GPUs" in said
-    assert "1 node closed to new pods" in said
-    assert "healthy GPU), 8 → 4 free GPUs" in said
-
-
-def test_innermost_domains_of_two_levels_are_not_counted_as_one_of_them() -> None:
-    document = handmade.plan()
-    spec = document["instance"]["cluster"]["spec"]
-    spec["levels"].append({**spec["levels"][-1], "name": "clique", "label": None, "nvlink": True})
-    racks = {node["domains"]["rack"] for node in spec["nodes"]}
-    (first, *_) = sorted(racks)
-    for node in spec["nodes"]:
-        if node["domains"]["rack"] == first:
-            node["domains"]["clique"] = "c1"
-    said = " ".join(" ".join(Elements(page_of(document)).text).split())
-    # two racks, of which one is a clique: as many innermost domains, and not two cliques
-    assert f"of {len(racks)} innermost domains wholly free" in said
-
-
-@pytest.mark.parametrize(
-    ("names", "short"),
-    [
-        (["gpu-1", "gpu-2"], ["gpu-1", "gpu-2"]),
-        # GKE, EKS, AKS, a company's own domain
-        (
-            ["gke-train-h100-a-1786895c-2601", "gke-train-h100-b-95d93add-312c"],
-            ["2601", "312c"],
-        ),
-        (
-            [
-                "ip-10-0-13-24.us-west-2.compute.internal",
-                "ip-10-0-14-24.us-west-2.compute.internal",
-            ],
-            ["13-24", "14-24"],
-        ),
-        (
-            ["aks-gpu-12345678-vmss000001", "aks-gpu-12345678-vmss00000a"],
-            ["vmss000001", "vmss00000a"],
-        ),
-        # hashes, which GKE gives to blocks; the second pair has 7 characters in common
-        (
-            ["922a1d14d66f7bf9911280b0252b4cde", "419293bd7b9b77be695e5e82d5d6a2b1"],
-            ["922a1d…", "419293…"],
-        ),
-        (
-            ["922a1d14d66f7bf9911280b0252b4cde", "922a1d1bd7b9b77be695e5e82d5d6a2b"],
-            ["922a1d14…", "922a1d1b…"],
-        ),
-        (["a-long-name-of-one-node"], ["a-long-name…"]),
-        (["x" * 30, "x" * 29], ["x" * 30, "x" * 29]),  # nothing shorter tells them apart
-        (["-" * 20, "-" * 19], ["-" * 20, "-" * 19]),
-    ],
-)
-def test_names_are_as_short_as_tells_them_apart(names: list[str], short: list[str]) -> None:
-    assert short_names(names, 12) == dict(zip(names, short, strict=True))
-
-
 @given(st.sets(st.text(alphabet="ab0-._", min_size=1, max_size=24), min_size=1, max_size=12))
 def test_no_two_short_names_are_alike(names: set[str]) -> None:
     found = short_names(names, 12)
     assert set(found) == names
     assert len(set(found.values())) == len(names)
     assert all(found.values())
-
-
-def test_a_cluster_without_a_name_is_known_by_its_uid_and_its_nodes() -> None:
-    document = handmade.plan()
-    assert "<title>Plan of two-racks \N{EN DASH} gangplan</title>" in page_of(document)
-    metadata = document["instance"]["cluster"]["metadata"]
-    metadata.update(name="kubernetes", uid="31be10a1-903e-43b1-beae-73a47f13da64")
-    name = "Plan of kubernetes 31be10a1, nodes v100-…"
-    assert f"<title>{name} \N{EN DASH} gangplan</title>" in page_of(document)
-    assert f"<h1>{name}</h1>" in page_of(document)
-    for node, other in zip(document["instance"]["cluster"]["spec"]["nodes"], "abcd", strict=True):
-        node["name"] = other
-    assert "<title>Plan of kubernetes 31be10a1 \N{EN DASH} gangplan</title>" in page_of(document)
-
-
-def test_gpus_of_unknown_index_take_the_lowest_places_that_are_left() -> None:
-    document = handmade.plan()
-    for pod in document["spec"]["gangs"][2]["pods"]:
-        pod["gpus"] = None
-    document["instance"]["cluster"]["spec"]["nodes"][2]["unknownUnhealthy"] = 1
-    node = nodes_of(document)["v100-3"]
-    assert node.after == (2, 2, 2, 2, FREE, FREE, FREE, UNHEALTHY)  # 2 a pod
-    assert node.guessed
 
 
 @pytest.mark.parametrize(
@@ -322,37 +226,6 @@ def test_gpus_that_are_linked_stand_together(
     document["instance"]["cluster"]["spec"]["serverModels"] = [model]
     node = nodes_of(sealed(document))["v100-1"]
     assert (node.islands, node.kind) == (islands, kind)
-
-
-def test_gangs_beside_each_other_are_drawn_in_different_ways() -> None:
-    drawn = cluster_map(plan_of(report_plans.large(400)))
-    holders = [node.after[0] for node in drawn.cluster.all_nodes() if node.after[0] >= 0]
-    order = list(dict.fromkeys(holders))
-    assert len(order) > 100
-    for gang, other in zip(order, order[1:], strict=False):
-        assert drawn.styles[gang] != drawn.styles[other]
-
-
-def test_names_are_sorted_as_people_count() -> None:
-    assert sorted(["r10", "r9", "r1-2", "r1-10", "r"], key=natural) == [
-        "r",
-        "r1-2",
-        "r1-10",
-        "r9",
-        "r10",
-    ]
-
-
-def test_only_the_page_knows_its_template_engine() -> None:
-    guilty = {
-        module_name(path)
-        for path in SOURCES
-        if re.search(
-            r"^\s*(from|import) (jinja2|markupsafe)", (ROOT / path).read_text(), re.MULTILINE
-        )
-    }
-    assert guilty == {"planner.show.report.page"}
-    assert (ROOT / "planner/show/report/page.html.j2").is_file()
 
 
 @pytest.mark.parametrize(

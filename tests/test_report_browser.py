@@ -172,23 +172,6 @@ def test_everything_is_reached_by_keyboard(tab: Open) -> None:
     assert found.wrong == []
 
 
-def test_colours_follow_the_system_until_the_button_says_otherwise(tab: Open) -> None:
-    found = tab(page_of(report_plans.hostile()), color_scheme="dark")
-
-    def paper() -> int:
-        colour = found.page.evaluate("getComputedStyle(document.body).backgroundColor")
-        return int(colour.removeprefix("rgb(").partition(",")[0])
-
-    assert paper() < 40
-    found.page.click("#theme")
-    assert paper() > 240
-    found.page.click("#theme")
-    assert paper() < 40
-    found.page.emulate_media(media="print", color_scheme="light")
-    assert not found.page.locator("#search").is_visible()
-    assert found.page.locator("#map .node").first.is_visible()
-
-
 def test_it_reads_without_its_script_and_on_a_phone(tab: Open) -> None:
     found = tab(page_of(report_plans.hostile()), java_script_enabled=False)
     assert found.page.locator("#map .node").count() == 4
@@ -258,34 +241,6 @@ def test_a_large_cluster_is_an_overview_that_opens(tab: Open) -> None:
     assert page.locator("#detail rect.hit").count() == 3  # its nodes, free before
     page.keyboard.press("Escape")
     assert not page.locator("#detail").is_visible()
-    assert found.wrong == []
-
-
-@pytest.mark.parametrize("nodes", [96, 1000])  # drawn by the page, and by its script
-def test_free_and_broken_nodes_of_each_rack_come_before_who_is_where(tab: Open, nodes: int) -> None:
-    """Racks of 32. Gangs hold 3 nodes each, the first of 4/5 of all; every second starts with this plan."""
-    document = report_plans.large(nodes)
-    gang = document["spec"]["gangs"][0]  # on the first three nodes; the first of all is cordoned
-    gang["pods"][1]["gpus"] = [0, 1, 2]
-    found = tab(page_of(document))
-    page = found.page
-    rooms = page.locator("#rooms .room")
-    assert rooms.count() == -(-nodes // 32)
-    first = rooms.first
-    after = "1 partly free (5 GPUs), 30 full, 1 closed"
-    assert first.get_attribute("aria-label") == f"rack b0-r0: {after}"
-    # gangs 1, 3, 5, 7 and 9 (nodes 3-5, 9-11, 15-17, 21-23, 27-29) only start: 15 nodes are free before
-    page.locator("label", has_text="Before").click()
-    before = "15 wholly free (120 GPUs), 1 partly free (5 GPUs), 15 full, 1 closed"
-    assert first.get_attribute("aria-label") == f"rack b0-r0: {before}"
-    assert first.locator("path").count() == 4
-    assert first.bounding_box()["y"] < page.locator("#drawn").bounding_box()["y"]
-    page.keyboard.press("Escape")
-    first.focus()
-    page.keyboard.press("ArrowRight")
-    assert found.focused().startswith("rack b0-r1: ")
-    page.keyboard.press("Enter")
-    assert found.focused().startswith("gpu-00032, DGX-1 V100")
     assert found.wrong == []
 
 

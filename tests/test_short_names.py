@@ -16,7 +16,6 @@ import pytest
 from conftest import RunCli
 
 from planner.show.plan.short_names import domain_shortener
-from planner.show.table import Cell, Column, Table
 from planner.show.text import width as width_of
 
 GKE = "cloud.google.com/gce-topology-"
@@ -141,18 +140,6 @@ def test_a_domain_has_its_whole_name_where_it_is_asked_for(hashes: str, cli: Run
     assert best["domain"].partition("/")[2] in whole
 
 
-def test_nodes_of_a_placement_have_their_whole_names(hashes: str, cli: RunCli) -> None:
-    shown = cli("show", hashes, "--gang", "narrow", environ={"COLUMNS": "80"}).out
-    placed = json.loads(Path(hashes).read_text())["spec"]["gangs"]
-    nodes = {pod["node"] for gang in placed if gang["name"] == "narrow" for pod in gang["pods"]}
-    assert len(nodes) == 3
-    # Neighbours share a row of numbers, such as [0969,2100].
-    for name in nodes:
-        stem, _, end = name.rpartition("-")
-        assert stem in shown, shown
-        assert end in shown, shown
-
-
 LEVELS = ["block", "subblock", "rack"]
 
 
@@ -193,16 +180,3 @@ def test_only_whole_names_of_domains_are_shortened() -> None:
     assert shorten(f"--drain x-{block}") == f"--drain x-{block}"
     # A name that a gang or a node has, too, stays.
     assert shorten("pool-of-gke-h100-a") == "pool-of-gke-h100-a"
-
-
-def test_a_table_that_is_too_wide_goes_on_below() -> None:
-    columns = (Column("SIZE"), *(Column(f"LEVEL-{n}", right=True) for n in range(4)))
-    table = Table(columns, ((Cell("one"), *(Cell(str(n)) for n in range(4))),), ("a note",))
-    # SIZE and two columns of 7 characters, two blanks before each: 4 + 2 * 9 = 22.
-    first, second = table.parts(22)
-    assert [column.title for column in first.columns] == ["SIZE", "LEVEL-0", "LEVEL-1"]
-    assert [column.title for column in second.columns] == ["SIZE", "LEVEL-2", "LEVEL-3"]
-    assert [cell.text for cell in second.rows[0]] == ["one", "2", "3"]
-    assert (first.notes, second.notes) == ((), ("a note",))
-    assert [*table.parts(40)] == [table]
-    assert [*table.parts(None)] == [table]

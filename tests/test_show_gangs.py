@@ -11,11 +11,8 @@ from typing import Any
 import plan_changes
 import pytest
 from conftest import RunCli
-from interactive import on_terminal
 from plan_documents import sealed
 
-from models.documents.plan import PlanDocument
-from planner.show.plan.gang_groups import names
 from planner.show.text import width
 
 LLAMA, LATE, BATCH = "llama", "late", "batch"
@@ -95,64 +92,6 @@ def test_300_gangs_are_80_lines_of_100_columns_that_name_all_that_happens(
         assert re.search(f"^{row}", out, re.MULTILINE), out
 
 
-def test_a_plan_in_which_all_gangs_stay_has_a_line_and_no_heads(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    path = save(crowd(0, 0, 0, 0, 30, "x"), tmp_path)
-    for environ in ({}, {"COLUMNS": "100"}):
-        out = cli("show", path, environ=environ).out
-        assert re.search(r"waiting\n\n30 running gangs stay", out), out
-
-
-def test_names_are_whole_where_there_is_room_for_them(cli: RunCli, tmp_path: Path) -> None:
-    out = cli("show", save(crowd(120, 40, 30, 60, 50, "job"), tmp_path)).out
-    assert "job-llama-[" not in out
-    assert "job-llama-0007, job-llama-0042" in out  # of team-1 by turns: 7 x 1, 7 x 6
-
-
-def test_numbered_names_are_in_order_of_their_numbers() -> None:
-    plan = PlanDocument.model_validate(crowd(3, 0, 0, 0, 0, "job"))
-    words = ("job-10-b", "job-9", "job")
-    gangs = [
-        gang.model_copy(update={"namespace": "a", "name": name})
-        for gang, name in zip(plan.spec.gangs, words, strict=True)
-    ]
-    assert names(gangs) == "a: job, job-9, job-10-b"
-
-
-def test_a_plan_that_fits_has_a_row_for_each_gang_that_changes(cli: RunCli, tmp_path: Path) -> None:
-    out = cli("show", save(crowd(10, 4, 3, 3, 90, "job"), tmp_path)).out
-    assert len(re.findall(r"^\+  team-\d/job-llama-\d{4} .* place", out, re.MULTILINE)) == 10
-    assert len(re.findall(r"^-  team-\d/job-batch-\d{4} .* preempt", out, re.MULTILINE)) == 4
-    assert len(re.findall(r"^   team-\d/job-late-\d{4} .* wait", out, re.MULTILINE)) == 3
-    order = [out.index(word) for word in (" place", " move", " preempt", " wait ", "90 running")]
-    assert order == sorted(order)
-
-
-NEEDS = {"pods": 2, "gpusPerPod": 4, "gpus": 8, "counted": "running", "roomPods": 1, "roomGpus": 7}
-
-
-@pytest.mark.parametrize("columns", [80, 100, 160])
-def test_gangs_share_a_row_only_if_they_wait_for_the_very_same_reason(
-    columns: int, cli: RunCli, tmp_path: Path
-) -> None:
-    """Nine gangs: five wait for a reason, three for one with another number, one for one of other words."""
-    plan = crowd(1, 0, 0, 9, 0, "job")
-    late = [gang for gang in plan["spec"]["gangs"] if "late" in gang["name"]]
-    for i, gang in enumerate(late):
-        fields = NEEDS | ({} if i < 5 else {"roomGpus": 6})
-        gang["reason"] = {"code": "NoRoom", "message": "not shown", "fields": fields}
-    late[-1]["reason"] = {"code": "NoRoom", "message": "another sentence"}
-    out = cli("show", save(plan, tmp_path), environ={"COLUMNS": str(columns)}).out
-    flat = " ".join(out.split())
-    assert flat.count("needs 2 pods of 4 GPUs") == 4  # one row of five, and three rows
-    assert flat.count("(7 GPUs free)") == 1
-    assert flat.count("(6 GPUs free)") == 3
-    assert flat.count("another sentence") == 1
-    assert "5 gangs" in flat
-    assert "the numbers of the first" not in flat
-
-
 @pytest.mark.parametrize("columns", [80, 100, 160])
 def test_whoever_is_folded_is_counted_by_code_and_no_sentence_is_theirs(
     columns: int, cli: RunCli, tmp_path: Path
@@ -207,16 +146,6 @@ def test_options_select_gangs(
     assert sorted(names) == sorted(f"gang/default/{name}" for name in shown)
 
 
-def test_all_shows_a_row_for_each_gang(cli: RunCli, tmp_path: Path) -> None:
-    plan = crowd(120, 40, 30, 60, 50, "job")
-    out = cli("show", save(plan, tmp_path), "--all").out
-    listed = re.findall(
-        r"^[-+>~ ] {2}(team-\d/job-\S+) ", out.partition("RUNNING GANG")[0], re.MULTILINE
-    )
-    assert sorted(listed) == sorted(f"{g['namespace']}/{g['name']}" for g in plan["spec"]["gangs"])
-    assert "TIER" in out
-
-
 @pytest.mark.parametrize(
     ("options", "what", "hint"),
     [
@@ -237,19 +166,6 @@ def test_what_selects_nothing_is_64_with_a_suggestion(
     assert result.err.startswith(f"error: {what}")
     assert f"\nhint: {hint}" in result.err
     assert len(result.err.splitlines()) == 2
-
-
-def test_plan_refuses_an_unknown_gang_before_it_searches(
-    cli: RunCli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(*_: object) -> None:
-        raise AssertionError("the search was started")
-
-    monkeypatch.setattr("planner.search.solve.Search.run", never)
-    quickstart = str(Path(__file__).parent.parent / "inputs" / "quickstart")
-    result = cli("plan", quickstart, "--gang", "vgg")
-    assert (result.code, result.out) == (64, "")
-    assert "hint: did you mean vgg16?" in result.err
 
 
 def test_columns_are_obeyed_off_a_terminal(cli: RunCli, tmp_path: Path) -> None:
@@ -281,13 +197,3 @@ def test_nothing_is_wider_than_the_terminal(
     for options in ((), ("--all",), ("-owide",), ("--gang", plan["spec"]["gangs"][0]["name"])):
         out = cli("show", path, *options, environ={"COLUMNS": str(columns)}).out
         assert max(map(width, out.splitlines())) <= columns, out
-
-
-def test_a_terminal_gets_colour_and_no_line_too_long(tmp_path: Path) -> None:
-    path = save(crowd(60, 20, 10, 30, 30, "job"), tmp_path)
-    code, out = on_terminal("show", path, columns=80, cwd=tmp_path)
-    assert code == 0
-    assert "\x1b[32m+\x1b[0m" in out
-    assert "\x1b[31m-\x1b[0m" in out
-    tables = re.sub(r"\x1b\[[0-9;]*[mK]|\r", "", out).partition("next: ")[0]
-    assert max(map(width, tables.splitlines())) <= 80

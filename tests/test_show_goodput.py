@@ -14,8 +14,7 @@ from planner.show.plan import plan_tables, running_changes
 from planner.show.plan.proofs import bought
 from planner.show.report.page import html
 from planner.show.report.plan_page import plan_page
-from planner.show.table import Table, draw
-from planner.show.text import gpu_amount, whole_percent, width
+from planner.show.table import Table
 
 EFFECTIVE = {"before": 1.4, "after": 11.04, "oneAtATime": 11.0}
 """Before: gone 1 and old 2 x 200; after: 8000 + 4040 of the goodput tiers less 1000 of cpu, without GPUs."""
@@ -60,20 +59,6 @@ def test_the_speed_of_every_gang_is_shown_and_what_slows_it_down(main: str) -> N
     }
 
 
-def test_a_moved_gang_shows_the_speed_that_it_will_have_and_the_one_that_counts_apart() -> None:
-    # old leaves GPUs 0 and 5 of a V100 (share 200) for 2 and 3 (share 1000): 200 before, 400 after
-    wide = plan_tables.gangs(typed(), wide=True)
-    assert column(wide, "OF BEST")["old"] == "100.0 %"
-    assert column(wide, "SPEED")["old"] == "40 %"
-    assert {name: text for name, text in column(wide, "COUNTS").items() if text} == {"old": "20 %"}
-    assert "COUNTS" not in {c.title for c in plan_tables.gangs(typed(), wide=False).columns}
-    stays = goodput_plan()
-    for one in stays["spec"]["gangs"]:
-        one.pop("speedAfter", None)
-    titles = {c.title for c in plan_tables.gangs(PlanDocument(**stays), wide=True).columns}
-    assert "COUNTS" not in titles
-
-
 def test_the_causes_are_those_that_count() -> None:
     document = goodput_plan()
     spec = {gang["metadata"]["name"]: gang["spec"] for gang in document["instance"]["gangs"]}
@@ -95,17 +80,6 @@ def test_the_causes_are_those_that_count() -> None:
             plan_tables.gangs(PlanDocument.model_validate(document), wide=True), "SLOWED BY"
         )
         assert causes["late"] == cause
-
-
-def test_a_plan_without_speeds_has_no_such_columns() -> None:
-    document = goodput_plan("admission")
-    for gang in document["spec"]["gangs"]:
-        del gang["speed"]
-        gang.pop("speedAfter", None)
-    titles = {
-        c.title for c in plan_tables.gangs(PlanDocument.model_validate(document), wide=True).columns
-    }
-    assert not titles & {"SPEED", "SLOWED BY"}
 
 
 def test_the_summary_says_what_is_effective_now_after_and_of_one_gang_after_another() -> None:
@@ -168,16 +142,6 @@ def test_a_plan_with_fewer_says_what_it_has_for_them(
     assert said in html(plan_page(plan))
 
 
-def test_amounts_and_percents_are_short() -> None:
-    assert [gpu_amount(amount) for amount in (0.0, 3699.0, 3699.28, 0.125)] == [
-        "0",
-        "3,699",
-        "3,699.28",
-        "0.125",
-    ]
-    assert [whole_percent(speed) for speed in (None, 0, 480, 1000)] == ["-", "0 %", "48 %", "100 %"]
-
-
 @pytest.mark.parametrize(
     ("gpus", "effective", "said"),
     [
@@ -195,11 +159,3 @@ def test_effective_gpus_bought_are_shown_where_gpus_do_not_say_it_all(
     amounts = {"gpus": gpus} if effective is None else {"gpus": gpus, "effectiveGpus": effective}
     plan = typed(moves=[moves(["default/old"], 2, **amounts)])
     assert column(running_changes.moves(plan), "BOUGHT") == {"old": said}
-
-
-@pytest.mark.parametrize("columns", [80, 100, 120])
-@pytest.mark.parametrize("wide", [False, True])
-def test_the_table_with_speeds_fits_the_terminal(columns: int, *, wide: bool) -> None:
-    drawn = draw(plan_tables.gangs(typed(), wide=wide), width=columns, color=False)
-    assert all(width(line) <= columns for line in drawn.splitlines()), drawn
-    assert "SPEED" in drawn

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,20 +23,6 @@ def test_each_gpu_has_a_letter(cli: RunCli, golden: Callable[[str, str], None]) 
     result = cli("show", "plan.json", "--map")
     assert (result.code, result.err) == (0, "next: gangplan verify plan.json\n")
     golden("show-map.txt", result.out)
-
-
-def test_filters_give_letters_to_some_gangs_alone(cli: RunCli) -> None:
-    out = cli("show", "plan.json", "--map", "--gang", "pair").out
-    assert "v100-3  ........ > bbbb...." in out
-    assert "v100-1  ........ > oooooooo" in out
-    assert re.findall(r"^(\w)  research/", out, re.MULTILINE) == ["b"]
-
-
-def test_colour_only_repeats_the_letters(cli: RunCli) -> None:
-    plain = cli("show", "plan.json", "--map").out
-    coloured = cli("show", "plan.json", "--map", "--color", "always").out
-    assert "\x1b[33ma\x1b[0m" in coloured
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

@@ -26,13 +26,6 @@ from planner.show.text import (
 from planner.untrusted_text import safe
 
 
-def test_consecutive_hosts_fold_into_a_range() -> None:
-    assert compress(["gpu-03", "gpu-01", "gpu-02", "gpu-07"]) == "gpu-[01-03,07]"
-    assert compress(["gpu-8", "gpu-9", "gpu-10"]) == "gpu-10,gpu-[8-9]"
-    assert compress(["a", "b1", "b2x"]) == "a,b1,b2x"
-    assert compress([]) == ""
-
-
 @given(
     st.lists(
         st.builds(
@@ -87,11 +80,6 @@ def test_safe_text_drives_no_terminal(text: str) -> None:
     assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in safe(text))
     assert not set(safe(text)) & set("\u202a\u202b\u202d\u202e\u2066\u2067\u2028\u2029\u200f\ufeff")
     safe(text).encode()
-
-
-def test_safe_text_leaves_names_alone() -> None:
-    for name in ("gpu-01", "Zürich", "東京", "[red]x[/red]"):
-        assert safe(name) == name
 
 
 TABLE = Table(
@@ -180,16 +168,6 @@ def test_wrapped_text_loses_only_blanks_and_fits(text: str, columns: int) -> Non
     assert all(width(line) <= columns for line in lines)
 
 
-def test_a_word_too_long_for_a_line_breaks_after_a_comma() -> None:
-    assert wrapped("n[01,03,05]:any", 9) == ["n[01,03,", "05]:any"]
-    assert wrapped("", 9) == [""]
-
-
-def test_columns_without_content_are_left_out() -> None:
-    table = Table((Column("A"), Column("B")), ((Cell("1"), Cell("-")), (Cell("2"), Cell(""))))
-    assert table.without_empty_columns().plain() == "A\n1\n2\n"
-
-
 class Clock:
     """Seconds that pass when told."""
 
@@ -223,12 +201,6 @@ def test_talk_folds_between_words_on_a_terminal_and_commands_do_not(
     ]
 
 
-def test_talk_off_a_terminal_is_one_line_however_long() -> None:
-    err = io.StringIO()
-    Console(stderr=err, environ={}).say(line := "word " * 60)
-    assert err.getvalue() == f"{line}\n"
-
-
 def test_progress_off_a_terminal_is_a_line_at_most_every_five_seconds() -> None:
     err, clock = io.StringIO(), Clock()
     progress = SearchProgress(Console(stderr=err, environ={}), clock)
@@ -246,34 +218,6 @@ def test_progress_off_a_terminal_is_a_line_at_most_every_five_seconds() -> None:
     ]
 
 
-def test_progress_says_nothing_twice_and_loses_no_news() -> None:
-    err, clock = io.StringIO(), Clock()
-    progress = SearchProgress(Console(stderr=err, environ={}), clock)
-    progress.update("span", None, 5)
-    clock.now += 2
-    progress.tick()
-    progress.update("span", 7, 5)
-    clock.now += 1
-    progress.tick()
-    clock.now += 5
-    progress.tick()
-    clock.now += 50
-    progress.tick()
-    assert err.getvalue().splitlines() == [
-        "  2.0s  span  value -  bound 5  gap -",
-        "  8.0s  span  value 7  bound 5  gap 28.57 %",
-    ]
-
-
-def test_progress_without_a_bound_says_so() -> None:
-    err, clock = io.StringIO(), Clock()
-    progress = SearchProgress(Console(stderr=err, environ={}), clock)
-    progress.update("span", 7, None)
-    clock.now += 2
-    progress.tick()
-    assert err.getvalue() == "  2.0s  span  value 7  no bound yet\n"
-
-
 def test_a_live_line_that_is_too_wide_leaves_out_whole_words() -> None:
     lines = []
     for columns in ("100", "80", "60"):
@@ -289,21 +233,6 @@ def test_a_live_line_that_is_too_wide_leaves_out_whole_words() -> None:
         f"{said}  gap 25.00 %  left: 120s",
         f"{said}  gap 25.00 %",
     ]
-
-
-def test_progress_on_a_terminal_is_one_live_line_that_goes_away() -> None:
-    err, clock = Terminal(), Clock()
-    console = Console(stderr=err, environ={"TERM": "xterm"})
-    progress = SearchProgress(console, clock)
-    for _ in range(3):
-        progress.update("admission/1", 5, 5)
-        progress.tick()
-        clock.now += 1
-    progress.done()
-    text = err.getvalue()
-    assert "\n" not in text
-    assert text.count("\r\x1b[2K  ") == 3
-    assert text.endswith("\r\x1b[2K")
 
 
 def started(
@@ -333,36 +262,6 @@ def test_the_live_line_says_phase_and_tier_and_what_is_left() -> None:
     ]
 
 
-def test_the_tier_stays_in_sight_while_the_first_plan_is_verified() -> None:
-    err, clock = Terminal(), Clock()
-    progress = started(err, clock, COLUMNS="120")
-    progress.update("bandwidth", 1000, 1100)
-    progress.meanwhile = "verifying the first plan"
-    clock.now += 12.25
-    progress.tick("solving", 47.6)
-    assert err.getvalue().split("\r\x1b[2K")[1:] == [
-        (
-            " 12.2s  tier 2 of 3 bandwidth  value 1,000  bound 1,100  gap 10.00 %"
-            "  verifying the first plan  left: 108s, budget 48"
-        )
-    ]
-
-
-def test_off_a_terminal_phases_are_told_as_rarely_and_stopping_at_once() -> None:
-    err, clock = io.StringIO(), Clock()
-    progress = started(err, clock)
-    for second, phase in enumerate(("first plan", "building", "solving", "solving", "stopping")):
-        clock.now = 100.0 + second
-        if phase == "solving":
-            progress.update("span", 7, 5)
-        progress.tick(phase, 60.0)
-        progress.tick(phase, 60.0)
-    assert err.getvalue().splitlines() == [
-        "  1.0s  building the model",
-        "  4.0s  stopping: the search ends, then the best plan so far is verified",
-    ]
-
-
 def test_json_events_have_the_same_fields() -> None:
     err, clock = io.StringIO(), Clock()
     progress = started(err, clock, json_log=True)
@@ -382,41 +281,3 @@ def test_json_events_have_the_same_fields() -> None:
         "seconds_left": 118.0,
         "budget_left": 47.6,
     }
-
-
-def test_a_dumb_terminal_gets_lines() -> None:
-    err, clock = Terminal(), Clock()
-    progress = SearchProgress(Console(stderr=err, environ={"TERM": "dumb"}), clock)
-    progress.update("span", 7, 5)
-    clock.now += 3
-    progress.tick()
-    assert err.getvalue() == "  3.0s  span  value 7  bound 5  gap 28.57 %\n"
-
-
-def test_long_names_of_levels_do_not_take_the_width_of_what_matters() -> None:
-    """A title in lines leaves room for all columns: 4 + 5 + 5 + 17 and three gaps."""
-    columns = (
-        Column("GANG"),
-        Column("NODE-TIER-ONE", right=True),
-        Column("NODE-TIER-TWO", right=True),
-        Column("WHERE", fold=True),
-    )
-    table = Table(columns, ((Cell("a"), Cell("1"), Cell("2"), Cell("n1 n2 n3 n4 n5 n6")),))
-    assert draw(table, width=60, color=False).splitlines()[0] == (
-        "GANG  NODE-TIER-ONE  NODE-TIER-TWO  WHERE"
-    )
-    assert draw(table, width=42, color=False).splitlines() == [
-        "      NODE-  NODE-",
-        "      TIER-  TIER-",
-        "GANG    ONE    TWO  WHERE",
-        "a         1      2  n1 n2 n3 n4 n5 n6",
-    ]
-
-
-def test_optional_columns_go_before_the_last_one_is_a_sliver() -> None:
-    """A third of the line at least is for the last column, if it needs that much."""
-    columns = (Column("GANG"), Column("L" * 24, optional=True), Column("WHERE", fold=True))
-    where = " ".join(["node"] * 20)
-    table = Table(columns, ((Cell("a"), Cell("1"), Cell(where)),))
-    assert "L" * 24 in draw(table, width=60, color=False)  # 60 - 4 - 24 - 4 = 28 for the last
-    assert "L" * 24 not in draw(table, width=47, color=False)  # 15 of 47 would be left

@@ -107,12 +107,6 @@ def test_the_holder_of_the_lock_is_named_with_the_way_to_free_it(
     assert f"if that run is dead: gangplan unlock {lock['id']}" in tables[0]
 
 
-def test_a_lock_that_is_over_is_distinguished(bench: RunBench) -> None:
-    half_there(bench)
-    assert "expired, the next run takes it" in bench.verb("status").out
-    assert document(bench)["lock"]["expired"] is True
-
-
 def test_a_gang_that_is_partial_is_shown_with_the_commands_that_undo_it(
     bench: RunBench,
 ) -> None:
@@ -222,11 +216,6 @@ def test_a_policy_names_another_gate(bench: RunBench, tmp_path: Path) -> None:
     assert len(found["pending"]) == 1
     assert bench.verb("status", "--policy", str(tmp_path / "nowhere")).code == 66
     assert bench.verb("status", "--policy", "-").code == 64
-
-
-def test_a_server_that_does_not_answer_is_an_error(bench: RunBench) -> None:
-    bench.cluster.before.append(lambda _: LOST)
-    assert bench.verb("status").code == 69
 
 
 def test_a_run_does_not_wait_for_pins_of_an_earlier_one(bench: RunBench) -> None:

@@ -14,7 +14,6 @@ from planner.cluster.plan_status import (
     PlanStatus,
     gang_statuses,
     namespaces_to_recover,
-    pending_pods,
     plan_statuses,
 )
 
@@ -150,24 +149,10 @@ def test_only_started_pods_that_still_run_are_named_for_undoing() -> None:
     assert (stand.size, stand.seen, stand.started, stand.bound) == (4, 4, 2, 2)
 
 
-def test_a_gang_whose_pods_have_all_ended_is_over() -> None:
-    ended = [replace(bound(pod(i)), finished=True) for i in (0, 1)]
-    assert only(*ended).state is GangPhase.over
-
-
 def test_an_intent_that_somebody_else_wrote_is_no_plan_of_ours() -> None:
     assert gang_statuses(view(replace(pod(0), intent_is_ours=False)), WAYS) == ()
     forged = replace(bound(pod(1)), intent_is_ours=False)
     assert only(bound(pod(0)), forged).state is GangPhase.partial
-
-
-def test_pins_are_pods_that_wait_for_their_scheduler() -> None:
-    waits = replace(ungated(pod(0)), unschedulable="0/2 nodes are available")
-    dying = replace(ungated(pod(1, gang="h")), terminating=True)
-    found = pending_pods(view(waits, pod(1), dying), WAYS)
-    assert [(pin.pod, pin.node, pin.why) for pin in found] == [
-        (("team", "g-0"), "n0", "0/2 nodes are available")
-    ]
 
 
 def test_plans_count_their_gangs_by_how_far_they_are() -> None:

@@ -16,7 +16,7 @@ from test_lease_taking import take
 from wire_server import Answer, Asked, Server, answer, on_localhost
 
 from planner.cluster.lock import unlock
-from planner.errors import LockedError, NotPermittedError, UnavailableError
+from planner.errors import NotPermittedError, UnavailableError
 
 
 @pytest.fixture
@@ -98,31 +98,6 @@ def test_a_lock_that_nobody_holds_stays_as_it_is(
     assert {asked.method for asked in served[0].asked} == {"GET"}
 
 
-def test_the_summary_is_one_object_where_stderr_speaks_json(
-    lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
-) -> None:
-    lease.taken_by("0123456789", START)
-    result = run(cli, served[1], "0123456789", "--log-format", "json")
-    (line,) = result.err.splitlines()
-    assert json.loads(line) == {
-        "type": "summary",
-        "verb": "unlock",
-        "status": "unlocked",
-        "exit_code": 0,
-        "context": "test",
-        "namespace": "gangplan-system",
-        "lock": "0123456789",
-    }
-
-
-def test_an_id_like_an_option_is_one(
-    lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
-) -> None:
-    lease.taken_by("--help", START)
-    assert run(cli, served[1], "--", "--help").code == 0
-    assert lease.spec["holderIdentity"] == ""
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -138,12 +113,6 @@ def test_what_cannot_be_meant_is_a_usage_error(arguments: list[str], cli: RunCli
     result = cli("unlock", *arguments, environ=dict(os.environ))
     assert (result.code, result.out) == (64, "")
     assert result.err.startswith("error: ")
-
-
-def test_another_namespace_can_be_named(served: tuple[Server, Path], cli: RunCli) -> None:
-    result = run(cli, served[1], "0123456789", "--lock-namespace", "elsewhere")
-    assert (result.code, "namespace elsewhere" in result.err) == (0, True)
-    assert served[0].targets() == [PATH.replace(NAMESPACE, "elsewhere")]
 
 
 def free(wire: LeaseWire, identity: str) -> object:
@@ -200,11 +169,3 @@ def test_a_server_that_will_not_is_an_error(
         free(wire, "dead")
     assert len(wire.sent) <= 10
     assert LEASES in wire.sent[0][1]
-
-
-def test_freeing_another_lock_is_refused_before_any_write(lease: LeaseServer) -> None:
-    lease.taken_by("alive", START)
-    wire = LeaseWire(lease)
-    with pytest.raises(LockedError):
-        free(wire, "dead")
-    assert [method for method, _ in wire.sent] == ["GET"]

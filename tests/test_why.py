@@ -181,25 +181,6 @@ def test_a_rack_that_others_share_is_the_cause_and_another_level_the_remedy(expl
     assert ways["addNode"]["change"]["count"] == 1
 
 
-def test_a_cordon_is_named_with_the_node(explained: Any) -> None:  # noqa: ANN401
-    found = explained(cluster("unschedulable: true") + gang("new", 4), "new")
-    assert causes(found) == [("node", "b-2")]
-    assert found["why"]["causes"][0]["what"] == "is cordoned"
-    assert found["why"]["said"] == "until b-2 is in order"
-    node = remedies(found)["node"]
-    assert (node["do"], node["change"]["nodes"]) == ("uncordon b-2", ["b-2"])
-
-
-def test_a_gang_waits_until_another_ends_and_that_is_said_with_its_time(explained: Any) -> None:  # noqa: ANN401
-    # started at 08:00, four hours long: it ends at 12:00
-    holder = gang("all", 4, "expectedDuration: 4h", ["a-1", "a-2", "b-1", "b-2"])
-    holder = holder.replace("status: {", "status: {startedAt: 2026-11-20T08:00:00Z, ")
-    found = explained(cluster() + holder + gang("new", 1), "new")
-    assert causes(found) == [("gang", "default/all")]
-    assert remedies(found)["wait"]["at"] == "2026-11-20T12:00:00Z"
-    assert found["holders"][0]["endsAt"] == "2026-11-20T12:00:00Z"
-
-
 def test_what_is_reserved_for_a_gang_says_until_when_it_waits(cli: RunCli, tmp_path: Path) -> None:
     out = str(tmp_path / "plan.json")
     assert cli("plan", str(INPUTS / "reservations"), "--out", out).code == 0
@@ -216,22 +197,6 @@ def test_who_would_take_the_room_first_is_said(explained: Any) -> None:  # noqa:
     ways = remedies(explained(text, "new"))
     assert ways["addNode"]["first"] == ["default/before"]
     assert "first" not in remedies(explained(text, "before"))["addNode"]
-
-
-def test_who_would_take_the_room_of_a_gang_that_goes_is_said_at_once(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    # without held, before (priority 5) starts, and new waits on
-    held = gang("held", 4, nodes=["a-1", "a-2", "b-1", "b-2"])
-    text = cluster() + held + gang("before", 4, "priority: 5") + gang("new", 1)
-    (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
-    out = str(tmp_path / "plan.json")
-    assert cli("plan", str(tmp_path / "in.yaml"), "--out", out).code == 0
-    lines = cli("explain", out, "new").out.splitlines()
-    assert lines[2] == (
-        "until  default/held (32 GPUs) ends, is stopped or moves away; then default/before would start"
-        " before it"
-    )
 
 
 def test_what_fits_nowhere_has_its_size_as_the_cause(explained: Any) -> None:  # noqa: ANN401
@@ -319,22 +284,6 @@ def test_one_remedy_stops_so_many_gangs_and_no_more(explained: Any) -> None:  # 
     assert len(one["gangs"]) == 8
     assert {pod["node"] for pod in one["pods"]} == {"a-1"}
     assert "stop" not in remedies(explained(cluster() + crowd + gang("new", 2), "new"))
-
-
-def test_many_causes_are_counted(cli: RunCli, tmp_path: Path) -> None:
-    text = cluster() + half("small", ["a-1", "a-2", "b-1", "b-2"]) + gang("new", 4)
-    (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
-    out = str(tmp_path / "plan.json")
-    assert cli("plan", str(tmp_path / "in.yaml"), "--out", out).code == 0
-    document = json.loads(cli("explain", out, "new", "-o", "json").out)["why"]
-    # it needs all four nodes whole: each of the 32 gangs of one GPU must go
-    assert (document["standing"], len(document["causes"])) == ("together", 32)
-    assert document["said"] == (
-        "until all of these 32 gangs are gone: default/small-00 (1 GPU), default/small-01 (1 GPU),"
-        " default/small-02 (1 GPU) and 29 other gangs"
-    )
-    shown = cli("explain", out, "new").out
-    assert "and 26 more gangs, with 26 GPUs; -o json lists all" in shown
 
 
 def test_so_many_other_domains_are_tried_and_no_more(explained: Any) -> None:  # noqa: ANN401
@@ -654,34 +603,3 @@ def test_gangs_that_leave_gpus_to_others_only_together_are_found() -> None:
     found = blocking(Counterfactual(world, budget_of(60, threading.Event())), holders)
     assert found.standing is Standing.TOGETHER
     assert [one.name for one in found.causes] == ["default/s0", "default/s1"]
-
-
-def test_an_instance_of_fixed_geometry_in_the_way_is_named(cli: RunCli, tmp_path: Path) -> None:
-    """One that goes leaves its place in the same plan: a plan does it if it may, else somebody by hand."""
-    text = PARTS.replace(
-        ", unhealthyGpus: [1, 2, 3, 4, 5, 6, 7], NODE", ", mig: [{gpus: [0], profiles: [1g.10gb]}]"
-    )
-    text = (
-        text.replace(", gpus: [0]START", "")
-        .replace("SMALL", "profile: 1g.10gb")
-        .replace("movable: true, ", "")
-    )
-    other = text.index("---\n", text.index("{name: notebook}"))
-    text = text[:other] + text[text.index("---\n", other + 4) :]
-    text = text.replace(
-        "WHOLE", "gpu: {profile: 1g.10gb}, nodeSelector: {kubernetes.io/hostname: n1}"
-    )
-    (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
-    plan = str(tmp_path / "plan.json")
-    assert cli("plan", str(tmp_path / "in.yaml"), "--out", plan).code == 0
-    said = cli("explain", plan, "default/big").out
-    assert "move default/notebook (1g.10gb on n1) to n2: not movable, by hand" in said
-    assert "plan again" not in said
-    (tmp_path / "in.yaml").write_text(
-        text.replace("{roles", "{movable: true, roles", 1), encoding="utf-8"
-    )
-    assert cli("plan", str(tmp_path / "in.yaml"), "--out", plan).code == 0
-    decided = {
-        one["name"]: one["decision"] for one in json.loads(Path(plan).read_text())["spec"]["gangs"]
-    }
-    assert decided == {"big": "place", "notebook": "move"}
