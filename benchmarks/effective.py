@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 
 from benchmarks.busy import busy
+from benchmarks.lab.rules import AT_ONCE
+from benchmarks.lab.scheduler import schedule
 from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
 from models.values.effective_gpus import effective_of
-from planner.baselines.rules import BASELINES
-from planner.baselines.scheduler import schedule
 from planner.search.solve import solve
 
 THOUSAND = 1000
@@ -54,7 +54,7 @@ def measure(nodes: int, waiting: int, seed: int, budget: int, *, fixed: bool = F
     instance = instance_of(nodes, waiting, seed, budget, fixed=fixed)
     plan = effective_of(instance, solve(instance).decisions)
     rules = {
-        name: effective_of(instance, schedule(instance, rule)) for name, rule in BASELINES.items()
+        name: effective_of(instance, schedule(instance, rule)) for name, rule in AT_ONCE.items()
     }
     return Run(seed, plan / THOUSAND, {name: one / THOUSAND for name, one in rules.items()})
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.instances import CASES, describe
+from benchmarks.lab.rules import AT_ONCE
+from benchmarks.lab.scheduler import schedule, signed_values, solution_of
 from benchmarks.verdict import OURS
 from models.instance.instance import Instance
 from models.instance.solution import Solution
@@ -25,8 +27,6 @@ from models.results.plan import PlanWriter
 from models.values.effective_gpus import gpus_at_speed
 from models.values.tier_values import Evaluation
 from models.verify.check import Judge
-from planner.baselines.rules import BASELINES
-from planner.baselines.scheduler import schedule, signed_values, solution_of
 from planner.search.solve import solve
 
 KIB = 1024
@@ -71,7 +71,7 @@ def measure(
     plans = {OURS: referee.figures(solution, OURS) | {"s": solved}}
     checked = watch.seconds()
     if baselines:
-        for name, rules in BASELINES.items():
+        for name, rules in AT_ONCE.items():
             start = time.monotonic()
             decisions = schedule(instance, rules)
             seconds = round(time.monotonic() - start, 3)

@@ -15,6 +15,8 @@ from conftest import RunCli
 from effort import examples
 
 from benchmarks.instances import busy, mesh, switched
+from benchmarks.lab.rules import AT_ONCE
+from benchmarks.lab.scheduler import schedule
 from models.documents.audit import AuditDocument
 from models.documents.canonical import canonical_instance
 from models.documents.policy import Objective, SolveLimits
@@ -29,8 +31,6 @@ from models.results.plan import PlanWriter
 from models.values.leftover import stranded
 from models.values.stranded_gpus import stranded_by_cause
 from models.verify.check import Judge, figures
-from planner.baselines.rules import BASELINES
-from planner.baselines.scheduler import schedule
 from planner.pipelines.adjustments import at_no_price
 from planner.pipelines.audit import together
 from planner.read.inputs import load
@@ -44,7 +44,7 @@ BRIEF: dict[str, Any] = {
 }
 """What is lost follows from goodput; other tiers only take their time to be proven."""
 
-SCHEDULERS = ("kube-spread", "kube-pack", "kueue-best-fit", "kai")
+SCHEDULERS = tuple(AT_ONCE)
 QUEUES: dict[str, Callable[[int], Instance]] = {
     "racks": lambda seed: switched(8, 12, seed, occupied=0.2, demand=1.6, max_pods=4),
     "meshes": lambda seed: mesh(4, 8, seed, variant="free"),
@@ -53,7 +53,7 @@ QUEUES: dict[str, Callable[[int], Instance]] = {
 
 def placed_by(scheduler: str, queue: Instance, *, ended: bool = True) -> Instance:
     """A cluster that this scheduler has filled. ``ended``: and every third gang is gone since."""
-    decisions = schedule(queue, BASELINES[scheduler])
+    decisions = schedule(queue, AT_ONCE[scheduler])
     gangs = tuple(
         _standing(gang, decision)
         for index, (gang, decision) in enumerate(zip(queue.gangs, decisions, strict=True))
@@ -96,8 +96,8 @@ FREE = {
     ("kind", "scheduler"),
     [
         *(("racks", name) for name in SCHEDULERS),
-        ("meshes", "kai"),
-        *(pytest.param("meshes", name, marks=pytest.mark.slow) for name in SCHEDULERS[:-1]),
+        ("meshes", "tight"),
+        *(pytest.param("meshes", name, marks=pytest.mark.slow) for name in SCHEDULERS[1:]),
     ],
 )
 def test_the_loss_is_what_a_plan_with_everything_movable_regains(
@@ -157,7 +157,7 @@ def parts(instance: Instance) -> tuple[Instance, Any, Any]:
 @pytest.mark.parametrize(
     "draw",
     [
-        partial(placed_by, "kube-spread", QUEUES["racks"](1)),
+        partial(placed_by, "volcano", QUEUES["racks"](1)),
         partial(busy, 16, 12, 1, occupied=0.85),
     ],
 )

@@ -5,23 +5,18 @@ The bands are worked out by hand; the planner, the exhaustive planner and the ju
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import replace
 from random import Random
 
 import pytest
 from building import build, gang, instance_document
-from effort import examples, first_fast
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from effort import first_fast
 from outcomes import planned
 from tiny_busy import busy
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.queues.bands import BANDS, LIMITS_GPU_S, banded
-from models.queues.lengths import Lengths
-from models.values.expected_durations import PRIOR, UNKNOWN_S, Durations
+from models.queues.bands import BANDS, LIMITS_GPU_S, UNKNOWN_S, banded
 from planner.read.inputs import instance_from_document
 
 NOW = 1_000_000
@@ -163,75 +158,6 @@ def test_planner_exhaustive_planner_and_judge_agree_on_bands(seed: int) -> None:
     policy = replace(instance.policy, order="shortest", now=instance.now)
     policy = replace(policy, trust_durations=seed % 2 == 1)
     planned(banded(replace(instance, gangs=gangs, policy=policy)))
-
-
-# what is expected
-
-
-@settings(max_examples=examples(200, 40))
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("ab"), st.sampled_from([1, 8]), st.integers(1, 5000)), max_size=40
-    ),
-    st.sampled_from("ab"),
-    st.sampled_from([1, 8]),
-    st.integers(0, 5000),
-)
-def test_what_is_expected_is_the_mean_of_what_others_ran_on(
-    seen: list[tuple[str, int, int]], who: str, gpus: int, ran_s: int
-) -> None:
-    durations = Durations()
-    for one in seen:
-        durations.add(*one)
-        durations.left_s(who, gpus, ran_s)  # asked between, nothing is forgotten
-    expected = max(UNKNOWN_S, ran_s)
-    for near in (
-        [s for _, _, s in seen],
-        [s for _, g, s in seen if g == gpus],
-        [s for w, g, s in seen if (w, g) == (who, gpus)],
-    ):
-        longer = sorted(near)[bisect_right(sorted(near), ran_s) :]
-        if near:
-            expected = (PRIOR * expected + sum(s - ran_s for s in longer)) // (PRIOR + len(longer))
-    assert durations.left_s(who, gpus, ran_s) == max(1, expected)
-
-
-@settings(max_examples=examples(200, 40))
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from("abcd"),
-            st.sampled_from([None, "q"]),
-            st.sampled_from([1, 8]),
-            st.integers(0, 5000),
-        ),
-        max_size=40,
-    ),
-    st.sampled_from([None, "q"]),
-    st.sampled_from([1, 8]),
-    st.integers(0, 5000),
-)
-def test_what_a_gang_is_taken_to_run_is_what_its_tenants_jobs_took_weighted_by_how_long_they_were(
-    seen: list[tuple[str, str | None, int, int]], queue: str | None, gpus: int, ran: int
-) -> None:
-    """Tenant a. One without jobs is like the middle one of the others, at least 600 s."""
-    lengths = Lengths()
-    one = replace(gang("x", 1, gpus), namespace="a", queue=queue)
-    for job in seen:
-        lengths.add(*job)
-        lengths.left_s(one, ran, 600)  # asked between, nothing is forgotten
-    own = [max(1, s) for who, _, _, s in seen if who == "a"]
-    alike = [max(1, s) for *job, s in seen if job == ["a", queue, gpus]]
-    of = {who: [max(1, s) for w, _, _, s in seen if w == who] for who, _, _, _ in seen}
-    means = sorted(sum(s * s for s in took) // sum(took) for took in of.values())
-    usual = UNKNOWN_S if own or not of else max(UNKNOWN_S, means[(len(means) - 1) // 2])
-    assert lengths.usual_s("a") == usual
-    expected = max(usual, ran)
-    for jobs in (own, alike):
-        longer = [s for s in jobs if s > ran]
-        total = expected**2 + sum(s * (s - ran) for s in longer)
-        expected = total // (expected + sum(longer))
-    assert lengths.left_s(one, ran, max(usual, ran)) == max(1, expected)
 
 
 def test_the_limits_are_those_of_the_documentation() -> None:

@@ -8,7 +8,7 @@ from test_docs import ROOT, text
 
 from benchmarks.busy import busy
 from benchmarks.effective import Run, instance_of, measure, table
-from planner.baselines.rules import BASELINES
+from benchmarks.lab.rules import AT_ONCE
 
 
 def test_spreads_are_those_of_the_runs() -> None:
@@ -25,7 +25,7 @@ def test_spreads_are_those_of_the_runs() -> None:
 
 def test_a_plan_and_every_rule_are_measured_on_the_instance_of_a_seed() -> None:
     run = measure(8, 6, 1, 2)
-    assert set(run.rules) == set(BASELINES)
+    assert set(run.rules) == set(AT_ONCE)
     assert 0 < run.best <= 64  # 8 nodes of 8 GPUs
     assert 0 < run.plan <= 64
     assert run == measure(8, 6, 1, 2)

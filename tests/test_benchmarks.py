@@ -19,14 +19,14 @@ from benchmarks.instances import (
     switched,
     traps,
 )
+from benchmarks.lab.rules import AT_ONCE
+from benchmarks.lab.scheduler import schedule, solution_of
 from benchmarks.no_room import SHAPES
 from models.hardware import ServerModel
 from models.instance.instance import Instance
 from models.rates.catalogue import find
 from models.results.plan import compose
 from models.verify.check import check
-from planner.baselines.rules import BASELINES
-from planner.baselines.scheduler import schedule, solution_of
 from planner.search.solve import solve
 
 NOW = "2026-11-21T12:00:00Z"
@@ -128,7 +128,7 @@ def test_the_search_finds_the_one_plan_without_traps_and_no_baseline_does(seed: 
     drawn = traps(6, seed)
     solution = solve(drawn.instance)
     assert {tier.name: tier.value for tier in solution.tiers} == dict(drawn.optimum)
-    for name, rules in BASELINES.items():
+    for name, rules in AT_ONCE.items():
         found = solution_of(drawn.instance, schedule(drawn.instance, rules), name)
         assert found.tiers[0].value < solution.tiers[0].value, name
 

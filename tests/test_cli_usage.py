@@ -16,8 +16,8 @@ from typer.models import CommandInfo
 
 from planner.cli import app as command_line
 
-VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "record", "topo", "diff")
-VERBS += ("apply", "run", "status", "unlock", "doctor", "explain", "replay", "audit")
+VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo", "diff")
+VERBS += ("apply", "run", "status", "unlock", "doctor", "explain", "audit")
 VERBS += ("compare", "capacity", "report", "drain-order")
 
 

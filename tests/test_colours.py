@@ -24,7 +24,6 @@ ALL_WIDTHS = (80, 100, 160)
 WIDTHS, NARROW = tuple(spread(ALL_WIDTHS, 2)), tuple(spread(ALL_WIDTHS, 3))
 """``NARROW``: of what takes longer to work out than to show."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-TOOK = re.compile(r" *[0-9.]+s/[0-9.]+s")
 
 # One that has every kind of table first: queues, what reservations and moves show, NVLink domains.
 FIRST = ("queues", "quickstart", "reservations", "moves", "nvl72", "parallelism", "elastic")
@@ -77,10 +76,8 @@ def seen(
         assert (coloured.code, plain.code) == (code, code), told
         assert "unexpected" not in coloured.err, told
         assert "\x1b" not in plain.out, told
-        # What a replay took differs each time.
-        first, second = (TOOK.sub("", one.out) for one in (coloured, plain))
-        assert "\x1b" not in COLOUR.sub("", first), told
-        assert not same or COLOUR.sub("", first) == second, told
+        assert "\x1b" not in COLOUR.sub("", coloured.out), told
+        assert not same or COLOUR.sub("", coloured.out) == plain.out, told
         wide = [line for line in plain.out.splitlines() if width_of(line) > width]
         assert not folded or not wide, f"{told}\n{wide[:3]}"
 
@@ -126,14 +123,6 @@ def test_what_explain_proves_is_shown_in_colour(name: str, saved: Saved, cli: Ru
     for kind in (("wait", "preempt"), ("place", "move")):
         if (gang := gang_of(plan, *kind)) is not None:
             seen(cli, "explain", plan, gang, "--time-limit", "60s", widths=NARROW)
-
-
-def test_a_replay_is_shown_in_colour(cli: RunCli, tmp_path: Path) -> None:
-    rows = "".join(f"j{i},v,{i * 10},600,8\n" for i in range(2))
-    (tmp_path / "jobs.csv").write_text(f"job_id,vc,submit_s,duration_s,num_gpus\n{rows}")
-    cluster = str(input_folder("quickstart") / "cluster.yaml")
-    words = ("--cluster", cluster, "--baseline", "fifo", "--every", "1h")
-    seen(cli, "replay", str(tmp_path / "jobs.csv"), *words, widths=NARROW)
 
 
 def test_what_a_cluster_is_asked_is_shown_in_colour(

@@ -149,8 +149,6 @@ def run(command: str, stage: Stage) -> Result:
         words += ["--budget", "1"]
     elif words[0] == "audit" and "--time-limit" not in words:
         words += ["--time-limit", "2s"]
-    elif words[0] == "replay":
-        words += ["--until", "10m"]  # of weeks
     elif words[0] == "snapshot":
         folder = stage.folder / words[words.index("--out") + 1]
         shutil.rmtree(folder, ignore_errors=True)

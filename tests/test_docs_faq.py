@@ -12,17 +12,17 @@ from conftest import RunCli
 from test_docs import ROOT, text
 from test_docs_running import told
 
+from benchmarks.lab.rules import AT_ONCE
+from benchmarks.lab.scheduler import schedule
 from models.instance.instance import Instance
 from models.values.effective_gpus import effective_before, effective_of
-from planner.baselines.rules import BASELINES
-from planner.baselines.scheduler import schedule
 from planner.read.inputs import load
 from planner.search.solve import solve
 from planner.show.text import gpu_amount
 
 FAQ = ROOT / "docs" / "faq.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
-RULES = ("kube-pack", "kueue-best-fit", "kai", "volcano")
+RULES = ("tight", "kueue", "kai", "volcano")
 """Of the columns, in their order."""
 
 
@@ -31,7 +31,7 @@ def figures(instance: Instance) -> list[str]:
     brief = replace(instance.policy, solve=replace(instance.policy.solve, budget=4))
     plan = solve(replace(instance, policy=brief))
     found = [effective_before(instance)]
-    found += [effective_of(instance, schedule(instance, BASELINES[name])) for name in RULES]
+    found += [effective_of(instance, schedule(instance, AT_ONCE[name])) for name in RULES]
     found.append(effective_of(instance, plan.decisions))
     return [gpu_amount(value / 1000) for value in found]
 

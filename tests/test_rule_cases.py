@@ -16,6 +16,7 @@ from building import build, gang, mask, node, role
 from building_servers import switched, v100
 from outcomes import NOW, Outcome, planned
 
+from benchmarks.lab.scheduler import solution_of
 from models.hardware import ServerModel
 from models.instance.cluster import Node
 from models.instance.gang import Gang
@@ -25,7 +26,6 @@ from models.program.base_state import base_decisions
 from models.results.plan import compose
 from models.verify.check import check
 from models.verify.judged_rules import RULES
-from planner.baselines.scheduler import solution_of
 
 Case = dict[str, Any]
 

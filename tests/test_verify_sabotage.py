@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import pytest
@@ -21,7 +20,6 @@ from input_folders import input_folder
 from plan_documents import Doc, sealed
 from pydantic import BaseModel
 from test_docs import text
-from test_start_history import files, pairs
 from tiny import tiny
 from tiny_busy import busy
 from tiny_geometries import crowded
@@ -55,8 +53,6 @@ INPUTS = (
 
 QUEUED = ("queues", "cells", "fair", "hold_room", "balance", "exclusive", "spares", "wide")
 
-WAITS = "waits"
-"""Stands for a plan that knows how long jobs have waited."""
 
 LEAVES = "leaves"
 """Stands for a plan in which all who have instances of some GPU leave it."""
@@ -76,12 +72,7 @@ def drawn(seed: int) -> Instance:
 
 
 def _read(what: str) -> Instance:
-    if what == LEAVES:
-        return crowded(9)
-    if what != WAITS:
-        return load((str(input_folder(what)),)).instance
-    with TemporaryDirectory() as folder:
-        return load((files(Path(folder), pairs(40), {}),)).instance
+    return crowded(9) if what == LEAVES else load((str(input_folder(what)),)).instance
 
 
 @cache
@@ -96,7 +87,7 @@ def planned(what: str | int) -> Doc:
     return document
 
 
-PLANS = [*INPUTS, WAITS, LEAVES, *range(3000, 3000 + examples(120, 8)), 3010, 3038, 3065]
+PLANS = [*INPUTS, LEAVES, *range(3000, 3000 + examples(120, 8)), 3010, 3038, 3065]
 
 
 # The table

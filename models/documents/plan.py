@@ -158,13 +158,6 @@ class PlanReason(Open):
     fields: ReasonFields | None = omitted(description="Absent in plans of older versions")
 
 
-class PlanBetween(Open):
-    """From one time to another, both included."""
-
-    earliest: Time
-    latest: Time
-
-
 class PlanGang(Open):
     """One decision."""
 
@@ -193,10 +186,6 @@ class PlanGang(Open):
     reserved: PlanReservation | None = omitted()
     expected_start: Time | None = omitted(
         description="An estimate, if nothing new arrives; of gangs that wait without a reservation"
-    )
-    expected_start_between: PlanBetween | None = omitted(
-        description="Of gangs that wait, with a Trace of jobs that waited among the inputs: 9 of 10 like it"
-        " start in this time"
     )
     passed_over: PassedOver | None = omitted(
         description="Why a gang behind it, of its priority, holds a reservation and it does not. NoStart: "

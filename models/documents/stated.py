@@ -20,7 +20,6 @@ SEARCH = "what the search did and took; it is not in the plan"
 PROOF = "a proof of the search, which takes a solver"
 FOUND = "what the search found or did not find; another search may find more"
 OTHER_PLAN = "a comparison with a plan that is not in the document"
-PAST_WAITS = "an estimate; it depends on a trace that is not in the plan"
 ESTIMATE = "an estimate; it depends on places that are not in the plan"
 NEWER = "a field that this version does not know"
 OLDER = (
@@ -178,9 +177,6 @@ _GANG = {
         ESTIMATE,
         always=True,
     ),
-    "expectedStartBetween": Row(
-        "that it waits, and that the times are in order and not past", PAST_WAITS
-    ),
 }
 
 _TIER = {
@@ -267,7 +263,6 @@ STATEMENTS: Mapping[str, tuple[str, ...]] = {
     "reason": ("spec.gangs[].reason",),
     "reserved": (
         "spec.gangs[].expectedStart",
-        "spec.gangs[].expectedStartBetween",
         "spec.gangs[].delayed",
         "spec.gangs[].reserved",
     ),

@@ -19,7 +19,6 @@ from models.instance.policy import Policy
 from models.instance.queue import Queue, QueueShares
 from models.instance.solution import Reserved
 from models.instance.speed import RelativeSpeeds
-from models.instance.start_history import StartHistory
 from models.units import number
 
 Found = TypeVar("Found")
@@ -83,7 +82,7 @@ class Instance:
 
     ``outside``: what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while
     this plan is made. ``what_if``: how it differs from its input, None if it does not. ``earlier``: what an
-    earlier plan promised, None without one. ``history``: what traces say about starts. ``starts``: who could
+    earlier plan promised, None without one. ``starts``: who could
     start (``models.starts.empty_starts``). ``gpu_unit``: 1000 where GPUs are counted in thousandths, for some
     pods have parts, else 1 (``models.instance.gpu_units``).
     """
@@ -97,7 +96,6 @@ class Instance:
     reserved: tuple[Reserved, ...] = ()
     what_if: WhatIf | None = None
     earlier: EarlierPlan | None = None
-    history: StartHistory | None = None
     gpu_unit: int = 1
     starts: type[Starts] = field(kw_only=True)
 

@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 
 from models.documents.reason import ReasonFields
 from models.instance.gang import ExistingPod, Gang
-from models.instance.start_history import Between
 from models.tiers import Sense
 
 Decision = Literal["place", "complete", "keep", "move", "resize", "preempt", "wait"]
@@ -136,7 +135,7 @@ class GangDecision:
     """``pods``: every pod after the plan, running or placed, sorted; empty for wait and preempt.
 
     ``reserved``: what is held for it. ``expected_start``: an estimate, in seconds since the epoch.
-    ``expected_between``: from when to when 9 of 10 like it start. ``passed_over``: why a gang behind it in
+    ``passed_over``: why a gang behind it in
     the queue holds a reservation and it does not.
     """
 
@@ -145,7 +144,6 @@ class GangDecision:
     reason: Reason | None = None
     reserved: Reserved | None = None
     expected_start: int | None = None
-    expected_between: Between | None = None
     passed_over: PassedOver | None = None
     delayed: Delayed | None = None
 

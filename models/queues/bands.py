@@ -61,8 +61,8 @@ def band_of(gang: Gang, policy: Policy, now: int, left_s: int, unit: int) -> int
     return max(0, band - 1) if gang.running else band
 
 
-def expected_left_s(gang: Gang, policy: Policy, now: int, usual_s: int = UNKNOWN_S) -> int:
-    """Seconds that the gang is expected to run from now on: as measured, else as usual, or as it has run.
+def expected_left_s(gang: Gang, policy: Policy, now: int) -> int:
+    """Seconds that the gang is expected to run from now on: as its document says, else as it has run.
 
     What it says itself, its ``expectedDuration``, counts only where the policy trusts it, until it is over.
     """
@@ -71,7 +71,7 @@ def expected_left_s(gang: Gang, policy: Policy, now: int, usual_s: int = UNKNOWN
     ran, stated = ran_s(gang, now), gang.expected_duration_s
     if policy.trust_durations and stated is not None and stated > ran:
         return stated - ran
-    return max(usual_s, ran)
+    return max(UNKNOWN_S, ran)
 
 
 def ran_s(gang: Gang, now: int) -> int:

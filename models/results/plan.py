@@ -347,12 +347,6 @@ class _GangWriter:
             }
         if expected is not None:
             found["expectedStart"] = time_text(expected)
-        if decision.expected_between is not None:
-            between = decision.expected_between
-            found["expectedStartBetween"] = {
-                "earliest": time_text(between.earliest),
-                "latest": time_text(between.latest),
-            }
         if decision.passed_over is not None:
             found["passedOver"] = decision.passed_over
         if decision.delayed is not None:

@@ -27,9 +27,7 @@ from planner.cli.verbs.doctor import doctor
 from planner.cli.verbs.drain_order import drain_order
 from planner.cli.verbs.explain import explain
 from planner.cli.verbs.plan import plan
-from planner.cli.verbs.record import record
 from planner.cli.verbs.render import render
-from planner.cli.verbs.replay import replay
 from planner.cli.verbs.report import report
 from planner.cli.verbs.run import run as run_unattended
 from planner.cli.verbs.show import show
@@ -111,11 +109,6 @@ _VERBS = (
         "gangplan snapshot --out monday",
         "gangplan snapshot --out monday --context prod -n research",
     ),
-    (
-        record,
-        "gangplan record monday tuesday wednesday --out trace.json",
-        "gangplan record snapshots/* --out trace.json --anonymize",
-    ),
     (diff, "gangplan diff plan.json", "gangplan diff plan.json --detailed-exitcode"),
     (
         apply,
@@ -129,11 +122,6 @@ _VERBS = (
     ),
     (status, "gangplan status", "gangplan status -o json"),
     (unlock, "gangplan unlock 4f2a9c01d7", "gangplan unlock 4f2a9c01d7 --context prod"),
-    (
-        replay,
-        "gangplan replay jobs.csv --cluster h100 --baseline kueue",
-        "gangplan replay trace.json --cluster h100 --policy a.yaml --out r.json",
-    ),
     (doctor, "gangplan doctor", "gangplan doctor plan.json -n research --allow-evictions"),
 )
 """Each verb with two examples for its help."""

@@ -1,4 +1,4 @@
-"""A file a job that several verbs share: plan, run, apply, audit, replay, record, explain, capacity, what-if.
+"""A file a job that several verbs share: plan, run, apply, audit, explain, capacity, what-if.
 
 The verbs come in, and the worker processes that a job starts. Nothing here knows of a terminal.
 """

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _FIELDS = {
     "spec.gangs[].expectedStart": "expected_start",
-    "spec.gangs[].expectedStartBetween": "expected_between",
     "spec.gangs[].delayed": "delayed",
     "spec.gangs[].reserved": "reserved",
 }

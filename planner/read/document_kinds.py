@@ -15,7 +15,6 @@ from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.queue import QueueDocument
-from models.documents.trace import TraceDocument
 from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
@@ -113,7 +112,7 @@ def _is_ours(tree: Tree) -> bool:
 class Documents:
     """Every typed document. ``unusable``: kinds of which a document may have been lost.
 
-    ``traces``: of gangs that have ended. ``topologies``: files of Slurm, ``slurm``: what its commands wrote;
+    ``topologies``: files of Slurm, ``slurm``: what its commands wrote;
     ``hived``: configurations of HiveD.
     """
 
@@ -122,7 +121,6 @@ class Documents:
     gangs: list[Entry[GangDocument]] = field(default_factory=list)
     policies: list[Entry[PolicyDocument]] = field(default_factory=list)
     queues: list[Entry[QueueDocument]] = field(default_factory=list)
-    traces: list[Entry[TraceDocument]] = field(default_factory=list)
     unusable: set[str] = field(default_factory=set)
     remarks: Remarks = field(default_factory=Remarks)
     topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
@@ -165,7 +163,7 @@ class Documents:
 
     def read(self, source: Source) -> None:
         """Add every document of a text. Raises MissingPathError for a file that breaks off."""
-        if self._slurm_text(source) or self._machines(source):
+        if self._slurm_text(source):
             return
         if source.named and (mistake := mistaken(source)) is not None:
             self.findings.fault(mistake)
@@ -281,19 +279,6 @@ class Documents:
             self._slurm_state().nodes.add_text(source)
         return True
 
-    def _machines(self, source: Source) -> bool:
-        """Whether the text is a table; then it is read as the machines of a published trace."""
-        from planner.read.traces.machines import is_table, machines  # only few inputs have one
-
-        if not is_table(source):
-            return False
-        cluster = machines(source, self.findings)
-        if cluster is None:
-            self.mark_all_unusable()
-        else:
-            self.clusters.append(Entry(source, (), cluster, self.findings))
-        return True
-
     def _topology(self, source: Source) -> None:
         from planner.read.slurm.cluster import read_topology  # only where there is one
 
@@ -328,7 +313,7 @@ class Documents:
         if kind == "Plan" and not source.named:
             self.remarks.add(source.name, "a Plan is not an input; it is skipped")
             return
-        if kind not in (*KINDS, "Trace"):
+        if kind not in KINDS:
             what, hint = _unknown(tree)
             at = (*path, "kind") if "kind" in tree else path
             nothing = "kind" not in tree and "apiVersion" not in tree
@@ -363,9 +348,6 @@ class Documents:
             queue = validate(QueueDocument, tree, source, path, self.findings)
             self.queues += [queue] if queue else []
             self.unusable.update(() if queue else (kind,))
-        elif kind == "Trace":
-            trace = validate(TraceDocument, tree, source, path, self.findings)
-            self.traces += [trace] if trace else []
         else:
             policy = validate(PolicyDocument, tree, source, path, self.findings)
             self.policies += [policy] if policy else []

@@ -251,7 +251,7 @@ def build(
     instance = replace(instance, gangs=with_group_slices(gangs, merged.cluster, documents.remarks))
     instance = with_reshapable(_with_fractions(instance, reader))
     instance = replace(instance, policy=replace(instance.policy, now=reference_time(instance)))
-    instance = banded(_with_history(instance, documents))
+    instance = banded(instance)
     check_rates(instance, merged)
     if findings:
         findings.raise_all()
@@ -277,15 +277,6 @@ def _with_fractions(instance: Instance, reader: GangReader) -> Instance:
     from planner.read.step_fractions import with_fractions  # it loads the bandwidth tables
 
     return with_fractions(instance, reader.gangs)
-
-
-def _with_history(instance: Instance, documents: Documents) -> Instance:
-    """With what the traces in the input say about its gangs."""
-    if not documents.traces:
-        return instance
-    from planner.read.traces.history import with_history  # only few inputs have one
-
-    return with_history(instance, documents)
 
 
 def _hived(documents: Documents, merged: MergedCluster) -> list[Entry[QueueDocument]]:

@@ -1,4 +1,4 @@
-"""Documents that a run has saved, of any kind that a report is made of: a plan, an audit or a replay."""
+"""Documents that a run has saved, of any kind that a report is made of: a plan or an audit."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from pydantic import ValidationError
 
 from models.documents.audit import AuditDocument
 from models.documents.plan import PlanDocument
-from models.documents.replay import ReplayDocument
 from planner.read import plan_files
 
-Saved = PlanDocument | AuditDocument | ReplayDocument
+Saved = PlanDocument | AuditDocument
 
-KINDS: dict[str, type[PlanDocument | AuditDocument | ReplayDocument]] = {
+KINDS: dict[str, type[PlanDocument | AuditDocument]] = {
     "Plan": PlanDocument,
     "Audit": AuditDocument,
-    "Replay": ReplayDocument,
 }
 
 

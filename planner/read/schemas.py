@@ -24,9 +24,7 @@ from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument
 from models.documents.policy import PolicyDocument
 from models.documents.queue import QueueDocument
-from models.documents.replay import ReplayDocument
 from models.documents.server import ServerModelDocument
-from models.documents.trace import TraceDocument
 from models.units import number
 
 KINDS: dict[str, type[BaseModel]] = {
@@ -40,9 +38,7 @@ KINDS: dict[str, type[BaseModel]] = {
     "capacity": CapacityDocument,
     "comparison": ComparisonDocument,
     "drain-order": DrainOrderDocument,
-    "replay": ReplayDocument,
     "server-model": ServerModelDocument,
-    "trace": TraceDocument,
 }
 
 _OWN = "#/$defs/"

@@ -49,7 +49,7 @@ from planner.search.improve.rearranging import afresh, better, rearrange, settle
 from planner.search.improve.regrouping import regroup
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Ledger
-from planner.search.promises.forecast import with_expected_starts, with_intervals
+from planner.search.promises.forecast import with_expected_starts
 from planner.search.promises.holding_nodes import (
     first_plan,
     hold_nodes,
@@ -308,7 +308,6 @@ class Search:
         decisions = with_reasons(instance, decisions, budget, proven, immovable)
         if budget.seconds_left() > 0 or not _large(instance):
             decisions = with_expected_starts(instance, decisions, budget)
-        decisions = with_intervals(instance, decisions)
         searched = set() if self._ledger is None else self._ledger.searched
         note = unsearched(plan.tiers, searched)
         below = passed(instance, decisions)

@@ -69,11 +69,7 @@ def _turn_faults(facts: Facts, change: Change, reserved: PlanReservation) -> Ite
 
 def _later(facts: Facts, change: Change, stated: PlanGang) -> Iterator[str]:
     """What is wrong with an estimate."""
-    expected, between = stated.expected_start, stated.expected_start_between
-    if between is not None and change.kind != "wait":
-        yield "does not wait: it has no expectedStartBetween"
-    elif between is not None and not facts.now <= between.earliest <= between.latest:
-        yield "its expectedStartBetween is past, or ends before it begins"
+    expected = stated.expected_start
     if expected is None:
         return
     if change.kind != "wait" or stated.reserved is not None:

@@ -1,4 +1,4 @@
-"""``gangplan report PLAN|AUDIT|REPLAY --out FILE``: one HTML page of a saved document, complete in itself."""
+"""``gangplan report PLAN|AUDIT --out FILE``: one HTML page of a saved document, complete in itself."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def report(
     path: Annotated[
         str | None,
         typer.Argument(
-            metavar="PLAN|AUDIT|REPLAY",
-            help="What `plan`, `audit` or `replay` saved with --out; - reads stdin; none: the last"
+            metavar="PLAN|AUDIT",
+            help="What `plan` or `audit` saved with --out; - reads stdin; none: the last"
             " plan that was made.",
         ),
     ] = None,
     *,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Write the page here (HTML).")],
 ) -> None:
-    """Write one HTML page of a plan, an audit or a replay."""
+    """Write one HTML page of a plan or an audit."""
     from planner.atomic_files import check_target, save
     from planner.cli.shown_plan import shown_plan
     from planner.read.saved_documents import read_saved
@@ -50,7 +50,6 @@ def report(
 
 
 def _page(found: Saved, document: dict[str, Any], content: bytes, path: str) -> Page:
-    from models.documents.audit import AuditDocument
     from models.documents.plan import PlanDocument
 
     if isinstance(found, PlanDocument):
@@ -59,13 +58,9 @@ def _page(found: Saved, document: dict[str, Any], content: bytes, path: str) -> 
         changed = changed_digest(document, found) is not None
         capacity = _capacity(found, content, path)
         return plan_page(found, capacity, changed=changed)
-    if isinstance(found, AuditDocument):
-        from planner.show.report.audit_page import audit_page
+    from planner.show.report.audit_page import audit_page
 
-        return audit_page(found)
-    from planner.show.report.replay_page import replay_page
-
-    return replay_page(found)
+    return audit_page(found)
 
 
 def _capacity(plan: PlanDocument, content: bytes, path: str) -> CapacityDocument | str:

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import NEVER, GangDecision, PodPlacement
-from models.instance.start_history import Asks
 from models.program.demand_builder import identity
-from models.queues.bands import UNKNOWN_S
 from models.queues.reservations import LAST_TIME, end_of, queue_place, yields
 from models.rules.demands import Demand
 from models.rules.shape import exclusive_levels
-from models.values.expected_starts import starts_by_count
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand, place
@@ -56,43 +52,6 @@ def with_expected_starts(
     found = list(decisions)
     for index, at in _Forecast(instance, decisions, budget).starts(waiting).items():
         found[index] = replace(found[index], expected_start=at)
-    return tuple(found)
-
-
-def with_intervals(
-    instance: Instance, decisions: tuple[GangDecision, ...]
-) -> tuple[GangDecision, ...]:
-    """The decisions with from when to when gangs that wait start, by what jobs of a trace have waited."""
-    history, gangs = instance.history, instance.gangs
-    if history is None:
-        return decisions
-    installed = sum(n.healthy_gpus for n in instance.cluster.nodes if instance.schedulable(n))
-    asked = [sum(role.min * role.gpus for role in gang.roles) for gang in gangs]
-    lasts = [history.left_s.get(gang.key, UNKNOWN_S) for gang in gangs]
-    runs = [
-        (instance.now + lasts[i], sum(gangs[i].roles[pod.role].gpus for pod in one.pods))
-        for i, one in enumerate(decisions)
-        if one.pods
-    ]
-    waiting = [i for i, one in enumerate(decisions) if one.decision == "wait" and not gangs[i].hold]
-    waiting.sort(key=lambda i: (-gangs[i].own_priority, gangs[i].queued_at or 0, gangs[i].key))
-    free = installed - sum(gpus for _, gpus in runs)
-    starts = starts_by_count(instance.now, free, runs, ((asked[i], lasts[i]) for i in waiting))
-    before = Counter[int]()
-    for i in waiting:
-        before[gangs[i].own_priority] += asked[i]
-    found, asking = list(decisions), dict[int, Asks]()
-    for i, start in zip(waiting, starts, strict=True):
-        reason = decisions[i].reason
-        if start is None or (reason is not None and reason.code == NEVER):
-            continue
-        ahead = sum(gpus for p, gpus in before.items() if p >= gangs[i].own_priority)
-        asking[i] = Asks(asked[i], ahead, installed, start)
-    alike = Counter(one for asks in asking.values() for one in asks.classes())
-    for i, asks in asking.items():
-        others = alike - Counter(asks.classes())
-        between = history.factors.between(instance.now, asks, others)
-        found[i] = replace(found[i], expected_between=between)
     return tuple(found)
 
 

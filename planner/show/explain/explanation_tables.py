@@ -271,18 +271,8 @@ def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tup
     if expected is not None:
         about = f"about {time_text(expected)} (in {lasting(max(0, expected - now))})"
         said = Cell(f"{about}, if nothing new arrives: an estimate")
-        return [("starts", said), *_between(stated, now), *_missed(stated), *assumed]
-    return [*_between(stated, now), *_missed(stated)]
-
-
-def _between(stated: PlanGang, now: int) -> list[tuple[str, Cell]]:
-    """From when to when gangs like it start."""
-    found = stated.expected_start_between
-    if found is None:
-        return []
-    least, most = (lasting(max(0, at - now)) for at in (found.earliest, found.latest))
-    times = f"between {time_text(found.earliest)} and {time_text(found.latest)}"
-    return [("9 of 10 start", Cell(f"{times} (in {least} to {most}), as jobs of the trace did"))]
+        return [("starts", said), *_missed(stated), *assumed]
+    return [*_missed(stated)]
 
 
 def _missed(stated: PlanGang) -> list[tuple[str, Cell]]:
@@ -422,7 +412,6 @@ def document(
             include={
                 "reserved",
                 "expected_start",
-                "expected_start_between",
                 "passed_over",
                 "delayed",
             },

@@ -18,7 +18,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from planner.show.report.charts import HEIGHT, LEFT, WIDTH, Chart
 from planner.show.report.map_view import MapView
 from planner.show.table import Column, Table
 
@@ -40,11 +39,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A table or a chart of a section. ``title``: the caption of a table, if the section has several."""
+    """A table of a section. ``title``: its caption, if the section has several."""
 
     table: Table | None = None
     title: str = ""
-    chart: Chart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["heading"] = heading
-    environment.globals.update(MAX_ROWS=MAX_ROWS, WIDTH=WIDTH, HEIGHT=HEIGHT, LEFT=LEFT)
+    environment.globals.update(MAX_ROWS=MAX_ROWS)
     return environment
 
 

@@ -71,7 +71,7 @@ def cluster_name(cluster: ClusterDocument) -> str:
 
 
 def _parts(section: Section) -> bool:
-    return any(part.chart or (part.table and part.table.rows) for part in section.parts)
+    return any(part.table and part.table.rows for part in section.parts)
 
 
 def _subject(plan: PlanDocument) -> str:

@@ -1,0 +1,1 @@
+"""Replays of traces against the rules of other schedulers, and traces recorded from snapshots."""

@@ -1,1 +1,0 @@
-"""Traces of clusters: our own documents, and the tables that clusters have published."""

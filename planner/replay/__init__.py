@@ -1,1 +1,0 @@
-"""Replays of traces: jobs over time, against policies and the rules of other schedulers."""
