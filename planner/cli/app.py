@@ -182,7 +182,9 @@ def _exit(code: int) -> NoReturn:
 def run(arguments: Sequence[str], console: Console) -> int:
     """Run one command; returns its exit code."""
     console.arguments = tuple(arguments)
-    if _asks_for_json(arguments):
+    # Usage errors occur before the options are parsed.
+    pairs = zip(arguments, arguments[1:], strict=False)
+    if "--log-format=json" in arguments or ("--log-format", "json") in pairs:
         console.log_in(LogFormat.json)
     try:
         with interruptible():
@@ -246,9 +248,3 @@ def _usage_fault(error: typer.TyperException, program: str, arguments: Sequence[
 def _name(command: object) -> str:
     callback = getattr(command, "callback", None)
     return getattr(callback, "__name__", "")
-
-
-def _asks_for_json(arguments: Sequence[str]) -> bool:
-    """Whether JSON logs are requested; usage errors occur before the options are parsed."""
-    pairs = zip(arguments, arguments[1:], strict=False)
-    return "--log-format=json" in arguments or ("--log-format", "json") in pairs

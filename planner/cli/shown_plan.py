@@ -16,7 +16,7 @@ import typer
 from planner.show.console import Console
 
 if TYPE_CHECKING:
-    from planner.last_plan import LastPlan
+    pass
 
 _COMPLETED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 """Names that shells are given: no other character comes near a command line."""
@@ -54,15 +54,11 @@ def shown_plan(console: Console, file: str | None) -> ShownPlan:
     if file is not None:
         return ShownPlan(plan_files.read_bytes(file, console.stdin), file, file)
     last = last_plan.load(console.environ)
-    console.say(f"{_described(last)}; for another, name its file")
+    where = "" if last.folder == _here() else f" in {last.folder}"
+    made = f"plan of {last.made_from}{where}, made {ago(last.age_s)}"
+    console.say(f"{made}; for another, name its file")
     console.event("last_plan", made_from=last.made_from, seconds=last.age_s)
     return ShownPlan(last.content, str(last.path), None)
-
-
-def _described(last: LastPlan) -> str:
-    """``plan of inputs/quickstart, made 3 minutes ago``."""
-    where = "" if last.folder == _here() else f" in {last.folder}"
-    return f"plan of {last.made_from}{where}, made {ago(last.age_s)}"
 
 
 def ago(seconds: int) -> str:

@@ -248,7 +248,11 @@ def _waiting(audit: AuditDocument, *, wide: bool) -> Table:
     for starts_if in (name for name in STARTS if name in groups):
         group = groups[starts_if]
         most = len(group) if wide else MAX_NAMES
-        names = first_of([_with_moves(one) for one in group], most)
+        named = (
+            f"{one.gang} (move {' or '.join(map(str, one.moves))})" if one.moves else one.gang
+            for one in group
+        )
+        names = first_of([*named], most)
         total = sum(one.gpus for one in group)
         style = _STYLES.get(starts_if)
         which = Cell(STARTS[starts_if], style)
@@ -268,12 +272,6 @@ def _in_place_of(audit: AuditDocument) -> Iterator[str]:
         others = any(one.starts_if == "others stood better" for one in known)
         named = first_of(waits, MAX_NAMES)
         yield f"of those that fit now, {named} {verb} in the re-plan{', which starts others' * others}"
-
-
-def _with_moves(one: AuditWaiting) -> str:
-    if not one.moves:
-        return one.gang
-    return f"{one.gang} (move {' or '.join(map(str, one.moves))})"
 
 
 def _moves(audit: AuditDocument) -> Table:

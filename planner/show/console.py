@@ -136,7 +136,8 @@ class Console:
         except BrokenPipeError:
             _sink_stdout()
         except OSError as error:
-            gone = error.errno == errno.EIO and _is_device(stream)  # the terminal has hung up
+            # A terminal that has hung up no longer says that it is one, but is still a device.
+            gone = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
             _sink_stdout()
             if gone:
                 return
@@ -342,11 +343,6 @@ def _given_columns(environ: Mapping[str, str]) -> int | None:
 
 def _paint(text: str, code: str, *, color: bool) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if color else text
-
-
-def _is_device(stream: TextIO) -> bool:
-    """Whether a terminal may be behind the stream: one that has hung up no longer says so."""
-    return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
 
 
 def _sink_stdout() -> None:

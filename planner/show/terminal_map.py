@@ -112,7 +112,8 @@ class _Detail:
         """The domain's own line, the domains in it, then its nodes in columns."""
         pad = "  " * max(0, depth - 1)
         if depth:
-            yield pad + self._bold(_title(domain, width - len(pad), self._shorten))
+            title = _title(domain, width - len(pad), self._shorten)
+            yield pad + (f"\x1b[{STYLES['head']}m{title}\x1b[0m" if self._color else title)
         for inner in domain.domains:
             yield from self.lines(inner, depth + 1, width)
         yield from self._nodes(domain.nodes, "  " * depth, width)
@@ -154,9 +155,6 @@ class _Detail:
         if not self._color or holder < 0:
             return letter
         return f"\x1b[{COLOURS[LETTERS.find(letter) % len(COLOURS)]}m{letter}\x1b[0m"
-
-    def _bold(self, text: str) -> str:
-        return f"\x1b[{STYLES['head']}m{text}\x1b[0m" if self._color else text
 
     def signs(self, found: ClusterMap, states: tuple[str, str]) -> Iterator[str]:
         """What the signs mean that are on the map."""

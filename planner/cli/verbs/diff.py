@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -81,7 +81,9 @@ def _data(console: Console, output: Format, found: list[Difference]) -> None:
     from planner.untrusted_text import safe
 
     if output in (Format.json, Format.yaml):
-        console.data(dumped(_as_data(found), output))
+        fields = ("object", "field", "before", "after")
+        data = [{name: getattr(one, name) for name in fields} for one in found]
+        console.data(dumped(data, output))
     elif output is Format.name:
         console.data("".join(f"{safe(name)}\n" for name in _objects_of(found)))
     elif found:
@@ -172,14 +174,6 @@ def _shown(value: Value) -> str:
     else:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return shortened(text, _LONGEST)
-
-
-def _as_data(found: Sequence[Difference]) -> list[dict[str, Any]]:
-    """``[{object, field, before, after}]``."""
-    return [
-        {"object": one.object, "field": one.field, "before": one.before, "after": one.after}
-        for one in found
-    ]
 
 
 def _objects_of(found: Sequence[Difference]) -> list[str]:

@@ -174,7 +174,8 @@ def plan(
     )
     show(console, output, planned.plan, lambda: planned.document, only)
     code = _exit_code(planned)
-    kept = last_plan.keep(console.environ, planned.text, _made_from(request))
+    inputs = ("standard input" if one == "-" else shlex.quote(one) for one in request.read_paths)
+    kept = last_plan.keep(console.environ, planned.text, " ".join(inputs))
     _report(console, request, planned, kept=kept)
     _summary(console, planned, code)
     if code:
@@ -185,13 +186,6 @@ def _exit_code(planned: Planned) -> int:
     if planned.signal_exit is not None:
         return planned.signal_exit
     return NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0
-
-
-def _made_from(request: PlanRequest) -> str:
-    """The input in words."""
-    return " ".join(
-        "standard input" if one == "-" else shlex.quote(one) for one in request.read_paths
-    )
 
 
 def _report(console: Console, request: PlanRequest, planned: Planned, *, kept: bool) -> None:

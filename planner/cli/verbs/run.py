@@ -15,6 +15,7 @@ from planner.cli.options import (
     PolicyOption,
     SaveOption,
     SkipOption,
+    timeout_of,
     verb,
 )
 from planner.errors import Fault, UsageError
@@ -90,7 +91,9 @@ def run(
             out=out,
             policy=policy,
             budget=budget,
-            time_limit_s=None if time_limit is None else _time_limit(time_limit),
+            time_limit_s=None
+            if time_limit is None
+            else int(timeout_of(time_limit, "--time-limit")),
         ),
         # An open node in one tenant's pool must not block the gangs of the others.
         options=applying.options(lock, one_by_one=True),
@@ -114,7 +117,6 @@ def run(
 
 
 def _intervals(least: str, most: str) -> tuple[float, float]:
-    from planner.cli.options import timeout_of
 
     found = timeout_of(least, "--min-interval"), timeout_of(most, "--max-interval")
     if found[0] > found[1]:
@@ -140,9 +142,3 @@ def _paths(paths: list[str], policy: str | None) -> tuple[str, ...]:
     if "-" in (*paths, policy):
         raise UsageError(Fault("run does not read stdin", "pass a file"))
     return tuple(paths)
-
-
-def _time_limit(text: str) -> int:
-    from planner.cli.options import timeout_of
-
-    return int(timeout_of(text, "--time-limit"))

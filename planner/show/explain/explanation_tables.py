@@ -59,7 +59,9 @@ def tables(
     parts += map(_candidates, found.candidates)
     if found.waits:
         parts.append(_holders(found))
-        parts += [] if why is not None and why.remedies else [_help(found)]
+        if why is None or not why.remedies:
+            sentences = tuple((Cell(sentence),) for sentence in found.help)
+            parts.append(Table((Column("WHAT WOULD HELP", fold=True),), sentences))
     return [part for part in parts if part.rows]
 
 
@@ -373,11 +375,6 @@ def _holder(found: Explanation, one: Holder) -> tuple[Cell, ...]:
 
 def _may(gang: Gang) -> list[str]:
     return [word for word, yes in (("stopped", gang.preemptible), ("moved", gang.movable)) if yes]
-
-
-def _help(found: Explanation) -> Table:
-    rows = tuple((Cell(sentence),) for sentence in found.help)
-    return Table((Column("WHAT WOULD HELP", fold=True),), rows)
 
 
 def document(

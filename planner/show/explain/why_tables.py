@@ -10,7 +10,6 @@ from models.documents.explanation import (
     PlaceReasons,
     Why,
     WhyPod,
-    WhyRemedy,
     WhyTier,
 )
 from models.units import first_of, plural, shown_of
@@ -132,7 +131,11 @@ def _remedies(why: Why) -> Table:
             Cell(why_words.do(one)),
             Cell(why_words.who(one)),
             Cell(_where(one.pods)),
-            Cell(_but(one)),
+            Cell(
+                f"{first_of(one.first, MAX_FIRST, 'other gang')} would start there first"
+                if one.first
+                else ""
+            ),
         )
         for one in why.remedies
     )
@@ -160,12 +163,6 @@ def document(why: Why) -> dict[str, Any]:
     for stated, remedy in zip(found["remedies"], why.remedies, strict=True):
         stated |= {"do": why_words.do(remedy), "who": why_words.who(remedy)}
     return found
-
-
-def _but(one: WhyRemedy) -> str:
-    if not one.first:
-        return ""
-    return f"{first_of(one.first, MAX_FIRST, 'other gang')} would start there first"
 
 
 def _where(pods: Sequence[WhyPod]) -> str:

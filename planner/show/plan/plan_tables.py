@@ -197,6 +197,8 @@ def facts(plan: PlanDocument) -> Table:
         *([f"{plural(sick, 'GPU')} unhealthy{' or shared' * guessed}"] if sick else []),
     ]
     levels = [level.name for level in cluster.spec.levels]
+    gangs = plan.instance.gangs
+    running = sum(bool(gang.running_pods) for gang in gangs)
     partitioned = sum(len(node.partitioned) + node.unknown_partitioned for node in nodes)
     rows = [
         ("cluster", cluster.metadata.name),
@@ -207,7 +209,10 @@ def facts(plan: PlanDocument) -> Table:
         *([("partitioned", plural(partitioned, "GPU") + _instances(nodes))] if partitioned else []),
         *([("not in use", ", ".join(apart))] if apart else []),
         ("levels", " > ".join([*levels, "node"])),
-        ("gangs", _gangs_read(plan.instance.gangs)),
+        (
+            "gangs",
+            f"{plural(len(gangs), 'gang')}: {running:,} running, {len(gangs) - running:,} waiting",
+        ),
     ]
     return Table(
         (Column("what"), Column("how many", fold=True)),
@@ -224,12 +229,6 @@ def _instances(nodes: Iterable[NodeDocument]) -> str:
             found.update({r: n for r, n in amounts.items() if r.startswith(RESOURCE) and n})
     parts = ", ".join(f"{n} x {r.removeprefix(RESOURCE)}" for r, n in sorted(found.items()))
     return f": {parts}" * bool(parts)
-
-
-def _gangs_read(gangs: Iterable[GangDocument]) -> str:
-    read = list(gangs)
-    running = sum(bool(gang.running_pods) for gang in read)
-    return f"{plural(len(read), 'gang')}: {running:,} running, {len(read) - running:,} waiting"
 
 
 def gangs(

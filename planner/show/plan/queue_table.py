@@ -18,7 +18,21 @@ def queues(plan: PlanDocument, *, wide: bool, every: bool) -> Table:
     Unless ``every`` one is shown, those that promise, limit, hold and want nothing are left out.
     """
     found = list(plan.status.queues)
-    shown = found if every else [queue for queue in found if _matters(queue)][:MAX_QUEUES]
+    shown = (
+        found
+        if every
+        else [
+            one
+            for one in found
+            if one.guarantee
+            or one.limit is not None
+            or one.models
+            or one.cells
+            or one.before
+            or one.after
+            or one.waiting
+        ][:MAX_QUEUES]
+    )
     columns = (
         Column("QUEUE", fold=True),
         *([Column("GPU MODEL", droppable=True)] if wide else []),
@@ -36,11 +50,6 @@ def queues(plan: PlanDocument, *, wide: bool, every: bool) -> Table:
     more = plural(len(left_out), "more queue") + (f" ({left_out[0]})" if len(left_out) == 1 else "")
     notes = (f"{more}; --all shows every queue",) if left_out else ()
     return Table(columns, tuple(rows), notes if rows else ()).without_empty_columns()
-
-
-def _matters(queue: PlanQueue) -> bool:
-    promises = queue.guarantee or queue.limit is not None or queue.models or queue.cells
-    return bool(promises or queue.before or queue.after or queue.waiting)
 
 
 def _rows(queue: PlanQueue, *, wide: bool) -> list[tuple[Cell, ...]]:

@@ -43,9 +43,10 @@ def plan_page(
     drawn = cluster_map(plan)
     view = MapView(drawn)
     names = ["/".join(gang.key) for gang in plan.spec.gangs]
+    facts = {what.text: text.text for what, text in plan_tables.facts(plan).rows}
     return Page(
         title=f"Plan of {cluster_name(plan.instance.cluster)}",
-        subject=_subject(plan),
+        subject="; ".join(facts[key] for key in ("nodes", "not in use", "gangs") if key in facts),
         made=_made(plan),
         headline=[_sentence(line) for line in plan_tables.results(plan)],
         figures=list(_figures(plan, drawn)),
@@ -72,12 +73,6 @@ def cluster_name(cluster: ClusterDocument) -> str:
 
 def _parts(section: Section) -> bool:
     return any(part.table and part.table.rows for part in section.parts)
-
-
-def _subject(plan: PlanDocument) -> str:
-    rows = plan_tables.facts(plan).rows
-    said = {row[0].text: row[1].text for row in rows}
-    return "; ".join(said[key] for key in ("nodes", "not in use", "gangs") if key in said)
 
 
 def _made(plan: PlanDocument) -> str:
