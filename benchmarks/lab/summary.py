@@ -85,8 +85,10 @@ def _fairness(jobs: Sequence[JobState]) -> float | None:
     return None if index is None else _digits(index)
 
 
-MEANS = ("meanSeconds", "p50Seconds", "p99Seconds", "queueingSeconds", "slowdown", "utilisation")
-MEANS += ("speed", "preemptions", "moves", "jain")
+MEANS = (
+    *("meanSeconds", "p50Seconds", "p99Seconds", "queueingSeconds", "slowdown", "utilisation"),
+    *("speed", "preemptions", "moves", "jain"),
+)
 """Figures whose spread over repeats is stated."""
 
 

@@ -108,6 +108,10 @@ class MapView:
         """``rack r1``."""
         return safe(f"{domain.level} {domain.name}")
 
+    def short_title(self, domain: MapDomain) -> str:
+        """The same with the shortest name that no other domain of the level has."""
+        return safe(f"{domain.level} {self._short_domains[domain.level][domain.name]}")
+
     def rooms(self) -> list[tuple[str, str, str]]:
         """What nodes have room for, in the two states: the kind, how many there are, and of what."""
         before, after = (Rooms.of(self.cluster, after=after) for after in (False, True))
