@@ -89,19 +89,6 @@ GOODPUT = {
     "bandwidth": 15000,  # 1000 x (late 4 + old 2 + top 8) + 500 x aged 2
 }
 
-ADMISSION = {
-    "aged/5": 0,
-    "aged-waiting/5": 0,
-    "admission/5": 8,
-    "waiting/5": 28800,
-    "kept/0": 4,
-    "aged/0": 2,
-    "aged-waiting/0": 72000,  # 2 x 36,000 s
-    "admission/0": 9,  # aged 2, cpu 1, late 4, old 2
-    "waiting/0": 86400,
-    "bandwidth": 15000,
-}
-
 
 def goodput_plan(main: str = "goodput") -> Doc:
     listed = [{"name": name, "tolerance": 0} for name in (main, "waiting", "bandwidth")]

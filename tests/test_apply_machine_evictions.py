@@ -42,8 +42,6 @@ from models.apply.requests import (
 )
 from models.apply.staleness import changes
 
-EVERYBODY = [("v", 0), ("v", 1), ("m", 0), ("m", 1)]
-
 
 def crowded() -> tuple[World, PlanActions]:
     """v fills n0; m has 4 GPUs on n1 and n2. The plan stops v for w, and moves m for x to n3.

@@ -36,13 +36,6 @@ def test_a_model_is_shown_by_name_and_by_alias(
     golden("topo-dgx-1-v100.txt", by_name.out)
 
 
-def test_every_model_of_the_catalogue_is_shown(cli: RunCli) -> None:
-    for model in catalogue.server_models():
-        result = cli("topo", model.name)
-        assert (result.code, result.err) == (0, "")
-        assert re.match(rf"server model +{re.escape(model.name)}\n", result.out)
-
-
 def test_without_a_name_the_catalogue_is_listed(cli: RunCli) -> None:
     models = {model.name: model for model in catalogue.server_models()}
     shown = cli("topo")
@@ -133,25 +126,6 @@ def test_a_bad_file_is_65_with_its_place(
     assert (result.code, result.out) == (65, "")
     assert f"  --> {path}" in result.err
     assert said in result.err
-
-
-@pytest.mark.parametrize(
-    ("part", "models"),
-    [
-        ("MI300X", "AMD MI300X 8-GPU"),
-        ("dgx1", "DGX-1 P100 or DGX-1 V100"),
-        ("gb300", "GB300 NVL72 compute tray (Azure ND128isr_GB300_v6)"),
-        ("Redstone", "HGX A100 Redstone"),
-    ],
-)
-def test_the_telling_part_of_a_name_finds_the_models_that_hold_it(
-    part: str, models: str, cli: RunCli
-) -> None:
-    node = f"spec: {{nodes: [{{name: n, model: {part}}}]}}\n"
-    head = "apiVersion: gangplan.dev/v1alpha1\nkind: Cluster\nmetadata: {name: c}\n"
-    said = cli("validate", "-", stdin=(head + node).encode()).err
-    quoted = models.replace(" or ", "' or '")
-    assert f"hint: did you mean '{quoted}'?\n" in said
 
 
 def speeds(out: str, row: str) -> list[str]:

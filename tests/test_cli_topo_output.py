@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,18 +24,6 @@ def path(start: str) -> str:
 
 def documents(out: str) -> list[ServerModelDocument]:
     return [ServerModelDocument.model_validate(tree) for tree in yaml.safe_load_all(out)]
-
-
-def test_a_captured_matrix_is_shown_as_a_server_model(
-    cli: RunCli, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(SAMPLES)
-    known = cli("topo", "03-v100x8-permuted-order-node.txt")
-    assert known.code == 0
-    golden("topo-nvidia-smi-known.txt", known.out + known.err)
-    unknown = cli("topo", "09-nv18-8gpu-10nic-collapsed-columns.txt")
-    assert unknown.code == 0
-    golden("topo-nvidia-smi-unknown-rate.txt", unknown.out + unknown.err)
 
 
 def test_every_sample_is_shown_or_refused_with_65(cli: RunCli) -> None:
@@ -98,21 +85,6 @@ def test_the_model_that_is_written_can_be_planned_with(cli: RunCli, tmp_path: Pa
     result = cli("validate", str(tmp_path))
     assert result.code == 0
     assert result.out.startswith("valid: 2 nodes, 16 GPUs")
-
-
-def test_the_gpu_that_is_said_gives_the_rate(cli: RunCli) -> None:
-    open_ = cli("topo", path("09-"))
-    assert "\nNVLink         20,600 or 40,100 MB/s a link\n" in open_.out
-    assert "hint: say which GPU it has with --gpu: H100, H200, H20, B200 or B300" in open_.err
-    # 18 links x 20,600 MB/s, and x 40,100.
-    assert [said for said in ("370,800", "721,800") if said in open_.out] == ["370,800", "721,800"]
-    said = cli("topo", path("09-"), "--gpu", "B200")
-    assert "721,800" in said.out
-    assert "370,800" not in said.out
-    assert "if its GPUs are" not in said.out
-    assert "hint" not in said.err
-    other = cli("topo", path("09-"), "--gpu", "A100")
-    assert "no known server with these links has GPU model A100" in other.err
 
 
 @pytest.mark.parametrize(

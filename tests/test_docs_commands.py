@@ -6,7 +6,6 @@ There are four DGX H100 with three waiting gangs behind the test API server, a s
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
@@ -188,36 +187,3 @@ def test_the_commands_of_the_pages_do_what_they_say(cli: RunCli, tmp_path: Path)
                     failed.append(f"{path.name}: {command}: exit {done.code}: {done.err}")
     assert not failed, "\n".join(failed)
     assert len(seen) > 60
-
-
-@pytest.mark.slow
-def test_the_racks_of_the_documented_what_if_go_to_whom_the_page_says(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    (tmp_path / "whatif.yaml").write_text(what_if(KUBERNETES), encoding="utf-8")
-    quotas = (
-        "{apiVersion: gangplan.dev/v1alpha1, kind: Policy, spec: {kubernetes: {ignore: [quotas]}}}"
-    )
-    (tmp_path / "free.yaml").write_text(quotas, encoding="utf-8")
-    given = [
-        "plan",
-        str(ROOT / "inputs/snapshots/h100-gke"),
-        "--add",
-        str(tmp_path / "whatif.yaml"),
-    ]
-    racks = {}
-    for name, more in (("quotas", []), ("free", ["--policy", str(tmp_path / "free.yaml")])):
-        document = json.loads(cli(*given, *more, "-o", "json").out)
-        racks[name] = {
-            gang["name"]: {pod["node"][:5] for pod in gang["pods"]}
-            for gang in document["spec"]["gangs"]
-            if any(pod["node"].startswith("new-") for pod in gang["pods"])
-        }
-    told = (
-        text(KUBERNETES).partition("The first command shows who gets")[2].partition("gets none")[0]
-    )
-    *named, without = re.findall(r"`([a-z0-9-]+)`", told)
-    assert set(racks["quotas"]) == set(named)
-    others = set[str]().union(*(racks["quotas"][one] for one in named[1:]))
-    assert racks["quotas"][named[0]].isdisjoint(others)
-    assert racks["free"] == {without: {"new-a", "new-b"}}

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
-from hived import NODE, Shared, drawn, example
+from hived import Shared, drawn, example
 
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.instance.queue import Cell, Queue
-from models.queues.cell_places import Reach, allowed_losses
 
 
 def gone_through(instance: Instance, seed: int, steps: int) -> Shared:
@@ -98,34 +95,3 @@ def test_hiveds_published_cases_start_as_there() -> None:
     # VC1 holds 7 of its 10 DGX2 nodes, 13 are there: 3 are promised to nobody, and that is all VC2 gets
     assert shared.come(asked("group6", "VC2", v100, [16] * 4)) == "wait"
     assert shared.come(asked("group6", "VC1", v100, [16] * 3)) == "place"
-
-
-def test_a_virtual_cluster_finds_its_node_whole() -> None:
-    """The demo of VC safety in HiveD's example/feature/README.md: two DGX-2, one for each of two VCs."""
-    pair = replace(
-        example(),
-        queues=tuple(
-            Queue(name, cells=(Cell(1, NODE, model="ib-dgx2-v100"),)) for name in ("VC1", "VC2")
-        ),
-    )
-    shared = Shared(pair, random.Random(0))
-    for i in range(16):
-        assert shared.come(asked(f"small{i:02}", "VC1", "ib-dgx2-v100", [1])) == "place"
-    assert shared.come(asked("small16", "VC1", "ib-dgx2-v100", [1])) == "wait"
-    assert shared.come(asked("lent", "VC1", "ib-dgx2-v100", [1], priority=0, lent=True)) == "place"
-    assert shared.come(asked("whole", "VC2", "ib-dgx2-v100", [16])) == "place"
-    assert shared.stopped == 1
-
-
-def test_cells_that_do_not_fit_into_the_cluster_are_counted_as_lost() -> None:
-    """``testInvalidInitialAssignment`` of the same file: VC1 asks for two CT1 nodes and two CT1 GPUs more."""
-    found = example()
-    first, second = found.queues
-    more = (Cell(2, NODE, model="ct1"), Cell(2, None, 1, model="ct1"), *first.cells[2:])
-    reach = Reach(replace(found, queues=(replace(first, cells=more), second)))
-    # of three nodes of two GPUs each: VC1 gets two nodes, VC2 one, and three GPUs are lost
-    reach.pack()
-    assert [(name, kind.gpus, missing) for name, kind, missing in reach.lacking()] == [
-        ("VC1", 1, 3)
-    ]
-    assert sum(allowed_losses(found)) == 0

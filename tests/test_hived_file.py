@@ -139,21 +139,6 @@ def test_a_pod_that_names_a_pinned_cell_is_kept_to_its_nodes(tmp_path: Path) -> 
     assert "'SECOND'" in hold.message
 
 
-def test_without_the_names_of_nodes_sizes_and_names_of_devices_decide(tmp_path: Path) -> None:
-    elsewhere = CONFIGURATION.replace("cellAddress: ", "cellAddress: 10.0.0.")
-    found = read(tmp_path, elsewhere.replace("childCellType: H,", "childCellType: H100,"))
-    assert cells(found, "VC1")[0] == Cell(2, RACK, None, "v100")
-    assert cells(found, "VC1")[4] == Cell(1, RACK, None, "h100")
-    assert any(hived.PINNED.format(hived.UNKNOWN_NODES) in line for line in found.remarks)
-
-
-def test_a_queue_document_counts_instead_of_a_virtual_cluster(tmp_path: Path) -> None:
-    own = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "VC1"}}
-    found = read(tmp_path, CONFIGURATION, own)
-    assert cells(found, "VC1") == ()
-    assert any(hived.TWICE in line for line in found.remarks)
-
-
 def test_odd_files_are_remarks(tmp_path: Path) -> None:
     tower = {f"t{i}": {"childCellType": f"t{i + 1}"} for i in range(hived.MAX_HEIGHT + 1)}
     sizes = {f"g{i}": {"childCellType": "V100", "childCellNumber": i} for i in range(2, 200)}

@@ -11,17 +11,12 @@ import pytest
 from effort import first_fast
 from input_folders import INPUTS, input_folder, input_names
 
-from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.rates.catalogue import find
-from models.rates.server_bandwidth import inside_MBps
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.search.solve import solve
-
-SHIPPED = ("quickstart", "h100", "nvl72", "lingjun")
 
 
 @cache
@@ -100,17 +95,6 @@ def test_a_shipped_input_is_planned_optimally_and_the_plan_is_accepted(name: str
     assert plan["status"]["outcome"] == "optimal"
 
 
-def test_the_four_lowest_free_gpus_of_the_quickstart_are_three_times_slower_than_the_quad() -> None:
-    v100 = find("DGX-1 V100")
-    assert v100 is not None
-    # One chain of three hops over four GPUs: 20,000 x 0.92 x 2 x 3/4 = 27,600; the quad has three.
-    assert inside_MBps(v100, 0b0111_0010) == 27_600
-    assert inside_MBps(v100, 0b1111_0000) == 3 * 27_600
-    # On v100-2, GPUs 0, 1, 3, 4 are the lowest free ones, and 0, 3, 4, 7 hold two chains.
-    assert inside_MBps(v100, 0b0001_1011) == 27_600
-    assert inside_MBps(v100, 0b1001_1001) == 2 * 27_600
-
-
 def test_the_quickstart_gives_the_quad_to_the_gang_that_needs_bandwidth_most() -> None:
     plan = plan_of("quickstart")
     assert nodes_of(plan, "vgg16") == ["v100-1"]
@@ -138,11 +122,6 @@ def test_the_quickstart_predicts_how_fast_its_gangs_are() -> None:
     written = {gang["metadata"]["name"]: gang["spec"] for gang in plan["instance"]["gangs"]}
     fractions = [written[name]["communication"]["fraction"] for name in ("vgg16", "resnet50")]
     assert fractions == [0.032, 0.01]
-
-
-def test_the_quickstart_keeps_the_gang_waiting_that_wants_eight_gpus_of_one_server() -> None:
-    plan = plan_of("quickstart")
-    assert waiting_in(plan) == {"gpt2-medium": "RequiredTopology"}
 
 
 def test_the_quickstart_has_the_tier_values_worked_out_by_hand() -> None:
@@ -204,86 +183,6 @@ def test_nvl72_gangs_that_fit_no_rack_or_not_beside_the_others_wait() -> None:
     waiting = waiting_in(plan_of("nvl72"))
     assert sorted(waiting) == ["experts-96", "too-wide-80"]
     assert waiting["too-wide-80"] == "Never"
-
-
-def uses(instance: Instance) -> set[str]:
-    """Names of the contract's rules and forms that an instance uses at least once."""
-    found: set[str] = set()
-    for node in instance.cluster.nodes:
-        found |= {
-            name
-            for name, used in (
-                ("cordon", node.unschedulable),
-                ("not ready", not node.ready),
-                ("unhealthy", node.unhealthy != 0),
-                ("unknown unhealthy", node.unknown_unhealthy > 0),
-                ("own nics", node.nics is not None),
-                ("no gpus", node.model is None),
-                ("no domain", None in node.domains),
-                ("ignored taint", any(t.effect == "PreferNoSchedule" for t in node.taints)),
-                ("taint", any(t.effect == "NoSchedule" for t in node.taints)),
-                ("not ours", not instance.ours(node)),
-            )
-            if used
-        }
-    for gang in instance.gangs:
-        found |= _gang_uses(gang)
-    return found
-
-
-def _gang_uses(gang: Gang) -> set[str]:
-    pairs = [
-        ("required", gang.required is not None),
-        ("preferred", gang.preferred is not None),
-        ("min share", gang.min_bandwidth_share is not None),
-        ("priority", gang.priority != 0),
-        ("submitted", gang.submitted_at is not None),
-        ("duration", gang.expected_duration_s is not None),
-        ("queue", gang.queue is not None),
-        ("no communication", gang.pattern == "none"),
-        ("weight", gang.weight > 1),
-        ("preemptible", gang.preemptible and gang.running),
-        ("movable", gang.movable and gang.running),
-        ("elastic running", gang.elastic and gang.running),
-        ("elastic waiting", gang.elastic and not gang.running),
-        ("incomplete", gang.running and bool(gang.missing())),
-        ("waiting pods exist", any(p.node is None and p.uid for p in gang.pods)),
-        ("roles", len(gang.roles) > 2),
-    ]
-    for role in gang.roles:
-        pods = [pod for pod in gang.running_pods if gang.roles[pod.role] is role]
-        pairs += [
-            ("launcher", role.gpus == 0),
-            ("unknown gpus", bool(role.gpus) and any(pod.gpus is None for pod in pods)),
-            ("role required", role.required is not None),
-            ("role preferred", role.preferred is not None),
-            ("slice", role.slice_size is not None),
-            ("short last slice", bool(role.slice_size) and role.max % (role.slice_size or 1) != 0),
-            ("selector", bool(role.node_selector)),
-            ("toleration", bool(role.tolerations)),
-            ("role model", role.model is not None),
-            ("mix models", role.mix_models),
-            ("cpu", any(name == "cpu" for name, _ in role.requests)),
-            ("memory", any(name == "memory" for name, _ in role.requests)),
-        ]
-    return {name for name, used in pairs if used}
-
-
-def test_h100_uses_every_rule_of_the_contract() -> None:
-    instance = instance_of("h100")
-    policy = instance.policy
-    assert uses(instance) == {
-        "cordon", "not ready", "unhealthy", "unknown unhealthy", "own nics", "no gpus",
-        "no domain", "ignored taint", "taint", "not ours", "required", "preferred", "min share",
-        "priority", "submitted", "duration", "queue", "no communication", "weight", "preemptible",
-        "movable", "elastic running", "elastic waiting", "incomplete", "waiting pods exist",
-        "roles", "launcher", "unknown gpus", "role required", "role preferred", "slice",
-        "short last slice", "selector", "toleration", "role model", "mix models", "cpu", "memory",
-    }  # fmt: skip
-    assert policy.node_selector == (("example.com/pool", "batch"),)
-    assert policy.mix == ((1, 350), (2, 100), (4, 150), (8, 250), (64, 150))
-    assert any(objective.tolerance for objective in policy.objectives)
-    assert policy.min_bandwidth_share > 0
 
 
 @pytest.mark.slow
@@ -360,15 +259,6 @@ def test_h100_puts_every_slice_in_one_rack_and_the_gang_in_one_block() -> None:
     racks = [{pod["node"][:5] for pod in pods if pod["index"] // 4 == part} for part in range(3)]
     assert [len(rack) for rack in racks] == [1, 1, 1]
     assert sorted(rack.pop() for rack in racks[:2]) == ["b2-r4", "b2-r5"]
-
-
-@pytest.mark.slow
-def test_h100_pods_that_exist_keep_their_names_and_uids() -> None:
-    pods = gang_in(plan_of("h100"), "gated")["pods"]
-    assert [pod["name"] for pod in pods] == [
-        "gated-launcher-x7k2p", "gated-worker-0-9qzvd", "gated-worker-1-m4t8s",
-    ]  # fmt: skip
-    assert all(pod["uid"].startswith("6f0c8f7e-") for pod in pods)
 
 
 def test_lingjun_has_the_ragged_groups_of_the_real_hosts() -> None:

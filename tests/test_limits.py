@@ -6,7 +6,6 @@ import importlib
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import kube
 import kube_levels as trees
@@ -16,10 +15,9 @@ from conftest import RunCli
 from plan_busy import busy_plan
 from pydantic import ValidationError
 
-from models.documents.base import MAX_ITEMS, InvalidValueError
+from models.documents.base import MAX_ITEMS
 from models.documents.gang import MAX_GPUS_A_POD, MAX_PODS, GangDocument
-from models.documents.server import MAX_GPUS, ServerModelDocument
-from models.units import MAX_DIGITS, MAX_SECONDS, seconds
+from models.units import MAX_DIGITS
 from models.verify.adaptor import MAX_BITS
 from models.verify.check import check
 from planner.cluster import pages
@@ -30,15 +28,12 @@ from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.devices import claims
 from planner.read.kube.dialects import base as dialects
 from planner.read.kube.dialects import kueue
-from planner.read.kube.gang_documents import _MAX_MESSAGE, _bounded
-from planner.read.kube.levels import hypernodes, label_families, topologies
+from planner.read.kube.levels import hypernodes
 from planner.read.kube.pods import pods, requests
 from planner.read.kube.records import MAX_GPUS as MAX_NODE_GPUS
 from planner.read.parser import MAX_ALIASED, parse
 from planner.read.slurm import levels as slurm_levels
 from planner.read.sources import Source
-from planner.read.topo.nvidia_smi import MAX_NUMBERS, _numbers
-from planner.read.topo.topology import MAX_CHARACTERS, plain_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {
@@ -149,20 +144,6 @@ def test_a_long_pattern_is_not_compiled() -> None:
     assert hypernodes._compiled("n" * (hypernodes._MAX_PATTERN + 1)) is None
 
 
-def test_numbered_labels_end() -> None:
-    keys = {f"topology.k8s.aws/network-node-layer-{number}" for number in range(40)}
-    families = label_families._numbered(keys, label_families._LAYER, "layer", widest_first=True)
-    assert [family.name for family in families] == [
-        f"layer-{number}" for number in range(label_families._MOST)
-    ]
-
-
-def test_levels_of_a_topology_end() -> None:
-    tree = {"spec": {"levels": [{"nodeLabel": f"a/l{number}"} for number in range(40)]}}
-    levels = topologies._levels(SimpleNamespace(tree=tree))  # type: ignore[arg-type]  # a KubeObject
-    assert len(levels) == topologies._MAX_KEYS
-
-
 @pytest.mark.parametrize(("count", "implausible"), [(MAX_NODE_GPUS, False), (1025, True)])
 def test_a_node_has_few_gpus(cli: RunCli, count: int, implausible: bool) -> None:
     one = kube.node("n1", gpus=count)
@@ -188,12 +169,6 @@ def test_a_gang_of_a_document_ends(replicas: int, gpus: int, found: list[str]) -
     assert refused == found
 
 
-def test_the_reason_of_a_held_gang_is_cut() -> None:
-    assert len(_bounded("x" * _MAX_MESSAGE)) == _MAX_MESSAGE
-    cut = _bounded("x" * (_MAX_MESSAGE + 1))
-    assert (len(cut), cut[-4:]) == (_MAX_MESSAGE, "x...")
-
-
 def test_remarks_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "MAX_REMARKS", 3)
     remarks = Remarks()
@@ -201,16 +176,6 @@ def test_remarks_end(monkeypatch: pytest.MonkeyPatch) -> None:
         remarks.add(f"Pod p-{number}", f"odd {number}")
     assert len(remarks.all) == 3
     assert remarks.lines()[-1] == "and 12 more remarks"
-
-
-def test_remarks_of_one_wording_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "MAX_REMARKS", 5)
-    monkeypatch.setattr(findings, "MAX_ALIKE", 4)
-    remarks = Remarks()
-    for number in range(15):
-        remarks.add(f"Pod p-{number}", "odd")
-    remarks.add("Node n", "sick")
-    assert remarks.lines() == ["Pod p-0, p-1, p-2 and 12 more: odd", "Node n: sick"]
 
 
 def test_aliases_stand_for_few_values() -> None:
@@ -250,19 +215,6 @@ def test_a_decimal_has_few_digits(cli: RunCli) -> None:
         assert found.code == code, found.err
 
 
-def test_a_duration_ends() -> None:
-    assert seconds(f"{MAX_SECONDS}s") == MAX_SECONDS
-    with pytest.raises(InvalidValueError, match="too long"):
-        seconds(f"{MAX_SECONDS + 1}s")
-
-
-def test_a_server_model_has_few_gpus() -> None:
-    model = docs.dgx("huge", MAX_GPUS)
-    assert ServerModelDocument.model_validate(model).gpus == MAX_GPUS
-    with pytest.raises(ValueError, match="less than or equal to 1024"):
-        ServerModelDocument.model_validate(docs.dgx("huge", MAX_GPUS + 1))
-
-
 def test_faults_are_gathered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "MAX_GATHERED", 30)
     found = Findings()
@@ -280,17 +232,6 @@ def test_links_between_switches_end(cli: RunCli, monkeypatch: pytest.MonkeyPatch
         found = cli("validate", "-", stdin=text.encode())
         assert found.code == code, found.err
     assert "more than 4 links between switches" in found.err
-
-
-def test_a_line_too_long_for_a_table_is_empty() -> None:
-    line = "x" * MAX_CHARACTERS
-    assert plain_lines(f"{line}\n{line}x") == [line, ""]
-
-
-def test_a_cell_names_few_numa_nodes() -> None:
-    assert len(_numbers(f"0-{MAX_NUMBERS - 1}") or ()) == MAX_NUMBERS
-    assert _numbers(f"0-{MAX_NUMBERS}") is None
-    assert _numbers(",".join(["0-9999"] * 2)) is None  # counted each time it is named
 
 
 def test_a_value_of_a_tier_has_an_end() -> None:

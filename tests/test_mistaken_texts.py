@@ -85,19 +85,6 @@ def test_a_refusal_that_cannot_be_read_is_left_to_the_parser(cli: RunCli) -> Non
     assert cli("plan", "-", stdin=deep).err.startswith("error: nested more than 64 levels deep")
 
 
-def test_a_comment_is_no_message(cli: RunCli) -> None:
-    gang = "apiVersion: gangplan.dev/v1alpha1\nkind: Gang\nmetadata: {name: a}\nspec: {}\n"
-    result = cli("validate", "-", stdin=f"# gpu-7: not found\n{gang}".encode())
-    assert "error: missing field 'roles' in spec" in result.err
-
-
-def test_nodes_without_gpus_are_said(cli: RunCli) -> None:
-    trees = [node("cpu-1", gpus=0), node("cpu-2", gpus=0), pod("train", gpus=1, gated=True)]
-    objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": trees}).encode()
-    said = "warning: Kubernetes nodes: none of the 2 offers GPUs (hint: a device plugin states them"
-    assert said in cli("plan", "-", stdin=objects).err
-
-
 def test_nodes_without_pods_are_said_to_be_free(cli: RunCli) -> None:
     said = (
         "warning: Kubernetes pods: none in the input, so all GPUs count as free (hint: kubectl get"

@@ -197,12 +197,6 @@ def test_clusters_are_merged_under_the_first_name(tmp_path: Path) -> None:
     assert len(cluster.nodes) == 10
 
 
-def test_clusters_with_two_uids_are_refused(tmp_path: Path) -> None:
-    other = CLUSTER.replace("gpu-", "hpc-").replace("cpu-1", "cpu-2").replace("c-1", "c-2")
-    with pytest.raises(InputError, match="this cluster is 'c-2', another document's is 'c-1'"):
-        instance_of(tmp_path, c__yaml=CLUSTER, d__yaml=other)
-
-
 def test_an_inline_server_model_is_found_by_any_writing_of_its_name(tmp_path: Path) -> None:
     box = (
         "{name: My Box/2, aliases: [old box], gpu: X1, gpus: 2, fabric: direct, linkMBps: 1000,"
@@ -235,23 +229,6 @@ def test_the_default_mix_adds_up_to_1000_with_ties_to_the_smaller_size(tmp_path:
     policy = instance_of(tmp_path, c__yaml=CLUSTER, g__yaml=gangs).policy
     # six sizes (8 is the node): 1000 / 6 = 166 remainder 4, which goes to the four smallest
     assert policy.mix == ((1, 167), (2, 167), (3, 167), (4, 167), (5, 166), (8, 166))
-
-
-def test_a_standing_pod_may_stay_on_a_sick_gpu(tmp_path: Path) -> None:
-    sick = CLUSTER.replace("rack: r1}}", "rack: r1}, unhealthyGpus: [0]}")
-    (gang,) = instance_of(tmp_path, c__yaml=sick, g__yaml=GANG).gangs
-    assert gang.pods[1].gpus == 255
-
-
-def test_a_gang_that_needs_one_server_may_use_nics_of_unknown_speed(tmp_path: Path) -> None:
-    text = CLUSTER + "  - {name: x, model: DGX H100, nics: [{name: e}]}\n"
-    head = (
-        HEAD
-        + "kind: Gang\nmetadata: {name: a}\nspec:\n  roles: [{name: w, replicas: 2, gpus: 4}]\n"
-    )
-    assert instance_of(tmp_path, c__yaml=text, g__yaml=head + "  topology: {required: node}\n")
-    with pytest.raises(InputError, match="a NIC speed of 'DGX H100' is not known"):
-        instance_of(tmp_path, c__yaml=text, g__yaml=head)
 
 
 def test_a_running_gang_may_stand_on_hardware_of_unknown_speed(tmp_path: Path) -> None:

@@ -56,23 +56,11 @@ def test_a_folder_is_read_recursively_without_hidden_files(tmp_path: Path) -> No
     assert len(read([str(tmp_path)]).gangs) == 1
 
 
-def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text(CLUSTER)
-    (tmp_path / "link.yaml").symlink_to(tmp_path / "c.yaml")
-    paths = [str(tmp_path), str(tmp_path / "c.yaml")]
-    assert len(read(paths).cluster.nodes) == 5
-
-
 @pytest.mark.parametrize(
     "text", [CLUSTER, json.dumps(yaml.safe_load(CLUSTER.replace("NO", '"NO"')))]
 )
 def test_a_dash_is_standard_input_in_either_format(text: str) -> None:
     assert read(["-"], stdin=io.BytesIO(text.encode())).cluster.name == "two-racks"
-
-
-def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_bytes(b"\xef\xbb\xbf" + CLUSTER.encode())
-    assert read([str(tmp_path)]).cluster.name == "two-racks"
 
 
 def test_a_policy_file_replaces_the_policy_of_the_paths(tmp_path: Path) -> None:
@@ -105,12 +93,6 @@ def test_every_missing_path_is_named(tmp_path: Path) -> None:
         f"no such file or folder: {tmp_path}/y\\x07",
     ]
     assert caught.value.exit_code == 66
-
-
-def test_a_dangling_link_in_a_folder_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").symlink_to(tmp_path / "gone.yaml")
-    with pytest.raises(MissingPathError, match="cannot read"):
-        read([str(tmp_path)])
 
 
 def test_a_plan_in_a_folder_is_skipped_with_a_remark(tmp_path: Path) -> None:

@@ -9,17 +9,18 @@ from dataclasses import replace
 
 import pytest
 from bounding import pooled
-from building import build, gang, role
+from building import LEVELS, build, gang, role
 from comparing import differences
 from effort import examples
 from outcomes import NOW, planned
-from test_exhaustive_pods import NODE, RACK, racks, worker
 from tiny import tiny
 from tiny_busy import busy
 from tiny_pods import POD_RULES
 
 from models.documents.policy import SolveLimits
-from models.instance.gang import NextTo, Role, Spread
+from models.instance.cluster import Node
+from models.instance.gang import Gang, NextTo, Role, Spread
+from models.instance.instance import Instance
 from models.program import options
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
@@ -34,6 +35,37 @@ from models.verify.check import check
 from planner.search.ledger import Ledger
 from planner.search.solve import RULED_PAIRS, solve
 from planner.search.start.greedy import greedy
+
+RACK, NODE = LEVELS.index("rack"), LEVELS.index("node")
+
+
+def worker(
+    pods: int = 1,
+    gpus: int = 1,
+    *sets: str,
+    apart: NextTo | None = None,
+    join: NextTo | None = None,
+    even: Spread | None = None,
+    most: int | None = None,
+) -> Role:
+    return replace(
+        role("worker", pods, gpus, most=most),
+        pod_sets=sets,
+        anti_affinity=() if apart is None else (apart,),
+        affinity=() if join is None else (join,),
+        spread=() if even is None else (even,),
+    )
+
+
+def racks(*gangs: Gang, **sets: tuple[str, int]) -> Instance:
+    """``sets``: by node, pods of a set that are in no gang."""
+    instance = build(racks=2, nodes_per_rack=2, gpus=4, gangs=gangs)
+
+    def settled(node: Node) -> Node:
+        return replace(node, pod_sets=(sets[node.name],)) if node.name in sets else node
+
+    nodes = tuple(map(settled, instance.cluster.nodes))
+    return replace(instance, cluster=replace(instance.cluster, nodes=nodes))
 
 
 def test_one_pod_a_node() -> None:

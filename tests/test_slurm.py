@@ -14,7 +14,6 @@ from models.documents.cluster import ClusterDocument, Level
 from models.instance.cluster import Cluster, Node
 from planner.errors import InputError
 from planner.read.findings import Remarks
-from planner.read.inputs import read as documents
 from planner.read.slurm import cluster as slurm
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import Source, slurm_format
@@ -117,19 +116,6 @@ def test_a_tree_with_what_a_provider_calls_its_switches_in_comments_is_read() ->
     }
 
 
-def test_blocks_with_what_a_provider_calls_them_in_comments_are_read() -> None:
-    topology = sample("block-provider-comments.topology.conf")
-    # BlockSizes=3 is the base block alone
-    assert topology.levels == (Level("block"),)
-    assert dict(topology.domains) == {
-        **dict.fromkeys(["Tray1101", "Tray1102", "Tray1103"], ("nvl01",)),
-        **dict.fromkeys(["Tray1201", "Tray1204", "Tray1205"], ("nvl02",)),
-        **dict.fromkeys(["Tray1302", "Tray1303", "Tray1304"], ("nvl03",)),
-        **dict.fromkeys(["Tray1401", "Tray1402", "Tray1403"], ("nvl04",)),
-        **dict.fromkeys(["Tray1501", "Tray1502", "Tray1503"], ("nvl05",)),
-    }
-
-
 def test_block_sizes_join_consecutive_blocks_until_all_are_one() -> None:
     topology = sample("block-8x3.topology.conf")
     # base 3: two blocks are 6 nodes, four 12, all eight 24; 48 divides nothing more
@@ -141,15 +127,6 @@ def test_block_sizes_join_consecutive_blocks_until_all_are_one() -> None:
     assert topology.domain("a24") == ("cell1-cell8", "cell5-cell8", "cell7-cell8", "cell8")
     assert len(topology.domains) == 24
     assert not any(level.nvlink for level in topology.levels)
-
-
-def test_a_base_block_may_be_smaller_than_the_blocks() -> None:
-    topology = sample("block-spares.topology.conf")
-    # BlockSizes=16,64: four base blocks of 16 (of 18 nodes each) are 64
-    assert names(topology) == ["block-64", "block"]
-    assert dict(topology.domains) == {
-        f"gb{number}": ("rack1-rack4", f"rack{(number + 17) // 18}") for number in range(1, 73)
-    }
 
 
 def test_the_default_of_several_topologies_counts() -> None:
@@ -165,24 +142,6 @@ def test_the_default_of_several_topologies_counts() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("default", "levels"),
-    [("domains", ["block-12", "block"]), ("plain", []), ("plain-ranked", [])],
-)
-def test_every_topology_of_the_yaml_that_has_levels_is_read(
-    default: str, levels: list[str]
-) -> None:
-    assert names(read(default_is(default), "topology.yaml")) == levels
-
-
-@pytest.mark.parametrize(("default", "layout"), [("loop", "ring"), ("cube", "torus3d")])
-def test_rings_and_tori_of_the_yaml_are_refused(default: str, layout: str) -> None:
-    [[what, place, hint]] = faults(default_is(default), "topology.yaml")
-    assert what == f"error: a {layout} has no levels: topology '{default}' is not read"
-    assert place.startswith("  --> topology.yaml:")
-    assert "tree, block, flat" in hint
-
-
 def default_is(name: str) -> str:
     """The sample, with another topology as the default."""
     text = (SAMPLES / "several.topology.yaml").read_text(encoding="utf-8")
@@ -191,20 +150,12 @@ def default_is(name: str) -> str:
     return f"{before}topology: {name}\n" + after.replace("false", "true", 1)
 
 
-def test_a_ring_is_refused_with_its_reason() -> None:
-    with pytest.raises(InputError) as caught:
-        sample("ring.topology.conf")
-    assert caught.value.faults[0].lines() == [
-        "error: a ring has no levels: this topology cannot be planned with",
-        "  --> ring.topology.conf:3:1",
-        "hint: trees of switches and blocks are read",
-    ]
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_every_sample_is_known_by_its_contents(name: str) -> None:
-    text = (SAMPLES / name).read_text(encoding="utf-8")
-    assert slurm_format("unnamed", text) is not None
+@pytest.mark.parametrize(("default", "layout"), [("loop", "ring"), ("cube", "torus3d")])
+def test_rings_and_tori_of_the_yaml_are_refused(default: str, layout: str) -> None:
+    [[what, place, hint]] = faults(default_is(default), "topology.yaml")
+    assert what == f"error: a {layout} has no levels: topology '{default}' is not read"
+    assert place.startswith("  --> topology.yaml:")
+    assert "tree, block, flat" in hint
 
 
 @pytest.mark.parametrize(
@@ -347,25 +298,6 @@ def test_the_nodes_of_a_file_make_a_cluster_of_their_own() -> None:
             {"name": "m", "domains": {"switch-2": "r", "leaf": "t"}},
         ],
     }
-
-
-def test_a_server_model_of_the_policy_that_is_none_is_told_once_in_the_policy(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "topology.conf").write_text("SwitchName=s Nodes=n[1-9]\nSwitchName=t Nodes=m\n")
-    (tmp_path / "policy.yaml").write_text(
-        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
-        "spec: {kubernetes: {serverModels: [{model: DGX H10}]}}\n"
-    )
-    with pytest.raises(InputError) as caught:
-        documents([str(tmp_path)])
-    assert [fault.lines() for fault in caught.value.faults] == [
-        [
-            "error: spec.kubernetes.serverModels[0].model: unknown server model 'DGX H10'",
-            f"  --> {tmp_path}/policy.yaml:3:44",
-            "hint: did you mean 'DGX H100'?",
-        ]
-    ]
 
 
 def test_the_levels_of_a_file_go_before_those_of_a_cluster() -> None:

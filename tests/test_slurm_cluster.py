@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from conftest import RunCli
-from effort import spread
 from slurm_output import answer, job, node, number, running
 
 from models.instance.gang import Gang
@@ -79,11 +78,6 @@ def test_waiting_jobs_are_held_as_slurm_holds_them() -> None:
     assert len({gang.priority for gang in waiting}) == 8
 
 
-def test_ages_count_to_when_slurm_was_asked() -> None:
-    stated = json.loads((FOLDER / "queue.json").read_text())["last_update"]["number"]
-    assert atlas().instance.now == stated
-
-
 def test_the_plan_places_what_the_readme_says(cli: RunCli, tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     assert cli("plan", str(FOLDER), "--out", str(out)).code == 0
@@ -130,45 +124,11 @@ def test_run_refuses_the_output_of_slurm(cli: RunCli) -> None:
     assert "Slurm starts its jobs itself" in done.err
 
 
-@pytest.mark.parametrize("width", spread(["80", "100", "160"], 3))
-def test_the_verbs_that_read_paths_work_in_colour_at_every_width(
-    width: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("COLUMNS", width)
-    out, page = str(tmp_path / "plan.json"), str(tmp_path / "page.html")
-    path = str(FOLDER)
-    for words in (
-        ["validate", path], ["plan", path, "--queue", "all", "--budget", "1", "--out", out],
-        ["show", out], ["verify", out], ["capacity", path, "--shape", "2x8@leaf"],
-        ["audit", path, "--time-limit", "2s"], ["explain", out, "42026-distil"],
-        ["report", out, "--out", page],
-    ):  # fmt: skip
-        done = cli(*words, *([] if words[0] == "report" else ["--color", "always"]))
-        assert done.code == 0, (words, done.err)
-
-
 def test_what_holds_a_job_of_slurm_is_said_in_its_own_words(cli: RunCli, tmp_path: Path) -> None:
     out = str(tmp_path / "plan.json")
     cli("plan", str(FOLDER), "--budget", "1", "--out", out)
     assert "Slurm must release the job" in cli("explain", out, "42020-ablation").out
     assert "the option that is not modelled" in cli("explain", out, "42025-halo").out
-
-
-def test_the_next_command_explains_the_first_job_that_slurm_does_not_hold(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    # 42002 has the highest priority of those that wait for room; 42025 asks for what is not planned
-    said = cli("plan", str(FOLDER), "--budget", "1", environ={"HOME": str(tmp_path)}).err
-    assert "next: gangplan explain mchen/42002-moe-128   (why it waits)\n" in said
-
-
-def test_nodes_that_a_job_excludes_are_told_by_its_node_affinity(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    out = str(tmp_path / "plan.json")
-    cli("plan", str(FOLDER), "--budget", "1", "--out", out)
-    shown = " ".join(cli("explain", out, "42026-distil").out.split())
-    assert "excluded: node affinity metadata.name not in (h100-019, h100-020" in shown
 
 
 def test_a_topology_alone_says_at_once_that_it_has_no_gpus(cli: RunCli, tmp_path: Path) -> None:

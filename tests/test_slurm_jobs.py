@@ -13,7 +13,6 @@ from planner.errors import InputError
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.read.slurm import constraints
-from planner.read.slurm import jobs as slurm_jobs
 
 MIB = 2**20
 TREE = "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\nSwitchName=top Switches=leaf[1-2]\n"
@@ -213,18 +212,6 @@ def test_partitions_and_lists_of_nodes_limit_a_job(
     assert nodes_for(read(tmp_path, nodes, [job(1, **fields)])) == eligible
 
 
-def test_partitions_with_gpu_models_of_their_own_are_alternatives_for_several_nodes(
-    tmp_path: Path,
-) -> None:
-    # A gang runs on one GPU model, so it stays in one of the two partitions.
-    nodes = [
-        node("n1"), node("n2"),
-        node("n3", "gpu:a100:8", partitions=["old"]), node("n4", "gpu:a100:8", partitions=["old"]),
-    ]  # fmt: skip
-    tree = job(1, partition="gpu,old", node_count=number(2))
-    assert nodes_for(read(tmp_path, nodes, [tree])) == ["n1", "n2", "n3", "n4"]
-
-
 @pytest.mark.parametrize(
     ("reason", "more", "message"),
     [
@@ -286,27 +273,6 @@ def test_an_array_is_expanded_up_to_a_bound_which_is_a_remark(tmp_path: Path) ->
     )
 
 
-def test_all_arrays_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_jobs, "MAX_ALL_TASKS", 5)
-    jobs = [job(i, array_job_id=number(i), array_task_string="1-3") for i in (10, 20, 30)]
-    found = read(tmp_path, NODES, jobs)
-    assert [gang.name for gang in found.instance.gangs] == [
-        "10_1-train", "10_2-train", "10_3-train", "20_1-train", "20_2-train",
-    ]  # fmt: skip
-    assert any(line.startswith("job 20: has more tasks") for line in found.remarks)
-
-
-def test_alternatives_of_a_job_have_a_bound(tmp_path: Path) -> None:
-    # 8 x 8 alternatives are 64, 8 x 9 are more
-    eight, nine = (
-        "|".join(f"{name}{i}" for i in range(count)) for name, count in (("a", 8), ("b", 9))
-    )
-    jobs = [job(1, features=f"({eight})&({eight})"), job(2, features=f"({eight})&({nine})")]
-    found = gangs(tmp_path, *jobs)
-    assert len(found["1-train"].roles[0].node_affinity) == 64
-    assert (held(found["2-train"]) or ("", ""))[0] == "Unsupported"
-
-
 def test_nodes_that_jobs_name_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constraints, "MAX_NAMED", 3)
     monkeypatch.setattr(constraints, "MAX_ALL_NAMED", 5)
@@ -314,13 +280,6 @@ def test_nodes_that_jobs_name_have_a_bound(tmp_path: Path, monkeypatch: pytest.M
     found = gangs(tmp_path, *(job(i, excluded_nodes=text) for i, text in enumerate(lists)))
     codes = [(held(found[f"{i}-train"]) or ("-", ""))[0] for i in range(4)]
     assert codes == ["-", "Unsupported", "-", "Unsupported"]  # 3, too many, 3 + 2, one more
-
-
-def test_a_list_of_tasks_that_slurm_cut_says_how_to_get_all(tmp_path: Path) -> None:
-    tree = job(50, array_job_id=number(50), array_task_string="1,3,5,...")
-    found = read(tmp_path, NODES, [tree])
-    assert len(found.instance.gangs) == 3
-    assert any("SLURM_BITSTR_LEN=0" in one for one in found.remarks)
 
 
 def test_parts_of_a_heterogeneous_job_are_one_gang(tmp_path: Path) -> None:
@@ -364,12 +323,6 @@ def test_a_policy_states_levels_by_nodes_and_by_labels_of_slurm(tmp_path: Path) 
         ("h100", "r1"), ("a100", "r1"), ("h100", "r2"), ("h100", None),
     ]  # fmt: skip
     assert found.gangs[0].required == 1  # the innermost level
-
-
-def test_switches_without_a_topology_are_a_remark(tmp_path: Path) -> None:
-    found = read(tmp_path, NODES, [job(1, required_switches=1)])
-    assert found.instance.gangs[0].required is None
-    assert any("no switches are known; it is ignored" in one for one in found.remarks)
 
 
 def test_segments_are_slices_of_blocks(tmp_path: Path) -> None:
@@ -422,42 +375,6 @@ def test_an_exclusive_job_takes_whole_nodes(
         cpus,
         alone,
     )
-
-
-@pytest.mark.parametrize("state", ["CONFIGURING", "RESIZING", "SUSPENDED", "COMPLETING"])
-def test_a_job_that_an_old_slurm_gives_one_state_holds_its_nodes(
-    state: str, tmp_path: Path
-) -> None:
-    # job_state_string() of 22.05 returns the flag alone, not the state below it
-    old = running(1, "n1", ["gpu:h100:8(IDX:0-7)"]) | {"job_state": state}
-    gang = only(tmp_path, old)
-    assert [(pod.node, pod.gpus) for pod in gang.pods] == [(0, 0xFF)]
-
-
-@pytest.mark.parametrize("state", ["REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"])
-def test_a_job_that_an_old_slurm_holds_by_its_state_waits(state: str, tmp_path: Path) -> None:
-    gang = only(tmp_path, job(1) | {"job_state": state, "state_reason": "JobHeldAdmin"})
-    assert held(gang) == ("Gated", f"Slurm holds it: {state}")
-
-
-def test_an_exclusive_job_takes_whole_nodes_of_the_gpus_that_it_asks_for(tmp_path: Path) -> None:
-    nodes = [node("n1"), node("n2", "gpu:a100:8", cpus=64, effective_cpus=64)]
-    asks = {"tres_per_node": "gres/gpu:a100:4", "shared": ["none"], "exclusive": ["true"]}
-    found = read(tmp_path, nodes, [job(1, **asks)])
-    (gang,) = found.instance.gangs
-    (role,) = gang.roles
-    # all a100 nodes are equal, with 8 GPUs and 64 cpus; the h100 node has 128, and is none of them
-    assert (role.gpus, dict(role.requests)["cpu"], gang.exclusive) == (8, 64_000, None)
-    assert not [line for line in found.remarks if "whole nodes" in line]
-
-
-def test_pods_of_a_job_are_on_different_nodes_where_two_would_fit(tmp_path: Path) -> None:
-    half, whole = (
-        job(1, node_count=number(2), tres_per_node="gres/gpu:4"),
-        job(2, node_count=number(2)),
-    )
-    found = gangs(tmp_path, half, whole)
-    assert [len(found[f"{i}-train"].roles[0].anti_affinity) for i in (1, 2)] == [1, 0]
 
 
 def test_jobs_without_gpus_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -518,11 +435,6 @@ def test_one_unreadable_job_does_not_end_the_work_for_others(tmp_path: Path) -> 
     assert found["2-train"].hold is None
 
 
-def test_numbers_that_are_full_of_bits_are_numbers_of_jobs(tmp_path: Path) -> None:
-    found = gangs(tmp_path, job(65534, tasks_per_node=65534), job(65535, name=""))
-    assert sorted(found) == ["65534-train", "65535"]
-
-
 def test_a_job_without_a_number_is_refused_at_its_place(tmp_path: Path) -> None:
     (tmp_path / "nodes.json").write_text(answer(nodes=NODES))
     (tmp_path / "queue.json").write_text('{"jobs": [\n{"job_id": 1},\n{"job_id": "x"}]}')
@@ -546,30 +458,12 @@ def test_nodes_of_a_job_may_be_those_of_a_cluster_document(tmp_path: Path) -> No
     assert any("which nodes are in which partition" in line for line in found.remarks)
 
 
-def test_nodes_of_a_job_may_be_those_of_a_topology_file(tmp_path: Path) -> None:
-    (tmp_path / "topology.conf").write_text(TREE)
-    (tmp_path / "queue.json").write_text(
-        answer(jobs=[running(1, "n2", ["gpu:h100:8(IDX:0-7)"]), job(2)])
-    )
-    found = load([str(tmp_path)])
-    assert [node_.gpus for node_ in found.instance.cluster.nodes] == [8, 8, 8, 8]
-    assert found.instance.gangs[0].pods[0].node == 1
-
-
 def test_kubernetes_objects_and_slurm_are_two_clusters(tmp_path: Path) -> None:
     kube = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "k1"}, "status": {}}
     (tmp_path / "k.json").write_text(json.dumps(kube))
     with pytest.raises(InputError) as caught:
         read(tmp_path, NODES, [job(1)])
     assert caught.value.faults[0].hint == "plan one cluster at a time"
-
-
-def test_a_job_on_nodes_that_are_not_in_the_input_is_a_remark(tmp_path: Path) -> None:
-    details = ["gpu:h100:8(IDX:0-7)"] * 2
-    found = read(tmp_path, NODES, [running(1, "n1,x9", details), running(2, "x[1-2]", details)])
-    (gang,) = found.instance.gangs
-    assert [(pod.node, pod.gpus) for pod in gang.pods] == [(0, 255)]
-    assert any(line.startswith("job 1, 2: runs on nodes that are not in") for line in found.remarks)
 
 
 def test_a_job_is_counted_once_however_many_files_list_it(tmp_path: Path) -> None:

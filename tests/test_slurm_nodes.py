@@ -10,7 +10,7 @@ from slurm_output import Tree, answer, job, node, read, running
 from models.instance.cluster import Node
 from planner.errors import InputError
 from planner.read.inputs import load
-from planner.read.slurm.fields import Gres, gres, is_slice, number, tres
+from planner.read.slurm.fields import Gres, gres, number
 
 MIB = 2**20
 
@@ -55,11 +55,6 @@ def test_states_say_whether_a_node_is_ready_and_takes_jobs(
 ) -> None:
     found = only(tmp_path, node("n1", state=states))
     assert (found.ready, found.unschedulable) == (ready, closed)
-
-
-def test_a_future_node_does_not_exist(tmp_path: Path) -> None:
-    found = read(tmp_path, [node("n1"), node("n2", state=["FUTURE"])], [])
-    assert [one.name for one in found.instance.cluster.nodes] == ["n1"]
 
 
 def test_states_of_version_21_08_are_one_word_and_flags(tmp_path: Path) -> None:
@@ -121,13 +116,6 @@ def test_generic_resources_end() -> None:
     assert len(gres(",".join(f"r{i}:1" for i in range(99)))) == 99
 
 
-def test_types_of_mig_are_told_from_gpus() -> None:
-    assert [is_slice(one) for one in ("1g.10gb", "nvidia_a100_3g.20gb", "a100_1g.5gb")] == [
-        True
-    ] * 3
-    assert not any(is_slice(one) for one in ("h100", "tesla_v100-sxm2-32gb", "gpu48", None))
-
-
 def test_numbers_are_plain_or_have_a_flag_and_old_ones_mark_what_is_not_set() -> None:
     tree = {
         "plain": 8, "text": "8", "set": {"set": True, "infinite": False, "number": 8},
@@ -136,11 +124,6 @@ def test_numbers_are_plain_or_have_a_flag_and_old_ones_mark_what_is_not_set() ->
         "no_val": 4294967294, "unlimited": 4294967295, "no_val64": 18446744073709551614,
     }  # fmt: skip
     assert [number(tree, name) for name in tree] == [8, 8, 8, None, None, None, None, None]
-
-
-def test_amounts_of_memory_are_mebibytes() -> None:
-    found = tres("cpu=8,mem=62.50G,node=1,gres/gpu=8")
-    assert (found["cpu"], found["mem"], found["gres/gpu"]) == (8, 64_000, 8)
 
 
 def test_what_jobs_of_the_input_hold_is_theirs_and_what_others_use_is_not_offered(
@@ -157,13 +140,6 @@ def test_what_jobs_of_the_input_hold_is_theirs_and_what_others_use_is_not_offere
     # 128 - (100 - 32) cpus and 1,000,000 - (500,000 - 200,000) MiB are left for gangs, job 7 among them
     assert dict(one.allocatable) == {"cpu": 60_000, "memory": 700_000 * MIB}
     assert any("in use by jobs that are not in the input" in line for line in found.remarks)
-
-
-def test_gpus_in_use_of_unknown_index_are_counted(tmp_path: Path) -> None:
-    tree = node("n1", used="gpu:h100:5", state=["MIXED"])
-    found = read(tmp_path, [tree], [running(7, "n1", ["gpu:h100:4(IDX:0-3)"])])
-    (one,) = found.instance.cluster.nodes
-    assert (one.unhealthy, one.unknown_unhealthy) == (0, 1)
 
 
 def test_a_job_whose_gpus_are_not_stated_holds_as_many_of_unknown_index(tmp_path: Path) -> None:
@@ -191,12 +167,6 @@ def test_of_several_gpu_types_the_most_numerous_is_planned(tmp_path: Path) -> No
     assert (one.gpus, one.unhealthy, dict(one.labels)["slurm/gpu"]) == (6, 0b11, "a100")
     assert one.model is not None
     assert one.model.gpu == "A100"
-
-
-def test_mig_slices_are_no_gpus(tmp_path: Path) -> None:
-    found = read(tmp_path, [node("n1"), node("n2", "gpu:nvidia_a100_1g.5gb:7")], [])
-    assert [one.name for one in found.instance.cluster.nodes] == ["n1"]
-    assert any("MIG slices" in line for line in found.remarks)
 
 
 @pytest.mark.parametrize(
@@ -290,12 +260,6 @@ def test_the_text_of_scontrol_is_read_with_one_line_or_several_a_node(tmp_path: 
     checked(load([str(single)]).instance.cluster.nodes)
 
 
-def test_the_text_of_scontrol_is_found_in_a_folder_and_notes_are_not_read(tmp_path: Path) -> None:
-    (tmp_path / "nodes.txt").write_text(TEXT)
-    (tmp_path / "README.txt").write_text("how these were made: [\n")
-    checked(load([str(tmp_path)]).instance.cluster.nodes)
-
-
 def entry(
     partition: str, names: list[str], used: str = "gpu:h100:0(IDX:N/A)", cpus: int = 0
 ) -> Tree:
@@ -336,12 +300,6 @@ def test_a_group_of_nodes_of_sinfo_that_are_in_use_is_refused(tmp_path: Path) ->
     (fault,) = caught.value.faults
     assert fault.what == "2 nodes in one entry: which of them holds what is not said"
     assert "scontrol show nodes --json" in str(fault.hint)
-
-
-def test_the_list_of_scontrol_goes_before_that_of_sinfo(tmp_path: Path) -> None:
-    (tmp_path / "sinfo.json").write_text(answer(sinfo=[entry("gpu", ["n1", "n9"])]))
-    found = read(tmp_path, [node("n1")], [])
-    assert [one.name for one in found.instance.cluster.nodes] == ["n1"]
 
 
 @pytest.mark.parametrize(
@@ -409,14 +367,6 @@ def test_other_texts_of_slurm_are_refused_with_what_to_write_instead(
     (fault,) = caught.value.faults
     assert fault.what.startswith(what)
     assert (fault.file, fault.line) == (str(path), 1)
-
-
-def test_an_answer_with_an_error_is_refused(tmp_path: Path) -> None:
-    text = '{"jobs": [], "meta": {"slurm": {}}, "errors": [{"error": "Unable to contact slurm controller"}]}'
-    (tmp_path / "queue.json").write_text(text)
-    with pytest.raises(InputError) as caught:
-        load([str(tmp_path)])
-    assert "Unable to contact slurm controller" in caught.value.faults[0].what
 
 
 def test_jobs_of_sacct_are_refused(tmp_path: Path) -> None:

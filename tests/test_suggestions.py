@@ -34,12 +34,6 @@ def test_a_word_is_compared_with_the_names_beside_it(compared: list[int]) -> Non
     assert compared == [2 * MAX_COMPARED, MAX_COMPARED]
 
 
-def test_few_names_are_all_compared(compared: list[int]) -> None:
-    names = [f"gpu-{number:04d}" for number in range(2 * MAX_COMPARED)]
-    assert suggestion("xpu-0007", names) == "did you mean 'gpu-0007'?"
-    assert compared == [2 * MAX_COMPARED]
-
-
 def test_no_more_hints_are_searched_than_twice_the_faults_that_are_shown(
     cli: RunCli, compared: list[int]
 ) -> None:

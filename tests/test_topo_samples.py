@@ -18,9 +18,6 @@ HALVES = (0, 0, 0, 0, 1, 1, 1, 1)
 ALL = None
 """Near GPUs of a NIC that is near all."""
 
-CUBE_MESH = {"01", "02", "04"}
-"""Samples of the mesh as a DGX-1 numbers it: 0-3 and 0-4 two links, 0-1 one, 0-6 none."""
-
 
 @dataclass(frozen=True)
 class Shown:
@@ -213,36 +210,6 @@ def test_the_speed_of_nics_is_told_by_the_model_alone() -> None:
     # a3-ultragpu and a4-highgpu both have 400 Gb/s in these places.
     assert speeds["08-nv18-8gpu-8nic-pix-pairs-gke"] == {400_000}
     assert speeds["09-nv18-8gpu-10nic-collapsed-columns"] == {None}
-
-
-@pytest.mark.parametrize(
-    ("stem", "cpus", "switches"),
-    [
-        ("01-dgx1-v100-4nic-tabs", "0-19,40-59", (0, 0, 1, 1, 2, 2, 3, 3)),
-        ("04-v100x8-vm-phb-numa-range", "0-63", None),
-        ("06-a100x8-8nic-nic-legend", "0-31,64-95", None),
-        ("10-gb200-4gpu-numa-lists", "0-71", None),
-        ("14b-soc-legend-k80-mlx4", "0-11", (0, 0, 1, 1)),
-        ("15-ansi-underline-header-2gpu", "0-63", None),
-        ("18-v100x4-nv2-all-odd-even-cpus", "0,2,4,6,8,10", None),
-    ],
-)
-def test_cpus_are_kept_as_printed_and_switches_follow_from_pix(
-    stem: str, cpus: str, switches: tuple[int, ...] | None
-) -> None:
-    (reading,) = readings(stem)
-    assert reading.topology.cpus is not None
-    assert reading.topology.cpus[0] == cpus
-    assert reading.model.pcie_switch == switches
-
-
-def test_the_same_mesh_is_told_with_another_numbering() -> None:
-    for stem in SHOWN:
-        if stem[:2] in CUBE_MESH | {"03"}:
-            (reading,) = readings(stem)
-            names = {like.model.name: like for like in reading.matches}
-            assert {"DGX-1 V100", "V100 8-GPU, permuted numbering", *VMS} == set(names)
-            assert names["DGX-1 V100"].renumbered == stem.startswith("03")
 
 
 @pytest.mark.parametrize(

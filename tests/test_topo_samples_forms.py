@@ -87,18 +87,6 @@ def test_a_matrix_twice_is_two_servers() -> None:
         assert read(f"{text}\n{text}") == read(text) * 2, stem
 
 
-@pytest.mark.parametrize("amd", [False, True])
-def test_all_samples_of_one_tool_in_one_text_are_all_given(amd: bool) -> None:
-    stems = [stem for stem in WHOLE if ("rocm" in stem) == amd]
-    text = "\n".join(sample(stem) for stem in stems)
-    assert read(text) == [found for stem in stems for found in read(sample(stem))]
-
-
-def test_one_gpu_is_a_server_too() -> None:
-    (found,) = read("\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-31\t0\t\tN/A\n")
-    assert (found.gpus, found.matrix, found.numa, found.cpus) == (1, (("X",),), ((0,),), ("0-31",))
-
-
 @pytest.mark.parametrize(
     ("columns", "first", "second", "cpus", "numa"),
     [
@@ -129,23 +117,9 @@ def test_columns_after_the_matrix(
     assert (found.cpus, found.numa) == (cpus, numa)
 
 
-@pytest.mark.parametrize(
-    "name", ["mlx5_bond_0", "bnxt_re0", "rocep1s0", "rdmap16s27", "ib_mlx", "hfi1_0", "cxi0"]
-)
-def test_nics_have_any_name(name: str) -> None:
-    (found,) = read(f"\tGPU0\t{name}\nGPU0\tX\tPHB\n{name}\tPHB\tX\n")
-    assert [nic.name for nic in found.nics] == [name]
-
-
 def test_a_legend_that_names_two_nics_alike_tells_nothing() -> None:
     text = "\tGPU0\tNIC0\tNIC1\nGPU0\tX\tPIX\tSYS\n\nNIC0: mlx5_0\nNIC1: mlx5_0\n"
     assert [nic.name for nic in read(text)[0].nics] == ["NIC0", "NIC1"]
-
-
-def test_each_matrix_has_its_own_legend() -> None:
-    machine = "\tGPU0\tNIC0\nGPU0\tX\tPIX\n\nNIC Legend:\n\n  NIC0: {}\n"
-    text = machine.format("mlx5_4") + machine.format("mlx5_bond_0")
-    assert [found.nics[0].name for found in read(text)] == ["mlx5_4", "mlx5_bond_0"]
 
 
 LEGEND = "\n  X    = Self\n  NODE = Connection\n  PIX  = Connection\n"
@@ -250,12 +224,3 @@ def test_a_text_without_a_topology_is_refused_for_what_it_is(text: str, what: st
         read(text)
     (fault,) = refused.value.faults
     assert what in fault.what
-
-
-def test_too_many_gpus_are_refused_without_reading_them() -> None:
-    labels = " ".join(f"GPU{g}" for g in range(300))
-    rows = "\n".join(
-        f"GPU{a} " + " ".join("X" if a == b else "NV18" for b in range(300)) for a in range(300)
-    )
-    with pytest.raises(InputError, match="300 GPUs and 0 NICs in one server"):
-        read(f"{labels}\n{rows}\n")

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import RunCli
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,22 +105,6 @@ def test_words_of_a_matrix_in_any_order_are_read_or_refused(words: list[str]) ->
 @given(st.text(max_size=300))
 def test_any_text_is_read_or_refused(text: str) -> None:
     check(text)
-
-
-def test_samples_are_read_or_refused_as_they_stand() -> None:
-    # All but the two truncated ones and the one of NUMA nodes alone.
-    assert sum(check(text) for text in TEXTS) == len(TEXTS) - 3
-
-
-def test_comments_with_crlf_are_no_topology(cli: RunCli, tmp_path: Path) -> None:
-    """Each line could be read in two ways: 200 lines had 2^200."""
-    file = tmp_path / "comments.txt"
-    file.write_bytes(b"# a comment\r\n" * 200 + b"x\r\n")
-    found = cli("topo", str(file))
-    assert (found.code, found.err.splitlines()[0]) == (
-        65,
-        "error: no topology and no server model in this file",
-    )
 
 
 def test_a_text_longer_than_any_tool_prints_is_refused() -> None:

@@ -66,20 +66,6 @@ def test_each_rate_that_the_gpus_may_have_has_its_table(start: str, cli: RunCli)
     assert "hint: say which GPU it has" in shown.err
 
 
-@pytest.mark.parametrize("start", HEADINGS)
-def test_a_table_is_what_saying_the_gpu_shows(start: str, cli: RunCli) -> None:
-    text = sample(start).read_text(encoding="utf-8")
-    for reading in readings(text):
-        for possible in reading.candidates:
-            for gpu in possible.gpus:
-                said = cli("topo", str(sample(start)), "--gpu", gpu)
-                below = re.search(r"^GPUs +inside.*?(?=^MB/s)", said.out, re.MULTILINE | re.DOTALL)
-                assert below is not None
-                ours = bandwidth_table(possible.model).plain()
-                assert columns(below.group()) == columns(ours)
-                assert "if its GPUs are" not in said.out
-
-
 def columns(text: str) -> list[list[str]]:
     """GPUs and inside of every row of a table; NICs may be known to be those of one server."""
     return [line.split()[:2] for line in text.splitlines() if re.match(r" +\d", line)]
@@ -96,52 +82,6 @@ def test_a_matrix_of_no_known_server_has_one_table_in_links(cli: RunCli) -> None
     assert re.search(r"^ +2 +16,000 +0 +0 +5 +0,2$", shown.out, re.MULTILINE)
     assert re.search(r"^ +5 +6 links +6 +3 +1 ", shown.out, re.MULTILINE)
     assert shown.err == "hint: say which GPU it has, such as --gpu A100\n"
-
-
-def test_the_document_names_no_gpu_that_is_not_known(cli: RunCli) -> None:
-    for start in HEADINGS:
-        written = cli("topo", str(sample(start)), "-o", "yaml").out
-        assert "linkMBps" not in written
-        assert "gpu: unknown\n" in written
-
-
-def test_a_gpu_that_is_said_leaves_no_others() -> None:
-    for gpu in ("A100", "RTX 9999"):
-        for start in HEADINGS:
-            text = sample(start).read_text(encoding="utf-8")
-            assert not any(reading.candidates for reading in readings(text, gpu))
-
-
-def test_without_any_rate_sets_are_told_apart_in_links(cli: RunCli) -> None:
-    shown = cli("topo", str(sample("16")), "--gpu", "RTX 9999")
-    rows = [line.split() for line in shown.out.splitlines() if re.match(r" +\d", line)]
-    # The pair has four links; the lone GPU is at NODE, 0.8 of 20,000, and so are all three.
-    assert rows == [
-        ["1", "unlimited", "-", "-", "3", "0"],
-        ["2", "4", "links", "4", "4", "1", "0,1"],
-        ["2", "16,000", "0", "0", "2", "0,2"],
-        ["3", "16,000", "0", "0", "1", "0,1,2"],
-    ]
-    assert "`links`: multiples of the rate of one link; the rate of one link" in shown.out
-    assert "hint: -o yaml writes the model; add linkMBps" in shown.err
-    assert "\nrecognised as  nothing: no known server has these links\n" in shown.out
-    # The cube mesh: 2.45 links of three GPUs are the 49,066 MB/s of 20,000 each.
-    mesh = cli("topo", str(sample("01")), "--gpu", "RTX 9999").out
-    assert "\nrecognised as  nothing: no known server of RTX 9999 has these links\n" in mesh
-    assert re.search(r"^ +3 +2\.45 links +2 +2 +8 ", mesh, re.MULTILINE)
-    assert re.search(r"^ +8 +6 links +6 +3 +1 ", mesh, re.MULTILINE)
-
-
-def test_nics_that_no_tool_lists_are_not_taken_to_reach_nothing(cli: RunCli) -> None:
-    for start in ("04", "10", "20"):
-        shown = cli("topo", str(sample(start))).out
-        assert "several servers" not in shown
-        assert "No NIC is known: give nodes of this model their own `nics`." in shown
-
-
-def test_one_example_of_a_gpu_is_named_and_one_of_its_vendor(cli: RunCli) -> None:
-    assert cli("topo", str(sample("12"))).err == "hint: say which GPU it has, such as --gpu A100\n"
-    assert cli("topo", str(sample("21"))).err == "hint: say which GPU it has, such as --gpu MI210\n"
 
 
 def test_what_matters_fits_a_narrow_terminal() -> None:

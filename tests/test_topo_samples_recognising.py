@@ -6,7 +6,6 @@ import time
 from itertools import permutations
 from math import comb
 
-import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ from topo_text import nvidia_text, paths, relabelled
 
 from models.hardware import ServerModel
 from models.rates import catalogue
-from planner.errors import InputError
 from planner.read.model_files import read_topologies
 from planner.read.topo.server_match import INFERRED, isomorphism
 from planner.read.topo.server_model import Recognition, recognise
@@ -28,7 +26,6 @@ NVIDIA = [
     and model.gpus > 1
     and not model.confidence.startswith(INFERRED)
 ]
-MESHES = [model for model in NVIDIA if model.matrix is not None]
 
 
 def found(text: str, gpu: str | None = None) -> Recognition:
@@ -83,18 +80,6 @@ def test_part_of_a_known_server_is_not_guessed() -> None:
     assert found(nvidia_text(four, (0, 0, 1, 1), grace=True)).model.link_MBps == 40100
 
 
-@settings(deadline=None, max_examples=examples(60, 20))
-@given(st.data())
-def test_one_link_more_or_less_is_another_server(data: st.DataObject) -> None:
-    model = data.draw(st.sampled_from([m for m in MESHES if m.fabric != "pcie" and m.gpus > 2]))
-    a, b = sorted(data.draw(st.permutations(range(model.gpus)))[:2])
-    rows = [list(row) for row in paths(model)]
-    cell = rows[a][b]
-    rows[a][b] = rows[b][a] = f"NV{int(cell[2:]) + 1}" if cell.startswith("NV") else "NV1"
-    reading = found(nvidia_text(rows))
-    assert model not in [like.model for like in reading.matches]
-
-
 def test_the_same_count_of_links_otherwise_joined_is_another_server() -> None:
     # Two rings of four and one of eight: every GPU has two links in both.
     one = [["X" if a == b else "NV1" if (a - b) % 8 in (1, 7) else "SYS" for b in range(8)]
@@ -137,19 +122,6 @@ def _drawn(size: int, data: st.DataObject, cells: st.SearchStrategy[str]) -> lis
     return matrix
 
 
-def test_pcie_paths_break_the_tie_of_equal_links() -> None:
-    mesh = paths(named("DGX-1 V100"))
-    for path, best in (
-        ("SYS", "DGX-1 V100"),
-        ("PHB", "V100 8-GPU cloud VM (p3.16xlarge-like)"),
-        ("NODE", "V100 8-GPU, permuted numbering"),
-    ):
-        rows = [[path if cell == "SYS" else cell for cell in row] for row in mesh]
-        reading = found(nvidia_text(rows))
-        assert reading.best[0].model.name == best
-        assert reading.model.link_MBps == 20000
-
-
 def test_links_alone_tell_a_rate_only_if_every_server_with_them_has_it() -> None:
     eight = [["X" if a == b else "NV18" for b in range(8)] for a in range(8)]
     reading = found(nvidia_text(eight))
@@ -175,57 +147,6 @@ def test_links_alone_tell_a_rate_only_if_every_server_with_them_has_it() -> None
         "nvswitch",
         20000,
     )
-
-
-def dgx_2() -> str:
-    """16 GPUs: two on a switch with a NIC (PIX), two one switch further (PXB), the rest NODE or SYS."""
-    labels = [f"GPU{g}" for g in range(16)] + [f"mlx5_{n}" for n in range(8)]
-    lines = ["\t" + "\t".join(labels)]
-    for g in range(16):
-        links = ["X" if g == other else "NV6" for other in range(16)]
-        nics = [
-            "PIX" if g // 2 == n else "PXB" if g // 4 == n // 2 else "NODE" if g // 8 == n // 4 else "SYS"
-            for n in range(8)
-        ]  # fmt: skip
-        lines.append("\t".join([f"GPU{g}", *links, *nics]))
-    return "\n".join(lines)
-
-
-def test_the_closer_of_two_switches_counts() -> None:
-    reading = found(dgx_2())
-    assert [like.model.name for like in reading.best] == ["DGX-2"]
-    assert "nics" in reading.best[0].same
-    near = [(nic.gpus, nic.megabits) for nic in reading.model.nics]
-    assert near == [((2 * n, 2 * n + 1), 100_000) for n in range(8)]
-    # A NIC behind the upper switch alone is near all four GPUs below it.
-    text = dgx_2().replace("mlx5_1", "mlx5_stor_0")
-    rows = [line.split("\t") for line in text.split("\n")]
-    for row in rows[1:]:
-        row[18] = {"PIX": "PXB"}.get(row[18], row[18])
-    moved = found("\n".join("\t".join(row) for row in rows))
-    assert moved.model.nics[1].gpus == (0, 1, 2, 3)
-    # GPUs 2 and 3 have no closer NIC now, so that of 0 and 1 is near them too.
-    assert moved.model.nics[0].gpus == (0, 1, 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("far", "what"),
-    [("SYS", "linked through a switch with NV18, but GPU7 and GPU0 with SYS"),
-     ("NV16", "linked through a switch with NV18, but GPU7 and GPU0 with NV16")],
-)  # fmt: skip
-def test_a_switch_with_links_down_is_no_server_model(far: str, what: str) -> None:
-    rows = [["X" if a == b else far if 7 in (a, b) else "NV18" for b in range(8)] for a in range(8)]
-    with pytest.raises(InputError, match=what):
-        found(nvidia_text(rows))
-
-
-def test_more_than_sixteen_gpus_need_a_switch() -> None:
-    with pytest.raises(InputError, match="17 GPUs without a switch"):
-        found(nvidia_text([["X" if a == b else "PHB" for b in range(17)] for a in range(17)]))
-    switched = found(
-        nvidia_text([["X" if a == b else "NV18" for b in range(17)] for a in range(17)])
-    )
-    assert switched.model.fabric == "nvswitch"
 
 
 def rook(a: int, b: int) -> bool:

@@ -70,21 +70,6 @@ def test_links_are_not_counted_where_another_numbering_leaves_it_open() -> None:
     assert any("taken to have one" in remark for remark in reading.remarks)
 
 
-def test_islands_of_four_over_pcie() -> None:
-    kind = [
-        ["0" if a == b else "XGMI" if a // 4 == b // 4 else "PCIE" for b in range(8)]
-        for a in range(8)
-    ]
-    weight = [
-        ["0" if a == b else "15" if a // 4 == b // 4 else "72" for b in range(8)] for a in range(8)
-    ]
-    (reading,) = readings(rocm_table(WEIGHT, weight) + rocm_table(TYPE, kind))
-    assert {like.model.gpu for like in reading.best} == {"MI100", "MI210"}
-    assert (reading.model.fabric, reading.model.link_MBps) == ("bridges", None)
-    assert reading.model.matrix is not None
-    assert reading.model.matrix[0] == ("X", "NV1", "NV1", "NV1", "SYS", "SYS", "SYS", "SYS")
-
-
 @pytest.mark.parametrize(
     ("weight", "nodes", "path"),
     [
@@ -102,34 +87,6 @@ def test_pcie_inside_a_socket_and_across(
     (reading,) = readings(text + (rocm_nodes(nodes) if nodes else ""))
     assert reading.model.matrix == (("X", path), (path, "X"))
     assert reading.model.numa == nodes
-
-
-def test_types_alone_do_for_two_gpus_and_for_pcie() -> None:
-    (linked,) = readings(rocm_table(TYPE, square(2, "XGMI")))
-    assert linked.model.matrix == (("X", "NV1"), ("NV1", "X"))
-    (far,) = readings(rocm_table(TYPE, square(4, "PCIE")))
-    assert far.model.fabric == "pcie"
-    with pytest.raises(InputError, match="`Weight between two GPUs` is missing"):
-        readings(rocm_table(TYPE, square(4, "XGMI")) + rocm_table(HOPS, square(4, "1")))
-    with pytest.raises(InputError, match="`Link Type between two GPUs` is missing"):
-        readings(rocm_table(WEIGHT, square(4, "15")))
-
-
-def test_an_unknown_numa_node_is_none() -> None:
-    text = rocm_table(WEIGHT, square(2, "15")) + rocm_table(TYPE, square(2, "XGMI"))
-    (reading,) = readings(text + rocm_nodes((None, 1)))
-    assert reading.model.numa == (None, 1)
-    (nowhere,) = readings(text + rocm_nodes((None, None)))
-    assert nowhere.model.numa is None
-
-
-def test_two_machines_in_one_text() -> None:
-    one = (
-        rocm_table(WEIGHT, square(2, "15"))
-        + rocm_table(TYPE, square(2, "XGMI"))
-        + rocm_nodes((0, 1))
-    )
-    assert [reading.model.gpus for reading in readings(one + mi250x() + one)] == [2, 8, 2]
 
 
 @pytest.mark.parametrize(

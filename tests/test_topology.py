@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from models.hardware import Nic, ServerModel
+from models.hardware import ServerModel
 from models.rates.catalogue import find, server_models
 from planner.show.bandwidth_table import bandwidth_table
 from planner.show.server_model import links, topology_tables
@@ -41,26 +41,6 @@ def test_the_bandwidth_table_of_a_mesh_has_a_row_for_sets_that_reach_the_same() 
     assert pair == ["2", "40,000", "2", "2", "8", "0,3", "12,500-25,000", "12,500-25,000", *best]
 
 
-def test_a_switch_has_one_row_a_size_and_no_rings() -> None:
-    table = bandwidth_table(model("DGX H100"))
-    assert column(table, "GPUs") == [str(k) for k in range(1, 9)]
-    assert set(column(table, "inside")[1:]) == {"370,800"}
-    assert column(table, "several servers")[-1] == "370,800"
-    assert "rings" not in [column.title for column in table.columns]
-
-
-def test_an_nvlink_domain_is_said() -> None:
-    table = bandwidth_table(model("GB200 NVL72"))
-    assert any("721,800" in note and "NVLink domain" in note for note in table.notes)
-    assert "18 such servers, 72 GPUs" in text_of(model("GB200 NVL72"))
-
-
-def test_links_are_called_as_their_maker_calls_them() -> None:
-    assert "\nxGMI          64,000 MB/s a link\n" in text_of(model("AMD MI300X 8-GPU"))
-    assert "RoCE from GPU to GPU" in text_of(model("Intel Gaudi2 8-card"))
-    assert "NVLink" not in text_of(model("AMD MI300X 8-GPU"))
-
-
 def test_the_matrix_stands_beside_numa_switch_and_nics() -> None:
     table = links(model("DGX-1 V100"))
     assert table is not None
@@ -84,13 +64,6 @@ def test_the_matrix_stands_beside_numa_switch_and_nics() -> None:
     ]
 
 
-def test_behind_a_switch_every_pair_has_all_links() -> None:
-    table = links(model("DGX B200"))
-    assert table is not None
-    assert {cell.text for row in table.rows for cell in row[1:9]} == {"X", "NV18"}
-    assert links(replace(model("DGX B200"), gpus=72)) is None
-
-
 def test_sizes_with_thousands_of_sets_are_left_out_and_that_is_said() -> None:
     chassis = ServerModel(
         "chassis", "G", 16, "pcie",
@@ -112,12 +85,6 @@ def test_what_is_not_known_is_said() -> None:
     a800 = bandwidth_table(model("HGX A800 8-GPU"))
     assert "NICs" not in [column.title for column in a800.columns]
     assert any("speed of a NIC is not known" in note for note in a800.notes)
-
-
-def test_nics_are_summed_up_by_speed() -> None:
-    nics = (Nic("a", 2_500), Nic("b", 400_000), Nic("c", 400_000), Nic("d", None))
-    text = text_of(replace(model("DGX H100"), nics=nics))
-    assert "2 x 400 Gb/s, 1 x 2.5 Gb/s, 1 x unknown speed" in text
 
 
 def test_every_model_of_the_catalogue_can_be_shown_harmlessly() -> None:

@@ -21,7 +21,6 @@ from plan_documents import (
     standing,
 )
 
-from models.documents.stated import unchecked
 from models.verify.check import check
 
 
@@ -108,20 +107,6 @@ def test_of_fewer_than_one_gang_after_another_each_priority_is_stated(
     assert rules_broken(stated) == (set() if possible else {"effective-gpus"})
 
 
-def test_priorities_are_stated_of_plans_with_fewer_alone() -> None:
-    rows = by_priority((0, 3, 3))
-    plan = on_two_meshes(goodput(), [0, 3], [0, 3])
-    (violation,) = check(stating(plan, before=2, after=3, oneAtATime=3, byPriority=rows))
-    assert violation.message.endswith("byPriority: is stated of a plan that has no fewer")
-    missing = stating(plan, before=2, after=3, oneAtATime=4)
-    assert check(missing) == []  # as of an older version
-    missing["status"]["unchecked"] = [
-        {"field": one.field, "codes": [*one.codes], "why": one.why} for one in unchecked(missing)
-    ]
-    said = "status.effectiveGpus.byPriority: is not stated"
-    assert said in [violation.message for violation in check(missing)]
-
-
 @pytest.mark.parametrize(
     ("start", "possible"),
     [(0, True), (13, True), (2.613, True), (13.001, False), (2.6135, False), (1e300, False)],
@@ -195,9 +180,3 @@ def test_under_goodput_moves_buy_effective_gpus(
     effective: float, gain: float, *, possible: bool
 ) -> None:
     assert rules_broken(bought(effective, gain)) == (set() if possible else {"bought"})
-
-
-def test_effective_gpus_bought_are_stated_under_goodput_alone() -> None:
-    assert rules_broken(bought(None, 0.5)) == {"bought"}
-    assert rules_broken(bought(None, 0.5, policy())) == set()
-    assert rules_broken(bought(1, 0.5, policy())) == {"bought"}

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import pytest
 from plan_documents import (
-    Doc,
     decided,
     entry,
     gang,
     made,
     off,
     policy,
-    restated,
     role,
     rules_broken,
     sealed,
 )
-from plan_goodput import ADMISSION, GOODPUT, SPEEDS, generations, goodput_plan
+from plan_goodput import GOODPUT, SPEEDS, generations, goodput_plan
 
 from models.verify.check import check, derive
 
@@ -30,10 +28,6 @@ def test_the_speeds_worked_out_by_hand_are_those_derived(main: str) -> None:
 
 def test_goodput_counts_gpus_times_speed_and_its_tiers_stand_in_order() -> None:
     assert list(derive(goodput_plan("goodput")).items()) == list(GOODPUT.items())
-
-
-def test_with_admission_every_tier_counts_gpus_alone() -> None:
-    assert list(derive(goodput_plan("admission")).items()) == list(ADMISSION.items())
 
 
 @pytest.mark.parametrize("name", GOODPUT)
@@ -80,24 +74,3 @@ def test_elastic_gangs_count_their_gpus_at_min_times_the_speed_of_all() -> None:
     assert check(plan) == []
     # d: 1 x 500, c: 1 x 400, b: 8 x 1000, a: 2 x 400 although it runs four
     assert list(derive(plan).values()) == [500, 400, 8000, 800]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"objectives": [{"name": name, "tolerance": 0} for name in ("goodput", "admission")]},
-        {"preset": "goodput"},
-        {"preset": "admission", "objectives": None},
-    ],
-)
-def test_an_instance_names_one_main_objective_and_no_preset(changes: Doc) -> None:
-    plan = goodput_plan("goodput")
-    plan["instance"]["policy"]["spec"].update(changes)
-    assert rules_broken(sealed(plan)) == {"form"}
-
-
-def test_a_policy_without_either_has_no_goodput() -> None:
-    plan = goodput_plan("goodput")
-    plan["instance"]["policy"]["spec"]["objectives"] = [{"name": "bandwidth", "tolerance": 0}]
-    assert check(restated(plan)) == []
-    assert derive(plan) == {"bandwidth": 15000}

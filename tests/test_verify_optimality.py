@@ -109,14 +109,6 @@ def test_a_gang_that_does_not_fit_is_no_violation(fault: Doc) -> None:
     assert refused(restated(plan)) == []
 
 
-def test_a_held_gang_may_wait() -> None:
-    plan = one_waits()
-    hold = {"code": "Unsupported", "message": "ports"}
-    plan["instance"]["gangs"][1]["status"]["hold"] = hold
-    plan["spec"]["gangs"][1]["reason"] = dict(hold)
-    assert refused(restated(plan)) == []
-
-
 def test_a_smaller_gang_in_the_room_of_a_larger_one_is_not_best() -> None:
     gangs = [gang("a", role("worker", 1, 8)), gang("b", role("worker", 1, 4))]
     stated = [decided("a", "wait", why="Unknown"), decided("b", "place", ("h0", [0, 1, 2, 3]))]
@@ -132,45 +124,6 @@ def test_a_gang_of_higher_priority_takes_the_room_of_one_that_may_stop() -> None
     ]
     gangs[1]["spec"]["preemptible"] = False
     assert refused(made(servers(1), gangs, stated)) == []
-
-
-def test_a_gang_that_goes_elsewhere_makes_room_for_another() -> None:
-    half = [0, 1, 2, 3]
-    gangs = [gang("a", role("worker", 1, 4)), gang("b", role("worker", 1, 8))]
-    old = gang("old", role("worker", 1, 4), pods=(standing("old", "h0", half),))
-    stated = [
-        decided("a", "place", ("h1", half)),
-        decided("b", "wait", why="Unknown"),
-        decided("old", "keep", ("h0", half)),
-    ]
-    assert refused(made(servers(2), [*gangs, old], stated)) == [
-        ("NotMaximal", "default/b", "admission/0")
-    ]
-
-
-def test_a_gang_that_is_spread_without_need_is_not_best() -> None:
-    gangs = [gang("a", role("worker", 2, 4))]
-    stated = [decided("a", "place", ("h0", [0, 1, 2, 3]), ("h1", [0, 1, 2, 3]))]
-    ((rule, who, _),) = refused(made(servers(2), gangs, stated))
-    assert (rule, who) == ("NotMaximal", "default/a")
-
-
-def test_an_elastic_gang_that_could_grow_is_not_best() -> None:
-    gangs = [gang("a", role("worker", {"min": 1, "max": 2}, 4))]
-    stated = [decided("a", "place", ("h0", [0, 1, 2, 3]))]
-    assert ("NotMaximal", "default/a", "growth/0") in refused(made(servers(1), gangs, stated))
-
-
-def test_a_gang_that_moves_for_nothing_is_not_best() -> None:
-    old = gang("a", role("worker", 1, 8), movable=True, pods=(standing("a", "h0", ALL),))
-    plan = made(servers(2), [old], [decided("a", "move", ("h1", ALL))])
-    assert refused(plan) == [("NotMaximal", "default/a", "disruption")]
-
-
-def test_missing_pods_that_fit_are_completed() -> None:
-    old = gang("a", role("worker", 2, 4), pods=(standing("a", "h0", [0, 1, 2, 3]),))
-    stated = [decided("a", "keep", ("h0", [0, 1, 2, 3]), why="Incomplete")]
-    assert refused(made(servers(1), [old], stated)) == [("NotMaximal", "default/a", "admission/0")]
 
 
 def test_slices_and_required_levels_hold_in_the_plans_that_are_built() -> None:
@@ -237,40 +190,6 @@ def test_the_work_is_bounded_by_a_count(monkeypatch: pytest.MonkeyPatch) -> None
 def test_checking_by_every_rule_is_bounded_by_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refutation, "CERTIFIED_WORK", 0)
     assert judged(closed(one_waits())).violations == []
-
-
-def test_many_better_plans_are_named_in_part() -> None:
-    count = refutation.MAX_FOUND + 5
-    gangs = [gang(f"g{i:02}", role("worker", 1, 1), priority=i) for i in range(count)]
-    plan = made(
-        servers(4), gangs, [decided(f"g{i:02}", "wait", why="Unknown") for i in range(count)]
-    )
-    assert len(judged(plan).remarks) == refutation.MAX_FOUND
-    # The lowest priority comes last, and a proof of its tier is refuted all the same.
-    objective(plan, "admission/0").update(best_is(0))
-    assert [(v.rule, v.gang) for v in check(plan)] == [("NotMaximal", "default/g00")]
-
-
-def test_small_gangs_in_the_room_of_a_larger_one_of_higher_priority_are_not_best() -> None:
-    low = [gang(f"l{i}", role("worker", 1, 4)) for i in range(4)]
-    gangs = [gang("high", role("worker", 2, 8), priority=50), *low]
-    places = [
-        ("h0", [0, 1, 2, 3]),
-        ("h0", [4, 5, 6, 7]),
-        ("h1", [0, 1, 2, 3]),
-        ("h1", [4, 5, 6, 7]),
-    ]
-    stated = [decided(f"l{i}", "place", place) for i, place in enumerate(places)]
-    plan = made(servers(2), gangs, [decided("high", "wait", why="Unknown"), *stated])
-    assert refused(plan) == [("NotMaximal", "default/high", "admission/50")]
-
-
-def test_two_small_gangs_for_a_large_one_are_better() -> None:
-    # 6 of 8 GPUs are taken; 4 and 4 would take all.
-    gangs = [*(gang(n, role("worker", 1, 4)) for n in "ab"), gang("large", role("worker", 1, 6))]
-    stated = [decided(n, "wait", why="Unknown") for n in "ab"]
-    plan = made(servers(1), gangs, [*stated, decided("large", "place", ("h0", ALL[:6]))])
-    assert [(rule, tier) for rule, _, tier in refused(plan)] == [("NotMaximal", "admission/0")]
 
 
 # Plans that the search made

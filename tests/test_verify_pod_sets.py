@@ -68,7 +68,6 @@ def test_the_plan_breaks_no_rule() -> None:
 
 
 APART, JOIN, SPREAD = "anti-affinity", "affinity", "spread"
-MORE = {"level": "block", "podSet": "more"}
 NOT_SLOW = [{"key": "disk", "operator": "NotIn", "values": ["slow"]}]
 
 BROKEN: list[tuple[str, Change, str, dict[str, str]]] = [

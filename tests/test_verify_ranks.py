@@ -126,12 +126,6 @@ def test_figures_by_hand(
     assert figures(plan) == (int(bandwidth), share)
 
 
-def test_the_ideal_of_parameter_servers_is_that_of_the_servers_with_most_nics() -> None:
-    of = servers(dgx(), dgx("rich", gbps=800))
-    one = with_pattern("parameter-server", 2, 8)
-    assert figures(stated(one, ("n1", ALL), ("n2", ALL), of=of)) == (50_000, 500)
-
-
 def test_groups_on_a_mesh_have_the_rates_of_their_own_gpus() -> None:
     # 0-3 and 1-2 have two links of 20,000, 0-1 and 2-3 one
     one = parallel(2, 2, tensor=2)
@@ -153,13 +147,6 @@ def test_a_tensor_group_uses_the_nvlink_domain_unless_it_may_not() -> None:
     apart = copy.deepcopy(one)
     apart["spec"]["communication"]["nvlinkAcrossNodes"] = False
     assert figures(stated(apart, *halves, ranks=(0, 4), of=of)) == (200_000, 1000)
-
-
-def test_degrees_that_do_not_divide_the_pods_count_as_one_all_reduce() -> None:
-    elastic = {"min": 2, "max": 3, "step": 1}
-    one = gang("a", role(replicas=elastic, gpus=8, parallelism={"tensor": 8, "pipeline": 2}))
-    plan = stated(one, ("n1", ALL), ("n2", ALL), ("n3", ALL), ranks=(0, 8, 16))
-    assert figures(plan) == (200_000, int(1000 * F(200_000, 370_800)))
 
 
 def _put(*ranks: int | None) -> Callable[[Doc], None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from plan_documents import (
     Doc,
-    best_is,
     cluster,
     decided,
     dgx,
@@ -13,8 +12,6 @@ from plan_documents import (
     gang,
     made,
     node,
-    objective,
-    policy,
     restated,
     role,
     rules_broken,
@@ -104,12 +101,6 @@ def test_a_preemptible_gang_does_not_shrink_for_a_gang_elsewhere() -> None:
     assert rules_broken(restated(plan)) == {"preemption"}
 
 
-def test_for_a_movable_gang_shrinking_needs_no_higher_gang() -> None:
-    plan = elastic(movable=True)
-    entry(plan, "new")["pods"][0].update(node="h3")
-    assert check(restated(plan)) == []
-
-
 def test_a_fixed_gang_does_not_shrink_at_all() -> None:
     assert rules_broken(elastic()) == {"standing"}
 
@@ -125,24 +116,6 @@ def test_a_gang_that_moves_counts_whole_as_disruption_and_keeps_its_gpus() -> No
     assert (values["disruption"], values["kept/5"]) == (16, 12)
 
 
-def test_a_gang_of_which_only_the_launcher_moves_counts_whole_as_disruption() -> None:
-    old = gang(
-        "old",
-        role("worker", 1, 8),
-        role("launcher", 1, 0),
-        movable=True,
-        pods=(
-            standing("old", "h1", ALL),
-            standing("old", "h1", [], name="old-launcher-0", role="launcher"),
-        ),
-    )
-    kept = decided("old", "move", ("h1", ALL))
-    kept["pods"] += decided("old", "move", ("h2", []), role="launcher")["pods"]
-    plan = made(servers(2), [old], [kept])
-    assert check(plan) == []
-    assert derive(plan)["disruption"] == 8
-
-
 def test_a_pod_that_changes_gpus_alone_has_moved() -> None:
     old = gang("old", role("worker", 1, 4), movable=True, pods=(standing("old", "h1", LOW),))
     plan = made(servers(1), [old], [decided("old", "move", ("h1", HIGH))])
@@ -150,19 +123,6 @@ def test_a_pod_that_changes_gpus_alone_has_moved() -> None:
     assert derive(plan)["disruption"] == 4
     entry(plan, "old")["decision"] = "keep"
     assert rules_broken(sealed(plan)) == {"decision"}
-
-
-def test_a_pod_that_changes_gpus_on_its_node_does_not_come_to_it() -> None:
-    low = gang("low", role("worker", 1, 4), preemptible=True, pods=(standing("low", "h1", HIGH),))
-    top = gang(
-        "top", role("worker", 1, 4), priority=1, movable=True, pods=(standing("top", "h1", LOW),)
-    )
-    plan = made(
-        servers(1),
-        [low, top],
-        [stopped("low", "top"), decided("top", "move", ("h1", HIGH))],
-    )
-    assert rules_broken(plan) == {"preemption"}
 
 
 def broken(count: int, *places: tuple[str, list[int]], **spec: object) -> Doc:
@@ -177,19 +137,6 @@ def broken(count: int, *places: tuple[str, list[int]], **spec: object) -> Doc:
     new = iter(places)
     whole = [where[i] if i in where else next(new) for i in range(count)]
     return made(servers(3), [old], [decided("old", "complete", *whole)])
-
-
-def test_an_elastic_gang_is_completed_above_the_highest_pod_that_stands() -> None:
-    plan = broken(4, ("h1", HIGH), ("h2", HIGH))
-    assert check(plan) == []
-    values = derive(plan)
-    # w is 2 x 4 at min; growth 16 - 8; it runs, so nothing waits.
-    assert (values["admission/0"], values["growth/0"], values["waiting/0"]) == (8, 8, 0)
-
-
-def test_an_elastic_gang_is_completed_to_any_allowed_count() -> None:
-    assert check(broken(6, ("h1", HIGH), ("h2", HIGH), ("h3", LOW), ("h3", HIGH))) == []
-    assert rules_broken(broken(5, ("h1", HIGH), ("h2", HIGH), ("h3", LOW))) == {"completion"}
 
 
 def test_completing_is_bound_by_the_share_and_growing_is_not() -> None:
@@ -230,26 +177,6 @@ def test_an_incomplete_gang_is_kept_but_not_admitted() -> None:
     assert (entry(plan, "old")["bandwidthMBps"], entry(plan, "old")["share"]) == (370800, 1000)
 
 
-def test_an_incomplete_preemptible_gang_stops_for_a_higher_one() -> None:
-    old = gang("old", role("worker", 2, 8), preemptible=True, pods=(standing("old", "h1", ALL),))
-    new = gang("new", role("worker", 1, 8), priority=1)
-    decisions = [decided("new", "place", ("h1", ALL)), stopped("old", "new")]
-    plan = made(servers(1), [new, old], decisions)
-    assert check(plan) == []
-    assert derive(plan)["disruption"] == 8
-
-
-def test_an_elastic_waiting_gang_may_start_above_min() -> None:
-    new = gang(
-        "new",
-        role("worker", {"min": 1, "max": 3, "step": 2}, 8),
-        submittedAt="2026-11-20T10:00:00Z",
-    )
-    plan = made(servers(3), [new], [decided("new", "place", *((f"h{i}", ALL) for i in (1, 2, 3)))])
-    assert check(plan) == []
-    assert (derive(plan)["admission/0"], derive(plan)["growth/0"]) == (8, 16)
-
-
 @pytest.mark.parametrize(
     ("spec", "count", "stated"),
     [
@@ -274,70 +201,6 @@ def test_kept_is_stated_where_a_running_gang_could_be_stopped_or_shrunk(
     assert ("kept/0" in derive(plan)) is stated
 
 
-def stated_for(*objectives: str) -> list[str]:
-    gangs = [
-        gang("a", priority=2, preemptible=True, pods=(standing("a", "h1", [0]),)),
-        gang("b", role("worker", {"min": 1, "max": 2, "step": 1}), priority=-1),
-    ]
-    decisions = [decided("a", "keep", ("h1", [0])), decided("b", "wait", why="NoRoom")]
-    plan = made(
-        servers(1),
-        gangs,
-        decisions,
-        policy(objectives=[{"name": n, "tolerance": 0} for n in objectives]),
-    )
-    assert check(plan) == []
-    return list(derive(plan))
-
-
-def test_waiting_listed_with_admission_follows_each_priority_wherever_it_is_listed() -> None:
-    assert stated_for("span", "waiting", "admission", "growth") == [
-        "span",
-        "kept/2",
-        "admission/2",
-        "waiting/2",
-        "admission/-1",
-        "waiting/-1",
-        "growth/-1",
-    ]
-
-
-def test_waiting_alone_stands_at_its_place() -> None:
-    assert stated_for("span", "waiting", "disruption") == [
-        "span",
-        "waiting/2",
-        "waiting/-1",
-        "disruption",
-    ]
-
-
-def test_admission_alone_states_no_waiting() -> None:
-    assert stated_for("admission") == ["kept/2", "admission/2", "admission/-1"]
-
-
-def test_no_objective_states_no_tier() -> None:
-    assert stated_for() == []
-
-
-def test_kept_takes_the_tolerance_of_admission_and_waiting_its_own() -> None:
-    plan = preempted(6)
-    kept = objective(plan, "kept/5")
-    kept.update(best_is(16))  # 0 are kept, 16 could have been
-    assert rules_broken(plan) == {"tier-best"}
-    plan["instance"]["policy"]["spec"]["objectives"][0]["tolerance"] = 1
-    assert check(sealed(plan)) == []
-    objective(plan, "waiting/5").update(best_is(1))
-    assert rules_broken(plan) == {"tier-best"}
-
-
-def test_pattern_none_states_its_bandwidth_and_counts_none() -> None:
-    quiet = gang("a", role("worker", 1, 8), communication={"pattern": "none", "weight": 1})
-    plan = made(servers(1), [quiet], [decided("a", "place", ("h1", ALL))])
-    assert check(plan) == []
-    assert entry(plan, "a")["bandwidthMBps"] == 370800
-    assert derive(plan)["bandwidth"] == 0
-
-
 def test_only_admitted_gangs_have_grown() -> None:
     replicas = {"min": 2, "max": 4, "step": 1}
     gangs = [
@@ -354,12 +217,3 @@ def test_only_admitted_gangs_have_grown() -> None:
     plan = made(servers(2), gangs, decisions)
     assert check(plan) == []
     assert derive(plan)["growth/0"] == 2
-
-
-def test_a_role_without_gpus_that_is_where_it_prefers_counts_one() -> None:
-    lead = role("lead", 2, 0, topology={"preferred": "node"})
-    stated = decided("a", "place", ("h1", []), ("h1", []), role="lead")
-    plan = made(servers(2), [gang("a", lead)], [stated])
-    assert derive(plan)["preference"] == 1
-    entry(plan, "a")["pods"][1]["node"] = "h2"
-    assert derive(restated(plan))["preference"] == 0

@@ -7,16 +7,13 @@ from plan_documents import (
     cluster,
     decided,
     dgx,
-    entry,
     gang,
     made,
     mesh,
     node,
-    restated,
     role,
     standing,
     stopped,
-    wanted,
 )
 
 from models.verify.check import check
@@ -69,20 +66,6 @@ def test_the_violation_says_which_models() -> None:
     )
 
 
-def test_gangs_without_a_service_share_nothing() -> None:
-    assert found(placed("h1", "s1", "m1", service=None)) == []
-
-
-def test_services_of_other_names_and_namespaces_are_others() -> None:
-    plan = placed("h1", "s1")
-    wanted(plan, "b")["spec"]["service"] = "code"
-    assert found(restated(plan)) == []
-    plan = placed("h1", "s1")
-    wanted(plan, "b")["metadata"]["namespace"] = "other"
-    entry(plan, "b")["namespace"] = "other"
-    assert found(restated(plan)) == []
-
-
 def test_a_gang_of_a_service_has_one_gpu_model_in_all_its_roles() -> None:
     def plan(service: str | None) -> Doc:
         first = decided("a", "place", ("h1", [0]), role="decode")
@@ -93,20 +76,6 @@ def test_a_gang_of_a_service_has_one_gpu_model_in_all_its_roles() -> None:
 
     assert found(plan(None)) == []
     assert found(plan("chat")) == [("service", "default/a")]
-
-
-def test_a_role_that_mixes_models_goes_anywhere() -> None:
-    plan = placed("h1", "s1", "h2")
-    wanted(plan, "b")["spec"]["roles"][0]["mixModels"] = True
-    assert found(restated(plan)) == []
-
-
-def test_pods_without_gpus_go_anywhere() -> None:
-    for where in ("s1", "c1"):
-        plan = placed("h1", "h2")
-        wanted(plan, "b")["spec"]["roles"][0]["gpus"] = 0
-        entry(plan, "b")["pods"][0].update(node=where, gpus=[])
-        assert found(restated(plan)) == []
 
 
 # some run
@@ -134,24 +103,6 @@ def test_of_several_models_that_a_service_runs_on_any_will_do_and_those_that_sta
     assert found(joined("h1", *two)) == []
     assert found(joined("s2", *two)) == []
     assert found(joined("m1", *two)) == [("service", "default/a")]
-
-
-def test_where_a_mixing_gang_runs_its_service_runs() -> None:
-    mixes = one("r", role(mixModels=True), pods=(standing("r", "h1", [0]),))
-    assert found(joined("h2", mixes)) == []
-    assert found(joined("s1", mixes)) == [("service", "default/a")]
-
-
-def test_where_only_a_pod_without_gpus_runs_the_service_does_not() -> None:
-    head = one("r", role("worker", 1, 0), pods=(standing("r", "h1", []),))
-    assert found(joined("s1", head)) == []
-
-
-def test_a_gang_with_pods_missing_runs_too() -> None:
-    part = one("r", role("worker", 2, 1), pods=(standing("r", "h1", [0]),))
-    plan = joined("s1", part)
-    entry(plan, "r")["reason"] = {"code": "Incomplete", "message": "r: a pod is missing"}
-    assert found(restated(plan)) == [("service", "default/a")]
 
 
 def test_a_gang_that_moves_keeps_to_the_models_its_service_runs_on_before_the_plan() -> None:

@@ -7,17 +7,15 @@ the exhaustive planner, so every tier is stated as proven.
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import pytest
-from building import LEVELS, build, gang, mask, role
+from building import LEVELS, build, gang, role
 from building_servers import switched
 from exhaustive import plan
 from exhaustive_moves import moves_of
-from plan_documents import Doc, entry, restated, sealed, server
+from plan_documents import Doc, entry, restated, server
 
-from models.documents.gang import Patience
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.results.plan import compose
@@ -165,22 +163,6 @@ def test_no_spare_is_owed_that_was_not_there() -> None:
     assert found.message == "rack of n03: 0 nodes are idle, 1 must stay so"
 
 
-def test_better_plans_that_break_a_rule_refute_nothing() -> None:
-    # a would fit on the spare, and b next to a in every rack; without the rules each is a better plan.
-    spare = racks(gang("a", 2, 4), gang("b", 1, 4), spares=SPARES)
-    alone = racks(replace(gang("a", 2, 4), exclusive=LEVELS.index("block")), gang("b", 1, 4))
-    uneven = replace(gang("a", 5, 2), balance=RACK)
-    full = [gang(f"r{n}", 1, 4, stands=[(0, 0, n, 15)]) for n in (0,)]
-    even = racks(uneven, *full)  # 2 + 4 slots: 2 + 3 is even
-    for instance, waiting in ((spare, "b"), (alone, "b"), (even, None)):
-        document = best(instance)
-        waits = [one["name"] for one in document["spec"]["gangs"] if one["decision"] == "wait"]
-        assert waits == ([] if waiting is None else [waiting])
-    document = best(spare)
-    document["instance"]["policy"]["spec"].pop("spares")
-    assert {found.rule for found in check(sealed(document))} == {"NotMaximal"}
-
-
 def test_free_gpus_count_with_their_share_of_the_node() -> None:
     # n01 has 10 of 16 cpus left for four GPUs that need 4 each: 2 are of use. n02 says nothing of cpu.
     cluster = build(nodes_per_rack=2, model=switched(4), gangs=[], mix={1: 700, 4: 300})
@@ -199,37 +181,3 @@ def test_free_gpus_count_with_their_share_of_the_node() -> None:
     # Overfull: nothing is of use, and nothing less than that: 700 x (8 - 4) + 300 x (8 - 4).
     server(document, "n01")["allocatable"] = {"cpu": 5}
     assert derive(restated(document))["stranded"] == 700 * 4 + 300 * 4
-
-
-@pytest.mark.parametrize(("waited", "starts"), [(3599, False), (3600, True)])
-def test_a_patient_gang_waits_for_its_share(waited: int, starts: bool) -> None:
-    # Two racks give half of what one would.
-    patient = replace(gang("a", 2, 3, submitted=1000), patience=Patience(Fraction(51, 100), 3600))
-    instance = build(racks=2, gpus=4, gangs=[patient], oversubscription=(1, 2))
-    instance = replace(instance, policy=replace(instance.policy, now=1000 + waited))
-    document = best(instance)
-    assert entry(document, "a")["decision"] == ("place" if starts else "wait")
-    found = broken(put(document, "a", ("n01", [0, 1, 2]), ("n02", [0, 1, 2])))
-    assert found == ([] if starts else [("min-share", "default/a")])
-
-
-@pytest.mark.parametrize(
-    ("code", "change", "right"),
-    [
-        ("Balance", {"balance": RACK}, True),
-        ("Balance", {}, False),
-        ("Exclusive", {"exclusive": RACK}, True),
-        ("Exclusive", {}, False),
-        ("Spares", {"spares": SPARES}, True),
-        ("Spares", {}, False),
-    ],
-)
-def test_a_code_needs_a_rule(code: str, change: dict[str, Any], right: bool) -> None:
-    low = gang("low", 1, 4, stands=[(0, 0, 0, mask(0, 1, 2, 3))])
-    of_gang = {name: value for name, value in change.items() if name != "spares"}
-    of_policy = {name: value for name, value in change.items() if name == "spares"}
-    document = best(racks(low, replace(gang("a", 5, 4), **of_gang), **of_policy))
-    entry(document, "a")["reason"] = {"code": code, "message": "it may not start"}
-    found = [one.message for one in check(sealed(document))]
-    says = f"{code}: neither it, nor another gang, nor the policy has such a rule"
-    assert found == ([] if right else [says])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from plan_documents import (
     Doc,
     cluster,
@@ -11,7 +10,6 @@ from plan_documents import (
     gang,
     level,
     made,
-    mesh,
     node,
     policy,
     role,
@@ -53,56 +51,6 @@ def test_defragment_counts_whole_servers_and_whole_racks_again() -> None:
     assert free([BLOCK, RACK], *four, models=[dgx()], held=("h0", "h3")) == 16
 
 
-def test_defragment_without_levels_counts_servers_alone() -> None:
-    two = [node(f"h{i}", "DGX H100") for i in range(2)]
-    assert free([], *two, models=[dgx()]) == 16
-    assert free([], *two, models=[dgx()], held=("h0",)) == 8
-
-
-def test_defragment_takes_the_innermost_level_even_where_a_wider_one_is_whole() -> None:
-    # Every rack has one server: no rack counts, and the block does not either.
-    four = [node(f"h{i}", "DGX H100", f"b1/r{i}") for i in range(4)]
-    assert free([BLOCK, RACK], *four, models=[dgx()]) == 32
-    assert free([BLOCK], *[node(f"h{i}", "DGX H100", "b1") for i in range(4)], models=[dgx()]) == 64
-
-
-def test_a_server_that_stands_in_no_rack_is_alone() -> None:
-    two = [node("h0", "DGX H100", "b1"), node("h1", "DGX H100", "b1")]
-    assert free([BLOCK, RACK], *two, models=[dgx()]) == 16
-
-
-def test_servers_without_gpus_are_no_part_of_a_whole_rack() -> None:
-    mixed = [node("c0", None, "b1/r1"), node("h0", "DGX H100", "b1/r1")]
-    assert free([BLOCK, RACK], *mixed, models=[dgx()]) == 8
-
-
-def test_the_largest_server_of_a_gpu_model_is_what_is_whole() -> None:
-    half = dgx("half", 4)
-    mixed = [
-        node("h0", "DGX H100", "b1/r1"),
-        node("h1", "half", "b1/r1"),
-        node("m", "DGX-1 V100", "b1/r2"),
-    ]
-    # h1 has 4 of 8: it never is; so its rack never is. The V100 are a model of their own.
-    assert free([BLOCK, RACK], *mixed, models=[dgx(), half, mesh()]) == 16
-    # Two models of one rack, both whole.
-    both = [node("h0", "DGX H100", "b1/r1"), node("m", "DGX-1 V100", "b1/r1")]
-    assert free([BLOCK, RACK], *both, models=[dgx(), mesh()]) == 32
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [{"unschedulable": True}, {"ready": False}, {"unhealthyGpus": [7]}, {"unknownUnhealthy": 1}],
-)
-def test_a_server_that_cannot_be_had_whole_is_not_whole(fault: Doc) -> None:
-    two = [node("h0", "DGX H100", "b1/r1", **fault), node("h1", "DGX H100", "b1/r1")]
-    assert free([BLOCK, RACK], *two, models=[dgx()]) == 8
-
-
-def test_defragment_of_a_cluster_without_gpus_is_nothing() -> None:
-    assert free([BLOCK, RACK], node("c0", None, "b1/r1"), models=[]) == 0
-
-
 def planned(*places: tuple[str, int, str]) -> list[Doc]:
     return [{"role": name, "index": i, "node": where} for name, i, where in places]
 
@@ -131,22 +79,6 @@ def test_stability_counts_gpus_that_are_not_where_they_were_planned() -> None:
     assert stability({"planned": there}, two) == 0
     turned = planned(("worker", 0, "h2"), ("worker", 1, "h1"))
     assert stability({"planned": turned}, two) == 4
-
-
-def test_stability_leaves_out_pods_without_gpus_and_pods_that_are_not_there() -> None:
-    two = with_lead(decided("a", "place", ("h1", [0, 1]), ("h2", [0, 1])), "h1")
-    # The lead has no GPUs; worker 2 is not in this plan; worker 99 could never be.
-    away = planned(("lead", 0, "h3"), ("worker", 2, "h3"), ("worker", 99, "h3"))
-    assert stability({"planned": away}, two) == 0
-    waits = decided("a", "wait", why="NoRoom")
-    assert stability({"planned": planned(("worker", 0, "h3"))}, waits) == 0
-
-
-def test_stability_counts_pods_on_nodes_that_were_not_planned() -> None:
-    """A gang with pods missing is not admitted; what stands of it counts."""
-    stands = decided("a", "keep", ("h1", None), why="Incomplete")
-    wanted_elsewhere = {"planned": planned(("worker", 0, "h2"))}
-    assert stability(wanted_elsewhere, stands, standing("a", "h1", None)) == 2
 
 
 def test_a_place_that_does_not_exist_is_no_planned_place() -> None:

@@ -82,16 +82,6 @@ def test_at_a_tag_it_is_the_tag_and_afterwards_it_counts_commits(tree: Path) -> 
     assert script().version(tree) == "1.3.0rc1"
 
 
-def test_without_git_it_is_the_release_in_preparation(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    git(tree, "init", "-q")
-    commit(tree)
-    git(tree, "tag", "v1.2.3")
-    monkeypatch.setenv("PATH", "")
-    assert [script().version(tree)] == PREPARED
-
-
 def build(tree: Path, kind: str) -> Path:
     pytest.importorskip("hatchling", reason="hatchling of the extra dev is not installed")
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind]

@@ -43,8 +43,6 @@ PLACES = {SMALL: (range(7), 1), MIDDLE: ((0, 2, 4), 2), LARGE: ((0, 4), 4)}
 WITHOUT = ("queues", "hold_room", "unknown_unhealthy", "unknown_gpus", "binding_none", "incomplete")
 MORE = ("instances", "launchers", "cpu_gangs", "roles")
 SPARES = (*MORE, "spares", "levels")
-QUEUES = (*MORE, "queues", "preemptible", "priorities", "fair", "submitted")
-"""Parts and queues together: what counts thousandths."""
 
 MOST_PLANS = 40
 """Geometries of an instance that are tried."""
