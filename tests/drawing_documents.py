@@ -52,7 +52,6 @@ def nodes(draw: st.DrawFn, name: str) -> Json:
         "ready": draw(st.booleans()),
         "labels": draw(LABELS),
         "taints": [{"key": "k", "value": draw(NAMES), "effect": "NoExecute"}],
-        "podSets": draw(st.dictionaries(st.sampled_from(SETS), st.integers(1, 9))),
     }
     if model:
         sick = draw(st.sets(st.integers(0, GPUS[model] - 1), max_size=2))
@@ -100,7 +99,7 @@ def pod_rules(draw: st.DrawFn) -> Json:
     found = {
         "podSets": sets,
         "antiAffinity": draw(others),
-        "affinity": [*draw(others), {"level": "node", "podSet": "of none yet"}],
+        "affinity": draw(others),
         "spread": draw(spreads),
     }
     return {key: found[key] for key in draw(st.sets(st.sampled_from(sorted(found)))) | {"podSets"}}

@@ -18,7 +18,6 @@ from exhaustive_choosing import Choosing
 from exhaustive_ground import Ground
 from exhaustive_holding import Turns, holders
 from exhaustive_options import Key
-from exhaustive_pods import Marks
 from exhaustive_prices import Prices
 from exhaustive_queues import NOTHING, Part, together
 from exhaustive_reserving import Kept
@@ -60,7 +59,6 @@ class Entry:
     evicted: tuple[int, ...]
     held: int | None
     settled: Settled
-    marks: Marks
     part: Part
     claims: Claims
     kept: Kept
@@ -83,7 +81,6 @@ class Footing:
         self.most = [of[left] for of, left in zip(ways.most, stays, strict=True)]
         pods = [ways.staying(g, left) for g, left in enumerate(stays)]
         self.ground = Ground(self.instance, pods)
-        self.standing = ways.pod_rules.standing(pods)
         self.promises = ways.promises
         self.parts = [self._most_part(of) for of in self.ways]
         self.holders = holders(self.instance)
@@ -121,13 +118,12 @@ class Footing:
         """The best plan worth more than ``known``, None if there is none."""
         ground = self.ground
         extended = [g for g, ways in enumerate(self.ways) if any(w.option.new for w in ways)]
-        rules, reserving = self.all.pod_rules, self.all.reserving
+        reserving = self.all.reserving
         self.sameness = Sameness(
             ground,
             self.all.spreading.limits,
             extended,
-            nodes_differ=rules.named
-            or bool(self.exclusion.levels)
+            nodes_differ=bool(self.exclusion.levels)
             or self.promises.nodes_matter
             or any(gang.near is not None for gang in self.instance.gangs),
             gpus_differ=bool(reserving.all),
@@ -138,7 +134,7 @@ class Footing:
         self.idle = [next((way.part for way in of if way.idle), NOTHING) for of in self.ways]
         nobody = (0,) * len(self.instance.cluster.budgets)
         first = Entry(
-            *(self.scale.zero, self.start, (), (0, 0), nobody, None, (), rules.nobody),
+            *(self.scale.zero, self.start, (), (0, 0), nobody, None, ()),
             part=NOTHING,
             claims=frozenset(),
             kept=reserving.nothing,
@@ -181,7 +177,7 @@ class Footing:
             for after in self._after(g, entry, rest):
                 room = self.sameness.key(after.state) if rest else self._last_key(after.state)
                 limits = (after.moved, after.evicted, after.held)
-                others = (after.settled, after.marks, after.claims, after.kept, after.part)
+                others = (after.settled, after.claims, after.kept, after.part)
                 key = (room, after.arrivals, limits, others)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
@@ -212,8 +208,7 @@ class Footing:
             if not self.promises.within_limits(part):
                 continue
             models = settled(entry.settled, service_of(gang), way.spread.served)
-            marks = self.all.pod_rules.after(self.standing, entry.marks, way.marks, rest)
-            if models is None or marks is None or not self.all.spreading.fits(room, way.spread):
+            if models is None or not self.all.spreading.fits(room, way.spread):
                 continue
             claims = self._claims(g, way, entry)
             if claims is None or not self._spares(room, way):
@@ -232,7 +227,7 @@ class Footing:
                     g, way.option, way.spread.pods, taken, entry.kept, way.part
                 )
                 yield Entry(
-                    *(value, state, arrivals, moved, evicted, held, models, marks),
+                    *(value, state, arrivals, moved, evicted, held, models),
                     part=part,
                     claims=claims,
                     kept=kept,
@@ -337,7 +332,7 @@ class Footing:
                 (
                     summed(self._room(e), self._of_queues(part), *idle)
                     for e, part in ends
-                    if self.all.pod_rules.hold(self.standing, e.marks) and self._allowed(part)
+                    if self._allowed(part)
                 ),
                 default=None,
             )

@@ -12,7 +12,6 @@ from typing import cast
 from models.documents.gang import Hold
 from models.documents.policy import Objective
 from models.instance.cluster import Node
-from models.instance.gang import Gang
 from models.instance.instance import Instance
 
 EMPTY = "nothing runs"
@@ -58,13 +57,12 @@ def _answers(_instance: Instance) -> dict[tuple[int, bool], bool]:
 def _starts(instance: Instance, g: int, *, in_order: bool) -> bool:
     from exhaustive import plan
 
-    beside = _needed(instance, g)
     gangs = tuple(
         replace(
             gang,
             pods=(),
             planned=(),
-            hold=None if i in beside else ASIDE,
+            hold=None if i == g else ASIDE,
             priority=1_000_000 if i == g else 0,
             evicted_at=None,
         )
@@ -91,28 +89,6 @@ def _starts(instance: Instance, g: int, *, in_order: bool) -> bool:
         reserved=(),
     )
     return plan(empty).decisions[g].decision == "place"
-
-
-def _needed(instance: Instance, g: int) -> set[int]:
-    """The gang, and those that it, or one of these, must be next to."""
-    found, ahead = {g}, [g]
-    while ahead:
-        gang = instance.gangs[ahead.pop()]
-        names = {rule.pod_set for role in gang.roles for rule in role.affinity}
-        for other, spec in enumerate(instance.gangs):
-            held = spec.hold is not None and not _runs(spec)
-            if other not in found and not held and names & _sets(spec):
-                found.add(other)
-                ahead.append(other)
-    return found
-
-
-def _sets(gang: Gang) -> set[str | None]:
-    return {name for role in gang.roles for name in role.pod_sets}
-
-
-def _runs(gang: Gang) -> bool:
-    return any(pod.node is not None for pod in gang.pods)
 
 
 def _in_order(node: Node) -> Node:

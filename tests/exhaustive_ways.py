@@ -15,7 +15,7 @@ from exhaustive_beside import spots
 from exhaustive_counts import counted, pod_counts
 from exhaustive_leftover import LEFTOVER, WHOLE_OR_FREE, leftover
 from exhaustive_options import Key, Option, options
-from exhaustive_pods import Marks, PodRules
+from exhaustive_pods import keeps_pod_rules
 from exhaustive_prices import usable
 from exhaustive_queues import Part, arrived, promises
 from exhaustive_reserving import Reserving
@@ -48,9 +48,8 @@ def summed(*vectors: Vector) -> Vector:
 @dataclass(frozen=True)
 class Way:
     """One option and one spread. ``value``: what it adds to every sum whichever GPUs it gets; ``most``:
-    with the ideal bandwidth. ``relative``: speed of its slowest GPU; ``gpus``: asked in all. ``marks``: its
-    new pods, for the rules about pods; ``part``: what it adds for the rules and tiers about queues,
-    and where it stands for gangs that should be near it.
+    with the ideal bandwidth. ``relative``: speed of its slowest GPU; ``gpus``: asked in all. ``part``: what
+    it adds for the rules and tiers about queues, and where it stands for gangs that should be near it.
     """
 
     option: Option
@@ -58,7 +57,6 @@ class Way:
     value: Vector
     most: Vector
     relative: int
-    marks: Marks
     part: Part
 
     @cached_property
@@ -138,7 +136,6 @@ class Ways:
         self.spreading = spreading
         self.reserving = reserving
         self.away = away
-        self.pod_rules = PodRules(scale.instance)
         instance = scale.instance
         self.of = [self._ways(g, immovable=g in immovable) for g in range(len(instance.gangs))]
         self.most = [
@@ -155,11 +152,13 @@ class Ways:
                 self.effort.one()
                 if self.away and not self.away.isdisjoint(self._there(g, option, spread)):
                     continue
-                marks = self.pod_rules.marks(g, spread.pods)
-                if marks is None or not self.reserving.may_come(g, spread.pods):
+                stays = self.staying(g, option.stays)
+                if not keeps_pod_rules(instance, g, stays, spread.pods):
                     continue
-                way = self._way(g, option, spread, marks)
-                rest = (option.excuse, option.moved, option.bound, option.admitted, marks, way.part)
+                if not self.reserving.may_come(g, spread.pods):
+                    continue
+                way = self._way(g, option, spread)
+                rest = (option.excuse, option.moved, option.bound, option.admitted, way.part)
                 key = (spread.gpus, spread.needs, spread.arrivals, spread.served, rest)
                 same = found.setdefault(option.stays, {})
                 if key not in same or way.value > same[key].value:
@@ -184,7 +183,7 @@ class Ways:
         gang = self.scale.instance.gangs[g]
         return counted(gang, (pod.role for pod in standing(gang)))
 
-    def _way(self, g: int, option: Option, spread: Spread, marks: Marks) -> Way:
+    def _way(self, g: int, option: Option, spread: Spread) -> Way:
         instance = self.scale.instance
         gang = instance.gangs[g]
         stand = {(p.role, p.index): p.node for p in standing(gang)}
@@ -201,7 +200,7 @@ class Ways:
         part = self._part(g, option, spread)
         if option.admitted:
             part |= spots(instance, g, pods)
-        return Way(option, spread, value, most if option.admitted else value, relative, marks, part)
+        return Way(option, spread, value, most if option.admitted else value, relative, part)
 
     def _part(self, g: int, option: Option, spread: Spread) -> Part:
         """What the gang adds for the rules and tiers about queues."""

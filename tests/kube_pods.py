@@ -20,7 +20,7 @@ def read(*trees: dict[str, Any], **policy: Any) -> tuple[dict[str, KubePod], lis
     nodes = read_nodes(found, settings, Remarks())
     pods = read_pods(found, nodes, settings, remarks)
     if "podAntiAffinity" not in settings.ignore:
-        exclude_by_anti_affinity(pods, nodes, found, remarks)  # as if no pod were in a gang
+        exclude_by_anti_affinity(pods, nodes, remarks)  # as if no pod were in a gang
     return {pod.name: pod for pod in pods}, remarks.lines()
 
 

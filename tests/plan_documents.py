@@ -391,7 +391,10 @@ def stands(name: str) -> Change:
     """What the plan places ran there before."""
 
     def change(plan: Doc) -> None:
-        pods = [standing(name, p["node"], p["gpus"], p["index"]) for p in entry(plan, name)["pods"]]
+        pods = [
+            standing(name, p["node"], p["gpus"], p["index"], role=p["role"], name=p["name"])
+            for p in entry(plan, name)["pods"]
+        ]
         wanted(plan, name)["status"]["pods"] = pods
         entry(plan, name)["decision"] = "keep"
 

@@ -153,27 +153,10 @@ def term(app: str) -> Tree:
     }
 
 
-def ghost(spec: Tree) -> None:
-    spec["affinity"] = {
-        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term("ghost")]}
-    }
-
-
-def contradiction(spec: Tree) -> None:
-    """It must be next to the pods of the borrower, and must not."""
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    spec["affinity"] = {
-        "podAffinity": {required: [term("borrower-0")]},
-        "podAntiAffinity": {required: [term("borrower-0")]},
-    }
-
-
 NEVER: dict[str, Callable[[Tree], None]] = {
     "selector": selector,
     "cpu above any node": cpu,
     "more GPUs than a node has": gpus,
-    "next to pods that nobody has": ghost,
-    "next to pods that it must be apart from": contradiction,
 }
 
 
@@ -220,7 +203,6 @@ def test_who_can_never_start_uses_up_no_guarantee(system: str, attack: str, queu
     # nobody asks of a gang that no guarantee is left for whether rules about pods let it start
     codes = {"Never"} | ({"Affinity", "Quota"} if queue == "sister" else set())
     # what runs may be where it could not start, so that nothing is proven next to it
-    codes |= {"Affinity", "Quota"} if NEVER[attack] is contradiction else set()
     assert after["attacker"]["reason"]["code"] in codes
 
 
@@ -231,7 +213,7 @@ def test_no_room_is_held_for_who_can_never_start(attack: str) -> None:
     assert decisions(read(*trees))["victim"]["decision"] == "place"
     found = decisions(read(*trees, attacker("gangplan", None, NEVER[attack])))
     assert found["victim"]["decision"] == "place"
-    assert found["attacker"]["reason"]["code"] in ("Never", "Affinity")
+    assert found["attacker"]["reason"]["code"] == "Never"
 
 
 def test_no_room_is_held_for_a_gang_of_no_queue_where_all_is_promised() -> None:

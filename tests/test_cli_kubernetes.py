@@ -312,7 +312,7 @@ def test_a_pod_with_a_constraint_that_no_level_can_keep_waits_until_the_policy_i
     (gang,) = document(cli, "-", stdin=stdin)["spec"]["gangs"]
     assert (gang["decision"], gang["reason"]["code"]) == ("wait", "Unsupported")
     assert gang["reason"]["message"] == (
-        "required podAffinity over rack, a label that no node has; to plan it anyway, set "
+        "required podAffinity; to plan it anyway, set "
         "kubernetes.ignore: [podAffinity] in the Policy"
     )
     policy = tmp_path / "policy.yaml"

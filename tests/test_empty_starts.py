@@ -58,7 +58,6 @@ SERVER = {"cpu": 100}
 
 NEVER: dict[str, tuple[Gang, str | None]] = {
     "apart": (of(ruled(3, 1, anti_affinity=(NextTo(RACK),))), "AntiAffinity"),
-    "next to nobody": (of(ruled(1, 1, affinity=(NextTo(RACK, "ghost"),))), "Affinity"),
     "too few domains": (of(ruled(3, 1, spread=(Spread(RACK, 1, None, 5),))), "Spread"),
     "roles together": (of(role("a", 2, 8), role("b", 1, 1), required=RACK), None),
     "slices": (of(ruled(6, 4, slice_size=3, slice_level=NODE)), None),
@@ -87,14 +86,6 @@ def test_a_share_that_slow_networks_never_reach_claims_nothing() -> None:
     )
     assert (starts.answer(0), starts.rule(0)) == (Answer.NEVER, "Bandwidth")
     assert starts.answer(1) is Answer.CAN
-
-
-def test_who_must_be_next_to_another_claims_room_if_both_can_start_together() -> None:
-    friend = replace(gang("friend", roles=[ruled(1, 8, pod_sets=("s",))]), priority=0)
-    asks = of(ruled(1, 8, affinity=(NextTo(RACK, "s"),)))
-    assert blockers(cluster(asks, friend)) == (0,)
-    server_too = of(ruled(1, 8, affinity=(NextTo(NODE, "s"),)))
-    assert blockers(cluster(server_too, friend)) == ()
 
 
 def test_a_gang_of_no_queue_where_all_is_promised_claims_nothing() -> None:
@@ -148,13 +139,13 @@ def listed(instance: Instance, unable: list[dict[str, object]]) -> dict[str, obj
 
 def test_the_judge_names_a_gang_that_could_start_and_one_that_could_not() -> None:
     all_servers = gang("high", 4, 8, priority=9)
-    instance = cluster(NEVER["next to nobody"][0], all_servers, gang("low", 1, 8))
+    instance = cluster(NEVER["apart"][0], all_servers, gang("low", 1, 8))
     true = [{"gang": "default/evil", "proven": True}]
     assert check(listed(instance, true)) == []
     (found,) = [v for v in check(listed(instance, [])) if v.rule == "could-start"]
     assert (found.gang, found.message) == (
         "default/evil",
-        "is promised room, but could never start: nobody has the pods that role w must be next to",
+        "is promised room, but could never start: role w has 3 pods that are apart, in 2 domains",
     )
     more = [*true, {"gang": "default/low", "proven": True}]
     (found,) = check(listed(instance, more))
@@ -170,7 +161,7 @@ def test_the_judge_names_a_gang_that_could_start_and_one_that_could_not() -> Non
 
 
 def test_what_is_listed_is_what_claims_and_is_not_known_to_start() -> None:
-    instance = cluster(NEVER["next to nobody"][0], gang("low", 1, 99))
+    instance = cluster(NEVER["apart"][0], gang("low", 1, 99))
     assert not_claiming(instance) == {0: Answer.NEVER}
     assert plan(instance).decisions[1].decision == "wait"
 

@@ -15,8 +15,9 @@ from models.instance.gang import Near
 from planner.read.findings import Remarks
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
+from planner.read.kube.near import MAX_WISHES
 from planner.read.kube.objects import Gatherer
-from planner.read.kube.pods.wishes import MAX_WISHES, PREFERRED
+from planner.read.kube.pods.constraints import PREFERRED
 
 Tree = dict[str, Any]
 
@@ -83,8 +84,7 @@ def test_a_preferred_affinity_to_pods_of_other_gangs_is_near() -> None:
         (({"weight": 1, "podAffinityTerm": {"topologyKey": RACK}},), None),
         ((wish(selector={"matchExpressions": "?"}),), None),
         (({"weight": 1}, "?"), None),
-        # a namespaceSelector of all, and one that selects the own
-        ((wish(namespaceSelector={}),), Near(("decode",), 0)),
+        ((wish(namespaceSelector={}),), None),
         # more than are read
         ((wish(),) * (MAX_WISHES + 1), None),
     ],

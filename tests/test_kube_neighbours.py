@@ -155,7 +155,7 @@ class Cluster:
         names = [tree["metadata"]["name"] for tree in self.trees]
         for i in range(r.randint(0, 3)):
             app = {"app": r.choice("xyz")}
-            more = {"affinity": self.affinity("podAntiAffinity")} if r.random() < 0.4 else {}
+            more = {"affinity": self.apart()} if r.random() < 0.4 else {}
             one = pod(f"s{i}", on=r.choice(names), labels=app, **more)
             if r.random() < 0.25:
                 one["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
@@ -163,29 +163,17 @@ class Cluster:
         for i in range(r.randint(2, 4)):
             self.gang(f"g{i}", names)
 
-    def affinity(self, *kinds: str, app: str = "x") -> Tree:
-        found = {kind: {REQUIRED: [self.term()]} for kind in kinds}
-        for one in found.get("podAffinity", {}).get(REQUIRED, []):
-            # To its own gang, or to pods that state none to it: no two wait for each other.
-            own = app == "x" or self.r.random() < 0.5
-            one["labelSelector"] = {"matchLabels": {"app": app if own else "x"}}
-            one["matchLabelKeys"] = ["gangplan.dev/gang"] if own else []
-        return found
-
-    def term(self) -> Tree:
-        found = term(self.r.choice((HOST, RACK, RACK, ZONE)), app=self.r.choice("xyz"))
-        if self.r.random() < 0.2:
-            found["matchLabelKeys"] = ["gangplan.dev/gang"]
-        if self.r.random() < 0.2:
+    def apart(self, app: str | None = None) -> Tree:
+        found = term(self.r.choice((HOST, RACK, RACK, ZONE)), app=app or self.r.choice("xyz"))
+        if self.r.random() < 0.1:
             found["labelSelector"] = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
-        return found
+        return {"podAntiAffinity": {REQUIRED: [found]}}
 
     def gang(self, name: str, nodes: list[str]) -> None:
         r = self.r
         odds = 0.1 if self.even else 0.35
-        kinds = [k for k in ("podAffinity", "podAntiAffinity") if r.random() < odds]
-        labels = {"gangplan.dev/gang": name, "app": r.choice("xyz")}
-        spec: Tree = {"affinity": self.affinity(*kinds, app=labels["app"])}
+        labels = {"gangplan.dev/gang": name, "app": r.choice(("x", "y", name, name, name))}
+        spec: Tree = {"affinity": self.apart(labels["app"]) if r.random() < odds else {}}
         if r.random() < (0.9 if self.even else 0.3):
             keys = r.sample((HOST, RACK, ZONE), r.choice((1, 1, 2)))
             spec["topologySpreadConstraints"] = [self.spread(key, labels["app"]) for key in keys]
@@ -207,7 +195,7 @@ class Cluster:
             "topologyKey": key,
             "maxSkew": self.r.choice((1, 1, 2)),
             "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"app": own if self.even else self.r.choice("xyz")}},
+            "labelSelector": {"matchLabels": {"app": own}},
         }
         for name, values, odds in (
             ("minDomains", (2, 3), 0.2),

@@ -12,11 +12,9 @@ from kube import node, pod
 from kube_pods import thing
 
 from models.documents.gang import NodeExpression
-from models.instance.cluster import Node
 from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance
 from planner.read.inputs import load
-from planner.read.kube import pod_sets
 from planner.read.kube.pods import host_ports, pod_rules
 from planner.read.kube.pods.constraints import IMPOSSIBLE
 
@@ -58,10 +56,6 @@ def apart(*terms: Tree) -> Tree:
     return {"affinity": {"podAntiAffinity": {REQUIRED: list(terms)}}}
 
 
-def beside(*terms: Tree) -> Tree:
-    return {"affinity": {"podAffinity": {REQUIRED: list(terms)}}}
-
-
 def spread(*keys: str, **more: object) -> Tree:
     hard = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": TRAINERS, **more}
     return {"topologySpreadConstraints": [{**hard, "topologyKey": key} for key in keys]}
@@ -98,10 +92,6 @@ def named(found: Instance, name: str) -> tuple[Gang, Role]:
     return one, role
 
 
-def sets_of(nodes: tuple[Node, ...]) -> dict[str, dict[str, int]]:
-    return {one.name: dict(one.pod_sets) for one in nodes if one.pod_sets}
-
-
 def held(found: Instance, name: str) -> str:
     hold = named(found, name)[0].hold
     assert hold is not None
@@ -117,124 +107,80 @@ def test_a_gang_whose_pods_keep_apart_needs_no_set() -> None:
     assert (role.anti_affinity, role.pod_sets) == ((NextTo(found.cluster.node_level),), ())
 
 
-def test_a_set_holds_the_roles_of_all_gangs_and_pods_of_none() -> None:
-    in_words = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["trainer"]}]}
-    found = instance(
-        *racks("r1", "r1", "r2"),
-        *gang("a", **apart(term())),
-        *gang("b", **apart(term(selector=in_words), term(RACK))),  # the same pods in other words
-        *gang("run", 1, on=["n1"]),
-        *gang("c", app="web"),
-        service("s", "n0"),
-        pod("t", on="n0", namespace="other", labels={"app": "trainer"}),
-        pod("u", labels={"app": "trainer"}),  # nobody has bound it
-    )
-    name, node_level = "default/app=trainer", found.cluster.node_level
-    assert [named(found, one)[1].pod_sets for one in ("a", "b", "run", "c")] == [(name,)] * 3 + [()]
-    assert named(found, "a")[1].anti_affinity == (NextTo(node_level, name),)
-    both = (NextTo(node_level, name), NextTo(node_level - 1, name))
-    assert named(found, "b")[1].anti_affinity == both
-    assert sets_of(found.cluster.nodes) == {"n0": {name: 1}}
+def test_a_rule_about_several_roles_of_its_gang_has_a_set() -> None:
+    job = {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 2}}}
+    made = thing("PyTorchJob", "a", "kubeflow.org/v1", "default", spec=job)
+    own = {"training.kubeflow.org/job-name": "a"}
+    rules = {**apart(term(selector={"matchLabels": own})), **spread(RACK)}
+    rules["topologySpreadConstraints"][0]["labelSelector"] = {"matchLabels": own}
+    pods = [
+        pod(
+            f"a-{kind}-{i}",
+            gpus=8,
+            gated=True,
+            labels={**own, "training.kubeflow.org/replica-type": kind},
+            owner=made,
+            **rules,
+        )
+        for kind, i in (("master", 0), ("worker", 0), ("worker", 1))
+    ]
+    found = instance(*racks("r1", "r1", "r2"), made, *pods)
+    (gang_,) = found.gangs
+    name = "default/training.kubeflow.org/job-name=a"
+    assert [one.pod_sets for one in gang_.roles] == [(name,)] * 2
+    for role in gang_.roles:
+        assert role.anti_affinity == (NextTo(found.cluster.node_level, name),)
+        assert role.spread[0].pod_set == name
 
 
-def test_pods_on_nodes_that_nobody_knows_are_in_no_set() -> None:
-    lost = service("s", "gone")
-    found = instance(*racks("r1", "r1"), *gang("a", app="x", **apart(term()), **spread(RACK)), lost)
-    _, role = named(found, "a")
-    assert (role.anti_affinity, role.spread, sets_of(found.cluster.nodes)) == ((), (), {})
-
-
-def test_an_anti_affinity_of_a_running_gang_that_reaches_other_namespaces_is_named() -> None:
-    away = apart(term(RACK, {}, namespaceSelector={}))
-    trees = [*racks("r1", "r1"), *gang("a", namespace="other")]
-    for where, told in ((["n0"], True), ([], False)):
-        text = json.dumps(listed([*trees, *gang("run", 1, on=where, **away)]))
-        said = load(["-"], stdin=io.BytesIO(text.encode())).remarks
-        what = f"keeps waiting pods of other namespaces off its {RACK}"
-        assert any(what in line for line in said) == told
-
-
-def test_terms_of_an_affinity_are_about_the_pods_that_all_of_them_select() -> None:
-    tier = {"matchLabels": {"tier": "hot"}}
-    cache = pod("cache", on="cpu", labels={"app": "trainer", "tier": "hot"})
-    found = instance(
-        *racks("r1"),
-        node("cpu", gpus=0, **{RACK: "r1"}),  # stays, for the pod that counts
-        node("idle", gpus=0, **{RACK: "r1"}),
-        *gang("a", app="web", **beside(term(RACK), term(RACK, tier))),
-        cache,
-        service("s", "n0"),
-    )
-    (rule,) = named(found, "a")[1].affinity
-    assert rule.pod_set == "default/app=trainer and default/tier=hot"
-    assert sets_of(found.cluster.nodes) == {"cpu": {rule.pod_set: 1}}
-    assert [one.name for one in found.cluster.nodes] == ["cpu", "n0"]
+OUTSIDE = "that selects pods outside of its gang"
+ELSEWHERE = "with namespaceSelector, namespaces, matchLabelKeys or mismatchLabelKeys"
 
 
 @pytest.mark.parametrize(
-    ("fields", "sets"),
+    ("rules", "more", "why"),
     [
-        ({"namespaces": ["other"]}, ["other/app=trainer"]),
-        ({"namespaceSelector": {}}, ["*/app=trainer"]),
-        ({"namespaceSelector": {"matchLabels": {"team": "x"}}}, ["team=x/app=trainer"]),
-        ({"matchLabelKeys": ["gangplan.dev/gang"]}, []),  # its own pods
+        (apart(term()), gang("b"), f"required podAntiAffinity {OUTSIDE}"),
+        (apart(term()), [service("s", "n0")], f"required podAntiAffinity {OUTSIDE}"),
+        (spread(RACK), gang("b"), f"topologySpreadConstraints with DoNotSchedule {OUTSIDE}"),
+        (apart(term(namespaces=["other"])), [], f"required podAntiAffinity {ELSEWHERE}"),
+        (apart(term(namespaceSelector={})), [], f"required podAntiAffinity {ELSEWHERE}"),
         (
-            {"mismatchLabelKeys": ["gangplan.dev/gang"]},
-            ["default/app=trainer,gangplan.dev/gang notin (a)"],
+            spread(RACK, matchLabelKeys=["app"]),
+            [],
+            f"topologySpreadConstraints with DoNotSchedule {ELSEWHERE}",
         ),
+        ({"affinity": {"podAffinity": {REQUIRED: [term()]}}}, [], "required podAffinity"),
     ],
 )
-def test_namespaces_and_keys_of_labels_choose_as_kubernetes_does(
-    fields: Tree, sets: list[str]
+def test_rules_about_other_pods_than_its_own_hold_a_gang(
+    rules: Tree, more: list[Tree], why: str
 ) -> None:
-    other = thing("Namespace", "other", "v1", metadata={"labels": {"team": "x"}})
-    found = instance(
-        *racks("r1", "r1"),
-        other,
-        thing("Namespace", "default", "v1"),
-        *gang("a", **apart(term(**fields))),
-        *gang("b"),
-        *gang("o", namespace="other"),
-    )
-    rules = named(found, "a")[1].anti_affinity
-    assert [rule.pod_set for rule in rules if rule.pod_set] == sets
-    there = {one.name for one in found.gangs if set(sets) & set(one.roles[0].pod_sets)}
-    expected = {
-        "namespaces": {"o"},
-        "namespaceSelector": {"a", "b", "o"} if fields.get("namespaceSelector") == {} else {"o"},
-        "matchLabelKeys": set(),
-        "mismatchLabelKeys": {"b"},
-    }
-    assert there == expected[next(iter(fields))]
+    found = instance(*racks("r1", "r1", "r2"), *gang("a", **rules), *more)
+    assert held(found, "a") == f"Unsupported: {why}"
 
 
-def test_an_affinity_to_pods_that_nobody_knows_holds_the_gang() -> None:
-    name = "kubernetes.io/metadata.name"
-    by_name = beside(term(RACK, namespaceSelector={"matchLabels": {name: "default"}}))
-    assert named(instance(*racks("r1"), *gang("a", **by_name), *gang("b")), "a")[0].hold is None
-    elsewhere = {"team": "x", name: "other"}  # no namespace that is known
-    nobody = beside(term(RACK, namespaceSelector={"matchLabels": elsewhere}))
-    assert named(instance(*racks("r1"), *gang("a", **nobody), *gang("b")), "a")[0].hold is None
-    unknown = beside(term(RACK, namespaceSelector={"matchLabels": {"team": "x"}}))
-    found = instance(*racks("r1"), *gang("a", **unknown), *gang("b"))
-    assert held(found, "a") == (
-        "Unsupported: required podAffinity to pods of namespaces whose labels are not in the input: record "
-        "them, which takes the right to list namespaces"
-    )
+@pytest.mark.parametrize("more", [gang("b", app="web"), gang("b", namespace="other"), []])
+def test_pods_that_it_does_not_select_hold_nobody(more: list[Tree]) -> None:
+    rules = {**apart(term(namespaces=["default"])), **spread(RACK)}
+    found = instance(*racks("r1", "r1", "r2"), *gang("a", **rules), *more)
+    assert named(found, "a")[0].hold is None
+    assert named(found, "a")[1].anti_affinity == (NextTo(found.cluster.node_level),)
 
 
-def test_where_a_selector_means_some_pods_of_a_role_a_set_is_larger_or_the_gang_waits() -> None:
-    first = {"matchLabels": {"rank": "0"}}
-    one, two = gang("b")
+def test_pods_on_nodes_that_nobody_knows_are_not_selected() -> None:
+    lost = service("s", "gone")
+    found = instance(*racks("r1", "r1"), *gang("a", app="x", **apart(term()), **spread(RACK)), lost)
+    _, role = named(found, "a")
+    assert (role.anti_affinity, role.spread) == ((), ())
+
+
+def test_a_selector_that_means_some_pods_of_a_role_holds_the_gang() -> None:
+    one, two = gang("a", **apart(term(selector={"matchLabels": {"rank": "0"}})))
     one["metadata"]["labels"]["rank"] = "0"
-    others = [*racks("r1", "r1"), one, two]
-    found = instance(*others, *gang("a", app="x", **apart(term(selector=first))))
-    assert named(found, "b")[1].pod_sets == ("default/rank=0",)
-    found = instance(*others, *gang("a", app="x", **beside(term(selector=first))))
-    assert held(found, "a") == "Unsupported: required podAffinity to some pods of a role only"
-    own = spread(RACK, labelSelector=first)
-    (rule,) = named(instance(*others, *gang("a", app="x", **own)), "a")[1].spread
-    assert (rule.pod_set, rule.min_domains) == ("default/rank=0", ALL)
+    assert held(instance(*racks("r1", "r1"), one, two), "a") == (
+        "Unsupported: required podAntiAffinity that selects some pods of a role only"
+    )
 
 
 def test_pods_of_a_role_with_different_rules_wait() -> None:
@@ -252,12 +198,9 @@ def test_pods_of_a_role_with_different_rules_wait() -> None:
 def test_a_label_that_no_node_has_is_no_bound_for_pods_apart_and_no_place_for_others() -> None:
     nodes = racks("r1")
     assert named(instance(*nodes, *gang("a", **apart(term("x")))), "a")[1].anti_affinity == ()
-    for rule, words in (
-        (beside(term("x")), "required podAffinity"),
-        (spread("x"), "topologySpreadConstraints with DoNotSchedule"),
-    ):
-        what = held(instance(*nodes, *gang("a", **rule)), "a")
-        assert what == f"Unsupported: {words} over x, a label that no node has"
+    what = held(instance(*nodes, *gang("a", **spread("x"))), "a")
+    words = "topologySpreadConstraints with DoNotSchedule"
+    assert what == f"Unsupported: {words} over x, a label that no node has"
 
 
 def test_values_that_are_not_the_domains_of_a_level_hold_the_gang() -> None:
@@ -282,7 +225,7 @@ def test_values_that_are_not_the_domains_of_a_level_hold_the_gang() -> None:
 
 def test_pods_go_only_to_nodes_with_the_labels_of_their_domains() -> None:
     nodes = racks("r1", "r2", "")
-    for rule, narrowed in ((beside(term(RACK)), 1), (spread(RACK), 1), (apart(term(RACK)), 0)):
+    for rule, narrowed in ((spread(RACK), 1), (apart(term(RACK)), 0)):
         _, role = named(instance(*nodes, *gang("a", **rule)), "a")
         assert role.node_affinity == ((NodeExpression(RACK, "Exists"),),) * narrowed
 
@@ -340,49 +283,43 @@ def test_nodes_that_are_left_out_count_as_empty_domains_where_kube_scheduler_cou
 
 
 def test_pods_that_leave_do_not_count_so_the_least_domain_counts_as_empty() -> None:
-    leaving = service("s", "n0")
-    leaving["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
-    mine = gang("a", **spread(RACK))
-    assert spread_of(*racks("r1", "r2"), *mine, leaving).min_domains == ALL
-    assert spread_of(*racks("r1", "r2"), *mine, service("s", "n0")).min_domains == 1
+    found = gang("a", on=["n0", "n1", "n1"], **spread(RACK))
+    found[0]["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
+    assert spread_of(*racks("r1", "r2"), *found).min_domains == ALL
 
 
 def test_a_node_that_others_close_still_counts_as_one_of_its_domain() -> None:
-    """kube-scheduler looks at node affinity, not at who keeps a pod off a node."""
-    loner = pod("loner", on="n0", affinity={"podAntiAffinity": {REQUIRED: [term()]}})
-    found = instance(*racks("r1", "r1", "r2"), loner, *gang("a", **spread(RACK)), *gang("b"))
+    """kube-scheduler looks at node affinity, not at who keeps a pod off a node: the least counts as empty."""
+    terms = [term(selector={"matchLabels": {"gangplan.dev/gang": "a"}})]
+    loner = pod("loner", on="n0", affinity={"podAntiAffinity": {REQUIRED: terms}})
+    found = instance(*racks("r1", "r1", "r2"), loner, *gang("a", **spread(RACK)))
     _, role = named(found, "a")
-    (closing,) = role.anti_affinity
-    assert (closing.level, closing.pod_set) == (found.cluster.node_level, f"kept off {HOST}")
-    assert sets_of(found.cluster.nodes) == {"n0": {closing.pod_set: 1}}
-    assert (role.node_affinity, role.spread[0].min_domains) == ((), 1)
-    assert named(found, "b")[1].node_affinity == ((NodeExpression(HOST, "NotIn", ("n0",)),),)
+    closed = NodeExpression(HOST, "NotIn", ("n0",))
+    assert (role.node_affinity, role.spread[0].min_domains) == (((closed,),), ALL)
 
 
-def test_a_domain_of_which_a_pod_may_use_a_part_is_closed_if_others_may_be_in_the_rest() -> None:
-    """Nodes of another vendor count, and a document keeps the role off them by a label."""
-    nodes = [*racks("r1", "r2"), node("amd", resource="amd.com/gpu", **{RACK: "r1"})]
-    trees = [*nodes, *gang("a", **spread(RACK))]
-    _, role = named(instance(*trees), "a")
-    assert (role.node_affinity, role.spread[0].min_domains) == ((), ALL)
-    other = gang("b", 1)
-    resources = other[0]["spec"]["containers"][0]["resources"]["requests"]
-    resources["amd.com/gpu"] = resources.pop("nvidia.com/gpu")
-    closed = ((NodeExpression(RACK, "NotIn", ("r1",)),),)
-    for more in (other, [service("s", "amd")]):
-        assert named(instance(*trees, *more), "a")[1].node_affinity == closed
+def test_a_spread_that_counts_pods_where_its_own_may_not_be_holds_the_gang() -> None:
+    """One ran on a node that the others may not use any more."""
+    nodes = racks("r1", "r1", "r2", gpu="yes")
+    del nodes[0]["metadata"]["labels"]["gpu"]
+    more = spread(RACK, nodeAffinityPolicy="Ignore")
+    selects = {"nodeSelector": {"gpu": "yes"}}
+    pods = [*gang("a", on=["n0"], **more, **selects), *gang("a", 3, **more, **selects)[1:]]
+    assert held(instance(*nodes, *pods), "a").endswith("on nodes where its own may not be")
 
 
 # gangs that run
 
 
-def test_the_anti_affinity_of_a_gang_that_runs_is_its_rule_and_closes_nothing() -> None:
+def test_the_anti_affinity_of_a_gang_that_runs_closes_its_domain_to_others() -> None:
     nodes = racks("r1", "r2")
     running = gang("run", 1, app="x", on=["n0"], **apart(term(RACK)))
     found = instance(*nodes, *running, *gang("a", 1))
-    assert named(found, "a")[1].node_affinity == ()
-    (rule,) = named(found, "run")[1].anti_affinity
-    assert named(found, "a")[1].pod_sets == (rule.pod_set,)
+    assert named(found, "a")[1].node_affinity == ((NodeExpression(RACK, "NotIn", ("r1",)),),)
+    assert named(found, "run")[1].node_affinity == (IMPOSSIBLE,)
+    own = gang("run", 1, on=["n0"], **apart(term(RACK)))
+    found = instance(*nodes, *own, *gang("a", 1, app="x"))
+    assert [named(found, name)[1].node_affinity for name in ("a", "run")] == [(), ()]
 
 
 def test_one_that_no_level_can_keep_closes_its_domain_and_the_gang_stays() -> None:
@@ -400,7 +337,7 @@ def test_one_that_no_level_can_keep_closes_its_domain_and_the_gang_stays() -> No
 
 def test_a_policy_leaves_such_rules_out() -> None:
     rules = {**apart(term(RACK)), **spread(RACK)}
-    rules["affinity"] |= beside(term("x"))["affinity"]
+    rules["affinity"]["podAffinity"] = {REQUIRED: [term("x")]}
     mine = gang("a", **rules)
     ignore = {"ignore": ["podAntiAffinity", "podAffinity", "topologySpread"]}
     one, role = named(instance(*racks("r1", "r2"), *mine, policy=ignore), "a")
@@ -427,48 +364,6 @@ def test_a_namespace_has_so_many_parts_of_selectors_and_no_more(
     trees = [*gang("a", **apart(two[0])), *gang("b", **apart(two[1]))]
     found = instance(*racks("r1"), *trees, *gang("c", namespace="other", **apart(two[1])))
     assert [one.name for one in found.gangs if one.hold] == ["b"]
-
-
-def test_rules_that_select_too_many_pods_hold_the_youngest_gangs_of_their_namespace(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each set is charged to a namespace once, with a rule, and the roles and nodes in it."""
-    everyone = apart(term(selector={}, namespaceSelector={}))
-    greedy = [tree for i in range(3) for tree in gang(f"g{i}", 1, namespace="greedy", **everyone)]
-    modest = gang("m", 1, namespace="modest", **apart(term()))
-    monkeypatch.setattr(pod_sets, "MAX_MEMBERS", 9)
-    found = instance(*racks("r1"), *greedy, *modest)
-    assert [one.name for one in found.gangs if one.hold] == []
-    monkeypatch.setattr(pod_sets, "MAX_MEMBERS", 8)
-    found = instance(*racks("r1"), *greedy, *modest)
-    assert [one.name for one in found.gangs if one.hold] == ["g2"]
-    assert pod_sets.BEYOND_SHARE in held(found, "g2")
-
-
-def test_beyond_so_many_domains_that_others_close_a_spread_is_stricter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    loners = [
-        pod(f"loner-{i}", on=f"n{i}", affinity={"podAntiAffinity": {REQUIRED: [term()]}})
-        for i in range(2)
-    ]
-    trees = [*racks("r1", "r1", "r2"), *loners, *gang("a", **spread(RACK))]
-    for most, least in ((2, 1), (1, ALL)):
-        monkeypatch.setattr(pod_sets, "MAX_CLOSED", most)
-        _, role = named(instance(*trees), "a")
-        assert (bool(role.node_affinity), role.spread[0].min_domains) == (least == ALL, least)
-
-
-def test_names_of_sets_are_printable_short_and_distinct() -> None:
-    long = [{"matchLabels": {"app": "trainer", "k" * 60: "v" * 60 + str(i)}} for i in range(2)]
-    mine = gang("a", **apart(*(term(RACK, one) for one in long)))
-    others = gang("b")
-    for i, tree in enumerate(others):
-        tree["metadata"]["labels"] |= long[i]["matchLabels"]
-    (_, role) = named(instance(*racks("r1", "r1"), *mine, *others), "a")
-    names = [rule.pod_set or "" for rule in role.anti_affinity]
-    assert len(set(names)) == 2
-    assert all(len(name) <= pod_sets.LONGEST_NAME + 2 and name.isprintable() for name in names)
 
 
 # ports

@@ -28,7 +28,7 @@ from planner.read.kube.pods.constraints import (
     TOO_MANY_TOLERATIONS,
 )
 from planner.read.kube.pods.placement import PROVEN, UNPROVEN
-from planner.read.kube.pods.pod_rules import REQUIRED, UNREADABLE_RULE, RuleKind
+from planner.read.kube.pods.pod_rules import JOINS, REQUIRED, UNREADABLE_RULE, RuleKind
 from planner.read.kube.pods.pods import MAX_RESOURCES, TOO_MANY_RESOURCES, read_pods
 from planner.read.kube.pods.requests import effective_requests
 from planner.read.kube.pods.room import HELD
@@ -325,11 +325,12 @@ def test_what_cannot_be_read_is_named_unless_the_policy_ignores_it() -> None:
         spec={"nodeAffinity": {"required": {"nodeSelectorTerms": [{}]}}},
     )
     words = (
+        JOINS,
         *(kind.problem(UNREADABLE_RULE) for kind in RuleKind),
         ODD_PORT,
         "a volume that only some nodes can mount",
     )
-    names = ("podAntiAffinity", "podAffinity", "topologySpread", "hostPort", "volumeZone")
+    names = ("podAffinity", "podAntiAffinity", "topologySpread", "hostPort", "volumeZone")
     found = one(odd, claim, volume, ignore=names[4:])
     assert (found.unsupported, found.affinity) == (words[:4], (IMPOSSIBLE,))
     assert one(odd, claim, volume, ignore=names).unsupported == ()

@@ -1,4 +1,4 @@
-"""Anti-affinity, affinity and spread of the pods of sets: in the search, in parts, in reasons.
+"""Anti-affinity, affinity and spread of the pods of a gang: in the search, in parts, in reasons.
 
 Two racks of two servers of four GPUs, unless a test says otherwise: n01 and n02 in r1, n03 and n04 in r2.
 """
@@ -18,7 +18,6 @@ from tiny_busy import busy
 from tiny_pods import POD_RULES
 
 from models.documents.policy import SolveLimits
-from models.instance.cluster import Node
 from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance
 from models.program import options
@@ -29,8 +28,8 @@ from models.program.part import Standing
 from models.results.plan import compose
 from models.rules.declaration import without
 from models.rules.pod_counts import DECLARED as PODS_OF_SETS
-from models.rules.pod_counts import conflicts
-from models.rules.pod_rules import Kind, pod_rules
+from models.rules.pod_counts import breaking
+from models.rules.pod_rules import pod_rules
 from models.verify.check import check
 from planner.search.ledger import Ledger
 from planner.search.solve import RULED_PAIRS, solve
@@ -57,15 +56,8 @@ def worker(
     )
 
 
-def racks(*gangs: Gang, **sets: tuple[str, int]) -> Instance:
-    """``sets``: by node, pods of a set that are in no gang."""
-    instance = build(racks=2, nodes_per_rack=2, gpus=4, gangs=gangs)
-
-    def settled(node: Node) -> Node:
-        return replace(node, pod_sets=(sets[node.name],)) if node.name in sets else node
-
-    nodes = tuple(map(settled, instance.cluster.nodes))
-    return replace(instance, cluster=replace(instance.cluster, nodes=nodes))
+def racks(*gangs: Gang) -> Instance:
+    return build(racks=2, nodes_per_rack=2, gpus=4, gangs=gangs)
 
 
 def test_one_pod_a_node() -> None:
@@ -75,35 +67,6 @@ def test_one_pod_a_node() -> None:
     few = build(nodes_per_rack=2, gpus=4, gangs=[gang("a", roles=[apart])])
     assert planned(few).decision("a") == "wait"
     assert planned(few).reason("a") == "AntiAffinity"
-
-
-def test_gangs_of_a_set_keep_apart() -> None:
-    """Two racks take two of three gangs; a gang outside of the set starts beside them."""
-    apart = worker(1, 1, "red", apart=NextTo(RACK, "red"))
-    gangs = [gang(name, roles=[apart]) for name in "abc"]
-    outcome = planned(racks(*gangs, gang("other", 2)))
-    assert sorted(outcome.decisions().values()) == ["place", "place", "place", "wait"]
-    assert outcome.decision("other") == "place"
-
-
-@pytest.mark.parametrize("kind", ["no gang", "keeps", "may move"])
-def test_a_pod_keeps_away_from_pods_that_are_there(kind: str) -> None:
-    """Also where the other one has the rule; it moves away if it may."""
-    alone, other = worker(2, 4, apart=NextTo(RACK, "red")), worker(1, 4, "red")
-    if kind == "no gang":
-        instance = racks(gang("a", roles=[alone]), n01=("red", 1))
-        assert planned(instance).nodes("a") == ["n03", "n04"]
-        return
-    stands = [(0, 0, 0, 15)]
-    runs = gang("old", roles=[other], stands=stands, movable=kind == "may move")
-    full = gang("full", roles=[worker(1, 4)], stands=[(0, 0, 2, 15)])
-    outcome = planned(racks(gang("a", roles=[alone]), runs, full))
-    if kind == "may move":
-        assert (outcome.nodes("old"), outcome.nodes("a")) == (["n04"], ["n01", "n02"])
-        return
-    assert outcome.decision("a") == "wait"
-    owner = gang("old", roles=[alone], stands=[(0, 0, 0, 15), (0, 1, 1, 15)])
-    assert planned(racks(gang("a", roles=[other]), owner)).nodes("a") in (["n03"], ["n04"])
 
 
 def test_pods_that_stay_break_no_rule() -> None:
@@ -124,19 +87,6 @@ def test_pods_without_gpus_count() -> None:
     assert sorted(outcome.nodes("a")[1:]) == ["n01", "n02", "n03", "n04"]
 
 
-def test_a_gang_joins_the_pods_of_a_set() -> None:
-    """On r2, where they are; nowhere without them; with a gang that brings them."""
-    joins = worker(2, 2, join=NextTo(RACK, "cache"))
-    assert {*planned(racks(gang("a", roles=[joins]), n04=("cache", 1))).nodes("a")} <= {
-        "n03",
-        "n04",
-    }
-    alone = planned(racks(gang("a", roles=[joins])))
-    assert (alone.decision("a"), alone.reason("a")) == ("wait", "Affinity")
-    brings = gang("b", roles=[worker(1, 4, "cache")])
-    assert planned(racks(gang("a", roles=[joins]), brings)).domains("a", "rack") == 1
-
-
 def test_a_gang_that_attracts_itself_starts_in_one_domain() -> None:
     joins = worker(3, 4, join=NextTo(RACK))
     assert planned(racks(gang("a", roles=[joins]))).decision("a") == "wait"
@@ -151,9 +101,8 @@ def test_pods_are_spread_over_racks() -> None:
     assert (
         planned(racks(gang("a", roles=[worker(3, 4, even=Spread(RACK))]))).decision("a") == "place"
     )
-    even = worker(1, 1, "red", even=Spread(RACK, 1, "red"))
     full = [gang(f"full{n}", 1, 4, stands=[(0, 0, n, 15)]) for n in (2, 3)]
-    outcome = planned(racks(gang("a", roles=[even]), *full, n01=("red", 3)))
+    outcome = planned(racks(gang("a", roles=[worker(3, 1, even=Spread(RACK))]), *full))
     assert (outcome.decision("a"), outcome.reason("a")) == ("wait", "Spread")
 
 
@@ -207,9 +156,9 @@ def test_the_aggregated_model_and_neighbourhoods_keep_the_rules(
     monkeypatch.setattr("planner.search.solve.RULED_PAIRS", most)
     rules: list[Role] = [
         worker(3, 1, apart=NextTo(NODE)),
-        worker(1, 2, "red", apart=NextTo(NODE, "red")),
+        worker(2, 2, "red", apart=NextTo(NODE, "red")),
         worker(2, 2, join=NextTo(RACK)),
-        worker(2, 1, join=NextTo(RACK, "red")),
+        worker(2, 1, "red", join=NextTo(RACK, "red")),
         worker(2, 1, even=Spread(RACK)),
         role("worker", 1, 4),
     ]
@@ -223,30 +172,21 @@ def test_the_aggregated_model_and_neighbourhoods_keep_the_rules(
 
 
 def test_the_ledger_takes_off_what_breaks_a_rule() -> None:
-    """Of gangs that must not meet the one of lower priority."""
-    apart = worker(1, 1, "red", apart=NextTo(NODE, "red"))
-    instance = racks(*(gang(name, roles=[apart], priority=p) for name, p in (("a", 1), ("b", 2))))
+    apart = worker(2, 1, apart=NextTo(RACK))
+    instance = racks(gang("a", roles=[apart]), gang("b", 1, 4))
     packed = greedy(without(instance, PODS_OF_SETS.requirements), base_decisions(instance))
-    assert conflicts(instance, packed) == [(0, 1)]
+    assert breaking(instance, [one.pods for one in packed]) == [0]
     ledger = Ledger(instance, base_decisions(instance))
     assert ledger.offer(packed)
-    assert [one.decision for one in ledger.incumbent.decisions] == ["wait", "place"]
+    assert ledger.incumbent.decisions[1].decision == "place"
 
 
-def test_a_part_counts_pods_outside() -> None:
-    """One rack opened: pods of the set in the other, and rules of gangs that are not freed, count."""
-    apart = worker(1, 1, "red", apart=NextTo(RACK, "red"))
-    gangs = [gang(name, roles=[apart], stands=[(0, 0, n, 1)]) for name, n in (("a", 0), ("b", 2))]
-    waits = gang("c", roles=[worker(1, 1, "red")])
-    joins = gang("d", roles=[worker(1, 1, join=NextTo(RACK, "red"))])
-    instance = racks(*gangs, waits, joins)
+def test_a_part_takes_the_domains_that_it_does_not_know_for_empty() -> None:
+    instance = racks(gang("a", roles=[worker(2, 1, even=Spread(RACK))]))
     standing = Standing(instance, base_decisions(instance))
-    part = standing.part([0, 1], {2, 3}, SolveLimits(budget=1, workers=1)).instance
-    assert [{rule.kind for rule in pod_rules(part).of[gang]} for gang in (0, 1)] == [
-        {Kind.APART, Kind.TOGETHER},
-        {Kind.TOGETHER},
-    ]
-    assert [one.decision for one in solve(part).decisions] == ["wait", "place"]
+    limits = SolveLimits(budget=1, workers=1)
+    parts = [standing.part(nodes, {0}, limits).instance for nodes in ([0, 1], [0, 2])]
+    assert [solve(part).decisions[0].decision for part in parts] == ["wait", "place"]
 
 
 def test_nodes_are_distinguished_only_where_a_rule_asks_for_it() -> None:

@@ -18,7 +18,7 @@ from tiny_draws import Draws
 from tiny_gangs import NEWEST, apart, draw_gang, held, queued, sickened, started
 from tiny_groups import grouped
 from tiny_instances import with_instances
-from tiny_pods import settled, with_pod_rules
+from tiny_pods import with_pod_rules
 from tiny_queues import with_queues
 from tiny_run_times import calmed
 from tiny_servers import draw_small_cluster
@@ -105,7 +105,7 @@ def _gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluster]:
         asked += gang.weight_gpus
         gangs.append(_planned(draws, held(draws, apart(draws, gang)), cluster))
     nodes = [sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes)]
-    turned = settled(draws, [_turned(draws, i, node) for i, node in enumerate(nodes)])
+    turned = tuple(_turned(draws, i, node) for i, node in enumerate(nodes))
     ruled = grouped(draws, shaped(draws, with_pod_rules(draws, gangs, cluster), cluster))
     ruled = with_wishes(draws, ruled, cluster)
     return tuple(sorted(ruled, key=lambda g: g.key)), replace(cluster, nodes=turned)

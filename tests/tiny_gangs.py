@@ -13,7 +13,7 @@ from random import Random
 from tiny_beside import with_wishes
 from tiny_draws import Draws
 from tiny_groups import grouped
-from tiny_pods import settled, with_pod_rules
+from tiny_pods import with_pod_rules
 from tiny_shape import shaped
 
 from models.documents.gang import Hold, NodeExpression, Toleration
@@ -46,7 +46,7 @@ def draw_gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluste
     nodes = tuple(sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes))
     ruled = grouped(draws, shaped(draws, with_pod_rules(draws, gangs, cluster), cluster))
     ruled = with_wishes(draws, ruled, cluster)
-    return tuple(sorted(ruled, key=lambda g: g.key)), replace(cluster, nodes=settled(draws, nodes))
+    return tuple(sorted(ruled, key=lambda g: g.key)), replace(cluster, nodes=tuple(nodes))
 
 
 def draw_gang(draws: Draws, i: int, cluster: Cluster, most: int = MAX_PODS) -> Gang:

@@ -1,6 +1,6 @@
-"""Random rules about the pods of sets for tiny instances: apart, together, evenly spread.
+"""Random rules about the pods of gangs for tiny instances: apart, together, evenly spread.
 
-Promises: deterministic by the draws; nothing unless a feature is asked for; few sets, so that gangs meet.
+Promises: deterministic by the draws; nothing unless a feature is asked for; few sets, so that roles meet.
 Called by the generators of tiny and of busy instances.
 """
 
@@ -9,24 +9,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from typing import TypeVar
 
 from tiny_draws import Draws
 
-from models.instance.cluster import Cluster, Node
+from models.instance.cluster import Cluster
 from models.instance.gang import Gang, NextTo, Role, Spread
+
+Rule = TypeVar("Rule", NextTo, Spread)
 
 SETS = ("red", "blue")
 
-POD_RULES = ("apart", "together", "even", "pods_of_no_gang", "gaps")
+POD_RULES = ("apart", "together", "even", "gaps")
 """Features of instances with such rules, and with nodes that have no value at a level."""
 
 
 def with_pod_rules(draws: Draws, gangs: Sequence[Gang], cluster: Cluster) -> list[Gang]:
     """The gangs, perhaps in sets, and with rules about these or about their own pods."""
-    return [
-        replace(gang, roles=tuple(_ruled(draws, gang, role, cluster) for role in gang.roles))
-        for gang in gangs
-    ]
+    found = []
+    for gang in gangs:
+        roles = [_ruled(draws, gang, role, cluster) for role in gang.roles]
+        known = {name for role in roles for name in role.pod_sets}
+        found.append(replace(gang, roles=tuple(_about(role, known) for role in roles)))
+    return found
+
+
+def _about(role: Role, known: set[str]) -> Role:
+    """The role with rules about its own pods where no role of the gang is in a set."""
+
+    def known_set(one: Rule) -> Rule:
+        return one if one.pod_set in known else replace(one, pod_set=None)
+
+    return replace(
+        role,
+        anti_affinity=tuple(map(known_set, role.anti_affinity)),
+        affinity=tuple(map(known_set, role.affinity)),
+        spread=tuple(map(known_set, role.spread)),
+    )
 
 
 def _ruled(draws: Draws, gang: Gang, role: Role, cluster: Cluster) -> Role:
@@ -51,17 +70,6 @@ def _ruled(draws: Draws, gang: Gang, role: Role, cluster: Cluster) -> Role:
 def _next_to(r: Random, cluster: Cluster) -> NextTo:
     level = r.choice(range(len(cluster.levels) + 1))
     return NextTo(level, r.choice((None, *SETS, *SETS)))
-
-
-def settled(draws: Draws, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes, perhaps with pods of sets that are in no gang."""
-    found = []
-    for i, node in enumerate(nodes):
-        r = draws.random(f"pods of no gang/{i}")
-        pods = tuple(sorted((name, r.randint(1, 2)) for name in SETS if r.random() < 0.6))
-        own = _on(draws, "pods_of_no_gang", r, 0.1)
-        found.append(replace(node, pod_sets=pods) if own else node)
-    return tuple(found)
 
 
 def _on(draws: Draws, feature: str, r: Random, chance: float) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from benchmarks.lab.trace import Job, Trace
 from benchmarks.lab.trace_document import ObservedDocument
 from models.documents.canonical import gang_document
 from models.documents.cluster import HOSTNAME_LABEL
-from models.documents.gang import GangSpec, NextToDocument, NodeExpression, RoleDocument, Toleration
-from models.instance.gang import Gang, Role
+from models.documents.gang import GangSpec, NodeExpression, Toleration
+from models.instance.gang import Gang
 from models.instance.policy import EVERY_SCHEDULER
 from models.units import InvalidValueError, epoch_seconds, time_text
 from planner.errors import Fault, InputError, MissingPathError
@@ -220,8 +220,7 @@ class _Watch:
             else:
                 left_out[WAIT if known.first_running is None else RUNS_ON] += 1
         start = min((arrival for _, arrival, _ in found), default=self.latest or 0)
-        sets = {s for known, _, _ in found for role in known.spec.roles for s in role.pod_sets}
-        jobs = [_job(known, arrival, span, start, sets) for known, arrival, span in found]
+        jobs = [_job(known, arrival, span, start) for known, arrival, span in found]
         return Trace.of(
             name, jobs, source="snapshots of a live cluster", starts_at=start,
             left_out=sorted(left_out.items()),
@@ -249,16 +248,10 @@ def _span(known: _Sighting, arrival: int) -> tuple[int, int, int] | None:
     return start, max(0, known.last_running - latest), max(0, known.gone - min(earliest, start))
 
 
-def _job(
-    known: _Sighting,
-    arrival: int,
-    span: tuple[int, int, int] | None,
-    start: int,
-    sets: Collection[str],
-) -> Job:
+def _job(known: _Sighting, arrival: int, span: tuple[int, int, int] | None, start: int) -> Job:
     """The job. Of an end between two snapshots it takes the middle; of no end what the gang expects."""
     roles = tuple(
-        _alone(role, own, sets)
+        role.model_copy(update={"node_affinity": tuple(own.node_affinity)})
         for role, own in zip(known.spec.roles, known.gang.roles, strict=True)
     )
     spec = known.spec.model_copy(
@@ -274,22 +267,6 @@ def _job(
     )
     duration = max(1, (least + most) // 2)
     return Job(known.name, known.gang.namespace, arrival - start, duration, spec, observed)
-
-
-def _alone(role: RoleDocument, own: Role, sets: Collection[str]) -> RoleDocument:
-    """The role with its node affinity, and without rules about pods that are in no job of the trace."""
-
-    def kept(rules: Iterable[NextToDocument]) -> tuple[NextToDocument, ...]:
-        return tuple(rule for rule in rules if rule.pod_set is None or rule.pod_set in sets)
-
-    return role.model_copy(
-        update={
-            "affinity": kept(role.affinity),
-            "anti_affinity": kept(role.anti_affinity),
-            "spread": kept(role.spread),
-            "node_affinity": tuple(own.node_affinity),
-        }
-    )
 
 
 class _Numbers:

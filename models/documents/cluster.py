@@ -159,9 +159,6 @@ class NodeDocument(Document):
     labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
     taints: Many[TaintDocument] = ()
     nics: Many[NicDocument] | None = omitted(description="Its NICs, in place of its model's")
-    pod_sets: Mapped[Title, Annotated[int, whole(1, MAX_NODE_PODS)]] = omitted(
-        default={}, description="Pods of sets, by set, that are in no gang and stay on the node"
-    )
     held: Offered = omitted(
         default={},
         description="What pods of no gang hold: `allocatable` is less by that while they run",

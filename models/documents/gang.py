@@ -369,7 +369,9 @@ class NextToDocument(Document):
     """Other pods in the same domain of a level."""
 
     level: LevelName
-    pod_set: Title | None = omitted(description="Pods of this set; absent: of this role")
+    pod_set: Title | None = omitted(
+        description="Pods of this set of the gang; absent: of this role"
+    )
 
 
 class SpreadDocument(NextToDocument):
@@ -513,7 +515,9 @@ class RoleDocument(Document):
     ] = omitted(default=(), description="Any of these terms must hold, all expressions of one")
     tolerations: Many[Toleration] = ()
     mix_models: bool = Field(default=False, description="Its pods may run on several GPU models")
-    pod_sets: Many[Title] = omitted(default=(), description="Sets that its pods belong to")
+    pod_sets: Many[Title] = omitted(
+        default=(), description="Sets of the gang that its pods belong to"
+    )
     anti_affinity: Many[NextToDocument] = omitted(
         default=(), description="Pods that are never in one domain with a pod of this role"
     )

@@ -68,7 +68,6 @@ class Node:
     ready: bool = True
     unhealthy: int = 0
     unknown_unhealthy: int = 0
-    pod_sets: tuple[tuple[str, int], ...] = ()
     held: tuple[tuple[str, int], ...] = ()
     last_failure: int | None = None
     mig: tuple[MigGpus, ...] = ()

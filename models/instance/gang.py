@@ -94,7 +94,7 @@ def turn(priority: int, queued_at: int | None, name: str) -> tuple[int, bool, in
 class NextTo:
     """Other pods that the pods of a role keep away from, or join, in a domain of a level.
 
-    ``pod_set``: those of this set; None: the pods of the role itself.
+    ``pod_set``: those of this set of the gang; None: the pods of the role itself.
     """
 
     level: int

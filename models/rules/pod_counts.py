@@ -1,4 +1,4 @@
-"""The pods that rules about pods of sets are about, counted by domain while a plan is built."""
+"""The pods that rules about the pods of a gang are about, counted by domain while a plan is built."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance
-from models.instance.solution import GangDecision, PodPlacement, placed
+from models.instance.solution import PodPlacement, placed
 from models.rules.declaration import Asked, Declaration, Pods, Requirement, dropping
 from models.rules.pod_rules import (
     Kind,
@@ -74,12 +74,8 @@ class PodCounts:
         shared: dict[tuple[object, ...], SetCounts] = {}
         self._sets: dict[Rule, SetCounts] = {}
         for rule in rules.rules:
-            key = (rule.members, rule.stated.pod_set, rule.level, rule.counted)
-            if key not in shared:
-                shared[key] = SetCounts(rule)
-                for n, pods in rule.fixed.items():
-                    shared[key].add(n, pods, new=False)
-            self._sets[rule] = shared[key]
+            key = (rule.members, rule.level, rule.counted)
+            self._sets[rule] = shared.setdefault(key, SetCounts(rule))
         self._of_role = {key: self._counting(key) for key in rules.by_role}
 
     def _counting(self, key: RoleKey) -> tuple[tuple[Rule, ...], tuple[SetCounts, ...]]:
@@ -148,39 +144,16 @@ def _meet(own: OwnerCounts, pods: SetCounts, d: int) -> bool:
     return pairs > (own.all - own.new) * stay - (own.all_both - own.new_both)
 
 
-def conflicting(
-    rules: PodRules, counts: PodCounts, new: Mapping[int, Sequence[PodPlacement]]
-) -> list[tuple[int, ...]]:
-    """Sets of gangs, of each of which one has to give way for a rule to hold. ``new``: pods by gang."""
-    found: dict[tuple[int, ...], None] = {}
-    for rule in rules.rules:
-        binding = rule.owners if rule.kind is Kind.TOGETHER else rule.roles
-        for domains in counts.broken(rule):
-            there = {
-                gang
-                for gang, role in binding
-                for pod in new[gang]
-                if pod.role == role and rule.of[pod.node] in domains
-                if rule.counts(pod.node) or (gang, role) in rule.owners
-            }
-            found[tuple(sorted(there))] = None
-    return list(found)
-
-
-def conflicts(instance: Instance, decisions: Sequence[GangDecision]) -> list[tuple[int, ...]]:
-    """The same for a plan."""
+def breaking(instance: Instance, pods: Sequence[Pods]) -> list[int]:
+    """Gangs whose rules do not hold in a plan. ``pods``: by gang."""
     rules = pod_rules(instance)
-    if not rules.rules:
-        return []
     counts = PodCounts(rules)
-    new: dict[int, list[PodPlacement]] = {}
     for gang in rules.of:
         spec = instance.gangs[gang]
         stood = set(placed(spec, spec.running_pods))
-        new[gang] = [pod for pod in decisions[gang].pods if pod not in stood]
-        for pod in decisions[gang].pods:
+        for pod in pods[gang]:
             counts.add(gang, pod, new=pod not in stood)
-    return conflicting(rules, counts, new)
+    return sorted(g for g, own in rules.of.items() if any(counts.broken(rule) for rule in own))
 
 
 def standing_exempt(instance: Instance) -> frozenset[tuple[int, int, int]]:
@@ -252,13 +225,12 @@ def _has_pod_rules(instance: Instance, gang: Gang) -> bool:
 
 
 DECLARED = Declaration(
-    "pods of sets",
+    "pods of the gang",
     (APART, TOGETHER, SPREAD),
     eligible=suitable_nodes,
     node_key=counted_at,
     gang_key=rule_key,
     own_variables=_has_pod_rules,
-    broken=lambda plan: bool(conflicts(plan.instance, plan.decisions)),
-    back=lambda space: space.against_pod_rules(),
+    breaking=breaking,
     admits=lambda space, gang, pods: space.keeps_pod_rules(gang, pods),
 )

@@ -1,7 +1,7 @@
-"""Rules about the pods of sets (contract 2.11 to 2.13): anti-affinity, affinity, spread.
+"""Rules about the pods of one gang (contract 2.11 to 2.13): anti-affinity, affinity, spread.
 
-A rule binds the new pods of its *owners* and is about the pods of its *members*, the set. Roles with
-equal rules share one. Whether they hold is a matter of counts (``pod_counts``).
+A rule binds the new pods of its *owners* and is about the pods of its *members*, the set: roles of one gang.
+Roles with equal rules share one. Whether they hold is a matter of counts (``pod_counts``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """``fixed``: pods of the set in no gang, by node. ``of``: the domain of every node at the level.
+    """``of``: the domain of every node at the level.
 
     ``nodes``: those that new pods of the owners may be on, as far as the levels are concerned. Of a spread
     only pods on these count, in ``domains``; ``least_counts`` False: the least is 0.
@@ -38,7 +38,6 @@ class Rule:
     stated: NextTo | Spread
     owners: frozenset[RoleKey]
     members: frozenset[RoleKey]
-    fixed: Mapping[int, int]
     of: Sequence[int]
     nodes: frozenset[int] = frozenset()
     domains: frozenset[int] = frozenset()
@@ -107,50 +106,37 @@ def _pod_rules(instance: Instance) -> PodRules:
 
 def _rules(instance: Instance) -> Iterator[Rule]:
     """Every rule, roles with equal ones together."""
-    owners = _owners(instance)
-    if not owners:
-        return
-    joined: dict[str, list[RoleKey]] = {}
     for gang, spec in enumerate(instance.gangs):
-        for number, role in enumerate(spec.roles):
-            for name in role.pod_sets:
-                joined.setdefault(name, []).append((gang, number))
-    members = {name: frozenset(keys) for name, keys in joined.items()}
-    fixed: dict[str, dict[int, int]] = {}
-    for n, node in enumerate(instance.cluster.nodes):
-        for name, pods in node.pod_sets:
-            fixed.setdefault(name, {})[n] = pods
-    for having in owners.values():
-        own, kind, stated = having[0]
-        about = stated.pod_set
-        rule = Rule(
-            kind,
-            stated,
-            frozenset(key for key, _, _ in having),
-            frozenset({own}) if about is None else members.get(about, frozenset()),
-            {} if about is None else fixed.get(about, {}),
-            instance.cluster.domain_of[stated.level],
-            named_nodes(instance, () if kind is Kind.APART else (stated.level,)),
-        )
-        yield _spread(instance, rule, own, stated) if isinstance(stated, Spread) else rule
+        for having in _owners(gang, spec).values():
+            own, kind, stated = having[0]
+            about = stated.pod_set
+            members = (n for n, role in enumerate(spec.roles) if about in role.pod_sets)
+            rule = Rule(
+                kind,
+                stated,
+                frozenset(key for key, _, _ in having),
+                frozenset({own} if about is None else {(gang, number) for number in members}),
+                instance.cluster.domain_of[stated.level],
+                named_nodes(instance, () if kind is Kind.APART else (stated.level,)),
+            )
+            yield _spread(instance, rule, own, stated) if isinstance(stated, Spread) else rule
 
 
 def _owners(
-    instance: Instance,
+    gang: int, spec: Gang
 ) -> dict[tuple[object, ...], list[tuple[RoleKey, Kind, NextTo | Spread]]]:
-    """The roles that state each rule."""
+    """The roles of a gang that state each rule."""
     found: dict[tuple[object, ...], list[tuple[RoleKey, Kind, NextTo | Spread]]] = {}
-    for gang, spec in enumerate(instance.gangs):
-        for number, role in enumerate(spec.roles):
-            own = (gang, number)
-            for kind, stated in _stated(role):
-                about: object = own if stated.pod_set is None else stated.pod_set
-                key: tuple[object, ...] = (kind, stated.level, about)
-                if isinstance(stated, Spread):
-                    levels = tuple(sorted({one.level for one in role.spread}))
-                    matched = (role.node_selector, role.node_affinity)
-                    key = (*key, stated.max_skew, stated.min_domains, levels, matched)
-                found.setdefault(key, []).append((own, kind, stated))
+    for number, role in enumerate(spec.roles):
+        own = (gang, number)
+        for kind, stated in _stated(role):
+            about: object = own if stated.pod_set is None else stated.pod_set
+            key: tuple[object, ...] = (kind, stated.level, about)
+            if isinstance(stated, Spread):
+                levels = tuple(sorted({one.level for one in role.spread}))
+                matched = (role.node_selector, role.node_affinity)
+                key = (*key, stated.max_skew, stated.min_domains, levels, matched)
+            found.setdefault(key, []).append((own, kind, stated))
     return found
 
 
@@ -202,15 +188,15 @@ def _can_break(instance: Instance, rule: Rule) -> bool:
     if len(rule.nodes) < len(instance.cluster.nodes):
         return True
     roles = {key: instance.gangs[key[0]].roles[key[1]] for key in rule.roles}
-    alone = len(roles) == 1 and not rule.fixed and all(role.max == 1 for role in roles.values())
+    alone = len(roles) == 1 and all(role.max == 1 for role in roles.values())
     if rule.kind is Kind.TOGETHER:
         return not (alone and rule.both)
     if rule.kind is Kind.SPREAD:
-        pods = sum(roles[key].max for key in rule.members) + sum(rule.fixed.values())
+        pods = sum(roles[key].max for key in rule.members)
         return pods > rule.max_skew
-    if alone or not (rule.members or rule.fixed):
+    if alone or not rule.members:
         return False
-    if rule.level < instance.cluster.node_level or rule.fixed:
+    if rule.level < instance.cluster.node_level:
         return True
     largest = max((node.gpus for node in instance.cluster.nodes), default=0)
     # GPUs keep such pods apart already
@@ -227,39 +213,19 @@ def rule_key(instance: Instance, gang: Gang) -> tuple[object, ...] | None:
 
 
 def about(instance: Instance, gang: int) -> list[Kind]:
-    """Kinds of rules that the gang states or whose sets it is in."""
-    spec = instance.gangs[gang]
-    stated = {kind for role in spec.roles for kind, _ in _stated(role)}
-    stated.update(rule.kind for rule in pod_rules(instance).of.get(gang, ()))
+    """Kinds of rules that the gang states."""
+    stated = {kind for role in instance.gangs[gang].roles for kind, _ in _stated(role)}
     return [kind for kind in Kind if kind in stated]
 
 
 def suitable_nodes(instance: Instance, _gang: Gang, role: Role) -> frozenset[int] | None:
-    """Nodes named at the levels that rules of the role ask for, away from pods of no gang; None for all."""
-    if not (role.anti_affinity or role.affinity or role.spread):
+    """Nodes named at the levels that rules of the role ask for; None for all."""
+    if not (role.affinity or role.spread):
         return None
     found = named_nodes(
         instance, (*(one.level for one in role.affinity), *(one.level for one in role.spread))
     )
-    for rule in role.anti_affinity:
-        found -= _closed_nodes(instance, rule)
     return None if len(found) == len(instance.cluster.nodes) else found
-
-
-def _closed_nodes(instance: Instance, rule: NextTo) -> frozenset[int]:
-    """Nodes of the domains in which pods of the set are that are in no gang."""
-    known = instance.once(_closed)
-    if rule not in known:
-        cluster = instance.cluster
-        of = cluster.domain_of[rule.level]
-        having = (n for n, node in enumerate(cluster.nodes) if rule.pod_set in dict(node.pod_sets))
-        domains = {of[n] for n in having} if rule.pod_set is not None else ()
-        known[rule] = frozenset(n for d in domains for n in cluster.domains[rule.level][d].nodes)
-    return known[rule]
-
-
-def _closed(_instance: Instance) -> dict[NextTo, frozenset[int]]:
-    return {}
 
 
 def counted_at(instance: Instance, node: int) -> tuple[bool, ...]:

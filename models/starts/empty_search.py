@@ -1,4 +1,4 @@
-"""A search for places of the pods of a gang, or of a few gangs together, on the empty cluster.
+"""A search for places of the pods of a gang on the empty cluster.
 
 Pods are placed one by one, with a way back, until the steps are used up. A placement counts that keeps every
 rule of a plan. Nodes that nothing tells apart are tried once, so that a small search is exhaustive.
@@ -7,7 +7,7 @@ rule of a plan. Nodes that nothing tells apart are tried once, so that a small s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -51,20 +51,7 @@ class Found(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
-    """``gangs``: together, the one that is asked about last, with ``sizes`` pods of its roles.
-
-    ``scope``: level of one domain that holds them all; None for the whole cluster.
-    """
-
-    gangs: tuple[int, ...]
-    sizes: tuple[int, ...]
-    scope: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Pod:
-    gang: int
     role: int
     index: int
 
@@ -99,11 +86,20 @@ class _Nodes:
 
 
 class Search:
-    """``empty``: the instance without pods. ``spent``: steps so far. ``pods``: their number."""
+    """``empty``: the instance without pods. ``index``: of the gang, with ``sizes`` pods of its roles.
 
-    def __init__(self, empty: Instance, placing: Placing) -> None:
+    ``scope``: level of one domain that holds them all; None for the whole cluster. ``spent``: steps so far.
+    ``pods``: their number.
+    """
+
+    def __init__(
+        self, empty: Instance, index: int, sizes: Sequence[int], scope: int | None = None
+    ) -> None:
         self._empty = empty
-        self._placing = placing
+        self._index = index
+        self._gang = empty.gangs[index]
+        self._sizes = sizes
+        self._scope = scope
         self.spent = 0
         self._pods = list(self._ordered())
         self.pods = len(self._pods)
@@ -118,17 +114,14 @@ class Search:
         self._uncertain = False
 
     def _role(self, pod: _Pod) -> Role:
-        return self._empty.gangs[pod.gang].roles[pod.role]
+        return self._gang.roles[pod.role]
 
     def _ordered(self) -> Iterator[_Pod]:
-        """Pods of one gang after another, the largest first."""
-        for gang in self._placing.gangs:
-            spec, sizes = self._empty.gangs[gang], self._empty.gangs[gang].target_counts()
-            if gang == self._placing.gangs[-1]:
-                sizes = self._placing.sizes
-            for r in sorted(range(len(spec.roles)), key=lambda r: (-spec.roles[r].gpus, r)):
-                for i in spec.roles[r].indices(sizes[r]):
-                    yield _Pod(gang, r, i)
+        """Pods of one role after another, the largest first."""
+        roles = self._gang.roles
+        for r in sorted(range(len(roles)), key=lambda r: (-roles[r].gpus, r)):
+            for i in roles[r].indices(self._sizes[r]):
+                yield _Pod(r, i)
 
     def run(self, most: int) -> Found:
         """Whether the pods have places. ``most``: steps."""
@@ -166,20 +159,20 @@ class Search:
             if name in self._left:
                 self._left[name][n] -= sign * amount
         placement = PodPlacement(pod.role, pod.index, n, None)
-        self._counts.add(pod.gang, placement, new=True, pods=sign)
+        self._counts.add(self._index, placement, new=True, pods=sign)
         if sign > 0:
             self._at.append(n)
 
     def _conflicts(self) -> bool:
         """Whether the last pod is where no further pod makes it right."""
         pod = self._pods[len(self._at) - 1]
-        return any(self._counts.broken(rule) for rule in self._apart[pod.gang, pod.role])
+        return any(self._counts.broken(rule) for rule in self._apart[pod.role])
 
     @cached_property
-    def _apart(self) -> dict[tuple[int, int], list[Rule]]:
+    def _apart(self) -> dict[int, list[Rule]]:
         by_role = pod_rules(self._empty).by_role
         return {
-            (p.gang, p.role): [r for r in by_role.get((p.gang, p.role), ()) if r.kind is Kind.APART]
+            p.role: [r for r in by_role.get((self._index, p.role), ()) if r.kind is Kind.APART]
             for p in self._pods
         }
 
@@ -207,8 +200,7 @@ class Search:
     def _open(self, k: int) -> Mask:
         """Nodes that have room for the pod, in domains that have room for those that must follow it there."""
         pod = self._pods[k]
-        role, gang = self._role(pod), self._empty.gangs[pod.gang]
-        fits = self._fits(pod)
+        role, fits = self._role(pod), self._fits(pod)
         mask = fits > 0
         for level, members, rest in self._together(k):
             of = self._of[level]
@@ -216,19 +208,16 @@ class Search:
                 mask &= of == of[members[0]]
             else:
                 mask &= _sums(of, np.where(mask, fits, 0))[of] >= rest
-        if k == 0 or self._pods[k - 1].gang != pod.gang:
-            levels = [level for level in (gang.required, self._placing.scope) if level is not None]
-            if levels and not any(self._pods[i].gang == pod.gang for i in range(k)):
-                mask &= self._holds_all(k, max(levels))
+        levels = [level for level in (self._gang.required, self._scope) if level is not None]
+        if k == 0 and levels:
+            mask &= self._holds_all(max(levels))
         if role.gpus and not role.mix_models:
             mask &= self._one_model(k, fits)  # slices to come may be elsewhere
         return mask
 
     def _together(self, k: int) -> Iterator[tuple[int, list[int], int]]:
         """(level, nodes of placed pods that share its domain, this pod and those to come that do)."""
-        pod = self._pods[k]
-        role, gang = self._role(pod), self._empty.gangs[pod.gang]
-
+        role = self._role(self._pods[k])
         for size, level in reversed(role.slice_layers):
             start, end = self._span(k, size)
             yield level, [self._at[i] for i in range(start, k)], end - k
@@ -236,22 +225,9 @@ class Search:
             start, end = self._span(k, None)
             yield role.required, [self._at[i] for i in range(start, k)], end - k
         _, end = self._span(k, None)
-        if gang.required is not None:
-            yield gang.required, [self._at[i] for i in self._first(pod.gang, k)], end - k
-        if self._placing.scope is not None:
-            yield self._placing.scope, self._at[:1], end - k
-
-    def _first(self, gang: int, k: int) -> range:
-        """The first pod of a gang, if it is before this one."""
-        i = self._begin[gang]
-        return range(i, i + 1) if i < k else range(0)
-
-    @cached_property
-    def _begin(self) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for i, pod in enumerate(self._pods):
-            found.setdefault(pod.gang, i)
-        return found
+        for whole in (self._gang.required, self._scope):
+            if whole is not None:
+                yield whole, self._at[:1], end - k
 
     def _span(self, k: int, size: int | None) -> tuple[int, int]:
         """Positions of the pods of one role, or of one slice of it; they follow each other."""
@@ -259,7 +235,7 @@ class Search:
             of: dict[object, list[int]] = {}
             for i, pod in enumerate(self._pods):
                 slice_ = None if size is None else pod.index // size
-                of.setdefault((pod.gang, pod.role, slice_), []).append(i)
+                of.setdefault((pod.role, slice_), []).append(i)
             spans = [(0, 0)] * len(self._pods)
             for own in of.values():
                 for i in own:
@@ -282,26 +258,23 @@ class Search:
         for name, amount in ((PODS, 1), *role.requests):
             if amount and name in self._left:
                 fits = np.minimum(fits, np.maximum(self._left[name], 0) // amount)
-        return np.where(self._eligible[pod.gang, pod.role], fits, 0)
+        return np.where(self._eligible[pod.role], fits, 0)
 
     @cached_property
-    def _eligible(self) -> dict[tuple[int, int], Mask]:
+    def _eligible(self) -> dict[int, Mask]:
         found = {}
-        for pod in self._pods:
-            if (pod.gang, pod.role) not in found:
-                mask = np.zeros(len(self._free), np.bool_)
-                role, gang = self._role(pod), self._empty.gangs[pod.gang]
-                open_to = beside_pins(self._empty, gang, role, self._empty.eligible_nodes(role))
-                mask[list(open_to)] = True
-                found[pod.gang, pod.role] = mask
+        for pod in {p.role: p for p in self._pods}.values():
+            mask, role = np.zeros(len(self._free), np.bool_), self._role(pod)
+            nodes = self._empty.eligible_nodes(role)
+            mask[list(beside_pins(self._empty, self._gang, role, nodes))] = True
+            found[pod.role] = mask
         return found
 
-    def _holds_all(self, k: int, level: int) -> Mask:
+    def _holds_all(self, level: int) -> Mask:
         """Nodes in domains that have room for each role of the gang by itself."""
         of = self._of[level]
-        gang, mask = self._pods[k].gang, np.ones(len(self._free), np.bool_)
-        counts = Counter(p.role for p in self._pods if p.gang == gang)
-        for pod in {p.role: p for p in self._pods if p.gang == gang}.values():
+        mask, counts = np.ones(len(self._free), np.bool_), Counter(p.role for p in self._pods)
+        for pod in {p.role: p for p in self._pods}.values():
             mask &= _sums(of, self._fits(pod))[of] >= counts[pod.role]
         return mask
 
@@ -318,7 +291,7 @@ class Search:
     def _score(self, k: int) -> IntArray:
         """The least first: near the last pod; where pods are spread, in domains with the fewest of them."""
         pod = self._pods[k]
-        role, gang = self._role(pod), self._empty.gangs[pod.gang]
+        role, gang = self._role(pod), self._gang
         score = np.zeros(len(self._free), np.int64)
         spread = [one.level for one in role.anti_affinity]
         spread += [one.level for one in role.spread]
@@ -336,9 +309,7 @@ class Search:
         """What tells nodes apart as long as no pod is on them."""
         empty, cluster = self._empty, self._empty.cluster
         spreads = {
-            (p.gang, p.role): counted_nodes(empty, self._role(p))
-            for p in self._pods
-            if self._role(p).spread
+            p.role: counted_nodes(empty, self._role(p)) for p in self._pods if self._role(p).spread
         }
         return [
             (
@@ -348,7 +319,6 @@ class Search:
                 node.allocatable,
                 node.healthy,
                 node.unknown_unhealthy,
-                node.pod_sets,
                 tuple(bool(mask[n]) for mask in self._eligible.values()),
                 tuple(n in nodes for nodes in spreads.values()),
             )
@@ -358,44 +328,30 @@ class Search:
     # Whether the places keep the rules
 
     def _keeps_rules(self) -> bool:
-        empty = self._empty
-        own = {g: self._placed(g) for g in self._placing.gangs}
-        rules = pod_rules(empty).of
-        if any(self._counts.broken(rule) for g in own for rule in rules.get(g, ())):
+        empty, index, own = self._empty, self._index, self._placed()
+        rules = pod_rules(empty).of.get(index, ())
+        if any(self._counts.broken(rule) for rule in rules) or not allows(empty, self._gang, own):
             return False
-        if not all(allows(empty, empty.gangs[g], pods) for g, pods in own.items()):
+        every = [own if g == index else () for g in range(len(empty.gangs))]
+        if index in breaking_on_empty(empty, every):
             return False
-        every = [own.get(g, ()) for g in range(len(empty.gangs))]
-        if not breaking_on_empty(empty, every).isdisjoint(own):
+        known = shares(empty)
+        if known is not None and not QueueCounts(empty, known).allow(index, own):
             return False
-        if not self._in_queues(own) or not self._has_gpus_for_parts(own):
+        if not self._has_gpus_for_parts(own):
             return False
-        firm = cells_by_model(empty) and any(empty.gangs[g].firm_on_gpus for g in own)
-        if firm and not Reach(empty, own.items()).keep():
-            return False
-        return all(self._fast(g, pods) for g, pods in own.items())
+        firm = cells_by_model(empty) and self._gang.firm_on_gpus
+        return (not firm or Reach(empty, [(index, own)]).keep()) and self._fast(own)
 
-    def _has_gpus_for_parts(self, own: Mapping[int, tuple[PodPlacement, ...]]) -> bool:
+    def _has_gpus_for_parts(self, own: Sequence[PodPlacement]) -> bool:
         """Whether the GPUs that nobody has whole suffice for all instances and parts of GPUs."""
-        gangs = self._empty.gangs
-        placed = [(gangs[g].roles[pod.role], pod) for g, pods in own.items() for pod in pods]
-        taken = taken_gpus(self._empty, placed, {pod.node for _, pod in placed})
+        placed = [(self._gang.roles[pod.role], pod) for pod in own]
+        taken = taken_gpus(self._empty, placed, {pod.node for pod in own})
         return all(gpus <= self._free[n] for n, gpus in taken.items())
 
-    def _in_queues(self, own: dict[int, tuple[PodPlacement, ...]]) -> bool:
-        known = shares(self._empty)
-        if known is None:
-            return True
-        counts = QueueCounts(self._empty, known)
-        for g, pods in own.items():
-            if not counts.allow(g, pods):
-                return False
-            counts.add(g, pods)
-        return True
-
-    def _fast(self, g: int, pods: tuple[PodPlacement, ...]) -> bool:
+    def _fast(self, pods: tuple[PodPlacement, ...]) -> bool:
         """Whether the gang reaches its minBandwidthShare."""
-        empty, gang = self._empty, self._empty.gangs[g]
+        empty, gang = self._empty, self._gang
         if not empty.min_share(gang):
             return True
         known = dict.fromkeys((pod.node for pod in pods), 0)
@@ -407,11 +363,10 @@ class Search:
         self._uncertain |= not fast and any(m is not None and not m.switched for m in models)
         return fast
 
-    def _placed(self, g: int) -> tuple[PodPlacement, ...]:
-        """Pods of a gang with their GPUs, which matter for its bandwidth alone."""
-        empty, gang = self._empty, self._empty.gangs[g]
-        at = [(p, n) for p, n in zip(self._pods, self._at, strict=True) if p.gang == g]
-        if not empty.min_share(gang):
+    def _placed(self) -> tuple[PodPlacement, ...]:
+        """The pods with their GPUs, which matter for its bandwidth alone."""
+        at = list(zip(self._pods, self._at, strict=True))
+        if not self._empty.min_share(self._gang):
             return tuple(PodPlacement(p.role, p.index, n, None) for p, n in at)
         taken = Counter[int]()
         for pod, n in at:

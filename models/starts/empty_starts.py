@@ -7,7 +7,7 @@ placement that keeps every rule proves. A gang of which neither is known claims 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -28,9 +28,6 @@ from models.queues.room_holding import blockers
 if TYPE_CHECKING:
     from models.rules.declaration import Requirement
     from models.starts.empty_counts import EmptyCounts
-
-GROUPS_TRIED = 12
-"""Sets of other gangs beside which a gang is placed whose pods must be next to theirs."""
 
 SIZES_TRIED = 8
 """Sizes above the least of a gang that has a minBandwidthShare."""
@@ -204,16 +201,11 @@ class EmptyStarts:
         return self._search(self._empty, index)
 
     def _against_pod_rules(self, index: int) -> bool:
-        """Whether counts show that no place keeps its rules about pods: nobody to join, too few domains."""
+        """Whether counts show that no place keeps its rules about pods: too few domains."""
         instance, gang = self._instance, self._instance.gangs[index]
-        own = {name for role in gang.roles for name in role.pod_sets}
         of = instance.cluster.domain_of
         for role, count in zip(gang.roles, gang.target_counts(), strict=True):
             nodes = self._counts.nodes(role) if count else ()
-            for rule in role.affinity if count else ():
-                there = rule.pod_set in self._members or rule.pod_set in self._nobodys
-                if rule.pod_set is not None and rule.pod_set not in own and not there:
-                    return True
             for apart in role.anti_affinity:
                 mutual = apart.pod_set is None or apart.pod_set in role.pod_sets
                 if mutual and count > len({of[apart.level][n] for n in nodes}):
@@ -225,11 +217,6 @@ class EmptyStarts:
                 if inside and few and count > even.max_skew * domains:
                     return True
         return False
-
-    @cached_property
-    def _nobodys(self) -> set[str]:
-        """Sets of pods of no gang."""
-        return {name for node in self._instance.cluster.nodes for name, _ in node.pod_sets}
 
     # One role without further rules: counts decide
 
@@ -299,71 +286,32 @@ class EmptyStarts:
         )
 
     def _search(self, empty: Instance, index: int) -> Answer:
-        """Place the gang; beside gangs that its pods must be next to, where these can start."""
-        from models.starts.empty_search import Found, Placing, Search  # readers place nothing
+        """Place the gang."""
+        from models.starts.empty_search import Found, Search  # readers place nothing
 
         # where nodes are out of order fewer have to stay free, and cells are lost that gangs cannot take
         certain = not empty.policy.spares and not any(queue.cells for queue in empty.queues)
         namespace = self._instance.gangs[index].namespace
-        for group in self._groups(index):
-            for sizes in self._sizes(empty, index):
-                for scope in _scopes(empty, group):
-                    search = Search(empty, Placing(group, sizes, scope))
-                    left = self._steps.get(namespace, self._share)
-                    found = search.run(max(search.pods + SPARE_STEPS, min(MOST_STEPS, left)))
-                    self._steps[namespace] = left - search.spent
-                    self.spent += search.spent
-                    if found is Found.PLACE:
-                        return Answer.CAN
-                    certain = certain and found is Found.NONE
-            # those that run may be where they could not start
-            certain = certain and not any(self._instance.gangs[g].running for g in group)
-        return Answer.NEVER if certain else Answer.UNKNOWN
+        for sizes in self._sizes(empty, index):
+            for scope in _scopes(empty, index):
+                search = Search(empty, index, sizes, scope)
+                left = self._steps.get(namespace, self._share)
+                found = search.run(max(search.pods + SPARE_STEPS, min(MOST_STEPS, left)))
+                self._steps[namespace] = left - search.spent
+                self.spent += search.spent
+                if found is Found.PLACE:
+                    return Answer.CAN
+                certain = certain and found is Found.NONE
+        # one that runs may be where it could not start
+        return (
+            Answer.NEVER if certain and not self._instance.gangs[index].running else Answer.UNKNOWN
+        )
 
     @cached_property
     def _share(self) -> int:
         """Steps that each namespace has."""
         waiting = {gang.namespace for gang in self._instance.gangs if not gang.running}
         return STEPS // max(1, len(waiting))
-
-    def _groups(self, index: int) -> Iterator[tuple[int, ...]]:
-        """The gang alone; then behind others, one for each set that its pods must be next to."""
-        yield (index,)
-        yield from islice(self._with_others((index,)), GROUPS_TRIED)
-
-    def _with_others(self, group: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        gangs = self._instance.gangs
-        own = {name for g in group for role in gangs[g].roles for name in role.pod_sets}
-        asked = (
-            rule.pod_set
-            for g in group
-            for role in gangs[g].roles
-            for rule in role.affinity
-            if rule.pod_set is not None and rule.pod_set not in own
-        )
-        lacking = next(asked, None)
-        if lacking is None:
-            return
-        for other in self._members.get(lacking, ()):
-            if other not in group and len(group) < GROUPS_TRIED:
-                yield (other, *group)
-                yield from self._with_others((other, *group))
-
-    @cached_property
-    def _members(self) -> dict[str, list[int]]:
-        """Gangs by the sets that pods of them are in, of each kind of gang the first."""
-        found: dict[str, list[int]] = {}
-        seen = set[object]()
-        for index, gang in enumerate(self._instance.gangs):
-            names = sorted({name for role in gang.roles for name in role.pod_sets})
-            if gang.hold is not None and not gang.running:
-                continue
-            for name in names:
-                key = (name, gang.running, self._class(gang))
-                if key not in seen:
-                    seen.add(key)
-                    found.setdefault(name, []).append(index)
-        return found
 
     def _sizes(self, empty: Instance, index: int) -> Iterator[tuple[int, ...]]:
         """The least size; larger ones, one role at a time, if they may be what a bandwidth needs."""
@@ -401,11 +349,11 @@ def _in_order(instance: Instance, node: Node) -> Node:
     )
 
 
-def _scopes(empty: Instance, group: Sequence[int]) -> Iterator[int | None]:
+def _scopes(empty: Instance, index: int) -> Iterator[int | None]:
     """Levels of one domain to which a search is limited; None for the whole cluster.
 
     Only a bandwidth asks for narrow ones.
     """
-    if any(empty.min_share(empty.gangs[g]) for g in group):
+    if empty.min_share(empty.gangs[index]):
         yield from range(empty.cluster.node_level, -1, -1)
     yield None

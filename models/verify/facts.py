@@ -51,9 +51,8 @@ class Node:
 
     ``named``: levels, from the widest, at which it has a value, and ``names`` of its domains there.
     ``labels`` include the implied ones. ``selected``: by the policy. ``usable``: that, ready and not
-    cordoned. ``pod_sets``: by set, its pods of no gang.
-    ``held``: what those hold of each resource, which is not in ``allocatable``. ``suspect``:
-    it failed lately. ``unhealthy`` has the ``partitioned`` GPUs as well, which no repair makes whole, and
+    cordoned. ``held``: what its pods of no gang hold, which is not in ``allocatable``. ``suspect``: it
+    failed lately. ``unhealthy`` has the ``partitioned`` GPUs as well, which no repair makes whole, and
     ``unknown_unhealthy`` those of ``unknown_partitioned``. ``comes``: those that the plan
     partitions. ``could``: instances that its GPUs could have besides, but not all at once.
     ``mig_mode``: GPUs that never become whole, though no instances are stated of them.
@@ -86,7 +85,6 @@ class Node:
     sharers: tuple[Sharer, ...]
     unknown_comes: int
     stated: Mapping[str, int]
-    pod_sets: Mapping[str, int]
     held: Mapping[str, int]
     suspect: bool
 

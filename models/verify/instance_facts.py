@@ -315,7 +315,6 @@ class _NodeReader:
             sharers=(),
             unknown_comes=0,
             stated=document.allocatable,
-            pod_sets=document.pod_sets,
             held=document.held,
             suspect=document.last_failure is not None and document.last_failure > self.failed_after,
         )

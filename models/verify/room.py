@@ -17,7 +17,6 @@ from models.verify.eligibility import accepting, accepts
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.rates import gpu_rates
-from models.verify.rules.pod_affinity import Neighbours
 from models.verify.rules.resources import PODS, left_of
 from models.verify.variant import Variant
 
@@ -65,7 +64,7 @@ class Grounds:
         self._nodes: dict[object, dict[int, None]] = {}
         self._of_role: dict[int, Collection[int]] = {}
         self._numbers: dict[object, int] = {}
-        self._alike: dict[int, tuple[int, int]] = {}
+        self._alike: dict[int, int] = {}
         self._members: dict[int, dict[int, list[int]]] = {}
 
     def of(self, role: Role) -> Collection[int]:
@@ -80,18 +79,12 @@ class Grounds:
             found = self._of_role[id(role)] = self._nodes[key]
         return found
 
-    def alike(self, role: Role) -> tuple[int, int]:
-        """Two numbers: roles of the same first one fit equally often but for rules about pods.
-
-        Roles of the same second one do so with these.
-        """
+    def alike(self, role: Role) -> int:
+        """A number: roles of the same one fit equally often."""
         found = self._alike.get(id(role))
         if found is None:
             demand = (id(self.of(role)), role.gpus, tuple(role.requests.items()))
-            number = self._numbers.setdefault(demand, len(self._numbers))
-            near = (number, role.pod_sets, role.pod_rules)
-            found = number, self._numbers.setdefault(near, len(self._numbers))
-            self._alike[id(role)] = found
+            found = self._alike[id(role)] = self._numbers.setdefault(demand, len(self._numbers))
         return found
 
     def members(self, level: int) -> Mapping[int, Sequence[int]]:
@@ -124,7 +117,6 @@ class Room:
         self._base = base
         self._left: dict[int, Left] = {}
         self._caps: dict[object, Caps] = {}
-        self._alone: dict[object, Caps] = {}
         self._sums: dict[object, dict[int, int]] = {}
 
     def beside(self, variant: Variant) -> Room:
@@ -147,18 +139,13 @@ class Room:
         return self._left[n]
 
     def caps(self, role: Role, model: str | None = None) -> Caps:
-        """Pods of the role that fit, by node. ``model``: only nodes of this GPU model.
-
-        Nodes that a variant of the plan touches count, whatever pods of sets are near.
-        """
-        key = self.grounds.alike(role)[1], model
+        """Pods of the role that fit, by node. ``model``: only nodes of this GPU model."""
+        key = self.grounds.alike(role), model
         if key not in self._caps:
             nodes = self.grounds.of(role)
             if self._base is None:
                 self.grounds.work.spend(len(nodes))
-                barred = self._neighbours.bar(role)
-                rooms = self._rooms(role, model).items()
-                found = {n: cap for n, cap in rooms if n not in barred}
+                found = {n: cap for n in nodes if (cap := self._cap(role, n, model))}
             else:
                 found = dict(self._base.caps(role, model))
                 for n in self._touched:
@@ -168,21 +155,9 @@ class Room:
             self._caps[key] = found
         return self._caps[key]
 
-    def _rooms(self, role: Role, model: str | None) -> Caps:
-        """The same, whatever pods of sets are near; roles that differ only in these share it."""
-        key = self.grounds.alike(role)[0], model
-        if key not in self._alone:
-            nodes = self.grounds.of(role)
-            self._alone[key] = {n: cap for n in nodes if (cap := self._cap(role, n, model))}
-        return self._alone[key]
-
-    @cached_property
-    def _neighbours(self) -> Neighbours:
-        return Neighbours(self.outcome)
-
     def sums(self, role: Role, level: int, model: str | None = None) -> Mapping[int, int]:
         """Pods of the role that fit, by domain of a level; level -1: all in domain 0."""
-        key = (self.grounds.alike(role)[1], model, level)
+        key = (self.grounds.alike(role), model, level)
         if key not in self._sums:
             caps = self.caps(role, model)
             if self._base is None:

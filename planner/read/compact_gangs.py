@@ -208,21 +208,15 @@ class GangReader:
                     )
 
     def check_pod_sets(self, written: Sequence[GangEntry]) -> None:
-        """Report rules of these gangs against pods of a set that nothing is in; read every gang before.
-
-        A rule to join such pods is no error: they may come later.
-        """
-        nodes = self.merged.cluster.nodes
-        roles = [role for one in self.gangs.values() for role in one.document.spec.roles]
-        known = {pod_set for node in nodes for pod_set, _ in node.pod_sets}
-        known.update(pod_set for role in roles for pod_set in role.pod_sets)
+        """Report rules about pods of a set that no role of their gang is in."""
         for entry in written:
-            for i, role in enumerate(entry.document.spec.roles):
+            roles = entry.document.spec.roles
+            known = {pod_set for role in roles for pod_set in role.pod_sets}
+            for i, role in enumerate(roles):
                 for path, rule in role.about_pods():
-                    unknown = rule.pod_set is not None and rule.pod_set not in known
-                    if unknown and path[0] != "affinity" and self.merged.whole:
-                        what = f"no pods are in the set {shown(str(rule.pod_set))}"
-                        hint = suggestion(str(rule.pod_set), known, "pod sets")
+                    if rule.pod_set is not None and rule.pod_set not in known:
+                        what = f"no pods of the gang are in the set {shown(rule.pod_set)}"
+                        hint = suggestion(rule.pod_set, known, "pod sets")
                         entry.fault(("spec", "roles", i, *path, "podSet"), what, hint)
 
     def _check_pod_names(self, entry: GangEntry) -> None:

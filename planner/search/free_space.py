@@ -28,7 +28,7 @@ from models.queues.cells import cells_by_model
 from models.queues.queue_shares import queue_counts
 from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import claim, takes
-from models.rules.pod_counts import PodCounts, conflicting
+from models.rules.pod_counts import PodCounts
 from models.rules.pod_rules import pod_rules
 from models.rules.services import bound, members, open_service
 from planner.search.closed_nodes import ClosedNodes
@@ -288,16 +288,6 @@ class FreeSpace:
         kept = not any(self.pod_counts.broken(rule) for rule in self.rules.of[gang])
         self._recount(gang, pods, ())
         return kept
-
-    def against_pod_rules(self) -> list[int]:
-        """Gangs that have to go back so that the rules about pods hold: of every conflict the lowest one."""
-        if not self.rules.rules:
-            return []
-        new, found = {gang: self.new_pods(gang) for gang in self.rules.of}, set[int]()
-        for gangs in conflicting(self.rules, self.pod_counts, new):
-            if found.isdisjoint(gangs):
-                found.add(min(gangs, key=lambda gang: (self.instance.gangs[gang].priority, -gang)))
-        return sorted(found)
 
     def keeps_cells(self, gang: int, pods: Pods) -> bool:
         """Whether the cells of queues stay reachable with these pods added."""

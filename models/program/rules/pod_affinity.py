@@ -1,4 +1,4 @@
-"""Rules about the pods of sets (contract 2.11 to 2.13), domain by domain.
+"""Rules about the pods of a gang (contract 2.11 to 2.13), domain by domain.
 
 A rule (L, A) has owners, the roles that state it, and members, the roles of A. For every domain D of L, of
 pods that are owners only, members only, or both: new[o], new[m], new[b], and with those that stay (linear in
@@ -74,8 +74,6 @@ class _Places:
         self._rule = rule
         self.by_domain: dict[int, _Place] = {}
         self.regions: dict[int, _Place] = {}
-        for n, fixed in rule.fixed.items():
-            self._stay(MEMBER, n, Linear(constant=fixed))
         for key, n, stays in _staying(model, rule):
             self._stay(_kind(rule, key), n, stays)
         gangs = {gang for gang, _ in rule.roles}
@@ -163,7 +161,7 @@ class _Rows:
         self._pods = {
             key: model.instance.gangs[key[0]].roles[key[1]].max for key in sorted(rule.roles)
         }
-        self._total = sum(self._pods.values()) + sum(rule.fixed.values())
+        self._total = sum(self._pods.values())
 
     def _most(self, pods: Linear) -> int:
         """The most that so many pods of the rule can be."""

@@ -1,13 +1,13 @@
-"""Rules about the pods of sets: anti-affinity, affinity and spread (2.11 to 2.13).
+"""Rules about the pods of a gang: anti-affinity, affinity and spread (2.11 to 2.13).
 
-A set is all pods of the roles that list it, after the plan, and the pods of nodes that are in it and in no
-gang; a rule without a set is about the pods of its own role. A pod is new if it is placed or moved. Rules
-bind new pods, and anti-affinity every pair of pods of which one is new, whichever of both has the rule.
+A set is all pods, after the plan, of the roles of the gang that list it; a rule without a set is about the
+pods of its own role. A pod is new if it is placed or moved. Rules bind new pods, and anti-affinity every
+pair of pods of which one is new, whichever of both has the rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,82 +21,34 @@ from models.verify.violation import Violation, quoted
 Member = tuple[int, int]
 """Position of a gang, and number of a role of it."""
 
-SetKey = str | Member
-"""A set by its name, or that of a role's own pods."""
+SetKey = tuple[int, str | int]
+"""Position of a gang, and the name of a set of it, or the number of a role for its own pods."""
 
 Tally = Mapping[int, tuple[int, int]]
 """By node or domain: (pods that stay, new pods)."""
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    ruled = [
-        _Ruled(outcome.facts, change, (position, number), tally, rule)
-        for position, change in enumerate(outcome.changes)
-        if change.pods and any(role.pod_rules for role in change.gang.roles)
-        for number, tally in enumerate(_tallies(change))
-        for rule in dict.fromkeys(change.gang.roles[number].pod_rules if tally else ())
-    ]
-    if not ruled:
-        return
-    sets = _Sets(outcome, {one.rule.pod_set for one in ruled if one.rule.pod_set is not None})
+    for position, change in enumerate(outcome.changes):
+        if change.pods and any(role.pod_rules for role in change.gang.roles):
+            yield from _of_gang(outcome, change, position)
+
+
+def _of_gang(outcome: Outcome, change: Change, position: int) -> Iterator[Violation]:
+    tallies = _tallies(change)
+    sets = _Sets(outcome, change, tallies)
     joined: dict[tuple[int, SetKey], list[_Ruled]] = {}
-    for one in ruled:
-        if one.rule.rule == "affinity":
-            joined.setdefault((one.rule.level, one.set), []).append(one)
-        elif one.rule.rule == "spread":
-            yield from _spread(one, sets)
-        else:
-            yield from _apart(one, sets)
+    for number, tally in enumerate(tallies):
+        for rule in dict.fromkeys(change.gang.roles[number].pod_rules if tally else ()):
+            one = _Ruled(outcome.facts, change, (position, number), tally, rule)
+            if rule.rule == "affinity":
+                joined.setdefault((rule.level, one.set), []).append(one)
+            elif rule.rule == "spread":
+                yield from _spread(one, sets)
+            else:
+                yield from _apart(one, sets)
     for together in joined.values():
         yield from _together(together, sets)
-
-
-class Neighbours:
-    """Where the pods of sets are after a plan, for those who look for a place beside them."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        self.facts = outcome.facts
-        roles = [role for gang in self.facts.gangs for role in gang.roles]
-        self._rules = {one for role in roles for one in role.pod_rules if one.pod_set is not None}
-        self._members: dict[str | None, set[int]] = {one.pod_set: set() for one in self._rules}
-        self._shunned: dict[tuple[int, str | None], set[int]] = {}
-        if self._rules:
-            self._look(outcome)
-
-    def _look(self, outcome: Outcome) -> None:
-        for n, node in enumerate(self.facts.nodes):
-            for name in self._members.keys() & node.pod_sets.keys():
-                self._members[name].add(n)
-        for change in outcome.changes:
-            for pod in change.pods.values():
-                role = change.gang.roles[pod.role]
-                for name in role.pod_sets:
-                    if name in self._members:
-                        self._members[name].add(pod.node)
-                for one in role.pod_rules:
-                    if one.rule == "anti-affinity" and one.pod_set is not None:
-                        domain = self.facts.nodes[pod.node].domain[one.level]
-                        self._shunned.setdefault((one.level, one.pod_set), set()).add(domain)
-
-    def bar(self, role: Role) -> set[int]:
-        """Nodes where they let no new pod of the role in; pods of its own role and spreads may bar more."""
-        barred: set[int] = set()
-        nodes = self.facts.nodes
-        for one in self._rules.intersection(role.pod_rules):
-            there = {nodes[n].domain[one.level] for n in self._members[one.pod_set]}
-            if one.rule == "anti-affinity":
-                barred |= self._in(one.level, there)
-            elif one.rule == "affinity" and there:
-                joined = {n for n in self._in(one.level, there) if nodes[n].has(one.level)}
-                barred |= set(range(len(nodes))) - joined
-        own, shut = frozenset(role.pod_sets), dict[int, set[int]]()
-        for (level, pod_set), domains in self._shunned.items():
-            if pod_set in own:
-                shut.setdefault(level, set()).update(domains)
-        return barred.union(*(self._in(level, domains) for level, domains in shut.items()))
-
-    def _in(self, level: int, domains: set[int]) -> set[int]:
-        return {n for n, node in enumerate(self.facts.nodes) if node.domain[level] in domains}
 
 
 @dataclass(frozen=True)
@@ -115,7 +67,8 @@ class _Ruled:
 
     @property
     def set(self) -> SetKey:
-        return self.member if self.rule.pod_set is None else self.rule.pod_set
+        position, number = self.member
+        return position, number if self.rule.pod_set is None else self.rule.pod_set
 
     @property
     def belongs(self) -> bool:
@@ -158,28 +111,21 @@ class _Ruled:
 
 
 class _Sets:
-    """Pods of the sets with these names, and of roles, by node."""
+    """Pods of the sets of a gang by node. ``tallies``: of its roles."""
 
-    def __init__(self, outcome: Outcome, names: Iterable[str]) -> None:
+    def __init__(self, outcome: Outcome, change: Change, tallies: Sequence[Tally]) -> None:
         self.outcome = outcome
         self.facts = outcome.facts
-        self._named: dict[SetKey, dict[int, tuple[int, int]]] = {name: {} for name in names}
+        self._named: dict[str, dict[int, tuple[int, int]]] = {}
         self._domains: dict[tuple[SetKey, int], Tally] = {}
         self._counts: dict[object, tuple[Mapping[int, int], int]] = {}
-        for n, node in enumerate(self.facts.nodes if self._named else ()):
-            for name, count in node.pod_sets.items():
-                if name in self._named:
-                    self._named[name][n] = (count, 0)
-        for change in outcome.changes if self._named else ():
-            own = [self._named.keys() & set(role.pod_sets) for role in change.gang.roles]
-            if change.pods and any(own):
-                for sets, tally in zip(own, _tallies(change), strict=True):
-                    for one in sets:
-                        _add(self._named[one], tally)
+        for role, tally in zip(change.gang.roles, tallies, strict=True):
+            for name in role.pod_sets:
+                _add(self._named.setdefault(name, {}), tally)
 
     def nodes(self, one: _Ruled) -> Tally:
         """Pods of the set of a rule."""
-        return one.nodes if one.rule.pod_set is None else self._named[one.set]
+        return one.nodes if one.rule.pod_set is None else self._named.get(one.rule.pod_set, {})
 
     def domains(self, one: _Ruled) -> Tally:
         """The same by domain of its level."""

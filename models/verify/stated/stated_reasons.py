@@ -363,19 +363,8 @@ class Reasons:
         )
 
     def _pod_rules(self, rule: str, gang: Gang) -> bool:
-        """Whether the gang has such a rule, or is in a set that such a rule of any gang names."""
-        own = {one.rule for role in gang.roles for one in role.pod_rules}
-        names = {name for role in gang.roles for name in role.pod_sets}
-        return rule in own or not names.isdisjoint(self.named[rule])
-
-    @cached_property
-    def named(self) -> dict[str, set[str | None]]:
-        """Sets that rules name, by the rule."""
-        found: dict[str, set[str | None]] = {rule: set() for rule in POD_RULES.values()}
-        for gang in self.facts.gangs:
-            for one in (one for role in gang.roles for one in role.pod_rules):
-                found[one.rule].add(one.pod_set)
-        return found
+        """Whether the gang has such a rule."""
+        return any(one.rule == rule for role in gang.roles for one in role.pod_rules)
 
     def _guarded(self, guard: ReasonGuard) -> Iterator[str]:
         """Whether disruption budgets, or its minimum run time, guard the gang that is named."""

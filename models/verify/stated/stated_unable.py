@@ -151,16 +151,12 @@ class _Empty:
 
     def _by_rules(self, gang: Gang) -> Iterator[str]:
         """Rules about pods that no placement keeps."""
-        own = {name for role in gang.roles for name in role.pod_sets}
         for role in gang.roles:
             for rule in role.pod_rules if role.min else ():
                 nodes = [self.facts.nodes[n] for n in self.counts.of(role)]
                 domains = len({node.domain[rule.level] for node in nodes})
                 inside = rule.pod_set is None or rule.pod_set in role.pod_sets
-                if rule.rule == "affinity" and rule.pod_set is not None:
-                    if rule.pod_set not in own | self._sets(gang):
-                        yield f"nobody has the pods that role {role.name} must be next to"
-                elif rule.rule == "anti-affinity" and inside and role.min > domains:
+                if rule.rule == "anti-affinity" and inside and role.min > domains:
                     yield f"role {role.name} has {role.min} pods that are apart, in {domains} domains"
                 elif inside and role.min > rule.max_skew * domains and self._few(rule):
                     yield f"role {role.name} is spread over at least {rule.min_domains} domains"
@@ -171,14 +167,6 @@ class _Empty:
         return rule.rule == "spread" and (
             len({node.domain[rule.level] for node in nodes}) < rule.min_domains
         )
-
-    def _sets(self, gang: Gang) -> set[str]:
-        """Sets that pods of others are in, which run or may start, or of nobody."""
-        found = {name for node in self.facts.nodes for name in node.pod_sets}
-        for other in self.facts.gangs:
-            if other.key != gang.key and (other.running or other.hold is None):
-                found.update(name for role in other.roles for name in role.pod_sets)
-        return found
 
     def placed(self, i: int) -> bool:
         """Whether a placement that keeps every rule is found."""

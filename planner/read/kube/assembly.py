@@ -7,7 +7,7 @@ are never given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -34,6 +34,7 @@ from planner.read.kube.gangs.gangs import bound_checkpoints, leave_out_last, rea
 from planner.read.kube.gangs.terms import distrust_slow_ends, obey_budgets, report_overdue
 from planner.read.kube.levels.levels import Levels, read_levels
 from planner.read.kube.lookup import clean, is_label_key, is_name
+from planner.read.kube.near import set_near
 from planner.read.kube.node_documents import (
     Json,
     NodeDocuments,
@@ -43,7 +44,7 @@ from planner.read.kube.node_documents import (
 )
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.nodes.servers import server_model
-from planner.read.kube.pod_sets import PodSets, set_near
+from planner.read.kube.pod_sets import PodSets
 from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
 from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.host_ports import count_host_ports
@@ -116,10 +117,10 @@ def assemble(
     hold_beyond_share(gangs)
     hold_beyond_resources(gangs, nodes)
     count_host_ports(gangs, pods, nodes)
-    set_near(gangs, levels, objects, remarks)
-    sets = PodSets(gangs, pods, nodes, levels, objects, remarks)
+    set_near(gangs, levels, settings.ignore, remarks)
+    sets = PodSets(gangs, pods, nodes, levels)
     if "podAntiAffinity" not in settings.ignore:
-        exclude_by_anti_affinity(pods, nodes, objects, remarks, sets.repelling(), sets.keep_off)
+        exclude_by_anti_affinity(pods, nodes, remarks, sets.stated())
     partial = partial_gpu_names(nodes, gangs)
     sets.write(partial)
     marked_only = policy.gpu_binding == "none"
@@ -138,12 +139,11 @@ def assemble(
         partial=partial,
         marked_only=marked_only,
         remarks=remarks,
-        pod_sets=sets.nodes,
         failures=policy.lists("suspect"),
         by_claims=settings.gpu_backend == "dra",
     )
     used = node_uses(nodes, pods, members, objects)
-    kept = _relevant(nodes, used, documents, sets.nodes)
+    kept = _relevant(nodes, used, documents)
     cluster = _cluster(objects, kept, used, node_trees, policy, gang_trees.named)
     joined = [node for node in kept if node.name in node_trees.joined]
     if joined:
@@ -264,13 +264,9 @@ def _relevant(
     nodes: Sequence[KubeNode],
     used: Mapping[str, Use],
     gangs: Sequence[GangDocument],
-    pod_sets: Collection[str],
 ) -> list[KubeNode]:
-    """Nodes with GPUs, and those without if a gang runs on them or has waiting pods without GPUs.
-
-    ``pod_sets``: nodes with pods that rules of gangs are about, which stay as well.
-    """
-    running: set[str | None] = set(pod_sets)
+    """Nodes with GPUs, and those without if a gang runs on them or has waiting pods without GPUs."""
+    running: set[str | None] = set()
     cpu_only = False
     for document in gangs:
         pods = document.status.pods

@@ -193,7 +193,6 @@ class NodeDocuments:
     partial: Collection[str]
     marked_only: bool
     remarks: Remarks
-    pod_sets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     failures: bool = False
     by_claims: bool = False
     models: dict[str, ServerModel] = field(default_factory=dict)
@@ -217,8 +216,6 @@ class NodeDocuments:
             "labels": self._labels(node),
             "taints": self._taints(node),
         }
-        if node.name in self.pod_sets:
-            tree["podSets"] = dict(self.pod_sets[node.name])
         if self.failures and node.failed_at is not None:
             tree["lastFailure"] = time_text(node.failed_at)
         if model is not None:

@@ -1,149 +1,187 @@
-"""Rules of gangs about other pods: which pods each is about, as named sets, and over which level.
+"""Rules of gangs about their own pods: as named sets of whole roles, and over which level.
 
-A set holds whole roles, and on every node a number of bound pods of no gang. What a document cannot say as
-kube-scheduler means it is said more strictly, or holds the gang; nothing is said more loosely.
+What a document cannot say as kube-scheduler means it is said more strictly, or holds the gang; nothing is
+said more loosely. A rule about pods outside of its gang holds the gang.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
-from models.documents.gang import MAX_NEAR, NodeExpression
+from models.documents.gang import NodeExpression
+from models.instance.eligibility import tolerated
 from models.units import shortened
-from planner.read.findings import Remarks
 from planner.read.kube.gang_documents import model_pod
 from planner.read.kube.levels.levels import Levels
-from planner.read.kube.lookup import bits, distinct, mapping, mask_key, objects
+from planner.read.kube.lookup import bits, distinct, mapping, mask_key, mask_of, objects, union
 from planner.read.kube.node_documents import Json
-from planner.read.kube.pods.anti_affinity import REPELS_OTHERS
-from planner.read.kube.pods.constraints import IMPOSSIBLE
-from planner.read.kube.pods.pod_kinds import NodeMasks, PodKinds, Population
-from planner.read.kube.pods.pod_rules import PodRule, PodTerm, RuleKind
-from planner.read.kube.pods.wishes import Wish
-from planner.read.kube.records import KubeGang, KubeNode, KubePod, LevelAsk, Objects
-from planner.read.kube.ruled_roles import RoleRule, RuledRole, SpreadNodes
-from planner.read.kube.shares import beyond_share, by_age
+from planner.read.kube.pods.constraints import IMPOSSIBLE, Affinity
+from planner.read.kube.pods.pod_kinds import NodeMasks, PodKinds
+from planner.read.kube.pods.pod_rules import MAX_SKEW, PodRule, RuleKind, Selector
+from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk
 from planner.read.sources import printable
 
-MAX_MEMBERS = 1_000_000
-"""Rules about pods, and kinds of pods and nodes in their sets, that a plan may state."""
-MAX_CLOSED = 100_000
-"""Domains that pods of no gang close to roles with a spread, for those of one namespace."""
+MAX_MEMBERS = 1_000
+"""Most roles in all sets of a gang."""
 LONGEST_NAME = 120
 """Most characters of the name of a set."""
 
-BEYOND_SHARE = (
-    "the rules of its namespace about other pods select more than its share of the"
-    f" {MAX_MEMBERS:,} that a plan may state"
-)
 UNEQUAL = "pods of role {role} have different rules about other pods"
 NO_LABEL = "over {key}, a label that no node has"
 NO_LEVEL = "over {key}, {why}"
 OTHER_DOMAINS = "over {key}, whose values are not the domains of level {level}"
-UNKNOWN_SPACES = (
-    "to pods of namespaces whose labels are not in the input: record them, which takes the right to "
-    "list namespaces"
+OUTSIDE = "that selects pods outside of its gang"
+SOME_PODS = "that selects some pods of a role only"
+TOO_MANY = (
+    f"rules about other pods that select more than {MAX_MEMBERS:,} roles, counted for each rule"
 )
-SOME_PODS = "to some pods of a role only"
+OTHER_NODES = "that counts pods on nodes where its own may not be"
+
+
+@dataclass(slots=True)
+class RoleRule:
+    """A rule of a role. ``roles``: numbers of those in its gang that it is about; ``least``: minDomains."""
+
+    stated: PodRule
+    level: str
+    roles: tuple[int, ...]
+    least: int
+
+
+@dataclass(slots=True, eq=False)
+class RuledRole:
+    """A role with what is read of its rules. ``number``: in its gang. ``problems``: why its gang is held.
+
+    ``keys``: labels that its nodes must have.
+    """
+
+    gang: KubeGang
+    number: int
+    model: KubePod
+    rules: list[RoleRule] = field(default_factory=list)
+    keys: dict[str, None] = field(default_factory=dict)
+    problems: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def role(self) -> KubeRole:
+        return self.gang.roles[self.number]
+
+    @property
+    def pods(self) -> list[KubePod]:
+        return [pod for _, pod in self.role.members]
+
+    def hold(self) -> None:
+        """Let what has problems start nothing and go nowhere."""
+        self.rules.clear()
+        for pod in self.pods:
+            pod.affinity = (IMPOSSIBLE,)
+            if pod.to_place:
+                pod.unsupported += tuple(self.problems)
 
 
 class PodSets:
-    """Reads the rules of all gangs of an input. ``nodes``: pods of no gang in sets, by node and set."""
+    """Reads the rules of all gangs of an input."""
 
     def __init__(
         self,
         gangs: Sequence[KubeGang],
-        pods: Sequence[KubePod],
+        pods: Iterable[KubePod],
         nodes: Sequence[KubeNode],
         levels: Levels,
-        found: Objects,
-        remarks: Remarks,
     ) -> None:
         self._levels = levels
-        self._remarks = remarks
-        self._kube_nodes = nodes
-        self.nodes: dict[str, dict[str, int]] = {}
-        self._spreading: dict[tuple[str, str], RuledRole] = {}
-        self._closed: dict[str, dict[NodeExpression, int]] = {}
-        self._left: dict[tuple[int, int], tuple[object, list[NodeExpression]]] = {}
-        self._roles = [
-            RuledRole(gang, role, model)
-            for gang in sorted(gangs, key=by_age)
-            for role in gang.roles
+        self._nodes = nodes
+        models = (model_pod(role) for gang in gangs for role in gang.roles)
+        self._without_gpus = any(model is not None and not model.gpus for model in models)
+        self._ruled = [
+            RuledRole(gang, number, model)
+            for gang in gangs
+            for number, role in enumerate(gang.roles)
             if (model := model_pod(role)) is not None
+            and (model.rules or any(pod.rules for _, pod in role.members if pod.to_place))
         ]
-        self._with_rules = [
-            one
-            for one in self._roles
-            if one.model.rules or any(pod.rules for pod in one.pods if pod.to_place)
-        ]
-        if self._with_rules:
-            self._there = Population(
-                [one.pods for one in self._roles], pods, found, _keys(self._with_rules)
-            )
+        if self._ruled:
             self._masks = NodeMasks(nodes)
-            self._selected: dict[tuple[tuple[PodTerm, ...], bool], int] = {}
             self._level_of: dict[str, tuple[str | None, str]] = {}
-            for one in self._with_rules:
+            self._count(gangs, pods)
+            for one in self._ruled:
                 self._read(one)
-            self._hold_beyond_share(lambda mask: mask.bit_count())
-            self._hold_beyond_share(self._there.weight)
-            for one in self._with_rules:
-                self._refuse_vague(one)
-            self._hold()
+
+    def _count(self, gangs: Sequence[KubeGang], pods: Iterable[KubePod]) -> None:
+        """Number the kinds of pods that exist, by gang and role; what is in no gang is bound."""
+        members = {
+            pod.key: (id(gang), number)
+            for gang in gangs
+            for number, role in enumerate(gang.roles)
+            for _, pod in role.members
+        }
+        there = (pod for pod in pods if pod.key in members or (pod.bound and pod.node is not None))
+        selectors = {rule.selector for one in self._ruled for pod in one.pods for rule in pod.rules}
+        kinds = PodKinds((p for p in there if p.finished is None), named_keys(selectors))
+        self._selected = {one: kinds.selected(one.tree, [one.namespace]) for one in selectors}
+        self._roles: dict[int, set[tuple[int, int] | None]] = {}
+        self._kinds: dict[tuple[int, int], set[int]] = {}
+        leaving = []
+        for pod, kind in kinds.of:
+            role = members.get(pod.key)
+            self._roles.setdefault(kind, set()).add(role)
+            if role is not None:
+                self._kinds.setdefault(role, set()).add(kind)
+            if pod.terminating and pod.node is not None:
+                leaving.append(kind)
+        self._leaving = mask_of(leaving)
+        self._of_gang: dict[int, int] = {}
+        for gang in {id(one.gang): one.gang for one in self._ruled}.values():
+            own = {
+                kind for n in range(len(gang.roles)) for kind in self._kinds.get((id(gang), n), ())
+            }
+            alone = (k for k in own if {r and r[0] for r in self._roles[k]} == {id(gang)})
+            self._of_gang[id(gang)] = mask_of(alone)
 
     def _read(self, one: RuledRole) -> None:
         """Read the rules of a role, or say why they cannot be planned with."""
-        stated = {id(pod.rules): pod.rules for pod in one.pods if pod.to_place}
-        meant = {tuple(self._meaning(rule) for rule in rules) for rules in stated.values()}
-        if len(meant) > 1:
+        if len({pod.rules for pod in one.pods if pod.to_place}) > 1:
             one.problems[UNEQUAL.format(role=one.role.name)] = None
+        members = 0
         for rule in one.model.rules:
-            level, why = self._level(rule.key)
-            kinds = self._select(rule)
-            if level is None:
-                # Without the label no two nodes share a domain; but a pod that must be in one has none.
-                if why or rule.kind is not RuleKind.ANTI_AFFINITY:
-                    no = NO_LEVEL if why else NO_LABEL
-                    one.problems[rule.kind.problem(no.format(key=rule.key, why=why))] = None
-                continue
-            if why:
-                problem = OTHER_DOMAINS.format(key=rule.key, level=level)
-                one.problems[rule.kind.problem(problem)] = None
-            if rule.kind is not RuleKind.ANTI_AFFINITY:
+            roles = self._about(one, rule)
+            level = self._over(one, rule)
+            members += len(roles) if roles != (one.number,) else 0
+            if rule.kind is RuleKind.SPREAD:
                 one.keys[rule.key] = None
-            elif self._repels_others(one, kinds):
-                self._remarks.add(one.gang.subject, REPELS_OTHERS.format(key=rule.key))
-            # Without pods there is nothing to keep away from, or to spread, but something to wait for.
-            if kinds or rule.kind is RuleKind.AFFINITY:
-                one.rules.append(RoleRule(rule, level, kinds, rule.min_domains))
+            if roles and level is not None:  # else there is nothing to keep away from, or to spread
+                one.rules.append(RoleRule(rule, level, roles, rule.min_domains))
+        if members > MAX_MEMBERS:
+            one.problems[TOO_MANY] = None
+        if one.problems:
+            one.hold()
 
-    def _repels_others(self, one: RuledRole, kinds: int) -> bool:
-        """Whether a role that runs keeps pods of other namespaces away from it."""
-        there = any(pod.holds_room for pod in one.pods)
-        return there and bool(kinds & ~self._there.inside.get(one.gang.namespace, 0))
+    def _about(self, one: RuledRole, rule: PodRule) -> tuple[int, ...]:
+        """The roles of its gang that a rule is about; none if it is not just about these."""
+        selected, gang = self._selected[rule.selector], id(one.gang)
+        if selected & ~self._of_gang[gang]:
+            one.problems[rule.kind.problem(OUTSIDE)] = None
+            return ()
+        kinds = set(bits(selected))
+        roles = {role[1] for kind in kinds for role in self._roles[kind] if role}
+        if any(not self._kinds[gang, number] <= kinds for number in roles):
+            one.problems[rule.kind.problem(SOME_PODS)] = None
+        return tuple(sorted(roles))
 
-    def _meaning(self, rule: PodRule) -> tuple[object, ...]:
-        """What two rules have in common that mean the same."""
-        bare = (rule.kind, rule.key, rule.max_skew, rule.min_domains)
-        return (*bare, rule.honors_affinity, rule.honors_taints, self._select(rule))
-
-    def _select(self, rule: PodRule, *, unknown: bool = True) -> int:
-        """The kinds of the pods that all terms of a rule select."""
-        stated = (rule.terms, unknown)
-        if stated not in self._selected:
-            found = self._there.labels.all
-            for term in rule.terms:
-                found &= self._select_term(term, unknown=unknown)
-            self._selected[stated] = found
-        return self._selected[stated]
-
-    def _select_term(self, term: PodTerm, *, unknown: bool) -> int:
-        if term.selector is None:
-            return 0
-        spaces = None if term.of_namespaces is None else term.of_namespaces.tree
-        return self._there.selected(term.selector.tree, term.namespaces, spaces, unknown=unknown)
+    def _over(self, one: RuledRole, rule: PodRule) -> str | None:
+        """The level whose domains a rule is about."""
+        level, why = self._level(rule.key)
+        if level is None:
+            # Without the label no two nodes share a domain; but a pod that must be in one has none.
+            if why or rule.kind is RuleKind.SPREAD:
+                no = NO_LEVEL if why else NO_LABEL
+                one.problems[rule.kind.problem(no.format(key=rule.key, why=why))] = None
+        elif why:
+            problem = OTHER_DOMAINS.format(key=rule.key, level=level)
+            one.problems[rule.kind.problem(problem)] = None
+        return level
 
     def _level(self, key: str) -> tuple[str | None, str]:
         """The level whose domains are the values of a label; why there is none that is, in words.
@@ -167,7 +205,7 @@ class PodSets:
         depth = self._levels.depth(level)
         of_value: dict[str, object] = {}
         of_domain: dict[object, str] = {}
-        for node in self._kube_nodes:
+        for node in self._nodes:
             value = node.labels.get(key, node.name if key == HOSTNAME_LABEL else None)
             path = self._levels.domain(node.name)[: depth + 1]
             named = level == NODE_LEVEL or None not in path
@@ -183,229 +221,126 @@ class PodSets:
                 return False
         return True
 
-    def _refuse_vague(self, one: RuledRole) -> None:
-        """Hold who joins pods that a set cannot say: a larger set is stricter for other rules only."""
-        for rule in one.rules if not one.problems else ():
-            if rule.kind is not RuleKind.AFFINITY:
-                continue
-            if rule.kinds != self._select(rule.stated, unknown=False):
-                one.problems[rule.kind.problem(UNKNOWN_SPACES)] = None
-            if self._there.is_torn(rule.kinds):
-                one.problems[rule.kind.problem(SOME_PODS)] = None
-
-    def _hold_beyond_share(self, cost: Callable[[int], int]) -> None:
-        """Hold the youngest gangs whose rules select more than the share of their namespace."""
-        known: dict[bytes, int] = {}
-        charged: dict[str, set[bytes]] = {}
-        own: dict[str, list[tuple[RuledRole, int]]] = {}
-        for one in self._with_rules:
-            space = one.gang.namespace
-            needed, paid = len(one.rules), charged.setdefault(space, set())
-            for rule in one.rules if not one.problems else ():
-                key = mask_key(rule.kinds)
-                if key not in known:
-                    known[key] = cost(rule.kinds)
-                if key not in paid:
-                    paid.add(key)
-                    needed += known[key]
-            own.setdefault(space, []).append((one, needed))
-        for one in beyond_share(own, MAX_MEMBERS):
-            one.problems[BEYOND_SHARE] = None
-
-    def _hold(self) -> None:
-        """Let what has problems start nothing and go nowhere."""
-        for one in self._with_rules:
-            if one.problems:
-                one.rules.clear()
-                for pod in one.pods:
-                    pod.affinity = (IMPOSSIBLE,)
-                    if pod.to_place:
-                        pod.unsupported += tuple(one.problems)
-            elif any(rule.kind is RuleKind.SPREAD for rule in one.rules):
-                self._spreading |= {pod.key: one for pod in one.pods}
-
-    def repelling(self) -> set[tuple[str, str]]:
+    def stated(self) -> set[tuple[str, str]]:
         """Keys of the pods whose anti-affinity is stated by rules of their roles."""
         return {
             pod.key
-            for one in self._with_rules
+            for one in self._ruled
             if not one.problems
             for pod in one.pods
             if pod.rules is one.model.rules
         }
 
-    def keep_off(self, pod: KubePod, closed: Sequence[NodeExpression]) -> Sequence[NodeExpression]:
-        """What of these expressions (``NotIn``) is no rule of its role: its node affinity must state that.
-
-        A spread counts the nodes that the node affinity of its role matches, whoever keeps the role off
-        some of them. So these pods are a set, from which the role keeps apart.
-        """
-        one = self._spreading.get(pod.key)
-        if one is None:
-            return closed
-        same = (id(one), id(closed))
-        if same not in self._left:
-            self._left[same] = (closed, self._keep_off(one, closed))  # the first keeps its id
-        return self._left[same][1]
-
-    def _keep_off(self, one: RuledRole, closed: Sequence[NodeExpression]) -> list[NodeExpression]:
-        left = []
-        for expression in closed:
-            level, why = self._level(expression.key)
-            if level is None or why or not self._may_close(one.gang.namespace, expression):
-                left.append(expression)
-            else:
-                one.closed.setdefault(expression.key, set()).update(expression.values)
-        return left
-
-    def _may_close(self, namespace: str, closed: NodeExpression) -> bool:
-        """Whether no more domains than are counted are closed to a namespace; equal expressions are one."""
-        known = self._closed.setdefault(namespace, {})
-        if closed not in known:
-            before = next(reversed(known.values()), 0)
-            known[closed] = before + len(closed.values)
-        return known[closed] <= MAX_CLOSED
-
     def write(self, partial: Collection[str]) -> None:
-        """Set ``pod_sets`` and ``rules`` of the roles, and what pods of no gang are in sets.
+        """Set ``pod_sets`` and ``rules`` of the roles.
 
         ``partial``: names of GPUs that not every node offers. Call it when the affinities of all pods are
         as they stay.
         """
-        if not self._with_rules:
-            return
-        nodes = SpreadNodes(self._roles, self._there, self._kube_nodes, self._masks, partial)
-        for one in self._with_rules:
+        names: dict[tuple[int, tuple[int, ...], bytes], str] = {}
+        taken: dict[int, set[str]] = {}
+        for one in self._ruled:
             if not one.problems:
-                nodes.fit(one)
-        names: dict[bytes, tuple[str, int]] = {}
-        taken: set[str] = set()
-        for n, one in enumerate(self._roles):
-            one.role.rules = self._documents(n, one, names, taken)
-        self._fill(names.values())
-        self._write_closed(taken)
+                self._fit(one, partial)
+        for one in self._ruled:
+            gang = one.gang
+            for rule in one.rules:
+                stated, tree = rule.stated, Json()
+                tree["level"] = rule.level
+                if rule.roles != (one.number,):
+                    same = (id(gang), rule.roles, mask_key(self._selected[stated.selector]))
+                    if same not in names:
+                        name = shortened(printable(str(stated.selector)), LONGEST_NAME)
+                        names[same] = distinct(name, taken.setdefault(id(gang), set()))
+                        for n in rule.roles:
+                            own = gang.roles[n]
+                            own.pod_sets = tuple(sorted((*own.pod_sets, names[same])))
+                    tree["podSet"] = names[same]
+                if stated.kind is RuleKind.SPREAD:
+                    tree |= {"maxSkew": stated.max_skew, "minDomains": rule.least}
+                listed = one.role.rules.setdefault(stated.kind.document, [])
+                if tree not in listed:
+                    listed.append(tree)
 
-    def _documents(
-        self, role: int, one: RuledRole, names: dict[bytes, tuple[str, int]], taken: set[str]
-    ) -> dict[str, list[Json]]:
-        """The fields of a role that state its rules. ``names``: of sets, with their kinds; gets more."""
-        found: dict[str, list[Json]] = {}
+    # Spreads: kube-scheduler counts nodes that the documents may not have, and the other way round
+
+    def _fit(self, one: RuledRole, partial: Collection[str]) -> None:
+        """Keep a role to nodes with the labels of its domains, and its spreads to what both know."""
+        lacking = [key for key in one.keys if self._masks.all & ~self._masks.having(key)]
+        _narrow(one.pods, [NodeExpression(key, "Exists") for key in sorted(lacking)])
         for rule in one.rules:
-            tree: Json = {"level": rule.level}
-            if not self._there.is_own(role, rule.kinds):
-                key = mask_key(rule.kinds)
-                if key not in names:
-                    names[key] = distinct(_name(rule.stated.terms), taken), rule.kinds
-                tree["podSet"] = names[key][0]
-            if rule.kind is RuleKind.SPREAD:
-                tree |= {"maxSkew": rule.stated.max_skew, "minDomains": rule.least}
-            listed = found.setdefault(rule.kind.document, [])
-            if tree not in listed:
-                listed.append(tree)
+            if rule.stated.kind is RuleKind.SPREAD:
+                meant = self._counted(one.model, rule.stated)
+                planned = self._planned(one.model, partial)
+                if meant & ~planned & self._reach(one.gang, rule.roles, partial):
+                    one.problems[rule.stated.kind.problem(OTHER_NODES)] = None
+                elif self._knows_less(one, rule, meant, planned):
+                    rule.least = MAX_SKEW  # the least domain counts as empty
+        if one.problems:
+            one.hold()
+
+    def _knows_less(self, one: RuledRole, rule: RoleRule, meant: int, planned: int) -> bool:
+        """Whether the document knows less of the domains than kube-scheduler."""
+        waits = not one.model.gpus and any(pod.to_place for pod in one.pods)
+        sure = self._masks.all if waits else self._masks.installed  # in the document of the cluster
+        masks = self._masks.by_value(rule.stated.key).values()
+        likely = self._masks.all if self._without_gpus else sure
+        unlike = meant & ~planned or planned & ~meant & likely
+        absent = any(mask & meant and not mask & planned & sure for mask in masks)
+        vague = self._selected[rule.stated.selector] & self._leaving
+        # A pod that is pinned to its planned node has one domain to go to, which are fewer.
+        pinned = rule.least > 1 and rule.stated.honors_affinity and one.model.mode == "gate"
+        return bool(unlike or absent or vague or pinned)
+
+    def _counted(self, model: KubePod, rule: PodRule) -> int:
+        """Nodes that kube-scheduler counts: those with the labels of all spreads of the pod."""
+        found = self._masks.all
+        for other in model.rules:
+            if other.kind is RuleKind.SPREAD:
+                found &= self._masks.having(other.key)
+        if rule.honors_affinity:
+            found &= self._masks.matching(model.selector, model.own_affinity)
+        if rule.honors_taints:
+            found &= union(
+                1 << n
+                for n, node in enumerate(self._nodes)
+                if not node.unschedulable and tolerated(model.tolerations, node.taints)
+            )
         return found
 
-    def _fill(self, sets: Iterable[tuple[str, int]]) -> None:
-        """Tell roles and nodes the sets that they are in."""
-        joined: dict[int, list[str]] = {}
-        for name, kinds in sorted(sets):
-            for n in self._there.roles_in(kinds):
-                joined.setdefault(n, []).append(name)
-            for node, count in self._there.loose_in(kinds).items():
-                self.nodes.setdefault(node, {})[name] = count
-        for n, own in joined.items():
-            self._roles[n].role.pod_sets = tuple(own)
+    def _planned(self, model: KubePod, partial: Collection[str]) -> int:
+        """Nodes that match the selector and the affinity of the role as its document has them."""
+        found, name = self._masks.matching(model.selector, model.affinity), model.gpu_resource
+        if name is not None and name in partial and (model.gpus or model.part):
+            found &= union(1 << n for n, node in enumerate(self._nodes) if name in node.gpu_names)
+        return found
 
-    def _write_closed(self, taken: set[str]) -> None:
-        """Let roles keep apart from the pods of no gang that close domains to them, a set for each key."""
-        names: dict[tuple[str, ...], str] = {}
-        for one in self._roles:
-            for key, values in sorted(one.closed.items()):
-                same = (key, *sorted(values))
-                if same not in names:
-                    name = names[same] = distinct(_short(f"kept off {key}"), taken)
-                    for value in same[1:]:
-                        masks = self._masks.by_value(key)[value]
-                        node = self._kube_nodes[bits(masks & self._masks.installed or masks)[0]]
-                        self.nodes.setdefault(node.name, {})[name] = 1
-                level, _ = self._level(key)
-                apart = one.role.rules.setdefault(RuleKind.ANTI_AFFINITY.document, [])
-                apart.append({"level": level, "podSet": names[same]})
+    def _reach(self, gang: KubeGang, roles: Iterable[int], partial: Collection[str]) -> int:
+        """Nodes where pods of these roles are, or may be placed."""
+        found = 0
+        for number in roles:
+            role = gang.roles[number]
+            model = model_pod(role)
+            found |= 0 if model is None else self._planned(model, partial)
+            names = {pod.node for _, pod in role.members} - {None}
+            found |= union(1 << self._masks.number[str(name)] for name in names)
+        return found
 
 
-def _keys(roles: Sequence[RuledRole]) -> set[str]:
+def _narrow(pods: Iterable[KubePod], more: Sequence[NodeExpression]) -> None:
+    """Keep pods to nodes of which these expressions hold, too."""
+    known: dict[int, tuple[Affinity, Affinity]] = {}
+    for pod in pods if more else ():
+        same, terms = id(pod.affinity), pod.affinity or ((),)
+        if same not in known:
+            known[same] = (pod.affinity, tuple((*term, *more) for term in terms))
+        pod.affinity = known[same][1]
+
+
+def named_keys(selectors: Iterable[Selector]) -> set[str]:
     """Labels of pods that some selector names."""
     found: set[str] = set()
-    for stated in {id(pod.rules): pod.rules for one in roles for pod in one.pods}.values():
-        for term in (term for rule in stated for term in rule.terms):
-            tree = {} if term.selector is None else term.selector.tree
-            found.update(mapping(tree, "matchLabels"))
-            found.update(one["key"] for one in objects(tree, "matchExpressions"))
-    return found
-
-
-def _name(terms: Sequence[PodTerm]) -> str:
-    """A name for people, such as ``research/app=trainer``."""
-    return _short(" and ".join(map(str, terms)))
-
-
-def _short(name: str) -> str:
-    """Fit to stand in a document."""
-    return shortened(printable(name), LONGEST_NAME)
-
-
-TOO_MANY = f"prefers to be near more than {MAX_NEAR} gangs; the preference is ignored"
-
-
-def set_near(gangs: Sequence[KubeGang], levels: Levels, found: Objects, remarks: Remarks) -> None:
-    """Set ``near`` of the gangs whose pods wish so."""
-    wishes = {n: own for n, gang in enumerate(gangs) if (own := list(_wishes(gang)))}
-    if not wishes:
-        return
-    members = {pod.key: n for n, gang in enumerate(gangs) for pod in gang.pods()}
-    pods = (pod for gang in gangs for pod in gang.pods() if pod.finished is None)
-    kinds = PodKinds(pods, found, _near_keys(wish for own in wishes.values() for wish in own))
-    gangs_of: dict[int, dict[int, None]] = {}
-    for pod, kind in kinds.of:
-        gangs_of.setdefault(kind, {})[members[pod.key]] = None
-    selected: dict[tuple[str, Wish], list[int]] = {}
-    for n, own in wishes.items():
-        gang = gangs[n]
-        for wish in own:
-            level = levels.resolve(LevelAsk(label=wish.key))
-            if level is None:
-                continue
-            same = (gang.namespace, wish)
-            if same not in selected:
-                mask = _selected(kinds, wish) & kinds.inside.get(gang.namespace, 0)
-                selected[same] = sorted({g for kind in bits(mask) for g in gangs_of[kind]})
-            others = [g for g in selected[same] if g != n]
-            if len(others) > MAX_NEAR:
-                remarks.add(gang.subject, TOO_MANY)
-            elif others:
-                gang.near = (level, tuple(gangs[g] for g in others))
-                break
-
-
-def _wishes(gang: KubeGang) -> Iterator[Wish]:
-    """The wishes of its pods with GPUs, each once, those of most weight first."""
-    models = (model_pod(role) for role in gang.roles)
-    found = dict.fromkeys(w for pod in models if pod is not None and pod.gpus for w in pod.wishes)
-    yield from sorted(found, key=lambda wish: -wish.weight)
-
-
-def _selected(kinds: PodKinds, wish: Wish) -> int:
-    """The kinds that a wish selects; of namespaces that are not known, none."""
-    term = wish.term
-    selector = {} if term.selector is None else term.selector.tree
-    spaces = None if term.of_namespaces is None else term.of_namespaces.tree
-    return kinds.selected(selector, term.namespaces, spaces, unknown=False)
-
-
-def _near_keys(wishes: Iterable[Wish]) -> set[str]:
-    """Labels of pods that some wish names."""
-    found: set[str] = set()
-    for selector in (wish.term.selector for wish in wishes):
-        tree = {} if selector is None else selector.tree
-        found.update(mapping(tree, "matchLabels"))
-        found.update(one["key"] for one in objects(tree, "matchExpressions"))
+    for one in selectors:
+        found.update(mapping(one.tree, "matchLabels"))
+        found.update(entry["key"] for entry in objects(one.tree, "matchExpressions"))
     return found

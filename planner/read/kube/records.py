@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from models.documents.gang import Toleration
     from models.instance.cluster import Taint
     from planner.read.kube.pods.pod_rules import PodRule
-    from planner.read.kube.pods.wishes import Wish
 
 Derived = TypeVar("Derived")
 
@@ -268,7 +267,7 @@ class KubePod:
     those that it shares, or ``()`` and ``gpu_group`` names that those who share them have.
     ``made``: instances that its claims made of GPUs. ``selector``, ``affinity`` (any of the terms, all
     expressions of one), ``tolerations``: where it may go; ``own_affinity``: ``affinity`` as its spec has it;
-    ``rules``: beside which other pods; ``wishes``: if possible. ``host_ports``: each once.
+    ``rules``: beside which other pods. ``host_ports``: each once.
     ``unsupported``: constraints that are not modelled, in words; ``waits_for``: what its volumes need first,
     likewise. ``volumes``: what these add to ``requests`` and ``affinity``; ``rooted``: only some nodes reach
     one of them. ``fabric``: holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
@@ -297,7 +296,6 @@ class KubePod:
     affinity: tuple[tuple[NodeExpression, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     rules: tuple[PodRule, ...] = ()
-    wishes: tuple[Wish, ...] = ()
     own_affinity: tuple[tuple[NodeExpression, ...], ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     unsupported: tuple[str, ...] = ()

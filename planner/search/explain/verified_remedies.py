@@ -425,7 +425,7 @@ def _with_limits(world: World, limits: Mapping[int, Amount]) -> World:
 
 def _new(node: Node, count: int) -> list[Node]:
     """Nodes like this one, empty and in order."""
-    like = replace(in_order(node), pod_sets=())
+    like = in_order(node)
     return [replace(like, name=f"~new-{number}") for number in range(1, count + 1)]
 
 

@@ -381,9 +381,8 @@ class Explanation:
             )
         starting = [one for one in self.holders if one.decision in ("place", "complete")]
         before = [one for one in starting if one.gang.priority >= mine]
-        if self._fits_without(()):  # not for lack of room, but for pods of sets
-            before = [one for one in before if _named(self.gang) & _named(one.gang)]
-        if before and self._fits_without({one.gang.key for one in before}):
+        lacks_room = not self._fits_without(())  # or it waits for a rule about pods
+        if before and lacks_room and self._fits_without({one.gang.key for one in before}):
             yield (
                 f"{plural(len(before), 'gang')} of its priority or higher"
                 f" {'starts' if len(before) == 1 else 'start'} there in this plan, on"
@@ -418,16 +417,6 @@ def _pods(role: Role, room: Room) -> int:
         if amount and left is not None:
             fit.append(max(0, left) // amount)
     return min(fit)
-
-
-def _named(gang: Gang) -> set[str]:
-    """The sets of pods that a gang is in or has rules about."""
-    found: set[str] = set()
-    for role in gang.roles:
-        next_to = (one.pod_set for one in (*role.anti_affinity, *role.affinity))
-        sets = (*next_to, *(one.pod_set for one in role.spread))
-        found.update(role.pod_sets, (name for name in sets if name is not None))
-    return found
 
 
 TOO_SMALL = "fewer GPUs installed than one pod asks for"

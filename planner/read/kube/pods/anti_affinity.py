@@ -1,11 +1,11 @@
-"""Required anti-affinity of bound pods of no gang: the domains it closes to the pods to place.
+"""Required anti-affinity of bound pods: the domains it closes to the pods to place.
 
-That of gangs is a rule of their roles (``planner.read.kube.pod_sets``), unless no level has its domains.
+Where it is about the pods of its own gang alone it is a rule of their roles (``planner.read.kube.pod_sets``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL
@@ -22,7 +22,7 @@ from planner.read.kube.pods.constraints import (
 )
 from planner.read.kube.pods.pod_kinds import PodKinds
 from planner.read.kube.pods.pod_rules import REQUIRED
-from planner.read.kube.records import KubeNode, KubePod, Objects
+from planner.read.kube.records import KubeNode, KubePod
 
 EXCLUDED = "kept off nodes of running pods whose required podAntiAffinity selects it"
 REPELS_OTHERS = "its required podAntiAffinity keeps waiting pods of other namespaces off its {key}"
@@ -31,8 +31,6 @@ TOO_LARGE = (
     f" {MAX_VALUES:,} values, or more than the {MAX_PARTS:,} of its namespace; it closes no node here, the"
     " scheduler may refuse pods that are placed there"
 )
-
-KeepOff = Callable[[KubePod, Sequence[NodeExpression]], Sequence[NodeExpression]]
 
 
 @dataclass(slots=True)
@@ -70,38 +68,32 @@ class _Closed:
 def exclude_by_anti_affinity(
     pods: Sequence[KubePod],
     nodes: Iterable[KubeNode],
-    found: Objects,
     remarks: Remarks,
     known: Collection[tuple[str, str]] = (),
-    keep_off: KeepOff | None = None,
 ) -> None:
     """Exclude the pods to place from the domains of running pods whose anti-affinity selects them.
 
-    ``known``: keys of the pods whose anti-affinity is a rule of their role. ``keep_off``: takes what keeps
-    a pod off domains, and returns what its node affinity must state.
+    ``known``: keys of the pods whose anti-affinity is a rule of their role.
     """
     repelling = [
         pod for pod in pods if pod.bound and pod.holds_room and _terms(pod) and pod.key not in known
     ]
     if not repelling:
         return
-    waiting = PodKinds((pod for pod in pods if pod.to_place), found)
+    waiting = PodKinds(pod for pod in pods if pod.to_place)
     by_name = {node.name: node for node in nodes}
     closed = _Closed()
     for pod in repelling:
         _close(pod, by_name[pod.node or ""], waiting, closed, remarks)
     apart = closed.apart(len(waiting.numbers))
-    narrowed: dict[tuple[int, int, int], tuple[Affinity, Affinity]] = {}
+    narrowed: dict[tuple[int, int], tuple[Affinity, Affinity]] = {}
     for pod, number in waiting.of:
         if not apart[number]:
             continue
         remarks.add(pod.subject, EXCLUDED)
-        closing = apart[number] if keep_off is None else keep_off(pod, apart[number])
-        if not closing:
-            continue
-        same = (id(pod.affinity), number, len(closing))
+        same = (id(pod.affinity), number)
         if same not in narrowed:
-            terms = tuple((*term, *closing) for term in pod.affinity or ((),))
+            terms = tuple((*term, *apart[number]) for term in pod.affinity or ((),))
             narrowed[same] = (pod.affinity, terms)  # the first keeps its id
         pod.affinity = narrowed[same][1]
 
@@ -131,10 +123,10 @@ def _close(
 
 
 def _selected(waiting: PodKinds, term: Tree, own: str) -> int:
-    """Waiting pods that a term of a running pod selects: by default those of its own namespace."""
-    listed, chosen = items(term, "namespaces"), at(term, "namespaceSelector")
-    named = [one for one in listed if isinstance(one, str)]
-    of_namespaces = chosen if isinstance(chosen, dict) else None
-    if not listed and of_namespaces is None:
-        named = [own]
-    return waiting.selected(mapping(term, "labelSelector"), named, of_namespaces)
+    """Waiting pods that a term of a running pod selects: by default those of its own namespace.
+
+    A selector of namespaces counts as that of all, and matchLabelKeys as none: that closes more.
+    """
+    listed = [one for one in items(term, "namespaces") if isinstance(one, str)]
+    every = isinstance(at(term, "namespaceSelector"), dict)
+    return waiting.selected(mapping(term, "labelSelector"), None if every else listed or [own])

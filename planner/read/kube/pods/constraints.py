@@ -28,13 +28,13 @@ from planner.read.kube.lookup import (
     texts,
 )
 from planner.read.kube.pods.pod_rules import REQUIRED, SELECTORS, Ignorable, PodRules
-from planner.read.kube.pods.wishes import PREFERRED, Wishes, wished
 from planner.read.kube.records import HostPort, KubePod, Objects
 
 VOLUME_CLAIMS = "gangplan.dev/volume-claims"
 """Annotation of a recorded pod: the names of its volume claims; its volumes are not recorded."""
 
 SOME_NODES_VOLUME = Ignorable("a volume that only some nodes can mount", "volumeZone")
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 HOST_PORT = "hostPort"
 """Its name in ``kubernetes.ignore``, too."""
 
@@ -86,14 +86,12 @@ class Constraints:
     _affinities: dict[int, tuple[object, Affinity]] = field(default_factory=dict)
     _equal: dict[Affinity, Affinity] = field(default_factory=dict)
     _rules: PodRules = field(init=False)
-    _wishes: Wishes = field(init=False)
 
     def __post_init__(self) -> None:
         self._rules = PodRules(self.ignore)
-        self._wishes = Wishes(self.ignore)
 
     def read(self, pod: KubePod, spec: Tree) -> None:
-        """Set ``selector``, ``affinity``, ``tolerations``, ``rules``, ``wishes`` and ``unsupported``.
+        """Set ``selector``, ``affinity``, ``tolerations``, ``rules`` and ``unsupported``.
 
         ``spec``: without our pin.
         """
@@ -107,8 +105,7 @@ class Constraints:
         ports = () if HOST_PORT in self.ignore else tuple(dict.fromkeys(host_ports(spec)))
         many_ports = len(ports) > MAX_PORTS
         pod.host_ports = () if many_ports or None in ports else tuple(filter(None, ports))
-        pod.rules, unread = self._rules.read(spec, pod.object.namespace, pod.labels)
-        pod.wishes = self._wishes.read(spec, pod.object.namespace, pod.labels)
+        pod.rules, unread = self._rules.read(spec, pod.object.namespace)
         # What is not read in full allows no node.
         unknown = large or labels > MAX_SELECTORS or unread or many_ports or None in ports
         pod.affinity = (IMPOSSIBLE,) if unknown else own
@@ -173,7 +170,9 @@ class AffinityStore:
         for kind in _ABOUT_PODS:
             if terms := items(affinity, kind, REQUIRED):
                 kept[kind] = {REQUIRED: _LARGE if selects_too_much(terms) else terms}
-        if (wishes := wished(affinity)) and self._keeps(wishes, namespace):
+        if (wishes := objects(mapping(affinity, "podAffinity"), PREFERRED)) and self._keeps(
+            wishes, namespace
+        ):
             kept["podAffinity"] = {**kept.get("podAffinity", {}), PREFERRED: wishes}
         same = sha256(json.dumps(kept, default=str).encode()).digest()
         if same in self._known:

@@ -18,9 +18,9 @@ from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import group_readers
 from planner.read.kube.dialects.base import GroupKey, PodKey
 from planner.read.kube.lookup import at, objects, text
-from planner.read.kube.pods.constraints import SOME_NODES_VOLUME
 from planner.read.kube.pods.holdings import Holding, Share, is_taken
 from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
+from planner.read.kube.pods.pod_rules import Ignorable
 from planner.read.kube.pods.requests import (
     HIVED,
     NO_CLAIM,
@@ -123,13 +123,14 @@ def _refusal(pod: KubePod, holding: Holding | None, room: _Room, known: _Schedul
     """Why the pod will not be bound to its node as things stand; None if it will."""
     if pod.tied == PINNED and not known.include(pod):
         return NO_SCHEDULER
+    if pod.tied == PINNED and any(isinstance(one, Ignorable) for one in pod.unsupported):
+        return UNKNOWN
     if not _takes(room.node, pod):
         return NO_MATCH
     unplaceable = UNREADABLE in pod.unsupported or NO_CLAIM in pod.unsupported
     if unplaceable or (pod.tied == PINNED and _is_unschedulable(pod)):
         return REFUSED
-    doubtful = pod.rules or pod.host_ports or SOME_NODES_VOLUME in pod.unsupported
-    if pod.tied == PINNED and doubtful:
+    if pod.tied == PINNED and (pod.rules or pod.host_ports):
         return UNKNOWN
     return None if room.fits(pod, holding) else NO_ROOM
 
