@@ -7,16 +7,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from expected_plans import case_of, instance_of, solution_by_hand
 from test_step_time import FIGURES, predicted_images_per_s
 
 from models.instance.speed import RelativeSpeeds, speed_permille
 from models.rates.catalogue import find
-from models.results.plan import compose
 from models.step_time import (
     EXAMPLES,
     HIDDEN_OF_LAYERS,
-    NO_LATENCY,
     OVERLAP,
     TRANSFORMER_TOKENS,
     UTILISATION,
@@ -65,25 +62,6 @@ def test_the_speeds_of_the_example_are_computed() -> None:
         assert f"{16 * int(speed) / 1000:.2f}" == effective
 
 
-def test_the_formula_beside_the_step_is_computed() -> None:
-    head = PAGE[PAGE.index("| share | VGG16") :].partition("\n")[0]
-    stated = [Fraction(c) for c in re.findall(r"c = ([0-9.]+)", head)]
-    trainings = list(EXAMPLES.values())
-    ideal = Fraction(82800)
-
-    def communication_s(number: int, share: int) -> Fraction:
-        return trainings[number].communication_s(4, ideal * share / 1000, NO_LATENCY)
-
-    fractions = [trainings[n].fraction(communication_s(n, 1000)) for n in range(2)]
-    assert fractions == stated
-    for share, *cells in rows("share"):
-        for n, c in enumerate(fractions):
-            one = trainings[n]
-            full, slow = (one.step_s(communication_s(n, s)) for s in (1000, int(share)))
-            assert round(1000 * full / slow) == int(cells[2 * n])
-            assert int(1000 / (1 - c + c * 1000 / int(share))) == int(cells[2 * n + 1])
-
-
 def test_assumptions_are_the_constants() -> None:
     assumed = {name: value for name, value, _ in rows("assumed")}
     assert Fraction(assumed["utilisation"]) == UTILISATION
@@ -99,27 +77,3 @@ def test_the_plans_of_the_presets_are_computed(plan: list[str]) -> None:
     small = 8 * 1000 if "gang of 8 runs" in what else 0
     assert int(gpus) == 64 + small // 1000
     assert goodput.rpartition("= ")[2] == f"{large + small:,}"
-
-
-@pytest.mark.parametrize(("number", "row"), list(enumerate(rows("preset"))))
-def test_the_plans_of_the_input_are_those_worked_out_by_hand(
-    number: int, row: list[str], tmp_path: Path
-) -> None:
-    preset, *cells, gpus, effective = row
-    case = case_of("goodput", number)
-    assert preset == f"`{case.policy.get('preset', 'goodput')}`"
-    instance = instance_of(case, tmp_path)
-    plan = compose(
-        instance,
-        solution_by_hand(instance, case),
-        name="expected",
-        created_at="2026-11-21T12:00:00Z",
-        generator="test",
-    )
-    starting = [gang for gang in plan["spec"]["gangs"] if gang["decision"] == "place"]
-    sizes = {g["name"]: sum(len(pod["gpus"]) for pod in g["pods"]) for g in starting}
-    speeds = {gang["name"]: gang["speed"] for gang in starting}
-    assert int(gpus) == sum(sizes.values())
-    assert effective == f"{sum(sizes[name] * speeds[name] for name in sizes) / 1000:.2f}"
-    for name, cell in zip(("chat-1", "llama", "video", "sweep"), cells, strict=True):
-        assert cell.rpartition(" ")[2] == str(speeds.get(name, "waits"))

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from apiserver import Call
 from conftest import RunCli
-from live_pictures import Stage, masked, staged
+from live_pictures import Stage, staged
 from test_docs import ROOT, code_blocks, text
 
 from models.apply import intents
@@ -84,57 +83,3 @@ def test_the_pods_that_wait_are_what_the_policy_looks_for_by_default() -> None:
 def stage(tmp_path: Path, cli: RunCli) -> Iterator[Stage]:
     with staged(tmp_path, cli) as found:
         yield found
-
-
-def sessions(path: Path) -> list[str]:
-    """Blocks that show commands and what they print."""
-    return re.findall(r"^```\n(\$ .*?)^```$", text(path), re.MULTILINE | re.DOTALL)
-
-
-def compare(request: pytest.FixtureRequest, path: Path, session: str, played: str) -> None:
-    """Whether the document shows what is printed; --refresh-golden makes it so."""
-    if request.config.getoption("--refresh-golden"):
-        path.write_text(text(path).replace(f"```\n{session}```", f"```\n{played}```"))
-        return
-    assert masked(played) == masked(session)
-
-
-def test_the_pictures_of_a_plan_that_is_stale_and_applied_are_what_is_printed(
-    request: pytest.FixtureRequest, stage: Stage
-) -> None:
-    (excerpt,) = re.findall(r"^```\n(pod/.*?)^```$", text(APPLY), re.MULTILINE | re.DOTALL)
-    listed = iter(stage.run("gangplan diff plan.json").splitlines())
-    assert all(line in listed for line in excerpt.splitlines()), "these lines, in this order"
-    applied, stale, _ = sessions(APPLY)
-    compare(request, APPLY, stale, stage.play(stale))
-    stage.run("kubectl uncordon gpu-02")
-    compare(request, APPLY, applied, stage.play(applied))
-
-
-def test_the_picture_of_a_gang_that_is_partial_is_what_is_printed(
-    request: pytest.FixtureRequest, stage: Stage
-) -> None:
-    def lose(call: Call) -> None:
-        place = call.place
-        if (
-            call.method == "PATCH"
-            and place is not None
-            and place.name == "llama-0"
-            and stage.cluster.pod("llama-0", "research")["spec"].get("nodeName")
-            and not lost
-        ):
-            lost.append("llama-1")
-            stage.cluster.remove("Pod", "llama-1", "research")
-
-    lost: list[str] = []
-    stage.cluster.after.append(lose)
-    session = sessions(APPLY)[2]
-    compare(request, APPLY, session, stage.play(session))
-    assert lost
-
-
-def test_the_picture_of_two_runs_is_what_is_printed(
-    request: pytest.FixtureRequest, stage: Stage
-) -> None:
-    (session,) = sessions(CRON)
-    compare(request, CRON, session, stage.play(session))

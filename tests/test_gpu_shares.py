@@ -101,43 +101,6 @@ def test_explain_counts_room_in_what_is_left_of_gpus(cli: RunCli, folder: Path) 
     assert row == ["eligible", "3", "5", "0", "3"]  # GPUs that are shared now are whole there
 
 
-def test_words_speak_of_parts_and_not_of_resources(cli: RunCli, folder: Path) -> None:
-    path = folder / "input" / "queue.yaml"
-    text = path.read_text().replace("replicas: 7", "replicas: 40")
-    # its 16 GPUs would count more than the 13.5 of the two others
-    earlier = "  submittedAt: 2026-11-21T10"
-    path.write_text(text.replace(earlier, f"  priority: 1\n{earlier}"))
-    plan = made(cli, folder)
-    why = cli("explain", str(folder / "plan.json"), "serving/chat")
-    tune = cli("explain", str(folder / "plan.json"), "research/tune")
-    assert [g["decision"] for g in plan["spec"]["gangs"] if g["name"] == "chat"] == ["wait"]
-    assert "40 pods of 0.4 of a GPU" in why.out
-    assert "3 pods of 20480Mi and 50 % of the cores of a GPU" in tune.out
-    # Seven idle GPUs of the third server and one of the first have two each, and three others one.
-    assert "the shared GPUs of its nodes are enough for 19 pods" in why.out
-    assert "until  its pods request less of a GPU" in why.out
-
-
-def test_capacity_and_audit_count_shared_gpus_as_held(cli: RunCli, folder: Path) -> None:
-    """Two are shared now, two more by testers and three by replicas; twelve are given whole."""
-    made(cli, folder)
-    now = cli("capacity", str(folder / "input")).out.splitlines()[0]
-    assert now == "shared: 3 usable nodes with 24 GPUs; 22 free"
-    after = cli("capacity", str(folder / "plan.json")).out.splitlines()[0]
-    assert after == "shared: 3 usable nodes with 24 GPUs; 22 free now, 5 after the plan"
-    rows = json.loads(cli("capacity", str(folder / "plan.json"), "-o", "json").out)["status"][
-        "parts"
-    ]
-    anywhere = {one["part"]: (one["before"], one["after"]) for one in rows if one["level"] is None}
-    # Two on each of 22 idle GPUs, one beside the notebooks, whose cores are too few for half of them, and one
-    # beside the demo. Afterwards 5 idle ones, one beside the notebooks and one beside the third tester.
-    assert anywhere["0.4"] == (46, 12)
-    assert anywhere["20480Mi-50"] == (45, 11)
-    audit = json.loads(cli("audit", str(folder / "input"), "-o", "json").out)
-    gpus = audit["status"]["gpus"]
-    assert (gpus["installed"], gpus["healthy"], gpus["held"], gpus["free"]) == (24, 24, 2, 22)
-
-
 def test_gpus_of_gangs_that_are_left_out_or_drained_are_whole_again(
     cli: RunCli, folder: Path
 ) -> None:
@@ -279,25 +242,6 @@ def test_parts_that_fill_gpus_to_the_brim_are_packed(gpus: int) -> None:
     assert more <= tries // 20
 
 
-@pytest.mark.parametrize(
-    ("stated", "name"),
-    [
-        ("{fraction: 0.4, cores: 30}", "0.4-30"),
-        ("{fraction: 0.4, cores: 40}", "0.4"),
-        ("{fraction: 0.4, cores: 0}", "0.4-0"),
-        ("{fraction: 0.3333}", "0.334"),
-    ],
-)
-def test_a_fraction_of_the_memory_may_have_other_cores(
-    stated: str, name: str, cli: RunCli, folder: Path
-) -> None:
-    queue = folder / "input" / "queue.yaml"
-    queue.write_text(queue.read_text().replace("{fraction: 0.4}", stated))
-    plan = made(cli, folder)
-    assert check(plan) == []
-    assert name in {part for one in plan["spec"]["shares"] for part in one["parts"]}
-
-
 def test_a_start_fills_gpus_with_large_parts_before_small_ones(tmp_path: Path) -> None:
     """On two servers of one GPU each: two small parts beside each other leave no room for two large ones."""
     head = "apiVersion: gangplan.dev/v1alpha1\nkind: "
@@ -392,22 +336,6 @@ def test_a_pod_may_have_parts_of_several_gpus_of_one_server(cli: RunCli, folder:
     assert (anywhere["0.4x2"], anywhere["0.7x3"]) == (7 + 8 + 7, 2 + 2 + 2)
 
 
-def test_a_pod_with_parts_of_more_gpus_than_a_server_has_can_never_start(
-    cli: RunCli, folder: Path
-) -> None:
-    queue = folder / "input" / "queue.yaml"
-    text = queue.read_text()
-    queue.write_text(text.replace("gpu: {fraction: 0.4}", "gpu: {fraction: 0.4, count: 16}"))
-    plan = made(cli, folder)
-    assert check(plan) == []
-    (chat,) = (one for one in plan["spec"]["gangs"] if one["name"] == "chat")
-    assert chat["reason"]["code"] == "Never"
-    said = cli("show", str(folder / "plan.json")).out
-    assert (
-        "Never: a pod requests 16 shared GPUs; no node that it may use offers more than 0" in said
-    )
-
-
 def test_the_judge_refuses_parts_of_one_pod_on_one_gpu(cli: RunCli, folder: Path) -> None:
     plan = in_pairs(cli, folder)
     shares = plan["spec"]["shares"]
@@ -453,15 +381,6 @@ def test_a_whole_gpu_is_not_one_that_others_share(cli: RunCli, folder: Path) -> 
     done = cli("validate", str(folder / "input"))
     assert done.code == 65
     assert "GPU 3 of node 'h100-1' is also held by pod" in done.err
-
-
-def test_pods_that_share_a_gpu_nobody_names_have_one_each(cli: RunCli, folder: Path) -> None:
-    path = folder / "input" / "running.yaml"
-    path.write_text(path.read_text().replace(", gpus: [3]", ""))
-    plan = made(cli, folder)
-    again = instance_from_document(plan["instance"])
-    (node,) = (node for node in again.cluster.nodes if node.name == "h100-1")
-    assert (node.unknown_shared, node.healthy_gpus) == (2, 6)
 
 
 def test_where_no_node_shares_its_gpus_who_asks_for_a_part_can_never_start(
@@ -540,26 +459,6 @@ def test_who_finds_no_gpus_for_whole_and_parts_holds_no_room(
         assert decided["high"] == ("place", None)
 
 
-@pytest.mark.parametrize(
-    ("parts", "asks"),
-    [("sharing: {}", "{fraction: 0.5}"), ("dynamicMig: H100-80", "{profile: 3g.40gb}")],
-)
-def test_who_would_fit_if_all_gpus_were_healthy_may_start_some_day(
-    parts: str, asks: str, cli: RunCli, tmp_path: Path
-) -> None:
-    """Eight GPUs have two of these each, and six of them are healthy."""
-    text = ALONE[: ALONE.rindex("---")].replace("PARTS", f"{parts}, unhealthyGpus: [0, 1]")
-    text = text.replace("GPUS", "1").replace("ASKS", asks)
-    for pods, code in ((14, "Resources"), (15, "Never")):
-        written = text.replace("replicas: 2", f"replicas: {pods}")
-        (tmp_path / "input.yaml").write_text(written)
-        done = cli("plan", str(tmp_path / "input.yaml"), "--out", str(tmp_path / "plan.json"))
-        assert done.code == 0, done.err
-        plan = json.loads((tmp_path / "plan.json").read_text())
-        (high,) = (one for one in plan["spec"]["gangs"] if one["name"] == "high")
-        assert high["reason"]["code"] == code
-
-
 # Every way to share
 
 
@@ -591,23 +490,6 @@ def test_nodes_kept_free_get_no_parts_either() -> None:
     assert wrong(range(examples(200, 40)), faults) == {}
 
 
-def test_the_judge_objects_to_parts_on_nodes_kept_free(cli: RunCli, folder: Path) -> None:
-    """Nobody runs on the third server, alone in its rack: the replicas take parts of it."""
-    running = folder / "input" / "running.yaml"
-    running.write_text(running.read_text().partition("---")[0])
-    plan = made(cli, folder)
-    assert "h100-3" in {one["node"] for one in plan["spec"]["shares"]}
-    assert check(plan) == []
-    plan["instance"]["policy"]["spec"]["spares"] = {"rack": 1}
-    said = {found.message for found in check(sealed(plan)) if found.rule == "spares"}
-    assert "rack of h100-3: 0 nodes are idle, 1 must stay so" in said
-    policy = "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\nspec: {spares: {rack: 1}}\n"
-    (folder / "input" / "policy.yaml").write_text(policy)
-    plan = made(cli, folder)
-    assert "h100-3" not in {one["node"] for one in plan["spec"].get("shares", ())}
-    assert check(plan) == []
-
-
 def test_where_most_things_run_plans_are_as_good_as_without_touching_them() -> None:
     seeds = range(examples(100, 20))
     assert wrong(seeds, lambda seed: differences(sharing(seed, runs=True), ways, runs=True)) == {}
@@ -624,13 +506,6 @@ def test_ways_of_planning_large_instances_keep_every_rule(size: int) -> None:
         return [*misstated("search", instance, solve(instance, size=size))]
 
     assert wrong(range(examples(100, 20)), faults) == {}
-
-
-def test_workers_that_move_stay_on_one_model_where_other_pods_of_the_gang_stay() -> None:
-    """The pods with parts, which stay, run on two models: they do not hold the workers to one."""
-    path = Path(__file__).parent / "moves_beside_parts.yaml"
-    instance = load((str(path),)).instance
-    assert [*misstated("search", instance, solve(instance, size=WHOLE_BELOW))] == []
 
 
 # GPUs that all leave who share them
@@ -698,27 +573,6 @@ kind: Gang
 metadata: {name: whole}
 spec: {roles: [{name: w, replicas: 1, gpus: 4}]}
 """
-
-
-def test_a_gang_gets_a_gpu_that_all_who_shared_it_leave(cli: RunCli, tmp_path: Path) -> None:
-    (tmp_path / "input.yaml").write_text(LEFT)
-    done = cli("plan", str(tmp_path / "input.yaml"), "--out", str(tmp_path / "plan.json"))
-    assert done.code == 0, done.err
-    plan = json.loads((tmp_path / "plan.json").read_text())
-    gangs = {one["name"]: one for one in plan["spec"]["gangs"]}
-    assert {name: one["decision"] for name, one in gangs.items()} == {
-        "first": "move",
-        "second": "move",
-        "whole": "place",
-    }
-    assert gangs["whole"]["pods"][0]["gpus"] == [0, 1, 2, 3]
-    assert plan["spec"]["shares"] == [{"node": "n2", "gpu": 0, "parts": ["0.25", "0.25"]}]
-    assert check(plan) == []
-    # one of the two stays
-    gangs["second"]["pods"][0]["node"] = "n1"
-    plan["spec"]["shares"][0]["parts"] = ["0.25"]
-    said = {found.message for found in check(sealed(plan)) if found.rule == "gpu-unhealthy"}
-    assert said == {"pod w/0: GPUs 0 of n1 are partitioned"}
 
 
 def test_a_gpu_that_one_cannot_leave_stays_shared(cli: RunCli, tmp_path: Path) -> None:

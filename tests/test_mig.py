@@ -19,7 +19,6 @@ from building import instance_document
 from effort import examples
 
 from models.documents.canonical import digest
-from models.documents.plan import PlanDocument
 from models.instance.cluster import Node
 from models.instance.instance import Instance
 from models.mig import (
@@ -27,19 +26,15 @@ from models.mig import (
     Board,
     board_named,
     boards,
-    boards_of,
     cover,
     fewest,
     profile_names,
-    resource_of,
 )
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import instance_from_document, load
 from planner.read.kube.nodes.products import mig_boards
 from planner.search.solve import solve
-from planner.show.plan.plan_tables import pods
-from planner.show.plan.selection import Selection
 
 Json = dict[str, Any]
 Places = tuple[tuple[int, ...], int, int]
@@ -256,19 +251,6 @@ def test_where_places_are_not_published_one_profile_alone_is_known_to_fit_or_wha
     assert not board.can_have(["2g.48gb"] * 2 + ["1g.24gb"])
 
 
-def test_an_a30_has_its_media_engines_once() -> None:
-    board = BOARDS["A30"]
-    assert board.can_have(["2g.12gb+me", "1g.6gb", "1g.6gb"])
-    assert board.can_have(["1g.6gb+me", "2g.12gb", "1g.6gb"])
-    assert not board.can_have(["1g.6gb+me", "2g.12gb+me"])
-    assert not board.can_have(["2g.12gb+me"] * 2)
-    with_media = board.in_use([("2g.12gb+me", 2)])
-    assert with_media == (0b1100, ("2g.12gb+me",))
-    assert not board.can_have(["1g.6gb+me"], with_media)
-    assert board.can_have(["1g.6gb", "1g.6gb"], with_media)
-    assert board.in_use([("2g.12gb+me", 2), ("1g.6gb+me", 0)]) is None
-
-
 @pytest.mark.parametrize(
     ("written", "found"),
     [
@@ -302,19 +284,6 @@ def test_an_a30_has_its_media_engines_once() -> None:
 def test_the_name_of_a_product_and_its_memory_tell_the_board(written: str, found: str) -> None:
     """As gpu-feature-discovery and NVIDIA's driver of claims write it; nothing: it is not known."""
     assert [board.name for board in mig_boards(written)] == ([found] if found else [])
-
-
-def test_one_name_means_other_instances_on_other_boards() -> None:
-    both = boards_of("A100")
-    assert [board.name for board in both] == ["A100-40", "A100-80"]
-    assert [board.profile("1g.10gb").size for board in both] == [2, 1]  # type: ignore[union-attr]
-    assert [board.name for board in boards_of("a100-sxm4-80gb")] == ["A100-80"]
-    assert boards_of("L4") == ()
-
-
-def test_resources_are_named_as_the_device_plugin_names_them() -> None:
-    assert resource_of("1g.10gb") == "nvidia.com/mig-1g.10gb"
-    assert resource_of("1g.10gb+me") == "nvidia.com/mig-1g.10gb.me"  # no + in a resource
 
 
 CLUSTER = """
@@ -382,16 +351,6 @@ def test_instances_become_a_resource_and_their_gpus_are_not_given_whole() -> Non
 
 def _by_name(instance: Instance) -> list[Node]:
     return sorted(instance.cluster.nodes, key=lambda node: node.name, reverse=True)
-
-
-def test_pods_of_no_gang_hold_instances_until_they_go() -> None:
-    instance = read(gang("a", asked("1g.10gb", 2)), held={"nvidia.com/mig-1g.10gb": 3})
-    mixed = _by_name(instance)[1]
-    assert dict(mixed.allocatable)["nvidia.com/mig-1g.10gb"] == 1
-    assert mixed.at_most["nvidia.com/mig-1g.10gb"] == 4
-    (one,) = planned(instance)["spec"]["gangs"]
-    assert (one["decision"], one["reason"]["code"]) == ("wait", "Resources")
-    assert one["reason"]["fields"]["resources"] == ["nvidia.com/mig-1g.10gb"]
 
 
 def test_the_instance_of_a_plan_reads_as_the_same_input() -> None:
@@ -496,13 +455,6 @@ def test_the_judge_refuses_more_free_instances_than_the_gpus_have() -> None:
     assert "form" in _sabotaged(more)
 
 
-def test_the_judge_refuses_a_node_that_does_not_say_how_many_instances_it_has() -> None:
-    def silent(plan: Json) -> None:
-        del _node(plan, "whole")["allocatable"]["nvidia.com/mig-1g.10gb"]
-
-    assert "form" in _sabotaged(silent)
-
-
 def test_the_judge_refuses_to_give_a_partitioned_gpu_whole() -> None:
     def onto(plan: Json) -> None:
         train = next(one for one in plan["spec"]["gangs"] if one["name"] == "train")
@@ -526,24 +478,6 @@ def test_the_judge_refuses_a_gpu_that_is_partitioned_twice_and_a_profile_that_is
     assert "form" in _sabotaged(unread)
 
 
-def legal_lists(board: str) -> Iterable[list[str]]:
-    names, kinds = NAMES[board], LAYOUTS[board]
-    return ([names[kind] for kind in one] for one in sorted(multisets(kinds)))
-
-
-@pytest.mark.parametrize(("board", "model"), [("A100-80", "DGX A100"), ("H200", "DGX H200")])
-def test_every_set_that_a_board_can_have_is_read(board: str, model: str) -> None:
-    every = list(legal_lists(board))
-    nodes = [
-        {"name": f"n{n}", "model": model, "mig": [{"gpus": [0], "profiles": one}]}
-        for n, one in enumerate(every[::4])
-    ]
-    cluster = yaml.safe_load(CLUSTER)
-    cluster["spec"]["nodes"] = nodes
-    instance = load(["-"], stdin=io.BytesIO(yaml.safe_dump(cluster).encode())).instance
-    assert len(instance.cluster.nodes) == len(nodes)
-
-
 def test_the_shipped_example_plans_as_its_comments_say() -> None:
     instance = load([str(Path(__file__).parent.parent / "inputs" / "mig")]).instance
     plan = planned(instance)
@@ -558,12 +492,3 @@ def test_the_shipped_example_plans_as_its_comments_say() -> None:
     assert reasons["embed"]["fields"]["roomPods"] == 3
     # 8 + 8 + 5 whole GPUs, 2 whole servers
     assert (reasons["wide"]["code"], reasons["wide"]["fields"]["roomPods"]) == ("Never", 2)
-
-
-def test_the_wide_table_names_the_profile_that_a_pod_gets() -> None:
-    plan = planned(read(gang("both", asked("1g.10gb", 1), {"replicas": 1, "gpus": 2})))
-    document = PlanDocument.model_validate(plan)
-    cells = [[cell.text for cell in row] for row in pods(document, Selection()).rows]
-    assert cells[0] == ["ml/both-r0-0", "mixed", "1g.10gb"]
-    assert cells[1][0] == "ml/both-r1-0"
-    assert "1g.10gb" not in cells[1][2]

@@ -99,19 +99,6 @@ def test_a_plan_says_which_gpus_to_partition_and_how(cli: RunCli, folder: Path) 
     assert "/ partitioned (MIG)" in drawn.out
 
 
-def test_capacity_counts_partitioned_gpus_as_held(cli: RunCli, folder: Path) -> None:
-    made(cli, folder)
-    after = cli("capacity", str(folder / "plan.json")).out.splitlines()[0]
-    assert after == "shared: 2 usable nodes with 16 GPUs; 16 free now, 1 after the plan"
-    rows = json.loads(cli("capacity", str(folder / "plan.json"), "-o", "json").out)["status"][
-        "parts"
-    ]
-    anywhere = {one["part"]: (one["before"], one["after"]) for one in rows if one["level"] is None}
-    # Now 7 or 2 on each GPU. Afterwards four GPUs have three of 3g.40gb and nine of 1g.10gb, and room for
-    # ten more small ones, each large one beside four, or for two large ones on the fourth.
-    assert anywhere == {"1g.10gb": (112, 10), "3g.40gb": (32, 2)}
-
-
 def test_what_is_rendered_leaves_out_gangs_that_need_a_partition(cli: RunCli, folder: Path) -> None:
     made(cli, folder)
     done = cli("render", str(folder / "plan.json"))
@@ -221,15 +208,6 @@ def test_mistakes_have_a_place_and_a_hint(
     assert said in done.err
     assert "--> " in done.err
     assert "hint: " in done.err
-
-
-def test_where_gpus_are_not_told_apart_none_is_partitioned(cli: RunCli, folder: Path) -> None:
-    text = INPUT.replace("dynamicMig: h100-80", "dynamicMig: H100-80, unknownUnhealthy: 1")
-    (folder / "input.yaml").write_text(text)
-    plan = made(cli, folder)
-    assert "partitions" not in plan["spec"]
-    waits = {gang["name"] for gang in plan["spec"]["gangs"] if gang["decision"] == "wait"}
-    assert {"chat", "tune"} <= waits
 
 
 def test_a_reserved_start_is_judged_by_what_gpus_may_become_by_then(
@@ -424,31 +402,6 @@ def test_gpus_in_mig_mode_get_instances_as_trying_every_set_and_are_never_given_
     assert wrong(range(first, first + 60), faults) == {}
 
 
-def test_a_gpu_in_mig_mode_comes_before_one_that_could_be_given_whole(
-    cli: RunCli, in_use: Path
-) -> None:
-    cluster = in_use / "input.yaml"
-    plain = "dynamicMig: H100-80"
-    mode = f"{plain}, mig: [{{gpus: [2, 5], profiles: []}}]"
-    assert plain in cluster.read_text()
-    cluster.write_text(cluster.read_text().replace(plain, mode))
-    plan = made(cli, in_use)
-    assert check(plan) == []
-    # two fewer are left than the seven GPUs that a gang asks for
-    waits = [one["name"] for one in plan["spec"]["gangs"] if one["decision"] == "wait"]
-    assert waits == ["train"]
-    # instances of three slices and of one have room beside the notebook, the others on a GPU in MIG mode
-    on = {one["gpu"] for one in plan["spec"]["partitions"]}
-    assert on <= {2, 5, 7}
-    assert on & {2, 5}
-    said = cli("capacity", str(in_use / "input.yaml")).out.splitlines()[0]
-    assert said.endswith("1 usable node with 8 GPUs; 5 free")
-    again = instance_from_document(plan["instance"])
-    assert canonical_instance(again) == plan["instance"]
-    plan["instance"]["cluster"]["spec"]["nodes"][0].pop("dynamicMig")
-    assert "partition" in {found.rule for found in check(plan)}
-
-
 @pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
 def test_ways_of_planning_large_instances_keep_every_rule(size: int) -> None:
     """In neighbourhoods pods with instances are given that GPUs have to be partitioned for."""
@@ -544,31 +497,6 @@ def decided(plan: Json) -> dict[str, str]:
 
 
 WHOLE = {"name": "w", "replicas": 1, "gpus": 8}
-
-
-def test_two_notebooks_leave_a_gpu_to_a_gang_of_all_eight(cli: RunCli, folder: Path) -> None:
-    plan = leaving(folder, cli, WHOLE)
-    assert decided(plan) == {"notebook-0": "preempt", "notebook-1": "preempt", "train": "place"}
-    assert plan["spec"]["partitions"] == [{"node": "n1", "gpu": 7, "profiles": [], "anew": True}]
-    shown = cli("show", str(folder / "plan.json")).out.splitlines()
-    assert "make whole again on n1: GPU 7" in shown
-    drawn = cli("show", str(folder / "plan.json"), "--map").out
-    assert "......./ > aaaaaaaa" in drawn
-    done = cli("render", str(folder / "plan.json"))
-    assert "stops or moves" in done.out + done.err
-
-
-def test_a_gpu_that_all_leave_is_partitioned_anew(cli: RunCli, folder: Path) -> None:
-    """Beside 1g in slices 3 and 6 there is no room for 4g.40gb, which begins in slice 0."""
-    roles = [{"name": "w", "replicas": 1, "gpus": 7}]
-    roles.append({"name": "i", "replicas": 1, "gpu": {"profile": "4g.40gb"}})
-    plan = leaving(folder, cli, *roles, listed=notebooks(3))
-    assert decided(plan) == {"notebook-0": "preempt", "notebook-1": "preempt", "train": "place"}
-    (part,) = plan["spec"]["partitions"]
-    assert part["anew"]
-    assert "4g.40gb" in part["profiles"]
-    shown = cli("show", str(folder / "plan.json")).out.splitlines()
-    assert any(line.startswith("partition on n1: GPU 7 as 4g.40gb") for line in shown)
 
 
 def in_mig_mode(listed: list[Json]) -> None:
