@@ -89,29 +89,12 @@ def test_back_ends_without_objects_send_nothing(name: str) -> None:
     assert found.release(wire, pod()) == Done()
 
 
-@pytest.mark.parametrize("name", ["annotation", "none"])
-def test_the_intent_says_all_that_these_write(name: str) -> None:
-    found = backend_of(name)
-    assert found.annotations(order(0, 1), node(), pod()) == {}
-    assert found.check(orders(order(0, 1, mode="binding")), view()) == []
-
-
-def test_the_default_says_that_it_enforces_nothing() -> None:
-    assert "enforces nothing" in backend_of("annotation").note()
-
-
 # ---- HAMi
 
 
 def test_hami_gets_the_uuids_in_order_of_their_indices() -> None:
     written = backend_of("hami").annotations(order(1, 3), node(cards("A", "B", "C", "D")), pod())
     assert written == {USE: "B,D"}
-
-
-def test_hami_reads_the_older_registration_too() -> None:
-    """Fields: uuid, count, memory, cores, type, numa, health; a colon after each."""
-    register = "GPU-a,10,81920,100,NVIDIA-A100,0,true:GPU-b,10,81920,100,NVIDIA-A100,1,true:"
-    assert backend_of("hami").annotations(order(1), node(register), pod()) == {USE: "GPU-b"}
 
 
 @pytest.mark.parametrize(
@@ -179,7 +162,3 @@ def test_no_pod_is_evicted_for_a_gang_that_cannot_get_its_gpus() -> None:
     (said,) = found.check(plan, view())
     assert said.startswith("gang a/g0: pod p: its scheduler is default-scheduler, and only HAMi's")
     assert found.check(plan, view("hami-scheduler")) == []
-
-
-def test_without_evictions_such_a_gang_stops_alone() -> None:
-    assert backend_of("hami").check(orders(order(0), evicts=False), view()) == []

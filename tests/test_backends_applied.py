@@ -109,14 +109,6 @@ def test_every_pod_gets_the_devices_of_the_plan(any_mode: Bench) -> None:
         assert len(status_of(any_mode.cluster, f"claim-{name}")["reservedFor"]) == 1
 
 
-def test_apply_machine_again_writes_nothing(any_mode: Bench) -> None:
-    plan = planned(any_mode)
-    any_mode.apply(plan)
-    before = len(any_mode.written())
-    assert any_mode.apply(plan).code == 0
-    assert len(any_mode.written()) == before
-
-
 @pytest.mark.parametrize("kind", ["crash before", "crash after", "lost after", 409])
 def test_a_run_cut_anywhere_is_finished_by_the_next(
     kind: str | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -186,12 +178,6 @@ def test_hami_gets_whole_cards_and_others_wait(hami: Bench) -> None:
     assert "only HAMi's scheduler reads a list of cards" in said.out + said.err
     assert hami.cluster.pod("odd")["spec"]["schedulingGates"] == [{"name": GATE}]
     assert "gangplan.dev/plan" not in annotations(hami, "odd")
-
-
-def test_without_the_back_end_nothing_of_hamis_node_is_given(hami: Bench) -> None:
-    plan = hami.plan()
-    gangs = hami.run("show", str(plan), "-o", "json").data()["spec"]["gangs"]
-    assert {gang["decision"] for gang in gangs} == {"wait"}
 
 
 def test_what_was_written_for_a_gang_that_cannot_be_carried_is_taken_off(hami: Bench) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from apiserver import LOST, Answer, Call, FakeCluster
+from apiserver import Answer, Call, FakeCluster
 from apiserver_http import FakeWire
 from apiserver_setup import GATE
 from backend_world import (
@@ -22,15 +22,13 @@ from backend_world import (
     metadata_of,
     ordered,
     request,
-    seen,
-    slice_of,
     status_of,
 )
 
 from models.apply.intents import PLAN as MARK
-from models.apply.requests import Conflict, Done, Gone, NoAnswer, Rejected
+from models.apply.requests import Conflict, Done, Rejected
 from planner.cluster.backends.registry import backend_of
-from planner.cluster.transport import MERGE, STRATEGIC
+from planner.cluster.transport import MERGE
 from planner.read.kube.dialects.base import CannotEncode
 
 
@@ -59,13 +57,6 @@ def test_a_claim_is_given_the_devices_that_are_the_gpus_of_the_plan() -> None:
     assert status_of(found, "c")["reservedFor"] == [user]
 
 
-def test_the_time_stamp_is_the_servers() -> None:
-    found, pod = pair()
-    give(found, pod, (2, 3))
-    stamp = status_of(found, "c")["allocation"]["allocationTimestamp"]
-    assert stamp == found.store.now()
-
-
 def test_a_claim_is_protected_before_it_is_allocated() -> None:
     found, pod = pair()
     steps: list[tuple[bool, bool]] = []
@@ -81,15 +72,6 @@ def test_a_claim_is_protected_before_it_is_allocated() -> None:
     assert metadata_of(found, "c")["annotations"] == {MARK: PLAN}
 
 
-def test_other_finalizers_stay() -> None:
-    found = cluster()
-    tree = claim("c")
-    tree["metadata"]["finalizers"] = ["example.com/mine"]
-    found.create(tree)
-    give(found, add_pod(found, "p", "c"), (0, 1))
-    assert metadata_of(found, "c")["finalizers"] == ["example.com/mine", FINALIZER]
-
-
 def test_every_write_names_uid_and_version() -> None:
     found, pod = pair()
     give(found, pod, (2, 3))
@@ -97,25 +79,6 @@ def test_every_write_names_uid_and_version() -> None:
     assert len(bodies) == 2
     assert all(body["uid"] == metadata_of(found, "c")["uid"] for body in bodies)
     assert all(body["resourceVersion"] for body in bodies)
-
-
-def test_the_scheduler_keeps_the_devices_when_the_gate_is_gone() -> None:
-    found, pod = pair()
-    give(found, pod, (2, 3))
-    patch = {"spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}}
-    path = "/api/v1/namespaces/default/pods/p"
-    reply = FakeWire(found).send("PATCH", path, patch, content_type=STRATEGIC)
-    assert reply.ok
-    assert found.node_of("p") == "n1"
-    assert devices_of(found, "c") == ["gpu-2", "gpu-3"]
-
-
-def test_a_second_call_writes_nothing() -> None:
-    found, pod = pair()
-    give(found, pod, (2, 3))
-    before = len(found.writes)
-    assert give(found, pod, (2, 3)) == Done()
-    assert len(found.writes) == before
 
 
 def after_the_answer(cluster_: FakeCluster, number: int, what: Callable[[], Answer]) -> None:
@@ -146,15 +109,6 @@ def test_what_a_crash_leaves_is_finished_by_the_same_call(number: int) -> None:
     give(undisturbed, other, (2, 3))
     assert status_of(found, "c") == status_of(undisturbed, "c")
     assert metadata_of(found, "c")["finalizers"] == metadata_of(undisturbed, "c")["finalizers"]
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_lost_answer_is_looked_after(number: int) -> None:
-    found, pod = pair()
-    after_the_answer(found, number, lambda: LOST)
-    assert give(found, pod, (2, 3)) == Done()
-    assert devices_of(found, "c") == ["gpu-2", "gpu-3"]
-    assert len(found.writes) == 2, "what was done is not done again"
 
 
 def faulty(found: FakeCluster, number: int, answer: Answer) -> None:
@@ -192,12 +146,6 @@ def test_a_change_of_the_claim_in_between_is_read_again() -> None:
     assert status_of(found, "c")["reservedFor"][0]["name"] == "p"
 
 
-def test_a_server_that_is_gone_is_lost_not_refused() -> None:
-    found, pod = pair()
-    found.before.append(lambda _: LOST)
-    assert isinstance(give(found, pod, (2, 3)), NoAnswer)
-
-
 def test_a_missing_right_is_reported() -> None:
     found, pod = pair()
     kind = found.kinds.named("ResourceClaim")
@@ -210,13 +158,6 @@ def test_a_missing_right_is_reported() -> None:
     answer = give(found, pod, (2, 3))
     assert isinstance(answer, Rejected)
     assert "resourceclaims/status" in answer.message
-
-
-def test_a_cluster_without_the_api_is_reported() -> None:
-    found, pod = pair()
-    gone: Answer = (404, {"kind": "Status", "message": "404 page not found", "code": 404}, {})
-    found.before.append(lambda call: gone if "resource.k8s.io" in call.path else None)
-    assert give(found, pod, (2, 3)) == Rejected("this cluster does not serve resource.k8s.io/v1")
 
 
 def test_gpus_are_dealt_to_several_claims_in_turn() -> None:
@@ -301,63 +242,6 @@ def test_devices_of_a_pod_that_is_gone_are_free_before_its_claim_says_so(*, agai
     assert give(found, rival, (3, 4)) == Done()
 
 
-def test_devices_of_a_pod_that_may_not_be_read_are_held() -> None:
-    found = cluster()
-    for name in ("c", "d"):
-        found.create(claim(name))
-    give(found, add_pod(found, "p", "c"), (2, 3))
-    rival = add_pod(found, "q", "d")
-    kind = found.kinds.named("Pod")
-    found.before.append(
-        lambda call: found.deny("get", kind, "default", "p") if call.path.endswith("/p") else None
-    )
-    assert isinstance(give(found, rival, (3, 4)), Conflict)
-
-
-def test_one_run_remembers_what_it_gave_out_itself() -> None:
-    """All claims are listed every five seconds, so the first call knows what the second may not allocate."""
-    found = cluster()
-    backend = backend_of("dra")
-    for name in ("c", "d"):
-        found.create(claim(name))
-    give(found, add_pod(found, "p", "c"), (2, 3), backend=backend)
-    found.advance(4)
-    answer = give(found, add_pod(found, "q", "d"), (3, 4), backend=backend)
-    assert isinstance(answer, Conflict)
-    assert len(lists_of_claims(found)) == 1
-    give(found, add_pod(found, "r", "d"), (3, 4), backend=backend)
-    assert len(lists_of_claims(found)) == 2, "once refused, it is looked at again"
-
-
-def lists_of_claims(found: FakeCluster) -> list[Call]:
-    return [call for call in found.calls if call.path.endswith("/v1/resourceclaims")]
-
-
-def test_a_list_of_claims_is_believed_for_five_seconds() -> None:
-    found = cluster()
-    backend = backend_of("dra")
-    for name in ("c", "d", "e"):
-        found.create(claim(name))
-    give(found, add_pod(found, "p", "c"), (0, 1), backend=backend)
-    found.advance(5)
-    give(found, add_pod(found, "q", "d"), (2, 3), backend=backend)
-    assert len(lists_of_claims(found)) == 2
-    assert give(found, add_pod(found, "r", "e"), (4, 5), backend=backend) == Done()
-    assert len(lists_of_claims(found)) == 2
-
-
-def test_settings_for_the_driver_come_along() -> None:
-    of_class = {"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}
-    of_claim = {"requests": ["gpu"], "opaque": {"driver": DRIVER, "parameters": {"b": 2}}}
-    found = cluster(config=[of_class])
-    found.create(claim("c", config=[of_claim]))
-    give(found, add_pod(found, "p", "c"), (0, 1))
-    assert status_of(found, "c")["allocation"]["devices"]["config"] == [
-        {"source": "FromClass", "requests": ["gpu"], **of_class},
-        {"source": "FromClaim", **of_claim},
-    ]
-
-
 NIC = {"name": "nic", "exactly": {"deviceClassName": "nic.example.org", "count": 1}}
 
 
@@ -399,27 +283,6 @@ def test_a_gpu_that_no_device_is_is_refused() -> None:
     assert elsewhere == Rejected("no driver for its claims published devices of node n9")
 
 
-def test_a_claim_that_is_not_there_or_goes_is_refused() -> None:
-    found = cluster()
-    pod = add_pod(found, "p", "c")
-    assert give(found, pod, (0, 1)) == Rejected("claim c does not exist")
-    found.create(claim("c"))
-    found.change("ResourceClaim", "c", _going)
-    assert give(found, pod, (0, 1)) == Rejected("claim c is being deleted")
-
-
-def _going(tree: Tree) -> Tree:
-    tree["metadata"] |= {"deletionTimestamp": "2026-11-21T00:00:00Z", "finalizers": ["a/b"]}
-    return tree
-
-
-def test_a_claim_of_several_pods_is_refused() -> None:
-    found, pod = pair()
-    give(found, pod, (0, 1))
-    other = add_pod(found, "q", "c")
-    assert give(found, other, (0, 1)) == Rejected("claim c is used by other pods")
-
-
 def test_a_claim_that_is_not_made_yet_is_asked_for_later() -> None:
     found = cluster()
     made = found.add_pod(
@@ -439,17 +302,6 @@ def test_a_claim_that_is_not_made_yet_is_asked_for_later() -> None:
     found.change("Pod", "p", told)
     assert give(found, made, (0, 1)) == Done(), "the old tree of the pod does not matter"
     assert devices_of(found, "p-gpu-x7") == ["gpu-0", "gpu-1"]
-
-
-def test_another_pod_under_the_name_gets_nothing() -> None:
-    found, pod = pair()
-    found.remove("Pod", "p")
-    anew = add_pod(found, "p", "c")
-    backend = backend_of("dra")
-    order = ordered(pod, (0, 1))
-    answer = backend.allocate(FakeWire(found), order, seen(pod, (0, 1)), anew)
-    assert isinstance(answer, Gone)
-    assert found.writes == []
 
 
 def test_other_claims_are_the_schedulers_in_gate_mode_and_not_allocated_in_binding_mode() -> None:
@@ -480,19 +332,6 @@ def test_a_pod_without_claims_takes_whole_nodes_or_nothing() -> None:
     assert give(found, pod, tuple(range(8))) == Done()
 
 
-def test_claims_that_the_plan_leaves_open_need_a_scheduler() -> None:
-    found, pod = pair()
-    backend = backend_of("dra")
-    assert backend.annotations(ordered(pod, None, count=2), {}, pod) == {}
-    assert give(found, pod, None) == Done()
-    assert devices_of(found, "c") == []
-    with pytest.raises(CannotEncode, match="leaves the GPUs open"):
-        backend.annotations(ordered(pod, None, mode="binding", count=2), {}, pod)
-    bound = add_pod(found, "q", "c", mode="binding")
-    with pytest.raises(CannotEncode, match="leaves the GPUs open"):
-        backend.annotations(ordered(bound, None, count=2), {}, bound)
-
-
 def test_releasing_gives_the_devices_back_and_takes_the_mark_off() -> None:
     found, pod = pair()
     backend = backend_of("dra")
@@ -504,32 +343,6 @@ def test_releasing_gives_the_devices_back_and_takes_the_mark_off() -> None:
     assert backend.release(FakeWire(found), pod) == Done()
     assert len(found.writes) == before
     assert give(found, pod, (4, 5), backend=backend) == Done()
-
-
-def test_releasing_leaves_what_is_not_ours_alone() -> None:
-    found, pod = pair()
-    assert backend_of("dra").release(FakeWire(found), pod) == Done()
-    give(found, pod, (0, 1))
-    other = add_pod(found, "q", "c")
-    assert backend_of("dra").release(FakeWire(found), other) == Done()
-    assert devices_of(found, "c") == ["gpu-0", "gpu-1"]
-    assert found.writes[2:] == []
-
-
-def test_a_pod_that_is_bound_keeps_its_devices() -> None:
-    """Another client removed the gate: the known pod is outdated."""
-    found, pod = pair()
-    give(found, pod, (0, 1))
-
-    def bound(tree: Tree) -> Tree:
-        tree["spec"] = {key: one for key, one in tree["spec"].items() if key != "schedulingGates"}
-        tree["spec"]["nodeName"] = "n1"
-        return tree
-
-    found.change("Pod", "p", bound)
-    assert backend_of("dra").release(FakeWire(found), pod) == Conflict("it is bound by now")
-    assert give(found, pod, (4, 5)) == Conflict("it is bound by now")
-    assert devices_of(found, "c") == ["gpu-0", "gpu-1"]
 
 
 def test_a_claim_made_since_the_pod_was_read_is_released_too() -> None:
@@ -573,12 +386,3 @@ def test_every_path_it_asks_for_is_one_it_names_to_the_proxy() -> None:
     )
     assert not re.match(accepted, "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/b/binding")
     assert not re.match(accepted, "/api/v1/secrets")
-
-
-def test_devices_are_numbered_as_planning_numbers_them() -> None:
-    """Slices list gpu-7 first; GPU 0 is the device whose attribute says so, not the first."""
-    tree = slice_of("n1")
-    assert tree["spec"]["devices"][0]["name"] == "gpu-7"
-    found, pod = pair()
-    give(found, pod, (0, 7))
-    assert devices_of(found, "c") == ["gpu-0", "gpu-7"]

@@ -11,7 +11,6 @@ from apiserver_setup import GATE, SCHEDULER
 from apply_runs import OWN, TOLERATE, Bench, Fault, bench, cut
 from backend_world import (
     API,
-    FINALIZER,
     Tree,
     add_pod,
     claim,
@@ -24,7 +23,6 @@ from backend_world import (
 )
 from effort import spread
 from test_backends_applied import planned
-from test_backends_dra import Killed, after_the_answer, faulty, killed
 
 from models.apply.intents import PLAN as MARK
 from models.apply.requests import Conflict, Done, Rejected
@@ -100,18 +98,6 @@ def pair() -> tuple[FakeCluster, Tree]:
     return found, add_pod(found, "p", "c")
 
 
-def test_a_claim_gets_the_first_free_instance_of_its_profile() -> None:
-    found, pod = pair()
-    assert give(found, pod, ()) == Done()
-    results = status_of(found, "c")["allocation"]["devices"]["results"]
-    assert results == [{"request": "part", "driver": DRIVER, "pool": "n1", "device": FIRST}]
-    assert status_of(found, "c")["reservedFor"][0]["uid"] == pod["metadata"]["uid"]
-    assert FINALIZER in metadata_of(found, "c")["finalizers"]
-    before = len(found.writes)
-    assert give(found, pod, ()) == Done()
-    assert len(found.writes) == before
-
-
 def test_each_gets_one_of_its_own_until_none_is_left() -> None:
     found = cluster()
     for name, profile in (("a", SMALL), ("b", SMALL), ("c", SMALL), ("d", LARGE)):
@@ -146,28 +132,6 @@ def test_a_pod_may_take_several_and_whole_gpus() -> None:
     assert refused == Rejected("claim both requests GPUs and parts of GPUs at once")
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_what_a_crash_leaves_is_finished_by_the_same_call(number: int) -> None:
-    found, pod = pair()
-    after_the_answer(found, number, killed)
-    with pytest.raises(Killed):
-        give(found, pod, ())
-    found.create(claim("d", asks()))
-    other = add_pod(found, "q", "d")
-    assert give(found, other, ()) == Done()
-    assert give(found, pod, ()) == Done()
-    assert sorted([*devices_of(found, "c"), *devices_of(found, "d")]) == [FIRST, SECOND]
-
-
-@pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("code", [0, 409, 500])
-def test_a_write_that_failed_once_is_made_again(number: int, code: int) -> None:
-    found, pod = pair()
-    faulty(found, number, (code, {"message": "no", "kind": "Status"}, {}))
-    assert give(found, pod, ()) == Done()
-    assert devices_of(found, "c") == [FIRST]
-
-
 def test_an_instance_whose_write_had_no_answer_is_given_to_no_other_claim() -> None:
     """The write may still arrive when the list of claims does not show it."""
     found, pod = pair()
@@ -194,45 +158,6 @@ def test_an_instance_of_another_node_is_taken_back_if_it_is_ours() -> None:
     assert backend_of("dra").release(FakeWire(found), pod) == Done()
     assert devices_of(found, "c") == []
     assert MARK not in metadata_of(found, "c").get("annotations", {})
-
-
-def test_an_instance_that_somebody_else_allocated_is_kept() -> None:
-    found, pod = pair()
-    give(found, pod, ())
-
-    def moved(tree: Tree) -> Tree:
-        tree["metadata"].pop("annotations")
-        tree["status"]["allocation"]["devices"]["results"][0]["device"] = SECOND
-        return tree
-
-    found.change("ResourceClaim", "c", moved)
-    assert give(found, pod, ()) == Done()
-    assert devices_of(found, "c") == [SECOND]
-
-
-def tainted(tree: Tree) -> Tree:
-    for one in tree["spec"]["devices"]:
-        if one["name"] == FIRST:
-            one["taints"] = [{"key": "bad", "effect": "NoSchedule"}]
-    return tree
-
-
-def test_tainted_instances_are_not_given() -> None:
-    found, pod = pair()
-
-    found.change("ResourceSlice", "n1-gpu", tainted)
-    assert give(found, pod, ()) == Done()
-    assert devices_of(found, "c") == [SECOND]
-
-
-def test_a_claim_keeps_an_instance_that_was_tainted_since() -> None:
-    found, pod = pair()
-    give(found, pod, ())
-    before = len(found.writes)
-    found.change("ResourceSlice", "n1-gpu", tainted)
-    assert give(found, pod, ()) == Done()
-    assert devices_of(found, "c") == [FIRST]
-    assert len(found.writes) == before
 
 
 def test_a_pod_that_gangplan_binds_gets_its_instance() -> None:

@@ -78,16 +78,6 @@ def test_pods_that_share_a_claim_for_gpus_wait_where_nobody_could_allocate_it() 
     assert held(user("p", "c"), done, other, claim("c"))["p"] == ()
 
 
-def test_a_claim_of_a_group_is_shared_by_the_pods_whose_status_names_it() -> None:
-    pods = [
-        pod(name, gated=True, resourceClaims=[{"name": "g", "resourceClaimTemplateName": "t"}])
-        for name in ("p", "q")
-    ]
-    for one in pods:
-        one["status"]["resourceClaimStatuses"] = [{"name": "g", "resourceClaimName": "c"}]
-    assert held(*pods, claim("c")) == {"p": (SHARED,), "q": (SHARED,)}
-
-
 def test_a_claim_that_a_group_will_make_is_shared_before_it_exists() -> None:
     entry = {"name": "g", "resourceClaimTemplateName": "t"}
     group = {
@@ -108,31 +98,6 @@ def test_a_claim_that_a_group_will_make_is_shared_before_it_exists() -> None:
         pod("q", gated=True, resourceClaims=[{**entry, "name": "own"}], **member),
     ]
     assert held(*pods, group, template) == {"p": (SHARED,), "q": ()}
-
-
-def test_claims_for_other_devices_are_a_schedulers_business() -> None:
-    channel = claim("x", CHANNEL)
-    assert held(user("p", "c", "x"), claim("c"), channel)["p"] == ()
-    binds = held(user("p", "c", "x", schedulerName="gangplan"), claim("c"), channel)["p"]
-    assert binds == ("a resource claim that only a scheduler can allocate",)
-    found = cluster()
-    for one in (claim("c"), channel):
-        found.put(one)
-    refused = give(found, add_pod(found, "p", "c", "x", mode="binding"), (2, 3), mode="binding")
-    assert refused == Rejected("only a scheduler can allocate claim x")
-
-
-def test_before_claims_are_created_their_template_says_it() -> None:
-    template = {
-        "apiVersion": API,
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "t", "namespace": "default"},
-        "spec": claim("c", constraints=[{"matchAttribute": "example.com/root"}])["spec"],
-    }
-    template["spec"] = {"spec": template["spec"]}
-    entries = [{"name": "g", "resourceClaimTemplateName": "t"}]
-    (reasons,) = held(pod("p", gated=True, resourceClaims=entries), template).values()
-    assert "a resource claim that has constraints between its devices" in reasons
 
 
 def test_a_gang_with_a_shared_claim_waits_and_takes_no_room(tmp_path: Path) -> None:

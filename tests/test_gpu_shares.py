@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 from shutil import copytree
@@ -18,22 +17,18 @@ from comparing import misstated, wrong
 from conftest import RunCli
 from effort import examples, first_fast
 from plan_documents import sealed
-from tiny_geometries import SPARES, differences
+from tiny_geometries import differences
 from tiny_shares import PARTS, SEVERAL, crowded, leavable, sharing, ways
 
 from models.documents.canonical import canonical_instance
 from models.documents.cluster import GpuSharing
-from models.gpu_shares import Part, amount_of, less, packed, part_of, size_on, whole
+from models.gpu_shares import amount_of, packed, part_of, size_on, whole
 from models.instance.solution import GangDecision
-from models.program.base_state import base_decisions
 from models.verify.adaptor import read_case
 from models.verify.check import check
-from models.verify.facts import Sharer
 from models.verify.shares import fewest_shared
-from planner.read.inputs import instance_from_document, load
-from planner.search.budget import Budget
+from planner.read.inputs import instance_from_document
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
-from planner.search.start.greedy import best_greedy, greedy
 
 Json = dict[str, Any]
 
@@ -80,15 +75,6 @@ def test_a_plan_says_which_gpus_are_shared_and_by_what(cli: RunCli, folder: Path
     assert "/ partitioned (MIG) or shared" in drawn
 
 
-def test_a_plan_is_an_input_that_says_the_same(cli: RunCli, folder: Path) -> None:
-    plan = made(cli, folder)
-    again = instance_from_document(plan["instance"])
-    assert canonical_instance(again) == plan["instance"]
-    nodes = {node.name: node for node in again.cluster.nodes}
-    assert nodes["h100-1"].partitioned == 1 << 3
-    assert (nodes["h100-1"].unknown_shared, nodes["h100-3"].unknown_shared) == (0, 1)
-
-
 def test_explain_counts_room_in_what_is_left_of_gpus(cli: RunCli, folder: Path) -> None:
     """After the plan the first server has one idle GPU, and 0.4 of the shared one; the third has four."""
     made(cli, folder)
@@ -99,22 +85,6 @@ def test_explain_counts_room_in_what_is_left_of_gpus(cli: RunCli, folder: Path) 
     done = cli("explain", str(folder / "plan.json"), "research/train")
     (row,) = (line.split() for line in done.out.splitlines() if line.startswith("eligible"))
     assert row == ["eligible", "3", "5", "0", "3"]  # GPUs that are shared now are whole there
-
-
-def test_gpus_of_gangs_that_are_left_out_or_drained_are_whole_again(
-    cli: RunCli, folder: Path
-) -> None:
-    """Notebooks share GPU 3 of the first server, and one more of theirs runs on the third."""
-    running = folder / "input" / "running.yaml"
-    third = "\n  - {role: notebook, index: 2, node: h100-3, gpuGroup: b1}\n"
-    text = running.read_text().replace("replicas: 2", "replicas: 3")
-    running.write_text(text.replace("gpus: [3]}\n---", f"gpus: [3]}}{third}---"))
-    for option in ("--without=research/notebooks", "--drain=h100-1"):
-        path = folder / "changed.json"
-        done = cli("plan", str(folder / "input"), option, "--out", str(path))
-        assert done.code == 0, done.err
-        nodes = instance_from_document(json.loads(path.read_text())["instance"]).cluster.nodes
-        assert [(n.partitioned, n.unknown_shared) for n in nodes] == [(0, 0), (0, 0), (0, 1)]
 
 
 def test_gpus_that_a_plan_shares_are_there_for_those_who_are_promised_some(
@@ -185,22 +155,6 @@ def test_the_judge_refuses_shares_that_cannot_be(name: str, cli: RunCli, folder:
     assert rule in {found.rule for found in check(plan)}
 
 
-def test_the_judge_packs_parts_on_its_own(cli: RunCli, folder: Path) -> None:
-    case = read_case(made(cli, folder)).case
-    assert case is not None
-    facts, r = case.facts, Random("packing")
-    for _ in range(examples(2000, 300)):
-        names = r.sample(sorted(PARTS), 3)
-        wanted = {f"share.gangplan.dev/{name}": r.randint(0, 3) for name in names}
-        used = tuple(f"share.gangplan.dev/{r.choice(names)}" for _ in range(r.randint(0, 1)))
-        node = replace(facts.nodes[0], sharing=GpuSharing(81920, 3), sharers=())
-        node = replace(node, sharers=(Sharer(0, used),) if used else ())
-        sizes = [size_on(part_of(name), 81920) for name in wanted]
-        rooms = [less(whole(81920, 3), size_on(part_of(name), 81920)) for name in used]
-        on = packed(tuple(rooms), whole(81920, 3), tuple(sizes), tuple(wanted.values()))
-        assert fewest_shared(node, wanted) == len(on) - len(rooms)
-
-
 def test_the_judge_packs_pods_with_parts_of_several_gpus_on_its_own(
     cli: RunCli, folder: Path
 ) -> None:
@@ -222,42 +176,6 @@ def test_the_judge_packs_pods_with_parts_of_several_gpus_on_its_own(
         assert fewest_shared(node, wanted) == len(on)
         apart += len(on) > len(packed((), whole(81920, 3), sizes, counts))
     assert apart > 20
-
-
-@pytest.mark.parametrize("gpus", [2, 4, 8])
-def test_parts_that_fill_gpus_to_the_brim_are_packed(gpus: int) -> None:
-    """Every GPU is cut at random places: then one way at least needs no more GPUs."""
-    r, more = Random(f"brim {gpus}"), 0
-    tries = examples(200, 40)
-    for _ in range(tries):
-        cuts = [sorted({0, 20, *r.sample(range(1, 20), r.randint(1, 3))}) for _ in range(gpus)]
-        permille = [50 * (b - a) for own in cuts for a, b in pairwise(own)]
-        counts = Counter(size_on(Part.fraction(one), None) for one in permille)
-        assert None not in counts
-        sizes = tuple(size for size in counts if size is not None)
-        on = packed((), whole(None, 100), sizes, tuple(counts.values()), gpus)
-        assert [sum(own) for own in zip(*on, strict=True)] == list(counts.values())
-        assert all(sum(c * s[0] for c, s in zip(own, sizes, strict=True)) <= 1000 for own in on)
-        more += len(on) > gpus
-    assert more <= tries // 20
-
-
-def test_a_start_fills_gpus_with_large_parts_before_small_ones(tmp_path: Path) -> None:
-    """On two servers of one GPU each: two small parts beside each other leave no room for two large ones."""
-    head = "apiVersion: gangplan.dev/v1alpha1\nkind: "
-    node = "model: DGX H100, unhealthyGpus: [1, 2, 3, 4, 5, 6, 7], sharing: {pods: 10}"
-    documents = [f"Cluster\nmetadata: {{name: c}}\nspec: {{nodes: [{{name: 'n[1-2]', {node}}}]}}\n"]
-    documents += [
-        f"Gang\nmetadata: {{name: {name}}}\n"
-        f"spec: {{roles: [{{name: w, replicas: 2, gpu: {{fraction: {fraction}}}}}]}}\n"
-        for name, fraction in (("a", 0.3), ("b", 0.7))
-    ]
-    (tmp_path / "input.yaml").write_text("---\n".join(head + one for one in documents))
-    instance = load((str(tmp_path),)).instance
-    base = base_decisions(instance)
-    assert sum(bool(one.pods) for one in greedy(instance, base)) == 1
-    found = best_greedy(instance, base, Budget(instance.policy.solve))
-    assert [sorted(pod.node for pod in one.pods) for one in found] == [[0, 1], [0, 1]]
 
 
 # Mistakes
@@ -352,48 +270,6 @@ def test_the_judge_refuses_parts_of_one_pod_on_one_gpu(cli: RunCli, folder: Path
     assert said == {f"{where}: 2 of 2 parts 0.4x2 are on one GPU of {one['node']}"}
 
 
-def test_pods_that_run_may_have_parts_of_several_gpus(cli: RunCli, folder: Path) -> None:
-    running = folder / "input" / "running.yaml"
-    roles = "spec: {roles: [{name: replica, replicas: 1, gpu: {fraction: 0.25}}]}"
-    two = "spec: {roles: [{name: replica, replicas: 1, gpu: {fraction: 0.5, count: 2}}]}"
-    text = running.read_text()
-    assert roles in text
-    running.write_text(text.replace(roles, two).replace("a7c3", '"a7c3,b1"'))
-    plan = made(cli, folder)
-    assert check(plan) == []
-    # a part fits beside each half
-    groups = [one.get("gpuGroup") for one in plan["spec"]["shares"] if one["node"] == "h100-3"]
-    assert groups[:2] == ["a7c3", "b1"]
-    running.write_text(text.replace(roles, two).replace("gpuGroup: a7c3", "gpus: [2, 5]"))
-    plan = made(cli, folder)
-    assert check(plan) == []
-    on = [one["gpu"] for one in plan["spec"]["shares"] if one["node"] == "h100-3"]
-    assert on[:2] == [2, 5]
-
-
-def test_a_whole_gpu_is_not_one_that_others_share(cli: RunCli, folder: Path) -> None:
-    with (folder / "input" / "running.yaml").open("a") as file:
-        file.write(
-            "---\napiVersion: gangplan.dev/v1alpha1\nkind: Gang\nmetadata: {name: whole}\n"
-            "spec: {roles: [{name: w, replicas: 1, gpus: 1}]}\n"
-            "status: {pods: [{role: w, index: 0, node: h100-1, gpus: [3]}]}\n"
-        )
-    done = cli("validate", str(folder / "input"))
-    assert done.code == 65
-    assert "GPU 3 of node 'h100-1' is also held by pod" in done.err
-
-
-def test_where_no_node_shares_its_gpus_who_asks_for_a_part_can_never_start(
-    cli: RunCli, folder: Path
-) -> None:
-    path = folder / "input" / "cluster.yaml"
-    path.write_text(path.read_text().replace(", sharing: {memory: 80Gi, pods: 10}", ""))
-    plan = made(cli, folder)
-    waits = {g["name"]: g["reason"]["code"] for g in plan["spec"]["gangs"] if g["reason"]}
-    assert waits == {"chat": "Never", "tune": "Never"}
-    assert "shares" not in plan["spec"]
-
-
 ALONE = """
 apiVersion: gangplan.dev/v1alpha1
 kind: Cluster
@@ -482,14 +358,6 @@ def test_pods_with_parts_of_several_gpus_are_planned_as_trying_every_way(
     assert wrong(seeds, faults) == {}
 
 
-def test_nodes_kept_free_get_no_parts_either() -> None:
-    def faults(seed: int) -> list[object]:
-        runs = seed % 3 == 0
-        return differences(sharing(seed, runs=runs, more=SPARES), ways, runs=runs)
-
-    assert wrong(range(examples(200, 40)), faults) == {}
-
-
 def test_where_most_things_run_plans_are_as_good_as_without_touching_them() -> None:
     seeds = range(examples(100, 20))
     assert wrong(seeds, lambda seed: differences(sharing(seed, runs=True), ways, runs=True)) == {}
@@ -573,12 +441,3 @@ kind: Gang
 metadata: {name: whole}
 spec: {roles: [{name: w, replicas: 1, gpus: 4}]}
 """
-
-
-def test_a_gpu_that_one_cannot_leave_stays_shared(cli: RunCli, tmp_path: Path) -> None:
-    text = LEFT.replace("{movable: true, roles", "{roles", 1)
-    (tmp_path / "input.yaml").write_text(text)
-    done = cli("plan", str(tmp_path / "input.yaml"), "--out", str(tmp_path / "plan.json"))
-    assert done.code == 0, done.err
-    plan = json.loads((tmp_path / "plan.json").read_text())
-    assert {one["decision"] for one in plan["spec"]["gangs"]} == {"keep", "wait"}

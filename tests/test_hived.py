@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-import pytest
 from hived import Shared, drawn, example
 
 from models.instance.gang import Gang, Role
@@ -48,19 +47,6 @@ def test_drawn_clusters_keep_their_promise() -> None:
         True,
         True,
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
-def test_the_promise_holds_through_5000_steps_of_hiveds_example(seed: int) -> None:
-    gone_through(example(), seed, 1000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 50, 10))
-def test_the_promise_holds_through_5000_steps_of_drawn_clusters(first: int) -> None:
-    for seed in range(first, first + 10):
-        gone_through(drawn(seed), seed, 100)
 
 
 def test_hiveds_published_cases_start_as_there() -> None:

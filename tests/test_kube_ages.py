@@ -147,26 +147,6 @@ def test_a_gang_runs_since_the_last_of_its_running_pods_started() -> None:
     assert found.started_at == at("2026-11-20T10:00:00Z")
 
 
-@pytest.mark.parametrize("start", [None, "soon", 17, {}, "9999-01-01T00:00:00Z"])
-def test_a_pod_that_does_not_say_when_it_started_counts_from_its_making(start: object) -> None:
-    assert only_gang(job(), runner("a", start)).started_at == at("2026-11-20T08:00:00Z")
-
-
-def test_a_gang_that_waits_has_not_started() -> None:
-    waiting = owned(pod("a", gpus=1, gated=True), "Job", "batch/v1", "job")
-    assert only_gang(job(), waiting).started_at is None
-
-
-def test_a_lone_pod_with_gpus_has_its_times_too() -> None:
-    lone = pod("lone", gpus=1, on="n1", annotations={CHECKPOINT: "2026-11-20T08:30:00Z"})
-    lone["status"]["startTime"] = "2026-11-20T09:00:00Z"
-    found = only_gang(lone)
-    assert (found.started_at, found.last_checkpoint) == (
-        at("2026-11-20T09:00:00Z"),
-        at("2026-11-20T08:30:00Z"),
-    )
-
-
 def test_the_latest_annotation_of_controller_and_pods_counts() -> None:
     found = only_gang(
         job(**{CHECKPOINT: "2026-11-20T08:10:00Z", RESIZE: "2026-11-22T00:00:00Z"}),
@@ -176,19 +156,6 @@ def test_the_latest_annotation_of_controller_and_pods_counts() -> None:
     assert found.last_checkpoint == at("2026-11-20T08:30:00Z")
     # that it is yet to come is what it is for
     assert found.resize_after == at("2026-11-22T00:00:00Z")
-
-
-def test_a_pod_group_may_say_it_too() -> None:
-    group = thing(
-        "PodGroup",
-        "scheduling.x-k8s.io/v1alpha1",
-        "set",
-        {"minMember": 2},
-        annotations={RESIZE: "2026-11-22T00:00:00Z"},
-    )
-    member = {"scheduling.x-k8s.io/pod-group": "set"}
-    pods = [pod(name, gpus=1, on="n1", labels=member) for name in ("a", "b")]
-    assert only_gang(group, *pods).resize_after == at("2026-11-22T00:00:00Z")
 
 
 @pytest.mark.parametrize("written", ["", "yesterday", "1795248000", "2026-02-30T00:00:00Z"])
@@ -224,22 +191,6 @@ def test_a_checkpoint_to_come_moves_nobodys_time() -> None:
     ]
 
 
-def test_a_checkpoint_before_the_time_that_is_stated_counts_as_it_is() -> None:
-    saved = runner("a", "2026-11-20T09:00:00Z", checkpoint="2026-11-21T11:50:00Z")
-    weighing = policy(disruption={"weight": "lostRuntime"}, now="2026-11-21T12:00:00Z")
-    found = built(weighing, job(), saved)
-    (gang,) = found.instance.gangs
-    assert gang.last_checkpoint == at("2026-11-21T11:50:00Z")
-    assert found.instance.disruption_cost(gang) == 600
-    assert not [line for line in found.remarks if CHECKPOINT in line]
-
-
-def test_where_lost_runtime_is_not_counted_a_later_checkpoint_is_no_remark() -> None:
-    found = built(job(), runner("a", checkpoint="2026-11-21T11:50:00Z"))
-    assert found.instance.gangs[0].last_checkpoint == at("2026-11-20T08:00:00Z")
-    assert not [line for line in found.remarks if CHECKPOINT in line]
-
-
 def waiter(index: int, made: str) -> Json:
     labels = {"batch.kubernetes.io/job-completion-index": str(index)}
     one = pod(f"w-{index}", gpus=1, gated=True, labels=labels)
@@ -258,25 +209,6 @@ def test_a_gang_is_no_older_than_the_last_pod_that_it_needs() -> None:
     """Nobody parks age with one pod of many."""
     pods = [waiter(0, "2026-11-20T02:00:00Z"), waiter(1, "2026-11-20T09:00:00Z")]
     assert only_gang(made_job(), *pods).submitted_at == at("2026-11-20T09:00:00Z")
-
-
-def test_pods_beyond_those_that_it_needs_make_no_elastic_gang_younger() -> None:
-    group = thing("PodGroup", "scheduling.x-k8s.io/v1alpha1", "g", {"minMember": 2})
-    hours = ("02", "04", "09")
-    pods = []
-    for hour in hours:
-        one = pod(f"p-{hour}", gpus=1, gated=True, labels={"scheduling.x-k8s.io/pod-group": "g"})
-        one["metadata"]["creationTimestamp"] = f"2026-11-20T{hour}:00:00Z"
-        pods.append(one)
-    assert only_gang(group, *pods).submitted_at == at("2026-11-20T04:00:00Z")
-
-
-def test_a_pod_that_a_running_gang_lost_and_has_again_costs_no_age() -> None:
-    old, new = waiter(0, "2026-11-20T02:00:00Z"), waiter(1, "2026-11-20T09:00:00Z")
-    old["spec"]["nodeName"] = "n1"
-    old["spec"].pop("schedulingGates")
-    old["status"]["phase"] = "Running"
-    assert only_gang(made_job(), old, new).submitted_at == at("2026-11-20T02:00:00Z")
 
 
 @pytest.mark.parametrize(

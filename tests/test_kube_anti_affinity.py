@@ -50,11 +50,6 @@ def test_the_domain_of_a_pod_that_will_not_share_it_is_closed() -> None:
     )
 
 
-def test_several_of_them_close_all_of_their_nodes() -> None:
-    loners = [pod(f"loner-{i}", on=f"n{i}", affinity=rule()) for i in (3, 1)]
-    assert kept_off(*loners) == ((NodeExpression(HOST, "NotIn", ("n1", "n3")),),)
-
-
 def test_every_term_of_an_affinity_is_narrowed() -> None:
     terms = [
         {"matchExpressions": [{"key": "a", "operator": "Exists"}]},

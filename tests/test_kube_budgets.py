@@ -15,16 +15,13 @@ from kube import node, objects, pod
 from kube_gangs import owned, thing
 from outcomes import planned
 
-from models.documents.canonical import canonical_instance
 from models.documents.reason import ReasonGuard
 from models.instance.disruption_budgets import DisruptionBudgets
 from planner.read.findings import Remarks
-from planner.read.inputs import instance_from_document, load
+from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
-from planner.read.kube import gang_documents
 from planner.read.kube.pods.budgets import (
     TOO_MANY_PARTS,
-    UNREADABLE_NUMBERS,
     UNREADABLE_SELECTOR,
     read_budgets,
 )
@@ -105,12 +102,6 @@ def test_two_budgets_over_a_pod_forbid_its_eviction_whatever_they_allow() -> Non
     )
 
 
-def test_two_budgets_forbid_the_eviction_of_a_pod_that_is_not_ready_too() -> None:
-    always = {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    found = read(budget(**always), budget("c", **always), running("p0", ready=False))
-    assert found.guards == {KEYS[0]: ("b", "c")}
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -127,20 +118,6 @@ def test_a_status_that_the_server_would_not_act_on_allows_nothing(change: Tree) 
     assert read(tree, *FOUR).allowed == {("default", "b"): 0}
 
 
-def test_a_status_older_than_the_budget_allows_nothing() -> None:
-    tree = budget()
-    tree["metadata"]["generation"] = 2
-    assert read(tree, *FOUR).allowed == {("default", "b"): 0}
-
-
-def test_a_budget_without_status_allows_nothing() -> None:
-    tree = budget()
-    del tree["status"]
-    found = read(tree, *FOUR)
-    assert found.allowed == {("default", "b"): 0}
-    assert found.guards == dict.fromkeys(KEYS, ("b",))
-
-
 def test_pods_that_were_disrupted_already_are_off_what_is_allowed() -> None:
     # 5 pods, 3 must stay; the server let one go and counts 4 healthy ones, so one more may go.
     tree = budget(allowed=1, healthy=4)
@@ -150,11 +127,6 @@ def test_pods_that_were_disrupted_already_are_off_what_is_allowed() -> None:
     found = read(tree, *FOUR, leaving)
     assert found.refusal([*KEYS[:1], ("default", "p4")]) is None
     assert found.refusal(KEYS[:2]) == "the disruption budget default/b allows 1 of 2 evictions"
-
-
-@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
-def test_pods_that_do_not_run_are_not_guarded(phase: str) -> None:
-    assert not read(budget(allowed=0), running("p0", phase=phase)).guards
 
 
 @pytest.mark.parametrize(
@@ -225,15 +197,6 @@ def test_a_selector_that_cannot_be_read_guards_its_whole_namespace(selector: obj
     found, remarks = odd(budget(selector=selector), *pods)
     assert list(found.guards) == [("default", "p"), ("default", "q")]
     assert remarks == [f"PodDisruptionBudget default/b: {UNREADABLE_SELECTOR}"]
-
-
-@pytest.mark.parametrize("number", ["1", None, True, 1.5, [1]])
-def test_numbers_that_cannot_be_read_allow_nothing(number: object) -> None:
-    tree = budget()
-    tree["status"]["disruptionsAllowed"] = number
-    found, remarks = odd(tree, *FOUR)
-    assert found.allowed == {("default", "b"): 0}
-    assert remarks == [f"PodDisruptionBudget default/b: {UNREADABLE_NUMBERS}"]
 
 
 def test_thousands_of_budgets_over_thousands_of_different_pods_are_read_at_once() -> None:
@@ -319,24 +282,6 @@ def test_the_plan_takes_the_victim_that_is_free_to_go(tmp_path: Path) -> None:
     }
 
 
-def test_a_cluster_whose_budgets_guard_no_gang_is_read_as_without_them(tmp_path: Path) -> None:
-    elsewhere = budget("b", selector={"matchLabels": {"app": "nobody"}})
-    instances = [loaded(tmp_path, *SCENARIO, *more).instance for more in ([], [elsewhere])]
-    assert canonical_instance(instances[0]) == canonical_instance(instances[1])
-    assert "disruptionBudgets" not in canonical_instance(instances[0])["cluster"]["spec"]
-
-
-def test_a_plan_is_read_again_with_its_budgets(tmp_path: Path) -> None:
-    found = loaded(tmp_path, *SCENARIO, guard(1)).instance
-    written = canonical_instance(found)
-    assert written["cluster"]["spec"]["disruptionBudgets"] == [
-        {"namespace": "default", "name": "keep-three", "allowed": 1}
-    ]
-    (victim,) = (one for one in written["gangs"] if one["metadata"]["name"] == "victim")
-    assert [pod["budgets"] for pod in victim["status"]["pods"]] == [["keep-three"]] * 4
-    assert canonical_instance(instance_from_document(written)) == written
-
-
 def test_a_namespace_has_so_many_parts_of_selectors_and_no_more() -> None:
     values = [f"v{i}" for i in range(9_999)]
     some = {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}
@@ -345,13 +290,3 @@ def test_a_namespace_has_so_many_parts_of_selectors_and_no_more() -> None:
     found, remarks = odd(*budgets, elsewhere, running("p"), running("q", namespace="other"))
     assert found.guards == {("default", "p"): ("b20",)}
     assert remarks == [f"PodDisruptionBudget default/b20: {TOO_MANY_PARTS}"]
-
-
-def test_a_plan_names_so_many_budgets_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gang_documents, "MAX_BUDGETS", 1)
-    more = budget("a", selector={"matchLabels": {"batch.kubernetes.io/job-completion-index": "3"}})
-    found = loaded(tmp_path, *SCENARIO, more, guard(1))
-    assert [one.name for one in found.instance.cluster.budgets] == ["keep-three"]
-    assert any(gang_documents.UNGUARDED in line for line in found.remarks)

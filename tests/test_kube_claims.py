@@ -8,8 +8,6 @@ import pytest
 from kube import node, pod
 from kube_pods import one, read, thing
 
-from planner.read.kube.devices.claims import Claims
-
 RESOURCE = "resource.k8s.io/v1"
 
 
@@ -84,15 +82,6 @@ def test_a_waiting_pod_asks_for_the_gpus_of_its_claims() -> None:
     assert found.unsupported == ()
 
 
-def test_the_flat_form_of_v1beta1_and_templates_are_read() -> None:
-    flat = {"name": "r", "deviceClassName": "gpu.nvidia.com", "count": 3}
-    assert one(_user("a", "x", gated=True), _claim("x", flat)).gpus == 3
-    spec = {"spec": {"devices": {"requests": [_request(2)]}}}
-    template = thing("ResourceClaimTemplate", "t", RESOURCE, "default", spec=spec)
-    user = pod("a", gated=True, resourceClaims=[{"name": "c", "resourceClaimTemplateName": "t"}])
-    assert one(user, template).gpus == 2
-
-
 def test_a_claim_made_from_a_template_is_found_by_status_or_by_owner() -> None:
     user = pod("a", gated=True, resourceClaims=[{"name": "c", "resourceClaimTemplateName": "t"}])
     made = _claim("a-c-7xk2", _request(5))
@@ -104,10 +93,6 @@ def test_a_claim_made_from_a_template_is_found_by_status_or_by_owner() -> None:
     owner = {"kind": "Pod", "name": "a", "uid": "uid-default-a", "controller": True}
     made["metadata"]["ownerReferences"] = [owner]
     assert one(user, made).gpus == 5
-
-
-def test_gpus_asked_by_resource_name_are_not_counted_twice() -> None:
-    assert one(_user("a", "x", gated=True, gpus=4), _claim("x", _request(4))).gpus == 4
 
 
 @pytest.mark.parametrize(
@@ -218,15 +203,6 @@ def test_device_classes_are_understood_by_their_selectors_not_by_their_names() -
     assert (found.gpus, found.unsupported) == (0, ("devices of class gpu.not",))
 
 
-def test_device_classes_may_be_asked_for_as_extended_resources() -> None:
-    selectors = [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]
-    spec = {"selectors": selectors, "extendedResourceName": "my.org/gpu"}
-    class_ = thing("DeviceClass", "gpu.nvidia.com", RESOURCE, spec=spec)
-    for name in ("my.org/gpu", "deviceclass.resource.kubernetes.io/gpu.nvidia.com"):
-        resources = {"requests": {name: "3"}}
-        assert one(class_, pod("a", gated=True, containers=[{"resources": resources}])).gpus == 3
-
-
 # what is held
 
 
@@ -234,14 +210,6 @@ def test_an_allocation_says_which_gpus_a_pod_holds() -> None:
     claim = _claim("x", _request(2), held=("gpu-5", "gpu-2"))
     found = one(_bare("n1"), _slice("n1"), _user("a", "x", on="n1"), claim)
     assert (found.gpus, found.indices, found.unsupported) == (2, (2, 5), ())
-
-
-def test_an_allocation_behind_a_resource_name_says_which_gpus_too() -> None:
-    claim = _claim("x", _request(2), held=("gpu-5", "gpu-2"))
-    user = pod("a", gpus=2, on="n1")
-    user["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "x"}
-    found = one(_bare("n1"), _slice("n1"), user, claim)
-    assert (found.gpus, found.indices) == (2, (2, 5))
 
 
 def test_dra_beats_annotations() -> None:
@@ -258,21 +226,6 @@ def test_dra_beats_annotations() -> None:
     assert lines == [f"Pod default/b: {what}"]
 
 
-def test_devices_nobody_describes_are_held_all_the_same() -> None:
-    claim = _claim("x", _request(2), held=("gpu-5", "gpu-2"))
-    found = one(node("n1"), _user("a", "x", on="n1"), claim)
-    assert (found.gpus, found.indices) == (2, None)
-
-
-def test_an_allocation_of_another_node_tells_nothing() -> None:
-    claim = _claim("x", _request(1), held=("gpu-5",), on="n2")
-    pods, lines = read(
-        _bare("n1"), _bare("n2"), _slice("n1"), _slice("n2"), _user("a", "x", on="n1"), claim
-    )
-    assert (pods["a"].gpus, pods["a"].indices) == (1, None)
-    assert lines == ["Pod default/a: its DRA allocation is on another node; ignored"]
-
-
 def test_pods_that_share_one_claim_hold_its_gpus_once() -> None:
     claim = _claim("x", _request(2), held=("gpu-3", "gpu-4"), users=("a", "b"))
     pods, lines = read(
@@ -283,22 +236,6 @@ def test_pods_that_share_one_claim_hold_its_gpus_once() -> None:
     assert lines == []
 
 
-def test_a_mig_device_takes_its_gpu_out_of_what_is_given() -> None:
-    claim = _claim("x", _request(name="mig.nvidia.com"), held=("gpu-3-mig-1g10gb-0",))
-    found = one(_bare("n1"), _slice("n1"), _user("a", "x", on="n1"), claim)
-    assert (found.gpus, found.indices) == (1, (3,))
-    assert found.unsupported == ("a fraction of a GPU",)
-    # no slice offers GPU 9 whole: nothing to take out
-    claim = _claim("x", _request(name="mig.nvidia.com"), held=("gpu-9-mig-1g10gb-0",))
-    assert one(_bare("n1"), _slice("n1"), _user("a", "x", on="n1"), claim).gpus == 0
-
-
-def test_admin_access_holds_nothing() -> None:
-    claim = _claim("x", _request(adminAccess=True), held=("gpu-3",))
-    claim["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
-    assert one(_bare("n1"), _slice("n1"), _user("a", "x", on="n1"), claim).gpus == 0
-
-
 def test_a_claim_that_is_not_there_is_said_and_holds_one_gpu() -> None:
     pods, lines = read(
         _bare("n1"), _slice("n1"), _user("a", "x", on="n1"), _user("b", "x", gated=True)
@@ -307,12 +244,6 @@ def test_a_claim_that_is_not_there_is_said_and_holds_one_gpu() -> None:
     assert pods["b"].unsupported == ("a resource claim that is not in the input",)
     assert len(lines) == 1
     assert lines[0].startswith("Pod default/a: uses a resource claim that is not in the input;")
-
-
-def test_a_waiting_pod_with_an_allocation_of_its_own_has_its_room_there() -> None:
-    claim = _claim("x", _request(2), held=("gpu-5", "gpu-2"))
-    found = one(_bare("n1"), _slice("n1"), _user("a", "x", gated=True), claim)
-    assert (found.node, found.bound, found.to_place, found.indices) == ("n1", False, False, (2, 5))
 
 
 @pytest.mark.parametrize("users", [("a",), ("a", "b")])
@@ -329,23 +260,7 @@ def test_a_waiting_pod_that_shares_a_running_pods_claim_is_not_planned(
     assert lines == []
 
 
-def test_a_claim_reserved_for_another_pod_of_the_name_is_no_plan_for_this_one() -> None:
-    claim = _claim("x", _request(2), held=("gpu-5", "gpu-2"))
-    claim["status"]["reservedFor"][0]["uid"] = "uid-of-the-pod-before"
-    assert one(_bare("n1"), _slice("n1"), _user("a", "x", gated=True), claim).node is None
-
-
 # the fabric between nodes
-
-
-def test_a_channel_of_a_compute_domain_is_no_gpu_but_the_fabric() -> None:
-    channel = _request(name="compute-domain-default-channel.nvidia.com")
-    found = one(_user("a", "x", gated=True, gpus=4), _claim("x", channel))
-    assert (found.fabric, found.gpus, found.unsupported) == (True, 4, ())
-    held = _claim("x", channel, held=("channel-0",), driver="compute-domain.nvidia.com")
-    found = one(node("n1"), _user("a", "x", on="n1", gpus=4), held)
-    assert (found.fabric, found.gpus) == (True, 4)
-    assert not one(pod("a", gpus=4, gated=True)).fabric
 
 
 def test_a_template_made_by_a_compute_domain_is_known_without_the_template() -> None:
@@ -386,16 +301,3 @@ def test_odd_claims_are_read_without_an_error(odd: object) -> None:
         fine = _claim("y", _request(2), held=("gpu-0", "gpu-1"), users=("other",))
         pods, _ = read(_bare("n1"), _slice("n1"), user, broken, other, fine)
         assert pods["other"].indices == (0, 1)
-
-
-def test_the_requests_of_a_claim_are_read_once_for_all_its_pods(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Any number of pods may name any number of claims."""
-    steps = []
-    reader = Claims._request
-    monkeypatch.setattr(Claims, "_request", lambda *of: steps.append(of) or reader(*of))
-    claim = _claim("x", _request(2))
-    pods, _ = read(_bare("n1"), _slice("n1"), claim, *(_user(f"p{i}", "x") for i in range(20)))
-    assert [found.gpus for found in pods.values()] == [2] * 20
-    assert len(steps) == 1

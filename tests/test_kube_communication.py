@@ -125,14 +125,6 @@ def job(size: int = 2, **metadata: object) -> Tree:
 
 
 @pytest.mark.parametrize("on", [None, "n1"])
-def test_an_ungrouped_pod_counts_as_all_reduce_unless_it_says_otherwise(on: str | None) -> None:
-    assert told(gang_of(built(pod("a", gpus=2, on=on, gated=on is None)))) == PLAIN
-    marked = built(pod("a", gpus=2, on=on, gated=on is None, annotations=ALL))
-    assert told(gang_of(marked)) == STATED
-    assert "annotation" not in " ".join(marked.remarks)
-
-
-@pytest.mark.parametrize("on", [None, "n1"])
 @pytest.mark.parametrize(
     ("key", "written", "counts"),
     [
@@ -177,21 +169,6 @@ def test_a_gang_says_it_on_its_controller_its_group_or_every_pod_with_gpus() -> 
     assert told(gang_of(built(group, *pods))) == STATED
 
 
-def test_the_controller_is_asked_before_the_pods() -> None:
-    pods = [worker(i, notes={FRACTION: "0.1"}) for i in range(2)]
-    found = built(job(annotations={FRACTION: "0.9"}), *pods)
-    assert gang_of(found).fraction == Fraction(9, 10)
-
-
-@pytest.mark.parametrize("other", [{}, {FRACTION: "0.9"}])
-def test_one_pod_does_not_speak_for_its_gang(other: dict[str, str]) -> None:
-    found = built(job(), worker(0, notes={FRACTION: "0.1"}), worker(1, notes=other))
-    assert told(gang_of(found)) == PLAIN
-    assert [line for line in found.remarks if "annotation" in line] == [
-        f"Job default/j: its pods differ in annotation {FRACTION}; ignored"
-    ]
-
-
 PATTERNS = "all-reduce, all-gather, all-to-all, broadcast, parameter-server, pipeline, reduce-scatter, none"
 NO_FRACTIONS = [
     "", " ", "a quarter", "25%", "0,25", "nan", "inf", "-0.1", "0.951", "1", "\u0660", "0x1", "1_0", "1/4",
@@ -219,14 +196,6 @@ def test_a_value_that_cannot_be_read_is_a_remark(key: str, written: str, remark:
     )
     assert [told(gang) for gang in found.instance.gangs] == [PLAIN, PLAIN]
     assert [line for line in found.remarks if "annotation" in line] == [f"Pod default/a: {remark}"]
-
-
-@pytest.mark.parametrize(
-    ("written", "fraction"), [("0", 0), ("0.95", "0.95"), (".5", "0.5"), ("5e-1", "0.5")]
-)
-def test_a_fraction_is_read_exactly(written: str, fraction: str) -> None:
-    found = built(pod("a", gpus=2, gated=True, annotations={FRACTION: written}))
-    assert gang_of(found).fraction == Fraction(fraction)
 
 
 def test_a_role_mixes_gpu_models_where_its_pods_or_its_controller_say_so() -> None:

@@ -116,38 +116,6 @@ def test_by_claims_a_gang_with_them_has_nvlink_and_no_warning() -> None:
     assert rates(found.instance) == (721_800, 1000)
 
 
-def test_a_claim_of_some_of_its_pods_is_not_enough() -> None:
-    found = built(policy("claimed"), *trays(), *pods(claims=(True, False)))
-    assert not gang_of(found).nvlink_across_nodes
-    assert len(warnings(found)) == 1
-
-
-def test_pods_without_gpus_need_no_claim() -> None:
-    group, first, second = pods(claims=(True, True))
-    group["spec"]["minMember"] = 3
-    launcher = pod("train-launcher", gated=True, labels=first["metadata"]["labels"])
-    found = built(policy("claimed"), *trays(), group, first, second, launcher)
-    assert gang_of(found).nvlink_across_nodes
-    assert warnings(found) == []
-
-
-def test_a_gang_of_one_pod_reaches_no_other_server() -> None:
-    found = built(policy("claimed"), *trays(), *pods(claims=(False,)))
-    assert gang_of(found).nvlink_across_nodes
-    assert warnings(found) == []
-
-
-def test_without_an_nvlink_level_there_is_nothing_to_warn_of_but_the_ideal() -> None:
-    # The trays say that 18 of them share a fabric, no label says which do: the network it is. Of
-    # the 721,800 of such a fabric that is 277 permille, of the network all.
-    both = [
-        built(policy(setting), *trays(network_only=True), *pods())
-        for setting in ("assumed", "claimed")
-    ]
-    assert [warnings(found) for found in both] == [[], []]
-    assert [rates(found.instance) for found in both] == [(200_000, 277), (200_000, 1000)]
-
-
 @pytest.mark.parametrize(
     ("setting", "phrase"),
     [("assumed", "counts NVLink between servers"), ("claimed", "not NVLink")],
@@ -175,23 +143,3 @@ def test_of_a_recorded_cluster_one_gang_holds_claims(
 
 def finished(fact: dict[str, Any]) -> bool:
     return fact["phase"] in ("Succeeded", "Failed")
-
-
-def test_gangs_that_reach_no_tray_are_not_warned_of() -> None:
-    label = {"scheduling.x-k8s.io/pod-group": "train"}
-    group, *_ = pods()
-    h100 = node("h1", gpus=8)
-    h100["metadata"]["labels"]["pool"] = "h100"
-    mi300x = node("m1", gpus=0)
-    mi300x["status"]["allocatable"]["amd.com/gpu"] = "8"
-    selects = [pod(f"train-{i}", gpus=4, gated=True, labels=label) for i in range(2)]
-    for one in selects:
-        one["spec"]["nodeSelector"] = {"pool": "h100"}
-    asks_amd = [pod(f"train-{i}", gpus=0, gated=True, labels=label) for i in range(2)]
-    for one in asks_amd:
-        one["spec"]["containers"][0]["resources"]["requests"]["amd.com/gpu"] = "4"
-    for members in (selects, asks_amd):
-        assert warnings(built(*trays(), h100, mi300x, group, *members)) == []
-    for one in selects:
-        one["spec"]["nodeSelector"] = {}
-    assert len(warnings(built(*trays(), h100, mi300x, group, *selects))) == 1

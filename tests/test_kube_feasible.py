@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from dataclasses import replace
 from functools import cache
@@ -11,7 +10,6 @@ from typing import Any
 import kube
 import pytest
 from effort import first_fast
-from kube_arithmetic import amount, requests, tolerated
 from kube_feasible import field_errors
 
 from models.results.plan import compose
@@ -50,14 +48,6 @@ def planned(name: str, *, searched: bool = False, only: str | None = None) -> Tr
     )
 
 
-def moved(plan: Tree, pod: str, node: str, gpus: list[int] | None = None) -> Tree:
-    """The plan with one pod elsewhere."""
-    wrong = copy.deepcopy(plan["spec"])
-    (own,) = [p for g in wrong["gangs"] for p in g["pods"] if p["name"] == pod]
-    own |= {"node": node, "gpus": gpus}
-    return {**plan, "spec": wrong}
-
-
 @pytest.mark.parametrize("searched", first_fast([False, True]))
 @pytest.mark.parametrize("name", NAMES)
 def test_the_scheduler_would_take_every_pod_that_a_recorded_cluster_starts(
@@ -67,46 +57,6 @@ def test_the_scheduler_would_take_every_pod_that_a_recorded_cluster_starts(
     starts = [g for g in plan["spec"]["gangs"] if g["decision"] == "place"]
     assert len(starts) >= 2
     assert field_errors(recorded(name), plan) == []
-
-
-@pytest.mark.parametrize(
-    ("node", "why"),
-    [
-        ("gke-train-h100-b-d386d815-6d0d", "cordoned"),
-        ("gke-train-h100-a-1786895c-5f9f", "not ready"),
-        ("gke-train-h100-a-95d93add-e09e", "taint gpu-health"),
-        ("gke-train-h100-b-6617ac83-3a1a", "taint dedicated"),
-        ("gke-train-h100-x", "no such node"),
-    ],
-)
-def test_a_pod_on_a_recorded_node_that_takes_none_is_told(node: str, why: str) -> None:
-    found = field_errors(
-        recorded("h100-gke"), moved(planned("h100-gke"), "mech-interp-0-jsbwj", node)
-    )
-    assert f"Pod research/mech-interp-0-jsbwj on {node}: {why}" in found
-
-
-def test_a_rack_of_nvlink_that_is_left_by_one_pod_is_told() -> None:
-    """reward-rank is hard on tier 1; gb200-r04-n13 is in nvl-4, its other pod in another rack."""
-    plan = planned("nvl72", only="reward-rank")
-    (gang,) = [g for g in plan["spec"]["gangs"] if g["name"] == "reward-rank"]
-    assert {pod["node"][:9] for pod in gang["pods"]} != {"gb200-r04"}
-    found = field_errors(recorded("nvl72"), moved(plan, "reward-rank-master-0", "gb200-r04-n13"))
-    assert "HyperNode tier 1: reward-rank-master-0 and its group are torn" in found
-
-
-def test_a_block_that_is_left_by_one_pod_is_told() -> None:
-    """The native PodGroup of codec-train requires one GKE block."""
-    plan = planned("h100-gke")
-    (gang,) = [g for g in plan["spec"]["gangs"] if g["name"] == "codec-train"]
-    blocks = {n["metadata"]["name"]: n["metadata"]["labels"].get(BLOCK) for n in nodes("h100-gke")}
-    (home,) = {blocks[pod["node"]] for pod in gang["pods"]}
-    away = next(node for node, block in blocks.items() if block not in (home, None))
-    found = field_errors(recorded("h100-gke"), moved(plan, gang["pods"][0]["name"], away))
-    assert any(text.startswith(f"{BLOCK}: 2 domains") for text in found)
-
-
-BLOCK = "cloud.google.com/gce-topology-block"
 
 
 def nodes(name: str) -> list[Tree]:
@@ -206,47 +156,3 @@ def affine(term: Tree) -> Tree:
 def test_one_pod_in_the_wrong_place_is_told(spec: Tree, bad: Tree, why: str) -> None:
     assert field_errors(cluster(**spec), GOOD) == []
     assert why in field_errors(cluster(**spec), bad)
-
-
-@pytest.mark.parametrize(
-    ("offer", "why"),
-    [
-        # p1 and the other pod: 2.5 + 9 CPUs, 8 + 1 GiB, two slots, one NIC
-        ({"cpu": "11499m"}, "Node n1: cpu 23/2 of 11499m"),
-        ({"memory": "9215Mi"}, "Node n1: memory 9663676416 of 9215Mi"),
-        ({"pods": "1"}, "Node n1: pods 2 of 1"),
-        ({"x.io/nic": "0"}, "Node n1: x.io/nic 1 of 0"),
-    ],
-)
-def test_one_amount_too_many_is_told(offer: dict[str, str], why: str) -> None:
-    exact = {"cpu": "11500m", "memory": "9Gi", "pods": "2", "x.io/nic": "1"}
-    base = [tree for tree in cluster() if tree["metadata"]["name"] != "n1"]
-    assert field_errors([*base, node("n1", **exact)], GOOD) == []
-    assert field_errors([*base, node("n1", **exact | offer)], GOOD) == [why]
-
-
-def test_a_pod_that_is_not_ours_does_not_wait_or_does_not_exist_is_told() -> None:
-    theirs = cluster(schedulerName="default-scheduler")
-    assert field_errors(theirs, GOOD) == [f"Pod a/p{i} on n{i}: is not ours" for i in (0, 1)]
-    gated = cluster(schedulerName="x", schedulingGates=[{"name": "gangplan.dev/placement"}])
-    assert field_errors(gated, GOOD) == []
-    done = [tree | {"status": {"phase": "Succeeded"}} for tree in cluster()[-2:]]
-    assert "Pod a/p0 on n0: does not wait" in field_errors(cluster()[:-2] + done, GOOD)
-    assert field_errors(cluster()[:-1], GOOD) == ["Pod a/p1 on n1: no such pod"]
-
-
-def test_requests_are_those_of_the_scheduler() -> None:
-    """Sidecar 1 then an init of 5 beside it: 6 at the peak; 2 + 1 later; 6 + overhead 0.25."""
-    side = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
-    init = {"name": "i", "resources": {"limits": {"cpu": "5"}}}
-    main = {"name": "m", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "9"}}}
-    spec = {"initContainers": [side, init], "containers": [main], "overhead": {"cpu": "250m"}}
-    assert requests({"spec": spec}) == {"cpu": amount("6250m"), "pods": 1}
-
-
-def test_tolerations_are_matched_as_the_scheduler_does() -> None:
-    taint = {"key": "k", "value": "v", "effect": "NoExecute"}
-    assert tolerated(taint, [{"operator": "Exists"}])
-    assert tolerated(taint, [{"key": "k", "value": "v"}])
-    assert not tolerated(taint, [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}])
-    assert not tolerated(taint, [{"key": "k", "operator": "Equal", "value": "w"}])

@@ -52,25 +52,6 @@ def test_pods_of_a_jobset_are_numbered_across_its_jobs() -> None:
     assert gangs["js"].kind == "JobSet"
 
 
-def test_a_jobset_that_is_not_in_the_input_is_read_from_its_pods() -> None:
-    pods = [jobset_pod(job, index) for job in range(2) for index in range(3)]
-    gangs, _ = read(*pods[:-1])
-    # Labels: two Jobs; pods: at least three a Job; so six, of which one is missing.
-    assert sizes(gangs["js"]) == [("worker", 6, 0)]
-    assert gangs["js"].missing == "worker 5 has not been created (5 of 6 pods exist)"
-
-
-def test_roles_of_a_jobset_stand_in_its_order() -> None:
-    pods = [jobset_pod(0, 0, role="learner"), jobset_pod(0, 0, role="actor")]
-    gangs, _ = read(jobset(("learner", 1, 1), ("actor", 1, 1)), *pods)
-    assert sizes(gangs["js"]) == [("learner", 1, 0), ("actor", 1, 0)]
-
-
-def test_a_role_of_a_jobset_without_pods_is_missing() -> None:
-    gangs, _ = read(jobset(("ps", 1, 1), ("worker", 1, 2)), *[jobset_pod(0, n) for n in (0, 1)])
-    assert gangs["js"].missing == "ps 0 has not been created (2 of 3 pods exist)"
-
-
 def test_exclusive_topology_of_a_jobset_is_a_slice_a_job() -> None:
     made = jobset(
         ("worker", 2, 2),
@@ -119,23 +100,12 @@ def test_every_group_of_a_leaderworkerset_is_a_gang() -> None:
     }
 
 
-def test_a_leaderworkerset_of_one_group_gives_its_name() -> None:
-    gangs, _ = read(lws(1), *[lws_pod(0, n) for n in range(3)])
-    assert list(gangs) == ["lws"]
-
-
 def test_a_leaderworkerset_waits_for_its_workers_by_object_or_by_annotation() -> None:
     told = "worker 2 has not been created (2 of 3 pods exist)"
     gangs, _ = read(lws(1), lws_pod(0, 0), lws_pod(0, 1))
     assert gangs["lws"].missing == told
     gangs, _ = read(lws_pod(0, 0), lws_pod(0, 1))
     assert gangs["lws-0"].missing == told
-
-
-def test_exclusive_topology_of_a_leaderworkerset_is_required_of_the_group() -> None:
-    notes = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "example.com/rack"}
-    gangs, _ = read(lws(1, annotations=notes), *[lws_pod(0, n) for n in range(3)])
-    assert gangs["lws"].required == RACK
 
 
 def training_pod(role: str, index: int | None, operator: str = "mpi-operator") -> dict[str, Any]:
@@ -218,17 +188,6 @@ def test_an_indexed_job_says_which_pod_is_which() -> None:
     made = job(2, 2, completionMode="Indexed")
     gangs, _ = read(made, job_pod("sweep-1-abcde", 1), job_pod("sweep-0-vwxyz", 0))
     assert seats(gangs["sweep"]) == {"sweep-0-vwxyz": ("worker", 0), "sweep-1-abcde": ("worker", 1)}
-
-
-def test_a_job_without_indexes_numbers_its_pods_by_name() -> None:
-    gangs, remarks = read(job(2, 2), job_pod("sweep-zz"), job_pod("sweep-aa"))
-    assert seats(gangs["sweep"]) == {"sweep-aa": ("worker", 0), "sweep-zz": ("worker", 1)}
-    assert remarks.lines() == []
-
-
-def test_a_job_of_one_pod_is_a_gang_of_one() -> None:
-    gangs, _ = read(job(1, 1), job_pod("sweep-aa"))
-    assert sizes(gangs["sweep"]) == [("worker", 1, 0)]
 
 
 def test_a_job_that_works_through_more_than_it_runs_needs_only_what_runs_at_once() -> None:
@@ -376,11 +335,3 @@ def test_workers_that_wait_for_a_ready_leader_are_not_missing_before() -> None:
     made["spec"]["startupPolicy"] = "LeaderReady"
     gangs, _ = read(made, lws_pod(0, 0))
     assert (sizes(gangs["lws"]), gangs["lws"].missing) == ([("leader", 1, 0)], None)
-
-
-def test_a_launcher_that_waits_for_its_workers_is_not_missing_before() -> None:
-    workers = [training_pod("worker", index) for index in range(2)]
-    gangs, _ = read(mpijob(launcherCreationPolicy="WaitForWorkersReady"), *workers)
-    assert (sizes(gangs["train"]), gangs["train"].missing) == ([("worker", 2, 0)], None)
-    gangs, _ = read(mpijob(), *workers)
-    assert gangs["train"].missing == "launcher 0 has not been created (2 of 3 pods exist)"

@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bundles import read_all
-from kube import node, pod
+from kube import pod
 from kube_gangs import owned, read, seats, sizes, thing
-
-from models.values.effective_gpus import effective_before
 
 Tree = dict[str, Any]
 
@@ -110,30 +107,6 @@ def test_initialisers_that_are_done_leave_the_gang_that_trains_whole() -> None:
     assert (sizes(gangs["llama"]), gangs["llama"].missing) == ([("node", 2, 0)], None)
 
 
-def test_initialisers_whose_pods_were_cleaned_up_are_done_as_the_jobset_says() -> None:
-    left = train_job(["n1", "n2"], dataset_initializer=1, model_initializer=1)
-    assert read(*left)[0]["llama"].missing is None
-    # Nothing says that the first of them ran: its pod has to come.
-    gangs, _ = read(*train_job(["n1", "n2"]))
-    assert (
-        gangs["llama"].missing == "dataset-initializer 0 has not been created (2 of 3 pods exist)"
-    )
-
-
-def test_an_initialiser_that_failed_still_holds_the_gang() -> None:
-    failed = [ended(one, "Failed") for one in initialised("dataset-initializer")]
-    gangs, _ = read(*train_job(["n1", "n2"], model_initializer=1), *failed)
-    assert gangs["llama"].missing == "1 pod has finished (1 Failed)"
-
-
-def test_the_priority_is_that_of_the_pods_that_are_left() -> None:
-    made = train_job(["n1", "n2"])
-    for one in made[2:]:
-        one["spec"]["priority"] = 1000
-    gangs, remarks = read(*made, *initialised("dataset-initializer", "model-initializer"))
-    assert (gangs["llama"].priority, remarks.lines()) == (1000, [])
-
-
 def test_a_job_does_not_make_an_index_again_that_has_succeeded() -> None:
     gangs, remarks = read(job(4), ended(of_job(0)), *map(of_job, (1, 2, 3)))
     assert (sizes(gangs["sweep"]), gangs["sweep"].missing) == ([("worker", 3, 0)], None)
@@ -145,14 +118,6 @@ def test_a_job_does_not_make_an_index_again_that_has_succeeded() -> None:
     gangs, _ = read(counted, ended(of_job(0)), *map(of_job, (1, 2, 3)))  # counted once
     assert (sizes(gangs["sweep"]), gangs["sweep"].missing) == ([("worker", 3, 0)], None)
     assert remarks.lines() == []
-
-
-def test_a_job_whose_other_pods_are_gone_still_misses_those() -> None:
-    # Index 3, which is the third of those that are left.
-    gangs, _ = read(job(4, succeeded=1), ended(of_job(0)), *map(of_job, (1, 2)))
-    assert gangs["sweep"].missing == "worker 2 has not been created (3 of 4 pods exist)"
-    gangs, _ = read(job(4), ended(of_job(0), "Failed"), *map(of_job, (1, 2, 3)))
-    assert gangs["sweep"].missing == "1 pod has finished (1 Failed)"
 
 
 def test_pods_of_a_group_that_succeeded_count_for_what_the_group_needs() -> None:
@@ -176,15 +141,6 @@ def test_a_training_job_whose_first_role_succeeded_does_no_work_any_more(
     assert gangs["mpi"].missing == "1 pod has finished (1 Succeeded)"
 
 
-def test_a_worker_of_a_training_job_that_succeeded_is_done() -> None:
-    workers = [pod(f"mpi-worker-{n}", gpus=8, on=f"n{n + 4}") for n in range(2)]
-    made = training("PyTorchJob", master=[pod("mpi-master-0", gpus=8, on="n6")], worker=workers)
-    made[2] = ended(made[2])
-    gangs, _ = read(*made)
-    assert gangs["mpi"].missing is None
-    assert sizes(gangs["mpi"]) == [("master", 1, 0), ("worker", 1, 0)]
-
-
 def test_a_statefulset_makes_the_pod_of_a_leader_worker_set_again() -> None:
     labels = {"leaderworkerset.sigs.k8s.io/name": "serve"}
     labels["leaderworkerset.sigs.k8s.io/group-index"] = "0"
@@ -197,33 +153,3 @@ def test_a_statefulset_makes_the_pod_of_a_leader_worker_set_again() -> None:
     ]
     gangs, _ = read(made, pods[0], ended(pods[1]))
     assert gangs["serve"].missing == "1 pod has finished (1 Succeeded)"
-
-
-def test_effective_gpus_count_what_runs_beside_pods_that_are_done() -> None:
-    """Nodes of one model with no faster link between any: every gang runs at full speed.
-
-    llama trains on 2 nodes of 8: 16. sweep has 3 of 4 pods of 2 left: 6. mpi has ended, and its workers hold
-    16 GPUs for nothing. notebook: 1. Together 23.
-    """
-    shape = {"node.kubernetes.io/instance-type": "a3-highgpu-8g"}
-    workers = [pod(f"mpi-worker-{n}", gpus=8, on=f"n{n + 4}") for n in range(2)]
-    found = read_all(
-        [
-            *(node(f"n{n}", **shape) for n in range(1, 6)),
-            *train_job(["n1", "n2"]),
-            *initialised("dataset-initializer", "model-initializer"),
-            job(4),
-            ended(of_job(0)),
-            *map(of_job, (1, 2, 3)),
-            *training("MPIJob", launcher=[ended(pod("mpi-launcher"))], worker=workers),
-            pod("notebook", gpus=1, on="n3"),
-        ]
-    )
-    assert {
-        gang.name: sum(r.max for r in gang.roles) for gang in found.gangs if gang.hold is None
-    } == {
-        "llama": 2,
-        "sweep": 3,
-        "notebook": 1,
-    }
-    assert effective_before(found) == 23_000

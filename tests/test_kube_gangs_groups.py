@@ -8,7 +8,6 @@ import pytest
 from kube import pod
 from kube_gangs import read, seats, sizes, thing
 
-from planner.read.kube.dialects import kubernetes
 from planner.read.kube.records import LevelAsk, ReplicaRange, SliceAsk
 
 RACK, BLOCK = LevelAsk(label="example.com/rack"), LevelAsk(label="example.com/block")
@@ -40,13 +39,6 @@ def test_a_native_group_needs_min_count_pods_in_one_domain_of_its_key() -> None:
     assert gangs["train"].required == RACK
     assert gangs["train"].missing is None
     assert remarks.lines() == []
-
-
-def test_a_native_group_waits_for_the_pods_it_needs() -> None:
-    group = native_group("train", schedulingPolicy={"gang": {"minCount": 4}})
-    gangs, _ = read(group, *native_pods(3, "train"))
-    assert sizes(gangs["train"]) == [("worker", 4, 0)]
-    assert gangs["train"].missing == "worker 3 has not been created (3 of 4 pods exist)"
 
 
 def test_a_native_group_takes_from_its_template_what_it_leaves_out() -> None:
@@ -81,46 +73,6 @@ def test_groups_under_one_composite_are_one_gang() -> None:
     assert len(gangs["both"].pods()) == 4
     gangs, _ = read(first, second, *pods[:3])
     assert gangs["both"].missing == "b 1 has not been created (3 of 4 pods exist)"
-
-
-def test_the_groups_of_a_composite_are_looked_up_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anyone can create PodGroups: pairs of them would be millions of steps."""
-    steps = []
-    outermost = kubernetes._outermost
-    monkeypatch.setattr(kubernetes, "_outermost", lambda *of: steps.append(of) or outermost(*of))
-    objects: list[dict[str, Any]] = []
-    for number in range(40):
-        objects.append(native_group(f"g{number:02d}", parentCompositePodGroupName="all"))
-        objects += native_pods(number + 1, f"g{number:02d}", start=number)
-    gangs, _ = read(*objects)
-    assert len(gangs["all"].pods()) == 40
-    assert len(steps) == 80  # each for itself, and once among all
-
-
-def test_groups_under_one_composite_keep_what_each_asks_of_its_own_pods() -> None:
-    def group(name: str, key: str) -> dict[str, Any]:
-        return native_group(
-            name,
-            schedulingPolicy={"gang": {"minCount": 2}},
-            schedulingConstraints={"topology": [{"key": key}]},
-            parentCompositePodGroupName="both",
-        )
-
-    constraints = {"schedulingConstraints": {"topology": [{"key": "example.com/block"}]}}
-    composite = thing("CompositePodGroup", "scheduling.k8s.io/v1alpha3", "both", constraints)
-    pods = native_pods(2, "a") + native_pods(4, "b", start=2)
-    rack, host = group("a", "example.com/rack"), group("b", "kubernetes.io/hostname")
-    gangs, _ = read(rack, host, composite, *pods)
-    gang = gangs["both"]
-    assert gang.required == BLOCK
-    assert [(role.name, role.size, role.required) for role in gang.roles] == [
-        ("a", 2, RACK),
-        ("b", 2, LevelAsk(label="kubernetes.io/hostname")),
-    ]
-    # Both ask for a rack, not for the same one.
-    gangs, _ = read(rack, group("b", "example.com/rack"), *pods)
-    assert gangs["both"].required is None
-    assert [role.required for role in gangs["both"].roles] == [RACK, RACK]
 
 
 def test_a_workload_of_1_35_has_a_group_for_every_replica_key() -> None:
@@ -178,16 +130,6 @@ def test_volcanos_network_topology_names_a_tier(
     gangs, remarks = read(volcano_group(networkTopology=topology), *volcano_pods(4))
     assert (gangs["train"].required, gangs["train"].preferred) == (required, preferred)
     assert bool(remarks.all) == (required is None and preferred is None)
-
-
-def test_volcanos_topology_may_stand_in_annotations() -> None:
-    group = volcano_group()
-    group["metadata"]["annotations"] = {
-        "volcano.sh/network-topology-mode": "hard",
-        "volcano.sh/network-topology-highest-tier": "2",
-    }
-    gangs, _ = read(group, *volcano_pods(4))
-    assert gangs["train"].required == LevelAsk(tier=2)
 
 
 def test_volcanos_sub_groups_are_slices_by_size() -> None:
@@ -257,12 +199,6 @@ def test_a_sub_group_of_a_whole_role_is_the_level_of_that_role() -> None:
     ]
 
 
-def test_a_group_that_volcano_made_for_a_lone_pod_is_no_gang() -> None:
-    group = thing("PodGroup", "scheduling.volcano.sh/v1beta1", "podgroup-1", {"minMember": 1})
-    gangs, _ = read(group, *plain(2, annotations={"scheduling.k8s.io/group-name": "podgroup-1"}))
-    assert {gang.kind for gang in gangs.values()} == {"Pod"}
-
-
 KAI_TOPOLOGY = {
     "apiVersion": "kai.scheduler/v1alpha1",
     "kind": "Topology",
@@ -325,13 +261,6 @@ def test_kais_sub_groups_are_roles_with_levels_of_their_own() -> None:
     assert gangs["train"].missing == "b 1 has not been created (3 of 4 pods exist)"
 
 
-def test_a_kai_level_that_nothing_names_is_a_problem() -> None:
-    group = kai_group(minMember=1, topologyConstraint={"requiredTopologyLevel": "pod"})
-    gangs, remarks = read(group, *kai_pods("aa"))
-    assert len(gangs["train"].problems) == 1
-    assert "level" in remarks.lines()[0]
-
-
 def test_a_kueue_pod_group_needs_all_its_pods_at_their_index() -> None:
     pods = [
         pod(
@@ -391,13 +320,3 @@ def test_a_group_with_more_pods_than_it_needs_is_whole_with_those_that_exist() -
     assert seats(gangs["train"])["train-worker-3"] == ("worker", 1)
     assert gangs["train"].missing is None
     assert len(remarks.lines()) == 1
-
-
-def test_groups_that_start_together_wait_for_the_one_without_pods() -> None:
-    policy = {"gang": {"minCount": 1}}
-    groups = [
-        native_group(name, schedulingPolicy=policy, parentCompositePodGroupName="both")
-        for name in "ab"
-    ]
-    gangs, _ = read(*groups, *native_pods(1, "a"))
-    assert gangs["both"].missing == "group b has no pods yet"

@@ -43,11 +43,6 @@ def test_pods_that_nobody_made_have_the_numbers_of_their_names(
     assert sizes(gangs["g"]) == [("worker", size, 0)]
 
 
-def test_numbers_of_names_count_only_where_a_group_says_how_many_there_are() -> None:
-    gangs, _ = read(*members(["w-0", "w-1", "w-3"]))
-    assert sizes(gangs["g"]) == [("worker", 3, 0)]
-
-
 def test_sub_groups_of_kai_are_in_the_order_of_their_group() -> None:
     parts = [{"name": "prefill", "minMember": 2}, {"name": "decode", "minMember": 1}]
     group = thing("PodGroup", "scheduling.run.ai/v2alpha2", "train", {"subGroups": parts})
@@ -87,15 +82,6 @@ def ray_pod(name: str, replica: str, host: int, **labels: str) -> dict[str, Any]
 def ray_cluster(**metadata: object) -> dict[str, Any]:
     spec = {"workerGroupSpecs": [{"groupName": "tp", "replicas": 2, "numOfHosts": 2}]}
     return thing("RayCluster", "ray.io/v1", "ray-x7k2p", spec, **metadata)
-
-
-def test_hosts_of_a_ray_replica_stand_together_though_it_has_only_a_name() -> None:
-    pods = [ray_pod("d", "tp-a", 0), ray_pod("b", "tp-a", 1)]
-    pods += [ray_pod("a", "tp-b", 0), ray_pod("c", "tp-b", 1)]
-    gangs, _ = read(ray_cluster(), *pods)
-    # Replica tp-a is the first of two, each of two hosts.
-    seated = {name: index for name, (_, index) in seats(gangs["ray-x7k2p"]).items()}
-    assert seated == {"d": 0, "b": 1, "a": 2, "c": 3}
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -138,8 +124,3 @@ def test_sub_groups_of_volcano_told_apart_by_a_label_are_what_the_label_says() -
     # Pods 0 and 2 share a stage: no slice by index says so.
     assert staged(0, 1, 0, 1).roles[0].slices == ()
     assert len(staged(0, 1, 0, 1).problems) == 1
-
-
-def test_sub_groups_keep_their_size_while_pods_are_missing() -> None:
-    assert staged(0).roles[0].slices == (SliceAsk(2, LevelAsk(tier=1)),)
-    assert staged(0, 0, 1).roles[0].slices == (SliceAsk(2, LevelAsk(tier=1)),)

@@ -49,17 +49,6 @@ def worker(
     return owned(made, "Job", "batch/v1", "j")
 
 
-def test_slices_that_take_in_the_whole_role_stay_slices(tmp_path: Path) -> None:
-    notes = {
-        "kueue.x-k8s.io/podset-slice-required-topology": RACK,
-        "kueue.x-k8s.io/podset-slice-size": "2",
-    }
-    found = instance(tmp_path, job(2), *(worker(i, gated=True, annotations=notes) for i in (0, 1)))
-    (role,) = gang_of(found, "j").roles
-    assert (role.slice_size, role.slice_level, role.required) == (2, 0, None)
-    assert found.cluster.levels[0].label == RACK
-
-
 def test_a_gang_with_one_pod_bound_is_completed_by_those_that_wait_for_us(tmp_path: Path) -> None:
     pods = [worker(0, on="n0"), worker(1, gated=True), worker(2, gated=True)]
     found = instance(tmp_path, job(3), *pods)
@@ -137,9 +126,3 @@ def test_a_pod_of_our_scheduler_waits_for_a_gate_too_and_a_standing_gang_for_its
     assert (outcome.decision("p"), outcome.reason("p")) == ("wait", "Gated")
     assert (outcome.decision("j"), outcome.reason("j")) == ("keep", "Gated")
     assert [gang.name for gang in found.gangs] == ["j", "p"]
-
-
-def test_what_is_missing_goes_before_gates(tmp_path: Path) -> None:
-    hold = gang_of(instance(tmp_path, job(2), held_by(worker(0, gated=True), KUEUE)), "j").hold
-    assert hold is not None
-    assert hold.code == "Incomplete"

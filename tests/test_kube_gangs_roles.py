@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 from kube import pod
-from kube_gangs import TRUSTING, owned, read, seats, sizes, thing
-
-from models.units import epoch_seconds
+from kube_gangs import owned, read, seats, sizes, thing
 
 
 def indexed(
@@ -29,11 +27,6 @@ def terminating(tree: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def finished(tree: dict[str, Any], phase: str) -> dict[str, Any]:
-    tree["status"]["phase"] = phase
-    return tree
-
-
 def test_a_terminating_pod_that_stands_keeps_its_index_and_its_successor_waits() -> None:
     old, new = terminating(indexed("j-1-old", 1, on="n1")), indexed("j-1-new", 1)
     gangs, remarks = read(job(2), indexed("j-0", 0, on="n1"), old, new)
@@ -41,15 +34,6 @@ def test_a_terminating_pod_that_stands_keeps_its_index_and_its_successor_waits()
     assert len(remarks.lines()) == 1
     assert remarks.lines()[0].startswith("Pod default/j-1-new")
     assert gangs["j"].missing is None
-
-
-def test_two_pods_that_stand_under_one_index_both_keep_a_place() -> None:
-    pods = [indexed("j-0", 0, on="n1"), indexed("j-1-a", 1, on="n1"), indexed("j-1-b", 1, on="n2")]
-    gangs, remarks = read(job(2), *pods)
-    # All indexes are taken: the second one of index 1 stands at the end.
-    assert seats(gangs["j"])["j-1-b"] == ("worker", 2)
-    assert sizes(gangs["j"]) == [("worker", 3, 0)]
-    assert len(remarks.lines()) == 1
 
 
 @pytest.mark.parametrize("odd", ["x", "-1", "7", "0", "9" * 30, "", "1.0"])
@@ -69,15 +53,6 @@ def test_an_absurd_size_is_a_problem_and_the_pods_count(size: int) -> None:
     gangs, _ = read(job(size), indexed("j-0", 0), indexed("j-1", 1))
     assert sizes(gangs["j"]) == [("worker", 2, 0)]
     assert len(gangs["j"].problems) == 1
-
-
-@pytest.mark.parametrize("minimum", [10**9, 10**30, -5, 0])
-def test_an_absurd_minimum_does_not_blow_up_the_gang(minimum: int) -> None:
-    group = thing("PodGroup", "scheduling.x-k8s.io/v1alpha1", "g", {"minMember": minimum})
-    labels = {"scheduling.x-k8s.io/pod-group": "g"}
-    gangs, _ = read(group, *[pod(f"p-{n}", gated=True, labels=labels) for n in range(2)])
-    assert gangs["g"].roles[0].size <= 2000
-    assert (gangs["g"].missing is not None) == (0 < minimum < 2**53)
 
 
 def test_pods_of_one_role_with_other_gpus_are_a_role_of_their_own() -> None:
@@ -162,50 +137,11 @@ def test_a_gang_that_is_ours_in_part_tells_whose_the_others_are() -> None:
     assert gangs["j"].missing == "worker 1 held by the scheduling gate kueue.x-k8s.io/topology"
 
 
-def test_a_wholly_finished_gang_is_left_out() -> None:
-    pods = [finished(indexed(f"j-{n}", n, on="n1"), "Succeeded") for n in range(2)]
-    assert read(job(2), *pods)[0] == {}
-
-
-def test_a_gang_that_waits_does_not_need_the_pods_that_succeeded() -> None:
-    done = finished(indexed("j-0", 0, on="n1"), "Succeeded")
-    gangs, _ = read(job(3), done, indexed("j-1", 1), indexed("j-2", 2))
-    assert seats(gangs["j"]) == {"j-1": ("worker", 0), "j-2": ("worker", 1)}
-    assert (sizes(gangs["j"]), gangs["j"].missing) == ([("worker", 2, 0)], None)
-
-
-def test_a_job_of_one_pod_without_gpus_is_housekeeping() -> None:
-    assert read(job(1), indexed("j-0", 0, gpus=0, on="n1"))[0] == {}
-    assert list(read(job(1), indexed("j-0", 0, gpus=0))[0]) == ["j"]
-
-
-def test_many_missing_pods_are_counted() -> None:
-    gangs, _ = read(job(9), indexed("j-3", 3))
-    assert gangs["j"].missing == (
-        "worker 0, worker 1, worker 2 and 5 more have not been created (1 of 9 pods exist)"
-    )
-
-
 def test_nobody_gains_by_one_pod_of_high_priority() -> None:
     pods = [indexed(f"j-{n}", n) for n in range(2)]
     pods[0]["spec"]["priority"] = 1000
     gangs, remarks = read(job(2), *pods)
     assert gangs["j"].priority == 0
-    assert len(remarks.lines()) == 1
-
-
-def test_the_annotation_tells_the_time_only_where_it_is_trusted() -> None:
-    made = job(1, annotations={"gangplan.dev/submitted-at": "2026-11-01T00:00:00Z"})
-    waiting = indexed("j-0", 0)
-    gangs, _ = read(made, waiting)
-    assert gangs["j"].submitted_at == epoch_seconds("2026-11-20T08:00:00Z")  # its pod's
-    gangs, _ = read(waiting)  # then its earliest pod
-    assert gangs["j"].submitted_at == epoch_seconds("2026-11-20T08:00:00Z")
-    gangs, _ = read(made, waiting, policy=TRUSTING)
-    assert gangs["j"].submitted_at == epoch_seconds("2026-11-01T00:00:00Z")
-    made["metadata"]["annotations"]["gangplan.dev/submitted-at"] = "yesterday"
-    gangs, remarks = read(made, waiting, policy=TRUSTING)
-    assert gangs["j"].submitted_at == epoch_seconds("2026-11-20T08:00:00Z")  # its pod's
     assert len(remarks.lines()) == 1
 
 
@@ -262,13 +198,6 @@ def test_the_queue_stands_on_the_controller_or_on_the_pods(
     assert read(job(1, labels=labels), waiting)[0]["j"].queue == queue
     waiting["metadata"]["labels"] |= labels
     assert read(job(1), waiting)[0]["j"].queue == queue
-
-
-def test_a_pod_that_goes_before_it_ever_ran_leaves_its_index() -> None:
-    gone = terminating(indexed("j-1-old", 1))
-    gangs, remarks = read(job(2), indexed("j-0", 0), gone, indexed("j-1-new", 1))
-    assert seats(gangs["j"]) == {"j-0": ("worker", 0), "j-1-new": ("worker", 1)}
-    assert (gangs["j"].missing, remarks.lines()) == (None, [])
 
 
 def test_a_gang_does_not_start_while_a_pod_of_it_is_being_deleted() -> None:

@@ -50,12 +50,6 @@ def asking_of(jobs: int, by_role: dict[str, dict[str, str]]) -> tuple[KubeGang, 
     return gangs["js"], remarks
 
 
-def test_a_level_of_one_role_is_that_roles() -> None:
-    gang, _ = asking(ps={}, worker={f"{KUEUE}required-topology": "example.com/rack"})
-    assert gang.required is None
-    assert [role.required for role in gang.roles] == [None, RACK]
-
-
 def test_different_levels_stay_with_their_roles() -> None:
     gang, remarks = asking(
         ps={f"{KUEUE}required-topology": "example.com/block"},
@@ -77,12 +71,6 @@ def test_a_pod_set_group_of_some_roles_cannot_be_promised() -> None:
     notes = {f"{KUEUE}required-topology": "example.com/rack", f"{KUEUE}group-name": "two"}
     gang, _ = asking(a=notes, b=notes, c={})
     assert gang.problems == ("pod set group two: roles a, b in one domain",)
-
-
-def test_unconstrained_asks_for_nothing() -> None:
-    gang, remarks = asking(worker={f"{KUEUE}unconstrained-topology": "true"})
-    assert (gang.required, gang.preferred, gang.problems) == (None, None, ())
-    assert remarks.lines() == []
 
 
 @pytest.mark.parametrize(
@@ -123,14 +111,6 @@ def layers(*entries: tuple[str, Any]) -> str:
     return json.dumps([{"topology": f"example.com/{name}", "size": size} for name, size in entries])
 
 
-def test_slices_in_slices_are_kept_from_the_widest() -> None:
-    written = layers(("block", 4), ("rack", 2))
-    notes = {f"{KUEUE}slice-required-topology-constraints": written}
-    gang, remarks = asking_of(4, {"worker": notes})
-    assert gang.roles[0].slices == (SliceAsk(4, BLOCK), SliceAsk(2, RACK))
-    assert (gang.problems, remarks.lines()) == ((), [])
-
-
 @pytest.mark.parametrize(
     ("written", "required", "slices"),
     [
@@ -148,16 +128,6 @@ def test_a_layer_that_takes_in_the_whole_role_is_what_it_requires(
 ) -> None:
     gang, _ = asking_of(4, {"worker": {f"{KUEUE}slice-required-topology-constraints": written}})
     assert (gang.required, gang.roles[0].slices) == (required, slices)
-
-
-def test_a_layer_of_the_whole_role_stands_beside_the_level_it_requires_anyhow() -> None:
-    notes = {
-        f"{KUEUE}required-topology": "example.com/block",
-        f"{KUEUE}slice-required-topology-constraints": layers(("rack", 8), ("host", 2)),
-    }
-    gang, _ = asking_of(4, {"worker": notes})
-    role = gang.roles[0]
-    assert (gang.required, role.required, role.slices) == (BLOCK, RACK, (SliceAsk(2, HOST),))
 
 
 @pytest.mark.parametrize(
@@ -204,23 +174,6 @@ def test_a_level_of_the_group_object_stays_beside_that_of_the_annotation() -> No
     ]
     gangs, _ = read(group, *pods)
     assert (gangs["g"].required, gangs["g"].roles[0].required) == (BLOCK, RACK)
-
-
-def test_a_pod_that_lost_its_annotations_does_not_free_the_others() -> None:
-    notes = {f"{KUEUE}required-topology": "example.com/rack"}
-    job = thing("Job", "batch/v1", "j", {"parallelism": 3})
-    pods = [
-        pod(
-            f"j-{number}",
-            gpus=1,
-            gated=True,
-            labels={"batch.kubernetes.io/job-name": "j"},
-            annotations=notes if number else {},
-        )
-        for number in range(3)
-    ]
-    gangs, _ = read(job, *pods)
-    assert gangs["j"].required == RACK
 
 
 def test_workers_that_count_from_one_have_their_slices_from_zero() -> None:
@@ -294,19 +247,3 @@ def test_levels_are_asked_for_in_turn_by_namespaces_and_by_age() -> None:
     )
     # first of each: g/1 (50), m/0 (10); then g/2 (50), m/1 (90); then g/3; then g/0
     assert [ask.label for ask in found] == ["m/0", "g/1", "g/2", "m/1", "g/3", "g/0"]
-
-
-def test_a_level_that_gangs_only_prefer_comes_after_those_that_some_gang_requires() -> None:
-    """So an old preference of one tenant does not put out a level that another one needs."""
-
-    def gang(namespace: str, born: int, label: str, *, wish: bool) -> KubeGang:
-        level = LevelAsk(label=label)
-        role = KubeRole(
-            "r", 1, [], required=None if wish else level, preferred=level if wish else None
-        )
-        return KubeGang(namespace, "g", "Pod", [role], submitted_at=born)
-
-    asks = [gang("old", 1, "cut", wish=True), gang("young", 9, "rack", wish=False)]
-    assert [ask.label for ask in level_asks(asks)] == ["rack", "cut"]
-    asks.append(gang("third", 5, "cut", wish=False))
-    assert [ask.label for ask in level_asks(asks)] == ["cut", "rack"]

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from kube import node, pod
-from kube_nodes import device, gpus_of, one, slice_of
+from kube_nodes import device, one, slice_of
 from kube_pods import asking, thing
-from kube_pods import one as one_pod
 
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
@@ -93,13 +92,6 @@ def test_claims_and_resources_are_served_by_the_nodes_that_have_them() -> None:
     assert found == {"c": {"claims"}, "ca": {"amd-claims"}, "r": {"plugin"}}
 
 
-def test_where_there_are_only_claims_a_claim_goes_anywhere_and_a_resource_nowhere() -> None:
-    nodes = [*by_claims("n1"), *by_claims("n2")]
-    assert reached(*nodes, *claimer("c")) == {"c": {"n1", "n2"}}
-    both = reached(*nodes, *claimer("c"), asker("r", "nvidia.com/gpu"))
-    assert both == {"c": {"n1", "n2"}, "r": set()}
-
-
 @pytest.mark.parametrize(
     "name", ["nvidia.com/gpu", "deviceclass.resource.kubernetes.io/gpu.nvidia.com"]
 )
@@ -113,15 +105,6 @@ def test_a_device_class_lets_its_gpus_be_asked_by_a_resource(name: str) -> None:
         *claimer("c"),
     )
     assert found == {"c": {"n1"}, "r": {"n1"}}
-
-
-def test_a_class_asked_as_a_resource_that_is_not_of_gpus_is_not_planned() -> None:
-    nic = class_of("nic.example.com")
-    asked = "deviceclass.resource.kubernetes.io/nic.example.com"
-    mine = pod("a", gated=True, containers=[asking({"nvidia.com/gpu": "1", asked: "1"})])
-    found = one_pod(nic, mine)
-    assert found.unsupported == (f"devices requested as {asked}",)
-    assert found.requests == {}
 
 
 def test_two_names_of_the_same_gpus_are_one_offer() -> None:
@@ -149,30 +132,6 @@ def test_gpus_that_the_policy_does_not_list_are_told_of_and_not_counted() -> Non
     )
 
 
-def test_partitions_beside_whole_gpus_are_told_of() -> None:
-    cut = gpus_of(node("n1"), "2", "2")
-    cut["metadata"]["labels"]["nvidia.com/gpu.count"] = "8"
-    cut["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] = "42"
-    found, said = one(cut)
-    assert (found.gpus, found.installed) == (2, 8)
-    assert "offers fewer GPUs than it has; the others are partitioned" in said
-
-
-def test_imagined_nodes_offer_the_gpus_of_their_maker() -> None:
-    imagined = [{"name": "more-nv", "model": "DGX H100"}, {"name": "more-amd", "model": "mi300x-8"}]
-    inline = {"name": "mi300x-8", "vendor": "AMD", "gpu": "MI300X", "gpus": 8, "fabric": "nvswitch"}
-    inline |= {"linkMBps": 48000, "linksPerGpu": 7}
-    cluster = {
-        "apiVersion": "gangplan.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "what-if"},
-        "spec": {"nodes": imagined, "serverModels": [inline]},
-    }  # fmt: skip
-    found = reached(
-        node("nv"), node("amd", resource="amd.com/gpu"), cluster,
-        asker("a", "amd.com/gpu"), asker("n", "nvidia.com/gpu"),
-    )  # fmt: skip
-    assert found == {"a": {"amd", "more-amd"}, "n": {"nv", "more-nv"}}
-
-
 def test_a_gang_that_waits_for_what_a_policy_may_ignore_says_so() -> None:
     port = {"containerPort": 80, "hostPort": 80, "protocol": "ICMP"}
     requests = {"nvidia.com/gpu": "1"}
@@ -182,15 +141,6 @@ def test_a_gang_that_waits_for_what_a_policy_may_ignore_says_so() -> None:
     assert gang.hold.message == (
         "hostPort that cannot be read; to plan it anyway, set kubernetes.ignore: [hostPort] in the Policy"
     )
-
-
-def test_nodes_of_which_nothing_is_given_need_no_server_model() -> None:
-    sliced = node("n1", gpus=4)
-    sliced["metadata"]["labels"]["nvidia.com/gpu.replicas"] = "4"
-    remarks = "\n".join(built(sliced, node("n2", gpus=3)).remarks)
-    assert "Node n2: server with 3 x" in remarks
-    assert "Node n1: its GPUs are time-sliced" in remarks
-    assert "Node n1: server" not in remarks
 
 
 def test_pods_that_overfill_a_node_are_told_of_whether_in_gangs_or_not() -> None:

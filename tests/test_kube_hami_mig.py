@@ -180,19 +180,6 @@ def test_a_pod_gets_the_profile_with_the_least_memory_that_suffices(
         assert why in str(hold)
 
 
-def test_a_preference_of_profiles_is_not_planned() -> None:
-    tree = user("a", 18000)
-    tree["metadata"]["annotations"]["nvidia.com/mig-profile-preference"] = "4g"
-    assert "preference" in str(asked(tree)[1])
-
-
-def test_memory_that_nodes_have_in_different_profiles_is_not_planned() -> None:
-    other = server(*(card(i, migProfiles=profiles("1g.5gb", "3g.20gb")) for i in (0, 1)), name="n2")
-    found = instance_document(loaded(server(), other, user("a", 8000)).instance)
-    (gang,) = found["gangs"]
-    assert "different MIG profiles" in gang["status"]["hold"]["message"]
-
-
 @pytest.mark.parametrize(
     "cards",
     [
@@ -240,57 +227,6 @@ def test_where_nobody_knows_its_slices_no_card_of_its_node_gets_more(allocation:
     assert all(line.startswith(what) for line in said)
     plan = solved(server(), runs, user("a", 4000))
     assert {one["decision"] for one in plan["spec"]["gangs"]} == {"wait"}
-
-
-def test_hamis_allocation_counts_whether_or_not_the_pod_asked_for_mig() -> None:
-    runs = user("r", 8000, allocation=made("2g.10gb", 2, "GPU-1"), on="n1")
-    runs["metadata"]["annotations"].pop(MODE)
-    own, pods, _ = documents(server(), runs, user("a", 4000))
-    assert own["mig"] == [{"gpus": [gpu], "profiles": []} for gpu in (0, 1)]
-    assert (pods["r"]["gpus"], pods["r"]["start"]) == ([1], 2)
-
-
-def test_nobody_is_stopped_for_a_gang_of_whole_cards_in_mig_mode() -> None:
-    runs = user("r", 8000, allocation=made("2g.10gb", 2, "GPU-1"), on="n1")
-    runs["metadata"]["annotations"]["gangplan.dev/preemptible"] = "true"
-    whole = pod("w", gated=True, gpus=2, schedulerName="hami-scheduler", priority=1000)
-    plan = solved(server(), runs, whole)
-    decided = {one["name"]: (one["decision"], one.get("reason")) for one in plan["spec"]["gangs"]}
-    assert decided["r"][0] == "keep"
-    assert decided["w"][1]["code"] == "Never"
-
-
-@pytest.mark.parametrize("memory", [0, 8000])
-def test_a_card_that_a_pod_has_without_an_allocation_may_be_any(memory: int) -> None:
-    runs = user("r", memory, on="n1")
-    runs["metadata"]["annotations"].pop(MODE)
-    own, _, _ = documents(server(), runs, user("a", 4000))
-    assert own.get("mig") is None
-    plan = solved(server(), runs, user("a", 4000))
-    assert {one["name"]: one["decision"] for one in plan["spec"]["gangs"]}["a"] == "wait"
-
-
-def test_two_pods_of_one_place_keep_others_off_their_card() -> None:
-    one, two = (
-        user(name, 8000, allocation=made("2g.10gb", start, "GPU-0"), on="n1")
-        for name, start in (("r", 0), ("s", 0))
-    )
-    plan = solved(server(), one, two, user("a", 4000), user("b", 18000))
-    assert {one["gpu"] for one in plan["spec"].get("partitions", ())} <= {1}
-
-
-def test_unhealthy_cards_get_nothing() -> None:
-    own, _, _ = documents(server(card(0, health=False), card(1)), user("a", 4000))
-    assert own["unhealthyGpus"] == [0]
-    assert own["mig"] == [{"gpus": [1], "profiles": []}]
-
-
-def test_without_the_back_end_nothing_changes() -> None:
-    policy = {**POLICY, "spec": {"kubernetes": {"gpuBackend": "none"}}}
-    found = loaded(server(), user("a", 4000), policy=policy)
-    document = instance_document(found.instance)
-    assert "dynamicMig" not in document["cluster"]["spec"]["nodes"][0]
-    assert document["gangs"][0]["status"]["hold"]["code"] == "Unsupported"
 
 
 # ---- apply

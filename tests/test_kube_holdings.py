@@ -93,12 +93,6 @@ def test_an_annotation_that_cannot_be_true_is_reported_and_ignored(
     assert lines[0].endswith(f"{trouble}; ignored")
 
 
-def test_a_second_dialect_is_asked_where_the_first_cannot_be_true() -> None:
-    indices, lines = _held(2, **{VISIBLE: "0", "gangplan.dev/gpus": "4,5"})
-    assert indices == (4, 5)
-    assert len(lines) == 1
-
-
 def test_a_gpu_that_two_pods_claim_is_known_of_neither() -> None:
     pods, lines = read(
         node("n1"),
@@ -116,17 +110,6 @@ def test_a_gpu_that_two_pods_claim_is_known_of_neither() -> None:
     (line,) = lines
     assert line.startswith("Pod default/a, ")
     assert line.endswith(f"default/b: {what}")
-
-
-def test_the_same_index_on_two_nodes_is_no_contradiction() -> None:
-    pods, lines = read(
-        node("n1"),
-        node("n2"),
-        pod("a", gpus=1, on="n1", annotations={VISIBLE: "0"}),
-        pod("b", gpus=1, on="n2", annotations={VISIBLE: "0"}),
-    )
-    assert [found.indices for found in pods.values()] == [(0,), (0,)]
-    assert lines == []
 
 
 def test_pods_without_gpus_hold_none_whatever_they_are_annotated_with() -> None:
@@ -200,17 +183,6 @@ def test_pods_on_a_node_that_shares_its_gpus_hold_none_of_them() -> None:
     assert line.endswith(f"default/b: {what}")
 
 
-def test_mig_slices_with_names_of_their_own_hold_no_gpu_that_is_offered_whole() -> None:
-    slice_ = [asking({"nvidia.com/mig-1g.10gb": "1"})]
-    mixed = node("n1", gpus=4, **{"nvidia.com/gpu.count": "8"})
-    pods, _ = read(
-        mixed, pod("runs", on="n1", containers=slice_), pod("waits", gated=True, containers=slice_)
-    )
-    assert (pods["runs"].gpus, pods["runs"].indices) == (0, ())
-    assert pods["waits"].unsupported == ()  # all instances of a profile are alike: a resource
-    assert [one.requests for one in pods.values()] == [{"nvidia.com/mig-1g.10gb": 1}] * 2
-
-
 def _kai(name: str, namespace: str = "default", **annotations: str) -> dict[str, Any]:
     """A pod of KAI that runs on n1 and is in the group g1."""
     group = {"runai-gpu-group": "g1"}
@@ -250,44 +222,6 @@ def test_kais_reservation_pod_says_which_gpu_its_group_shares_and_holds_none() -
     assert _parts(_kai("a"), _kai("b"), _reserved()) == {"a": share, "b": share, "r": held}
 
 
-def test_a_reservation_pod_of_a_group_without_pods_holds_its_gpu() -> None:
-    assert _parts(_reserved()) == {"r": (1, (6,), None, None)}
-
-
-def _of_two() -> dict[str, Any]:
-    """A pod of KAI with half of each of two GPUs, those of the groups g1 and g2."""
-    two = _kai("b", **{"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"})
-    two["metadata"]["labels"]["runai-gpu-group/g2"] = "g2"
-    return two
-
-
-def test_a_pod_with_parts_of_several_gpus_is_in_a_group_of_each() -> None:
-    second = _reserved()
-    second["metadata"] |= {"name": "s", "labels": {"runai-gpu-group": "g2"}}
-    second["metadata"]["annotations"] = {"run.ai/reserve_for_gpu_index": "3"}
-    held: Held = (0, (), None, None)
-    assert _parts(_kai("a"), _of_two(), _reserved(), second) == {
-        "a": (0, (6,), None, HALF),
-        "b": (0, (3, 6), None, f"{HALF}x2"),
-        "r": held,
-        "s": held,
-    }
-
-
-def test_a_pod_whose_groups_are_not_all_reserved_holds_none() -> None:
-    # g1 is held by its reservation pod; g2 has none: KAI reserves before it starts a pod
-    assert _parts(_kai("a"), _of_two(), _reserved()) == {
-        "a": (0, (6,), None, HALF),
-        "b": (0, (), None, None),
-        "r": (0, (), None, None),
-    }
-
-
-def test_a_fraction_that_its_scheduler_does_not_know_is_none() -> None:
-    found = _parts(pod("d", annotations={"gpu-fraction": "0.5"}, on="n1"))
-    assert found == {"d": (0, (), None, None)}
-
-
 @pytest.mark.parametrize(
     ("reserving", "whole", "share"),
     [
@@ -302,14 +236,6 @@ def test_a_group_is_reserved_for_others_by_kai_only(
 ) -> None:
     found = _parts(_kai("a"), _kai("b"), _reserved(namespace=reserving))
     assert found == {"a": share, "b": share, "r": whole}
-
-
-@pytest.mark.parametrize("group", [{"runai-gpu-group": "g1"}, {}])
-def test_a_fraction_holds_no_gpu_that_no_pod_reserves(group: dict[str, str]) -> None:
-    # an annotation asks no kubelet for anything, and any tenant can write it on a pod that runs
-    alone = _kai("a")
-    alone["metadata"]["labels"] = group
-    assert _parts(alone) == {"a": (0, (), None, None)}
 
 
 def test_hived_pods_hold_what_its_annotations_say_for_they_ask_no_resource() -> None:
@@ -391,22 +317,6 @@ def test_resource_names_mean_whole_gpus_or_parts_of_them(
 ) -> None:
     found = gpu_request(amounts, {}, KubernetesPolicy().gpu_resources, {})
     assert (found.gpus, found.fraction, found.shares) == (gpus, part, shares)
-
-
-def test_a_policy_may_name_other_resources_as_whole_gpus() -> None:
-    mine = pod("a", gated=True, containers=[asking({"my.org/gpu": "3", "nvidia.com/gpu": "1"})])
-    found = one(mine, gpu_resources=("my.org/gpu",))
-    assert (found.gpus, found.gpu_resource) == (3, "my.org/gpu")
-    # GPUs are no resource like others: those the Policy does not list cannot be asked for
-    assert found.requests == {}
-    assert found.unsupported == (
-        "GPUs requested as nvidia.com/gpu, which is not in kubernetes.gpuResources",
-    )
-
-
-def test_gpus_under_two_names_are_not_planned() -> None:
-    both = pod("a", gated=True, containers=[asking({"nvidia.com/gpu": "1", "amd.com/gpu": "2"})])
-    assert one(both).unsupported == ("GPUs under two resource names",)
 
 
 KEYS = sorted({key for reader in holding_readers() for key in reader.keys})

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import kube
 import pytest
-from kube_levels import Tree, exact, found, hypernode, label_match, labelled, names, node, regex
+from kube_levels import Tree, exact, found, hypernode, label_match, names, node, regex
 
 from planner.read.kube.levels import hypernodes
 from planner.read.kube.records import LevelAsk
@@ -84,34 +83,6 @@ def test_a_tier_is_found_by_the_number_up_to_which_a_gang_may_spread() -> None:
     assert levels.resolve(LevelAsk(tier_name="row")) == high
 
 
-def test_a_hypernode_outside_the_next_tier_is_a_place_of_its_own_there() -> None:
-    inside, _ = tiers(
-        hypernode("m", 2, exact("h0", "HyperNode"), exact("n7")),
-        hypernode("h0", 1, regex("n[01]")),
-        hypernode("h1", 1, regex("n[23]")),
-    )
-    # n7 is in m, but in nothing of tier 1; n4 to n6 are in nothing
-    assert inside["n0"] == ("m", "h0")
-    assert inside["n3"] == ("h1", "h1")
-    assert inside["n7"] == ("m", None)
-    assert inside["n5"] == (None, None)
-
-
-def test_hypernodes_of_single_nodes_are_no_level() -> None:
-    trees = [*NODES, *(hypernode(f"h{i}", 1, exact(f"n{i}")) for i in range(8))]
-    levels, _, _ = found([*trees, hypernode("m", 2, regex("h", "HyperNode"))])
-    assert names(levels) == ["hypernode-tier-2"]
-    assert levels.resolve(LevelAsk(tier=1)) == "node"
-
-
-def test_a_node_in_two_hypernodes_of_a_tier_is_in_the_first_by_name() -> None:
-    inside, said = tiers(hypernode("b", 1, regex("n[0-5]")), hypernode("a", 1, regex("n[4-7]")))
-    assert inside == {f"n{i}": ("b",) if i < 4 else ("a",) for i in range(8)}
-    assert said == [
-        "HyperNode b: shares nodes with another HyperNode of its tier; they count for the first"
-    ]
-
-
 @pytest.mark.parametrize(
     ("member", "what"),
     [
@@ -136,12 +107,6 @@ def test_a_member_that_is_odd_is_passed_over(member: Tree, what: str) -> None:
     assert any(line.startswith("HyperNode h: ") and what in line for line in said)
 
 
-@pytest.mark.parametrize("tier", [None, "1", -1, True, 10**30, 1.5])
-def test_a_hypernode_without_a_tier_is_ignored(tier: object) -> None:
-    _, said = tiers(hypernode("h", tier, regex("n")))
-    assert said[0] == "HyperNode h: spec.tier is not a tier number; ignored"
-
-
 def test_hypernodes_in_one_another_end() -> None:
     inside, _ = tiers(
         hypernode("a", 1, exact("b", "HyperNode"), regex("n[01]")),
@@ -158,14 +123,6 @@ def test_costly_patterns_and_many_members_are_cut_off(monkeypatch: pytest.Monkey
     monkeypatch.setattr(hypernodes, "MAX_MEMBERS", 20)
     _, said = tiers(*(hypernode(f"h{i}", 1, exact("n0"), exact("n1")) for i in range(30)))
     assert any("too many members of HyperNodes" in line for line in said)
-
-
-def test_volcano_tiers_are_not_mixed_with_objects_of_other_groups() -> None:
-    other = hypernode("h", 1, regex("n"))
-    other["apiVersion"] = "example.com/v1"
-    levels, _, _ = found([*labelled(n0={}, n1={}), other])
-    assert levels.levels == ()
-    assert kube.parsed(other).kind == "HyperNode"
 
 
 @pytest.mark.parametrize("pattern", ["(a*)*b", "(a|a)*b", "(a|aa)+$", ".*.*.*.*.*x", "(.*)*x$"])

@@ -109,15 +109,6 @@ def test_a_workload_without_a_number_has_that_of_its_class(stated: Tree) -> None
     assert found["vit"].priority == 1000
 
 
-def test_a_workload_may_name_a_class_of_pods() -> None:
-    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 700}
-    urgent["metadata"] = {"name": "prod"}
-    made = job(suspend=False, labels=QUEUE)
-    source = {"priorityClassName": "prod", "priorityClassSource": "scheduling.k8s.io/priorityclass"}
-    queued = workload("job-vit-a1b2c", made, *ADMITTED, **source)
-    assert gangs(made, PROD, urgent, queued, *pods(made))["vit"].priority == 700
-
-
 def test_the_workload_is_that_of_the_owner_of_the_controller() -> None:
     """Of a RayCluster its RayJob, of a JobSet its TrainJob."""
     ray = thing("RayJob", "ray.io/v1", "tune", {"rayClusterSpec": {}})
@@ -154,43 +145,6 @@ def test_the_workload_is_that_of_the_owner_of_the_controller() -> None:
     assert found["llama"].priority == 41
 
 
-def test_pods_and_groups_of_pods_have_workloads_too() -> None:
-    alone = pod("notebook", gpus=1, on="n1", labels={**QUEUE, "kueue.x-k8s.io/managed": "true"})
-    found = gangs(alone, workload("pod-notebook-1", alone, *ADMITTED, priority=30))
-    assert found["notebook"].priority == 30
-    named = {**QUEUE, "kueue.x-k8s.io/pod-group-name": "sweep", "kueue.x-k8s.io/managed": "true"}
-    total = {"kueue.x-k8s.io/pod-group-total-count": "2"}
-    members = [pod(f"s-{n}", gpus=1, on="n1", labels=named, annotations=total) for n in range(2)]
-    found = gangs(*members, workload("sweep", None, *ADMITTED, priority=31))
-    assert found["sweep"].priority == 31
-
-
-def test_a_leader_worker_set_has_the_priority_of_the_workload_that_its_pods_name() -> None:
-    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 1}}
-    made = thing("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "serve", spec, labels=CLASSED)
-    name = "leaderworkerset-serve-0-4f1c2"
-    labels = {
-        "leaderworkerset.sigs.k8s.io/name": "serve",
-        "leaderworkerset.sigs.k8s.io/group-index": "0",
-        "leaderworkerset.sigs.k8s.io/worker-index": "0",
-        "kueue.x-k8s.io/pod-group-name": name,
-        "kueue.x-k8s.io/prebuilt-workload-name": name,
-        **QUEUE,
-    }
-    leader = pod("serve-0", gpus=8, on="n1", labels=labels)
-    found = gangs(made, leader, workload(name, made, *ADMITTED, priority=60))
-    (gang,) = found.values()
-    assert gang.priority == 60
-
-
-def test_the_newest_workload_that_is_not_over_counts() -> None:
-    made = job(suspend=False, labels=QUEUE)
-    old = workload("job-vit-old", made, *ADMITTED, "Finished", priority=9)
-    new = workload("job-vit-new", made, *ADMITTED, priority=5)
-    old["metadata"]["creationTimestamp"] = "2026-11-20T09:00:00Z"
-    assert gangs(made, old, new, *pods(made))["vit"].priority == 5
-
-
 def test_a_class_that_kueue_did_not_read_raises_nobody() -> None:
     """Where Workloads are in the input, a Job without one is not Kueue's: its label is only a label."""
     made = job(suspend=False, labels=CLASSED)
@@ -202,9 +156,3 @@ def test_a_class_that_kueue_did_not_read_raises_nobody() -> None:
     # ... and that of a Job in no queue counts for nothing.
     made["metadata"]["labels"].pop("kueue.x-k8s.io/queue-name")
     assert gangs(made, PROD, *pods(made))["vit"].priority == 0
-
-
-def test_a_priority_beyond_what_kubernetes_has_is_bounded() -> None:
-    made = job(suspend=False, labels=QUEUE)
-    huge = workload("job-vit-a1b2c", made, *ADMITTED, priority=10**12)
-    assert gangs(made, huge, *pods(made))["vit"].priority == 2_000_000_000

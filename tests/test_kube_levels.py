@@ -9,7 +9,6 @@ import pytest
 import yaml
 from kube_levels import CLIQUE, Tree, exact, found, hypernode, labelled, names, node, topology
 
-from models.documents.base import MAX_FIELDS
 from models.documents.cluster import MAX_LEVELS, Level
 from models.documents.policy import PolicyDocument
 from models.instance.policy import KubernetesPolicy, kubernetes_policy
@@ -100,16 +99,6 @@ def test_nvl72_without_hypernodes_has_the_switches_of_both_generations_of_labels
     assert "is alone there and below" in said[1]
 
 
-def test_v100_mpi_has_no_levels_for_its_one_region_and_zone_hold_every_node() -> None:
-    levels, _, said = found(kube.load("v100-mpi"))
-    assert levels.levels == ()
-    assert levels.found == "no levels: no known topology label divides the nodes"
-    assert said == []
-    levels, _, said = found(kube.load("v100-mpi"), ZONE)
-    assert levels.levels == (Level("zone", ZONE, counted=False),)
-    assert (levels.resolve(LevelAsk(label=ZONE)), said) == ("zone", [])
-
-
 # --- label families
 
 
@@ -123,18 +112,6 @@ def test_one_zone_or_datacenter_around_every_node_is_no_level(key: str) -> None:
     assert len(names(found(labelled(**other))[0])) == 2
     without = {**same, "n3": {rack: "r1"}}
     assert len(names(found(labelled(**without))[0])) == 2
-
-
-def test_one_domain_of_any_other_label_is_a_level() -> None:
-    keys = ("fabric.topograph.run/tier-2", "node.coreweave.cloud/rack")
-    levels, _, _ = found(labelled(**{f"n{i}": dict.fromkeys(keys, "one") for i in range(3)}))
-    assert names(levels) == ["core", "rack"]
-
-
-def test_a_zone_that_the_policy_states_is_a_level_whatever_it_divides() -> None:
-    policy = KubernetesPolicy(levels=(Level("zone", ZONE),))
-    nodes = labelled(n0={ZONE: "one"}, n1={ZONE: "one"})
-    assert names(found(nodes, policy=policy)[0]) == ["zone"]
 
 
 @pytest.mark.parametrize(
@@ -182,42 +159,12 @@ def test_label_families_are_ordered_from_the_widest(keys: list[str], wanted: lis
     assert said == []
 
 
-def test_keys_of_two_generations_that_differ_on_a_node_are_two_levels() -> None:
-    old = "network.topology.nvidia.com"
-    levels, _, _ = found(
-        labelled(
-            a={f"{old}/leaf": "l1", f"{old}/block": "b1"},
-            b={f"{old}/leaf": "l1", f"{old}/block": "b1"},
-            c={f"{old}/leaf": "l2", f"{old}/block": "b1"},
-            d={f"{old}/leaf": "l2", f"{old}/block": "b1"},
-        )
-    )
-    assert names(levels) == ["block", "leaf"]
-    assert levels.domain("c") == ("b1", "l2")
-
-
 def test_levels_of_single_nodes_are_none() -> None:
     levels, _, _ = found(
         labelled(**{f"n{i}": {f"{GKE}-block": "b", f"{GKE}-host": f"h{i}"} for i in range(3)})
     )
     assert names(levels) == ["block"]
     assert levels.resolve(LevelAsk(label=f"{GKE}-host")) == "node"
-
-
-def test_a_cluster_without_labels_has_no_levels() -> None:
-    levels, _, said = found([kube.node("a"), kube.node("b")])
-    assert levels.levels == ()
-    assert levels.found == "no levels: no known topology label divides the nodes"
-    assert levels.domain("a") == ()
-    assert said == []
-
-
-def test_a_value_that_is_no_name_is_no_domain_and_the_level_implies_no_label() -> None:
-    levels, _, said = found(labelled(a={ZONE: "z"}, b={ZONE: "z"}, c={ZONE: "-bad-"}, d={ZONE: ""}))
-    assert levels.levels == (Level("zone"),)
-    assert [levels.domain(name) for name in "abcd"] == [("z",), ("z",), (None,), (None,)]
-    assert len(said) == 1
-    assert said[0].startswith(f"Node c: its label {ZONE} cannot be the name of a domain; ignored")
 
 
 # --- NVLink domains
@@ -256,20 +203,6 @@ def test_a_level_that_has_exactly_the_cliques_is_marked_instead() -> None:
     assert levels.resolve(LevelAsk(label=f"{GKE}-subblock")) == "subblock"
 
 
-def test_a_zone_is_never_taken_for_an_nvlink_domain() -> None:
-    # one rack in one zone: racks that are imagined beside it share the zone, not the fabric
-    levels, _, _ = found(cliques("u.1", "u.1", **{ZONE: "z"}), ZONE)
-    zone = Level("zone", ZONE, counted=False)
-    assert levels.levels == (zone, Level("clique", CLIQUE, nvlink=True))
-
-
-def test_cliques_go_outside_levels_that_are_narrower() -> None:
-    trees = [
-        node(f"n{i}", {CLIQUE: f"u.{i // 4}", f"{GKE}-subblock": f"s{i // 2}"}) for i in range(8)
-    ]
-    assert names(found(trees)[0]) == ["clique", "subblock"]
-
-
 def test_a_clique_of_zeros_is_none() -> None:
     zero = "00000000-0000-0000-0000-000000000000.0"
     levels, _, said = found(cliques(zero, zero, "u.1", "u.1"))
@@ -295,12 +228,6 @@ def test_other_labels_mark_nvlink_domains_where_there_are_no_cliques(key: str, n
     assert found(both)[0].levels == (Level(name, key), Level("clique", CLIQUE, nvlink=True))
 
 
-def test_cliques_of_one_node_each_are_no_level() -> None:
-    levels, _, _ = found(cliques("u.1", "u.2", "u.3"), CLIQUE)
-    assert levels.levels == ()
-    assert levels.resolve(LevelAsk(label=CLIQUE)) == "node"
-
-
 # --- the Policy
 
 
@@ -313,14 +240,6 @@ def test_the_policy_goes_before_all_else_and_says_itself_what_is_nvlink() -> Non
     assert levels.levels == own
     assert levels.domain("n3") == ("r", "u.1")
     assert levels.found == "levels from the Policy: row (1 domain), cell (2)"
-
-
-def test_cliques_stand_beside_the_levels_of_a_policy_that_is_silent_on_nvlink() -> None:
-    trees = cliques("u.1", "u.1", "u.2", "u.2", **{ZONE: "z"})
-    policy = KubernetesPolicy(levels=(Level("zone", ZONE),))
-    assert names(found(trees, policy=policy)[0]) == ["zone", "clique"]
-    none = found(trees, policy=KubernetesPolicy(levels=()))[0]
-    assert (none.levels, none.found) == ((), "no levels: the Policy states none")
 
 
 def test_a_level_of_the_policy_that_no_node_has_stays_and_is_remarked() -> None:
@@ -362,21 +281,6 @@ def test_a_topology_of_kai_gives_its_aliases_as_names() -> None:
     assert levels.found.startswith("levels from KAI Topology k: ")
 
 
-def test_a_topology_whose_labels_no_node_has_is_passed_over() -> None:
-    trees = labelled(a={ZONE: "z"}, b={ZONE: "z"}, c={ZONE: "y"})
-    levels, _, said = found([*trees, topology("t", "x/y", "kubernetes.io/hostname")])
-    assert names(levels) == ["zone"]
-    assert said == ["Kueue Topology t: no node has a label of its levels; not used"]
-
-
-def test_a_level_of_a_topology_that_no_node_has_is_left_out() -> None:
-    trees = [node(f"n{i}", {"a/row": "r"}) for i in range(2)]
-    levels, _, said = found([*trees, topology("t", "x/y", "a/row")], "x/y")
-    assert names(levels) == ["row"]
-    assert levels.resolve(LevelAsk(label="x/y")) is None
-    assert said == ["Kueue Topology t: its level y is left out; no node has the label"]
-
-
 def test_a_topology_file_goes_before_the_objects() -> None:
     file = slurm.read_topology(
         Source("topology.conf", "SwitchName=s Nodes=a,b\nSwitchName=t Nodes=c", "either")
@@ -409,14 +313,6 @@ def test_a_label_that_a_gang_names_becomes_a_level_where_it_nests() -> None:
     levels, said = asked("a/all")
     assert names(levels) == ["all", "row", "rack"]
     assert levels.resolve(LevelAsk(label="a/all")) == "all"
-    assert said == []
-
-
-def test_a_label_that_divides_as_a_level_does_is_a_level_under_its_own_name() -> None:
-    levels, said = asked("a/pod")
-    assert names(levels) == ["row", "pod", "rack"]
-    assert levels.resolve(LevelAsk(label="a/pod")) == "pod"
-    assert [level.label for level in levels.levels][1] == "a/pod"
     assert said == []
 
 
@@ -471,13 +367,6 @@ def test_levels_that_gangs_name_are_not_counted_and_change_no_other() -> None:
         assert (own[1], own[3]) == plain.domain(f"n{i}")
 
 
-def test_a_level_that_a_gang_names_takes_no_name_from_another() -> None:
-    trees = [node(f"n{i}", {"a/rack": f"k{i // 2}", "b/rack": f"w{i // 4}"}) for i in range(8)]
-    levels, _, _ = found([*trees, topology("t", "a/rack")], "b/rack")
-    assert names(levels) == ["rack-2", "rack"]
-    assert levels.resolve(LevelAsk(label="a/rack")) == "rack"
-
-
 def test_levels_that_gangs_name_put_out_none_of_the_cluster() -> None:
     # ten levels of the cluster, each inside the one before; the gangs name five around them
     own = [f"a/k{number}" for number in range(MAX_LEVELS)]
@@ -501,13 +390,6 @@ def test_levels_that_gangs_name_put_out_none_of_the_cluster() -> None:
     assert resolved == ["m0", "m0", None]
 
 
-def test_a_label_that_no_node_has_is_not_resolved() -> None:
-    levels, said = asked("a/none", "b")
-    assert levels.resolve(LevelAsk(label="a/none")) is None
-    assert levels.resolve(LevelAsk(tier=1)) is None
-    assert (names(levels), said) == (["row", "rack"], [])
-
-
 def test_more_labels_than_levels_are_not_resolved() -> None:
     keys = [f"a/k{number:02d}" for number in range(20)]
     # each splits off one more node of 40, so no two divide alike
@@ -525,19 +407,6 @@ def test_more_labels_than_levels_are_not_resolved() -> None:
     )
 
 
-def test_levels_for_all_nodes_give_way_before_others() -> None:
-    keys = [f"a/k{number:02d}" for number in range(14)]
-    # the first three are one domain each; each of the others splits off one more node
-    trees = [
-        node(f"n{i}", {key: str(i < number - 2) for number, key in enumerate(keys)})
-        for i in range(20)
-    ]
-    levels, _, said = found([*trees, topology("t", *keys)])
-    assert len(levels.levels) == MAX_LEVELS
-    assert not {"k00", "k01", "k02"} & set(names(levels))
-    assert len([line for line in said if "left out: more than 10 levels" in line]) == 1
-
-
 def test_names_are_valid_and_their_own() -> None:
     keys = ["a/rack", "b/rack", "c/node", "d/" + "x" * 63, "e/9_.Z"]
     trees = [
@@ -546,18 +415,6 @@ def test_names_are_valid_and_their_own() -> None:
     ]
     levels, _, _ = found([*trees, topology("t", *keys)])
     assert names(levels) == ["rack", "rack-2", "node-2", "x" * 63, "9_.Z"]
-
-
-def test_a_node_without_a_wider_level_is_named() -> None:
-    trees = [node(f"n{i}", {"a/row": "r", "a/rack": "k"}) for i in range(3)]
-    del trees[1]["metadata"]["labels"]["a/row"]
-    levels, _, said = found([*trees, topology("t", "a/row", "a/rack")])
-    assert levels.domain("n1") == (None, "k")
-    [line] = said
-    assert line == (
-        "Node n1: has no domain at level row; it is alone there and below"
-        " (hint: its label a/row is missing)"
-    )
 
 
 # --- the Policy that is saved
@@ -569,38 +426,6 @@ def test_the_saved_policy_gives_the_same_levels_again() -> None:
     again, _, _ = found(gathered, ZONE, policy=saved(first))
     assert again.levels == first.levels
     assert all(again.domain(one.name) == first.domain(one.name) for one in nodes)
-
-
-def test_the_saved_policy_keeps_rates_and_nvlink() -> None:
-    own = (Level("row", "a/row", Fraction(5, 2)), Level("on", "a/rack", nvlink=True))
-    policy = KubernetesPolicy(levels=own)
-    first, _, _ = found(RACKS, policy=policy)
-    assert saved(first) == policy
-
-
-@pytest.mark.parametrize("gone", ["", "HyperNode"])
-def test_the_saved_policy_of_levels_without_labels_gives_them_again(gone: str) -> None:
-    gathered = kube.load("nvl72")
-    gathered.by_kind.pop(gone, None)
-    first, nodes, _ = found(gathered, CLIQUE)
-    again, _, _ = found(gathered, CLIQUE, policy=saved(first))
-    assert again.levels == first.levels
-    assert all(again.domain(one.name) == first.domain(one.name) for one in nodes)
-
-
-def test_a_tier_is_known_by_the_nodes_of_a_saved_level() -> None:
-    gathered = kube.load("nvl72")
-    first, _, _ = found(gathered)
-    again, _, _ = found(gathered, LevelAsk(tier=2), policy=saved(first))
-    assert again.levels == first.levels
-    assert again.resolve(LevelAsk(tier=2)) == "hypernode-tier-2"
-
-
-def test_levels_of_more_domains_than_a_policy_holds_are_left_to_be_found() -> None:
-    members = {f"n{i}-{half}": (f"d{i}",) for i in range(MAX_FIELDS + 1) for half in "ab"}
-    levels = Levels((Level("pair"),), "levels from a test", members)
-    assert "# A level without a label has more than 10,000 domains" in levels.policy_text()
-    assert saved(levels) == KubernetesPolicy()
 
 
 def saved(levels: Levels) -> KubernetesPolicy:
@@ -630,11 +455,3 @@ def test_a_tier_that_the_policy_does_not_state_is_added_for_a_gang() -> None:
     # a tier that half of the nodes lack would leave each of those alone in its rack
     levels, _, _ = found([*RACKS, tiers[0]], LevelAsk(tier=1), policy=policy)
     assert (names(levels), levels.resolve(LevelAsk(tier=1))) == (["rack"], None)
-
-
-def test_a_level_of_the_policy_may_be_for_rules_only() -> None:
-    own = (Level("hall", "a/row", counted=False), Level("rack", "a/rack"))
-    policy = KubernetesPolicy(levels=own)
-    levels, _, _ = found(RACKS, policy=policy)
-    assert levels.levels == own
-    assert saved(levels) == policy

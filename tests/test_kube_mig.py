@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from building import instance_document
 from kube import node, pod
-from kube_nodes import one as one_node
 from kube_pods import asking
-from kube_pods import read as read_pods
 
 from models.apply.plan_actions import InapplicablePlanError, actions_of
 from models.documents.plan import PlanDocument
@@ -28,46 +25,6 @@ Json = dict[str, Any]
 OBJECTS = Path(__file__).parent / "mig_operator.yaml"
 
 SMALL, LARGE, SLICE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb", "nvidia.com/gpu.shared"
-PART = "nvidia.com/gpu.part"  # of what counts as nvidia.com/gpu
-
-NODES: dict[str, tuple[Json, Json, int, int]] = {
-    # what gangs may use, what pods of no gang hold, partitioned GPUs, and others that are not given
-    "a100-changing": (
-        {SMALL: "0", LARGE: "0", SLICE: "0", PART: "0"},
-        {SMALL: "56", LARGE: "4"},  # all-1g.10gb of 8 GPUs, and what was there
-        4,
-        0,
-    ),
-    "a100-mixed": (
-        {SMALL: "13", LARGE: "4", SLICE: "0", PART: "0"},
-        {SMALL: "1", "pods": "1"},
-        4,
-        0,
-    ),
-    "a100-single": ({SMALL: "0", SLICE: "0", PART: "56"}, {}, 8, 0),
-    "a100-whole": ({SMALL: "0", SLICE: "0", PART: "0"}, {}, 0, 0),
-    "t4-sliced": ({SMALL: "0", SLICE: "16", PART: "0"}, {}, 0, 4),
-}
-
-GANGS: dict[str, tuple[int, int, Json]] = {
-    # pods, GPUs of each, and what else each requests
-    "half": (1, 4, {}),
-    "on-single": (1, 0, {PART: "1"}),
-    "serve": (2, 0, {"cpu": "4", SMALL: "1"}),
-    "sliced": (1, 0, {SLICE: "1"}),
-    "whole": (1, 8, {}),
-}
-
-MISSING = (
-    "Node a100-changing, a100-mixed: offers fewer GPUs than it has; "
-    "the others are partitioned and not given whole"
-)
-REMARKS = [
-    MISSING,
-    "Node a100-changing: its MIG instances are not given: its nvidia.com/mig.config.state is not success",
-    "Node a100-single: its GPUs are partitioned (MIG); none of them is given whole",
-    "Node t4-sliced: its GPUs are time-sliced; none of them is given whole",
-]
 
 
 @cache
@@ -81,27 +38,6 @@ def plan() -> Json:
     return compose(
         instance, solve(instance), name="p", created_at="2026-11-21T00:00:00Z", generator="test"
     )
-
-
-def test_the_nodes_offer_the_instances_and_slices_that_are_free() -> None:
-    document = json.loads(json.dumps(instance_document(operator().instance)))
-    found = {}
-    for one in document["cluster"]["spec"]["nodes"]:
-        parts = {k: v for k, v in one["allocatable"].items() if k.startswith("nvidia.com/")}
-        apart = (one.get("unknownPartitioned", 0), one["unknownUnhealthy"])
-        found[one["name"]] = (parts, one.get("held", {}), *apart)
-    assert found == NODES
-
-
-def test_pods_that_ask_for_an_instance_or_a_slice_are_gangs_without_whole_gpus() -> None:
-    document = json.loads(json.dumps(instance_document(operator().instance)))
-    found = {}
-    for gang in document["gangs"]:
-        assert "hold" not in gang["status"]
-        (role,) = gang["spec"]["roles"]
-        found[gang["metadata"]["name"]] = (role["replicas"], role["gpus"], role["requests"])
-    assert found == GANGS
-    assert list(operator().remarks) == REMARKS
 
 
 def test_they_are_planned_beside_whole_gpus_where_the_instances_are() -> None:
@@ -151,21 +87,6 @@ def requiring(key: str, *values: str, operator: str = "In") -> Json:
 
 @pytest.mark.parametrize(
     "spec",
-    [
-        {},
-        {"nodeSelector": {"nvidia.com/mig.strategy": "single"}},
-        {"nodeSelector": {PRODUCT: "NVIDIA-A100-SXM4-80GB"}},
-        {"affinity": requiring(PRODUCT, PARTS, "NVIDIA-A100-SXM4-80GB")},
-        {"affinity": requiring(PRODUCT, PARTS, operator="NotIn")},
-    ],
-)
-def test_a_pod_that_does_not_select_parts_alone_never_gets_one_for_a_whole_gpu(spec: Json) -> None:
-    # with the strategy single an instance is offered and requested as nvidia.com/gpu
-    assert decided(single(), asks("a", **spec)) == {}
-
-
-@pytest.mark.parametrize(
-    "spec",
     [{"nodeSelector": {PRODUCT: PARTS}}, {"affinity": requiring(PRODUCT, PARTS)}],
     ids=["selector", "affinity"],
 )
@@ -202,27 +123,6 @@ def test_other_parts_that_count_as_gpus_are_selected_likewise(
     assert decided(shared, *gang[:2]) == {"a": "n1"}
     assert decided(shared, *gang[1:]) == {"c": "n1"}
     assert list(decided(shared, gang[0], gang[2]).values()) == ["n1"]  # 4, or 1 of them
-
-
-@pytest.mark.parametrize(
-    "changed", [{"nvidia.com/mig.config.state": "pending"}, {PRODUCT: "X-MIG-INVALID"}]
-)
-def test_parts_that_change_or_are_not_alike_are_not_given(changed: dict[str, str]) -> None:
-    there = single(**changed)
-    chosen = {PRODUCT: there["metadata"]["labels"][PRODUCT]}
-    assert decided(there, asks("a", nodeSelector=chosen)) == {}
-
-
-@pytest.mark.parametrize("state", ["pending", "rebooting", "failed"])
-def test_instances_that_change_are_not_given_and_whole_gpus_are(state: str) -> None:
-    changing = node(
-        "n1", gpus=4, **{"nvidia.com/mig.config.state": state, "nvidia.com/gpu.count": "8"}
-    )
-    changing["status"]["allocatable"] |= {SMALL: "28", "amd.com/cpx_nps4": "2"}
-    found, said = one_node(changing)
-    assert (found.allocatable[SMALL], found.allocatable["amd.com/cpx_nps4"]) == (0, 2)
-    assert (found.gpus, found.installed) == (4, 8)
-    assert "its MIG instances are not given" in said
 
 
 PENDING = "nvidia.com/mig.config.state"
@@ -283,11 +183,6 @@ def marked(board: str) -> LoadedInput:
     return load(["-"], stdin=io.BytesIO(json.dumps(tree).encode()))
 
 
-def test_gpus_of_a_marked_node_may_be_partitioned() -> None:
-    (found,) = marked("a100-80").instance.cluster.nodes
-    assert (found.dynamic_mig, dict(found.reshapable)) == ("A100-80", {SMALL: 56})
-
-
 def test_gangs_that_need_partitions_are_not_started_before() -> None:
     instance = marked("A100-80").instance
     found = compose(
@@ -312,31 +207,3 @@ def test_a_mark_that_is_no_board_of_the_gpus_is_ignored_with_a_remark(board: str
     assert [node.dynamic_mig for node in found.instance.cluster.nodes] == [None]
     # the label of the product says 80 GB
     assert any(DYNAMIC in one and one.endswith("(hint: write A100-80)") for one in found.remarks)
-
-
-@pytest.mark.parametrize("state", ["success", ""])
-def test_instances_that_stay_are_given(state: str) -> None:
-    staying = node(
-        "n1", gpus=4, **{"nvidia.com/mig.config.state": state, "nvidia.com/gpu.count": "8"}
-    )
-    staying["status"]["allocatable"][SMALL] = "28"
-    assert one_node(staying)[0].allocatable[SMALL] == 28
-
-
-def test_a_node_without_whole_gpus_gives_its_instances() -> None:
-    parts = node("n1", gpus=0, **{"nvidia.com/gpu.count": "8"})
-    parts["status"]["allocatable"][LARGE] = "16"
-    found, said = one_node(parts)
-    assert (found.gpus, found.installed, found.allocatable[LARGE]) == (0, 8, 16)
-    assert "the others are partitioned and not given whole" in said
-
-
-def test_a_pod_with_room_held_for_it_takes_its_instance() -> None:
-    parts = node("n1", gpus=0)
-    parts["status"]["allocatable"][SMALL] = "1"
-    slice_ = [asking({SMALL: "1"})]
-    runs = pod("a", on="n1", containers=slice_)
-    nominated = pod("b", containers=slice_)
-    nominated["status"]["nominatedNodeName"] = "n1"
-    pods, _ = read_pods(parts, runs, nominated)
-    assert (pods["a"].node, pods["b"].node) == ("n1", None)  # the only one is taken

@@ -119,61 +119,10 @@ def test_instances_are_offered_and_their_gpus_are_not_given_whole() -> None:
     assert "unknownPartitioned" not in written
 
 
-def test_a_stated_index_of_the_gpu_counts_before_its_address() -> None:
-    older = device("gpu-0-mig-0", "mig", profile="1g.10gb", parentUUID="u", parentIndex=0, index=4)
-    found, _ = one_node(node("n1", gpus=0), slice_of("n1", [device("gpu-1", index=1), older]))
-    assert [(one.index, one.profile) for one in found.instances] == [(0, "1g.10gb")]
-    assert [one.index for one in found.devices] == [1]
-
-
-def test_a_node_with_nothing_but_instances_is_known_by_their_product() -> None:
-    parts = [instance(gpu, 0, "7g.80gb") for gpu in range(8)]
-    written = server_document(node("n1", gpus=0), slice_of("n1", parts), user("p", "c"), claim("c"))
-    assert written["model"] == "DGX H100"
-    assert [one["gpus"] for one in written["mig"]] == [[gpu] for gpu in range(8)]
-
-
-def test_instances_that_the_board_cannot_have_are_offered_without_their_gpus() -> None:
-    odd = [instance(gpu, place, "3g.40gb") for gpu in (2, 5) for place in range(3)]
-    written = server_document(*server(*odd), user("p", "c"), claim("c", asks("3g.40gb")))
-    assert written["unknownPartitioned"] == 2
-    assert "mig" not in written
-    assert written["allocatable"][LARGE] == "6"
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"consumesCounters": [{"counterSet": "gpu-2", "counters": {}}]},
-        {"allowMultipleAllocations": True},
-        {"attributes": {"type": {"string": "mig"}, "profile": {"string": "1g.10gb"}}},
-        {"attributes": {"type": {"string": "mig"}, "parentUUID": {"string": "GPU-2"}}},
-    ],
-)
-def test_devices_that_are_no_fixed_instances_are_passed_over(more: Json) -> None:
-    trees = [node("n1", gpus=0), slice_of("n1", [whole(0), instance(2, 0, "1g.10gb", **more)])]
-    found, said = one_node(*trees)
-    assert (found.gpus, found.instances, said) == (1, (), "")
-    assert SMALL not in found.allocatable
-
-
-def test_a_gpu_that_is_published_whole_is_not_partitioned() -> None:
-    found, _ = one_node(*server(*instances(), whole(2)))
-    assert [one.index for one in found.devices] == [0, 1, 2, 3, 4, 6, 7]
-    assert {one.index for one in found.instances} == {5}
-    assert LARGE not in found.allocatable
-
-
 def test_tainted_instances_and_those_of_sick_gpus_are_not_offered() -> None:
     taints = [{"key": "ecc", "effect": "NoSchedule"}]
     found, _ = one_node(*server(instance(2, 0, "1g.10gb", taints=taints), *instances()[3:]))
     assert (found.gpus, found.installed, found.allocatable[SMALL]) == (6, 8, 7)
-
-
-def test_instances_are_not_offered_while_the_mig_manager_changes_them() -> None:
-    config = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "pending"}
-    found, _ = one_node(*server(**config))
-    assert (found.gpus, found.shared, found.allocatable[SMALL]) == (6, None, 0)
 
 
 def test_instances_of_a_device_plugin_count_and_no_others() -> None:
@@ -194,15 +143,6 @@ def cluster_of(*trees: Json) -> list[Json]:
 
 
 # ---- claims
-
-
-def mig_class(*expressions: str) -> Json:
-    selectors = [{"cel": {"expression": one}} for one in expressions]
-    return thing("DeviceClass", CLASS, API, spec={"selectors": selectors})
-
-
-ON_DRIVER = f"device.driver == '{DRIVER}'"
-ON_TYPE = f"device.attributes['{DRIVER}'].type == 'mig'"
 
 
 @pytest.mark.parametrize(
@@ -234,22 +174,6 @@ def test_claims_of_one_profile_ask_for_an_instance_and_others_for_what_is_not_pl
     assert (pods["p"].gpus, pods["p"].wants_gpus) == (0, True)
 
 
-@pytest.mark.parametrize(
-    ("expressions", "plain"),
-    [
-        ([f"{ON_DRIVER} && {ON_TYPE}"], True),
-        ([ON_TYPE, ON_DRIVER], True),
-        ([f"{ON_TYPE} && device.attributes['{DRIVER}'].brand == 'Nvidia'"], False),
-        ([f"{ON_DRIVER} || {ON_TYPE}"], False),
-    ],
-)
-def test_a_class_that_selects_among_instances_is_not_planned(
-    expressions: list[str], *, plain: bool
-) -> None:
-    pods, _ = read_pods(*server(), mig_class(*expressions), user("p", "c"), claim("c"))
-    assert pods["p"].unsupported == (() if plain else (FRACTION,))
-
-
 def test_constraints_shared_claims_and_requests_by_resource_are_not_planned() -> None:
     constrained = claim("c")
     constrained["spec"]["devices"]["constraints"] = [{"matchAttribute": "x/y"}]
@@ -266,31 +190,10 @@ def test_constraints_shared_claims_and_requests_by_resource_are_not_planned() ->
     }
 
 
-def test_without_instances_in_slices_claims_are_read_as_before() -> None:
-    pods, _ = read_pods(node("n1"), user("p", "c"), claim("c"))
-    assert pods["p"].unsupported == (FRACTION,)
-    assert SMALL not in pods["p"].requests
-
-
 def test_a_pod_that_gangplan_binds_gets_no_instance_that_only_a_scheduler_allocates() -> None:
     bound = user("p", "c", schedulerName="gangplan")
     pods, _ = read_pods(*server(), bound, claim("c"))
     assert pods["p"].unsupported == ("a resource claim that only a scheduler can allocate",)
-
-
-def test_an_allocated_claim_holds_its_device() -> None:
-    trees = [*server(), user("p", "c", on="n1"), claim("c", held="gpu-5-mig-3")]
-    pods, said = read_pods(*trees)
-    assert (pods["p"].gpus, pods["p"].indices, pods["p"].unsupported) == (0, (), ())
-    assert pods["p"].requests[SMALL] == 1
-    assert said == []
-    written = server_document(*trees)
-    assert (written["allocatable"][SMALL], written["held"][SMALL]) == ("8", "1")
-
-
-def test_a_waiting_pod_with_an_instance_has_its_room_there() -> None:
-    pods, _ = read_pods(*server(), user("p", "c"), claim("c", held="gpu-2-mig-0"))
-    assert (pods["p"].node, pods["p"].requests[LARGE], pods["p"].to_place) == ("n1", 1, False)
 
 
 # ---- plans

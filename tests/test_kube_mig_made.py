@@ -124,28 +124,6 @@ def test_gpus_in_mig_mode_of_which_there_is_no_whole_device_give_instances_and_n
     assert {one["gpu"] for one in plan["spec"]["partitions"]} == {6, 7}
 
 
-def test_a_server_with_all_gpus_in_mig_mode_has_its_gpus() -> None:
-    found, said = node_of(*server(listed=in_mig_mode(*range(8))))
-    assert (found.gpus, found.installed, found.mig_mode) == (0, 8, tuple(range(8)))
-    assert "the others are partitioned and not given whole" in said
-    plan = solved(*server(listed=in_mig_mode(*range(8))), user("p", "c"), claim("c"))
-    assert [gang["decision"] for gang in plan["spec"]["gangs"]] == ["place"]
-
-
-@pytest.mark.parametrize("backend", ["annotation", "none"])
-def test_gpus_in_mig_mode_count_where_apply_makes_no_instances(backend: str) -> None:
-    trees = [*server(listed=in_mig_mode(6, 7)), user("p", "c"), claim("c")]
-    own, _ = documents(*trees, backend=backend)
-    assert (own["model"], own["unknownPartitioned"], own["unknownUnhealthy"]) == ("DGX H100", 2, 0)
-    assert "dynamicMig" not in own
-
-
-@pytest.mark.parametrize("backend", ["annotation", "none"])
-def test_only_where_apply_allocates_the_claims(backend: str) -> None:
-    own, _ = documents(*server(), user("p", "c"), claim("c"), backend=backend)
-    assert "dynamicMig" not in own
-
-
 def without_a_start() -> list[Json]:
     return [one for one in devices() if one["name"] != made(3, "2g.20gb", 4)]
 
@@ -200,23 +178,6 @@ def test_instances_that_nobody_can_make_of_a_gpu_there_are_none_of_the_node() ->
     found, said = node_of(*server(listed=listed))
     assert (found.instances, found.possible, found.gpus) == ((), (), 8)
     assert "not those of a known board" in said
-
-
-def test_profiles_with_media_engines_may_be_missing() -> None:
-    assert node_of(*server(listed=devices(without="1g.10gb+me")))[0].board == "H100-80"
-
-
-def test_a_server_model_by_name_counts_only_if_it_has_the_board() -> None:
-    named = node("n1", gpus=0, annotations={"gangplan.dev/server-model": "DGX A100"})
-    own, _ = documents(*server()[1:], named, user("p", "c"), claim("c"))
-    assert (own["model"], own["dynamicMig"]) == ("DGX H100", "H100-80")
-
-
-def test_an_annotation_does_not_count_where_claims_partition_gpus() -> None:
-    plain = node("n1", gpus=8, annotations={"gangplan.dev/dynamic-mig": "H100-80"})
-    plain["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-H100-80GB-HBM3"
-    own, _ = documents(plain, user("p", "c"), claim("c"))
-    assert "dynamicMig" not in own
 
 
 # ---- pods that run
@@ -313,20 +274,3 @@ def test_instances_come_beside_those_in_use_before_idle_gpus_are_partitioned() -
     ]
     (given,) = (one["pods"] for one in plan["spec"]["gangs"] if one["name"] == "wide")
     assert given[0]["gpus"] == [0, 1, 3, 4, 6, 7]
-
-
-def test_an_allocated_instance_is_never_beneath_a_gpu_that_is_given_whole() -> None:
-    plan = solved(*server(), *holding("p", 2, "1g.10gb", 0), *wide(8))
-    assert decisions(plan) == {"p": "keep", "wide": "wait"}
-
-
-def test_without_the_board_a_pod_that_runs_still_holds_its_gpu() -> None:
-    listed = of_another_gpu()
-    plan = solved(*server(listed=listed), *holding("p", 2, "1g.10gb", 0), *wide(8))
-    assert decisions(plan)["wide"] == "wait"
-
-
-def test_a_waiting_pod_with_an_instance_has_its_room_there() -> None:
-    held = claim("c", held=made(2, "1g.10gb", 3), user="p")
-    _, pods = documents(*server(), user("p", "c"), held)
-    assert (pods["p"]["node"], pods["p"]["gpus"], pods["p"]["start"]) == ("n1", [2], 3)

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 from bundles import load_all
 from kube import node, pod
-from kube_gangs import owned, read, thing
+from kube_gangs import owned, thing
 
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.instance_builder import LoadedInput
-from planner.read.kube.gangs.ranges import Need, share_slack
-from planner.read.kube.records import KubeRole
 from planner.search.solve import solve
 
 Tree = dict[str, Any]
@@ -127,19 +125,6 @@ def test_a_gang_that_runs_with_its_minimum_grows_by_the_pods_that_wait() -> None
     assert counts(*grouped(group, plain(8, running=8))) == {"worker": (8, 8, 1)}
 
 
-def test_a_minimum_lets_no_scale_change() -> None:
-    """The group says how few pods are enough, not what ``replicas`` may become."""
-    job, *pods = training("PyTorchJob", {}, worker=4)
-    for one in pods[:3]:
-        del one["spec"]["schedulingGates"]
-        one["spec"] |= {"nodeName": f"n{1 + pods.index(one)}", "schedulerName": "gangplan"}
-        one["status"]["phase"] = "Running"
-    group = thing("PodGroup", *("scheduling.volcano.sh/v1beta1", "g", {"minMember": 2}))
-    gangs, _ = read(job, *grouped(group, pods))
-    (role,) = gangs["vit"].roles
-    assert (role.scalable, role.range and (role.range.least, role.range.most)) == (False, (3, 4))
-
-
 # ---- several roles
 
 
@@ -167,61 +152,6 @@ def test_small_roles_start_whole_and_the_largest_one_takes_the_slack(
     for name, least in (tasks or {}).items():
         replicas[name]["minAvailable"] = least
     assert counts(*volcano_job(replicas, **own)) == expected, "without its PodGroup"
-
-
-def test_a_volcano_job_without_minimums_starts_as_a_whole() -> None:
-    replicas = {"master": {"replicas": 1}, "worker": {"replicas": 3}}
-    assert counts(*volcano_job(replicas)) == {"master": (1, 1, 1), "worker": (3, 3, 1)}
-    assert counts(*volcano_job(replicas, minAvailable=4)) == {
-        "master": (1, 1, 1), "worker": (3, 3, 1),
-    }  # fmt: skip
-
-
-def test_kais_sub_groups_have_minimums_of_their_own() -> None:
-    parts = [{"name": "leader", "minMember": 1}, {"name": "worker", "minMember": 2}]
-    group = thing(
-        "PodGroup", "scheduling.run.ai/v2alpha2", "g", {"minMember": 3, "subGroups": parts}
-    )
-    pods = plain(5)
-    for one, part in zip(pods, ["leader", *["worker"] * 4], strict=True):
-        one["metadata"]["labels"]["kai.scheduler/subgroup-name"] = part
-    assert counts(*grouped(group, pods)) == {"leader": (1, 1, 1), "worker": (2, 4, 1)}
-
-
-def test_the_sub_groups_of_a_controllers_pods_count_by_its_roles() -> None:
-    """KAI names them as it likes; the roles are those of the controller."""
-    parts = [{"name": "first", "minMember": 1}, {"name": "rest", "minMember": 2}]
-    group = thing(
-        "PodGroup", "scheduling.run.ai/v2alpha2", "g", {"minMember": 3, "subGroups": parts}
-    )
-    job, *pods = training("PyTorchJob", {}, master=1, worker=4)
-    for one in pods:
-        part = "first" if "master" in one["metadata"]["name"] else "rest"
-        one["metadata"]["labels"]["kai.scheduler/subgroup-name"] = part
-    assert counts(job, *grouped(group, pods)) == {"master": (1, 1, 1), "worker": (2, 4, 1)}
-
-
-def test_pods_that_succeeded_count_for_the_minimum() -> None:
-    group = thing("PodGroup", *("scheduling.volcano.sh/v1beta1", "g", {"minMember": 6}))
-    pods = plain(8)
-    pods[7]["status"]["phase"] = "Succeeded"
-    assert counts(*grouped(group, pods)) == {"worker": (5, 7, 1)}
-
-
-def test_slack_never_goes_below_what_any_group_needs() -> None:
-    """Every case of three small roles and two overlapping needs, against the definition."""
-    for sizes in ((1, 1, 3), (2, 2, 2), (1, 4, 2), (3, 1, 4)):
-        for part in range(1, sum(sizes[:2]) + 1):
-            for total in range(1, sum(sizes) + 1):
-                roles = [KubeRole(f"r{i}", size, []) for i, size in enumerate(sizes)]
-                needs = [Need(total, tuple(roles)), Need(part, tuple(roles[:2]))]
-                share_slack(roles, needs, complete=False)
-                least = [one.range.least if one.range else one.size or 0 for one in roles]
-                assert all(1 <= low <= size for low, size in zip(least, sizes, strict=True))
-                assert sum(least) >= total
-                assert sum(least[:2]) >= part
-                if sum(least) > max(total, 3) and sum(least[:2]) > max(part, 2):
-                    assert least[2] == 1, (sizes, part, total, least)
 
 
 @pytest.mark.parametrize(
@@ -331,17 +261,6 @@ def test_the_runtime_of_a_train_job_states_the_range_of_its_nodes() -> None:
     ]
     assert counts(runtime, train, jobset, *pods) == {"node": (2, 4, 1)}
     assert counts(train, jobset, *pods) == {"node": (4, 4, 1)}
-
-
-def test_a_job_that_kueue_may_start_in_part_has_a_range() -> None:
-    notes = {"kueue.x-k8s.io/job-min-parallelism": "3"}
-    job = thing("Job", "batch/v1", "vit", {"parallelism": 4, "completions": 4}, annotations=notes)
-    pods = [
-        owned(pod(f"vit-{n}", gpus=8, gated=True, labels={
-            "batch.kubernetes.io/job-completion-index": str(n)}), "Job", "batch/v1", "vit")
-        for n in range(4)
-    ]  # fmt: skip
-    assert counts(job, *pods) == {"worker": (3, 4, 1)}
 
 
 def test_annotations_of_ours_come_before_fields_of_the_controller() -> None:

@@ -53,81 +53,8 @@ def started(trees: list[Tree], **places: str) -> list[str]:
     return [line.removeprefix("Pod default/") for line in found]
 
 
-def nodes_in(*racks: str) -> list[Tree]:
-    return [node(f"n{i}", **{RACK: rack}) for i, rack in enumerate(racks)]
-
-
 def term(key: str, **labels: str) -> Tree:
     return {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
-
-
-def test_the_filters_keep_pods_apart_from_either_side() -> None:
-    loner = {"podAntiAffinity": {REQUIRED: [term(RACK, app="x")]}}
-    trees = [
-        *nodes_in("r1", "r1", "r2"),
-        pod("loner", affinity=loner),
-        pod("x", labels={"app": "x"}),
-        pod("y"),
-    ]
-    assert started(trees, loner="n0", x="n2", y="n0") == []
-    assert started(trees, loner="n0", x="n1") == [
-        "x on n1: InterPodAffinity (existing anti-affinity)"
-    ]
-    trees[4]["spec"]["nodeName"] = "n1"
-    assert started(trees, loner="n0") == ["loner on n0: InterPodAffinity (anti-affinity)"]
-
-
-def test_the_filters_bring_pods_together_and_let_the_first_of_them_start() -> None:
-    both = {"podAffinity": {REQUIRED: [term(RACK, app="x"), term(RACK, job="a")]}}
-    mine = [pod(f"p{i}", labels={"app": "x", "job": "a"}, affinity=both) for i in range(2)]
-    trees = [*nodes_in("r1", "r1", "r2"), *mine]
-    assert started(trees, p0="n0", p1="n1") == []
-    assert started(trees, p0="n0", p1="n2") == ["p1 on n2: InterPodAffinity (affinity)"]
-    # a pod that only one of the terms selects is no company
-    there = pod("x", on="n2", labels={"app": "x"})
-    assert started([*trees, there], p0="n0", p1="n1") == []
-    there["metadata"]["labels"]["job"] = "a"
-    assert len(started([*trees, there], p0="n0", p1="n1")) == 2
-
-
-def test_the_filters_spread_pods_over_the_domains_that_count() -> None:
-    rule: Tree = {
-        "topologyKey": RACK,
-        "maxSkew": 1,
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"app": "x"}},
-    }
-    mine = [
-        pod(f"p{i}", labels={"app": "x"}, topologySpreadConstraints=[rule], nodeSelector={"a": "b"})
-        for i in range(3)
-    ]
-    nodes = nodes_in("r1", "r1", "r2", "r3")
-    for tree in nodes[:3]:
-        tree["metadata"]["labels"]["a"] = "b"
-    trees = [*nodes, *mine]
-    assert started(trees, p0="n0", p1="n1", p2="n2") == []  # r3 does not count
-    assert started(trees, p0="n0", p1="n1") == ["p1 on n1: PodTopologySpread"]
-    rule["nodeAffinityPolicy"] = "Ignore"
-    assert len(started(trees, p0="n0", p1="n1", p2="n2")) == 1
-    rule |= {"nodeAffinityPolicy": "Honor", "minDomains": 3}
-    assert len(started(trees, p0="n0", p1="n1", p2="n2")) == 1
-
-
-def test_the_filters_give_a_port_once() -> None:
-    def asking(name: str, address: str) -> Tree:
-        found = pod(name)
-        port = {"containerPort": 1, "hostPort": 80, "hostIP": address}
-        found["spec"]["containers"][0]["ports"] = [port]
-        return found
-
-    trees = [
-        *nodes_in("r1", "r1"),
-        asking("a", "10.0.0.1"),
-        asking("b", "10.0.0.2"),
-        asking("c", ""),
-    ]
-    assert started(trees, a="n0", b="n0", c="n1") == []
-    assert started(trees, a="n0", c="n0") == ["c on n0: NodePorts"]
 
 
 # --- plans

@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from decimal import Decimal
 
 import pytest
-from kube import expected, load, node, objects
-from kube_nodes import gpus_of, one, read
+from kube import load, node
+from kube_nodes import gpus_of, one
 
 from models.instance.cluster import Taint
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.nodes.nodes import read_nodes
-
-SNAPSHOTS = ("h100-gke", "nvl72", "v100-mpi")
-
-
-@pytest.mark.parametrize("name", SNAPSHOTS)
-def test_every_recorded_node_is_as_the_facts_say(name: str) -> None:
-    remarks = Remarks()
-    found = read_nodes(load(name), KubernetesPolicy(), remarks)
-    facts = expected(name)["nodes"]
-    assert [one.name for one in found] == sorted(facts)
-    for one_ in found:
-        fact = facts[one_.name]
-        written = [f"{t.key}={t.value}:{t.effect}".replace("=:", ":") for t in one_.taints]
-        assert one_.gpus == fact["gpus"]["allocatable"]
-        assert one_.installed >= fact["gpus"]["capacity"]
-        assert one_.allocatable["cpu"] == fact["cpuMilli"]["allocatable"]
-        assert one_.allocatable["memory"] == fact["memoryBytes"]["allocatable"]
-        assert one_.allocatable["pods"] == fact["pods"]["allocatable"]
-        assert one_.ready is (fact["ready"] == "True")
-        assert one_.unschedulable is fact["unschedulable"]
-        assert sorted(written) == sorted(fact["taints"])
-        assert one_.gpu_resource == "nvidia.com/gpu"
-        assert "nvidia.com/gpu" not in one_.allocatable
-        assert one_.shared is None
-
-
-def test_the_total_of_a_snapshot_is_the_total_of_the_facts() -> None:
-    for name in SNAPSHOTS:
-        found = read_nodes(load(name), KubernetesPolicy(), Remarks())
-        assert sum(one_.gpus for one_ in found) == expected(name)["totals"]["gpus"]["allocatable"]
 
 
 def test_a_node_whose_plugin_is_gone_still_has_what_its_labels_count() -> None:
@@ -75,13 +44,6 @@ def test_amounts_are_rounded_down_and_numbers_count_like_texts() -> None:
     assert said == ""
 
 
-def test_without_allocatable_the_capacity_counts() -> None:
-    tree = node("n1")
-    del tree["status"]["allocatable"]
-    found, _ = one(tree)
-    assert (found.gpus, found.allocatable["cpu"], found.allocatable["pods"]) == (8, 96_000, 110)
-
-
 @pytest.mark.parametrize("amount", ["-1", "lots", "9" * 30, True, None, [], {}, 10**30, 1e400])
 def test_an_amount_that_cannot_be_read_gives_nothing(amount: object) -> None:
     tree = node("n1")
@@ -91,14 +53,6 @@ def test_an_amount_that_cannot_be_read_gives_nothing(amount: object) -> None:
     assert found.allocatable["cpu"] == 0
     assert (found.gpus, found.installed) == (0, 8)
     assert "Node n1: has an amount that is not a quantity; it counts as 0" in said
-
-
-def test_a_node_that_tells_of_no_pods_takes_none() -> None:
-    tree = node("n1")
-    tree["status"]["allocatable"].pop("pods")
-    found, said = one(tree)
-    assert found.allocatable["pods"] == 0
-    assert "Node n1: has no pods in its status; it offers none" in said
 
 
 @pytest.mark.parametrize("conditions", [
@@ -163,21 +117,6 @@ def test_a_node_that_is_being_deleted_takes_nothing_new() -> None:
     assert "is being deleted" in said
 
 
-def test_a_node_without_gpus_has_no_gpu_resource() -> None:
-    found, said = one(node("cpu-1", gpus=0))
-    assert (found.gpus, found.installed, found.gpu_resource) == (0, 0, None)
-    assert said == ""
-
-
-@pytest.mark.parametrize(
-    "resource", ["nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/gaudi"]
-)
-def test_gpus_go_by_the_names_of_their_makers(resource: str) -> None:
-    found, _ = one(node("n1", gpus=8, resource=resource))
-    assert (found.gpus, found.gpu_resource) == (8, resource)
-    assert resource not in found.allocatable
-
-
 def test_a_policy_may_name_other_resources_and_then_only_those() -> None:
     tree = node("n1", gpus=8, **{"nvidia.com/gpu.count": "8"})
     found, _ = one(tree, gpu_resources=("example.com/gpu",))
@@ -232,29 +171,3 @@ def test_gpus_offered_and_installed(
 ])  # fmt: skip
 def test_labels_of_every_family_count_what_is_built_in(key: str) -> None:
     assert one(node("n1", gpus=2, **{key: "4"}))[0].installed == 4
-
-
-def test_labels_of_another_maker_do_not_count() -> None:
-    tree = node("n1", gpus=4, resource="amd.com/gpu", **{"nvidia.com/gpu.count": "8"})
-    assert one(tree)[0].installed == 4
-
-
-def test_nodes_come_sorted_by_name_whatever_their_order() -> None:
-    trees = [node(name) for name in ("c", "a", "b")]
-    assert [one_.name for one_ in read(*trees)[0]] == ["a", "b", "c"]
-
-
-def test_a_node_of_another_group_is_no_node() -> None:
-    tree = {**node("n1"), "apiVersion": "example.com/v1"}
-    assert read(tree)[0] == []
-
-
-def test_a_thousand_nodes_are_read_in_half_a_second() -> None:
-    trees = [node(f"n{i:04}", **{"nvidia.com/gpu.count": "8"}) for i in range(1000)]
-    for i, tree in enumerate(trees):
-        for field in ("capacity", "allocatable"):
-            tree["status"][field]["memory"] = f"{10**9 + i}Ki"
-    found = objects(*trees)
-    start = time.process_time()
-    read_nodes(found, KubernetesPolicy(), Remarks())
-    assert time.process_time() - start < 0.5

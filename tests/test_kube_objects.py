@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from kube import node, pod
 
-from planner.errors import InputError
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
-from planner.read.kube.lookup import distinct
 
 GUESSED = "kind or apiVersion is unreadable; the kind is inferred from its fields"
 
@@ -37,26 +35,11 @@ def test_a_pod_that_does_not_say_so_still_holds_its_gpus(field: str, value: obje
     assert "default/b" in remark
 
 
-def test_a_node_that_does_not_say_so_still_has_its_gpus() -> None:
-    broken = node("n2")
-    del broken["kind"]
-    found = built(node("n1"), broken)
-    assert [one.name for one in found.instance.cluster.nodes] == ["n1", "n2"]
-
-
 def test_an_object_that_nobody_can_tell_is_left_out_by_name() -> None:
     job = {"apiVersion": "batch/v1", "metadata": {"name": "j", "namespace": "team"}, "spec": {}}
     found = built(node("n1"), pod("a", gpus=2, on="n1"), job)
     assert [gang.name for gang in found.instance.gangs] == ["a"]
     assert "object team/j: a document without kind; it is left out" in found.remarks
-
-
-def test_documents_of_ours_stay_strict_beside_objects() -> None:
-    gang = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gnag", "metadata": {"name": "g"}}
-    with pytest.raises(InputError, match="unknown kind 'Gnag'"):
-        built(node("n1"), gang)
-    with pytest.raises(InputError, match="a Gang without apiVersion"):
-        built(node("n1"), {"kind": "Gang", "metadata": {"name": "g"}, "spec": {"roles": []}})
 
 
 @pytest.mark.parametrize(("more", "told"), [("abc", True), ("", False), (None, False), (5, False)])
@@ -72,12 +55,3 @@ def test_a_page_of_a_longer_list_is_remarked(tmp_path: Path, more: object, told:
     (tmp_path / "nodes.json").write_text(json.dumps(node("n1")), encoding="utf-8")
     remarks = load([str(tmp_path)]).remarks
     assert any("pods.json: one page of a longer list" in remark for remark in remarks) is told
-
-
-def test_a_name_that_many_have_gets_the_next_number() -> None:
-    taken: set[str] = set()
-    found = [distinct("a", taken) for _ in range(300)]
-    assert found == ["a", *(f"a-{number}" for number in range(2, 301))]
-    # cut to the longest allowed
-    found = [distinct("long", taken, 4) for _ in range(12)]
-    assert found == ["long", *(f"lo-{number}" for number in range(2, 10)), "l-10", "l-11", "l-12"]

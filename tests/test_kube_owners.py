@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from typing import Any
 
 import pytest
@@ -13,9 +12,6 @@ from kube_gangs import owned, read, sizes, thing
 from outcomes import planned
 
 from models.units import epoch_seconds
-from planner.read.findings import Remarks
-from planner.read.kube.gangs.gangs import _distinct
-from planner.read.kube.records import KubeGang
 
 TRAINER = "trainer.kubeflow.org/v1alpha1"
 JOBSET = "jobset.x-k8s.io/v1alpha2"
@@ -169,32 +165,6 @@ def test_a_controller_kept_without_pods_is_no_ticket() -> None:
     assert gangs["j"].submitted_at == age(19)
 
 
-def test_an_old_pod_of_a_new_controller_is_no_ticket() -> None:
-    gangs, _ = read(job(19), of_job("p", 1, gated=True))
-    assert gangs["j"].submitted_at == age(19)
-
-
-def test_old_pods_lend_their_age_to_no_newer_one_that_the_gang_needs() -> None:
-    pods = [of_job("a", 12, gated=True), of_job("b", 12, gated=True), of_job("c", 19, gated=True)]
-    gangs, _ = read(job(12, size=3), *pods)
-    assert gangs["j"].submitted_at == age(19)
-
-
-def test_a_gang_whose_pods_are_all_made_again_waits_anew() -> None:
-    failed = of_job("old", 12, on="n1")
-    failed["status"]["phase"] = "Failed"
-    gangs, _ = read(job(12, size=2), failed, *(of_job(n, 19, gated=True) for n in "ab"))
-    assert gangs["j"].submitted_at == age(19)
-
-
-@pytest.mark.parametrize("which", ["controller", "pod"])
-def test_the_one_time_that_is_known_counts(which: str) -> None:
-    owner, one = job(12), of_job("p", 13, gated=True)
-    del (owner if which == "pod" else one)["metadata"]["creationTimestamp"]
-    gangs, _ = read(owner, one)
-    assert gangs["j"].submitted_at == age(12 if which == "controller" else 13)
-
-
 # groups
 
 
@@ -210,23 +180,3 @@ def test_a_group_of_another_namespace_says_nothing() -> None:
         gangs, _ = read(group, *pods)
         assert sizes(gangs["set"]) == [("worker", size, 0)]
         assert gangs["set"].preemptible == (namespace == "default")
-
-
-def test_the_replicas_of_a_service_are_of_one_namespace() -> None:
-    """A ReplicaSet of another namespace does not say whose pods these are."""
-    there = thing("ReplicaSet", "apps/v1", "web-5f", {}, namespace="stranger")
-    there = owned(there, "Deployment", "apps/v1", "stolen")
-    one = owned(pod("web-5f-x", gpus=1, on="n1"), "ReplicaSet", "apps/v1", "web-5f")
-    gangs, _ = read(there, one)
-    assert gangs["web-5f-x"].service == "ReplicaSet/web-5f"
-    there["metadata"]["namespace"] = "default"
-    assert read(there, one)[0]["web-5f-x"].service == "Deployment/stolen"
-
-
-def test_many_gangs_of_one_name_are_named_in_no_time() -> None:
-    """Pods of many clusters may say that one RayJob made them: 30,000 took minutes, not a second."""
-    alike = [KubeGang("default", "x", "RayJob", []) for _ in range(30_000)]
-    begun = time.monotonic()
-    names = {gang.name for gang in _distinct(alike, Remarks())}
-    assert time.monotonic() - begun < 20
-    assert names == {"x", "x-rayjob", *(f"x-rayjob-{n}" for n in range(2, 30_000))}

@@ -43,14 +43,6 @@ def test_degrees_stand_on_the_controller_or_on_every_pod(written: str) -> None:
         assert not [line for line in found.remarks if KEY in line]
 
 
-def test_without_trust_degrees_make_no_gang_faster_and_a_remark_says_how() -> None:
-    notes = {KEY: "tensor=8,pipeline=2"}
-    found = load_all([*(node(f"n{i}") for i in range(4)), job(4, annotations=notes), *workers(4)])
-    assert gang_of(found).roles[0].parallelism is None
-    (line,) = [line for line in found.remarks if KEY in line]
-    assert "trustCommunication: true" in line
-
-
 @pytest.mark.parametrize(
     "written",
     [
@@ -66,17 +58,6 @@ def test_what_cannot_be_read_is_a_remark(written: str) -> None:
     if written:
         (line,) = [line for line in found.remarks if KEY in line]
         assert line.startswith(f"Job default/j: annotation {KEY} is not like tensor=8,pipeline=4")
-
-
-def test_degrees_that_are_not_the_gpus_of_the_role_are_a_remark() -> None:
-    found = built(job(4), *workers(4, {KEY: "tensor=8,data=2"}))
-    assert gang_of(found).roles[0].parallelism is None
-    (line,) = [line for line in found.remarks if KEY in line]
-    wrong = "tensor x pipeline x context x data is 16, but the role has 32 GPUs"
-    assert line == f"Job default/j: role worker: {wrong}; its annotation {KEY} is ignored"
-    found = built(job(2), worker(0, gpus=8, notes={KEY: "tensor=8"}), worker(1, gpus=8))
-    assert gang_of(found).roles[0].parallelism is None
-    assert f"Job default/j: its pods differ in annotation {KEY}; ignored" in found.remarks
 
 
 def test_a_tensor_group_wider_than_a_pod_is_a_slice_of_one_server() -> None:

@@ -15,7 +15,6 @@ from apply_runs import Bench, Fault, Tree, bench, cut
 from building import instance_document
 from kube import node, pod
 from kube_nodes import one as one_node
-from kube_nodes import read as read_nodes
 from kube_pods import asking
 from kube_pods import read as read_pods
 
@@ -24,7 +23,6 @@ from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
-from planner.read.kube.pods.placement import PROVEN
 from planner.search.solve import solve
 
 Json = dict[str, Any]
@@ -245,13 +243,6 @@ def test_parts_go_to_the_gpu_of_kais_group_and_to_one_more() -> None:
     ]
 
 
-def test_a_part_goes_to_the_card_that_others_share_and_a_whole_one_to_the_other() -> None:
-    found = plan_of(load([str(HERE / "shares_hami.yaml")]))
-    assert found["spec"]["shares"] == [{"node": "node-1", "gpu": 1, "parts": ["10240Mi-40"]}]
-    gpus = {p["name"]: p["gpus"] for one in found["spec"]["gangs"] for p in one["pods"]}
-    assert gpus["whole"] == [0]
-
-
 # ---- what pods ask for
 
 
@@ -271,7 +262,6 @@ def _card(prefix: str, number: object = None, **amounts: object) -> Json:
 
 SEVERAL = ("parts of GPUs in several containers of one pod",)
 MALFORMED = ("a part of a GPU that cannot be read",)
-FRACTION = ("a fraction of a GPU",)
 OURS = ("a part of a GPU, which only the scheduler that shares the GPUs can give it",)
 
 
@@ -326,12 +316,6 @@ def test_fractions_of_kai(
     assert asked(tree) == (0, part, unsupported)
 
 
-@pytest.mark.parametrize("scheduler", ["default-scheduler", "gangplan"])
-def test_a_fraction_of_kai_is_none_to_other_schedulers(scheduler: str) -> None:
-    tree = pod("a", gated=True, annotations={"gpu-fraction": "0.5"}, schedulerName=scheduler)
-    assert asked(tree) == (0, None, FRACTION)
-
-
 @pytest.mark.parametrize(
     ("containers", "gpus", "part", "unsupported"),
     [
@@ -372,27 +356,10 @@ def test_parts_of_cards_of_hami_and_volcano(
     assert asked(tree) == (gpus, part, unsupported)
 
 
-def test_whole_cards_of_volcano_are_whole_gpus() -> None:
-    tree = pod("a", gated=True, containers=[_card("volcano.sh", 2)], schedulerName=VOLCANO)
-    assert asked(tree) == (2, None, ())
-
-
 @pytest.mark.parametrize("prefix", ["nvidia.com", "volcano.sh"])
 def test_who_binds_pods_itself_gives_no_part_of_a_card(prefix: str) -> None:
     part = [_card(prefix, 1, memory=3000)]
     assert asked(pod("a", containers=part, schedulerName="gangplan")) == (0, None, OURS)
-
-
-def test_parts_that_a_container_needs_before_others_are_not_planned() -> None:
-    tree = pod("a", gated=True, containers=[_card("nvidia.com", 1, memory=3000)])
-    tree["spec"]["initContainers"] = [_card("nvidia.com", 1, memory=5000)]
-    assert asked(tree) == (0, None, SEVERAL)
-
-
-def test_a_pod_that_wants_hamis_mig_is_not_planned() -> None:
-    tree = pod("a", gated=True, containers=[_card("nvidia.com", 1, memory=3000)])
-    tree["metadata"]["annotations"] = {"nvidia.com/vgpu-mode": "mig"}
-    assert asked(tree) == (0, None, FRACTION)
 
 
 def test_a_malformed_fraction_is_said_and_ends_nothing_for_others() -> None:
@@ -485,24 +452,6 @@ def test_cards_that_are_not_understood_or_partitioned_are_not_given(key: str, wr
     assert found.gpus == 0 or found.shared == "fractional"
 
 
-@pytest.mark.parametrize("key", [REGISTER, VOLCANO_REGISTER])
-def test_without_a_pod_that_asks_for_parts_registered_cards_stay_as_they_were(key: str) -> None:
-    written = VGPU if key == VOLCANO_REGISTER else cards(15360, 15360)
-    done = pod("done", containers=A_PART[key]["spec"]["containers"])
-    done["status"]["phase"] = "Succeeded"
-    found, _ = one_node(registered(key, written), pod("other", gpus=1), done)
-    assert found.sharing is None
-    assert found.gpus == 0 or found.shared == "fractional"
-
-
-def test_an_unhealthy_card_and_a_device_plugin_that_is_gone_give_nothing() -> None:
-    sick = registered(REGISTER, cards(15360, 15360).replace("true", "false", 1))
-    found, _ = one_node(sick, A_PART[REGISTER])
-    assert (found.gpus, found.installed, found.sick) == (1, 2, (0,))
-    found, _ = one_node(registered(REGISTER, cards(15360), gpus=0), A_PART[REGISTER])
-    assert found.gpus == 0
-
-
 HALF = pod("h", gated=True, annotations={"gpu-fraction": "0.5"}, schedulerName=KAI)
 
 
@@ -546,26 +495,6 @@ def test_kai_shares_no_gpus_that_are_sliced_or_partitioned(labels: dict[str, str
     assert found.sharing is None
     found, _ = one_node(node("n1", resource="amd.com/gpu"), HALF)
     assert found.sharing is None
-
-
-def test_a_node_whose_gpus_may_be_partitioned_is_not_shared() -> None:
-    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"}
-    marked = node("n1", **labels)
-    marked["metadata"]["annotations"] = {"gangplan.dev/dynamic-mig": "H100-80"}
-    document = instance_document(loaded(marked, HALF).instance)
-    (server,) = document["cluster"]["spec"]["nodes"]
-    assert server["dynamicMig"] == "H100-80"
-    assert "sharing" not in server
-
-
-def test_parts_go_only_where_their_scheduler_shares_gpus() -> None:
-    hami = registered(REGISTER, cards(15360, 15360))
-    plain = node("n2", gpus=2, **T4)
-    both = loaded(hami, plain, A_PART[REGISTER], HALF)
-    pods = {p["name"]: p["node"] for one in plan_of(both)["spec"]["gangs"] for p in one["pods"]}
-    assert pods == {"p": "n1", "h": "n2"}
-    alone = plan_of(loaded(plain, A_PART[REGISTER]))
-    assert [one["decision"] for one in alone["spec"]["gangs"]] == ["wait"]
 
 
 # ---- what pods hold
@@ -617,27 +546,6 @@ def test_the_annotation_says_which_card_a_pod_shares_and_how_much(
     assert found == {"a": (0, *held)}
 
 
-def test_volcanos_annotation_is_read_likewise() -> None:
-    there = registered(VOLCANO_REGISTER, VGPU)
-    part = _card("volcano.sh", 1, memory=3000, cores=50)
-    stated = "GPU-1,NVIDIA,3000,50:"
-    whole = _card("volcano.sh", 1)
-    found = holding(
-        runs("a", part, stated, VOLCANO_ALLOCATED),
-        runs("w", whole, "GPU-0,NVIDIA,15360,0:", VOLCANO_ALLOCATED),
-        on=there,
-    )
-    assert found == {"a": (0, (1,), "3000Mi-50"), "w": (1, (0,), None)}
-
-
-def test_a_pod_holds_parts_of_several_cards() -> None:
-    both = "GPU-1,NVIDIA,1000,0:GPU-0,NVIDIA,1200,10:;"
-    two = runs("b", _card("nvidia.com", 2, memory=1000), both)
-    one = runs("a", _card("nvidia.com", 1, memory=1000), "GPU-1,NVIDIA,1000,0:;")
-    # it has as much of each as of the one of which it has most
-    assert holding(one, two) == {"a": (0, (1,), "1000Mi"), "b": (0, (0, 1), "1200Mi-10x2")}
-
-
 def test_a_card_of_which_a_pod_holds_parts_in_several_containers_is_held_whole() -> None:
     two = runs(
         "b", _card("nvidia.com", 1, memory=1000), "GPU-0,NVIDIA,1000,0:GPU-1,NVIDIA,1000,0:;"
@@ -648,12 +556,6 @@ def test_a_card_of_which_a_pod_holds_parts_in_several_containers_is_held_whole()
     found = holding(one, two)
     assert {name: held[2] for name, held in found.items()} == {"a": None, "b": None}
     assert sum(int(str(held[0])) for held in found.values()) == 2
-
-
-def test_a_part_of_a_gpu_that_another_holds_whole_is_somewhere_else() -> None:
-    part = runs("a", _card("nvidia.com", 1, memory=1000), "GPU-1,NVIDIA,1000,0:;")
-    whole = runs("w", _card("nvidia.com", 1), "GPU-1,NVIDIA,15360,0:;")
-    assert holding(part, whole) == {"a": (0, (), "1000Mi"), "w": (1, None, None)}
 
 
 def test_a_group_of_kai_is_at_the_index_of_its_reservation_pod() -> None:
@@ -688,39 +590,6 @@ def test_a_group_of_kai_is_at_the_index_of_its_reservation_pod() -> None:
     pods, lines = read_pods(uuids, slices, shares, reserves)
     assert (pods["a"].indices, pods["a"].gpu_group, pods["a"].part) == ((1,), None, SHARE + "0.5")
     assert (pods["r"].gpus, lines) == (0, [])
-
-
-def test_more_parts_that_nobody_knows_the_gpus_of_than_there_are_leave_none() -> None:
-    part = _card("nvidia.com", 1, memory=100)
-    many = [runs(f"a{i}", part) for i in range(5)]
-    whole = pod("w", gated=True, gpus=1, schedulerName=HAMI)
-    plan = plan_of(loaded(registered(REGISTER, cards(15360, 15360)), *many, whole))
-    assert {one["name"]: one["decision"] for one in plan["spec"]["gangs"]}["w"] == "wait"
-
-
-def test_pods_of_one_role_with_other_parts_are_roles_of_their_own() -> None:
-    def member(name: str, memory: int, stated: str | None = None) -> Json:
-        container = _card("nvidia.com", 1, memory=memory)
-        made = (
-            pod(name, gated=True, containers=[container], schedulerName=HAMI)
-            if stated is None
-            else runs(name, container, stated)
-        )
-        made["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "g"}
-        return made
-
-    found = loaded(
-        registered(REGISTER, cards(15360, 15360)),
-        member("a", 3000, "GPU-1,NVIDIA,3000,0:;"),
-        member("b", 3000, "GPU-1,NVIDIA,5000,0:;"),
-        member("c", 3000),
-    )
-    (one,) = instance_document(found.instance)["gangs"]
-    roles = {role["name"]: role["requests"] for role in one["spec"]["roles"]}
-    assert roles == {"worker": {SHARE + "3000Mi": "1"}, "worker-2": {SHARE + "5000Mi": "1"}}
-    places = [(p["name"], p["role"], p.get("gpus")) for p in one["status"]["pods"]]
-    assert places == [("a", "worker", [1]), ("c", "worker", None), ("b", "worker-2", [1])]
-    assert plan_of(found)["spec"]["shares"] == [{"node": "n1", "gpu": 1, "parts": ["3000Mi"]}]
 
 
 # ---- apply
@@ -801,81 +670,6 @@ def test_a_run_cut_at_any_write_gives_no_part_twice(
             assert gated == [], at
 
 
-def started(name: str, **annotations: str) -> Json:
-    """A pod with a part of a GPU that a run has sent to n1, and that its scheduler has not bound yet."""
-    marks = {"gangplan.dev/plan": "gp-1", "gangplan.dev/gang": "g", "gangplan.dev/node": "n1"}
-    made = pod(
-        name,
-        labels={"gangplan.dev/plan": "gp-1"},
-        annotations={**marks, "gangplan.dev/size": "1", **annotations},
-        containers=[_card("nvidia.com", 1, memory=6000)],
-        schedulerName=HAMI,
-    )
-    return made | {PROVEN: True}
-
-
-def test_a_pod_on_its_way_holds_its_part_of_the_card_that_it_may_use() -> None:
-    assert holding(started("a", **{USE: "GPU-1"})) == {"a": (0, (1,), "6000Mi")}
-    assert holding(started("a", **{USE: "GPU-0,GPU-1"})) == {"a": (0, (), "6000Mi")}
-    two = started("a", **{USE: "GPU-0,GPU-1"})
-    two["spec"]["containers"] = [_card("nvidia.com", 2, memory=6000)]
-    assert holding(two) == {"a": (0, (0, 1), "6000Mix2")}
-
-
-def test_pods_on_their_way_all_hold_their_parts_though_nobody_knows_of_which_gpus() -> None:
-    # four parts, two to a card: as many as fit, though each counts a card of its own while there are any
-    many = [started(f"a{i}") for i in range(4)]
-    pods, _ = read_pods(registered(REGISTER, cards(15360, 15360)), *many)
-    assert {one.part for one in pods.values()} == {SHARE + "6000Mi"}
-    assert [one.shares for one in pods.values()] == [("default/a0",), *[("default/a1",)] * 3]
-
-
-@pytest.mark.parametrize("backend", ["annotation", "none"])
-def test_other_back_ends_name_no_card_of_a_part(shared: Bench, backend: str) -> None:
-    plan = shared.plan(policy={"kubernetes": {"gpuBackend": backend}})
-    assert shared.apply(plan).code == 0
-    assert written(shared) == dict.fromkeys(("big", "mid", "small"))
-    rendered = shared.run("render", str(plan)).out
-    assert "name: big" in rendered
-    assert USE not in rendered
-
-
-def test_kais_pods_are_pinned_to_the_node_that_has_room_for_their_fractions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = FakeCluster()
-    cluster.add_node("n1", gpus=2, labels=T4)
-    half = {"gpu-fraction": "0.5"}
-    for i in range(5):
-        cluster.add_pod(f"p{i}", gpus=0, gates=[GATE], scheduler=KAI, annotations=half)
-    cluster.add_namespace("gangplan-system")
-    with bench(cluster, tmp_path, monkeypatch) as made:
-        plan = made.plan()
-        said = made.apply(plan)
-        assert said.code == 0, said.err
-        # four halves fit on two GPUs
-        trees = [made.cluster.pod(f"p{i}") for i in range(5)]
-    pinned = [one["spec"].get("nodeSelector") for one in trees]
-    assert pinned == [{"kubernetes.io/hostname": "n1"}] * 4 + [None]
-    gated = ["schedulingGates" in one["spec"] for one in trees]
-    assert gated == [False] * 4 + [True]
-
-
-def test_hami_gets_the_cards_of_a_pod_with_parts_of_several(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = a_cluster()
-    container = {"image": "image", **_card("nvidia.com", 2, memory=300)}
-    cluster.add_pod("pair", gpus=0, gates=[GATE], scheduler=HAMI, containers=[container])
-    with bench(cluster, tmp_path, monkeypatch) as made:
-        plan = made.plan(policy={"kubernetes": {"gpuBackend": "hami"}})
-        said = made.apply(plan)
-        assert said.code == 0, said.err
-        annotations = made.cluster.pod("pair")["metadata"]["annotations"]
-        assert sorted(annotations[USE].split(",")) == ["GPU-0", "GPU-1"]
-        assert made.apply(plan, "-o", "json").data()["status"] == "unchanged"
-
-
 def test_nothing_starts_where_somebody_else_took_the_card_meanwhile(shared: Bench) -> None:
     plan = shared.plan(policy={"kubernetes": {"gpuBackend": "hami"}})
     whole = {"image": "image", **_card("nvidia.com", 1)}
@@ -903,12 +697,6 @@ def test_a_whole_gpu_is_not_started_on_one_that_pods_share_meanwhile(shared: Ben
     assert said.code != 0
     assert "free GPUs" in said.out + said.err
     assert shared.cluster.pod("whole")["spec"]["schedulingGates"] == [{"name": GATE}]
-
-
-def test_nodes_of_no_such_pod_are_read_as_ever() -> None:
-    trees = [registered(REGISTER, cards(15360, 15360)), node("n2", **T4)]
-    found, _ = read_nodes(*trees, pod("p", gpus=1))
-    assert [one.sharing for one in found] == [None, None]
 
 
 def test_a_whole_card_starts_once_the_pod_that_shared_it_is_evicted(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from kube import node, pod
 from kube_pods import one
 from outcomes import planned
@@ -14,7 +13,6 @@ from test_kube_gangs_plans import gang_of, instance
 from models.apply.intents import Intent, SealKey
 from models.documents.gang import NodeExpression
 from planner.cluster.live_view import for_planning
-from planner.read.kube.pods.constraints import IMPOSSIBLE
 
 HOST = "kubernetes.io/hostname"
 PLAN = "gp-0123456789abcdef0123"
@@ -46,13 +44,6 @@ def own(tree: dict[str, Any]) -> tuple[dict[str, str], tuple[tuple[NodeExpressio
 SIZED = NodeExpression("size", "Exists")
 
 
-@pytest.mark.parametrize("pin", ["hostname", ""])
-def test_our_host_name_is_no_wish_of_the_pod_and_the_rest_of_its_selector_is(pin: str) -> None:
-    """Earlier versions left no record."""
-    tree = started(pin=pin, nodeSelector={HOST: "n0", "size": "big"}, affinity=affinity(WIDE))
-    assert own(tree) == ({"size": "big"}, ((SIZED,),))
-
-
 def test_the_name_of_the_node_goes_from_the_terms_that_got_it() -> None:
     alone = started(pin="terms 0", affinity=affinity({"matchFields": [NAMED]}))
     assert own(alone) == ({}, ())
@@ -76,20 +67,6 @@ def test_a_host_name_that_the_pod_asked_for_itself_ties_it() -> None:
     odd = started(nodeSelector=asked)
     odd["metadata"]["annotations"]["gangplan.dev/pin"] = "terms"
     assert own(odd)[0] == asked
-
-
-def test_marks_free_no_pod_that_waits_for_us() -> None:
-    """Else the plan would give it room where it can never start."""
-    intent = Intent(PLAN, "a", 1, "n0", None, pin="hostname")
-    marks = {"labels": intent.labels(), "annotations": intent.annotations()}
-    assert own(pod("a", gated=True, nodeSelector={HOST: "n0"}, **marks))[0] == {HOST: "n0"}
-
-
-@pytest.mark.parametrize("places", ["0 0", "7", "9999"])
-def test_records_that_fit_no_term_change_nothing(places: str) -> None:
-    tree = started(pin=f"terms {places}", affinity=affinity(WIDE))
-    assert own(tree) == ({}, ((SIZED,),))
-    assert own(started(pin="terms 0", affinity=affinity({})))[1] in {(), (IMPOSSIBLE,)}
 
 
 def test_a_gang_that_gangplan_started_moves_as_it_would_without_its_pin(tmp_path: Path) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kube import node, objects, pod
+from kube import node, pod
 from kube_pods import asking, one, read, thing
 
 from models.documents.gang import NodeExpression, Toleration
-from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.constraints import (
@@ -29,8 +27,6 @@ from planner.read.kube.pods.constraints import (
 )
 from planner.read.kube.pods.placement import PROVEN, UNPROVEN
 from planner.read.kube.pods.pod_rules import JOINS, REQUIRED, UNREADABLE_RULE, RuleKind
-from planner.read.kube.pods.pods import MAX_RESOURCES, TOO_MANY_RESOURCES, read_pods
-from planner.read.kube.pods.requests import effective_requests
 from planner.read.kube.pods.room import HELD
 
 HOST = "kubernetes.io/hostname"
@@ -61,13 +57,6 @@ def test_a_pod_of_our_scheduler_is_ours_by_binding_and_a_gate_goes_before() -> N
     assert one(pod("a", gated=True, schedulerName="gangplan")).mode == "gate"
 
 
-def test_names_of_gate_and_scheduler_come_from_the_policy() -> None:
-    mine = pod("a", schedulerName="mine", schedulingGates=[{"name": "my.org/hold"}])
-    assert one(mine, scheduler_name="mine").mode == "binding"
-    assert one(mine, scheduling_gate="my.org/hold").mode == "gate"
-    assert not one(mine).to_place
-
-
 def test_pods_of_other_schedulers_and_pods_that_go_away_are_not_ours() -> None:
     assert not one(pod("a")).to_place
     assert not one(pod("a", schedulingGates=[{"name": "kueue.x-k8s.io/topology"}])).to_place
@@ -93,27 +82,12 @@ def test_a_bound_pod_holds_whatever_its_phase_but_a_finished_one() -> None:
         assert (found.finished, found.bound, found.to_place, found.gpus) == (phase, False, False, 2)
 
 
-def test_a_pod_that_is_going_away_holds_until_it_is_gone() -> None:
-    leaving = pod("a", gpus=8, on="n1")
-    leaving["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
-    found = one(node("n1"), leaving)
-    assert (found.node, found.bound, found.terminating, found.gpus) == ("n1", True, True, 8)
-
-
 def test_a_pod_on_a_node_that_is_gone_is_said_to_be_missing() -> None:
     pods, lines = read(node("n1"), pod("a", gpus=8, on="n9", schedulerName="gangplan"))
     assert (pods["a"].node, pods["a"].bound, pods["a"].to_place) == (None, True, False)
     assert lines == [
         "Pod default/a: is bound to a node that is not in the input; it counts as missing"
     ]
-
-
-def test_a_pod_that_runs_on_no_node_is_left_aside() -> None:
-    lost = pod("a", gated=True)
-    lost["status"]["phase"] = "Running"
-    pods, lines = read(node("n1"), lost)
-    assert not pods["a"].to_place
-    assert lines == ["Pod default/a: is running without a node; ignored"]
 
 
 # room that is planned
@@ -129,14 +103,6 @@ def test_an_ungated_pod_that_is_pinned_holds_its_room() -> None:
     assert lines == [f"Pod default/a, default/b, default/c: {HELD}"]
 
 
-def test_a_hostname_label_that_differs_from_the_name_is_looked_up() -> None:
-    pinned = pod("a", gpus=4, nodeSelector={HOST: "short"})
-    assert one(node("long.example.com", **{HOST: "short"}), pinned).node == "long.example.com"
-    # two nodes of one hostname: it pins to neither
-    twins = (node("n1", **{HOST: "short"}), node("n2", **{HOST: "short"}))
-    assert one(*twins, pinned).node is None
-
-
 def test_what_is_no_pin_keeps_no_room() -> None:
     pin = {HOST: "n1"}
     gated = pod("gated", nodeSelector=pin, gated=True)
@@ -150,13 +116,6 @@ def test_what_is_no_pin_keeps_no_room() -> None:
     pods, _ = read(node("n1"), node("n2"), gated, foreign, ours, either, two)
     assert {name for name, found in pods.items() if found.node is not None} == set()
     assert {name for name, found in pods.items() if found.to_place} == {"gated", "ours"}
-
-
-def test_a_nominated_pod_holds_its_room() -> None:
-    nominated = pod("a", gpus=4)
-    nominated["status"]["nominatedNodeName"] = "n1"
-    found = one(node("n1"), nominated)
-    assert (found.node, found.bound, found.to_place, found.gpus) == ("n1", False, False, 4)
 
 
 MARKS: dict[str, Any] = {
@@ -191,13 +150,6 @@ def test_marks_of_a_plan_without_a_proof_hold_nothing(proof: object) -> None:
     assert (foreign.node, foreign.to_place) == (None, False)
 
 
-def test_a_plan_for_a_node_that_is_not_there_is_void() -> None:
-    marks = MARKS | {"annotations": {"gangplan.dev/node": "n9"}}
-    pods, lines = read(node("n1"), pod("a", gpus=2, gated=True, **marks) | {PROVEN: True})
-    assert pods["a"].to_place
-    assert lines == ["Pod default/a: is planned on a node that is not in the input; it waits"]
-
-
 # priority
 
 
@@ -213,32 +165,6 @@ def test_priority_is_the_pods_own_then_its_classs_then_the_default() -> None:
     assert (
         one(pod("a", priority=None, priorityClassName="system-node-critical")).priority == 2 * 10**9
     )
-
-
-def test_priority_is_bounded_and_a_class_nobody_described_is_said() -> None:
-    assert one(pod("a", priority=2_000_001_000)).priority == 2_000_000_000
-    assert one(pod("a", priority=-(2**40))).priority == -2_000_000_000
-    pods, lines = read(pod("a", priority=None, priorityClassName="lost"))
-    assert pods["a"].priority == 0
-    assert len(lines) == 1
-    assert lines[0].startswith("Pod default/a: its PriorityClass is not in the input;")
-
-
-@pytest.mark.parametrize("odd", ["high", 1.5, True, 10**40, [], {}])
-def test_a_priority_that_cannot_be_read_is_said_and_its_class_counts(odd: object) -> None:
-    pods, lines = read(pod("a", priority=odd, priorityClassName="system-node-critical"))
-    assert pods["a"].priority == 2 * 10**9
-    assert lines == ["Pod default/a: its priority is not an integer; its class counts"]
-
-
-def test_labels_and_annotations_give_no_priority() -> None:
-    loud = {
-        "priority": "1000",
-        "kueue.x-k8s.io/priority-class": "high",
-        "priorityClassName": "high",
-    }
-    high = thing("PriorityClass", "high", "scheduling.k8s.io/v1", value=700)
-    assert one(high, pod("a", labels=loud, annotations=loud)).priority == 0
 
 
 # constraints
@@ -276,33 +202,6 @@ def test_selector_affinity_and_tolerations_are_taken_over() -> None:
     equal = Toleration("k", "Equal", "v", "NoSchedule")
     assert found.tolerations == (equal, Toleration("", "Exists", "", ""))
     assert found.unsupported == ()
-
-
-@pytest.mark.parametrize(
-    "terms",
-    [
-        [],
-        [{}],
-        [{"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}],
-        [{"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}],
-        [{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["high"]}]}],
-        [{"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}],
-        [{"matchFields": [{"key": "spec.x", "operator": "In", "values": ["b"]}]}],
-        [{"matchFields": "metadata.name", "matchExpressions": [7]}],
-    ],
-)
-def test_an_affinity_that_can_match_no_node_matches_none(terms: list[Any]) -> None:
-    assert one(pod("a", gated=True, affinity=_affinity(*terms))).affinity == (IMPOSSIBLE,)
-
-
-def test_preferences_are_no_constraints() -> None:
-    soft = "preferredDuringSchedulingIgnoredDuringExecution"
-    affinity = {
-        kind: {soft: [{"weight": 1}]} for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity")
-    }
-    spread = [{"whenUnsatisfiable": "ScheduleAnyway", "topologyKey": HOST, "maxSkew": 1}]
-    found = one(pod("a", gated=True, affinity=affinity, topologySpreadConstraints=spread))
-    assert (found.affinity, found.unsupported) == ((), ())
 
 
 def test_what_cannot_be_read_is_named_unless_the_policy_ignores_it() -> None:
@@ -377,24 +276,6 @@ def test_an_amount_nobody_can_read_keeps_a_waiting_pod_waiting_and_a_node_full()
     assert any("it counts as holding all of its node" in line for line in lines)
 
 
-def test_pods_are_sorted_by_namespace_and_name() -> None:
-    found = objects(pod("b", namespace="x"), pod("a", namespace="y"), pod("a", namespace="x"))
-    pods = read_pods(found, [], KubernetesPolicy(), Remarks())
-    assert [one.key for one in pods] == [("x", "a"), ("x", "b"), ("y", "a")]
-
-
-@pytest.mark.parametrize("nonsense", [None, [], "x", [None], [{"resources": 3}], {"a": 1}])
-def test_a_waiting_pod_without_containers_is_not_planned_as_asking_nothing(
-    nonsense: object,
-) -> None:
-    tree = pod("p", gated=True)
-    tree["spec"]["containers"] = nonsense
-    remarks = Remarks()
-    (found,) = read_pods(objects(tree), [], KubernetesPolicy(), remarks)
-    assert found.unsupported == ("an amount that cannot be read",)
-    assert remarks.all[0].subject == "Pod default/p"
-
-
 # --- bounds of what a pod states
 
 
@@ -451,32 +332,6 @@ def test_more_selectors_or_tolerations_than_are_read_are_not_supported() -> None
     assert (found.tolerations, found.unsupported) == ((), (TOO_MANY_TOLERATIONS,))
 
 
-def test_pods_that_state_the_same_affinity_share_one() -> None:
-    same = [pod(f"p{i}", gated=True, affinity=_terms(2, 3)) for i in range(2)]
-    found, _ = read(*same, pod("other", gated=True, affinity=_terms(3, 2)))
-    assert found["p0"].affinity is found["p1"].affinity
-    assert found["p0"].affinity != found["other"].affinity
-    gatherer = Gatherer(Remarks())
-    for tree in same:
-        gatherer.add(tree, "a file")
-    first, second = (one.tree["spec"]["affinity"] for one in gatherer.objects.of("Pod"))
-    assert first is second
-
-
-def test_of_an_affinity_only_what_is_read_is_kept() -> None:
-    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
-    affinity = _terms(MAX_TERMS + 1, 1)
-    affinity["nodeAffinity"][preferred] = [{"weight": 1}] * 1000
-    affinity["podAffinity"] = {preferred: [{}] * 1000}
-    gatherer = Gatherer(Remarks())
-    gatherer.add(pod("a", affinity=affinity), "a file")
-    [kept] = gatherer.objects.of("Pod")
-    terms = [{}] * (MAX_TERMS + 1)
-    assert kept.tree["spec"]["affinity"] == {
-        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}
-    }
-
-
 def _wide(number: int, terms: int) -> Iterator[dict[str, Any]]:
     """Terms of 5,000 parts each that are no other pod's."""
     for t in range(terms):
@@ -500,24 +355,3 @@ def test_a_namespace_keeps_so_many_expressions_and_no_more() -> None:
         one.subject for one in gatherer.objects.of("Pod") if one.tree["spec"]["affinity"] == large
     ]
     assert beyond == [f"Pod greedy/p{MAX_PARTS // each}"]
-
-
-def test_more_resources_than_are_read_are_not_supported() -> None:
-    known = {"cpu": "1"}
-    for extra, said in ((MAX_RESOURCES - 1, ()), (MAX_RESOURCES, (TOO_MANY_RESOURCES,))):
-        requests = known | {f"example.com/r{i}": "1" for i in range(extra)}
-        found = one(pod("a", gated=True, containers=[asking(requests)]))
-        assert found.unsupported == said
-        assert set(found.requests) == (set(known) if said else set(requests))
-
-
-def test_init_containers_that_each_request_something_else_take_no_longer() -> None:
-    # 8,000 that keep running beside the pod: the sum of each resource, whatever comes before
-    init = [
-        {**asking({f"example.com/r{i}": "1", "cpu": "1m"}), "restartPolicy": "Always"}
-        for i in range(8_000)
-    ]
-    began = time.process_time()
-    found = effective_requests(pod("a", containers=[asking({"cpu": "1"})], initContainers=init))
-    assert time.process_time() - began < 10
-    assert (len(found.amounts), found.amounts["cpu"]) == (8_001, 9_000)

@@ -74,38 +74,6 @@ def test_nested_labels_are_proposed_widest_first_inside_the_levels_found() -> No
     assert proposed(trees[::-1]) == proposed(trees)
 
 
-def test_three_labels_are_proposed_at_most() -> None:
-    labels = {
-        f"example.com/{word}": (lambda i, size=size: f"{i // size}")
-        for word, size in (("hall", 16), ("row", 8), ("rack", 4), ("chassis", 2))
-    }
-    assert len(proposed(cluster(32, **labels))) == 3
-
-
-def test_racks_numbered_anew_in_every_row_are_inside_the_rows() -> None:
-    row, rack = "example.com/row", "example.com/rack"
-    trees = cluster(32, **{row: lambda i: f"{i // 8}", rack: lambda i: f"{i // 4 % 2}"})
-    assert proposed(trees) == [row, rack]
-
-
-def test_the_last_rack_may_be_part_full_and_one_node_in_ten_without_the_label() -> None:
-    trees = cluster(10, **{RACK: lambda i: f"r{i // 4}"})  # 4, 4 and 2 nodes
-    assert proposed(trees) == [RACK]
-    del trees[0]["metadata"]["labels"][RACK]
-    assert proposed(trees) == [RACK]
-    del trees[1]["metadata"]["labels"][RACK]
-    assert proposed(trees) == []
-
-
-def test_a_label_of_no_telling_name_is_proposed_only_for_a_series_of_equal_domains() -> None:
-    unit = "example.com/unit"
-    assert proposed(cluster(12, **{unit: lambda i: f"u{i // 4}"})) == [unit]
-    assert proposed(cluster(12, **{unit: lambda i: ("red", "green", "blue")[i // 4]})) == []
-    assert proposed(cluster(11, **{unit: lambda i: f"u{i // 4}"})) == []
-    both: dict[str, Value] = {unit: lambda i: f"u{i // 4}", RACK: lambda i: f"r{i // 2}"}
-    assert proposed(cluster(12, **both)) == [RACK]
-
-
 OTHERS: dict[str, tuple[str, Value]] = {
     "one value": ("example.com/rack", lambda _: "r1"),
     "one a node": ("example.com/rack", lambda i: f"r{i}"),
@@ -132,11 +100,6 @@ OTHERS: dict[str, tuple[str, Value]] = {
 @pytest.mark.parametrize(("key", "value"), OTHERS.values(), ids=OTHERS)
 def test_other_labels_are_not_proposed(key: str, value: Value) -> None:
     assert proposed(cluster(16, **{key: value})) == []
-
-
-def test_vendors_prefixes_count_where_the_word_is_clear() -> None:
-    for key in ("topology.kubernetes.io/row", "kubernetes.io/rack"):
-        assert proposed(cluster(16, **{key: lambda i: f"d{i // 4}"})) == [key]
 
 
 def test_nothing_is_proposed_where_levels_are_stated() -> None:

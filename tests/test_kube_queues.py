@@ -452,21 +452,6 @@ def test_queues_beyond_the_bound_are_left_out(
     assert said(found, queues.TOO_MANY)
 
 
-def test_without_queues_a_gang_keeps_the_name_that_it_states(tmp_path: Path) -> None:
-    local = kueue("LocalQueue", "team", {"clusterQueue": "prod"}, "research")
-    found = read(tmp_path, local, wanting("one", **{"kueue.x-k8s.io/queue-name": "team"}))
-    assert found.instance.queues == ()
-    assert queue_of(found) == {"one": "team"}
-
-
-def test_a_policy_leaves_the_quotas_of_others_out(tmp_path: Path) -> None:
-    ignoring = {**docs.policy(), "spec": {"kubernetes": {"ignore": ["quotas"]}}}
-    one = wanting("one", **{"kai.scheduler/queue": "q"})
-    found = read(tmp_path, kai("q", quota=1), one, ignoring)
-    assert found.instance.queues == ()
-    assert queue_of(found) == {"one": "q"}
-
-
 # ---- whom no promise binds
 
 
@@ -558,15 +543,6 @@ def test_a_pod_of_kube_scheduler_is_free_next_to_queues_of_volcano_and_kai(tmp_p
     for queue in (volcano, kai):
         _, decisions = plan_all(tmp_path, queue, theirs("p"))
         assert decisions == {"p": ("place", None)}
-
-
-def test_pods_of_volcano_that_name_no_queue_are_in_its_default_queue(tmp_path: Path) -> None:
-    default = thing("scheduling.volcano.sh/v1beta1", "Queue", "default", {"capability": {GPU: "4"}})
-    found, decisions = plan_all(
-        tmp_path, default, theirs("p-1", "volcano"), theirs("p-2", "volcano")
-    )
-    assert queue_of(found) == {"p-1": "default", "p-2": "default"}
-    assert sorted(decisions.values(), key=str) == [("place", None), ("wait", "Quota")]
 
 
 def test_more_promised_than_is_usable_is_a_remark_about_the_promises(tmp_path: Path) -> None:

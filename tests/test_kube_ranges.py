@@ -17,7 +17,7 @@ from models.documents.plan import PlanDocument
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.instance_builder import LoadedInput
-from planner.read.kube.gangs.ranges import BELOW_GROUP, BEYOND, DIFFER, NO_NUMBER, SWAPPED
+from planner.read.kube.gangs.ranges import NO_NUMBER, SWAPPED
 from planner.search.solve import solve
 
 Tree = dict[str, Any]
@@ -109,39 +109,12 @@ def test_without_a_range_they_are_replicas_of_a_service() -> None:
     assert len(gangs) == 3
 
 
-def test_with_a_label_that_names_the_gang_they_are_one_gang_of_one_size() -> None:
-    made, *pods = deployment(3)
-    for one in pods:
-        one["metadata"]["labels"]["gangplan.dev/gang"] = "vit"
-    assert counts(made, *pods) == (3, 3, 1)
-
-
-def test_a_gang_that_waits_starts_with_no_more_pods_than_exist() -> None:
-    assert counts(*deployment(4, notes=stated(2, 6))) == (2, 4, 1)
-    assert counts(*deployment(5, notes=stated(2, 6, 2))) == (2, 4, 2)
-
-
 def test_it_waits_for_its_least_number_of_pods() -> None:
     assert "Incomplete" in held(*deployment(1, notes=stated(2, 6), replicas=4))
 
 
-def test_pods_beyond_the_largest_number_wait() -> None:
-    loaded = built(*deployment(5, notes=stated(2, 3)))
-    (gang,) = loaded.instance.gangs
-    assert (gang.roles[0].max, len(gang.pods)) == (3, 3)
-    assert any(BEYOND in line for line in loaded.remarks)
-
-
 def test_the_controllers_annotation_comes_before_that_of_its_pods() -> None:
     assert counts(*deployment(4, notes=stated(2, 4), template=stated(3, 4))) == (2, 4, 1)
-
-
-def test_pods_that_differ_have_the_number_of_their_controller() -> None:
-    made, *pods = deployment(4, template=stated(2, 4))
-    pods[0]["metadata"]["annotations"] = stated(1, 4)
-    gangs, remarks = read(made, *pods)
-    assert (gangs["vit"].roles[0].size, gangs["vit"].roles[0].range) == (4, None)
-    assert [one.what for one in remarks.all] == [DIFFER]
 
 
 @pytest.mark.parametrize(
@@ -183,16 +156,6 @@ def test_a_native_group_keeps_its_minimum_and_another_does_not() -> None:
     assert counts(*found) == (2, 6, 1)
 
 
-def test_a_range_below_what_its_native_group_needs_is_ignored() -> None:
-    found = deployment(4, notes=stated(1, 2))
-    for one in found[1:]:
-        one["spec"]["schedulingGroup"] = {"podGroupName": "g"}
-    spec = {"schedulingPolicy": {"gang": {"minCount": 4}}}
-    loaded = built(thing("PodGroup", "scheduling.k8s.io/v1alpha2", "g", spec), *found)
-    assert any(BELOW_GROUP in line for line in loaded.remarks)
-    assert [(gang.roles[0].min, gang.roles[0].max) for gang in loaded.instance.gangs] == [(4, 4)]
-
-
 def test_of_several_roles_the_controllers_annotation_concerns_the_workers() -> None:
     spec = {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}}
     job = thing("PyTorchJob", "kubeflow.org/v1", "vit", spec, annotations=stated(1, 3))
@@ -217,11 +180,6 @@ def test_of_several_roles_the_controllers_annotation_concerns_the_workers() -> N
 
 
 # ---- gangs that run
-
-
-def test_a_running_gang_may_grow_to_the_largest_number_by_its_controller() -> None:
-    assert counts(*deployment(0, on=("n1", "n2"), notes=stated(2, 6))) == (2, 6, 1)
-    assert counts(*stateful(0, 1, on=("n1", "n2"))) == (2, 6, 1)
 
 
 def test_a_plan_at_most_doubles_a_role_and_adds_sixteen() -> None:
@@ -259,20 +217,6 @@ def test_pods_that_run_come_before_those_that_wait_and_unready_ones_last() -> No
 def test_pods_of_a_stateful_set_have_their_ordinals() -> None:
     gangs, _ = read(*stateful(5, 6, 7, start=5, notes=stated(1, 3)))
     assert seats(gangs["vit"]) == {f"vit-{n}": ("worker", n) for n in (5, 6, 7)}
-
-
-def test_a_hole_is_filled_before_the_gang_grows() -> None:
-    """Pod 1 waits, pod 2 runs: three pods at least, and no more than exist."""
-    made, *pods = stateful(0, 1, 2, 3, notes=stated(1, 6))
-    for one, place in ((pods[0], "n1"), (pods[2], "n2")):
-        one["spec"] = pod("x", gpus=8, on=place)["spec"]
-        one["status"]["phase"] = "Running"
-    assert counts(made, *pods) == (1, 4, 1)
-    assert "Incomplete" in held(made, pods[0], *pods[2:])
-
-
-def test_a_gang_with_more_pods_than_it_may_have_stays_as_it_is() -> None:
-    assert counts(*deployment(0, on=("n1", "n2", "n3"), notes=stated(1, 2))) == (3, 3, 1)
 
 
 # ---- whatever states their pods are in

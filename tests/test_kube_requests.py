@@ -52,24 +52,6 @@ def test_restartable_init_containers_run_on_beside_everything_that_starts_later(
     assert _asks(_container(cpu="2"), initContainers=start) == {"cpu": 4000}
 
 
-def test_overhead_comes_on_top() -> None:
-    assert _asks(_container(cpu="1"), overhead={"cpu": "250m", "memory": "64Mi"}) == {
-        "cpu": 1250,
-        "memory": 64 * 2**20,
-    }
-
-
-def test_a_limit_without_a_request_is_the_request() -> None:
-    container = {
-        "resources": {"limits": {"cpu": "2", "nvidia.com/gpu": 4}, "requests": {"cpu": "1"}}
-    }
-    assert _asks(container) == {"cpu": 1000, "nvidia.com/gpu": 4}
-
-
-def test_gpus_of_init_containers_count_like_everything_else() -> None:
-    assert _asks(_container(gpu="1"), initContainers=[_container(gpu="2")]) == {"nvidia.com/gpu": 2}
-
-
 def test_pod_level_requests_replace_the_sums_of_cpu_and_memory_only() -> None:
     found = _asks(
         _container(cpu="1", memory="1Gi", gpu="2"),
@@ -122,12 +104,6 @@ def test_resizes_of_restartable_init_containers_count_and_of_others_do_not() -> 
     start = [_container("side", always=True, cpu="1"), _container("once", cpu="1")]
     # 1 + 2 CPUs run; before that, 2 + 1 start
     assert _asks(_container(cpu="1"), initContainers=start, status=status) == {"cpu": 3000}
-
-
-def test_pod_level_resizes_count_too() -> None:
-    status = {"resources": {"requests": {"cpu": "7"}}, "allocatedResources": {"cpu": "5"}}
-    found = _asks(_container(cpu="1"), resources={"requests": {"cpu": "6"}}, status=status)
-    assert found == {"cpu": 7000}
 
 
 def test_numbers_without_quotes_are_read_and_zeros_left_out() -> None:

@@ -18,7 +18,6 @@ from planner.read.kube.pods.room import (
     NO_ROOM,
     NO_SCHEDULER,
     NOT_ADMITTED,
-    REFUSED,
     UNKNOWN,
 )
 
@@ -35,11 +34,6 @@ def tied(name: str = "x", **fields: Any) -> Json:  # noqa: ANN401  # any field o
 
 def requesting(name: str, requests: Json, **fields: Any) -> Json:  # noqa: ANN401
     return tied(name, containers=[asking(requests)], **fields)
-
-
-def policy(*schedulers: str) -> Json:
-    spec = {"kubernetes": {"otherSchedulers": list(schedulers)}}
-    return {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy", "spec": spec}
 
 
 # whose scheduler exists
@@ -74,11 +68,6 @@ def test_a_policy_lists_the_schedulers_that_count() -> None:
         assert {name: pods[name].node for name in places} == places
 
 
-def test_a_scheduler_is_listed_once() -> None:
-    read_in = load_all([node("n1"), policy("volcano", "default-scheduler")])
-    assert read_in.instance.policy.kubernetes.other_schedulers == ("default-scheduler", "volcano")
-
-
 # what takes it
 
 
@@ -93,24 +82,6 @@ def test_a_pod_holds_room_on_a_node_that_takes_it() -> None:
     both = tied(nodeSelector={HOST: "n1", "pool": "a"})
     assert read(node("n1", pool="a"), both)[0]["x"].node == "n1"
     assert read(node("n1"), both)[0]["x"].node is None
-
-
-def test_closed_nodes_hold_no_room_for_pods_to_come() -> None:
-    cordoned, tainted, down = node("n1"), node("n1"), node("n1")
-    cordoned["spec"]["unschedulable"] = True
-    tainted["spec"]["taints"] = [{"key": "a", "effect": "NoSchedule"}]
-    down["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
-    for closed in (cordoned, tainted, down):
-        pods, lines = read(closed, tied(gpus=1))
-        assert (pods["x"].node, lines) == (None, [f"Pod stranger/x: {NO_MATCH}"])
-    tolerant = tied(gpus=1, tolerations=[{"key": "a", "operator": "Exists"}])
-    assert read(tainted, tolerant)[0]["x"].node == "n1"
-
-
-def test_a_gated_pod_holds_no_room_wherever_it_is_tied() -> None:
-    gated = tied(gpus=8, schedulingGates=[{"name": "kueue.x-k8s.io/topology"}])
-    gated["status"]["nominatedNodeName"] = "n1"
-    assert read(node("n1"), gated)[0]["x"].node is None
 
 
 # what fits
@@ -138,27 +109,6 @@ def test_a_pod_holds_room_if_all_that_it_requests_is_free(
     assert lines == [f"Pod stranger/no: {NO_ROOM}"]
 
 
-@pytest.mark.parametrize("amount", ["1000000000", "1e18", "-5", "9" * 60, "many"])
-@pytest.mark.parametrize("where", ["containers", "initContainers", "overhead", "resources"])
-def test_absurd_amounts_close_no_node(amount: str, where: str) -> None:
-    odd = {"requests": {"cpu": amount}}
-    more: Json = {
-        "containers": {"containers": [{"name": "c", "resources": odd}]},
-        "initContainers": {"initContainers": [{"name": "i", "resources": odd}]},
-        "overhead": {"overhead": odd["requests"]},
-        "resources": {"resources": odd},
-    }[where]
-    pods, lines = read(node("n1"), tied(gpus=8, **more))
-    assert pods["x"].node is None
-    assert any(line.startswith("Pod stranger/x: is tied to a node") for line in lines)
-
-
-def test_resources_that_the_node_does_not_offer_fit_nowhere() -> None:
-    assert read(node("n1"), requesting("x", {"example.com/fpga": "1"}))[0]["x"].node is None
-    pods, lines = read(node("n1"), requesting("x", {"amd.com/gpu": "1"}))
-    assert (pods["x"].node, lines) == (None, [f"Pod stranger/x: {NO_ROOM}"])
-
-
 def test_of_several_pods_the_first_that_fit_hold_the_room() -> None:
     """By priority, then by age, as the scheduler takes them: 3 + 4 of 8 GPUs, not 2 more."""
     urgent, old, young = (
@@ -178,39 +128,6 @@ def test_of_several_pods_the_first_that_fit_hold_the_room() -> None:
             f"Pod stranger/a: {NO_ROOM}",
             f"Pod stranger/urgent, stranger/old: {HELD}",
         ]
-
-
-def test_many_pods_of_one_stranger_are_one_remark() -> None:
-    ghosts = [tied(f"g{i:03}", gpus=8, schedulerName="ghost") for i in range(200)]
-    _, (line,) = read(node("n1"), *ghosts)
-    assert line.startswith("Pod stranger/g000, stranger/g001, stranger/g002 and 197 more: ")
-
-
-def test_a_nominated_pod_must_fit_and_match_too() -> None:
-    nominated = pod("x", gpus=8, schedulerName="ghost")
-    nominated["status"] = {"phase": "Pending", "nominatedNodeName": "n1"}
-    assert read(node("n1"), nominated)[0]["x"].node == "n1"  # only a scheduler writes a status
-    assert read(node("n1"), nominated, pod("y", gpus=1, on="n1"))[0]["x"].node is None
-    elsewhere = nominated | {"spec": nominated["spec"] | {"nodeSelector": {"pool": "a"}}}
-    assert read(node("n1"), elsewhere)[0]["x"].node is None
-
-
-def test_a_pod_that_its_scheduler_refused_holds_no_room() -> None:
-    """Say because of a volume claim that does not exist: such a pod can wait forever."""
-    refused = tied(gpus=8)
-    refused["status"]["conditions"] = [
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    ]
-    pods, lines = read(node("n1"), refused)
-    assert (pods["x"].node, lines) == (None, [f"Pod stranger/x: {REFUSED}"])
-    refused["status"]["nominatedNodeName"] = "n1"  # it found one since: others make room there
-    assert read(node("n1"), refused)[0]["x"].node == "n1"
-
-
-def test_a_pod_with_a_claim_that_does_not_exist_holds_no_room() -> None:
-    claims = [{"name": "gpu", "resourceClaimName": "lost"}]
-    pods, lines = read(node("n1"), tied(gpus=8, resourceClaims=claims))
-    assert (pods["x"].node, lines) == (None, [f"Pod stranger/x: {REFUSED}"])
 
 
 def test_a_pod_that_requires_what_is_not_modelled_holds_no_room() -> None:
@@ -243,23 +160,7 @@ def test_a_bound_pod_that_its_kubelet_refuses_counts_as_failed() -> None:
     assert read(node("n1"), refused, bound, running)[0]["refused"].node == "n1"
 
 
-def test_a_bound_pod_holds_what_its_node_does_not_report() -> None:
-    bound = pod("a", on="n1", containers=[asking({"example.com/fpga": "1", "cpu": "1"})])
-    bound["status"] = {"phase": "Pending"}
-    assert read(node("n1"), bound)[0]["a"].node == "n1"
-
-
 # whom they repel
-
-
-@pytest.mark.parametrize("on", [None, "n1"])
-def test_a_pod_that_is_not_bound_repels_nobody(on: str | None) -> None:
-    term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {}}
-    loner = pod("loner", affinity={"podAntiAffinity": {REQUIRED: [term]}}, on=on)
-    loner["spec"]["nodeSelector"] = {HOST: "n1"}
-    mine = pod("mine", gpus=8, gated=True)
-    pods, _ = read(node("n1", zone="z"), loner, mine, ignore=("podAffinity", "topologySpread"))
-    assert bool(pods["mine"].affinity) == (on is not None)
 
 
 # which GPUs
@@ -291,18 +192,6 @@ def test_a_pod_of_ours_with_an_allocated_claim_holds_what_fits(cpu: str, held: b
     assert (pods["p"].node, pods["p"].to_place) == (("n1", False) if held else (None, True))
     assert lines == [f"Pod default/p: {HELD if held else NO_ROOM}"]
     assert "a resource claim that is allocated already" in pods["p"].unsupported
-
-
-def test_gpus_of_a_proven_intent_are_believed_before_those_of_an_annotation() -> None:
-    marks = {"gangplan.dev/node": "n1", "gangplan.dev/gpus": "0,1"}
-    mine = pod("mine", gpus=2, on="n1", annotations=marks)
-    liar = pod("liar", gpus=1, on="n1", annotations={"gangplan.dev/gpus": "1"})
-    pods, lines = read(node("n1"), mine | {"intentProven": True}, liar)
-    assert (pods["mine"].indices, pods["liar"].indices) == ((0, 1), None)
-    assert len(lines) == 1
-    assert lines[0].startswith("Pod default/liar: holds a GPU that another pod")
-    pods, _ = read(node("n1"), mine, liar)
-    assert (pods["mine"].indices, pods["liar"].indices) == (None, None)
 
 
 def test_a_claim_of_another_namespace_is_nobodys() -> None:

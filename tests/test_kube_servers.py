@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from effort import examples
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from kube import expected, load, node
-from kube_nodes import claimed, device, gpus_of, read
-from test_kube_nodes_mutated import RECORDED, mutated
+from kube_nodes import claimed, device, read
 
-from models.documents.canonical import server_model_document
-from models.documents.server import ServerModelDocument
-from models.hardware import Nic, ServerModel, slug
+from models.hardware import ServerModel
 from models.instance.policy import KubernetesPolicy
 from models.rates.catalogue import find, server_models
 from models.rates.server_bandwidth import inside_MBps
@@ -79,20 +72,12 @@ def test_recorded_nodes_are_what_the_facts_say(
         ]  # fmt: skip
 
 
-def test_a_node_without_gpus_has_no_model() -> None:
-    assert model_of(node("n1", gpus=0)) == (None, "")
-
-
 def test_an_annotation_goes_before_policy_and_labels() -> None:
     tree = node("n1", **{INSTANCE: "p5.48xlarge", PRODUCT: "NVIDIA-H100-80GB-HBM3"})
     tree["metadata"]["annotations"] = {TOLD: "Azure ND H100 v5"}
     model, said = model_of(tree, mapped=(((), "DGX H100"),))
     assert model is find("Azure ND H100 v5")
     assert said == ""
-
-
-def test_a_label_of_the_same_key_tells_the_model_by_slug() -> None:
-    assert named(node("n1", **{TOLD: "azure-nd-h100-v5"})) == "Azure ND H100 v5"
 
 
 def test_of_the_policy_the_first_selector_that_matches_counts() -> None:
@@ -113,20 +98,6 @@ def test_a_model_nobody_knows_is_told_and_the_next_source_counts() -> None:
     model, said = model_of(tree)
     assert model is find("p5.48xlarge")
     assert "Node n1: server model 'DGX Z9' (annotation) is unknown; ignored" in said
-
-
-def test_a_model_with_too_few_gpus_is_not_used() -> None:
-    tree = node("n1", gpus=16, **{TOLD: "DGX-H100"})
-    model, said = model_of(tree)
-    assert model is not None
-    assert (model.gpus, model.fabric) == (16, "pcie")
-    assert "has more GPUs than 'DGX H100'; that model is not used" in said
-
-
-def test_a_model_told_against_what_the_gpus_show_is_used_and_told() -> None:
-    model, said = model_of(node("n1", **{TOLD: "DGX-H100", PRODUCT: "Tesla-T4"}))
-    assert model is find("DGX H100")
-    assert "is named 'DGX H100' (label), but has T4 GPUs" in said
 
 
 # Instance types by which clouds call their machines, with the model whose links and NICs they have.
@@ -259,38 +230,11 @@ def test_a_machine_that_is_sold_with_several_gpus_is_known_by_both(
     assert find("PowerEdge XE9680") is find("PowerEdge XE9680 H100")
 
 
-def test_a_machine_of_a_known_name_with_gpus_it_is_not_sold_with_is_told_by_its_gpus() -> None:
-    labels = {PRODUCT: "NVIDIA-L40S", COUNT: "8", MACHINE: "PowerEdge-XE9680"}
-    model, said = model_of(node("n1", **labels))
-    assert model is find("L40S 8-GPU")
-    assert "has L40S GPUs, but 'PowerEdge XE9680 H100' does not" in said
-
-
-def test_gpus_that_are_missing_of_an_instance_are_sick_and_told() -> None:
-    tree = node("n1", gpus=7, **{INSTANCE: "p5.48xlarge", COUNT: "7"})
-    model, said = model_of(tree)
-    assert model is find("p5.48xlarge")
-    assert "has fewer GPUs than 'AWS p5.48xlarge'; the missing ones count as unhealthy" in said
-
-
-def test_a_label_that_counts_more_than_an_instance_has_is_not_believed() -> None:
-    model, said = model_of(node("n1", gpus=8, **{INSTANCE: "p5.48xlarge", COUNT: "16"}))
-    assert model is find("p5.48xlarge")
-    assert "claims more GPUs than 'AWS p5.48xlarge' has; the claim is ignored" in said
-
-
 def test_an_instance_type_against_the_gpus_is_not_believed() -> None:
     model, said = model_of(node("n1", **{INSTANCE: "p5.48xlarge", PRODUCT: "NVIDIA-L4"}))
     assert model is not None
     assert (model.name, model.fabric) == ("L4 8-GPU", "pcie")
     assert "has L4 GPUs, but 'AWS p5.48xlarge' does not" in said
-
-
-def test_the_accelerator_of_gke_tells_the_machine_if_the_count_fits() -> None:
-    # after gke-h100-topology-kwok: no product, no instance type
-    labels = {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
-    assert named(node("n1", **labels)) == "GCP a3-highgpu-8g"
-    assert named(node("n1", gpus=4, **labels)) == "unknown 4x H100"
 
 
 # (product, count, instance type) as GPU feature discovery and others write them, and the model.
@@ -361,17 +305,6 @@ def test_gpus_tell_the_board_they_sit_on(name: str, gpus: int, instance: str, wa
         assert "links and NICs of" in said
 
 
-def test_a_dgx_is_its_own_board_without_a_word() -> None:
-    labels = {PRODUCT: "A100-SXM4-80GB", MACHINE: "DGX-A100"}
-    assert model_of(node("n1", **labels)) == (find("DGX A100"), "")
-
-
-def test_a_machine_name_may_be_an_instance_type() -> None:
-    # on EC2 the firmware calls the machine by its instance type
-    labels = {PRODUCT: "NVIDIA-A100-SXM4-40GB", MACHINE: "p4d.24xlarge"}
-    assert model_of(node("n1", **labels)) == (find("p4d.24xlarge"), "")
-
-
 @pytest.mark.parametrize(
     ("labels", "wanted"),
     [
@@ -387,12 +320,6 @@ def test_gpus_of_amd_are_told_by_their_labels(labels: dict[str, str], wanted: st
     assert named(node("n1", resource="amd.com/gpu", **labels)) == wanted
 
 
-def test_without_any_label_only_the_maker_is_known() -> None:
-    assert named(node("n1")) == "unknown 8x NVIDIA-GPU"
-    assert named(node("n1", resource="habana.ai/gaudi")) == "unknown 8x Gaudi"
-    assert named(node("n1", resource="aliyun.com/gpu")) == "unknown 8x ALIYUN-COM-GPU"
-
-
 def test_devices_tell_more_than_labels() -> None:
     # as the live p4d.24xlarge and GB300 nodes publish them
     p4d = [device(f"gpu-{i}", productName="NVIDIA A100-SXM4-40GB") for i in range(8)]
@@ -406,21 +333,6 @@ def test_devices_tell_more_than_labels() -> None:
     assert "is labelled with several GPU models; A100 counts" in said
     gb300 = [device(f"gpu-{i}", productName="NVIDIA GB300") for i in range(4)]
     assert named(*claimed(*gb300)) == "GB300 NVL72 compute tray (Azure ND128isr_GB300_v6)"
-
-
-def test_gpus_of_several_models_are_unknown() -> None:
-    mixed = [device("gpu-0", productName="NVIDIA L4"), device("gpu-1", productName="NVIDIA L40S")]
-    model, said = model_of(*claimed(*mixed))
-    assert model is not None
-    assert model.name == "unknown 2x MIXED-L4-L40S"
-    assert "has GPUs of several models" in said
-
-
-def test_shares_do_not_hide_the_server_behind_them() -> None:
-    labels = {PRODUCT: "NVIDIA-H100-80GB-HBM3-SHARED", COUNT: "8", "nvidia.com/gpu.replicas": "5"}
-    assert named(gpus_of(node("n1", **labels), "40", "40")) == "DGX H100"
-    labels = {PRODUCT: "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", INSTANCE: "p4d.24xlarge"}
-    assert named(gpus_of(node("n1", **labels), "56", "56")) == "AWS p4d.24xlarge"
 
 
 def test_a_product_of_many_lines_is_cleaned_soon() -> None:
@@ -441,20 +353,6 @@ def test_a_model_whose_links_nobody_knows_is_not_used() -> None:
         assert "serverModels of a Cluster" in said
 
 
-def test_nics_of_unknown_speed_are_left_out() -> None:
-    model, said = model_of(node("n1", **{PRODUCT: "NVIDIA-H20"}))
-    assert model is not None
-    assert own_nics(model) == ()
-    assert "NIC speeds of 'HGX H20 8-GPU' are unknown; those NICs are ignored" in said
-
-
-def test_nics_of_known_speed_are_kept() -> None:
-    fast, dark = Nic("a", 400_000), Nic("b", None)
-    assert own_nics(ServerModel("x", "X", 1, "pcie", nics=(fast, dark))) == (fast,)
-    assert own_nics(ServerModel("x", "X", 1, "pcie", nics=(fast,))) is None
-    assert own_nics(ServerModel("x", "X", 1, "pcie")) is None
-
-
 @pytest.mark.parametrize("gpus", [1, 2, 3, 8, 16, 17, 64, 1024])
 def test_an_unknown_server_prices_every_set_at_the_slowest_path(gpus: int) -> None:
     model = unknown_model("NVIDIA-XYZ", gpus)
@@ -471,64 +369,6 @@ def test_an_unknown_server_prices_every_set_at_the_slowest_path(gpus: int) -> No
     assert model.confidence == "assumed"
 
 
-def test_an_unknown_server_of_known_gpus_has_their_speed() -> None:
-    assert unknown_model("NVIDIA-H100-80GB-HBM3", 4).relative_speed == Fraction("989.5")
-    assert unknown_model("NVIDIA-XYZ", 4).relative_speed is None
-
-
-def test_an_unknown_server_has_a_size_that_documents_allow() -> None:
-    assert unknown_model("X", 0).gpus == 1
-    assert unknown_model("X", 10**9).gpus == 1024
-
-
-@given(st.text(max_size=200), st.integers(1, 1024))
-def test_an_unknown_server_passes_as_a_document_and_clashes_with_none(gpu: str, gpus: int) -> None:
-    model = unknown_model(gpu, gpus)
-    document = ServerModelDocument.model_validate(server_model_document(model).to_json())
-    assert document.field_errors() == ()
-    assert document.to_server_model() == model
-    assert len(model.gpu) <= 60
-    assert find(model.name) is None
-
-
-@given(st.lists(st.text("aA bB-_.", max_size=6), min_size=2, max_size=2))
-def test_unknown_gpus_with_one_slug_have_one_name(names: list[str]) -> None:
-    a, b = (unknown_model(name, 8) for name in names)
-    assert (slug(a.name) == slug(b.name)) == (a == b)
-
-
 def test_every_gpu_of_the_catalogue_is_recognised() -> None:
     for model in server_models():
         assert product(model.gpu).gpu == model.gpu
-
-
-def test_a_thousand_nodes_get_their_models_in_half_a_second() -> None:
-    trees = [
-        node(f"n{i:04}", **{PRODUCT: f"NVIDIA-NEW-{i % 50}", INSTANCE: f"type-{i}", COUNT: "8"})
-        for i in range(1000)
-    ]
-    found, _ = read(*trees)
-    start = time.process_time()
-    for one in found:
-        server_model(one, KubernetesPolicy(), find, Remarks())
-    assert time.process_time() - start < 0.5
-
-
-@settings(
-    max_examples=examples(300, 60), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-@given(st.data())
-def test_no_mutation_of_a_node_is_fatal_to_its_model(data: st.DataObject) -> None:
-    trees = copy.deepcopy(RECORDED)
-    number = data.draw(st.integers(0, len(trees) - 1))
-    trees[number] = mutated(trees[number], data.draw)
-    mapped = data.draw(st.sampled_from([(), (((), "DGX H100"),), (((), "?"),), (((), "x" * 999),)]))
-    for one in read(*trees)[0]:
-        model = server_model(one, KubernetesPolicy(server_models=mapped), find, Remarks())
-        if one.installed == 0 and one.gpus == 0:
-            assert model is None
-            continue
-        assert model is not None
-        assert one.shared is not None or model.gpus >= one.gpus
-        inside_MBps(model, model.all_gpus)  # it can be priced
-        assert all(nic.megabits for nic in own_nics(model) or ())

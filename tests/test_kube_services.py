@@ -85,33 +85,6 @@ def test_a_deployment_is_known_by_the_hash_in_the_name_of_its_replica_set(
     assert services(made) == services(orphan, made) == {"a": service}
 
 
-@pytest.mark.parametrize("on", [None, "n1"])
-@pytest.mark.parametrize(
-    ("kind", "version", "service"),
-    [
-        ("StatefulSet", "apps/v1", "StatefulSet/s"),
-        ("CloneSet", "apps.kruise.io/v1alpha1", "CloneSet/s"),
-        ("ReplicationController", "v1", "ReplicationController/s"),
-        ("DaemonSet", "apps/v1", None),
-        ("Node", "v1", None),
-    ],
-)
-def test_any_controller_makes_a_service_but_those_of_nodes(
-    kind: str, version: str, service: str | None, on: str | None
-) -> None:
-    assert services(replica("a", kind, version, "s", on=on)) == {"a": service}
-
-
-def test_a_pod_without_a_controller_and_a_gang_of_several_pods_are_no_replicas() -> None:
-    member = {"scheduling.x-k8s.io/pod-group": "g"}
-    group = thing("PodGroup", "scheduling.x-k8s.io/v1alpha1", "g", {"minMember": 2})
-    gang = [replica(n, "StatefulSet", "apps/v1", "s", labels=member) for n in ("s-0", "s-1")]
-    job = [replica(n, "Job", "batch/v1", "j") for n in ("j-a", "j-b")]
-    indexed = thing("Job", "batch/v1", "j", {"parallelism": 2, "completionMode": "Indexed"})
-    found = services(pod("lone", gpus=2, gated=True), group, *gang, indexed, *job)
-    assert found == {"lone": None, "g": None, "j": None}
-
-
 VOLCANO = ("scheduling.volcano.sh/v1beta1", "scheduling.k8s.io/group-name")
 KAI = ("scheduling.run.ai/v2alpha2", "pod-group-name")
 TIER = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
@@ -160,44 +133,3 @@ def test_the_groups_of_a_leader_worker_set_are_replicas_of_one_service(replicas:
     found = services(made, *pods)
     assert len(found) == replicas
     assert set(found.values()) == {"LeaderWorkerSet/lws"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("StatefulSet", "s" * 242),
-        ("StatefulSet", "../s"),
-        ("StatefulSet", "s\x1b[31m"),
-        ("Stateful Set", "s"),
-        ("/" * 9000, "s"),
-    ],
-)
-def test_a_controller_with_a_malformed_name_makes_no_service_and_hides_no_pod(
-    kind: str, name: str
-) -> None:
-    found = built(replica("a", kind, "apps/v1", name, on="n1"), pod("b", gpus=2, gated=True))
-    assert [(gang.name, gang.service) for gang in found.instance.gangs] == [
-        ("a", None),
-        ("b", None),
-    ]
-    (line,) = [line for line in found.remarks if "malformed" in line]
-    assert line == (
-        "Pod default/a: its controller has a malformed name; other pods of it may use other GPU models"
-    )
-
-
-def test_the_longest_name_of_a_service_is_one() -> None:
-    name = "s" * 241
-    assert services(replica("a", "StatefulSet", "apps/v1", name)) == {"a": f"StatefulSet/{name}"}
-
-
-def test_replicas_of_other_namespaces_are_other_services() -> None:
-    pods = [
-        replica("a", "StatefulSet", "apps/v1", "s", namespace=namespace)
-        for namespace in ("one", "two")
-    ]
-    found = built(*pods).instance.gangs
-    assert [(gang.namespace, gang.service) for gang in found] == [
-        ("one", "StatefulSet/s"),
-        ("two", "StatefulSet/s"),
-    ]

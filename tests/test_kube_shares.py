@@ -64,28 +64,6 @@ def test_whole_gpus_are_not_marked_as_shared(labels: dict[str, str]) -> None:
     assert said == ""
 
 
-def test_a_layout_that_is_still_being_applied_counts_as_parted() -> None:
-    labels = {
-        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/mig.strategy": "single",
-        "nvidia.com/mig.config": "all-3g.20gb", "nvidia.com/mig.config.state": "pending",
-    }  # fmt: skip
-    assert one(node("n1", **labels))[0].shared == "MIG"
-
-
-def test_a_layout_that_no_strategy_shows_counts_as_parted() -> None:
-    labels = {
-        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/mig.strategy": "none",
-        "nvidia.com/mig.config": "all-1g.5gb", "nvidia.com/mig.config.state": "success",
-    }  # fmt: skip
-    assert one(node("n1", **labels))[0].shared == "MIG"
-
-
-def test_an_unknown_mode_of_ack_gives_nothing() -> None:
-    found, said = one(node("n1", **{"ack.node.gpu.schedule": "surprise"}))
-    assert found.shared == "fractional"
-    assert "its label ack.node.gpu.schedule has an unknown value" in said
-
-
 @pytest.mark.parametrize("written", [
     "GPU-a,10,32768,100,NVIDIA-Tesla V100,0,true:GPU-b,10,32768,100,NVIDIA-Tesla V100,0,true:",
     '[{"id": "GPU-a", "count": 10}, {"id": "GPU-b", "count": 10}]',

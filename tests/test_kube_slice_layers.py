@@ -5,37 +5,13 @@ from __future__ import annotations
 import json
 
 import kube
-import pytest
 
 from planner.read.compact_cluster import catalogue_model
 from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
 from planner.read.instance_builder import LoadedInput, build
-from planner.read.kube.gang_documents import minimal_layers, nest
 
 BLOCK, RACK = "example.com/block", "example.com/rack"
-
-
-@pytest.mark.parametrize(
-    ("layers", "told"),
-    [
-        ([(8, 0), (4, 1)], [(4, 1), (8, 0)]),  # eights in a block, fours in a rack
-        ([(8, 1), (4, 1)], [(8, 1)]),  # eights in a rack say all about fours
-        ([(8, 1), (4, 0)], [(8, 1)]),  # still more so
-        ([(4, 0), (4, 1)], [(4, 1)]),  # one size: the narrower level
-        ([(16, 0), (8, 1), (4, 2)], [(4, 2), (8, 1), (16, 0)]),
-        ([(16, 1), (8, 0), (4, 2)], [(4, 2), (16, 1)]),
-    ],
-)
-def test_only_layers_that_ask_something_are_told(
-    layers: list[tuple[int, int]], told: list[tuple[int, int]]
-) -> None:
-    assert minimal_layers(layers) == told
-
-
-def test_layers_nest_where_sizes_divide() -> None:
-    assert nest([(4, 2), (8, 1), (16, 0)])
-    assert not nest([(4, 2), (6, 1)])
 
 
 def test_three_layers_of_an_annotation_become_slices_in_slices() -> None:

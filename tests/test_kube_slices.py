@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from kube import load, node
 from kube_nodes import claimed, device, gpus_of, one, read, slice_of
 
@@ -46,13 +45,6 @@ def test_gpus_are_counted_by_slices_where_there_is_no_resource() -> None:
     assert said == ""
 
 
-def test_the_resource_counts_where_both_are_there() -> None:
-    devices = [device(f"gpu-{i}", index=i) for i in range(8)]
-    found, _ = one(gpus_of(node("n1"), "8", "7"), slice_of("n1", devices))
-    assert (found.gpus, found.installed, found.gpu_resource) == (7, 8, "nvidia.com/gpu")
-    assert [d.index for d in found.devices] == list(range(8))
-
-
 def test_slices_do_not_stand_in_for_a_plugin_that_is_gone() -> None:
     devices = [device(f"gpu-{i}", index=i) for i in range(8)]
     (gone, sound), _ = read(
@@ -60,15 +52,6 @@ def test_slices_do_not_stand_in_for_a_plugin_that_is_gone() -> None:
     )
     assert (gone.gpus, gone.installed, gone.gpu_resource) == (0, 8, "nvidia.com/gpu")
     assert sound.gpus == 8
-
-
-def test_devices_may_be_asked_by_a_resource_where_a_class_says_so() -> None:
-    named = {
-        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
-        "metadata": {"name": "gpu.nvidia.com"}, "spec": {"extendedResourceName": "nvidia.com/gpu"},
-    }  # fmt: skip
-    found, _ = one(*claimed(device("gpu-0")), named)
-    assert found.gpu_resource == "nvidia.com/gpu"
 
 
 def test_an_index_that_devices_state_goes_before_their_addresses() -> None:
@@ -81,42 +64,6 @@ def test_an_index_that_devices_state_goes_before_their_addresses() -> None:
     assert [(d.index, d.name) for d in found.devices] == [(0, "gpu-1"), (1, "gpu-0")]
 
 
-def test_names_number_devices_that_say_nothing_else() -> None:
-    found, said = one(*claimed(device("gpu-10"), device("gpu-2")))
-    assert [(d.index, d.name) for d in found.devices] == [(2, "gpu-2"), (10, "gpu-10")]
-    assert said == ""
-    found, said = one(*claimed(device("left"), device("right")))
-    assert [(d.index, d.name) for d in found.devices] == [(0, "left"), (1, "right")]
-    assert "have neither index nor PCI address" in said
-
-
-def test_two_devices_with_one_index_count_by_their_addresses() -> None:
-    found, _ = one(
-        *claimed(
-            device("gpu-0", index=0, pciBusID="0000:81:00.0"),
-            device("gpu-1", index=0, pciBusID="0000:01:00.0"),
-        )
-    )
-    assert [(d.index, d.name) for d in found.devices] == [(0, "gpu-1"), (1, "gpu-0")]
-
-
-@pytest.mark.parametrize("kind", ["mig", "channel", "daemon", "vfio", "nic"])
-def test_devices_that_are_no_whole_gpus_are_passed_over(kind: str) -> None:
-    found, _ = one(*claimed(device("gpu-0"), device("other-1", kind)))
-    assert [d.name for d in found.devices] == ["gpu-0"]
-
-
-def test_other_drivers_are_passed_over() -> None:
-    for driver in ("compute-domain.nvidia.com", "dra.net", "example.com"):
-        found, _ = one(*claimed(device("gpu-0"), driver=driver))
-        assert (found.installed, found.devices) == (0, ())
-
-
-def test_a_driver_that_gives_no_type_gives_gpus() -> None:
-    found, _ = one(*claimed(device("gpu-0", None, index=0), driver="gpu.example.com"))
-    assert (found.gpus, found.gpu_resource) == (1, "gpu.example.com")
-
-
 def test_devices_in_the_beta_form_are_read() -> None:
     beta = {
         "name": "gpu-0",
@@ -124,14 +71,6 @@ def test_devices_in_the_beta_form_are_read() -> None:
     }
     found, _ = one(*claimed(beta, version="v1beta1"))
     assert [d.index for d in found.devices] == [3]
-
-
-def test_devices_may_name_their_nodes_one_by_one() -> None:
-    spread = slice_of("n1", [{**device("gpu-0"), "nodeName": "n2"}])
-    del spread["spec"]["nodeName"]
-    spread["spec"]["perDeviceNodeSelection"] = True
-    (first, second), _ = read(node("n1", gpus=0), node("n2", gpus=0), spread)
-    assert (first.gpus, second.gpus) == (0, 1)
 
 
 def test_only_the_newest_generation_of_a_pool_counts() -> None:
@@ -146,22 +85,6 @@ def test_a_pool_with_slices_missing_is_told() -> None:
     found, said = one(*claimed(device("gpu-0"), count=2))
     assert found.gpus == 1
     assert "pool n1 of gpu.nvidia.com: some of its ResourceSlices are missing" in said
-
-
-def test_a_pool_may_have_several_slices() -> None:
-    found, said = one(
-        node("n1", gpus=0),
-        slice_of("n1", [device("gpu-0")], count=2, tag="a"),
-        slice_of("n1", [device("gpu-1")], count=2, tag="b"),
-    )
-    assert [d.name for d in found.devices] == ["gpu-0", "gpu-1"]
-    assert said == ""
-
-
-def test_a_device_named_twice_counts_once() -> None:
-    found, said = one(*claimed(device("gpu-0", uuid="a"), device("gpu-0", uuid="b")))
-    assert [d.uuid for d in found.devices] == ["a"]
-    assert "has a device without a name of its own; ignored" in said
 
 
 def test_a_tainted_device_is_sick_and_a_shared_one_is_not_given() -> None:

@@ -177,15 +177,6 @@ def test_every_group_of_a_leader_worker_set_is_a_gang() -> None:
     }
 
 
-def test_its_pods_are_named_and_ranked_as_the_controller_would() -> None:
-    (gang,) = gangs(jobset()).values()
-    assert [(one.name, one.role, one.index) for one in gang.pods] == [
-        ("vit-head-0-0", 0, 0),
-        *((f"vit-node-{n // 2}-{n % 2}", 1, n) for n in range(4)),
-    ]
-    assert {one.uid for one in gang.pods} == {None}
-
-
 LABELS = {
     "jobset.sigs.k8s.io/jobset-name": "JobSet",
     "training.kubeflow.org/job-name": "kubeflow.org",
@@ -297,17 +288,6 @@ def test_what_a_workload_of_another_makes_is_no_gang_of_its_own() -> None:
     assert shape(gang) == {"head": (1, 1, 0), "node": (4, 4, 8)}, "the owner's template counts"
 
 
-def test_a_workload_stands_for_an_owner_that_is_not_in_the_input() -> None:
-    queued = workload("AppWrapper", "workload.codeflare.dev/v1beta2", queueName="q", priority=7)
-    queued["spec"]["podSets"] = [
-        {"name": "head", "count": 1, "template": template(0)},
-        {"name": "node", "count": 4, "minCount": 2, "template": template()},
-    ]
-    (gang,) = gangs(queued).values()
-    assert shape(gang) == {"head": (1, 1, 0), "node": (2, 4, 8)}
-    assert (gang.name, gang.queue, gang.priority) == ("vit", "q", 7)
-
-
 @pytest.mark.parametrize(
     ("queued", "expected"),
     [
@@ -360,15 +340,6 @@ def test_what_does_not_wait_here_is_left_out(made: Tree) -> None:
     assert gangs(made) == {}
 
 
-def test_a_job_whose_group_volcano_holds_back_waits() -> None:
-    made = training("PyTorchJob", "pytorchReplicaSpecs", suspend=False, master=1, worker=3)
-    group = owned(podgroup(name="vit", minMember=3), "PyTorchJob", "kubeflow.org/v1", "vit")
-    (gang,) = gangs(made, group).values()
-    assert (shape(gang), gang.hold) == ({"master": (1, 1, 8), "worker": (2, 3, 8)}, None)
-    running = owned(podgroup("Running", "vit", minMember=3), "PyTorchJob", "kubeflow.org/v1", "vit")
-    assert gangs(made, running) == {}
-
-
 def test_a_volcano_job_and_its_group_are_one_gang() -> None:
     made = volcano_job(minAvailable=5)
     group = owned(
@@ -378,64 +349,6 @@ def test_a_volcano_job_and_its_group_are_one_gang() -> None:
     (gang,) = gangs(made, group).values()
     assert shape(gang) == {"master": (1, 1, 0), "worker": (3, 4, 8)}
     assert gang.queue == "q"
-
-
-def test_a_group_alone_stands_for_equal_pods() -> None:
-    resources = {"nvidia.com/gpu": "32", "cpu": "8", "requests.nvidia.com/gpu": "32", "pods": "4"}
-    group = podgroup(minMember=4, minResources=resources, priorityClassName="high")
-    (gang,) = gangs(HIGH, group).values()
-    assert (shape(gang), gang.priority) == ({"worker": (4, 4, 8)}, 50)
-    orphan = owned(group, "SparkApplication", "sparkoperator.k8s.io/v1beta2", "vit")
-    assert len(gangs(orphan)) == 1, "nobody reads its owner"
-    gone = owned(podgroup(minMember=4, minResources=resources), "Job", "batch/v1", "gone")
-    assert list(gangs(gone, job())) == ["default/vit"], "its owner would be in the input"
-    loaded = planned(podgroup(minMember=3, minResources=resources))
-    assert loaded.instance.gangs == ()
-    assert any(waiting.UNREADABLE in line for line in loaded.remarks)
-
-
-def test_a_group_that_a_template_names_is_no_second_gang() -> None:
-    group = podgroup(name="both", minMember=3, minResources={"nvidia.com/gpu": "24"})
-    made = job()
-    notes = {"scheduling.k8s.io/group-name": "both"}
-    made["spec"]["template"]["metadata"]["annotations"] = notes
-    (gang,) = gangs(group, made).values()
-    assert (gang.name, shape(gang)) == ("vit", {"worker": (3, 4, 8)})
-    over = made | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
-    assert gangs(group, over) == {}, "what would have been its pods has finished"
-
-
-def test_a_ray_job_waits_although_a_cluster_of_its_name_runs() -> None:
-    waits = thing("RayJob", "ray.io/v1", "vit", {"suspend": True, "rayClusterSpec": ray_spec()})
-    cluster = thing("RayCluster", "ray.io/v1", "vit", ray_spec())
-    labels = {"ray.io/cluster": "vit", "ray.io/node-type": "head"}
-    runs = owned(pod("head", on="n1", labels=labels), "RayCluster", "ray.io/v1", "vit")
-    found = gangs(waits, cluster, runs)
-    assert {name: gang.running for name, gang in found.items()} == {
-        "default/vit": True,
-        "default/vit-rayjob": False,
-    }
-    assert shape(found["default/vit-rayjob"]) == {"head": (1, 1, 0), "gpu": (2, 4, 8)}
-    mine = planned(waits, cluster, runs, policy={**ALL, "spec": {}})
-    assert mine.left_out == {"default-scheduler": 5}
-
-
-def test_what_is_left_out_are_the_pods_that_would_be_planned(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(waiting, "MAX_NAMESPACE_PODS", 8)
-    jobs = [job(), job(), job()]
-    for n, one in enumerate(jobs):
-        one["metadata"]["name"] = f"vit-{n}"
-    loaders = volcano_job(tasks=[{"name": "load", "replicas": 3, "template": template(0)}])
-    loaders["metadata"] |= {"name": "loaders", "namespace": "cpu"}
-    group = podgroup(name="loaders-1", minMember=3)
-    group = owned(group, "Job", "batch.volcano.sh/v1alpha1", "loaders")
-    group["metadata"]["namespace"] = "cpu"
-    objects = (*jobs, loaders, group)
-    mine = planned(*objects, policy={**ALL, "spec": {}}).left_out
-    assert mine == {"default-scheduler": 8, "volcano": 3}
-    assert sum(len(gang.pods) for gang in gangs(*objects).values()) == sum(mine.values())
 
 
 # ---- priority, queue, scheduler
@@ -454,17 +367,6 @@ def test_the_priority_is_that_of_kueues_queue_else_that_of_the_template() -> Non
     assert gang.priority == 11
 
 
-def test_pods_that_kueue_gates_have_the_priority_of_its_queue_until_they_are_admitted() -> None:
-    classed = {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "value": 9}
-    classed |= {"metadata": {"name": "low"}}
-    labels = {"kueue.x-k8s.io/priority-class": "low"}
-    gated = pod("p", gpus=8, priority=50, labels=labels)
-    gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
-    assert gangs(classed, gated)["default/p"].priority == 9
-    del gated["spec"]["schedulingGates"]
-    assert gangs(classed, gated)["default/p"].priority == 50
-
-
 def test_what_waits_for_quota_tolerates_what_its_flavors_tolerate() -> None:
     """Kueue adds their tolerations to the pods that it admits."""
     taint = {"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -479,11 +381,6 @@ def test_what_waits_for_quota_tolerates_what_its_flavors_tolerate() -> None:
         assert [one.key for one in gang.roles[0].tolerations] == keys
     (gang,) = gangs(flavor, queue, local, job()).values()
     assert gang.roles[0].tolerations == ()
-
-
-def test_a_volcano_jobs_class_counts_for_tasks_that_name_none() -> None:
-    (gang,) = gangs(HIGH, volcano_job(priorityClassName="high")).values()
-    assert gang.priority == 50
 
 
 @pytest.mark.parametrize(
@@ -507,17 +404,6 @@ def test_only_what_waits_for_a_scheduler_that_is_named_is_planned(
 
 
 # ---- whatever a stranger writes
-
-
-def test_a_workload_of_too_many_pods_is_one_remark(monkeypatch: pytest.MonkeyPatch) -> None:
-    huge = job(pods=10**9)
-    huge["metadata"]["name"] = "huge"
-    loaded = planned(huge, job())
-    assert [one.name for one in loaded.instance.gangs] == ["vit"]
-    assert any(waiting.TOO_MANY in line for line in loaded.remarks)
-    monkeypatch.setattr(waiting, "MAX_PODS", 3)
-    assert gangs(job(pods=4)) == {}
-    assert len(gangs(job(pods=3))) == 1
 
 
 def test_a_namespace_has_so_many_pods_without_existence_and_no_more(
@@ -607,14 +493,6 @@ def test_whatever_a_stranger_breaks_changes_no_gang_of_others(data: st.DataObjec
     assert gangs(*theirs, job())["default/vit"] == alone()
 
 
-def test_a_template_takes_no_node_and_no_priority() -> None:
-    """Pods with them would be refused, or would run without a scheduler: nobody may write them for a plan."""
-    made = job()
-    made["spec"]["template"]["spec"] |= {"nodeName": "n1", "priority": 10**9}
-    (gang,) = gangs(HIGH, made).values()
-    assert (gang.priority, {one.node for one in gang.pods}) == (50, {None})
-
-
 def test_pods_that_do_not_exist_hold_no_room() -> None:
     """A claim that is allocated on a node ties pods to it: only those that are there to be bound."""
     here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
@@ -634,34 +512,6 @@ def test_pods_that_do_not_exist_hold_no_room() -> None:
     assert (gang.running, {one.node for one in gang.pods}) == (False, {None})
     assert gang.hold is not None
     assert gang.hold.message == "a resource claim that is allocated already"
-
-
-def test_a_claim_that_is_made_with_its_pod_keeps_nothing_back() -> None:
-    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
-    data = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    claims = {"apiVersion": "v1", "kind": "PersistentVolumeClaimList", "items": []}
-    made = job()
-    made["spec"]["template"] = template(volumes=[scratch])
-    assert gangs(claims, made)["default/vit"].hold is None
-    made["spec"]["template"] = template(volumes=[scratch, data])
-    hold = gangs(claims, made)["default/vit"].hold
-    assert hold is not None
-    assert hold.message == "PersistentVolumeClaim data does not exist"
-
-
-def test_pods_of_the_same_name_that_exist_keep_theirs() -> None:
-    found = gangs(job(), pod("vit-0", gpus=8, on="n1"))
-    names = [one.name for one in found["default/vit"].pods]
-    assert names == ["vit-0-2", "vit-1", "vit-2", "vit-3"]
-
-
-def test_indexes_that_succeeded_are_not_made_again() -> None:
-    made = job() | {"status": {"succeeded": 1}}
-    index = "batch.kubernetes.io/job-completion-index"
-    done = owned(pod("vit-0-x", gpus=8, labels={index: "0"}), "Job", "batch/v1", "vit")
-    done["status"]["phase"] = "Succeeded"
-    (gang,) = gangs(made, done).values()
-    assert (shape(gang), gang.hold) == ({"worker": (3, 3, 8)}, None)
 
 
 # ---- lists that lack them
@@ -694,9 +544,3 @@ def test_lists_without_what_kueue_suspends_say_so(sign: Tree) -> None:
         {"apiVersion": KUEUE, "kind": "WorkloadList", "items": []},
     ):
         assert not any(LACKS in line for line in planned(sign, listed, policy=ALL).remarks)
-
-
-def test_a_cluster_without_kueue_hears_nothing_of_it() -> None:
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}
-    lines = planned(namespace, pod("p", gpus=1, on="n1"), policy=ALL).remarks
-    assert not any("Kueue" in line for line in lines)

@@ -12,7 +12,7 @@ from kube import node, pod
 from kube_gangs import owned, thing
 
 from models.apply.intents import Intent, read_intent
-from models.apply.terms import Terms, read_terms, strictest
+from models.apply.terms import Terms, read_terms
 from models.instance.gang import Gang
 from models.units import epoch_seconds, time_text
 from planner.read.instance_builder import LoadedInput
@@ -102,14 +102,6 @@ def test_anything_else_is_no_terms_and_no_intent(written: str) -> None:
     assert read_intent(intent.labels(), notes) is None
 
 
-def test_of_several_terms_the_worst_for_the_gang_binds_it() -> None:
-    assert strictest([]) is None
-    first = Terms(5, preemptible=True, until=NOON + HOUR, queue="a", since=NOON)
-    second = Terms(7, movable=True, until=NOON, since=NOON - HOUR)
-    worst = Terms(5, preemptible=True, movable=True, until=NOON, queue="a", since=NOON - HOUR)
-    assert strictest([first, second, Terms(9)]) == worst
-
-
 @pytest.mark.parametrize("proven", [True, False])
 def test_what_it_gave_at_its_start_cannot_be_taken_back(*, proven: bool) -> None:
     terms = Terms(3, preemptible=True, movable=True, until=NOON + HOUR, queue="mine")
@@ -124,15 +116,6 @@ def test_what_it_gave_at_its_start_cannot_be_taken_back(*, proven: bool) -> None
     assert said in found.remarks
 
 
-def test_the_worse_of_its_terms_and_its_word_counts() -> None:
-    """A tenant may give more later; forged terms give it nothing either."""
-    kind = {"gangplan.dev/preemptible": "true"}
-    proven = built(job(kind, activeDeadlineSeconds=600), *started(Terms(9), Terms(9), priority=3))
-    gang = gang_of(proven)
-    assert (gang.preemptible, gang.priority, gang.expected_duration_s) == (True, 3, 600)
-    assert "was started" not in " ".join(proven.remarks)
-
-
 def test_a_longer_deadline_does_not_count_and_the_end_stays_when_a_pod_is_made_again() -> None:
     terms = Terms(0, until=NOON + HOUR)
     pods = started(terms, terms)
@@ -140,22 +123,6 @@ def test_a_longer_deadline_does_not_count_and_the_end_stays_when_a_pod_is_made_a
     gang = gang_of(built(job(activeDeadlineSeconds=10 * HOUR), *pods))
     assert gang.started_at == NOON + 1800
     assert gang.expected_duration_s == HOUR - 1800
-
-
-@pytest.mark.parametrize(("since", "runs"), [(NOON - HOUR, NOON - HOUR), (NOON + HOUR, NOON)])
-def test_a_gang_runs_since_its_first_start_whatever_pods_were_made_again(
-    since: int, runs: int
-) -> None:
-    pods = started(Terms(0), Terms(0, since=since))
-    gang = gang_of(load_all([node("n1"), policy(minRunTime="3h"), job(), *pods]))
-    assert (gang.runs_since or gang.started_at) == runs
-
-
-def test_a_deadline_that_begins_with_the_pods_is_no_other_word() -> None:
-    terms = Terms(0, until=NOON + HOUR - 60)  # the plan was made a minute before noon
-    found = built(job(activeDeadlineSeconds=HOUR), *started(terms, terms))
-    assert gang_of(found).expected_duration_s == HOUR - 60
-    assert "was started" not in " ".join(found.remarks)
 
 
 @pytest.mark.parametrize(
@@ -166,17 +133,6 @@ def test_it_stays_in_the_queue_that_it_was_started_in(*, proven: bool, counts: s
     found = built(job(), *started(terms, terms, proven=proven, queued="theirs"))
     assert gang_of(found).queue == counts
     assert ("was started in queue mine;" in " ".join(found.remarks)) is proven
-
-
-def test_a_borrower_in_no_queue_does_not_move_into_one_that_is_promised_room() -> None:
-    found = built(job(), *started(Terms(0), Terms(0), queued="theirs"))
-    assert gang_of(found).queue is None
-    assert "was started in no queue;" in " ".join(found.remarks)
-
-
-def test_a_queue_that_is_gone_holds_nobody() -> None:
-    terms = Terms(0, queue="gone")
-    assert gang_of(built(job(), *started(terms, terms, queued="theirs"))).queue == "theirs"
 
 
 @pytest.mark.parametrize(("late", "said"), [(0, False), (60, True)])
@@ -236,21 +192,6 @@ def test_what_could_not_be_evicted_once_it_runs_is_not_taken_for_preemptible(
     assert all(f"for the disruption budget {named} " in line for line in lines)
 
 
-@pytest.mark.parametrize(("grace", "counts"), [(3600, True), (3601, False)])
-def test_what_may_run_on_for_long_after_its_eviction_is_not_taken_for_preemptible(
-    grace: int, *, counts: bool
-) -> None:
-    (low,) = waiting()
-    low["spec"]["terminationGracePeriodSeconds"] = grace
-    found = built(low)
-    assert gang_of(found).preemptible is counts
-    said = (
-        "Pod default/low: is not taken for preemptible: its pods may take 3601s to end after an eviction"
-        " (hint: terminationGracePeriodSeconds of at most 3600)"
-    )
-    assert (said in found.remarks) is not counts
-
-
 @pytest.mark.parametrize(
     ("budgets", "decision", "code"),
     [([], "place", None), ([FREE], "place", None), ([FULL], "wait", "Quota")],
@@ -265,18 +206,3 @@ def test_a_gang_that_a_budget_would_keep_borrows_nothing(
     assert result.code == 0, result.err
     (gang,) = json.loads(result.out)["spec"]["gangs"]
     assert (gang["decision"], (gang["reason"] or {}).get("code")) == (decision, code)
-
-
-def test_a_budget_that_comes_later_is_reported_with_the_command_that_ends_the_gang() -> None:
-    terms = Terms(0, preemptible=True)
-    pods = started(terms, terms)
-    for one in pods:
-        one["metadata"]["labels"]["app"] = "low"
-        one["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-    found = built(job(), *pods, budget("full", 2, 2))
-    (line,) = [line for line in found.remarks if "cannot be evicted" in line]
-    assert line == (
-        "Job default/j: was started as preemptible, but cannot be evicted: the disruption budget"
-        " default/full allows 0 of 2 evictions (hint: to end it: kubectl delete job.batch -n default j)"
-    )
-    assert "cannot be evicted" not in " ".join(built(job(), *pods, budget("ok", 2, 0)).remarks)

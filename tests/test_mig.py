@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import cache
 from itertools import product
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -23,12 +21,10 @@ from models.instance.cluster import Node
 from models.instance.instance import Instance
 from models.mig import (
     NONE_HAS,
-    Board,
     board_named,
     boards,
     cover,
     fewest,
-    profile_names,
 )
 from models.results.plan import compose
 from models.verify.check import check
@@ -87,32 +83,6 @@ def multisets(kinds: Mapping[str, Places]) -> set[tuple[str, ...]]:
     return {tuple(sorted(chosen)) for _, chosen in placed(tuple(kinds.items()))}
 
 
-@pytest.mark.parametrize(
-    ("kinds", "states", "masks", "sets", "undominated", "maximal"),
-    [(EIGHT, 298, 144, 38, 12, 19), (DOUBLE, 723, 192, 78, 28, None), (FOUR, 26, 16, 10, 4, None)],
-)
-def test_what_a_gpu_can_have_counts_as_published(
-    kinds: dict[str, Places],
-    states: int,
-    masks: int,
-    sets: int,
-    undominated: int,
-    maximal: int | None,
-) -> None:
-    found = placed(tuple(kinds.items()))
-    assert len(found) == states
-    assert len({taken for taken, _ in found}) == masks
-    counted = [Counter(one) for one in multisets(kinds)]
-    assert len(counted) == sets
-    assert sum(not any(a < b for b in counted) for a in counted) == undominated
-    ends = [
-        taken for taken, chosen in found
-        if not any(not (((1 << size) - 1) << at) & taken and chosen.count(kind) < most
-                   for kind, (starts, size, most) in kinds.items() for at in starts)
-    ]  # fmt: skip
-    assert maximal in (None, len(ends))  # NVIDIA lists 19 for the A100
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_board_can_have_these_sets_and_no_other(name: str) -> None:
     kinds, names, board = LAYOUTS[name], NAMES[name], BOARDS[name]
@@ -149,13 +119,6 @@ def test_instances_have_places_where_they_may_begin_and_none_lies_over_another(n
                 assert not mask & slices
                 mask |= slices
             assert mask <= full
-
-
-def test_what_is_left_of_a_gpu_is_kept_for_large_instances() -> None:
-    board = BOARDS["A100-80"]
-    assert board.places(["1g.10gb"]) == (("1g.10gb", 6),)
-    assert board.places(["1g.10gb", "3g.40gb"]) == (("3g.40gb", 4), ("1g.10gb", 3))
-    assert board.places(["2g.20gb"], taken=1 << 4) == (("2g.20gb", 2),)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -223,32 +186,6 @@ def list_states(
             and not any(mine & set(range(a, a + kinds[k][1])) for k, a in own)
         ]
     return found[1:]
-
-
-@pytest.mark.parametrize("board", boards(), ids=lambda board: board.name)
-def test_a_board_can_have_as_many_of_each_profile_as_it_says_and_no_other_profile(
-    board: Board,
-) -> None:
-    for profile in board.profiles:
-        for name in profile.names:
-            assert board.can_have([name] * profile.most)
-            assert not board.can_have([name] * (profile.most + 1))
-            assert board.profile(name) is profile
-    assert board.can_have([])
-    others = profile_names() - {name for one in board.profiles for name in one.names}
-    assert not any(board.can_have([name]) for name in others)
-
-
-def test_where_places_are_not_published_one_profile_alone_is_known_to_fit_or_what_nvidia_makes() -> (
-    None
-):
-    board = BOARDS["RTX PRO 6000"]
-    assert not board.placed
-    assert board.can_have(["1g.24gb"] * 4)
-    assert board.can_have(["1g.24gb", "2g.48gb", "1g.24gb"]), "all-balanced of mig-parted"
-    assert board.can_have(["2g.48gb", "1g.24gb"])
-    assert not board.can_have(["1g.24gb"] * 3 + ["2g.48gb"])
-    assert not board.can_have(["2g.48gb"] * 2 + ["1g.24gb"])
 
 
 @pytest.mark.parametrize(
@@ -412,20 +349,6 @@ def test_gangs_of_instances_are_placed_beside_gangs_of_whole_gpus() -> None:
     assert {pod["node"] for pod in pods} == {"mixed"}
 
 
-def test_a_gang_that_wants_a_partitioned_gpu_whole_can_never_start() -> None:
-    (one,) = planned(read(gang("wide", {"replicas": 2, "gpus": 8})))["spec"]["gangs"]
-    assert (one["decision"], one["reason"]["code"]) == ("wait", "Never")
-    assert one["reason"]["fields"]["roomGpus"] == 13  # not 16
-
-
-def test_a_gang_whose_profile_no_node_has_can_never_start() -> None:
-    (one,) = planned(read(gang("a", asked("1g.20gb", 1))))["spec"]["gangs"]
-    assert (one["decision"], one["reason"]["code"]) == ("wait", "Never")
-    assert one["reason"]["fields"] == {
-        "resources": ["nvidia.com/mig-1g.20gb"], "asked": "1", "offered": "0",
-    }  # fmt: skip
-
-
 def _sabotaged(change: Callable[[Json], None]) -> set[str]:
     plan = planned(
         read(gang("serve", asked("1g.10gb", 4)), gang("train", {"replicas": 1, "gpus": 5}))
@@ -446,13 +369,6 @@ def test_the_judge_refuses_more_pods_than_instances() -> None:
         _node(plan, "mixed")["allocatable"]["nvidia.com/mig-1g.10gb"] = "3"
 
     assert "resources" in _sabotaged(fewer)
-
-
-def test_the_judge_refuses_more_free_instances_than_the_gpus_have() -> None:
-    def more(plan: Json) -> None:
-        _node(plan, "mixed")["allocatable"]["nvidia.com/mig-1g.10gb"] = "5"
-
-    assert "form" in _sabotaged(more)
 
 
 def test_the_judge_refuses_to_give_a_partitioned_gpu_whole() -> None:
@@ -476,19 +392,3 @@ def test_the_judge_refuses_a_gpu_that_is_partitioned_twice_and_a_profile_that_is
 
     assert "form" in _sabotaged(twice)
     assert "form" in _sabotaged(unread)
-
-
-def test_the_shipped_example_plans_as_its_comments_say() -> None:
-    instance = load([str(Path(__file__).parent.parent / "inputs" / "mig")]).instance
-    plan = planned(instance)
-    assert rules(plan) == set()
-    assert decisions(plan) == {
-        "notebooks": "keep", "train": "place", "tune": "place", "wide": "wait",
-        "chat": "place", "embed": "wait",
-    }  # fmt: skip
-    reasons = {one["name"]: one["reason"] for one in plan["spec"]["gangs"] if one.get("reason")}
-    # 11 small instances, of which notebooks hold 6 and tune gets 2
-    assert reasons["embed"]["code"] == "Resources"
-    assert reasons["embed"]["fields"]["roomPods"] == 3
-    # 8 + 8 + 5 whole GPUs, 2 whole servers
-    assert (reasons["wide"]["code"], reasons["wide"]["fields"]["roomPods"]) == ("Never", 2)

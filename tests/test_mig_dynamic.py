@@ -14,11 +14,11 @@ from comparing import misstated, wrong
 from conftest import RunCli
 from effort import examples, first_fast
 from test_gpu_shares import gangs_on
-from tiny_geometries import SPARES, crowded, differences, dynamic, leavable
+from tiny_geometries import crowded, differences, dynamic, leavable
 
-from models.documents.canonical import canonical_instance, digest
+from models.documents.canonical import canonical_instance
 from models.verify.check import check
-from planner.read.inputs import instance_from_document, load
+from planner.read.inputs import instance_from_document
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 
 Json = dict[str, Any]
@@ -108,13 +108,6 @@ def test_what_is_rendered_leaves_out_gangs_that_need_a_partition(cli: RunCli, fo
     assert "chat-replica-0" not in done.out
 
 
-def test_the_instance_of_the_plan_reads_as_the_same_input(cli: RunCli, folder: Path) -> None:
-    plan = made(cli, folder)
-    again = instance_from_document(plan["instance"])
-    assert again == load([str(folder / "input.yaml")]).instance
-    assert digest(plan["instance"]) == plan["status"]["digests"]["instance"]
-
-
 def test_parts_go_where_whole_gpus_lose_least(cli: RunCli, folder: Path) -> None:
     # Without the GPUs of tune the instances still go to one server: the other stays whole.
     text = INPUT.replace("{name: trainer, replicas: 1, gpus: 4}, ", "").replace(
@@ -174,12 +167,6 @@ CHANGES: dict[str, tuple[Callable[[Json], object], str]] = {
 def test_the_judge_refuses_partitions_that_cannot_be(name: str, cli: RunCli, folder: Path) -> None:
     change, rule = CHANGES[name]
     assert rule in _sabotaged(cli, folder, change)
-
-
-def test_the_judge_counts_a_partition_that_nobody_needs(cli: RunCli, folder: Path) -> None:
-    assert "tier-value" not in _sabotaged(cli, folder, lambda _: None)
-    # As good for the mix: GPU 4 is of no use alone. It is as stranded in parts.
-    assert _sabotaged(cli, folder, _one_more(4, 0)) == set()
 
 
 @pytest.mark.parametrize(
@@ -246,22 +233,6 @@ def test_a_reserved_start_is_judged_by_what_gpus_may_become_by_then(
     assert any(
         "no room for so many instances" in what for rule, what in rules if rule == "reserved"
     )
-
-
-def test_explain_counts_room_for_instances_in_what_gpus_are_left(cli: RunCli, folder: Path) -> None:
-    """9 of 3g.40gb take 5 GPUs, or all 8 with 28 of 1g.10gb: one GPU has two of 3g, seven have one."""
-    text = INPUT.replace("replicas: 3,", "replicas: 9,").replace("gpus: 4}", "gpus: 8}")
-    text = text.replace(
-        "replicas: 9, gpu: {profile: 1g.10gb}", "replicas: 90, gpu: {profile: 1g.10gb}"
-    )
-    (folder / "input.yaml").write_text(text)
-    plan = made(cli, folder)
-    (waits,) = (one["name"] for one in plan["spec"]["gangs"] if one["decision"] == "wait")
-    assert waits == "tune"
-    done = cli("explain", str(folder / "plan.json"), f"default/{waits}")
-    rows = [line.split() for line in done.out.splitlines() if line.startswith("eligible")]
-    # nodes, free GPUs, room for pods, room if the cluster were empty
-    assert rows == [["eligible", "2", "3", "0", "2"], ["eligible", "2", "3", "28", "112"]]
 
 
 # Beside instances in use
@@ -422,13 +393,6 @@ def test_the_search_equals_trying_every_way_to_partition(first: int) -> None:
     assert wrong(seeds, lambda seed: differences(dynamic(seed), runs=False)) == {}
 
 
-def test_nodes_kept_free_are_not_partitioned() -> None:
-    def faults(seed: int) -> list[object]:
-        return differences(dynamic(seed, more=SPARES), runs=False)
-
-    assert wrong(range(examples(200, 40)), faults) == {}
-
-
 def test_where_most_things_run_plans_are_as_good_as_without_touching_them() -> None:
     seeds = range(examples(100, 20))
     assert wrong(seeds, lambda seed: differences(dynamic(seed, runs=True), runs=True)) == {}
@@ -492,33 +456,11 @@ def leaving(folder: Path, cli: RunCli, *roles: Json, listed: list[Json] | None =
     return plan
 
 
-def decided(plan: Json) -> dict[str, str]:
-    return {one["name"]: one["decision"] for one in plan["spec"]["gangs"]}
-
-
 WHOLE = {"name": "w", "replicas": 1, "gpus": 8}
-
-
-def in_mig_mode(listed: list[Json]) -> None:
-    listed[0]["spec"]["nodes"] = [{**NODE, "mig": [{"gpus": [7], "profiles": []}]}]
 
 
 def one_is_firm(listed: list[Json]) -> None:
     listed[1]["spec"]["preemptible"] = False
-
-
-def one_may_be_anywhere(listed: list[Json]) -> None:
-    listed[0]["spec"]["nodes"] = [{**NODE, "unknownUnhealthy": 1}]
-
-
-@pytest.mark.parametrize("change", [in_mig_mode, one_is_firm, one_may_be_anywhere])
-def test_nobody_is_stopped_where_the_gpu_would_not_become_whole(
-    change: Callable[[list[Json]], None], cli: RunCli, folder: Path
-) -> None:
-    listed = notebooks(0)
-    change(listed)
-    plan = leaving(folder, cli, WHOLE, listed=listed)
-    assert decided(plan) == {"notebook-0": "keep", "notebook-1": "keep", "train": "wait"}
 
 
 LEFT: dict[str, tuple[Callable[[Json], object], str]] = {

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kube import node, pod
 
 from planner.errors import InputError
-from planner.read import json_items, parser, sources
+from planner.read import json_items, sources
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube import object_bounds
@@ -117,22 +117,6 @@ def test_a_pod_past_a_bound_keeps_its_gpus_and_loses_the_rest_of_a_field(
     assert "what is past the bound is left out" in remark
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_finished_pod_that_nobody_misses_costs_nothing(form: str) -> None:
-    finished = evil(metadata={"labels": MANY, "annotations": MANY}, status={"phase": "Succeeded"})
-    with_it, without = read(FORMS[form]([*CLUSTER, finished])), read(FORMS[form](CLUSTER))
-    assert (with_it.instance, with_it.remarks) == (without.instance, without.remarks)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.usefixtures("size")
-def test_annotations_of_others_cost_nothing(form: str) -> None:
-    noisy = evil(metadata={"annotations": {"example.com/note": "[{," * 30_000}})
-    found = read(FORMS[form]([*CLUSTER, noisy]))
-    assert facts(found) == facts(read(FORMS[form]([*CLUSTER, evil()])))
-    assert remarks_on(found, EVIL) == []
-
-
 ODD_JSON = {
     "a million digits": "1" * 1_000_000,
     "digits that Python reads": "1" * 3_000,
@@ -191,23 +175,6 @@ def test_an_object_that_is_too_large_to_be_read_holds_its_node(
     assert any("too large or nested too deep" in line for line in remarks_on(found, EVIL))
 
 
-@pytest.mark.parametrize("kind_first", [True, False])
-@pytest.mark.usefixtures("size")
-def test_a_list_says_what_it_holds_before_or_after_its_items(*, kind_first: bool) -> None:
-    def bare(tree: Tree) -> Tree:
-        return {name: value for name, value in tree.items() if name not in ("kind", "apiVersion")}
-
-    def listing(kind: str, items: list[Tree]) -> Tree:
-        head = {"kind": f"{kind}List", "apiVersion": "v1"}
-        body = {"items": [bare(item) for item in items]}
-        return {**head, **body} if kind_first else {**body, **head}
-
-    both = [listing("Node", CLUSTER[:2]), listing("Pod", CLUSTER[2:])]
-    alone = read(kubectl(CLUSTER))
-    found = read(json.dumps({"apiVersion": "v1", "kind": "List", "items": both}))
-    assert (found.instance, found.remarks) == (alone.instance, alone.remarks)
-
-
 def test_lists_of_one_kind_are_read_from_files_in_pieces(
     tmp_path: Any,  # noqa: ANN401
     size: str,
@@ -249,14 +216,6 @@ def test_a_text_that_is_not_json_is_refused_with_its_place(broken: str, what: st
     assert fault.line == line
 
 
-@pytest.mark.parametrize("cut", [0.3, 0.6, 0.95])
-@pytest.mark.usefixtures("size")
-def test_a_text_that_is_cut_off_is_refused(cut: float) -> None:
-    text = kubectl(CLUSTER)
-    with pytest.raises(InputError, match="not JSON"):
-        read(text[: int(cut * len(text))])
-
-
 @pytest.mark.usefixtures("size")
 def test_documents_of_ours_in_a_long_list_have_their_places() -> None:
     gang = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gang", "metadata": {"name": "g"}}
@@ -269,28 +228,6 @@ def test_documents_of_ours_in_a_long_list_have_their_places() -> None:
     assert lines[(line or 0) - 1][(column or 0) - 1 :].startswith('"rolls"')
     line, column = places["unknown kind 'Gnag'"]
     assert lines[(line or 0) - 1][(column or 0) - 1 :].startswith('"Gnag"')
-
-
-def test_a_fault_of_a_long_list_itself_is_an_error(size: str) -> None:
-    gang = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gang", "metadata": {"name": "g"}}
-    listed = {"kind": "List", "apiVersion": "v2", "items": [*CLUSTER, gang], "itmes": "x" * 2_000}
-    text = json.dumps(listed, indent=2)
-    with pytest.raises(InputError) as caught:
-        read(text)
-    places = {fault.what: fault.line for fault in caught.value.faults}
-    assert places["a List needs apiVersion v1"] == 3
-    # Of a long text only the beginning is at hand.
-    line = text[: text.index('"itmes"')].count("\n") + 1
-    assert places["unknown field 'itmes' in a List"] in ({line} if size == "whole" else {line, 1})
-
-
-def test_documents_of_ours_are_as_strict_in_a_long_list_as_alone(size: str) -> None:
-    gang = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gang", "metadata": {"name": RAW}}
-    text = kubectl([*CLUSTER, gang]).replace(f'"{RAW}"', '"g", "name": "h"')
-    with pytest.raises(InputError, match="the field 'name' appears twice") as caught:
-        read(text)
-    line = text[: text.index('"name": "h"')].count("\n") + 1
-    assert line in {fault.line for fault in caught.value.faults}, size
 
 
 def endless(piece: bytes) -> Iterator[bytes]:
@@ -324,15 +261,6 @@ def test_a_stream_without_objects_ends(
     assert size
 
 
-def test_a_yaml_stream_without_documents_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser, "MAX_SILENCE", 50_000)
-    monkeypatch.setattr(sources, "WHOLE_BYTES", 5_000)
-    comments = Endless(b"# nothing\n")
-    comments._pieces = iter(lambda: b"# nothing\n", b"")
-    with pytest.raises(InputError, match="a document or an item of more than"):
-        load(["-"], stdin=comments)  # type: ignore[arg-type]
-
-
 def test_an_object_of_an_unknown_kind_is_kept_while_it_is_small() -> None:
     reducer = object_bounds.ObjectReducer()
     small = {"kind": "Crew", "metadata": {"name": "c", "managedFields": []}, "spec": {"hands": 3}}
@@ -344,14 +272,6 @@ def test_an_object_of_an_unknown_kind_is_kept_while_it_is_small() -> None:
     large = {**small, "spec": {"hands": "x" * object_bounds.MAX_LONG_TEXT}}
     assert "spec" not in reducer.reduce(large, "example.com", "Crew")
     assert reducer.lost
-
-
-def test_equal_parts_of_objects_are_one() -> None:
-    reducer = object_bounds.ObjectReducer()
-    first, second = (reducer.reduce(pod(name, gpus=3), "", "Pod") for name in ("a", "b"))
-    assert first["spec"]["containers"] is second["spec"]["containers"]
-    other = reducer.reduce(pod("c", gpus=4), "", "Pod")
-    assert other["spec"]["containers"] != first["spec"]["containers"]
 
 
 PIECES = [

@@ -153,35 +153,6 @@ def test_only_kinds_that_are_served_are_asked_for(tiny: Cluster) -> None:
     assert not {"jobset.x-k8s.io", ""} & set(absent)
 
 
-def test_lists_of_volumes_without_any_are_kept_unless_they_may_not_be_read(tiny: Cluster) -> None:
-    for kind, plural, version in (
-        ("PersistentVolume", "persistentvolumes", "v1"),
-        ("PersistentVolumeClaim", "persistentvolumeclaims", "v1"),
-        ("StorageClass", "storageclasses", "storage.k8s.io/v1"),
-        ("RuntimeClass", "runtimeclasses", "node.k8s.io/v1"),
-    ):
-        tiny.server.add(*more(kind, plural, version))
-    path = "/api/v1/persistentvolumes"
-    tiny.server.refuse(path, forbidden("list", "persistentvolumes"))
-    assert tiny.snapshot().code == 0
-    written = files(tiny.out)
-    names = ("persistentvolumeclaims.json", "storageclasses.json")
-    assert [written[name]["items"] for name in names] == [[], []]
-    assert {"persistentvolumes.json", "runtimeclasses.json"}.isdisjoint(written)
-
-
-def test_a_known_version_is_taken_before_the_preferred_one(tiny: Cluster) -> None:
-    # scheduling.k8s.io prefers v1, which has PriorityClass only; PodGroup is served in v1alpha2.
-    tiny.server.add(*more("PriorityClass", "priorityclasses", "scheduling.k8s.io/v1", "high"))
-    tiny.server.add(*more("PodGroup", "podgroups", "scheduling.k8s.io/v1alpha2", "g"))
-    tiny.server.add(*more("Topology", "topologies", "kueue.x-k8s.io/v1beta9", "t"))
-    assert tiny.snapshot().code == 0
-    written = files(tiny.out)
-    assert written["podgroups.scheduling.k8s.io.json"]["apiVersion"] == "scheduling.k8s.io/v1alpha2"
-    # A version nobody knows yet is better than none.
-    assert written["topologies.kueue.x-k8s.io.json"]["apiVersion"] == "kueue.x-k8s.io/v1beta9"
-
-
 def test_what_may_not_be_listed_is_left_out_and_said(tiny: Cluster) -> None:
     tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
     tiny.server.refuse(
@@ -198,42 +169,6 @@ def test_what_may_not_be_listed_is_left_out_and_said(tiny: Cluster) -> None:
     assert "without the right to list namespaces, labels of namespaces are unknown" in result.err
     assert "plans of this snapshot cannot be applied" in result.err
     assert sorted(files(tiny.out)) == ["nodes.json", "pods.json"]
-
-
-def test_budgets_that_may_not_be_listed_are_said_to_be_left_out_of_plans(tiny: Cluster) -> None:
-    tiny.server.add(*more("PodDisruptionBudget", "poddisruptionbudgets", "policy/v1", "b"))
-    assert tiny.snapshot().code == 0
-    assert "poddisruptionbudgets.json" in files(tiny.out)
-    tiny.server.refuse(
-        "/apis/policy/v1/poddisruptionbudgets", forbidden("list", "poddisruptionbudgets.policy")
-    )
-    result = tiny.snapshot("--force")
-    assert result.code == 0
-    assert (
-        "warning: without the right to list poddisruptionbudgets.policy, plans may stop or move gangs"
-        " whose disruption budgets forbid it: only some of their pods may go\n"
-    ) in result.err
-    assert "poddisruptionbudgets.json" not in files(tiny.out)
-
-
-def test_without_discovery_of_a_group_its_kinds_are_tried(tiny: Cluster) -> None:
-    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
-    tiny.server.add(*more("Topology", "topologies", "kueue.x-k8s.io/v1beta2", "t"))
-    for path in ("/apis/jobset.x-k8s.io/v1alpha2", "/apis/kueue.x-k8s.io/v1beta2"):
-        tiny.server.refuse(path, forbidden("get", "", f'path "{path}"'))
-    assert tiny.snapshot().code == 0
-    assert {"jobsets.json", "topologies.kueue.x-k8s.io.json"} <= set(files(tiny.out))
-
-
-def test_a_kind_that_is_gone_when_it_is_asked_for_is_absent(tiny: Cluster) -> None:
-    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
-    tiny.server.refuse(
-        "/apis/jobset.x-k8s.io/v1alpha2/jobsets", status(404, "NotFound", "page not found")
-    )
-    absent = json.loads(tiny.snapshot("--log-format", "json").err.splitlines()[-1])["absent"]
-    assert "jobset.x-k8s.io" in absent
-    count = f"not served by this cluster: {len(absent)} other kinds or groups"
-    assert count in tiny.snapshot("--force").err
 
 
 @pytest.mark.parametrize("resource", ["nodes", "pods"])
@@ -291,15 +226,6 @@ def test_labels_of_namespaces_are_recorded_as_far_as_they_may_be_read(tiny: Clus
     assert [one["metadata"] for one in named] == [system["metadata"], others[7]["metadata"]]
 
 
-def test_the_right_that_lacks_in_one_namespace_is_named(tiny: Cluster) -> None:
-    tiny.server.refuse(
-        "/api/v1/namespaces/team-b/pods", forbidden("list", "pods", 'in the namespace "team-b"')
-    )
-    result = tiny.snapshot("-n", "team-a", "-n", "team-b")
-    assert result.code == 77
-    assert result.err.startswith("error: not permitted: list pods in namespace team-b (")
-
-
 def test_the_summary_says_what_was_recorded_and_what_to_do_next(tiny: Cluster) -> None:
     result = tiny.snapshot()
     assert result.out == ""
@@ -309,44 +235,11 @@ def test_the_summary_says_what_was_recorded_and_what_to_do_next(tiny: Cluster) -
     assert lines[-1] == f"next: gangplan plan {tiny.out}"
 
 
-def test_the_summary_for_machines(tiny: Cluster) -> None:
-    result = tiny.snapshot("--log-format", "json")
-    (event,) = map(json.loads, result.err.splitlines())
-    assert event["type"] == "summary"
-    assert event["counts"] == {"nodes": 2, "pods": 3, "namespaces": 1}
-    assert event["cluster"] == "11111111-2222-3333-4444-555555555555"
-    assert (event["context"], event["retries"], event["restarts"]) == ("test", 0, 0)
-
-
-def test_an_empty_cluster_is_recorded_too(tiny: Cluster) -> None:
-    for plural in ("nodes", "pods"):
-        tiny.server.resource(plural).items = []
-    assert tiny.snapshot().code == 0
-    assert files(tiny.out)["pods.json"]["items"] == []
-
-
-def test_a_kind_can_be_left_out(tiny: Cluster) -> None:
-    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
-    broken = status(500, "InternalError", "conversion webhook failed")
-    tiny.server.refuse("/apis/jobset.x-k8s.io/v1alpha2/jobsets", broken)
-    assert tiny.snapshot("--skip", "jobsets.jobset.x-k8s.io").code == 0
-    result = tiny.snapshot("--skip", "jobset")
-    assert result.code == 64
-    assert "jobsets.jobset.x-k8s.io" in result.err
-
-
 def test_a_namespace_that_is_no_name_is_refused_before_anything_is_asked(tiny: Cluster) -> None:
     for name in ("../../secrets", "a?limit=1", "--help", "A", ""):
         result = tiny.snapshot(f"--namespace={name}")
         assert result.code == 64, name
     assert tiny.server.requests == []
-
-
-def test_a_version_from_discovery_never_becomes_a_strange_path(tiny: Cluster) -> None:
-    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1/../../secrets", "js"))
-    tiny.server.resource("jobsets", "jobset.x-k8s.io/v1/../..")
-    assert tiny.snapshot().code == 0
-    assert not any(".." in request.path for request in tiny.server.requests)
 
 
 def test_the_documented_role_grants_what_is_asked_for_and_no_more() -> None:
@@ -383,15 +276,3 @@ def test_a_list_that_expires_half_way_begins_again(tmp_path: Path, cli: RunCli) 
 
 def _second_page(request: Request) -> bool:
     return "continue" in request.query
-
-
-def test_a_list_that_always_expires_is_asked_for_in_one_piece(tmp_path: Path, cli: RunCli) -> None:
-    server = RecordedServer.of("h100-gke")
-    gone = status(410, "Gone", "The provided continue parameter is too old to display a list")
-    server.hooks.append(lambda r: gone if r.path == PAGE and _second_page(r) else None)
-    with cluster(server, tmp_path, cli) as served:
-        result = served.snapshot()
-    assert result.code == 0, result.err
-    assert "4 lists restarted" in result.err
-    assert "limit" not in served.server.asked(PAGE)[-1]
-    assert len(files(served.out)["pods.json"]["items"]) == 1042

@@ -5,23 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
-import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from apiserver_http import RawAnswer, write_kubeconfig
-from apiserver_recorded import RecordedServer, Request, status
+from apiserver_http import RawAnswer
+from apiserver_recorded import status
 from conftest import RunCli
 from kube import node, pod
-from snapshots import Cluster, cluster, environment, files, more, small
+from snapshots import Cluster, cluster, environment, files, small
 
 from planner.cluster import snapshot as folder
 from planner.cluster.pages import list_objects
 from planner.cluster.transport import JSON, LOST, TOO_LONG, Reply
-from planner.errors import UnavailableError
 from planner.read.inputs import load
 
 Tree = dict[str, Any]
@@ -95,25 +93,6 @@ def test_what_does_not_pass_is_69_and_leaves_nothing(name: str, tiny: Cluster) -
     assert tiny.litter() == []
 
 
-def test_a_page_that_comes_again_from_a_later_state_takes_its_own_continuation(
-    tmp_path: Path, cli: RunCli
-) -> None:
-    # The first try begins with the token of an old state and breaks off; the second has another.
-    server = RecordedServer.of("h100-gke")
-    first = server.answer(f"{PODS}?limit=500").body
-    token = json.loads(first)["metadata"]["continue"]
-    stale = first.replace(token.encode(), b"b2xkIHN0YXRl")
-    server.requests.clear()
-    server.fail(PODS, RawAnswer(200, stale[: len(stale) // 2]))
-    gone = status(410, "Expired", "The provided continue parameter is too old")
-    server.hooks.append(lambda r: gone if r.query.get("continue") == "b2xkIHN0YXRl" else None)
-    with cluster(server, tmp_path, cli) as served:
-        result = served.snapshot()
-    assert result.code == 0, result.err
-    assert len(files(served.out)["pods.json"]["items"]) == 1042
-    assert "restarted" not in result.err
-
-
 def test_a_server_that_continues_with_the_same_page_for_ever_is_found_out(tiny: Cluster) -> None:
     page = {
         "kind": "PodList",
@@ -126,27 +105,6 @@ def test_a_server_that_continues_with_the_same_page_for_ever_is_found_out(tiny: 
     assert result.code == 69
     assert "are not a list" in result.err
     assert tiny.litter() == []
-
-
-@pytest.mark.parametrize("items", [{}, "x", 7])
-def test_items_that_are_no_list_are_found_out(items: object, tiny: Cluster) -> None:
-    page = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
-    tiny.server.refuse(PODS, RawAnswer(200, json.dumps(page).encode()))
-    result = tiny.snapshot()
-    assert (result.code, tiny.litter()) == (69, [])
-
-
-@pytest.mark.parametrize("metadata", [None, [], {"continue": 5, "remainingItemCount": "many"}])
-def test_odd_metadata_of_a_list_does_no_harm(metadata: object, tiny: Cluster) -> None:
-    page = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": None}
-    tiny.server.refuse(PODS, RawAnswer(200, json.dumps(page).encode()))
-    assert tiny.snapshot().code == 0
-    assert files(tiny.out)["pods.json"] == {
-        "apiVersion": "v1",
-        "kind": "PodList",
-        "metadata": {},
-        "items": [],
-    }
 
 
 def test_odd_items_of_a_list_are_left_out(tiny: Cluster) -> None:
@@ -172,34 +130,6 @@ def test_slow_answers_end_at_the_time_out(tiny: Cluster) -> None:
     assert tiny.litter() == []
 
 
-def test_a_kind_whose_webhook_is_broken_is_named_with_the_way_on(tiny: Cluster) -> None:
-    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
-    broken = status(500, "InternalError", "conversion webhook failed: \x1b[31mno endpoints\x1b[0m")
-    tiny.server.refuse("/apis/jobset.x-k8s.io/v1alpha2/jobsets", broken)
-    result = tiny.snapshot()
-    assert result.code == 69
-    assert "GET /apis/jobset.x-k8s.io/v1alpha2/jobsets: conversion webhook failed" in result.err
-    assert "\x1b" not in result.err
-    assert "\\e[31mno endpoints" in result.err
-    assert "--skip jobsets.jobset.x-k8s.io" in result.err
-    assert tiny.litter() == []
-
-
-def test_a_server_that_is_not_there_is_69(tmp_path: Path, cli: RunCli) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{port}")
-        result = cli("snapshot", "--out", str(tmp_path / "out"), environ=environment(tmp_path))
-    assert result.code == 69
-    first, second = result.err.splitlines()
-    assert first.startswith("error: cannot reach the API server: ")
-    assert f"127.0.0.1:{port}" in first
-    assert "connection refused" in first
-    assert second == "hint: try it by hand: kubectl --context=test get nodes"
-    assert not (tmp_path / "out").exists()
-
-
 def test_an_unknown_context_is_69_in_kubectls_words(tiny: Cluster) -> None:
     result = tiny.snapshot("--context", "elsewhere")
     assert result.code == 69
@@ -207,40 +137,6 @@ def test_an_unknown_context_is_69_in_kubectls_words(tiny: Cluster) -> None:
         'error: kubectl proxy failed: context "elsewhere" does not exist\n'
     )
     assert untouched(tiny)
-
-
-def test_a_context_that_looks_like_an_option_is_none(tiny: Cluster) -> None:
-    result = tiny.snapshot("--context=--server=http://127.0.0.1:1")
-    assert result.code == 69
-    assert "does not exist" in result.err
-
-
-def test_the_context_is_looked_up_once_and_then_named(tiny: Cluster, tmp_path: Path) -> None:
-    # While pods are read somebody switches the current context; it must not matter.
-    tree = json.loads((tmp_path / "kubeconfig").read_text())
-    tree["current-context"] = "elsewhere"
-
-    def switch(request: Request) -> RawAnswer | None:
-        if request.path == PODS:
-            (tmp_path / "kubeconfig").write_text(json.dumps(tree))
-        return None
-
-    tiny.server.hooks.append(switch)
-    tiny.server.add(*more("Job", "jobs", "batch/v1", "j"))
-    assert tiny.snapshot().code == 0
-    assert "jobs.json" in files(tiny.out)
-
-
-def test_a_kubeconfig_that_is_not_there_is_66(tiny: Cluster) -> None:
-    result = tiny.snapshot("--kubeconfig", str(tiny.folder / "none"))
-    assert result.code == 66
-    assert "no such file" in result.err
-
-
-def test_a_kubeconfig_that_is_named_is_used(tiny: Cluster) -> None:
-    elsewhere = tiny.folder / "elsewhere"
-    (tiny.folder / "kubeconfig").rename(elsewhere)
-    assert tiny.snapshot("--kubeconfig", str(elsewhere)).code == 0
 
 
 def test_without_kubectl_it_is_69_and_says_how_to_name_one(tiny: Cluster) -> None:
@@ -253,14 +149,6 @@ def test_without_kubectl_it_is_69_and_says_how_to_name_one(tiny: Cluster) -> Non
     result = tiny.snapshot(KUBECTL="/nowhere/kubectl")
     assert result.code == 69
     assert result.err.startswith("error: $KUBECTL is /nowhere/kubectl, which is not a program")
-
-
-def test_without_credentials_it_is_77(tiny: Cluster) -> None:
-    unauthorized = status(401, "Unauthorized", "Unauthorized")
-    tiny.server.hooks.append(lambda _: unauthorized)
-    result = tiny.snapshot()
-    assert result.code == 77
-    assert result.err.startswith("error: not logged in: Unauthorized")
 
 
 def test_a_folder_that_is_not_empty_is_refused_before_anything_is_asked(tiny: Cluster) -> None:
@@ -286,16 +174,6 @@ def test_force_replaces_a_snapshot_whole(tiny: Cluster) -> None:
     assert tiny.litter() == ["out"]
 
 
-def test_force_replaces_nothing_but_snapshots(tiny: Cluster) -> None:
-    tiny.out.mkdir()
-    (tiny.out / "pods.json").write_text("old")
-    (tiny.out / "thesis.tex").write_text("mine")
-    result = tiny.snapshot("--force")
-    assert result.code == 73
-    assert "it holds files that are not of a snapshot: thesis.tex" in result.err
-    assert (tiny.out / "thesis.tex").read_text() == "mine"
-
-
 def test_the_old_snapshot_stays_when_the_new_one_fails(tiny: Cluster) -> None:
     tiny.out.mkdir()
     (tiny.out / "pods.json").write_text("old")
@@ -303,12 +181,6 @@ def test_the_old_snapshot_stays_when_the_new_one_fails(tiny: Cluster) -> None:
     assert tiny.snapshot("--force").code == 69
     assert (tiny.out / "pods.json").read_text() == "old"
     assert tiny.litter() == ["out"]
-
-
-def test_an_empty_folder_is_filled(tiny: Cluster) -> None:
-    tiny.out.mkdir()
-    assert tiny.snapshot().code == 0
-    assert whole(tiny)
 
 
 def test_what_a_killed_run_left_behind_is_in_nobodys_way(tiny: Cluster) -> None:
@@ -319,14 +191,6 @@ def test_what_a_killed_run_left_behind_is_in_nobodys_way(tiny: Cluster) -> None:
     assert tiny.snapshot().code == 0
     assert tiny.litter() == ["out", left.name]
     assert (left / "pods.json").read_text() == "half"
-
-
-def test_a_link_to_a_folder_stays_a_link(tiny: Cluster) -> None:
-    (tiny.folder / "real").mkdir()
-    tiny.out.symlink_to(tiny.folder / "real")
-    assert tiny.snapshot().code == 0
-    assert tiny.out.is_symlink()
-    assert (tiny.folder / "real" / "pods.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -380,12 +244,6 @@ def test_the_old_snapshot_comes_back_when_the_last_rename_fails(
     assert tiny.litter() == ["out"]
 
 
-def test_the_missing_option_is_a_usage_error(cli: RunCli) -> None:
-    result = cli("snapshot")
-    assert result.code == 64
-    assert "--out" in result.err
-
-
 class NarrowServer:
     """Ten pods; a page of more than ``most`` is longer than an answer may be."""
 
@@ -415,11 +273,6 @@ def test_a_page_that_is_too_long_is_asked_for_in_smaller_ones() -> None:
     assert [one["number"] for one in found] == list(range(10))
     # 500 halved until it fits, and never larger again
     assert server.limits == [500, 250, 125, 62, 31, 15, 7, 3, 3, 3, 3]
-
-
-def test_one_object_that_is_too_long_for_an_answer_is_an_error() -> None:
-    with pytest.raises(UnavailableError, match="larger than the limit"):
-        list_objects(NarrowServer(most=0), PODS)
 
 
 def test_pods_past_every_bound_are_recorded_and_stop_nobody(tmp_path: Path, cli: RunCli) -> None:

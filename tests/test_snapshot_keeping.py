@@ -19,7 +19,7 @@ from planner.read.kube import kinds
 from planner.read.kube.dialect_registry import holding_readers
 from planner.read.kube.kinds import ALL, PODS, Kind
 from planner.read.kube.pods.constraints import VOLUME_CLAIMS
-from planner.read.kube.pruning import GONE, allowed
+from planner.read.kube.pruning import allowed
 
 Tree = dict[str, Any]
 
@@ -113,13 +113,6 @@ def test_nothing_planted_anywhere_reaches_a_file() -> None:
             assert name not in text, (kind.resource, item["metadata"]["name"], name)
 
 
-def test_what_is_planted_changes_nothing_of_what_is_kept() -> None:
-    """Else the rules would depend on what they drop. (Maps of free names keep the names.)"""
-    plain = [(kind, item) for kind, item in SPECIMENS if kind.name in {"Pod", "Node", "JobSet"}]
-    for kind, item in plain[::4]:
-        assert kind.prune(poisoned(item)) == kind.prune(item), kind.resource
-
-
 _WORDS = st.sampled_from(
     sorted(
         {
@@ -193,13 +186,6 @@ def test_volumes_become_the_names_of_their_claims() -> None:
     assert "volumes" not in kept["spec"]
 
 
-def test_claims_that_a_tenant_notes_down_are_no_facts() -> None:
-    tree = pod("p", annotations={VOLUME_CLAIMS: "made-up", "gangplan.dev/gpus": "0,1"})
-    kept = PODS.prune(tree)
-    assert kept["metadata"]["annotations"] == {"gangplan.dev/gpus": "0,1"}
-    assert tree["metadata"]["annotations"][VOLUME_CLAIMS] == "made-up"
-
-
 def test_of_ports_only_those_of_the_host_are_kept() -> None:
     ports = [
         {"name": "http", "containerPort": 80},
@@ -210,48 +196,6 @@ def test_of_ports_only_those_of_the_host_are_kept() -> None:
         {"name": "a", "ports": [{"hostPort": 5000, "protocol": "TCP"}]},
         {"name": "b"},
     ]
-
-
-CONSTRAINTS: Tree = {
-    "nodeSelector": {"gpu": "h100"},
-    "affinity": {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [
-                    {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]},
-                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
-                ]
-            }
-        },
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "rack"}
-            ]
-        },
-    },
-    "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
-    "topologySpreadConstraints": [
-        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-    ],
-    "schedulingGates": [{"name": "gangplan.dev/placement"}, {"name": "kueue.x-k8s.io/topology"}],
-    "schedulingGroup": {"podGroupName": "g"},
-    "schedulerName": "gangplan",
-    "priority": 1000,
-    "priorityClassName": "high",
-    "overhead": {"cpu": "250m"},
-    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}],
-    "initContainers": [
-        {"name": "sidecar", "restartPolicy": "Always", "resources": {"limits": {"memory": "1Gi"}}}
-    ],
-    "hostNetwork": True,
-    "runtimeClassName": "nvidia",
-}
-
-
-@pytest.mark.parametrize("field", sorted(CONSTRAINTS))
-def test_what_constrains_a_pod_is_kept_whole(field: str) -> None:
-    kept = kept_pod(**{field: CONSTRAINTS[field]})
-    assert kept["spec"][field] == CONSTRAINTS[field]
 
 
 def test_what_a_pods_status_tells_is_kept() -> None:
@@ -298,24 +242,6 @@ def test_of_annotations_only_those_of_the_scheduling_world_are_kept() -> None:
 
 def test_annotations_that_tell_who_holds_which_gpu_are_all_kept() -> None:
     assert {key for one in holding_readers() for key in one.keys if not allowed(key)} == set()
-
-
-def test_a_label_keeps_only_what_the_server_takes_for_one() -> None:
-    labels = {"app": "vit", "empty": "", "no": SECRET, "long": "x" * 64, "number": 5}
-    found = PODS.prune(pod("p", labels=labels))["metadata"]["labels"]  # type: ignore[arg-type]
-    assert found == {"app": "vit", "empty": ""}
-
-
-@pytest.mark.parametrize("value", [None, 5, "pod", [], True])
-def test_what_is_no_object_is_dropped(value: object) -> None:
-    assert {kind.prune(value) is GONE for kind in ALL} == {True}
-
-
-def test_what_is_kept_is_much_less() -> None:
-    tree = recorded(SNAPSHOTS / "h100-gke" / "pods.json.gz")
-    before = len(json.dumps(tree["items"], separators=(",", ":")))
-    after = len(json.dumps([PODS.prune(item) for item in tree["items"]], separators=(",", ":")))
-    assert after < 0.7 * before
 
 
 def test_one_row_of_the_table_adds_a_kind() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from apiserver_http import RawAnswer
-from apiserver_recorded import RecordedServer, Request
+from apiserver_recorded import Request
 from conftest import RunCli
 from effort import HANG_S
-from interactive import on_terminal, started
+from interactive import started
 from snapshots import Cluster, cluster, environment, small
 
 PODS = "/api/v1/pods"
@@ -89,23 +89,6 @@ def test_a_signal_ends_kubectl_too_and_leaves_nothing(
     assert (served.out / "pods.json").read_text() == "old"
 
 
-def test_a_second_signal_leaves_nothing_either(
-    held: tuple[Cluster, threading.Event], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served, asked = held
-    for name, value in environment(served.folder).items():
-        monkeypatch.setenv(name, value)
-    with started("snapshot", "--out", str(served.out), cwd=served.folder) as process:
-        assert asked.wait(HANG_S)
-        for _ in range(5):
-            process.send_signal(signal.SIGTERM)
-            time.sleep(0.01)
-        process.communicate(timeout=HANG_S)
-    # One that comes when all is tidied up ends Python itself by the signal: 143 to a shell as well.
-    assert process.returncode in (143, -signal.SIGTERM)
-    assert served.litter() == []
-
-
 def test_kubectl_behind_a_script_ends_with_what_it_started(
     held: tuple[Cluster, threading.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,31 +110,3 @@ def test_kubectl_behind_a_script_ends_with_what_it_started(
     while alive(below) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert alive(below) == []
-
-
-def test_a_terminal_sees_how_far_it_is(tmp_path: Path, cli: RunCli) -> None:
-    with cluster(RecordedServer.of("v100-mpi"), tmp_path, cli) as served:
-        code, seen = on_terminal(
-            "snapshot", "--out", "out", cwd=served.folder, **environment(served.folder)
-        )
-    assert code == 0
-    assert "recording pods: 79 of 79" in seen
-    # Wiped before the first line of the summary.
-    assert "\r\x1b[2Krecorded context test: 4 nodes, 79 pods" in seen
-
-
-def test_standard_input_is_not_kubectls(tmp_path: Path, cli: RunCli) -> None:
-    # A credential helper that asks at the keyboard must fail, not hang a nightly run.
-    asking = tmp_path / "asking"
-    asking.write_text(
-        '#!/bin/sh\nread answer && echo "$answer" || { echo no answer >&2; exit 1; }\n'
-    )
-    asking.chmod(0o755)
-    told = cli(
-        "snapshot",
-        "--out",
-        str(tmp_path / "out"),
-        environ=environment(tmp_path, KUBECTL=str(asking)),
-    )
-    assert told.code == 69
-    assert "kubectl failed: no answer" in told.err

@@ -144,20 +144,6 @@ def test_no_remedy_gives_a_pod_gpus_of_another_resource(cli: RunCli, plan: Plann
     assert "none is eligible" in shown
 
 
-def test_a_limit_is_no_reason_where_only_lower_gangs_that_start_use_it_up(plan: Planned) -> None:
-    # Two nodes of 8 with 4 GPUs held on each. `whole` (priority 100) needs 8 on one node; `small` takes 4 of
-    # the 8 GPUs of their queue. Without `small` the queue would leave it 8, and no node would have them.
-    nodes = [node(f"h{i}", NVIDIA, H100) for i in range(2)]
-    holds = [tree for i in range(2) for tree in job(f"held-{i}", 1, 4, at=(f"h{i}",))]
-    limited = queue("team", capability={NVIDIA: "8"})
-    whole = job("whole", 1, 8, where="team", priority=100)
-    _, gangs = plan(
-        *nodes, queue("default"), limited, *holds, *whole, *job("small", 1, 4, where="team")
-    )
-    assert gangs["small"]["decision"] == "place"
-    assert gangs["whole"]["reason"]["code"] == "NoRoom"
-
-
 def test_a_limit_is_the_reason_where_gangs_of_its_priority_use_it_up(plan: Planned) -> None:
     # `first` and `second` need 8 GPUs each of a queue that may hold 8; there are two free nodes.
     nodes = [node(f"h{i}", NVIDIA, H100) for i in range(2)]
@@ -168,43 +154,4 @@ def test_a_limit_is_the_reason_where_gangs_of_its_priority_use_it_up(plan: Plann
     (waits,) = (one for one in gangs.values() if one["decision"] == "wait")
     assert waits["reason"]["message"] == (
         "needs 8 GPUs; with this plan, queue 'team' holds 8 of the 8 that it may hold"
-    )
-
-
-def test_the_queue_above_all_is_no_surprise(cli: RunCli, tmp_path: Path) -> None:
-    # Volcano makes `root` itself, and it is never reclaimable; `serving` somebody wrote.
-    deserved = {"deserved": {NVIDIA: "4"}}
-    queues = [queue("root", reclaimable=False), queue("serving", reclaimable=False, **deserved)]
-    listed = {"apiVersion": "v1", "kind": "List", "items": [node("h1", NVIDIA, H100), *queues]}
-    (tmp_path / "all.json").write_text(json.dumps(listed), encoding="utf-8")
-    said = cli("validate", str(tmp_path / "all.json")).err
-    assert "warning: Queue serving: is not reclaimable" in said
-    assert "Queue root" not in said
-
-
-def test_a_gang_is_found_by_what_o_name_prints(cli: RunCli, plan: Planned) -> None:
-    out, _ = plan(node("h1", NVIDIA, H100), *job("one", 1, 8))
-    printed = cli("show", out, "-o", "name").out.split()
-    assert printed == ["gang/default/one"]
-    assert cli("explain", out, *printed).code == 0
-    assert cli("explain", out, "gang/other/one").code == 64
-
-
-def test_a_gang_that_may_be_stopped_elsewhere_is_not_brought_up(plan: Planned) -> None:
-    # `spare` may be stopped and runs on AMD's node; `whole` needs 8 GPUs of h1, where 4 are held for good.
-    nodes = [node("h1", NVIDIA, H100), node("m1", AMD, MI300X)]
-    spare = job("spare", 1, 8, at=("m1",), resource=AMD)
-    spare[-1]["metadata"]["annotations"]["volcano.sh/preemptable"] = "true"
-    held = job("held", 1, 4, at=("h1",))
-    _, gangs = plan(*nodes, *spare, *held, *job("whole", 1, 8, priority=100))
-    assert gangs["whole"]["reason"]["message"].startswith(
-        "needs 1 pod of 8 GPUs; before this plan, there is room for none (4 GPUs free)"
-    )
-    # On its own nodes such a gang is said.
-    spare = job("spare", 1, 2, at=("h1",))
-    spare[-1]["metadata"]["annotations"]["volcano.sh/preemptable"] = "true"
-    _, gangs = plan(*nodes, *spare, *held, *job("whole", 1, 8, priority=100))
-    assert gangs["whole"]["reason"]["message"].startswith(
-        "needs 1 pod of 8 GPUs; even without the running gang that may be stopped or moved, "
-        "there is room for none (4 GPUs free)"
     )
