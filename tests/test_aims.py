@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pytest
 
 from models.documents.policy import Objective
@@ -38,17 +36,6 @@ def names(policy: Policy) -> str:
 )
 def test_defragment_goes_just_before_disruption(before: str, after: str) -> None:
     assert names(with_defragment(policy(before))) == after
-
-
-def test_defragment_keeps_the_tolerance_it_was_listed_with() -> None:
-    listed = (Objective("disruption"), Objective("defragment", Fraction(1, 10)))
-    assert with_defragment(Policy(objectives=listed)).objectives == listed[::-1]
-
-
-def test_the_default_policy_is_tidied_before_anything_is_disrupted() -> None:
-    found = names(with_defragment(Policy())).split()
-    assert found[2:4] == ["defragment", "disruption"]
-    assert found[:2] + found[3:] == names(Policy()).split()
 
 
 def test_stability_goes_last_and_only_once() -> None:

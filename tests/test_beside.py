@@ -5,7 +5,6 @@ A rack has two servers of 8 GPUs unless a test says otherwise.
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +18,10 @@ from test_groups_of_roles import gang as document
 from test_groups_of_roles import role as role_document
 
 from models.documents.canonical import canonical_instance
-from models.documents.policy import SolveLimits
 from models.instance.gang import Gang, Near, Together
 from models.instance.instance import Instance
-from models.instance.solution import GangDecision, PodPlacement
-from models.program.part import Standing
 from models.results.plan import compose
 from models.values.nearness import loosened, tied_gangs
-from models.values.tier_values import Evaluation
 from models.verify.check import check, derive
 from planner.errors import InputError
 from planner.read.inputs import read
@@ -78,29 +73,12 @@ def test_two_gangs_that_start_go_to_the_one_rack_with_room_for_both(size: int | 
     assert (racks[0], racks[3], worth) == ({"r3"}, {"r3"}, 8)
 
 
-def test_one_of_the_gangs_that_are_named_is_enough() -> None:
-    runs = [gang(f"decode-{n}", 1, 8, stands=[(0, 0, 2 * n, ALL)]) for n in range(2)]
-    full = gang("full", 1, 8, stands=[(0, 0, 1, ALL)])
-    wants = near(gang("prefill", 1, 8), "decode-0", "decode-1")
-    racks, worth = planned(build(racks=3, nodes_per_rack=2, gangs=[*runs, full, wants]))
-    assert (racks[-1], worth) == ({"r2"}, 8)
-
-
 def test_gangs_of_another_namespace_and_those_that_do_not_run_are_nobody_to_be_near_to() -> None:
     elsewhere = replace(gang("decode", 1, 8, stands=[(0, 0, 0, ALL)]), namespace="other")
     waits = gang("cache", 9, 8)
     wants = near(gang("prefill", 1, 8), "cache", "decode")
     _, worth = planned(build(racks=2, nodes_per_rack=2, gangs=[waits, wants, elsewhere]))
     assert worth == 0
-
-
-def test_launchers_do_not_count_and_gangs_without_gpus_count_whole() -> None:
-    # the launcher of decode stands in r2, its worker in r1; router has no GPUs, and w = 1
-    roles = [role("launcher", 1, 0), role("worker", 1, 8)]
-    decode = gang("decode", roles=roles, stands=[(0, 0, 2, 0), (1, 0, 0, ALL)])
-    router = near(gang("router", 2, 0), "decode")
-    racks, worth = planned(build(racks=2, nodes_per_rack=2, gangs=[decode, router]))
-    assert (racks[1], worth) == ({"r1"}, 1)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -113,20 +91,6 @@ def test_nobody_gains_admission_by_it(size: int | None) -> None:
         instance = build(racks=2, nodes_per_rack=2, gangs=[first, *runs, wants])
         racks, worth = planned(instance, size)
         assert (racks[0], racks[-1], worth) == ({"r2"}, set(), 0)
-
-
-def test_a_movable_gang_moves_only_if_disruption_comes_later() -> None:
-    runs = gang("decode", 1, 8, stands=[(0, 0, 0, ALL)])
-    away = near(gang("prefill", 1, 8, stands=[(0, 0, 2, ALL)], movable=True), "decode")
-    stays = build(racks=2, nodes_per_rack=2, gangs=[runs, away])
-    assert planned(stays) == ([{"r1"}, {"r2"}], 0)
-    first = build(
-        racks=2,
-        nodes_per_rack=2,
-        gangs=[runs, away],
-        objectives=("admission", "preference", "disruption"),
-    )
-    assert planned(first) == ([{"r1"}, {"r1"}], 8)
 
 
 def test_roles_of_a_group_share_a_rack_where_one_has_room_and_start_apart_where_none_has() -> None:
@@ -150,35 +114,6 @@ def test_roles_of_a_group_share_a_rack_where_one_has_room_and_start_apart_where_
     none = build(racks=3, nodes_per_rack=1, gangs=[wants(grouped=True)])
     racks, worth = planned(none)
     assert (len(racks[0]), worth) == (3, 0)
-
-
-def test_a_part_knows_where_gangs_outside_of_it_stand() -> None:
-    runs = gang("decode", 1, 8, stands=[(0, 0, 2, ALL)])
-    instance = build(racks=2, nodes_per_rack=2, gangs=[runs, near(gang("prefill", 1, 8), "decode")])
-    decisions = solve(instance).decisions
-    part = Standing(instance, decisions).part((1, 3), {1}, SolveLimits())
-    (inside,) = part.instance.gangs
-    assert inside.near is not None
-    assert inside.near.nodes == {1}  # n04, the node of r2 in the part
-    assert Evaluation(part.instance, part.start).near == {0: 8}
-
-
-def test_the_value_of_a_plan_follows_from_the_one_before_as_anew() -> None:
-    # 40 random plans of gangs that name each other, each valued from the last and by itself
-    r = random.Random(7)
-    names = [f"g{n}" for n in range(6)]
-    gangs = [
-        near(gang(name, 1, 2), *r.sample([o for o in names if o != name], 2)) for name in names
-    ]
-    instance = build(racks=3, nodes_per_rack=2, gangs=gangs)
-    for _ in range(40):
-        plan = []
-        for _gang in gangs:
-            node, first = r.randrange(6), r.choice((0, 2, 4, 6))
-            placed = GangDecision("place", (PodPlacement(0, 0, node, 3 << first),))
-            plan.append(placed if r.random() < 0.8 else GangDecision("wait"))
-        follows = dict(Evaluation(instance, plan).near)
-        assert follows == Evaluation(replace(instance), plan).near
 
 
 def test_beyond_so_many_gangs_others_count_as_beside_each_other_wherever_they_are() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from bounding import dishonest
 from building import build, gang
 from effort import examples
 from exhaustive import plan
@@ -22,7 +21,6 @@ from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
-from models.program.aggregated.pools import smallest_piece
 from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
 from models.tiers import Tier
@@ -34,7 +32,6 @@ from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
 from planner.search.ledger import Ledger
-from planner.search.solve import solve
 
 some = settings(max_examples=examples(100, 40))
 kinds = st.sampled_from([*MORE.values(), *BUSY.values()])
@@ -160,33 +157,9 @@ def test_gangs_in_slices_are_pooled_and_keep_their_slices(
         assert racks[::2] == racks[1::2]  # pods 0 and 1, 2 and 3
 
 
-def test_gangs_in_slices_have_a_plan_of_the_large_path_that_the_judge_accepts() -> None:
-    gangs = [gang(name, 4, 8, slices=(2, "rack")) for name in ("a", "b", "c")]
-    gangs.append(gang("small", 3, 8))
-    instance = build(blocks=2, racks=3, nodes_per_rack=3, gangs=gangs)
-    found = solve(instance, size=5000)
-    # 6 slices of 2 servers leave one server of each of six racks to the small gang
-    assert [one.decision for one in found.decisions] == ["place"] * 4
-    assert not dishonest(instance, found)
-
-
 def partitions(pods: int, most: int, largest: int) -> Iterator[tuple[int, ...]]:
     if not pods:
         yield ()
     for piece in range(min(pods, most, largest), 0, -1):
         for rest in partitions(pods - piece, most, piece):
             yield (piece, *rest)
-
-
-@pytest.mark.parametrize("most", [2, 4, 5, 8, 16])
-@pytest.mark.parametrize("pods", range(2, 17))
-def test_the_smallest_of_several_pieces_is_as_large_as_it_can_be(pods: int, most: int) -> None:
-    split = [cut for cut in partitions(pods, most, pods) if len(cut) > 1]
-    for limit in range(1, pods):
-        able = [min(cut) for cut in split if min(cut) <= limit]
-        assert not able or smallest_piece(pods, most, limit) == max(able), limit
-    for cut in split:
-        for piece in (1, 2, 4, 8):
-            if min(cut) >= piece:  # as many sets as a shape with such pieces takes
-                sets = -(-pods // min(2 * piece - 1, most))
-                assert sum(p // piece for p in cut) >= min(sets, pods // piece)

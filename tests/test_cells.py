@@ -9,21 +9,18 @@ import random
 from dataclasses import replace
 
 import pytest
-from building import LEVELS, build, gang, mask, node, role
+from building import LEVELS, build, gang, mask, node
 from building_servers import switched
 from celled import celled, firm_pods, lost, most_admitted, only_cells
 from effort import examples, spread
 
-from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import Cell, Queue
 from models.instance.solution import GangDecision, PodPlacement, Solution
 from models.program.base_state import base_decisions, standing_pods
-from models.program.part import Standing
-from models.queues.cell_places import Reach, allowed_losses, breaks_cells
+from models.queues.cell_places import Reach, allowed_losses
 from models.queues.cells import cells_by_model
-from planner.search.ledger import Ledger
 from planner.search.solve import solve
 from planner.search.start.greedy import greedy
 from planner.show.reason_words import words
@@ -138,12 +135,6 @@ def test_a_place_is_wholly_in_order_and_what_is_lost_before_binds_nobody() -> No
     assert list(decisions(late).values()) == ["place", "place", "keep"]
 
 
-def test_an_elastic_gang_does_not_grow_into_cells() -> None:
-    worker = role("worker", 1, 8, most=4)
-    grown = solve(shared(gang("g", roles=[worker]), cells={"a": (Cell(1, RACK),)})).decisions
-    assert len(grown[0].pods) == 2
-
-
 def test_the_places_that_are_found_are_the_most_of_all_ways() -> None:
     for seed in range(examples(1000, 120)):
         instance = celled(seed)
@@ -169,44 +160,6 @@ def test_the_best_plan_is_that_of_trying_every_plan(first: int) -> None:
 
 def _admitted(found: Solution, priority: int) -> int:
     return next(tier.value for tier in found.tiers if tier.name == f"admission/{priority}")
-
-
-def test_a_plan_that_takes_cells_is_repaired() -> None:
-    first, second = gang("first", 1, 8, priority=2), gang("second", 1, 8, priority=1)
-    instance = shared(first, second, cells={"a": (Cell(1, RACK),)})
-    both = [
-        GangDecision("place", (PodPlacement(0, 0, n, mask(*range(8))),)) for n in (0, 2)
-    ]  # one server of each rack
-    assert breaks_cells(instance, [one.pods for one in both])
-    ledger = Ledger(instance, base_decisions(instance))
-    assert ledger.offer(both)
-    found = [[pod.node for pod in one.pods] for one in ledger.incumbent.decisions]
-    assert found == [[0], [1]]  # the lower one in the rack of the other
-
-
-def test_a_part_leaves_the_places_of_others_alone() -> None:
-    gangs = [gang("g", 1, 8), of("a", gang("own", 1, 8)), gang("lent", 1, 8, preemptible=True)]
-    instance = shared(*gangs, cells={"a": (Cell(1, RACK),)})
-    standing = Standing(instance, base_decisions(instance))
-    part = standing.part(range(4), (0, 1, 2), SolveLimits())
-    assert part.instance.outside is not None
-    closed = part.instance.outside.closed
-    # of the gangs that cannot be stopped, the stranger keeps off a rack, the queue's own goes anywhere
-    assert closed[gangs[0].key] in (frozenset({0, 1}), frozenset({2, 3}))
-    assert closed.keys() == {gangs[0].key, gangs[1].key}
-    assert not closed[gangs[1].key]
-    assert not cells_by_model(part.instance)
-
-
-def test_pods_that_leave_give_places_back() -> None:
-    instance = shared(gang("g", 1, 8), cells={"a": (Cell(2, RACK),)})
-    reach = Reach(instance)
-    assert reach.keep()
-    pods = (PodPlacement(0, 0, 3, mask(*range(8))),)
-    reach.add(0, pods)
-    assert not reach.keep()
-    reach.add(0, pods, -1)
-    assert reach.keep()
 
 
 def test_what_is_kept_after_many_changes_is_what_trying_every_way_keeps() -> None:

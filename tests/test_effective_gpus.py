@@ -49,20 +49,6 @@ def test_gangs_that_run_whole_count_their_gpus_times_their_speed(main: str) -> N
     assert effective_of(instance, new) == 16 * 560 + 2 * 1000
 
 
-@PRESETS
-def test_a_gang_without_gpus_is_worth_starting_and_counts_none(main: str) -> None:
-    instance = build(
-        nodes_per_rack=2,
-        objectives=[main, "disruption"],
-        gangs=[gang("cpu", 2, 0), gang("runs", 1, 0, stands=[(0, 0, 0, 0)]), gang("train", 1, 8)],
-    )
-    found = solve(instance)
-    assert [one.decision for one in found.decisions] == ["place", "keep", "place"]
-    assert found.tiers[0].value == (10_000 if main == "goodput" else 10)  # w: 1, 1 and 8
-    assert effective_before(instance) == 0
-    assert effective_of(instance, found.decisions) == 8000
-
-
 def test_a_gang_that_moves_counts_the_smaller_of_its_speeds() -> None:
     # Two gangs of four GPUs on an NVSwitch; after the plan both are spread over two racks.
     whole = [(0, 0, 0, mask(0, 1)), (0, 1, 0, mask(2, 3))]
@@ -164,13 +150,3 @@ def test_a_plan_with_fewer_than_one_gang_after_another_says_what_it_has_for_them
     assert bought(plan) == says
     page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
     assert "\n".join(effective_gpus(plan)) in page
-
-
-def test_a_plan_that_stops_gangs_and_has_more_says_nothing() -> None:
-    # small takes half of the server that low leaves free: 4 + 4 + 8 are as many as low's 16
-    instance = displaced(gang("small", 1, 8))
-    found = solve(instance)
-    assert [one.decision for one in found.decisions] == ["place", "preempt", "place", "place"]
-    document = compose(instance, found, name="p", created_at="2026-11-20T10:00:00Z", generator="g")
-    assert document["status"]["effectiveGpus"] == {"before": 16, "after": 16, "oneAtATime": 16}
-    assert bought(PlanDocument.model_validate(document)) is None

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from models.documents.policy import SolveLimits
-from models.program.linear_program import UNBOUNDED, Linear, Program
+from models.program.linear_program import Linear, Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal, Status
 from planner.search.engines.portfolio import dive
@@ -45,35 +45,6 @@ def test_a_dive_finds_a_plan_close_to_the_bound(seed: int) -> None:
     assert goal.satisfied(program, answer.values)
     # At most one job of worth 9 is lost for each of three machines.
     assert relaxed.bound - 27 <= goal.objective.value(answer.values) <= relaxed.bound
-
-
-def test_integral_values_are_taken_as_they_are() -> None:
-    program, goal = assignment(random.Random(1))
-    values = [0.0] * len(program.lower)
-    answer = dive(program, goal, values, plenty(), nodes=10, seconds=60)
-    assert answer.values == (0,) * len(values)
-
-
-def test_variables_are_freed_if_the_rest_has_no_solution() -> None:
-    # Three of one kind in pairs: x + y = 1, y + z = 1, and a row of the goal that wants x + z = 2.
-    program = Program()
-    x, y, z = program.boolean(), program.boolean(), program.boolean()
-    program.equal(Linear().add(x).add(y), 1)
-    program.equal(Linear().add(y).add(z), 1)
-    wanted = (Linear().add(x).add(z), 2, UNBOUNDED)
-    goal = Goal(Linear().add(x), maximize=True, keep=(wanted,))
-    # x alone is fractional: its row frees y, the next step z.
-    answer = dive(program, goal, [0.5, 1.0, 0.0], plenty(), nodes=10, seconds=60)
-    assert answer.values == (1, 0, 1)
-
-
-def test_no_values_if_nothing_satisfies_the_rows() -> None:
-    program = Program()
-    x = program.boolean()
-    program.equal(Linear().add(x, 2), 1)
-    goal = Goal(Linear().add(x), maximize=True)
-    answer = dive(program, goal, [0.5], plenty(), nodes=10, seconds=60)
-    assert (answer.status, answer.values, answer.bound) == (Status.UNKNOWN, (), 1)
 
 
 def test_a_dive_without_time_finds_nothing() -> None:

@@ -12,12 +12,11 @@ from building_servers import switched
 from by_steps import Steps, by_search
 
 from models.documents.policy import LOST_RUNTIME, Disruption
-from models.instance.gang import ExistingPod, Gang, PlannedPod
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.policy import Moves
-from models.instance.queue import Amount, Queue
 from models.instance.solution import Reason
-from planner.search.solve import WHOLE_BELOW, solve
+from planner.search.solve import solve
 
 FULL = mask(*range(8))
 
@@ -54,11 +53,6 @@ def test_no_gang_stops_for_a_peer() -> None:
     assert plan.all() == {"low": "keep", "peer": "wait"}
 
 
-def test_a_gang_that_is_not_preemptible_never_stops() -> None:
-    plan = by_search(build(gangs=[runs("low", (0, FULL)), gang("high", 1, 8, priority=10)]))
-    assert plan.all() == {"high": "wait", "low": "keep"}
-
-
 def test_the_smaller_of_two_victims_stops_where_either_would_do() -> None:
     # high needs 4 GPUs: small gives 4, large 8.
     large = runs("large", (0, FULL), preemptible=True)
@@ -67,16 +61,6 @@ def test_the_smaller_of_two_victims_stops_where_either_would_do() -> None:
     waits = gang("high", 1, 4, priority=10)
     plan = by_search(build(nodes_per_rack=2, gangs=[large, small, other, waits]))
     assert plan.all() == {"high": "place", "large": "keep", "other": "keep", "small": "preempt"}
-
-
-def test_the_lower_of_two_victims_stops_though_it_is_larger() -> None:
-    # GPUs kept at priority 5 come before GPUs kept at priority 0.
-    middle = runs("middle", (0, mask(0, 1, 2, 3)), preemptible=True, priority=5)
-    low = runs("low", (1, FULL), preemptible=True)
-    other = runs("other", (0, mask(4, 5, 6, 7)))
-    waits = gang("high", 1, 4, priority=10)
-    plan = by_search(build(nodes_per_rack=2, gangs=[middle, low, other, waits]))
-    assert plan.all() == {"high": "place", "low": "preempt", "middle": "keep", "other": "keep"}
 
 
 def test_victims_are_taken_from_one_rack_when_the_winner_must_stay_in_one() -> None:
@@ -120,35 +104,6 @@ def test_nobody_stops_where_the_winner_would_not_fit_all_the_same() -> None:
     )
 
 
-def test_slices_get_a_rack_each_and_only_there_gangs_stop() -> None:
-    # Three racks of two servers, two slices of two: rack 3 holds the only gang of priority 5, which stays.
-    gangs = [
-        runs("low1", (0, FULL), preemptible=True),
-        runs("low2", (3, FULL), preemptible=True),
-        runs("middle", (4, FULL), preemptible=True, priority=5),
-        gang("high", roles=[role("worker", 4, 8, slices=(2, "rack"))], priority=10),
-    ]
-    plan = by_search(build(racks=3, nodes_per_rack=2, gangs=gangs))
-    assert plan.all() == {
-        "high": "place",
-        "low1": "preempt",
-        "low2": "preempt",
-        "middle": "keep",
-    }
-
-
-def test_a_victim_chosen_first_stands_again_when_a_later_one_made_it_needless() -> None:
-    # high needs a whole server: tiny (1 GPU) frees none alone; the server of pair goes whole.
-    gangs = [
-        runs("tiny", (0, mask(0)), preemptible=True),
-        runs("stay", (0, mask(1))),
-        runs("pair", (1, mask(0, 1, 2, 3)), (1, mask(4, 5, 6, 7)), preemptible=True),
-        gang("high", 1, 8, priority=10),
-    ]
-    plan = by_search(build(nodes_per_rack=2, gangs=gangs))
-    assert plan.all() == {"high": "place", "pair": "preempt", "stay": "keep", "tiny": "keep"}
-
-
 def test_an_elastic_gang_shrinks_from_the_top_by_no_more_than_is_needed() -> None:
     # Four pods of 2 GPUs on one server; high needs 4 GPUs: pods 2 and 3 go.
     places = [(0, mask(2 * i, 2 * i + 1)) for i in range(4)]
@@ -160,14 +115,6 @@ def test_an_elastic_gang_shrinks_from_the_top_by_no_more_than_is_needed() -> Non
     assert plan.value("disruption") == 4
 
 
-def test_a_movable_elastic_gang_that_may_not_stop_shrinks_all_the_same() -> None:
-    places = [(0, mask(0, 1, 2, 3)), (0, mask(4, 5, 6, 7))]
-    plan = by_search(
-        build(gangs=[elastic("low", 1, *places, movable=True), gang("high", 1, 4, priority=10)])
-    )
-    assert plan.all() == {"high": "place", "low": "resize"}
-
-
 def test_a_held_size_stays_and_the_gang_stops_instead() -> None:
     places = [(0, mask(0, 1, 2, 3)), (0, mask(4, 5, 6, 7))]
     low = replace(elastic("low", 1, *places, preemptible=True), resize_after=100)
@@ -176,19 +123,6 @@ def test_a_held_size_stays_and_the_gang_stops_instead() -> None:
     assert by_search(instance).all() == {"high": "place", "low": "preempt"}
     later = replace(instance, policy=replace(instance.policy, now=100))
     assert by_search(later).all() == {"high": "place", "low": "resize"}
-
-
-def test_a_movable_gang_restarts_elsewhere_so_that_a_peer_fits() -> None:
-    # 16 GPUs for two servers of one rack; one of them carries 2 GPUs that fit beside others.
-    gangs = [
-        runs("hop", (1, mask(0, 1)), movable=True),
-        runs("host", (2, mask(0, 1, 2))),
-        gang("wide", 2, 8, same="rack"),
-    ]
-    plan = by_search(build(racks=2, nodes_per_rack=2, gangs=gangs))
-    assert plan.all() == {"hop": "move", "host": "keep", "wide": "place"}
-    assert plan.nodes("hop") in (["n03"], ["n04"])
-    assert plan.nodes("wide") == ["n01", "n02"]
 
 
 def test_a_move_is_preferred_to_a_stop_even_of_fewer_gpus() -> None:
@@ -219,12 +153,6 @@ def scattered() -> Instance:
     return build(nodes_per_rack=3, gangs=gangs)
 
 
-def test_scattered_gangs_gather_where_somebody_is_already() -> None:
-    plan = by_search(scattered())
-    assert plan.all() == {"one": "move", "third": "keep", "two": "move", "wide": "place"}
-    assert plan.nodes("one") == plan.nodes("two") == ["n03"]
-
-
 def test_no_more_gangs_move_than_the_policy_allows() -> None:
     waits = {"one": "keep", "third": "keep", "two": "keep", "wide": "wait"}
     assert limited(scattered(), Moves(max_gangs=1)).all() == waits
@@ -249,45 +177,11 @@ def test_a_note_says_that_as_many_gangs_move_as_may_while_others_wait() -> None:
         assert (used_up in found.notes) is noted
 
 
-def test_a_gang_that_finds_no_other_place_stays_and_another_gives_way() -> None:
-    # stuck may move but there is nowhere else; low may stop.
-    gangs = [
-        runs("stuck", (0, FULL), movable=True),
-        runs("low", (1, FULL), preemptible=True),
-        gang("high", 1, 8, priority=10),
-    ]
-    plan = by_search(build(nodes_per_rack=2, gangs=gangs))
-    assert plan.all() == {"high": "place", "low": "preempt", "stuck": "keep"}
-
-
 def test_missing_pods_come_back_before_anything_new_starts_and_may_take_room() -> None:
     broken = gang("broken", 2, 8, stands=[(0, 0, 0, FULL)], priority=5)
     low = runs("low", (1, FULL), preemptible=True)
     plan = by_search(build(nodes_per_rack=2, gangs=[broken, low, gang("new", 1, 8, priority=5)]))
     assert plan.all() == {"broken": "complete", "low": "preempt", "new": "wait"}
-
-
-def test_an_incomplete_gang_neither_moves_nor_shrinks_but_may_stop() -> None:
-    broken = gang(
-        "low", 3, 4, stands=[(0, 0, 0, 15), (0, 1, 0, 240)], preemptible=True, movable=True
-    )
-    plan = by_search(build(nodes_per_rack=1, gangs=[broken, gang("high", 1, 4, priority=5)]))
-    assert plan.all() == {"high": "place", "low": "preempt"}
-
-
-def test_a_gang_whose_gpus_nobody_knows_leaves_gpus_with_names() -> None:
-    # Both pods of the node hold unknown GPUs; once low stops, other still does: high gets none by name.
-    low = replace(
-        gang("low", 1, 4, preemptible=True),
-        pods=(ExistingPod("low-worker-0", 0, 0, node=0, gpus=None),),
-    )
-    high = gang("high", 1, 4, priority=10)
-    alone = by_search(build(gangs=[low, high]))
-    assert alone.all() == {"high": "place", "low": "keep"}
-    assert alone.of("high").pods[0].gpus is None
-    large = by_search(build(gangs=[low, gang("high", 1, 8, priority=10)]))
-    assert large.all() == {"high": "place", "low": "preempt"}
-    assert large.of("high").pods[0].gpus == FULL
 
 
 def test_of_two_equal_victims_the_one_that_loses_less_runtime_stops() -> None:
@@ -298,39 +192,3 @@ def test_of_two_equal_victims_the_one_that_loses_less_runtime_stops() -> None:
     plan = by_search(replace(instance, policy=policy))
     assert plan.all() == {"high": "place", "new": "preempt", "old": "keep"}
     assert plan.value("disruption") == 8 * 1_000
-
-
-def test_an_aged_gang_goes_before_its_peers_but_stops_none_of_them() -> None:
-    aged = gang("aged", 1, 8, submitted=0)
-    young = gang("young", 1, 8, submitted=90_000)
-    peer = runs("peer", (0, FULL), preemptible=True)
-    instance = build(nodes_per_rack=2, gangs=[aged, young, peer])
-    policy = replace(instance.policy, now=90_000, starvation_after_s=3_600)
-    plan = by_search(replace(instance, policy=policy))
-    assert plan.all() == {"aged": "place", "peer": "keep", "young": "wait"}
-
-
-def test_of_equal_servers_a_gang_takes_the_one_of_an_earlier_plan() -> None:
-    waits = replace(gang("a", 1, 8), planned=(PlannedPod(0, 0, 2),))
-    assert by_search(build(nodes_per_rack=4, gangs=[waits])).nodes("a") == ["n03"]
-
-
-def test_a_launcher_that_comes_takes_the_place_of_gangs_on_one_server_only() -> None:
-    """Elsewhere ``new`` has room for its GPUs; its queue has room for it if both others stop."""
-    workers = role("worker", 2, 8, selector={"pool": "new"})
-    gangs = [
-        gang("new", roles=[workers, role("launcher", 1, 0)], priority=5),
-        gang("one", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True),
-        gang("two", 1, 8, stands=[(0, 0, 1, FULL)], preemptible=True),
-    ]
-    for limit, admitted in ((16, 0), (24, 16)):
-        nodes = [
-            node(f"n{i}", switched(), labels={"pool": "new" if i > 1 else "old"}) for i in range(4)
-        ]
-        instance = build(nodes=nodes, gangs=[replace(one, queue="q") for one in gangs])
-        instance = replace(instance, queues=(Queue("q", limit=Amount(limit)),))
-        limits = replace(instance.policy.solve, budget=1)
-        instance = replace(instance, policy=replace(instance.policy, solve=limits))
-        for size in (None, WHOLE_BELOW):
-            tiers = {tier.name: tier for tier in solve(instance, size=size).tiers}
-            assert tiers["admission/5"].value == tiers["admission/5"].bound == admitted

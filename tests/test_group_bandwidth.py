@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import pytest
 from building import build, gang, mask, node
-from building_servers import nvl, switched, v100
+from building_servers import switched, v100
 
 from models.documents.gang import Parallelism
 from models.hardware import Nic
@@ -74,12 +74,6 @@ def test_an_expert_group_over_two_servers_shares_their_nics() -> None:
     assert rates(build(nodes_per_rack=2, gangs=[one]), [(0, ALL), (1, ALL)]) == (best, best)
 
 
-def test_context_groups_gather() -> None:
-    # 2 x 2 x 2 in one server: everything at the rate of the switch.
-    one = parallel(gang("a", 1, 8), tensor=2, context=2)
-    assert rates(build(gangs=[one]), [(0, ALL)]) == (F(370800), F(370800))
-
-
 def test_groups_on_a_mesh_have_the_rate_of_their_own_gpus() -> None:
     # pairs 0-3 and 1-2 have two links each, the pairs 0-1 and 2-3 one; data 2: 0-1, 3-2 (one link, 2)
     one = parallel(gang("a", 2, 2), tensor=2)
@@ -116,12 +110,6 @@ def test_pods_without_one_gpu_a_rank_count_as_one_all_reduce(
     assert dealt_ranks(instance, one, pods, (ALL,)) == {(0, 0): 0, (0, 1): 8}
 
 
-@pytest.mark.parametrize("pattern", ["all-to-all", "parameter-server", "pipeline"])
-def test_a_server_on_which_a_pod_holds_no_gpu_does_not_count(pattern: str) -> None:
-    instance = build(nodes_per_rack=2, gangs=[gang("a", 2, 4, pattern=pattern)])
-    assert rates(instance, [(0, 0), (1, mask(0, 1, 2, 3))]) == (370800, 370800)
-
-
 def test_a_rate_of_nothing_stops_the_gang() -> None:
     one = parallel(gang("a", 2, 8), tensor=8)
     nodes = [node("n01", switched(8, nics=())), node("n02", switched(8, nics=()))]
@@ -146,16 +134,6 @@ def test_patterns_between_two_servers(pattern: str, bandwidth: Fraction) -> None
     assert rates(instance, [(0, ALL), (1, ALL)]) == (bandwidth, bandwidth)
 
 
-def test_few_gpus_a_server_have_more_nic_rate_each() -> None:
-    one = gang("a", 4, 2, pattern="all-to-all")
-    instance = build(nodes_per_rack=4, gangs=[one])
-    # 4 servers with 2 each: 7 parts, 6 leave: 50,000 x 7 / (2 x 6); two with 4: 50,000 x 7 / (4 x 4)
-    spread = [(n, mask(0, 1)) for n in range(4)]
-    assert rates(instance, spread)[0] == F(50000 * 7, 12)
-    packed = [(n, gpus) for n in (0, 1) for gpus in (mask(0, 1), mask(2, 3))]
-    assert rates(instance, packed)[0] == F(50000 * 7, 16)
-
-
 def test_parameter_servers_prefer_servers_with_more_nics() -> None:
     one = gang("a", 2, 8, pattern="parameter-server")
     rich = tuple(Nic(f"eth{i}", 400_000) for i in range(4))
@@ -164,22 +142,3 @@ def test_parameter_servers_prefer_servers_with_more_nics() -> None:
     instance = build(nodes=nodes, gangs=[one])
     assert rates(instance, [(0, ALL), (1, ALL)]) == (6250, 25000)
     assert rates(instance, [(2, ALL), (3, ALL)]) == (25000, 25000)
-
-
-def test_a_pipeline_goes_round_each_server_once() -> None:
-    # stages of 4 GPUs: 0, 2 on n01 and 1, 3 on n02. Dealt 0 2 1 3: 4 flows leave n01: 50,000 / 4.
-    one = gang("a", 4, 4, pattern="pipeline")
-    instance = build(nodes_per_rack=2, gangs=[one])
-    low, high = mask(0, 1, 2, 3), mask(4, 5, 6, 7)
-    found = rates(instance, [(0, low), (1, low), (0, high), (1, high)])
-    assert found == (12500, 12500)
-
-
-def test_tensor_groups_of_an_nvlink_domain_use_its_fabric() -> None:
-    one = parallel(gang("a", 4, 4), tensor=8)
-    model = nvl()
-    instance = build(nodes_per_rack=4, model=model, gangs=[one], nvlink="rack")
-    inside = F(model.links_per_gpu or 0) * (model.link_MBps or 0)
-    gpus = mask(*range(model.gpus))
-    places = [(n, gpus) for n in range(4)]
-    assert rates(instance, places)[0] == inside

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from comparing import differences
 from outcomes import NOW
 
 from models.documents.canonical import canonical_instance
@@ -125,28 +124,6 @@ def test_a_group_that_fits_no_rack_waits_and_the_same_roles_without_it_start(
     assert planned(made(tmp_path, cluster(), held, together))[1] == ("wait", [])
 
 
-def test_groups_lie_in_each_other(tmp_path: Path) -> None:
-    # two replicas in a rack each, both in one block; pods without GPUs share the rack, too
-    roles = (role("a", 1), role("head", 1, 0), role("b", 1))
-    groups = [group("near", "a", "head"), group("all", "a", "b", "head", level="block")]
-    instance = made(tmp_path, cluster(2, 1), gang("serve", *roles, groups=groups))
-    assert differences(instance) == []
-    ((decision, pods),) = planned(instance)
-    where = dict(pods)
-    assert decision == "place"
-    assert where["a"] == where["head"] != where["b"]
-
-
-def test_a_missing_pod_of_a_group_comes_to_its_rack(tmp_path: Path) -> None:
-    stands = {"role": "prefill", "index": 0, "node": "r1-n0", "gpus": list(range(8))}
-    groups = [group("replica", "prefill", "decode")]
-    serve = gang("serve", role("prefill", 1), role("decode", 1), pods=(stands,), groups=groups)
-    instance = made(tmp_path, cluster(2, 2), fixed("held", "r1-n1"), serve)
-    assert planned(instance)[1][0] == "keep"  # r1 is full
-    free = made(tmp_path, cluster(2, 2), serve)
-    assert planned(free) == [("complete", [("prefill", "r1"), ("decode", "r1")])]
-
-
 # shapes
 
 
@@ -174,12 +151,6 @@ def test_a_shape_waits_where_racks_have_room_but_not_this_one(tmp_path: Path) ->
     assert planned(fits)[1][0] == "place"
     none = made(tmp_path, cluster(), held, gang("train", shaped(4, 3, 3)))
     assert planned(none)[1] == ("wait", [])
-
-
-def test_a_small_shape_is_planned_as_trying_every_plan_finds_it(tmp_path: Path) -> None:
-    shapes = gang("train", shaped(1, 2, gpus=4)), gang("other", role("worker", 2))
-    instance = made(tmp_path, cluster(2, 2), *shapes)
-    assert differences(instance) == []
 
 
 def test_pods_of_a_shape_that_run_keep_their_names_and_places(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
@@ -11,7 +10,6 @@ import pytest
 from building import build, gang, mask, node
 from building_servers import switched
 
-from models.documents.cluster import GpuSharing
 from models.documents.policy import Objective
 from models.instance.cluster import Node
 from models.instance.instance import Instance
@@ -27,7 +25,6 @@ from planner.search.bound.slot_problem import SlotProblem
 from planner.search.budget import Budget
 from planner.search.engines.highs import solve_by_branching
 from planner.search.engines.interface import Goal
-from planner.search.improve.repair import needless_undone
 from planner.search.ledger import Ledger
 from planner.search.start.greedy import greedy
 
@@ -77,54 +74,6 @@ def test_gpus_are_partitioned_where_the_solution_has_them_before_whole_ones_are_
     assert values["admission/0"] == 24
 
 
-def test_parts_leave_large_slots_whole() -> None:
-    """Of the seven idle GPUs of each server a gang needs four: twelve instances have three of each."""
-    asked = [gang(f"i{k:02}", 1, 0, requests={"nvidia.com/mig-3g.40gb": 1}) for k in range(12)]
-    nodes = [replace(one, unhealthy=mask(7)) for one in parts_beside_servers(("H100", "H100"))]
-    nodes = [replace(one, dynamic_mig="H100-80") for one in nodes]
-    whole = [gang(f"w{k}", 1, 4) for k in range(2)]
-    instance = with_reshapable(build(nodes=nodes, gangs=[*asked, *whole]))
-    model, budget = SlotModel(instance), Budget(instance.policy.solve)
-    goal = Goal(expression(model, instance, "admission/0"), maximize=True)
-    values = solve_by_branching(model.program, goal, budget, nodes=100, seconds=10).values
-    decisions = SlotProblem(model, budget).decode(values)
-    assert [one.decision for one in decisions] == ["place"] * 14
-
-
-def test_gpus_have_the_parts_that_they_have_in_the_solution() -> None:
-    """Of eight GPUs each has all its cores given: greedy fills some with 0.1 beside three of 0.3."""
-    asks = {"20480Mi-30": 12, "0.3": 8, "0.2": 8, "0.1": 4}
-    parts = tuple(sorted((f"share.gangplan.dev/{part}", 0) for part in asks))
-    shared = replace(
-        node("n0", switched(8)), allocatable=parts, sharing=GpuSharing(memory=81920, pods=10)
-    )
-    gangs = [
-        gang(f"g{part}-{k:02}", 1, 0, requests={f"share.gangplan.dev/{part}": 1})
-        for part, count in asks.items()
-        for k in range(count)
-    ]
-    instance = with_reshapable(build(nodes=[shared], gangs=gangs))
-    start = greedy(instance, base_decisions(instance))
-    assert sum(bool(one.pods) for one in start) < len(gangs)
-    assert aimed(instance)["admission/0"] == len(gangs)
-
-
-def test_parts_of_a_gang_are_on_few_nodes_of_one_rack() -> None:
-    """Six servers in racks of two have room for 4 instances each: one gang needs two, all others one."""
-    part = "nvidia.com/mig-3g.40gb"
-    sizes = (1, 2, 1, 2, 3, 1, 8, 2, 4)
-    gangs = [gang(f"g{k}", pods, 0, requests={part: 1}) for k, pods in enumerate(sizes)]
-    nodes = [node(f"n{k}", switched(2), "b", f"r{k // 2}") for k in range(6)]
-    nodes = [replace(one, allocatable=((part, 0),), dynamic_mig="H100-80") for one in nodes]
-    instance = with_reshapable(build(nodes=nodes, gangs=gangs))
-    model, budget = SlotModel(instance), Budget(instance.policy.solve)
-    goal = Goal(expression(model, instance, "admission/0"), maximize=True)
-    values = solve_by_branching(model.program, goal, budget, nodes=100, seconds=10).values
-    plan = Evaluation(instance, SlotProblem(model, budget).decode(values))
-    found = {tier.name: plan.tier(tier) for tier in tiers_of(instance)}
-    assert (found["admission/0"], found["span"]) == (len(sizes), 1)
-
-
 def test_slow_gangs_leave_fast_servers_to_those_that_are_fast_in_the_solution() -> None:
     """The large gang is placed first, and is slow in the solution: the small ones need the fast server."""
     speeds = (Fraction(2250), Fraction(312))
@@ -152,22 +101,6 @@ def racks(*sizes: int) -> list[Node]:
     """Servers of 8 GPUs, so many in each rack of one block."""
     names = [f"r{rack}" for rack, size in enumerate(sizes) for _ in range(size)]
     return [node(f"n{i:02}", switched(8), "b", rack) for i, rack in enumerate(names)]
-
-
-def test_a_gang_that_is_whole_nowhere_leaves_racks_to_those_that_need_one() -> None:
-    # greedy takes the large gang first, and with it two of the three racks
-    wide = gang("wide", 3, 8, priority=1)
-    whole = [gang(f"g{i}", 2, 8, same="rack") for i in range(3)]
-    values = aimed(build(nodes=racks(3, 3, 3), gangs=[wide, *whole]))
-    assert (values["admission/1"], values["admission/0"]) == (24, 48)
-
-
-def test_slices_keep_the_racks_that_they_need() -> None:
-    # slices of 2 servers in a rack each; two other gangs may be anywhere, one server at a time
-    sliced = gang("sliced", 4, 8, slices=(2, "rack"))
-    ones = [gang(f"one{i}", 1, 8) for i in range(2)]
-    values = aimed(build(nodes=racks(2, 1, 2, 1), gangs=[*ones, sliced]))
-    assert values["admission/0"] == 48
 
 
 def cleared() -> Instance:
@@ -242,68 +175,11 @@ def test_a_neighbourhood_holds_all_but_what_is_in_some_domains(blocks: int) -> N
     assert (len(chosen) > 1) == (blocks > 3)
 
 
-def test_spare_nodes_stay_idle_where_the_solution_has_them() -> None:
-    # one server of the block stays idle: not in the rack of two, which the pair needs
-    instance = build(
-        nodes=racks(1, 2, 1), gangs=[gang("pair", 2, 8, same="rack"), gang("one", 1, 8)]
-    )
-    instance = replace(instance, policy=replace(instance.policy, spares=(("block", 1),)))
-    assert aimed(instance)["admission/0"] == 24
-
-
-def test_nobody_stops_for_a_node_that_stays_idle() -> None:
-    # a small gang that may stop is on one of three servers: the spare is one of the two that are idle now
-    low = gang("low", 1, 1, stands=[(0, 0, 0, mask(0))], preemptible=True)
-    instance = build(nodes=racks(1, 1, 1), gangs=[low, gang("high", 2, 8, priority=1)])
-    instance = replace(instance, policy=replace(instance.policy, spares=(("block", 1),)))
-    values = aimed(instance)
-    assert (values["admission/1"], values["admission/0"]) == (16, 0)
-    spares = SlotModel(instance).spares
-    assert [sorted(nodes) for _, _, nodes in spares.idle] == [[1], [2]]
-    assert len(spares.emptied) == 1
-
-
-def test_who_moved_off_a_spare_node_does_not_return() -> None:
-    # the mover left the server that is the spare of the block, now that the others are taken
-    moves = gang("moves", 1, 1, stands=[(0, 0, 0, mask(0))], movable=True)
-    gangs = [moves, gang("one", 1, 8), gang("other", 1, 4)]
-    instance = build(nodes=racks(1, 2), gangs=gangs)
-    instance = replace(instance, policy=replace(instance.policy, spares=(("block", 1),)))
-    decisions = (
-        GangDecision("move", (PodPlacement(0, 0, 2, 1),)),
-        GangDecision("place", (PodPlacement(0, 0, 1, 255),)),
-        GangDecision("place", (PodPlacement(0, 0, 2, 30),)),
-    )
-    assert needless_undone(instance, decisions) == decisions
-    free = replace(instance, policy=replace(instance.policy, spares=()))
-    assert needless_undone(free, decisions)[0].decision == "keep"
-
-
 def test_equal_shares_are_placed_as_the_solution_has_them() -> None:
     # 4 pods over racks of 3, 2 and 2 servers, of which the first has a gang of two that is whole in it
     wide = replace(gang("wide", 4, 8), balance=1)
     instance = build(nodes=racks(3, 2, 2), gangs=[wide, gang("pair", 2, 8, same="rack")])
     assert aimed(instance)["admission/0"] == 48
-
-
-def test_small_pods_are_in_pieces_as_large_as_promised() -> None:
-    # 8 pods on servers with 5, 5 and 3 free GPUs: as 4 + 4 they are faster than as 5 + 3
-    held = {0: 3, 1: 3, 2: 5}
-    stays = [
-        gang(f"s{n}", 1, gpus, stands=[(0, 0, n, mask(*range(gpus)))]) for n, gpus in held.items()
-    ]
-    objectives = ("goodput", "waiting", "bandwidth")
-    instance = build(nodes=racks(3), gangs=[*stays, gang("torn", 8, 1)], objectives=objectives)
-    ledger = Ledger(instance, base_decisions(instance))
-    slots = SlotSearch(ledger, Budget(instance.policy.solve), frozenset(), tuple)
-    slots.build()
-    assert slots.aim()
-    pods = next(
-        one.pods
-        for one, spec in zip(ledger.incumbent.decisions, instance.gangs, strict=True)
-        if spec.name == "torn"
-    )
-    assert sorted(Counter(pod.node for pod in pods).values()) == [4, 4]
 
 
 def test_who_is_promised_a_start_starts_beside_higher_priorities() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -78,29 +77,6 @@ def instance_text(plan: dict[str, Any]) -> bytes:
     """The lines of the instance in the text of a plan."""
     text = dumps(plan)
     return text[text.index('\n  "instance"') + 1 : text.index('\n  "spec"') + 1].encode()
-
-
-def test_an_instance_that_it_read_before_there_was_a_plan_is_that_of_the_bytes(
-    judge: JudgeProcess,
-) -> None:
-    good, other = planned(), planned(priority=5)
-    unsigned = {**good, "instance": other["instance"]}
-    broken = instance_text(good).replace(b'"Policy"', b'"Police"')
-    for lines in (instance_text(good), instance_text(other), broken, instance_text(good)):
-        judge.expect(lines)
-        for plan in (good, wrong(), unsigned, other):
-            assert found(judge, plan) == expected(plan)
-
-
-def test_the_lines_it_read_elsewhere_in_a_plan_are_not_its_instance(judge: JudgeProcess) -> None:
-    plan = planned()
-    judge.expect(instance_text(plan))
-    later = dumps(plan).removesuffix("\n}\n") + ',\n  "instance": {}\n}\n'
-    judge.ask(later.encode(), refute=True)
-    found_later = judge.findings()
-    assert found_later == expected(json.loads(later))
-    assert found_later is not None
-    assert any("instance.cluster" in one.message for one in found_later.violations)
 
 
 def test_the_text_of_a_plan_is_one_with_the_instance_that_was_announced() -> None:

@@ -9,12 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
-import yaml
 from conftest import Result, RunCli
-
-from models.results.plan import dumps
-from planner import last_plan
-from planner.cli import shown_plan
 
 QUICKSTART = str(Path(__file__).parent.parent / "inputs" / "quickstart")
 QUEUES = str(Path(__file__).parent.parent / "inputs" / "queues")
@@ -191,23 +186,6 @@ def test_a_link_in_its_place_is_replaced_and_not_followed(
     assert not file_of(home).is_symlink()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (0, "just now"),
-        (59, "just now"),
-        (60, "1 minute ago"),
-        (3_599, "59 minutes ago"),
-        (3_600, "1 hour ago"),
-        (86_399, "23 hours ago"),
-        (86_400, "1 day ago"),
-        (864_000, "10 days ago"),
-    ],
-)
-def test_the_age_is_in_its_largest_unit(seconds: int, said: str) -> None:
-    assert shown_plan.ago(seconds) == said
-
-
 def test_the_age_and_the_folder_are_said(
     cli: RunCli, home: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,8 +225,3 @@ def test_the_names_of_gangs_are_completed(
     document["spec"]["gangs"][0]["name"] = "$(touch x)"  # a shell is not given this
     (tmp_path / "plan.json").write_text(json.dumps(document))
     assert len(completion._candidates(["explain", str(tmp_path / "plan.json"), ""])) == 6
-
-
-def test_a_plan_of_text_that_is_no_unicode_is_kept(home: dict[str, str]) -> None:
-    assert last_plan.keep(home, dumps({"note": "\ud800"}), "x")
-    assert yaml.safe_load(last_plan.load(home).content.decode().replace("\\ud800", "?"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from test_kube_queues import FLAVORS, by_name, groups, kueue, read
 from test_queue_plans import asks, cluster, decided, promised, runs
 
@@ -51,14 +50,6 @@ def test_what_a_sister_keeps_counts_as_held_in_the_queue_above() -> None:
     assert sorted(decided(found)) == ["place", "wait"]
     reason = next(one.reason for one in found.decisions if one.reason)
     assert reason == Reason.of("Quota", gpus=4, queue="all", held=4, limit=12, kept=6)
-
-
-@pytest.mark.parametrize("model", [None, "h100"])
-def test_lending_limits_of_a_model_bind_gpus_of_that_model(model: str | None) -> None:
-    lent = Amount(4) if model is None else Amount(None, ((model, 4),))
-    own = Queue("own", guarantee=Amount(None, (("h100", 16),)), lending_limit=lent)
-    found = solve(cluster([own, Queue("team")], [asks("a", "team", 8, firm=False)]))
-    assert decided(found) == ["wait"]
 
 
 def test_lending_limits_of_cluster_queues_and_cohorts_are_read(tmp_path: Path) -> None:

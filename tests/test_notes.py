@@ -9,7 +9,6 @@ from models.apply.notes import (
     EVICTED_S,
     MAX_AVOIDED,
     MAX_EVICTED,
-    MAX_STOPPING,
     EvictNote,
     RunNotes,
     read_notes,
@@ -64,13 +63,6 @@ def test_a_gang_noted_twice_keeps_the_pods_of_the_first_note() -> None:
     assert notes.without_stops([("t", "g")]) == RunNotes()
 
 
-def test_notes_of_gangs_that_stop_end() -> None:
-    """13 characters of a uid, two quotes and a comma."""
-    uids = [f"{number:013}" for number in range(MAX_STOPPING // 16)]
-    assert RunNotes().with_stop(("t", "g"), PLAN, uids[:8000]).fits
-    assert not RunNotes().with_stop(("t", "g"), PLAN, uids).fits
-
-
 def test_a_node_is_avoided_for_an_hour_and_not_longer_if_the_clock_is_set_back() -> None:
     notes = RunNotes().with_avoided([(("t", "g"), "n0")], NOW)
     assert [one.node for one in notes.avoided(NOW + AVOID_S - 1)] == ["n0"]
@@ -97,11 +89,6 @@ def test_evictions_are_counted_until_a_day_after_the_last() -> None:
     assert again.evictions(NOW + 3 * EVICTED_S) == (
         EvictNote(("t", "a"), NOW + 3 * EVICTED_S, 1, since=NOW - 60),
     )
-
-
-def test_a_gang_that_a_killed_run_began_to_stop_is_counted_once() -> None:
-    notes = RunNotes().with_evicted([stop("t", "a")], NOW).with_stop(("t", "a"), PLAN, [UID, "u2"])
-    assert notes.with_evicted([stop("t", "a")], NOW + 60) == notes
 
 
 def test_evictions_of_one_namespace_leave_those_of_others() -> None:

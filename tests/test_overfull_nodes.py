@@ -15,7 +15,6 @@ from outcomes import document_of, planned
 from plan_documents import Doc, decided, entry, restated, wanted
 
 from models.instance.instance import Instance
-from models.program.formulation import formulate
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, read
@@ -52,46 +51,12 @@ def crowd(pods: int, **given: bool) -> Instance:
     return build(nodes=nodes, gangs=[*runs, gang("w", 1, 8, priority=5)])
 
 
-@pytest.mark.parametrize("given", [{}, {"unschedulable": True}])
-def test_pods_of_unknown_gpus_add_a_fixed_number_of_variables_each(given: dict[str, bool]) -> None:
-    sizes = [len(formulate(crowd(pods, **given)).program.lower) for pods in (12, 16, 20, 40)]
-    assert sizes[1] - sizes[0] == sizes[2] - sizes[1] == 4
-    assert sizes[3] - sizes[2] == 20
-
-
 @pytest.mark.parametrize(("pods", "stops"), [(8, 4), (9, 5), (11, 7)])
 def test_as_many_pods_stop_on_an_overfull_node_as_have_to(pods: int, stops: int) -> None:
     # 16 GPUs, of which 8 must be free, and pods hold two each; those that stay keep the others unknown.
     outcome = planned(crowd(pods), small=False)
     assert outcome.decision("w") == "place"
     assert list(outcome.decisions().values()).count("preempt") == stops
-
-
-def test_gpus_of_a_node_without_any_have_no_bandwidth() -> None:
-    # The pod says it runs there with 8 GPUs; the node has no server model.
-    nodes = [node("n1", None), node("n2", switched(8))]
-    runs = gang("r", 1, 8, stands=[(0, 0, 0, None)])
-    outcome = planned(build(nodes=nodes, gangs=[runs, gang("a", 1, 8)]), small=False)
-    assert outcome.decisions() == {"a": "place", "r": "keep"}
-    assert outcome.value("bandwidth") == 8 * 1000  # that of a alone
-
-
-def test_a_gang_with_a_pod_too_large_for_its_node_is_completed_elsewhere() -> None:
-    # Two pods of 8 GPUs; the first stands on a server of 4, the second finds a whole one.
-    nodes = [node("n1", switched(4)), node("n2", switched(8))]
-    broken = gang("r", 2, 8, stands=[(0, 0, 0, None)])
-    outcome = planned(build(nodes=nodes, gangs=[broken]), small=False)
-    assert (outcome.decision("r"), outcome.nodes("r")) == ("complete", ["n1", "n2"])
-    bare = [node("n1", None), node("n2", switched(8))]
-    outcome = planned(build(nodes=bare, gangs=[broken]), small=False)
-    assert (outcome.decision("r"), outcome.nodes("r")) == ("complete", ["n1", "n2"])
-
-
-def test_resources_that_standing_pods_overfill_are_no_breach() -> None:
-    nodes = [node("n1", switched(8), allocatable={"cpu": 1000, "pods": 1})]
-    runs = gang("r", 2, 1, requests={"cpu": 4000}, stands=[(0, 0, 0, 1), (0, 1, 0, 2)])
-    outcome = planned(build(nodes=nodes, gangs=[runs, gang("a", 1, 1)]))
-    assert outcome.decisions() == {"a": "wait", "r": "keep"}
 
 
 @pytest.mark.parametrize("case", OVERFULL)
@@ -106,13 +71,6 @@ def test_the_judge_finds_a_pod_placed_on_an_overfull_node(case: str) -> None:
     entry(plan, "a")["pods"][0].update(node="n1", gpus=None if unknown else [0])
     broken = {violation.rule for violation in check(restated(plan))}
     assert broken == {"unknown-gpus" if unknown else "gpu-shared"}
-
-
-def test_the_judge_finds_a_pod_placed_on_a_node_with_fewer_gpus() -> None:
-    nodes = [node("n1", None), node("n2", switched(8))]
-    plan = document_of(build(nodes=nodes, gangs=[gang("a", 1, 8)]))
-    entry(plan, "a")["pods"][0].update(node="n1", gpus=None)
-    assert "unknown-gpus" in {violation.rule for violation in check(restated(plan))}
 
 
 def cluster() -> Doc:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from random import Random
 
-from building import build, gang, mask
 from by_steps import better, faults
 from effort import examples
 from exhaustive import plan
@@ -91,27 +90,6 @@ def test_a_part_of_everything_is_solved_as_the_whole(seed: int) -> None:
     held_out = len(free) < len(instance.gangs)
     if not held_out:
         assert plan(part.instance).tiers == plan(instance).tiers
-
-
-def test_the_pods_of_others_are_not_there_to_be_given() -> None:
-    # "b" keeps GPUs 0 and 1 of n01; of the part that has n01 and "a" alone, six are left.
-    instance = build(gangs=[gang("a", 2, 4), gang("b", 1, 2, stands=[(0, 0, 0, mask(0, 1))])])
-    standing = Standing(instance, base_decisions(instance))
-    part = standing.part({0}, {0}, LIMITS)
-    assert part.instance.cluster.nodes[0].unhealthy & mask(0, 1) == mask(0, 1)
-    # two pods of four GPUs need eight
-    assert solve_part(part, 60).decisions[0].decision == "wait"
-
-
-def test_a_gang_does_not_come_back_to_where_another_has_come() -> None:
-    # "low" was stopped for "high"; a part without "high" must not offer to keep "low".
-    low = gang("low", 1, 8, stands=[(0, 0, 0, mask(*range(8)))], preemptible=True)
-    instance = build(gangs=[low, gang("high", 1, 8, priority=5)])
-    standing = Standing(instance, plan(instance).decisions)
-    names = [one.name for one in instance.gangs]
-    low_index, high_index = names.index("low"), names.index("high")
-    assert standing.returnable({low_index}) == set()
-    assert standing.returnable({low_index, high_index}) == {low_index, high_index}
 
 
 @some

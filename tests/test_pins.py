@@ -14,24 +14,18 @@ import pytest
 import yaml
 from building import LEVELS, build, gang, instance_document, mask, role
 from conftest import RunCli
-from effort import examples
 from outcomes import NOW, Outcome, planned
 from test_queue_status import gang as stated_gang
 from test_queue_status import queue, save
-from tiny_busy import busy
 
-from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.queue import Amount, Cell, Pin, Queue
-from models.program.base_state import base_decisions
-from models.program.part import Standing
-from models.queues.pins import closed_by_pins, guest_of, pinned_nodes
+from models.instance.queue import Amount, Pin, Queue
+from models.queues.pins import guest_of, pinned_nodes
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import load
 from planner.search.solve import solve
-from planner.search.start.greedy import greedy
 
 RACK, NODE = LEVELS.index("rack"), LEVELS.index("node")
 EVERY = mask(*range(8))
@@ -112,19 +106,6 @@ def test_a_wait_for_a_pinned_node_says_so() -> None:
     assert (reason.code, reason.fields.queue, reason.fields.pinned) == ("Quota", "a", 1)
 
 
-def test_who_runs_there_stays_but_gets_no_more_pods_there() -> None:
-    first, second = names(pinned())[:2]
-    own, there = role("w", 1, 4, most=2), [(0, 0, 0, mask(0, 1, 2, 3))]
-    stands = gang("g", roles=[own], stands=there, pattern="none")
-    found = planned(pinned(stands, a=Pin(nodes=(first, second)), racks=1))
-    assert found.decision("g") == "keep"
-    wider = planned(pinned(stands, a=Pin(nodes=(first,)), racks=1))
-    assert wider.decision("g") == "resize"
-    assert wider.nodes("g") == [first, second]
-    # where nothing is pinned it grows where it is
-    assert planned(pinned(stands, racks=1)).nodes("g") == [first, first]
-
-
 def test_a_guest_within_its_own_guarantee_gives_the_pinned_node_back() -> None:
     first = names(pinned())[0]
     guest = of("b", runs("guest", 0, priority=50), preemptible=True)
@@ -143,35 +124,6 @@ def test_a_guest_within_its_own_guarantee_gives_the_pinned_node_back() -> None:
     assert planned(stays).decisions() == {"guest": "keep", "owner": "wait"}
 
 
-def test_a_guest_may_go_elsewhere_or_give_way_to_a_gang_that_cannot() -> None:
-    first = names(pinned())[0]
-    guest = replace(of("b", runs("guest", 0), preemptible=True), movable=True)
-    owner = of(
-        "a", gang("owner", roles=[role("w", 1, 8, selector={"kubernetes.io/hostname": first})])
-    )
-    found = planned(pinned(guest, owner, a=Pin(nodes=(first,)), more=[Queue("b")]))
-    assert found.decisions() == {"guest": "move", "owner": "place"}
-    assert found.nodes("owner") == [first]
-
-
-def test_cells_that_are_not_pinned_find_their_places_elsewhere() -> None:
-    first = names(pinned())[0]
-    rack = Queue("b", cells=(Cell(1, RACK),))
-    two = [gang(f"g{i}", 1, 8) for i in range(2)]
-    # r1 has the pinned node, so r2 is the only rack for b; one server of r1 is left for strangers
-    found = planned(pinned(*two, a=Pin(nodes=(first,)), more=[rack]))
-    assert sorted(found.decisions().values()) == ["place", "wait"]
-    assert nodes_of(found) == {names(pinned())[1]}
-    # a cell of a queue below lies in what is pinned above it
-    inner = Queue("b", parent=0, cells=(Cell(1, NODE),))
-    nested = planned(pinned(*two, a=Pin(nodes=(first,)), more=[inner]))
-    assert set(nested.decisions().values()) == {"place"}
-    own = Queue("a", pins=(Pin(nodes=(first,)),), cells=(Cell(1, NODE),))
-    three = [*two, gang("g2", 1, 8)]
-    beside = planned(pinned(*three, more=[own]))  # a pinned node and one more
-    assert sorted(beside.decisions().values()) == ["place", "place", "wait"]
-
-
 def test_pinned_gpus_are_guaranteed() -> None:
     instance = pinned(of(None, gang("g", 4, 8)), a=Pin(nodes=tuple(names(pinned())[:2])))
     assert {q: sorted(n) for q, n in pinned_nodes(instance).items()} == {0: [0, 1]}
@@ -188,30 +140,6 @@ def solve_status(instance: Instance) -> dict[str, object]:
     assert check(document) == []
     found: dict[str, object] = document["status"]["queues"][0]
     return found
-
-
-def test_a_part_keeps_strangers_off_and_gives_guests_back() -> None:
-    first = names(pinned())[0]
-    guest = of("b", runs("guest", 0), preemptible=True)
-    instance = pinned(guest, gang("g", 1, 8), a=Pin(nodes=(first,)), more=[Queue("b")])
-    standing = Standing(instance, base_decisions(instance))
-    part = standing.part([1, 0], (0, 1), SolveLimits()).instance
-    assert [sorted(closed_by_pins(part, one)) for one in part.gangs] == [[0], []]
-    assert guest_of(part, 1) == {0} or guest_of(part, 0) == {0}
-
-
-def test_the_greedy_start_and_a_coarse_program_keep_off_pinned_nodes() -> None:
-    for seed in range(examples(150, 20)):
-        instance = busy(seed, more=("pins", "queues", "preemptible"))
-        for g, one in enumerate(greedy(instance, base_decisions(instance))):
-            spec = instance.gangs[g]
-            stood = {(p.role, p.index, p.node) for p in spec.running_pods}
-            new = {
-                p.node
-                for p in one.pods
-                if spec.roles[p.role].gpus and (p.role, p.index, p.node) not in stood
-            }
-            assert new.isdisjoint(closed_by_pins(instance, spec)), seed
 
 
 def test_the_canonical_form_reads_as_the_same_instance(tmp_path: Path) -> None:

@@ -61,15 +61,6 @@ def test_each_gets_its_own_answer_over_one_connection(
     assert (server.connections, server.targets()) == (1, targets)
 
 
-def test_bodies_larger_than_a_socket_holds_do_not_stand_in_each_others_way(
-    server: Server, channel: UnixHttpConnection
-) -> None:
-    # 12 requests of 90 kB and as much in every answer: far more than two buffers of a socket hold
-    targets = [f"/{number}" for number in range(12)]
-    body = b"b" * 90_000
-    assert asked(channel, *targets, body=body) == [f"/{n} {body.decode()}" for n in range(12)]
-
-
 def test_nothing_is_waited_for_between_requests(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
 
@@ -98,18 +89,6 @@ def test_after_a_broken_answer_none_is_taken_for_another(
     assert asked(channel, "/0", "/lost", "/2", "/3") == ["/0 ", "broken", "broken", "broken"]
     assert asked(channel, "/4", "/5") == ["/4 ", "/5 "]
     assert server.connections == 2
-
-
-def test_after_the_last_answer_of_a_connection_nothing_is_taken_for_done(
-    server: Server, channel: UnixHttpConnection
-) -> None:
-    assert asked(channel, "/0", "/last", "/2") == ["/0 ", "last", "broken"]
-    assert asked(channel, "/3") == ["/3 "]
-
-
-def test_no_requests_are_no_requests(server: Server, channel: UnixHttpConnection) -> None:
-    assert asked(channel) == []
-    assert server.connections == 0
 
 
 def test_nothing_is_sent_where_one_could_be_two_requests(

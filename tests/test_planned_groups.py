@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 from building import build, gang, node
-from building_servers import nvl, switched
+from building_servers import switched
 from conftest import RunCli
 from kube import node as kube_node
 from kube import pod
@@ -17,8 +17,6 @@ from test_group_bandwidth import parallel
 from test_kube_communication import job
 
 from models.apply.intents import Intent, Member, read_intent
-from models.documents.policy import preset_objectives
-from models.hardware import Nic
 from models.instance.instance import Instance
 from models.instance.solution import Solution
 from planner.search.solve import solve
@@ -52,35 +50,6 @@ def test_data_groups_fit_one_rack_where_a_pipeline_may_cross() -> None:
     solution, tiers = solved(instance)
     assert len({n % 2 for n in nodes_of(solution, 1)}) == 1
     assert tiers["bandwidth"] == (32000, 32000)
-
-
-def test_parameter_servers_go_to_servers_with_many_nics() -> None:
-    rich = switched(8, nics=tuple(Nic(f"eth{i}", 400_000) for i in range(8)), name="rich")
-    nodes = [node(f"n{i}", rich if i in (1, 3) else switched(8)) for i in range(4)]
-    one = gang("a", 2, 8, pattern="parameter-server")
-    objectives = preset_objectives("goodput")
-    solution, tiers = solved(build(nodes=nodes, gangs=[one], objectives=objectives))
-    assert nodes_of(solution) == [1, 3]
-    assert tiers["goodput/0"] == (16000, 16000)
-
-
-def test_groups_of_nvlink_domains_are_bounded_too() -> None:
-    # domains of two servers of two: all-to-all of six GPUs needs both, or one and a half
-    nodes = [node(f"n{i}", nvl(2, 2), "b1", f"r{i // 2}") for i in range(4)]
-    one = gang("a", 2, 2, pattern="all-to-all")
-    solution, tiers = solved(build(nodes=nodes, gangs=[one], nvlink="rack"))
-    assert len({n // 2 for n in nodes_of(solution)}) == 1
-    assert tiers["bandwidth"] == (4000, 4000)
-
-
-def test_a_minimum_share_keeps_a_gang_of_groups_waiting() -> None:
-    one = parallel(gang("a", 2, 8, min_share="0.7"), tensor=8)
-    apart = build(racks=2, gangs=[one], oversubscription=(1, 4))
-    solution, tiers = solved(apart)  # 37 % over two racks: see the bound of data at 1/4
-    assert solution.decisions[0].decision == "wait"
-    assert tiers["admission/0"] == (0, 0)
-    near = replace(apart, gangs=(replace(one, min_bandwidth_share=None),))
-    assert solved(near)[0].decisions[0].decision == "place"
 
 
 def test_the_rank_is_part_of_what_a_plan_sends(tmp_path: Path, cli: RunCli) -> None:

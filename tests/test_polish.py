@@ -47,17 +47,6 @@ def placed(*pods: tuple[int, int]) -> GangDecision:
 WAITS = GangDecision("wait", ())
 
 
-def test_what_fits_starts() -> None:
-    instance = build(nodes_per_rack=1, gangs=[gang("a", 1, 8)])
-    assert nodes_of(polished(instance, (WAITS,)), "a") == [0]
-
-
-def test_a_gang_that_is_spread_goes_to_one_node() -> None:
-    instance = build(nodes_per_rack=2, gangs=[gang("a", 2, 2)])
-    ledger = polished(instance, (placed((0, 3), (1, 3)),))
-    assert len(nodes_of(ledger, "a")) == 1
-
-
 def test_a_waiting_gang_takes_the_room_of_one_that_is_worth_less() -> None:
     instance = build(nodes_per_rack=1, gangs=[gang("large", 1, 8), gang("small", 1, 2)])
     ledger = polished(instance, (WAITS, placed((0, 3))))
@@ -70,21 +59,6 @@ def test_a_gang_that_starts_makes_room_elsewhere() -> None:
     instance = build(nodes=nodes, gangs=[gang("a", 1, 8), gang("b", 1, 4)])
     ledger = polished(instance, (WAITS, placed((0, 15))))
     assert (nodes_of(ledger, "a"), nodes_of(ledger, "b")) == ([0], [1])
-
-
-def test_a_gang_stops_for_one_of_higher_priority() -> None:
-    low = gang("low", 1, 8, preemptible=True, stands=[(0, 0, 0, 255)])
-    instance = build(nodes_per_rack=1, gangs=[gang("high", 1, 8, priority=1), low])
-    ledger = polished(instance, base_decisions(instance))
-    assert [one.decision for one in ledger.incumbent.decisions] == ["place", "preempt"]
-
-
-def test_a_gang_that_moved_for_nothing_stays() -> None:
-    runs = gang("a", 1, 8, movable=True, stands=[(0, 0, 0, 255)])
-    instance = build(nodes_per_rack=2, gangs=[runs])
-    moved = GangDecision("move", (PodPlacement(0, 0, 1, 255),))
-    ledger = polished(instance, (moved,))
-    assert [one.decision for one in ledger.incumbent.decisions] == ["keep"]
 
 
 @pytest.mark.parametrize("seed", range(12))

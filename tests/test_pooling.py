@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bounding import dishonest, faults, pooled, searched
-from building import build, gang, mask, node, role
-from building_servers import FAST_NICS, links, switched
+from bounding import faults, pooled, searched
+from building_servers import FAST_NICS, links
 from comparing import wrong
 from effort import examples, first_fast
 from test_exhaustive_comparison import MORE
@@ -15,9 +14,7 @@ from tiny_busy import busy
 from models.hardware import ServerModel
 from models.instance.instance import Instance
 from models.program import regions
-from models.program.formulation import pairs
 from models.program.packing import by_count
-from planner.search.solve import solve
 
 ALL_TIERS = (
     "kept",
@@ -92,50 +89,3 @@ def test_a_mesh_planned_by_count_has_bounds_that_no_plan_beats(
         return faults(instance, searched(instance, split=False))
 
     assert wrong(range(500, 500 + examples(30, 6)), found) == {}
-
-
-@pytest.mark.parametrize("size", [None, 300, 4000])
-def test_servers_with_hidden_gpus_are_pooled_by_the_roomiest(size: int | None) -> None:
-    # n01: six GPUs held and one more somewhere leave 1; n02: one somewhere leaves 7: one region,
-    # where 4 of n01's two candidates could not even be priced
-    nodes = [node(f"n{i:02}", switched(8)) for i in range(1, 19)]
-    hidden = gang(
-        "hidden",
-        roles=[role("a", 1, 6), role("b", 2, 1)],
-        stands=[(0, 0, 0, mask(*range(6))), (1, 0, 0, None), (1, 1, 1, None)],
-    )
-    instance = build(nodes=nodes, gangs=[hidden, gang("g", 3, 4), gang("h", 2, 7)])
-    solution = solve(instance, size=size)
-    assert dishonest(instance, solution) == []
-    assert [decision.decision for decision in solution.decisions] == ["place", "place", "keep"]
-
-
-@pytest.mark.parametrize("share", [None, "1/2"])
-@pytest.mark.parametrize("size", first_fast([None, 300, 4000, 80000], 3))
-@pytest.mark.usefixtures("brief_improvement")
-def test_a_gang_that_stands_on_a_large_mesh_is_completed_there(
-    size: int | None, share: str | None
-) -> None:
-    # 16 free GPUs a server are planned by count, the new pods priced beside GPUs 0 to 3; the ideal of
-    # eight GPUs is a whole half, 7 links to each: 140,000 MB/s, and 4 to 7 of that half are free
-    standing = gang(
-        "a", 4, 2, min_share=share, stands=[(0, 0, 0, mask(0, 1)), (0, 1, 0, mask(2, 3))]
-    )
-    instance = build(model=mesh(16), nodes_per_rack=2, gangs=[standing, gang("b", 2, 4)])
-    solution = solve(instance, size=size)
-    assert dishonest(instance, solution) == []
-    assert solution.decisions[0].decision == "complete"
-
-
-@pytest.mark.parametrize("seed", range(examples(200, 40)))
-def test_the_estimate_of_the_size_never_exceeds_it(seed: int) -> None:
-    # a lower bound of 1 is enough if there is one, and then no other number is computed
-    for instance in (tiny(seed), busy(seed)):
-        assert pairs(instance, enough=1) <= pairs(instance)
-
-
-def test_gangs_of_several_pods_and_racks_are_enough_to_tell_the_size() -> None:
-    # three gangs of two pods, and two racks: 3 x 2; the gang of one pod is one piece
-    several = [gang(name, 2) for name in "abc"]
-    instance = build(racks=2, nodes_per_rack=3, gangs=[*several, gang("d")])
-    assert pairs(instance, enough=6) == 6

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 from building import build, gang, role
-from building_servers import switched
 
-from models.instance.gang import PlannedPod
 from models.instance.instance import Instance
 from models.results.plan import compose
 from planner.errors import InputError, MissingPathError
@@ -103,14 +101,6 @@ def test_gangs_that_are_gone_or_waited_or_are_new_are_no_matter(tmp_path: Path) 
     assert remarks == ()
 
 
-def test_what_the_input_says_of_yet_earlier_plans_is_replaced(tmp_path: Path) -> None:
-    now = instance()
-    document = plan(now)
-    old = tuple(replace(one, planned=(PlannedPod(0, 0, 3),)) for one in now.gangs)
-    found, _ = remembering(replace(now, gangs=old), document, tmp_path)
-    assert found == remembering(now, document, tmp_path)[0]
-
-
 def test_nodes_roles_and_indices_that_are_gone_are_told_in_one_remark_each(tmp_path: Path) -> None:
     now = instance()
     document = plan(now)
@@ -126,17 +116,6 @@ def test_nodes_roles_and_indices_that_are_gone_are_told_in_one_remark_each(tmp_p
         f"{file} places 2 pods on nodes that do not exist: sold-1, sold-2",
         f"{file} places 2 pods that their gangs do not have: {strange}",
     )
-
-
-def test_many_names_are_counted(tmp_path: Path) -> None:
-    now = build(nodes_per_rack=4, gangs=[gang("many", 9, 1)])
-    document = plan(now)
-    for i, pod in enumerate(pods(document, "many")):
-        pod["node"] = f"sold-{i}" if i else "n01"
-    _, remarks = remembering(now, document, tmp_path)
-    assert [remark.partition(" places ")[2] for remark in remarks] == [
-        "8 pods on nodes that do not exist: sold-1, sold-2, sold-3 and 5 more"
-    ]
 
 
 def test_a_plan_that_has_nothing_of_this_input_is_remarked(tmp_path: Path) -> None:
@@ -228,21 +207,3 @@ def test_a_missing_file_is_a_missing_path_and_a_folder_is_no_plan(tmp_path: Path
         load("nosuch.json")
     with pytest.raises(InputError, match="this is a folder"):
         load(str(tmp_path))
-
-
-def test_remarks_are_short(tmp_path: Path) -> None:
-    now = build(gangs=[gang("a")])
-    document = plan(now)
-    pods(document, "a")[0]["node"] = "x" * 253
-    _, remarks = remembering(now, document, tmp_path)
-    assert all(remark.isprintable() and len(remark) < 400 for remark in remarks)
-    assert len(remarks) == 2  # and nothing is left of the plan
-
-
-def test_the_servers_may_have_changed_under_the_names(tmp_path: Path) -> None:
-    now = instance()
-    document = plan(now)
-    changed = build(nodes_per_rack=4, model=switched(4), gangs=[gang("tiny", 1, 2)])
-    found, remarks = remembering(changed, document, tmp_path)
-    assert [len(one.planned) for one in found.gangs] == [1]
-    assert remarks == ()

@@ -65,13 +65,6 @@ def test_a_gang_within_a_guarantee_starts_before_a_borrower_that_came_first() ->
     assert decisions(taken_back) == {"big": "preempt", "late": "place"}
 
 
-def test_the_first_in_the_queue_starts_when_its_time_has_come() -> None:
-    found = planned(read("reserved-slips-to-a-later-gang"))
-    assert decisions(found)["g022"] == "place"
-    assert entries(found)["g022"]["reserved"]["nodes"] == []
-    assert start(found, "g023") == "2026-11-18T18:46:40Z"
-
-
 def test_the_first_in_the_queue_holds_a_reservation_whatever_it_would_do_without() -> None:
     found = planned(read("lost-reservation"))
     assert start(found, "high") == "2026-11-23T12:10:00Z"

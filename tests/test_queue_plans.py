@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from building import build, gang, node
-from building_servers import switched
+from building import build, gang
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,11 +15,10 @@ from queue_plans import Facts, best, places_of, tiny_queues
 from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.queue import Amount, Cell, Queue
+from models.instance.queue import Amount, Queue
 from models.instance.solution import Reason, Solution
 from models.program.aggregated.model import AggregatedModel
-from models.program.part import Standing
-from models.queues.queue_shares import guarantees, queue_counts, within_guarantee
+from models.queues.queue_shares import within_guarantee
 from models.tiers import larger_is_better
 from models.values.implied_bounds import ImpliedBounds
 from models.values.tier_values import tiers_of
@@ -83,12 +81,6 @@ def test_a_gang_that_is_larger_than_its_limit_can_never_start_whatever_room_ther
     assert reason == Reason.of("Never", gpus=8, queue="all", limit=6)
 
 
-def test_what_a_queue_holds_already_it_may_go_on_holding() -> None:
-    queues = [Queue("team", limit=Amount(4))]
-    solution = solve(cluster(queues, [runs("a", "team", 0), asks("b", "team", 1)]))
-    assert decided(solution) == ["keep", "wait"]
-
-
 def test_only_gangs_that_can_be_stopped_borrow_what_is_promised() -> None:
     queues = [promised("owner", 8), Queue("team")]
     solution = solve(cluster(queues, [asks("a", "team", 8), asks("b", "team", 8)]))
@@ -118,14 +110,6 @@ def test_a_limit_that_lower_gangs_fill_is_no_reason_where_a_promise_is_one() -> 
     assert found.decisions[0].reason == Reason.of(
         "Quota", gpus=4, queue="pb", unused=4, guarantee=8
     )
-
-
-def test_a_gang_beyond_its_own_guarantee_is_told_whose_promise_it_would_take() -> None:
-    # 24 GPUs: with 16 for the gang of "mine", 12 promised to it, and 10 promised to "other", 26 are bound.
-    # "mine" itself has the most GPUs left of its guarantee, 12, but nobody is kept from those.
-    gangs = [replace(gang("a", 2, 8), queue="mine")]
-    found = solve(cluster([promised("mine", 12), promised("other", 10)], gangs, 3)).decisions[0]
-    assert found.reason == Reason.of("Quota", gpus=16, queue="other", unused=10, guarantee=10)
 
 
 @pytest.mark.parametrize(
@@ -165,19 +149,6 @@ def test_a_guarantee_goes_before_a_higher_priority_that_has_none() -> None:
     assert decided(solution) == ["wait", "place"]
     assert [tier.name for tier in solution.tiers][:2] == ["guarantee/0", "admission/9"]
     assert all(tier.bound == tier.value for tier in solution.tiers)
-
-
-def test_within_a_queue_high_priorities_use_its_guarantee_first() -> None:
-    # counted by GPUs alone, low and small together would be worth as much as high
-    gangs = [
-        asks("high", "owner", 6, priority=5),
-        asks("low", "owner", 6),
-        asks("small", "owner", 2),
-    ]
-    solution = solve(cluster([promised("owner", 8)], gangs, nodes=1))
-    assert decided(solution) == ["place", "wait", "place"]
-    found = [(tier.name, tier.value, tier.bound) for tier in solution.tiers][:2]
-    assert found == [("guarantee/5", 6, 6), ("guarantee/0", 2, 2)]
 
 
 def test_gangs_are_within_a_guarantee_in_turn() -> None:
@@ -222,23 +193,6 @@ def test_fair_shares_follow_weights() -> None:
     ]
 
 
-def test_cells_count_in_the_guarantee() -> None:
-    nodes = [
-        node(name, switched(gpus, gpu=gpu), rack=rack)
-        for name, gpus, gpu, rack in [
-            *(("a", 8, "H100", "r1"), ("b", 8, "H100", "r1")),
-            *(("c", 8, "H100", "r2"), ("d", 4, "T4", "r2"), ("e", 2, "T4", None)),
-        ]
-    ]
-    cells = (Cell(2, level=1), Cell(3, gpus=2), Cell(1, level=1, model="t4"))
-    queue = Queue("q", guarantee=Amount(7), cells=cells)
-    # most GPUs are H100, of which rack r2 has the fewest; the node without a rack is in none
-    found = guarantees(replace(build(nodes=nodes), queues=(queue,)))
-    assert found == {None: (2 * 8 + 3 * 2 + 4,)}
-    single = Queue("q", cells=(Cell(1, level=2, model="t4"),))
-    assert guarantees(replace(build(nodes=nodes), queues=(single,))) == {None: (2,)}
-
-
 def few(seed: int) -> Facts | None:
     facts = Facts.of(tiny_queues(seed))
     return facts if facts.size <= MOST_PLANS else None
@@ -277,33 +231,6 @@ def test_no_plan_beats_a_bound(seed: int) -> None:
                 assert relaxation.bound(goal, seconds=10).bound >= value
 
 
-@settings(max_examples=examples(100, 15))
-@given(st.integers(0, 10**6))
-def test_a_plan_of_a_part_is_a_plan_of_the_whole(seed: int) -> None:
-    facts = Facts.of(tiny_queues(seed))
-    start = solve(facts.instance).decisions
-    standing = Standing(facts.instance, start)
-    freed = standing.returnable(set(range(1, len(start))))
-    part = standing.part(range(len(facts.instance.cluster.nodes)), freed, SolveLimits(workers=1))
-    found = list(start)
-    for index, decision in part.merged(solve(part.instance).decisions).items():
-        found[index] = decision
-    assert facts.obeys(places_of(found))
-
-
-def test_counts_follow_every_change() -> None:
-    instance = cluster(
-        [promised("a", 8), Queue("b", parent=0)], [asks("x", "b", 8), runs("y", "a", 1)]
-    )
-    decisions = solve(instance).decisions
-    counts = queue_counts(instance, [decision.pods for decision in decisions])
-    assert counts is not None
-    assert counts.held[None] == [16, 8]
-    assert counts.promised() == 8  # y may be stopped, and x is within the guarantee of a
-    counts.add(0, decisions[0].pods, -1)
-    assert (counts.held[None], counts.promised(), counts.unused(0)) == ([8, 0], 8, 8)
-
-
 def test_gangs_that_may_not_be_stopped_have_a_limit_of_their_own() -> None:
     queues = [
         Queue("all", non_preemptible_limit=Amount(8)),
@@ -324,14 +251,3 @@ def test_gangs_that_may_not_be_stopped_have_a_limit_of_their_own() -> None:
     assert large.decisions[0].reason == Reason.of(
         "Never", gpus=8, queue="q", limit=4, not_preemptible=True
     )
-
-
-def test_a_limit_of_gangs_that_may_not_be_stopped_counts_what_they_hold_already() -> None:
-    of_model = Amount(None, (("h100", 4),))
-    held = replace(runs("a", "q", 0), preemptible=False)
-    queues = [Queue("q", non_preemptible_limit=of_model)]
-    assert decided(solve(cluster(queues, [held, asks("b", "q", 1)]))) == ["keep", "wait"]
-    assert decided(solve(cluster(queues, [runs("a", "q", 0), asks("b", "q", 1)]))) == [
-        "keep",
-        "place",
-    ]

@@ -48,14 +48,6 @@ def order_of(instance: Instance, pods: Pods) -> list[int]:
     return [pod.index for pod in dealt(instance, pods).pods]
 
 
-def test_order_puts_neighbours_into_one_rack() -> None:
-    # pods 0, 2 in the first rack and 1, 3 in the second
-    plain = build(racks=2, nodes_per_rack=2, gangs=[gang("a", 4, 8)])
-    instance = replace(plain, gangs=(replace(plain.gangs[0], ordered=True),))
-    assert order_of(instance, at(0, 2, 1, 3)) == [0, 2, 1, 3]
-    assert order_of(instance, at(0, 1, 2, 3)) == [0, 1, 2, 3]
-
-
 def standing(one: Gang, pods: Pods, ranks: list[int | None]) -> Gang:
     found = replace(
         gang("x", len(pods), 8, stands=[(0, p.index, p.node, p.gpus) for p in pods]),
@@ -89,23 +81,6 @@ def test_pods_that_stay_keep_their_ranks(ranks: list[int | None], order: list[in
         gangs=[standing(one, pods[:2], ranks)],
     )
     assert order_of(instance, pods) == order
-
-
-def test_pods_that_move_get_the_ranks_that_are_left() -> None:
-    one = parallel(gang("a", 4, 8), tensor=8, pipeline=2)
-    stood = standing(one, at(0, 1, 2, 3), [24, 16, 8, 0])
-    instance = build(racks=2, nodes_per_rack=3, oversubscription=(1, 4), gangs=[stood])
-    assert order_of(instance, at(0, 1, 2, 3)) == [3, 2, 1, 0]  # nothing moves
-    # nodes 0 to 2 are rack 1. Pod 1 there keeps 16, pod 3 in rack 2 keeps 0; replicas 0-8 and 16-24
-    assert order_of(instance, at(4, 1, 0, 3)) == [3, 0, 1, 2]
-
-
-def test_ranks_of_a_vast_role_stay_consecutive(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = parallel(gang("a", 4, 8), tensor=8, pipeline=2)
-    instance = build(racks=2, nodes_per_rack=2, oversubscription=(1, 4), gangs=[one])
-    assert order_of(instance, at(0, 2, 1, 3)) == [0, 2, 1, 3]
-    monkeypatch.setattr("models.rates.ranks.MOST_RANKS", 4 * 8 * 3 - 1)  # tensor, data and pipeline
-    assert order_of(instance, at(0, 2, 1, 3)) == [0, 1, 2, 3]
 
 
 DEGREES = [

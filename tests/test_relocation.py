@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from building import build, gang, mask, node, role
-from building_servers import switched, v100
+from building import build, gang, mask
 from moves_made import decide, small
 
 from models.instance.solution import MoveSet
@@ -44,53 +41,6 @@ def test_a_chain_of_moves_is_one_set() -> None:
     assert move_sets(instance, decisions) == ((0, 1),)
 
 
-def test_room_that_nobody_needed_links_nobody() -> None:
-    # a leaves 2 of 8 GPUs, new takes 4: beside a there would still have been 6. Nor does b need room.
-    instance = build(
-        nodes_per_rack=4,
-        gangs=[small("a", 0, mask(0, 1)), small("b", 1, mask(0)), gang("new", 1, 4)],
-    )
-    decisions = decide(instance, a=[(2, mask(0, 1))], b=[(0, mask(7))], new=[(0, mask(0, 1, 2, 3))])
-    assert move_sets(instance, decisions) == ((0,), (1,))
-
-
-def test_cpu_that_a_newcomer_needs_links_as_gpus_do() -> None:
-    # n01 has 10 cpu: a takes 6 there, new 8. GPUs there are enough for both.
-    hungry = {"cpu": 6}
-    instance = build(
-        nodes=[
-            node("n01", switched(8), allocatable={"cpu": 10}),
-            node("n02", switched(8)),
-            node("n03", switched(8)),
-        ],
-        gangs=[
-            gang("a", 1, 1, requests=hungry, stands=[(0, 0, 0, mask(0))], movable=True),
-            small("b", 1, mask(0)),
-            gang("new", roles=[role("w", 1, 1, requests={"cpu": 8})]),
-        ],
-    )
-    here = decide(instance, a=[(2, mask(0))], b=[(2, mask(1))], new=[(0, mask(5))])
-    assert move_sets(instance, here) == ((0,), (1,))  # new is in a's set, but no move
-    # b comes to n01 as well, without asking for cpu: not linked. With cpu it is.
-    b = gang("b", 1, 1, requests={"cpu": 1}, stands=[(0, 0, 1, mask(0))], movable=True)
-    linked = replace(instance, gangs=(instance.gangs[0], b, instance.gangs[2]))
-    there = decide(linked, a=[(2, mask(0))], b=[(0, mask(6))], new=[(0, mask(5))])
-    assert move_sets(linked, there) == ((0, 1),)
-    there = decide(instance, a=[(2, mask(0))], b=[(0, mask(6))], new=[(0, mask(5))])
-    assert move_sets(instance, there) == ((0,), (1,))
-
-
-def test_one_gpu_that_another_takes_links_only_where_gpus_differ() -> None:
-    # a goes from GPU 0 to 7 in its node, new takes GPU 0; four of the eight stay free.
-    for model, sets in ((v100(), ((0, 1),)), (switched(8), ((0,), (1,)))):
-        instance = build(
-            nodes=[node("n01", model), node("n02", model)],
-            gangs=[small("a", 0, mask(0)), small("b", 1, mask(0))],
-        )
-        decisions = decide(instance, a=[(0, mask(7))], b=[(0, mask(0))])
-        assert move_sets(instance, decisions) == sets
-
-
 def test_gangs_that_free_a_node_or_a_rack_together_are_one_set() -> None:
     # a and b leave n01: it is whole only without both. c leaves n03, d leaves n04: rack r2 is free then.
     instance = build(
@@ -108,13 +58,6 @@ def test_gangs_that_free_a_node_or_a_rack_together_are_one_set() -> None:
     # d stays: n04 is not free, c moves for itself
     del moved["d"]
     assert move_sets(instance, decide(instance, **moved)) == ((0, 1), (2,))
-
-
-def test_a_plan_without_moves_has_no_sets() -> None:
-    instance = build(gangs=[small("a", 0, mask(0)), gang("new", 1, 1)])
-    assert move_sets(instance, decide(instance, new=[(0, mask(1))])) == ()
-    stopped = replace(instance, gangs=(replace(instance.gangs[0], preemptible=True),))
-    assert move_sets(stopped, decide(stopped, a=None)) == ()
 
 
 def test_worth_counts_gpus_bandwidth_whole_nodes_and_whole_racks() -> None:
@@ -139,22 +82,6 @@ def test_worth_counts_gpus_bandwidth_whole_nodes_and_whole_racks() -> None:
     assert (found.whole_nodes, found.whole_gpus, found.whole_domains) == (3, 24, 1)
 
 
-def test_nodes_out_of_use_and_small_nodes_are_not_whole() -> None:
-    # n01 cordoned, n02 a sick GPU, n03 is half a server of the same GPU model, n04 whole; n05 no GPUs.
-    instance = build(
-        nodes=[
-            node("n01", switched(8), unschedulable=True),
-            node("n02", switched(8), unhealthy=[3]),
-            node("n03", switched(4)),
-            node("n04", switched(8)),
-            node("n05", None),
-        ],
-        gangs=[gang("late", 1, 8)],
-    )
-    found = plan_worth(instance, decide(instance))
-    assert (found.whole_nodes, found.whole_gpus, found.whole_domains) == (1, 8, 0)
-
-
 def test_gain_is_what_each_gpu_moved_bought_rounded_down() -> None:
     # a (3 GPUs) leaves n01 to big (8): 8 GPUs and 8 x 1000 permille. n02 was free and is not: -8.
     # (8 + 8 - 8) / 3 = 2.666...
@@ -169,14 +96,6 @@ def test_gain_is_what_each_gpu_moved_bought_rounded_down() -> None:
         instance, [0], plan_worth(instance, decide(instance)), plan_worth(instance, plan)
     )
     assert lost == MoveSet((0,), 3, (), -8, -8000, 1, 0, -2667)
-
-
-def test_a_gang_without_gpus_counts_as_one_gpu_moved_and_as_none_admitted() -> None:
-    bare = gang("bare", 1, 0, stands=[(0, 0, 0, 0)], movable=True)
-    instance = build(nodes_per_rack=2, gangs=[bare])
-    nothing = plan_worth(instance, decide(instance))
-    assert move_set(instance, [0], nothing, nothing) == MoveSet((0,), 0, (), 0, 0, 0, 0, 0)
-    assert move_set(instance, [0], replace(nothing, gpus=3), nothing).gain == 3000
 
 
 def test_under_goodput_a_gain_counts_effective_gpus() -> None:
@@ -194,10 +113,3 @@ def test_under_goodput_a_gain_counts_effective_gpus() -> None:
     found = move_set(instance, [0], worth, without)
     # n02 and n03 were whole: 8960 + 16 x 250 of bandwidth - 16 whole GPUs, for 1 GPU moved
     assert found == MoveSet((0,), 1, (1,), 16, 4000, -2, 0, -3040, effective=8960)
-
-
-def test_under_admission_no_effective_gpus_are_bought() -> None:
-    instance = build(nodes_per_rack=2, gangs=[small("a", 0, mask(0))], objectives=["admission"])
-    stays, moves = decide(instance), decide(instance, a=[(1, mask(0))])
-    found = move_set(instance, [0], plan_worth(instance, moves), plan_worth(instance, stays))
-    assert (found.effective, found.gain) == (None, 0)

@@ -64,36 +64,6 @@ def test_a_gang_that_none_may_give_way_to_is_proven_to_have_no_room() -> None:
         assert unproven(one_server(fixed, gang("g", 1, 8, priority=5)), "g").proven
 
 
-def test_room_that_another_may_take_back_counts_for_the_proof() -> None:
-    """``first`` may stop the blocker and use one GPU of eight; g, below both, then has the rest."""
-    first, g = gang("first", 1, 1, priority=9), gang("g", 1, 7, priority=1)
-    stoppable = one_server(blocker(preemptible=True), first, g)
-    assert not unproven(stoppable, "g").proven
-    assert solve(stoppable).decisions[2].decision == "place"
-    # too large even so
-    assert unproven(one_server(blocker(preemptible=True), first, gang("g", 1, 9)), "g").proven
-    # and nobody above the blocker stops it
-    assert unproven(one_server(blocker(preemptible=True), g), "g").proven
-
-
-def test_a_gang_that_may_shrink_is_room() -> None:
-    shrinks = gang(
-        "blocker",
-        roles=[role("worker", 1, 4, most=2)],
-        priority=5,
-        stands=[(0, 0, 0, HALF), (0, 1, 0, ALL8 & ~HALF)],
-        movable=True,
-    )
-    # it keeps its eight GPUs, for it is above g; a plan that shrinks it is worse, not impossible
-    assert not unproven(one_server(shrinks, gang("g", 1, 4)), "g").proven
-    assert left_out(one_server(shrinks, gang("g", 1, 4)), "g").proven
-    assert unproven(one_server(shrinks, gang("g", 1, 5)), "g").proven
-    held = one_server(replace(shrinks, resize_after=100), gang("g", 1, 4), now=50)
-    assert unproven(held, "g").proven
-    over = one_server(replace(shrinks, resize_after=100), gang("g", 1, 4), now=100)
-    assert not unproven(over, "g").proven
-
-
 @pytest.mark.parametrize(
     ("limits", "proven"),
     [
@@ -113,30 +83,6 @@ def test_the_limits_of_moves_hold_in_the_proof(limits: Moves | None, *, proven: 
     instance = build(nodes_per_rack=2, gangs=[*halves, gang("z", 1, 8)])
     instance = replace(instance, policy=replace(instance.policy, moves=limits))
     assert unproven(instance, "z").proven is proven
-
-
-def test_a_gang_behind_an_aged_peer_cannot_be_admitted() -> None:
-    peers = [gang("old", 1, 4, submitted=0), gang("young", 1, 8, submitted=900)]
-    aged = one_server(*peers, starvation_after_s=600, now=1000)
-    assert solve(aged).decisions[0].decision == "place"
-    assert left_out(aged, "young").proven
-    assert not unproven(aged, "young").proven  # it has room: only not before its peer
-    # without the limit the larger one goes first
-    assert left_out(one_server(*peers), "old").proven
-
-
-def test_the_proof_counts_ages_to_the_time_of_the_plan() -> None:
-    """The last to be submitted is away in the proof: the size would be held, were it now 0."""
-    shrinks = gang(
-        "blocker",
-        roles=[role("worker", 1, 4, most=2)],
-        stands=[(0, 0, 0, HALF), (0, 1, 0, ALL8 & ~HALF)],
-        movable=True,
-    )
-    late = gang("late", 1, 9, submitted=100)
-    instance = one_server(replace(shrinks, resize_after=100), gang("g", 1, 4), late)
-    assert instance.now == 100
-    assert not unproven(instance, "g").proven
 
 
 def test_a_gang_that_only_a_move_would_admit_that_buys_too_little_is_not_called_impossible() -> (
@@ -194,18 +140,6 @@ def test_a_gang_for_which_another_would_be_slower_cannot_be_admitted() -> None:
     assert solve(replace(instance, policy=by_number)).decisions[1].decision == "place"
 
 
-def test_a_gang_that_could_run_as_well_where_it_is_slow_is_not_called_impossible() -> None:
-    # wide has the first rack: 24,000. x and y are alike: one of them runs in the other two, 16 x 560. Were
-    # x as fast as it can be, in the first rack, wide would wait: 16,000 and 16 x 560 of y.
-    wide = gang("wide", 3, 8, same="rack")
-    instance = three_racks(wide, gang("x", 2, 8), gang("y", 2, 8), first=3)
-    solution = solve(instance)
-    (waits,) = [i for i, one in enumerate(solution.decisions) if one.decision == "wait"]
-    assert instance.gangs[waits].name in "xy"
-    (found,) = unmet((waits,), instance, solution, threading.Event())
-    assert not found.proven
-
-
 def test_no_room_is_not_proven_by_a_speed_of_0() -> None:
     # Whatever its speed, g fits: across racks it would be at 1000 / (50 + 950 x 1000 / 1).
     slow = replace(gang("g", 2, 8), fraction=Fraction(95, 100))
@@ -232,14 +166,3 @@ def test_a_gang_whose_only_victim_is_guarded_is_proven_to_have_no_room(
     budgets = (DisruptionBudget("default", "b", allowed),)
     made = replace(made, cluster=replace(made.cluster, budgets=budgets))
     assert search(made, "g").proven is proven
-
-
-def test_a_guarded_gang_that_may_shrink_proves_nothing() -> None:
-    (pod,) = blocker().pods
-    pods = (replace(pod, gpus=HALF, budgets=("b",)), replace(pod, index=1, gpus=ALL8 & ~HALF))
-    shrinks = gang("blocker", roles=[role("worker", 1, 4, most=2)], priority=5, preemptible=True)
-    made = one_server(replace(shrinks, pods=pods), gang("g", 1, 4, priority=9))
-    budgets = (DisruptionBudget("default", "b", 0),)
-    made = replace(made, cluster=replace(made.cluster, budgets=budgets))
-    assert [one.decision for one in solve(made).decisions] == ["resize", "place"]
-    assert not unproven(made, "g").proven

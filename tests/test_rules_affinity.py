@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from random import Random
 from typing import Any, get_args
@@ -11,14 +10,11 @@ import pytest
 from building import build, gang, instance_document, node, role
 from building_servers import switched
 from bundles import read_all
-from effort import first_fast
 from outcomes import document_of, planned
-from plan_documents import Doc, entry, restated, wanted
-from tiny import tiny
+from plan_documents import Doc, restated, wanted
 
-from models.documents.canonical import canonical_instance
 from models.documents.gang import NodeExpression, Operator
-from models.instance.gang import NodeAffinity, matches, shown
+from models.instance.gang import matches, shown
 from models.instance.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
@@ -101,54 +97,11 @@ def test_the_judge_means_the_same(expression: NodeExpression, holds: bool) -> No
 YES, NO = one("zone", "In", "a"), one("zone", "In", "b")
 
 
-@pytest.mark.parametrize(
-    ("affinity", "holds"),
-    [
-        ((), True),
-        (((),), False),  # an empty term matches no node
-        (((), (YES,)), True),
-        (((YES, YES),), True),
-        (((YES, NO),), False),
-        (((YES, NO), (NO,)), False),
-        (((NO,), (YES,)), True),
-    ],
-)
-def test_any_term_and_all_of_its_expressions(affinity: NodeAffinity, holds: bool) -> None:
-    assert matches(affinity, LABELS, "n1") is holds
-    nodes = [node("n1", switched(1), labels=LABELS)]
-    instance = build(nodes=nodes, gangs=[gang("a", roles=[role(affinity=affinity)])])
-    assert planned(instance).decision("a") == ("place" if holds else "wait")
-
-
 def test_labels_of_levels_and_host_names_are_implied() -> None:
     rack = ((one("example.com/rack", "In", "r2"), one("kubernetes.io/hostname", "NotIn", "n3")),)
     nodes = [node(f"n{i}", switched(1), rack=f"r{min(i, 2)}") for i in (1, 2, 3)]
     outcome = planned(build(nodes=nodes, gangs=[gang("a", roles=[role(affinity=rack)])]))
     assert outcome.nodes("a") == ["n2"]
-
-
-def test_it_stands_beside_the_selector() -> None:
-    nodes = [node("n1", switched(1), labels={"a": "1"}), node("n2", switched(1), labels=LABELS)]
-    both = role(selector={"a": "1"}, affinity=((YES,),))
-    outcome = planned(build(nodes=nodes, gangs=[gang("a", roles=[both])]))
-    assert (outcome.decision("a"), outcome.reason("a")) == ("wait", "Never")
-
-
-def test_a_pod_that_runs_elsewhere_stays() -> None:
-    runs = gang("a", roles=[role(affinity=((YES,),))], stands=[(0, 0, 0, 1)])
-    assert planned(build(gangs=[runs])).decision("a") == "keep"
-
-
-def test_alike_nodes_are_told_apart_by_an_affinity() -> None:
-    # 20 equal nodes are one region; two gangs of ten pods each want one half of them.
-    half = tuple(f"n{i:02}" for i in range(1, 11))
-    gangs = [
-        gang("a", roles=[role(pods=10, affinity=((one("metadata.name", "In", *half, field=True),),))]),
-        gang("b", roles=[role(pods=10, affinity=((one("metadata.name", "NotIn", *half, field=True),),))]),
-    ]  # fmt: skip
-    outcome = planned(build(nodes_per_rack=20, gpus=1, gangs=gangs), small=False)
-    assert set(outcome.nodes("a")) == set(half)
-    assert len(outcome.nodes("b")) == 10
 
 
 def test_the_reason_names_it() -> None:
@@ -168,18 +121,6 @@ def test_a_long_affinity_is_cut_in_the_reason() -> None:
     reason = planned(build(gangs=[gang("a", roles=[asked])]), small=False).of("a").reason
     assert reason is not None
     assert len(words(reason)) < 600
-
-
-@pytest.mark.parametrize("seed", first_fast(range(40), 10))
-def test_what_is_remembered_is_what_is_asked_of_every_node(seed: int) -> None:
-    instance = tiny(seed, more=("affinity", "selectors", "taints", "role_model", "ours", "cordons"))
-    for each in instance.gangs:
-        for asked in each.roles:
-            assert instance.eligible_nodes(asked) == {
-                n
-                for n, server in enumerate(instance.cluster.nodes)
-                if instance.eligible(asked, server)
-            }
 
 
 def test_many_affinities_on_many_nodes_cost_little() -> None:
@@ -233,14 +174,6 @@ def test_the_judge_takes_no_other_affinity(bad: object) -> None:
     plan = document_of(build(gangs=[gang("a", roles=[role()])]))
     wanted(plan, "a")["spec"]["roles"][0]["nodeAffinity"] = bad
     assert "form" in {violation.rule for violation in check(plan)}
-
-
-def test_the_judge_finds_a_pod_moved_to_a_node_that_does_not_suit() -> None:
-    nodes = [node("n1", switched(1), labels=LABELS), node("n2", switched(1))]
-    plan = document_of(build(nodes=nodes, gangs=[gang("a", roles=[role(affinity=((YES,),))])]))
-    assert (entry(plan, "a")["pods"][0]["node"], check(plan)) == ("n1", [])
-    entry(plan, "a")["pods"][0]["node"] = "n2"
-    assert {violation.rule for violation in check(restated(plan))} == {"selector"}
 
 
 def read_role(more: dict[str, Any]) -> Instance:
@@ -302,22 +235,6 @@ def test_an_expression_that_says_nothing_is_refused(expression: Doc, what: str) 
     (fault,) = caught.value.faults
     assert what in fault.what
     assert fault.hint
-
-
-def test_an_affinity_is_one_object_for_all_that_state_it() -> None:
-    affinity = ((one("zone", "In", "a"), one("spot", "DoesNotExist")),)
-    gangs = [
-        gang(name, roles=[role("w", 1, 1 + i, affinity=affinity)]) for i, name in enumerate("ab")
-    ]
-    instance = instance_from_document(instance_document(build(gangs=gangs)))
-    first, second = (one_gang.roles[0].node_affinity for one_gang in instance.gangs)
-    assert first is second
-    assert (first, hash(first)) == (affinity, hash(affinity))
-    again = pickle.loads(pickle.dumps(first))  # our own
-    assert (again, "_hash" in vars(again)) == (affinity, False)
-    written = [entry["spec"]["roles"][0] for entry in canonical_instance(instance)["gangs"]]
-    assert written[0]["nodeAffinity"] is written[1]["nodeAffinity"]
-    assert list(written[0]).index("nodeAffinity") == list(written[0]).index("nodeSelector") + 1
 
 
 def test_nodes_of_many_terms_are_those_that_match_by_themselves() -> None:

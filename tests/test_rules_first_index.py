@@ -9,17 +9,13 @@ import pytest
 from building import build, gang, instance_document, node, role
 from building_servers import switched
 from bundles import read_all
-from outcomes import NOW, document_of, planned
+from outcomes import document_of, planned
 from plan_documents import entry, restated, wanted
 
-from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
-from models.results.plan import compose
-from models.rules.demands import cut_of, groups_of
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document
-from planner.search.solve import solve
 
 
 def indices(instance: Instance, name: str = "a") -> list[int]:
@@ -30,43 +26,10 @@ def test_pods_are_placed_from_the_first_index_on() -> None:
     assert indices(build(gangs=[gang("a", roles=[role(pods=3, first=1)])])) == [1, 2, 3]
 
 
-def test_an_elastic_role_that_waits_has_indices_from_its_first_one_on() -> None:
-    roles = [role(pods=2, most=6, first=5)]
-    assert indices(build(gangs=[gang("a", roles=roles)])) == [5, 6, 7, 8, 9, 10]
-
-
 def test_holes_are_filled_up_to_the_highest_index_that_stands() -> None:
     # 1, 3 or 5 pods from index 2 on: 2, 2-4 or 2-6. Index 5 stands, so it takes five.
     broken = gang("a", roles=[role(pods=1, most=6, step=2, first=2)], stands=[(0, 5, 0, 1)])
     assert indices(build(gangs=[broken])) == [2, 3, 4, 5, 6]
-
-
-def test_a_gang_that_stands_from_its_first_index_on_is_whole() -> None:
-    whole = gang("a", roles=[role(pods=2, first=1)], stands=[(0, 1, 0, 1), (0, 2, 0, 2)])
-    assert planned(build(gangs=[whole])).value("admission/0") == 2
-    hole = gang("a", roles=[role(pods=2, first=1)], stands=[(0, 2, 0, 2)])
-    assert planned(build(gangs=[hole])).decision("a") == "complete"
-
-
-@pytest.mark.parametrize(
-    ("first", "count", "size", "shown"),
-    [
-        (0, 8, 4, (0, 2, 0)),
-        (0, 6, 4, (0, 1, 2)),
-        (1, 7, 4, (3, 1, 0)),  # 1-3, 4-7
-        (1, 8, 4, (3, 1, 1)),  # 1-3, 4-7, 8
-        (6, 4, 4, (2, 0, 2)),  # 6-7, 8-9
-        (1, 2, 4, (2, 0, 0)),  # all inside the first slice
-        (5, 3, 1, (0, 3, 0)),
-    ],
-)
-def test_slices_are_cut_by_index(
-    first: int, count: int, size: int, shown: tuple[int, int, int]
-) -> None:
-    cut = cut_of(first, count, size)
-    assert (cut.head, cut.whole, cut.tail) == shown
-    sizes = [len(members) for members in groups_of(range(first, first + count), size)]
-    assert sizes == [n for n in (cut.head, *[size] * cut.whole, cut.tail) if n]
 
 
 def slices_of(instance: Instance, size: int) -> list[set[str]]:
@@ -130,37 +93,6 @@ def test_slices_that_would_be_torn_wait(
     assert outcome.decision("a") == "wait"
 
 
-@pytest.mark.usefixtures("brief_improvement")
-@pytest.mark.parametrize("size", [10, 1_000, pytest.param(100_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("level", ["node", "rack"])
-def test_every_method_of_the_search_cuts_slices_by_index(size: int, level: str) -> None:
-    # 30 nodes of 4 GPUs, each its own rack; ten gangs with slices 1-3, 4-7, 8: three nodes each,
-    # or two where 8 joins 1-3. All of them fit.
-    nodes = [node(f"n{i:02}", switched(4), rack=f"r{i:02}") for i in range(30)]
-    workers = role(pods=8, slices=(4, level), first=1)
-    instance = build(nodes=nodes, gangs=[gang(f"g{i}", roles=[workers]) for i in range(10)])
-    solution = solve(instance, size=size)
-    assert {decision.decision for decision in solution.decisions} == {"place"}
-    plan = compose(instance, solution, name="p", created_at=NOW, generator="gangplan test")
-    assert check(plan) == []
-
-
-def test_a_role_without_gpus_is_cut_the_same_way() -> None:
-    nodes = [node(f"n{i}", None, allocatable={"pods": pods}) for i, pods in enumerate((3, 4, 1))]
-    launchers = role("l", 8, 0, slices=(4, "node"), first=1)
-    found = slices_of(build(nodes=nodes, gangs=[gang("a", roles=[launchers])]), 4)
-    assert found == [{"n0"}, {"n1"}, {"n2"}]
-
-
-def test_gangs_alike_but_for_where_their_slices_begin_are_not_exchanged() -> None:
-    # Room for 2 + 2 only: indices 2-5 are two halves of slices of four, 0-3 are one slice.
-    nodes = [node("n1", switched(2)), node("n2", switched(2))]
-    older = gang("a", roles=[role(pods=4, slices=(4, "node"))], submitted=0)
-    younger = gang("b", roles=[role(pods=4, slices=(4, "node"), first=2)], submitted=60)
-    outcome = planned(build(nodes=nodes, gangs=[older, younger]))
-    assert outcome.decisions() == {"a": "wait", "b": "place"}
-
-
 def test_the_judge_counts_indices_from_the_first_one() -> None:
     plan = document_of(build(gangs=[gang("a", roles=[role(pods=2, first=1)])]))
     assert wanted(plan, "a")["spec"]["roles"][0]["firstIndex"] == 1
@@ -172,17 +104,6 @@ def test_the_judge_counts_indices_from_the_first_one() -> None:
             pod["index"] += shift
             pod["name"] = f"a-worker-{pod['index']}"
         assert {violation.rule for violation in check(restated(shifted))} == {rule}
-
-
-def test_the_judge_sees_a_hole_at_the_first_index() -> None:
-    # Two pods stand up to the right highest index, but one of them below the first.
-    roles = (Role("worker", 2, 2, 1, 1, first_index=1),)
-    pods = tuple(ExistingPod(f"a-worker-{i}", 0, i, node=0, gpus=1 << i) for i in (1, 2))
-    plan = document_of(build(gangs=[Gang("default", "a", roles, pods=pods)]))
-    assert (entry(plan, "a")["decision"], check(plan)) == ("keep", [])
-    for part in (wanted(plan, "a")["status"], entry(plan, "a")):
-        part["pods"][0].update(index=0, name="a-worker-0")
-    assert {violation.rule for violation in check(restated(plan))} == {"reason"}
 
 
 def test_the_judge_cuts_slices_by_index() -> None:

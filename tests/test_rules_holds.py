@@ -6,16 +6,14 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from building import build, gang, instance_document, node, role
+from building import build, gang, instance_document, node
 from building_servers import switched
 from bundles import read_all
-from effort import first_fast
-from outcomes import NOW, document_of, planned
+from outcomes import document_of, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
 from models.documents.gang import Hold
 from models.instance.instance import Instance
-from models.results.plan import compose
 from models.verify.check import check
 from planner.pipelines.required_gangs import unmet
 from planner.read.inputs import instance_from_document
@@ -48,37 +46,12 @@ def test_a_held_gang_with_pods_missing_is_kept_and_not_completed() -> None:
     assert outcome.value("admission/0") == 0
 
 
-def test_a_hold_does_nothing_to_a_gang_that_runs_whole() -> None:
-    runs = gang("a", 2, 2, stands=[(0, 0, 0, 3), (0, 1, 0, 12)], held="Unsupported")
-    outcome = planned(build(gangs=[runs]))
-    assert (outcome.decision("a"), outcome.reason("a")) == ("keep", None)
-    assert outcome.value("admission/0") == 4
-
-
-def test_of_equal_gangs_the_one_that_is_not_held_starts() -> None:
-    # The older of two equal gangs goes first; held, it must not keep the younger one back.
-    gangs = [gang("a", 1, 8, submitted=0, held="Unsupported"), gang("b", 1, 8, submitted=60)]
-    assert planned(build(gangs=gangs)).decisions() == {"a": "wait", "b": "place"}
-
-
 def many() -> Instance:
     """40 nodes of 2 GPUs; 60 gangs of one pod of 2 GPUs, every third one held: 40 are not."""
     gangs = [gang(f"g{i:02}", 1, 2, held="Unsupported" if i % 3 == 0 else None) for i in range(60)]
     return build(
         nodes=[node(f"n{i:02}", switched(2), rack=f"r{i % 4}") for i in range(40)], gangs=gangs
     )
-
-
-@pytest.mark.parametrize("size", first_fast([10, 10_000, 1_000, 100_000], 2))
-def test_every_method_of_the_search_leaves_held_gangs_alone(size: int) -> None:
-    instance = many()
-    solution = solve(instance, size=size)
-    for one, decision in zip(instance.gangs, solution.decisions, strict=True):
-        assert decision.decision == ("wait" if one.hold else "place")
-        assert (decision.reason is not None) == (one.hold is not None)
-    assert [tier.bound for tier in solution.tiers if tier.name == "admission/0"] == [2 * 40]
-    document = compose(instance, solution, name="p", created_at=NOW, generator="gangplan test")
-    assert check(document) == []
 
 
 def test_a_required_gang_that_is_held_provably_cannot_be_admitted() -> None:
@@ -120,20 +93,6 @@ def test_the_judge_finds_every_breach_of_a_hold(sabotage: Callable[[Doc], None],
     assert {violation.rule for violation in check(restated(plan))} == {rule}
 
 
-def test_the_judge_finds_a_held_gang_that_is_completed() -> None:
-    plan = document_of(build(gangs=[gang("a", 2, 2, stands=[(0, 0, 0, 3)])]))
-    assert entry(plan, "a")["decision"] == "complete"
-    wanted(plan, "a")["status"]["hold"] = hold("Unsupported")
-    assert {violation.rule for violation in check(restated(plan))} == {"hold"}
-
-
-def test_the_judge_finds_a_kept_gang_with_another_reason_than_its_hold() -> None:
-    plan = document_of(build(gangs=[gang("a", 2, 8, stands=[(0, 0, 0, 255)])]))
-    assert (entry(plan, "a")["decision"], check(plan)) == ("keep", [])
-    wanted(plan, "a")["status"]["hold"] = hold("Unsupported")
-    assert {violation.rule for violation in check(sealed(plan))} == {"reason"}
-
-
 @pytest.mark.parametrize(
     "bad", [1, [], {}, {"code": "NoRoom", "message": "x"}, {"code": "Incomplete", "message": ""}]
 )
@@ -169,9 +128,3 @@ def test_a_hold_is_read_and_written_and_its_absence_is_not() -> None:
     assert written["gangs"][0]["status"] == {"pods": [], "hold": hold("Incomplete")}
     assert written["gangs"][1]["status"] == {"pods": []}
     assert instance_from_document(written) == instance
-
-
-def test_roles_of_a_held_gang_need_no_nodes() -> None:
-    # What it asks that no node has is not looked into: the hold is the first reason.
-    nowhere = gang("a", roles=[role("worker", 1, 1, selector={"no": "node"})], held="Unsupported")
-    assert planned(build(gangs=[nowhere])).reason("a") == "Unsupported"

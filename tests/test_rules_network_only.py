@@ -10,19 +10,16 @@ from typing import Any
 
 import pytest
 from building import build, gang, instance_document, node
-from building_servers import nvl, switched
+from building_servers import nvl
 from bundles import read_all
-from outcomes import NOW, document_of, planned
+from outcomes import document_of, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
-from models.hardware import Nic
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.results.plan import compose
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document
-from planner.search.solve import solve
 
 
 def racks(*gangs: Gang, count: int = 2, oversubscription: tuple[int, int] = (1, 1)) -> Instance:
@@ -50,10 +47,6 @@ def test_between_servers_such_a_gang_has_the_network_and_no_more() -> None:
     assert rates(racks(gang("a", 2, 4, joined=False))) == (50_000, 1000)
 
 
-def test_inside_one_server_nothing_changes() -> None:
-    assert rates(racks(gang("a", 2, 2, joined=False))) == (721_800, 1000)
-
-
 def test_a_crossing_inside_the_nvlink_domain_costs_its_oversubscription() -> None:
     # The domain is a block here, and its racks cost 4: 50,000 / 4, and the ideal stays 50,000.
     apart = [node(f"n{i}", nvl(4, 2), rack=f"r{i}") for i in (1, 2)]
@@ -63,34 +56,10 @@ def test_a_crossing_inside_the_nvlink_domain_costs_its_oversubscription() -> Non
         assert rates(instance) == found
 
 
-def test_a_slow_nic_of_one_tray_is_not_made_up_for_by_its_neighbour() -> None:
-    # With a third tray in the next rack: joined, the domain has 50,000 + 1,250 to leave by; apart,
-    # its second tray has 1,250 alone. The ideal, as the trays are made, is 50,000 both times.
-    slow = (Nic("eth0", 10_000, (0, 1, 2, 3)),)
-    trays = [
-        node("n1", nvl(4, 2)),
-        node("n2", nvl(4, 2), nics=slow),
-        node("n3", nvl(4, 2), rack="r2"),
-    ]
-    for joined, found in ((True, (50_000, 1000)), (False, (1_250, 25))):
-        one = gang("a", 3, 4, joined=joined)
-        assert rates(build(nodes=trays, nvlink="rack", gangs=[one])) == found
-
-
 def test_the_least_share_is_of_the_ideal_without_nvlink() -> None:
     # Of NVLink's 721,800 the network is 69 permille; of its own ideal it is all.
     one = gang("a", 2, 4, min_share="1", joined=False)
     assert planned(racks(one)).decision("a") == "place"
-
-
-def test_the_least_share_rules_out_trays_that_the_network_slows() -> None:
-    # 6 GPUs on trays with 3 free: 50,000 / 2 across racks of oversubscription 2, of an ideal 50,000.
-    trays = [node(f"n{i}", nvl(4, 2), rack=f"r{i}", unhealthy=(0,)) for i in (1, 2)]
-    for joined in (True, False):
-        for least, decision in (("0.5", "place"), ("0.51", "wait")):
-            one = gang("a", 2, 3, min_share=least, joined=joined)
-            instance = build(nodes=trays, nvlink="block", oversubscription=(1, 2), gangs=[one])
-            assert planned(instance).decision("a") == ("place" if joined else decision)
 
 
 def test_the_gang_with_nvlink_gets_the_trays_that_share_it() -> None:
@@ -108,43 +77,6 @@ def test_the_gang_with_nvlink_gets_the_trays_that_share_it() -> None:
         outcome = planned(instance)
         assert outcome.nodes("a" if first else "b") == ["n1", "n2"]
         assert outcome.value("bandwidth") == 8 * 1000 + 8 * 500
-
-
-def test_gangs_alike_but_for_nvlink_are_not_exchanged() -> None:
-    # Only a gang with NVLink may be placed: the other one has half of its ideal at most.
-    trays = [node(f"n{i}", nvl(4, 2), rack=f"r{i}") for i in (1, 2)]
-    gangs = [
-        gang("a", 2, 4, min_share="0.9", submitted=0, joined=False),
-        gang("b", 2, 4, min_share="0.9", submitted=60),
-    ]
-    outcome = planned(build(nodes=trays, nvlink="block", oversubscription=(1, 2), gangs=gangs))
-    assert outcome.decisions() == {"a": "wait", "b": "place"}
-    assert outcome.reason("a") == "Bandwidth"
-
-
-def test_pods_are_placed_beside_standing_ones_by_the_same_reading() -> None:
-    # One pod stands on n1; n2 shares its fabric and n3 does not.
-    for joined, found in ((True, (721_800, 1000)), (False, (50_000, 1000))):
-        one = gang("a", 2, 4, stands=[(0, 0, 0, 15)], joined=joined)
-        assert rates(racks(one)) == found
-
-
-def test_servers_outside_any_nvlink_domain_are_the_same_either_way() -> None:
-    for joined in (True, False):
-        one = gang("a", 2, 8, joined=joined)
-        assert rates(build(nodes_per_rack=2, model=switched(), gangs=[one])) == (50_000, 1000)
-
-
-@pytest.mark.usefixtures("brief_improvement")
-@pytest.mark.parametrize("size", [10, 1_000, 100_000])
-def test_every_method_of_the_search_counts_the_network(size: int) -> None:
-    gangs = [gang(f"g{i:02}", 2, 4, joined=bool(i % 2)) for i in range(12)]
-    instance = racks(*gangs, count=12, oversubscription=(1, 2))
-    solution = solve(instance, size=size)
-    plan = compose(instance, solution, name="p", created_at=NOW, generator="gangplan test")
-    assert check(plan) == []
-    # A rack for each of them: all reach their ideal, over NVLink or over the network.
-    assert {tier.value for tier in solution.tiers if tier.name == "bandwidth"} == {12 * 8 * 1000}
 
 
 def as_if_joined(plan: Doc) -> None:
@@ -181,13 +113,6 @@ def test_the_judge_takes_the_ideal_without_nvlink() -> None:
     assert (entry(plan, "a")["share"], check(plan)) == (500, [])
     as_if_joined(plan)
     assert {violation.rule for violation in check(restated(plan))} == {"min-share"}
-
-
-@pytest.mark.parametrize("bad", ["false", 0, [], {}])
-def test_the_judge_takes_true_or_false_only(bad: object) -> None:
-    plan = document_of(racks(gang("a", 2, 4, joined=False)))
-    wanted(plan, "a")["spec"]["communication"]["nvlinkAcrossNodes"] = bad
-    assert {violation.rule for violation in check(sealed(plan))} >= {"form"}
 
 
 def read_gang(talk: dict[str, Any], *, held_to_its_rack: bool = False) -> Instance:

@@ -9,7 +9,6 @@ import pytest
 from building import LEVELS, build, gang, instance_document, node, role
 from building_servers import switched
 from bundles import read_all
-from effort import first_fast
 from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated
 
@@ -116,70 +115,6 @@ def test_a_gang_waits_where_some_layer_would_be_torn(
     torn_inside = blocks == [[[3], [1]], [[2], [2]]]
     free = planned(build(nodes=servers(blocks), gangs=[gang("a", roles=[alone])]))
     assert free.decision("a") == ("wait" if torn_inside else "place")
-
-
-def test_missing_pods_go_where_the_outer_slice_stands() -> None:
-    # 0-1 and 2-3 are one outer slice; 0 and 1 stand in block 1, so 2 and 3 must come there.
-    nodes = servers([[[2], [2]], [[2], [2]]])
-    workers = role(pods=4, slices=(2, "rack"), outer=[(4, "block")])
-    stands = [(0, 0, 2, 1), (0, 1, 2, 2)]
-    broken = gang("a", roles=[workers], stands=stands)
-    outcome = planned(build(nodes=nodes, gangs=[broken]))
-    assert outcome.nodes("a") == ["n100", "n100", "n110", "n110"]
-    full = gang("b", 2, 1, stands=[(0, 0, 3, 1), (0, 1, 3, 2)])
-    assert planned(build(nodes=nodes, gangs=[broken, full])).decision("a") == "keep"
-
-
-def test_standing_pods_that_break_an_outer_slice_cannot_be_joined() -> None:
-    nodes = servers([[[4]], [[4]]])
-    workers = role(pods=4, slices=(1, "rack"), outer=[(4, "block")])
-    broken = gang("a", roles=[workers], stands=[(0, 0, 0, 1), (0, 1, 1, 1)])
-    outcome = planned(build(nodes=nodes, gangs=[broken]))
-    assert outcome.decision("a") == "keep"
-
-
-def test_pods_without_gpus_have_layers_too() -> None:
-    nodes = [
-        node(f"n{i}", None, f"b{i // 2}", f"r{i}", allocatable={"pods": pods})
-        for i, pods in enumerate((2, 2, 3, 1))
-    ]
-    launchers = role("l", 4, 0, slices=(2, "rack"), outer=[(4, "block")])
-    assert planned(build(nodes=nodes, gangs=[gang("a", roles=[launchers])])).nodes("a") == [
-        "n0", "n0", "n1", "n1"
-    ]  # fmt: skip
-
-
-@pytest.mark.usefixtures("brief_improvement")
-@pytest.mark.parametrize("size", first_fast([10, 1_000, 100_000], 2))
-@pytest.mark.parametrize(("inner", "outer"), [("node", "rack"), ("rack", "block")])
-@pytest.mark.parametrize("first", first_fast([0, 3, 1], 2))
-def test_every_method_of_the_search_knows_layers(
-    size: int, inner: str, outer: str, first: int
-) -> None:
-    # 6 blocks of 3 racks of 4 nodes of 4 GPUs; gangs of 16 pods need at most two racks each.
-    instance = build(
-        blocks=6,
-        racks=3,
-        nodes_per_rack=4,
-        gpus=4,
-        gangs=[
-            gang(f"g{i}", roles=[role(pods=16, slices=(4, inner), outer=[(8, outer)], first=first)])
-            for i in range(6)
-        ],
-    )
-    solution = solve(instance, size=size)
-    assert {decision.decision for decision in solution.decisions} == {"place"}
-    plan = compose(instance, solution, name="p", created_at=NOW, generator="gangplan test")
-    assert check(plan) == []
-
-
-def test_gangs_alike_but_for_their_outer_slices_are_not_exchanged() -> None:
-    # Racks of two in different blocks: four pods in pairs fit, as one outer slice they do not.
-    nodes = servers([[[2]], [[2]]])
-    older = gang("a", roles=[role(pods=4, slices=(2, "rack"), outer=[(4, "block")])], submitted=0)
-    younger = gang("b", roles=[role(pods=4, slices=(2, "rack"))], submitted=60)
-    outcome = planned(build(nodes=nodes, gangs=[older, younger]))
-    assert outcome.decisions() == {"a": "wait", "b": "place"}
 
 
 def test_the_judge_finds_each_torn_layer() -> None:

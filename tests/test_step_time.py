@@ -16,7 +16,6 @@ from models.step_time import (
     VGG16_BYTES,
     Training,
     Transformer,
-    all_reduce_s,
 )
 
 NETWORK_LATENCY_S = Fraction(50, 10**6)
@@ -71,12 +70,6 @@ def test_without_overlap_the_figures_are_out_of_reach() -> None:
     assert [round(float(implied[name])) for name in ("VGG16", "ResNet50")] == [3, 14]
 
 
-def test_an_all_reduce_takes_two_passes_of_the_ring() -> None:
-    # 4 GPUs, 1,000 MB at 500 MB/s: 6 x 1 ms + 6/4 x 2 s.
-    assert all_reduce_s(4, Fraction(10**9), Fraction(500), Fraction(1, 1000)) == Fraction("3.006")
-    assert all_reduce_s(1, Fraction(10**9), Fraction(0), Fraction(1)) == 0
-
-
 def test_communication_is_free_up_to_the_part_that_computation_hides() -> None:
     training = Training(Fraction(10**9), Fraction(2), Fraction(1, 4))
     assert training.step_s(Fraction(1, 2)) == 2
@@ -109,19 +102,6 @@ def test_the_formula_of_the_speed_agrees_with_the_step_or_is_below_by_what_is_hi
     tolerance = Fraction(SPEED_STEP, 1000) + Fraction(1, 500)
     assert formula <= step + tolerance
     assert formula >= step * (1 - idle_s / training.step_s(slow_s)) - tolerance
-
-
-def test_the_examples_scale_with_the_speed_of_the_gpu() -> None:
-    vgg16 = EXAMPLES["VGG16"]
-    assert vgg16.on_speed(Fraction(250)).compute_s == vgg16.compute_s / 2
-    assert vgg16.on_speed(Fraction(125)) == vgg16.on_speed(None) == vgg16
-
-
-def test_a_transformer_has_the_layers_of_the_published_ones() -> None:
-    # Published: GPT-3 175B has 96 layers of 12,288 (128 x 96), LLaMA-7B 32 of 4,096 (128 x 32).
-    assert Transformer(Fraction(175 * 10**9), 1, 1, 1).layers == 96
-    assert Transformer(Fraction(7 * 10**9), 1, 1, 1).layers == 32
-    assert Transformer(Fraction(1), 1, 1, 1).layers == 1
 
 
 def test_a_transformers_step_is_that_of_its_formulas() -> None:

@@ -17,13 +17,10 @@ from test_kube_queues import by_name, groups, kueue, read
 from test_queue_plans import cluster, decided, runs
 
 from models.documents.gang import Hold
-from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.queue import Amount, Queue
-from models.instance.solution import GangDecision, PodPlacement, Reason
-from models.program.part import Standing
-from models.queues.queue_order import line_up, lines, overtaking
+from models.instance.queue import Queue
+from models.instance.solution import Reason
 from models.verify.check import check
 from planner.search.solve import solve
 
@@ -69,36 +66,6 @@ def test_who_is_held_or_could_never_start_keeps_nobody_waiting(first: Gang) -> N
     assert found[1] == "place" or first.queue is None
 
 
-def test_the_order_of_a_line_is_priority_then_age_then_name() -> None:
-    gangs = [
-        waits("a", 1),
-        waits("b", 1, at=5),
-        waits("c", 1, at=3),
-        waits("d", 1, priority=1),
-        waits("e", 1, at=3),
-        runs("f", "q", 0),
-    ]
-    instance = in_queue(gangs)
-    assert lines(instance) == ((3, 2, 4, 1, 0),)
-    assert line_up(instance, [5, 0, 1, 3]) == [5, 3, 1, 0]
-
-
-def test_a_gang_that_starts_too_early_goes_back() -> None:
-    instance = in_queue([waits("a", 8, at=1), waits("b", 8, at=2), waits("c", 8, at=3)])
-    pods = [(PodPlacement(0, 0, 0, 255),), (), (PodPlacement(0, 0, 1, 255),)]
-    assert overtaking(instance, pods) == [2]
-
-
-def test_a_part_without_the_first_that_waits_has_none_that_come_after_it() -> None:
-    instance = in_queue([waits("a", 8, at=1), waits("b", 8, at=2), waits("c", 8, at=3)])
-    pods = (PodPlacement(0, 0, 0, 255),)
-    decisions = [GangDecision("place", pods), GangDecision("wait"), GangDecision("wait")]
-    standing = Standing(instance, decisions)
-    assert standing.part([0, 1], [0, 2], SolveLimits()).gangs == (0,)
-    part = standing.part([0, 1], [0, 1, 2], SolveLimits())
-    assert lines(part.instance) == ((0, 1, 2),)
-
-
 def test_strict_fifo_of_a_cluster_queue_is_read(tmp_path: Path) -> None:
     spec = {"resourceGroups": groups(("any", {"nominalQuota": 3}))}
     found = read(
@@ -142,9 +109,3 @@ def test_a_stated_place_in_a_queue_is_checked() -> None:
     assert "reason" not in [v.rule for v in check(restated(plan))]
     entry(plan, "more")["reason"]["code"] = "QueueOrder"
     assert "reason" in [v.rule for v in check(restated(plan))]
-
-
-def test_limits_above_what_a_gang_asks_do_not_make_it_block() -> None:
-    small = replace(STRICT, limit=Amount(4))
-    gangs = [waits("a", 8, at=1), waits("b", 4, at=2)]
-    assert decided(solve(in_queue(gangs, small))) == ["wait", "place"]

@@ -68,19 +68,6 @@ def test_a_gang_starts_on_the_node_that_did_not_fail_lately() -> None:
         assert value(plan) == (8 if failures[1 - place] is not None else 0)
 
 
-def test_nobody_waits_for_it() -> None:
-    plan = document(cluster_with(HOUR))
-    assert node_of(plan)
-    assert value(plan) == 0
-
-
-def test_a_wrong_value_is_seen() -> None:
-    plan = document(cluster_with(HOUR, None))
-    tier = suspect(plan)
-    tier["value"] = tier["best"] = tier["bound"] = 0
-    assert any("suspect" in str(what) for what in check(plan))
-
-
 def test_the_time_of_a_failure_is_in_the_plan() -> None:
     plan = document(cluster_with(HOUR, None))
     assert plan["instance"]["cluster"]["spec"]["nodes"][0]["lastFailure"] == "2026-11-18T10:06:40Z"

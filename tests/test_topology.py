@@ -7,7 +7,7 @@ from dataclasses import replace
 from models.hardware import ServerModel
 from models.rates.catalogue import find, server_models
 from planner.show.bandwidth_table import bandwidth_table
-from planner.show.server_model import links, topology_tables
+from planner.show.server_model import topology_tables
 from planner.show.table import Table
 
 
@@ -39,29 +39,6 @@ def test_the_bandwidth_table_of_a_mesh_has_a_row_for_sets_that_reach_the_same() 
     # Of the doubly linked pairs 0,3 are near two NICs of 12,500, while 2,3 share one; the links,
     # 40,000, hold back neither.
     assert pair == ["2", "40,000", "2", "2", "8", "0,3", "12,500-25,000", "12,500-25,000", *best]
-
-
-def test_the_matrix_stands_beside_numa_switch_and_nics() -> None:
-    table = links(model("DGX-1 V100"))
-    assert table is not None
-    titles = [column.title for column in table.columns]
-    assert titles[0] == ""
-    assert titles[-3:] == ["NUMA", "switch", "near NICs"]
-    cells = [cell.text for cell in table.rows[5]]
-    assert cells == [
-        "GPU5",
-        "SYS",
-        "NV2",
-        "SYS",
-        "SYS",
-        "NV1",
-        "X",
-        "NV2",
-        "NV1",
-        "1",
-        "2",
-        "mlx5_2",
-    ]
 
 
 def test_sizes_with_thousands_of_sets_are_left_out_and_that_is_said() -> None:

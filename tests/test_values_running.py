@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
-from building import build, gang, mask, node, role
-from building_servers import switched
+from building import build, gang, mask, role
 from moves_made import decide
 
 from models.documents.policy import Disruption, Objective
 from models.instance.gang import Gang, PlannedPod
 from models.instance.instance import Instance
-from models.instance.policy import Policy
 from models.instance.solution import GangDecision
-from models.starts.empty_starts import EmptyStarts
-from models.tiers import Tier
 from models.values.tier_values import Evaluation, tiers_of
 
 ALL8 = mask(*range(8))
@@ -69,24 +64,6 @@ def test_without_a_limit_or_the_admission_objective_nobody_has_a_band() -> None:
     assert names(aimed(queue(), "waiting")) == ["waiting/5", "waiting/1"]
     assert "aged-waiting/5" not in names(aimed(queue(), "admission"))
     assert "aged/5" in names(aimed(queue(), "admission"))
-
-
-def test_a_gang_is_aged_only_once_the_limit_has_passed() -> None:
-    # a has waited 9000 s
-    assert "aged/5" not in names(queue(starvation=9000))
-    assert "aged/5" in names(queue(starvation=8999))
-    # the latest time of the input is b's 9000: 8000 s
-    assert "aged/5" in names(queue(starvation=7999, now=None))
-    assert "aged/5" not in names(queue(starvation=8000, now=None))
-
-
-def test_the_bands_tolerances_are_those_of_admission_and_waiting() -> None:
-    objectives = (Objective("admission", Fraction(1, 4)), Objective("waiting", Fraction(1, 8)))
-    tiers = tiers_of(ruled(queue(), objectives=objectives))
-    assert tiers[:2] == (
-        Tier("aged", 5, "max", Fraction(1, 4)),
-        Tier("aged-waiting", 5, "max", Fraction(1, 8)),
-    )
 
 
 def test_aged_tiers_count_aged_gangs_alone_and_the_others_all() -> None:
@@ -142,13 +119,6 @@ def test_lost_runtime_counts_each_gpu_with_the_seconds_it_would_lose(
         assert value(ruled(instance, disruption=Disruption()), plan, "disruption") == gpus
 
 
-def test_growth_is_no_disruption() -> None:
-    one = replace(running(), pods=running().pods[:1])
-    instance = build(nodes_per_rack=2, gangs=[one])
-    grown = decide(instance, run=[(0, mask(0, 1, 2, 3)), (1, mask(0, 1, 2, 3))])
-    assert value(instance, grown, "disruption") == 0
-
-
 def test_defragment_counts_whole_nodes_and_again_those_of_whole_domains() -> None:
     instance = aimed(build(racks=2, nodes_per_rack=2, gangs=[running()]), "defragment")
     # n01 and n02 are in use, rack r2 is free: two nodes, and the same two as a domain
@@ -160,40 +130,6 @@ def test_defragment_counts_whole_nodes_and_again_those_of_whole_domains() -> Non
     apart = decide(instance, run=[(0, mask(0, 1, 2, 3)), (2, mask(0, 1, 2, 3))])
     assert value(instance, apart, "defragment") == 16
     assert value(instance, decide(instance, run=None), "defragment") == 32 + 32
-
-
-def test_defragment_looks_at_nodes_with_gpus_that_take_pods() -> None:
-    server, small = switched(8), switched(4)
-    instance = aimed(
-        build(
-            nodes=[
-                node("a1", server, rack="r1"),
-                node("a2", None, rack="r1"),  # no GPUs: r1 has one node with GPUs, no domain
-                node("b1", server, rack="r2"),
-                node("b2", server, rack="r2", unschedulable=True),
-                node("c1", server, rack="r3", unhealthy=[7]),
-                node("c2", server, rack="r3"),
-                node("d1", server, rack=None),  # alone
-                node("e1", small, rack="r4"),  # the same GPU model, half a server: never whole
-                node("e2", small, rack="r4"),
-                node("f1", server, rack="r5"),
-                node("f2", server, rack="r5"),
-            ]
-        ),
-        "defragment",
-    )
-    assert small.gpu == server.gpu
-    # whole: a1, b1, c2, d1, f1, f2; whole domain: r5
-    assert value(instance, (), "defragment") == 6 * 8 + 2 * 8
-
-
-def test_without_levels_there_are_whole_nodes_alone() -> None:
-    cluster = build(nodes_per_rack=2).cluster
-    bare = replace(
-        cluster, levels=(), nodes=tuple(replace(one, domains=()) for one in cluster.nodes)
-    )
-    instance = Instance(bare, (), Policy(objectives=(Objective("defragment"),)), starts=EmptyStarts)
-    assert value(instance, (), "defragment") == 16
 
 
 def test_stability_counts_gpus_of_pods_that_are_not_where_they_were_planned() -> None:
@@ -210,14 +146,6 @@ def test_stability_counts_gpus_of_pods_that_are_not_where_they_were_planned() ->
     swapped = decide(instance, new=[(1, half), (0, half), (0, other)])
     assert value(instance, swapped, "stability") == 8
     assert value(instance, decide(instance), "stability") == 0  # it waits: no pod stands wrong
-
-
-def test_stability_counts_running_gangs_too() -> None:
-    away = replace(running(), planned=(PlannedPod(0, 0, 2), PlannedPod(0, 1, 1)))
-    instance = aimed(build(nodes_per_rack=3, gangs=[away]), "stability")
-    assert value(instance, decide(instance), "stability") == 4
-    moved = decide(instance, run=[(2, mask(0, 1, 2, 3)), (1, mask(0, 1, 2, 3))])
-    assert value(instance, moved, "stability") == 0
 
 
 def test_senses_are_those_of_the_contract() -> None:

@@ -58,27 +58,10 @@ def runs(name: str, n: int, *gpus: int, **may: bool) -> Gang:
     return gang(name, 1, len(gpus), stands=stands, movable=movable, preemptible=preemptible)
 
 
-def test_without_an_earlier_plan_there_is_nothing_to_resume() -> None:
-    instance = servers(1, gang("a", 1, 8))
-    assert resume(instance, base_decisions(instance), Budget(instance.policy.solve)) is None
-
-
 def test_a_waiting_gang_starts_where_the_earlier_plan_had_it() -> None:
     # the tightest gap is on n0; the earlier plan chose n2
     instance = after(servers(3, runs("r", 0, 0, 1, 2, 3), gang("a", 1, 4)), {"a": [2], "r": [0]})
     assert [pod.node for pod in resumed(instance)["a"].pods] == [2]
-
-
-def test_a_gang_that_has_come_since_starts_beside() -> None:
-    instance = after(servers(2, gang("a", 1, 8), gang("new", 1, 8)), {"a": [1]})
-    found = resumed(instance)
-    assert [pod.node for pod in found["a"].pods] == [1]
-    assert [pod.node for pod in found["new"].pods] == [0]
-
-
-def test_a_gang_whose_place_is_taken_since_is_placed_anew() -> None:
-    instance = after(servers(2, runs("came", 1, 0), gang("a", 1, 8)), {"a": [1]})
-    assert [pod.node for pod in resumed(instance)["a"].pods] == [0]
 
 
 def test_a_move_is_made_again_where_somebody_needs_it() -> None:
@@ -87,12 +70,6 @@ def test_a_move_is_made_again_where_somebody_needs_it() -> None:
     found = resumed(after(servers(2, *gangs), earlier))
     assert found["mover"].decision == "move"
     assert found["big"].decision == "place"
-
-
-def test_a_move_that_nobody_needs_any_more_is_not_made() -> None:
-    gangs = runs("fixed", 0, 0, 1), runs("mover", 1, 0, movable=True)
-    found = resumed(after(servers(2, *gangs), {"fixed": [0], "mover": [0], "gone": [1]}))
-    assert found["mover"].decision == "keep"
 
 
 def test_a_stop_is_made_again_only_for_a_gang_that_comes() -> None:
