@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from apiserver import FakeCluster
 from apiserver_http import FakeWire
-from conftest import RunCli
 from deploying import USER, built, grant, install
 from effort import HANG_S
 
@@ -191,23 +190,6 @@ def test_a_watch_goes_on_where_it_ended_and_lists_anew_where_it_broke(
     wire.over.set()
 
 
-def test_a_watch_that_always_breaks_is_given_up_and_says_why(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bells, "_PAUSE_S", 0.0)
-    wire = WatchedWire(FakeCluster(), ["HTTP 403: forbidden"] * 100)
-    bell = Bell(lambda: 0.0)
-    watches = Watches(wire, bell)  # type: ignore[arg-type]
-    watches.begin([PODS])
-    for thread in threading.enumerate():
-        if thread.name == "watch-pods":
-            thread.join(HANG_S)
-    assert bell.event.is_set()
-    assert watches.trouble == "watching pods: HTTP 403: forbidden"
-    assert len(wire.asked) == bells.MAX_FAILURES
-    watches.close()
-
-
 def test_without_the_right_to_watch_the_role_is_named_and_without_an_optional_one_its_kind_is_left_out() -> (
     None
 ):
@@ -282,26 +264,6 @@ class Heard:
         self.wire.over.set()
 
 
-def test_a_right_that_was_there_is_asked_for_again_while_the_server_starts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    heard = Heard(monkeypatch)
-    heard.ear.listen()
-    heard.ear.close()  # the connection is lost
-    heard.wire.cold, heard.now = True, 1000.0
-    heard.ear.listen()
-    assert heard.wire.denied == 5  # four retries of the first review
-    (said,) = heard.said
-    assert said.startswith("not watching: not permitted to review own rights: ")
-    assert said.endswith("; next try in 1 s")
-    heard.ear.listen()
-    assert heard.wire.denied == 5, "it is not time yet"
-    heard.wire.cold, heard.now = False, 1001.0
-    heard.ear.listen()
-    assert heard.said[1:] == ["watching again"]
-    heard.end()
-
-
 def test_a_right_that_stays_missing_for_a_minute_ends_the_watch_and_at_the_start_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -319,21 +281,6 @@ def test_a_right_that_stays_missing_for_a_minute_ends_the_watch_and_at_the_start
     assert heard.now == 1108.0 > 1000.0 + RIGHTS_S
     assert len(heard.said) == 6
     heard.end()
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        (("--min-interval", "5s"), "--min-interval without --watch"),
-        (("--max-interval", "5s"), "--max-interval without --watch"),
-        (("--watch", "--min-interval", "11m"), "--min-interval is above --max-interval"),
-        (("--watch", "--max-interval", "soon"), "--max-interval: "),
-        (("--watch", "--min-interval", "0s"), "--min-interval is below one second"),
-    ],
-)
-def test_intervals_are_those_of_a_watch(options: tuple[str, ...], what: str, cli: RunCli) -> None:
-    done = cli("run", *options)
-    assert (done.code, what in done.err) == (64, True), done.err
 
 
 @dataclass

@@ -22,22 +22,17 @@ from plan_documents import role as document_role
 from tiny_busy import busy
 
 from models.documents.cluster import DisruptionBudget
-from models.documents.policy import SolveLimits
 from models.instance import disruption_budgets
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import Solution
 from models.program.base_state import base_decisions
-from models.program.part import Standing
-from models.program.rules import running
 from models.results.plan import compose
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import read
-from planner.search import free_space
 from planner.search.budget import Budget
 from planner.search.explain.reasons import with_reasons
-from planner.search.improve import repair
 from planner.search.ledger import Ledger
 from planner.search.solve import solve
 from planner.show.reason_words import words
@@ -79,27 +74,12 @@ def test_a_gang_stops_only_if_all_its_pods_may_go(allowed: int, decision: str) -
     assert planned(allowing(instance, b=allowed)).decision("victim") == decision
 
 
-def test_pods_that_no_budget_counts_cost_nothing() -> None:
-    instance = build(nodes_per_rack=4, gangs=[high(), guarded(job("victim", 0), "b", pods=1)])
-    assert planned(allowing(instance, b=1)).decision("victim") == "preempt"
-    assert planned(allowing(instance, b=0)).decision("victim") == "keep"
-
-
 def test_a_pod_of_two_budgets_never_goes_whatever_they_allow() -> None:
     victim = job("victim", 0)
     first, *others = victim.pods
     pods = (replace(first, budgets=("a", "b")), *others)
     instance = build(nodes_per_rack=4, gangs=[high(), replace(victim, pods=pods)])
     assert planned(allowing(instance, a=9, b=9)).decision("victim") == "keep"
-
-
-def test_another_victim_is_taken_where_one_is_free_to_go() -> None:
-    # The guarded job has the lower priority, so without its budget it would be the victim.
-    free = replace(job("free", 4), priority=1)
-    gangs = [free, high(), guarded(job("victim", 0), "b")]
-    instance = allowing(build(nodes_per_rack=8, gangs=gangs), b=1)
-    assert planned(allowing(instance, b=4)).decisions()["victim"] == "preempt"
-    assert planned(instance).decisions() == {"free": "preempt", "high": "place", "victim": "keep"}
 
 
 @pytest.mark.parametrize(
@@ -117,16 +97,6 @@ def test_a_budget_counts_over_all_gangs_of_its_namespace(allowed: int, stopped: 
     assert sum(d == "preempt" for d in found.decisions().values()) == len(stopped)
 
 
-def test_a_budget_of_another_namespace_counts_apart() -> None:
-    other = replace(guarded(job("v1", 4), "b"), namespace="other")
-    gangs = [guarded(job("v0", 0), "b"), gang("high", 8, 8, priority=9), other]
-    instance = allowing(build(nodes_per_rack=8, gangs=gangs), b=4)
-    budgets = (*instance.cluster.budgets, DisruptionBudget("other", "b", 4))
-    instance = replace(instance, cluster=replace(instance.cluster, budgets=budgets))
-    found = planned(instance).decisions()
-    assert [found[name] for name in ("v0", "v1", "high")] == ["preempt", "preempt", "place"]
-
-
 @pytest.mark.parametrize(("allowed", "decision"), [(1, "move"), (0, "keep")])
 def test_a_move_counts_all_pods_of_the_gang_that_the_budget_counts(
     allowed: int, decision: str
@@ -138,14 +108,6 @@ def test_a_move_counts_all_pods_of_the_gang_that_the_budget_counts(
     assert found.decision("new") == ("place" if allowed else "wait")
     moved = [d for name, d in found.decisions().items() if name != "new"]
     assert sorted(moved) == sorted([decision, "keep"])
-
-
-def test_a_gang_of_two_pods_moves_only_if_both_may_go() -> None:
-    stands = [(0, 0, 0, LOW), (0, 1, 1, LOW)]
-    mover = guarded(gang("m", 2, 4, stands=stands, movable=True), "b")
-    instance = build(nodes_per_rack=2, gangs=[mover, gang("new", 1, 8, priority=9)])
-    assert planned(allowing(instance, b=2)).decisions() == {"m": "move", "new": "place"}
-    assert planned(allowing(instance, b=1)).decisions() == {"m": "keep", "new": "wait"}
 
 
 @pytest.mark.parametrize("flags", [{"preemptible": True}, {"movable": True}])
@@ -188,21 +150,6 @@ def test_the_reason_counts_what_the_plan_takes_from_a_budget_already() -> None:
         f"; default/{kept} may not be stopped or moved: that takes 4 evictions, and the disruption budget"
         " 'default/b' allows 2"
     )
-
-
-def test_the_reason_names_the_two_budgets_of_a_pod() -> None:
-    instance = build(nodes_per_rack=4, gangs=[high(), guarded(job("victim", 0), "a", "b")])
-    assert reason(planned(allowing(instance, a=4, b=4)), "high").endswith(
-        "; default/victim may not be stopped or moved: the disruption budgets 'default/a' and 'default/b'"
-        " both guard one of its pods"
-    )
-
-
-def test_a_gang_that_fits_nowhere_near_guarded_gangs_says_nothing_of_them() -> None:
-    gangs = [gang("huge", 9, 8, priority=9), guarded(job("victim", 0), "b")]
-    low = replace(gang("low", 1, 8), priority=-1)
-    instance = allowing(build(nodes_per_rack=4, gangs=[*gangs, low]), b=1)
-    assert "budget" not in reason(planned(instance), "low")
 
 
 @pytest.mark.parametrize("seed", range(3000, 3012))
@@ -265,15 +212,6 @@ def read_with(folder: Path, budgets: list[Doc], *named: str) -> Instance:
     return read([str(folder)])
 
 
-def test_budgets_are_sorted_and_equal_ones_are_one(tmp_path: Path) -> None:
-    found = read_with(tmp_path, [budget(2), budget(0, "a"), budget(2)], "b")
-    assert found.cluster.budgets == (
-        DisruptionBudget("default", "a", 0),
-        DisruptionBudget("default", "b", 2),
-    )
-    assert found.gangs[0].pods[0].budgets == ("b",)
-
-
 @pytest.mark.parametrize(
     ("budgets", "named", "what", "hint"),
     [
@@ -291,13 +229,6 @@ def test_a_faulty_budget_is_an_error_with_its_place(
     (fault, *_) = error.value.faults
     assert fault.what.endswith(what)
     assert fault.hint == hint
-
-
-def test_a_faulty_budget_is_one_error_however_many_pods_name_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as error:
-        read_with(tmp_path, [budget(-1)], "b")
-    (fault,) = error.value.faults
-    assert fault.what == "spec.disruptionBudgets[0].allowed: the number -1 is too small"
 
 
 # The judge
@@ -342,14 +273,6 @@ def test_the_judge_counts_every_eviction(*, move: bool) -> None:
     found = check(plan_with(budget(evicted - 1), move=move))
     assert [(one.rule, one.gang) for one in found] == [("budgets", None)]
     assert found[0].message == f"default/b: {evicted} pods are evicted, it allows {evicted - 1}"
-
-
-@pytest.mark.parametrize("move", [False, True])
-def test_the_judge_lets_no_pod_of_two_budgets_go(*, move: bool) -> None:
-    plan = plan_with(budget(9, "a"), budget(9), first=("a", "b"), move=move)
-    assert broken(plan) == [("budgets", "default/v0")]
-    found = check(plan)[0].message
-    assert found == "pod worker/0 has several disruption budgets and may not be evicted"
 
 
 @pytest.mark.parametrize(
@@ -398,42 +321,7 @@ def test_the_judge_refuses_a_reason_that_the_budgets_contradict(change: Doc) -> 
     assert {violation.rule for violation in check(sealed(found))} == {"reason"}
 
 
-def test_the_judge_finds_what_a_search_without_the_rule_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Every breach of plans that are made without the rule, and no other fault."""
-    alone = allowing(build(nodes_per_rack=4, gangs=[high(), guarded(job("victim", 0), "b")]), b=1)
-    gangs = [guarded(job(f"v{i}", 4 * i), "b") for i in range(2)]
-    highs = [gang(f"high{i}", 4, 8, priority=9) for i in range(2)]
-    together = allowing(build(nodes_per_rack=8, gangs=[*gangs, *highs]), b=7)
-    nothing = disruption_budgets.Guards({}, frozenset())
-    for instance in (alone, together):
-        honest = solve(instance)
-        assert check(written(instance, honest)) == []
-        with monkeypatch.context() as patch:
-            patch.setattr(disruption_budgets, "guards", lambda _: nothing)
-            for module in (running, free_space, repair):
-                patch.setattr(module, "guards", lambda _: nothing)
-            careless = solve(instance)
-        found = check(written(instance, careless))
-        assert {violation.rule for violation in found} == {"budgets"}
-
-
 # Where plans change without the program
-
-
-def test_a_plan_beyond_the_budgets_is_repaired_before_it_is_adopted() -> None:
-    """Two gangs go for two higher ones; the budget allows one of them."""
-    gangs = [guarded(job(f"v{i}", 4 * i), "b") for i in range(2)]
-    highs = [gang(f"high{i}", 4, 8, priority=9) for i in range(2)]
-    instance = allowing(build(nodes_per_rack=8, gangs=[*gangs, *highs]), b=7)
-    plan = solve(allowing(instance, b=8)).decisions
-    assert [one.decision for one in plan] == ["place", "place", "preempt", "preempt"]
-    assert disruption_budgets.beyond_budgets(instance, plan) == [3]
-    ledger = Ledger(instance, base_decisions(instance))
-    assert ledger.offer(plan)
-    adopted = [one.decision for one in ledger.incumbent.decisions]
-    assert sorted(adopted) == ["keep", "place", "preempt", "wait"]
 
 
 def test_whatever_is_offered_the_adopted_plan_keeps_to_the_budgets() -> None:
@@ -452,16 +340,3 @@ def test_whatever_is_offered_the_adopted_plan_keeps_to_the_budgets() -> None:
         # what its moves bought is not asked
         assert [fault for fault in faults if not fault.startswith("bought ")] == [], seed
     assert broken > 1
-
-
-def test_a_part_has_what_the_others_leave_of_a_budget() -> None:
-    gangs = [guarded(job(f"v{i}", 4 * i), "b") for i in range(2)]
-    highs = [gang(f"high{i}", 4, 8, priority=9) for i in range(2)]
-    instance = allowing(build(nodes_per_rack=8, gangs=[*gangs, *highs]), b=7)
-    plan = solve(instance).decisions
-    gone = next(i for i, one in enumerate(plan) if one.decision == "preempt")
-    (kept,) = {2, 3} - {gone}
-    nodes = {pod.node for pod in instance.gangs[kept].pods if pod.node is not None}
-    part = Standing(instance, plan).part(nodes, [kept], SolveLimits())
-    assert [one.allowed for one in part.instance.cluster.budgets] == [3]
-    assert disruption_budgets.guards(part.instance).fixed == {0}

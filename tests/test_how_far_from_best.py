@@ -7,7 +7,6 @@ from typing import Any
 
 import handmade
 import pytest
-from report_plans import SCRIPT
 
 from models.documents.plan import PlanDocument
 from planner.show.plan.proofs import most_effective_gpus, outcome
@@ -83,15 +82,3 @@ def test_gangs_without_gpus_are_no_work(preemptible: bool, most: float) -> None:
     document["status"]["objectives"] = tiers
     document["status"]["effectiveGpus"] = {"before": 1.0, "after": 21.0}
     assert most_effective_gpus(PlanDocument.model_validate(document)) == most
-
-
-@pytest.mark.parametrize("after", [None, 0.0])
-def test_no_share_is_stated_of_what_is_not_known(after: float | None) -> None:
-    said = outcome(plan(after, TIER("goodput/10", "max", 0, 20_000, proof=None)))
-    bound = "" if after is None else "a better plan has at most 31 effective GPUs; "
-    assert said == f"feasible: {bound}0 of 1 tier proven best"
-
-
-def test_names_of_tiers_that_are_none_are_no_tiers() -> None:
-    found = plan(22.0, TIER(f"goodput/{SCRIPT}", "max", 1, 2), TIER("goodput/", "max", 1, 2))
-    assert most_effective_gpus(found) == 31.0  # nothing is bounded but by the healthy GPUs

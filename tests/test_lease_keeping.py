@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from apiserver_lease import NAMESPACE, PATH, START, LeaseServer, LeaseWire, micro
+from apiserver_lease import NAMESPACE, START, LeaseServer, LeaseWire, micro
 from effort import HANG_S, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,23 +40,6 @@ def test_what_is_left_runs_down_with_a_second_to_spare() -> None:
     assert found == [59, 34, 9, 0]
 
 
-def test_between_writes_it_is_renewed_every_few_seconds() -> None:
-    server = LeaseServer()
-    wire = LeaseWire(server)
-    lock = take(wire)
-    asked = len(wire.sent)
-    server.now += 5
-    lock.renew_if_needed()
-    assert len(wire.sent) == asked
-    server.now += 1
-    lock.renew_if_needed()
-    assert wire.sent[asked:] == [("PUT", f"{PATH}?fieldManager=gangplan")]
-    assert server.spec["renewTime"] == micro(START + 6)
-    assert server.spec["acquireTime"] == micro(START)
-    assert server.spec["leaseTransitions"] == 0
-    assert lock.left_s() == 59
-
-
 STOPPING = RunNotes().with_stop(("team", "low"), "gp-0", ["uid-1", "uid-2"])
 
 
@@ -74,15 +57,6 @@ def test_notes_stay_with_the_lease_through_renewals_release_and_the_next_run() -
     assert "gangplan.dev/notes" not in server.notes
 
 
-def test_notes_of_a_run_that_lost_its_lock_are_not_written() -> None:
-    server = LeaseServer()
-    lock = take(LeaseWire(server))
-    server.taken_by("another", server.now)
-    assert not lock.remember(STOPPING)
-    assert lock.lost is not None
-    assert notes_of(server.tree) == RunNotes()
-
-
 @pytest.mark.parametrize("fault", ["before", "after", "409", "500"])
 def test_notes_are_written_though_a_request_is_lost_or_refused(fault: str) -> None:
     server = LeaseServer()
@@ -94,14 +68,6 @@ def test_notes_are_written_though_a_request_is_lost_or_refused(fault: str) -> No
     assert notes_of(server.tree) == STOPPING
 
 
-def test_a_run_whose_lock_is_freed_notices_within_seconds() -> None:
-    server = LeaseServer()
-    lock = take(LeaseWire(server))
-    server.taken_by("", server.now)
-    server.now += 6
-    assert not lock.holds()
-
-
 def test_a_plan_that_becomes_known_is_told_with_the_next_renewal() -> None:
     server = LeaseServer()
     lock = take(LeaseWire(server), plan=None)
@@ -110,39 +76,6 @@ def test_a_plan_that_becomes_known_is_told_with_the_next_renewal() -> None:
     lock.renew_if_needed()
     assert server.notes["gangplan.dev/plan"] == "gp-2"
     assert (lock.plan, lock.left_s()) == ("gp-2", 59)
-
-
-def test_renewals_go_on_for_as_long_as_it_takes() -> None:
-    server = LeaseServer()
-    lock = take(LeaseWire(server))
-    for _ in range(500):
-        server.now += 7.3
-        assert lock.holds(margin_s=30)
-    with pytest.raises(LockedError):
-        take(LeaseWire(server))
-    assert lock.release({})
-
-
-def test_a_lock_past_its_end_that_nobody_took_can_still_be_renewed() -> None:
-    server = LeaseServer()
-    lock = take(LeaseWire(server))
-    server.now += 1000
-    assert lock.left_s() == 0
-    assert lock.holds()  # the resourceVersion says that nobody had it in between
-
-
-def test_a_lock_that_was_taken_over_is_lost_and_not_touched() -> None:
-    server = LeaseServer()
-    lock = take(LeaseWire(server))
-    server.now += 62
-    other = take(LeaseWire(server), operation="run")
-    writes = len(server.holders)
-    assert not lock.holds()
-    assert lock.lost is not None
-    assert lock.lost.startswith("it was taken over: run of plan gp-1 by ana@login1 (lock ")
-    assert (lock.left_s(), lock.release({"status": "applied"})) == (0, False)
-    assert len(server.holders) == writes
-    assert other.holds()
 
 
 def test_a_lock_that_somebody_freed_or_deleted_is_lost() -> None:
@@ -161,18 +94,6 @@ def test_a_lock_that_somebody_freed_or_deleted_is_lost() -> None:
         assert lock.lost is not None
         assert lock.lost.startswith(why)
         assert not lock.release({})
-
-
-def test_a_lease_that_somebody_labels_meanwhile_is_still_ours() -> None:
-    server = LeaseServer()
-    lock = take(LeaseWire(server))
-    assert server.tree is not None
-    server.tree["metadata"] |= {"labels": {"a": "b"}, "resourceVersion": "9999"}
-    server.now += 30
-    assert lock.holds()
-    server.tree["metadata"] |= {"labels": {"c": "d"}, "resourceVersion": "99999"}
-    assert lock.release({})
-    assert server.tree["metadata"]["labels"] == {"c": "d"}
 
 
 def test_a_server_that_does_not_answer_lets_the_lock_run_down() -> None:
@@ -247,17 +168,6 @@ def test_a_summary_too_long_for_an_annotation_loses_its_longest_parts() -> None:
         "status": "applied",
         "exit_code": 0,
     }
-
-
-def test_giving_it_back_to_a_server_that_does_not_answer_has_an_end() -> None:
-    server = LeaseServer()
-    wire = LeaseWire(server)
-    lock = take(wire)
-    asked = len(wire.sent)
-    wire.fault, wire.delay = lambda _: "before", lambda _: (0.0, 30.0)
-    assert not lock.release({"status": "applied"})
-    assert len(wire.sent) - asked == 2  # a write and a look, 30 s each
-    assert read_lease(LeaseWire(server), NAMESPACE).holder is not None
 
 
 FAULTS = ("before", "after", "409", "500", "503", "429")

@@ -13,7 +13,7 @@ from models.instance.policy import KubernetesPolicy
 from planner.cluster.live_view import ClusterReader, for_planning, read_cluster
 from planner.cluster.pages import PAGE
 from planner.cluster.transport import JSON, Reply, Tree
-from planner.errors import NotPermittedError, UnavailableError
+from planner.errors import UnavailableError
 from planner.read.kube.pods.placement import PROVEN
 
 SETTINGS = KubernetesPolicy()
@@ -143,19 +143,6 @@ def test_to_planning_only_a_seal_proves_an_intent(cluster: FakeCluster) -> None:
     assert for_planning(sealed, None) == sealed
 
 
-def test_room_of_an_intent_is_free_once_the_intent_is_gone(cluster: FakeCluster) -> None:
-    cluster.add_pod("p", gpus=2, gates=[GATE])
-    marked(cluster, "p")
-    reader = ClusterReader(FakeWire(cluster), SETTINGS)
-    assert reader.read_view().pods["default", "p"].place == "n1"
-    body = {"metadata": {"labels": {"gangplan.dev/plan": None}}}
-    path = "/api/v1/namespaces/default/pods/p?fieldManager=gangplan"
-    cluster.handle("PATCH", path, body, "application/merge-patch+json")
-    after = reader.one(cluster.pod("p"))
-    assert after is not None
-    assert after.place is None
-
-
 def test_gpus_that_a_standing_pod_holds_are_reported_where_they_are_known(
     cluster: FakeCluster,
 ) -> None:
@@ -184,24 +171,6 @@ def test_a_pod_looked_at_again_keeps_what_it_asks_and_tells_what_changed(
     assert after == read_cluster(FakeWire(cluster), SETTINGS).pods["default", "p"]
     assert (before.place, after.place) == (None, "n1")
     assert (after.gpus, after.held_at, after.indices) == (2, "n1", (4, 5))
-
-
-def test_another_pod_under_the_same_name_is_read_anew(cluster: FakeCluster) -> None:
-    cluster.add_pod("p", gpus=2)
-    reader = ClusterReader(FakeWire(cluster), SETTINGS)
-    reader.read_view()
-    cluster.remove("Pod", "p")
-    made = cluster.add_pod("p", gpus=5)
-
-    found = reader.one(cluster.pod("p"))
-
-    assert found is not None
-    assert (found.uid, found.gpus) == (made["metadata"]["uid"], 5)
-
-
-@pytest.mark.parametrize("tree", [{}, {"kind": "Status"}, {"metadata": {"name": "p"}}])
-def test_what_is_no_pod_is_none(cluster: FakeCluster, tree: Tree) -> None:
-    assert ClusterReader(FakeWire(cluster), SETTINGS).one(tree) is None
 
 
 def test_native_pod_groups_are_read_where_pods_have_one() -> None:
@@ -288,13 +257,6 @@ def test_a_list_that_is_none_is_never_taken_for_an_empty_one(reply: Reply) -> No
 
     with pytest.raises(UnavailableError):
         read_cluster(Broken(2), SETTINGS)
-
-
-def test_a_list_that_may_not_be_read_names_the_refusal(cluster: FakeCluster) -> None:
-    cluster.add_user("token", "weak")
-
-    with pytest.raises(NotPermittedError, match="cannot get resource"):
-        read_cluster(FakeWire(cluster, "weak"), SETTINGS)
 
 
 def test_objects_without_a_name_change_no_other(cluster: FakeCluster) -> None:

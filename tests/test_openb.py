@@ -14,10 +14,9 @@ from benchmarks.openb.bounds import Prices, bound_of, proven
 from benchmarks.openb.documents import write_documents
 from benchmarks.openb.judge import ImpossibleError, judged
 from benchmarks.openb.online import Rule, place_each
-from benchmarks.openb.reserve import most_cores
 from benchmarks.openb.room import LeastRoom
 from benchmarks.openb.rules import BestFit, DotProduct, Fgd, GpuPacking
-from benchmarks.openb.space import Placed, Space
+from benchmarks.openb.space import Placed
 from benchmarks.openb.trace import (
     LISTS,
     WHOLE,
@@ -127,11 +126,6 @@ def test_any_prices_prove_a_bound(seed: int) -> None:
     assert proven(nodes, pods, Prices(each[:count], each[2 : 2 + count], [sizes] * count)) >= most
 
 
-def test_a_bound_knows_that_large_parts_need_a_gpu_each() -> None:
-    pods = arriving(*[Pod(1, 1, 1, 810)] * 3)
-    assert bound_of(cluster(T4), pods).gpu_milli == 1620
-
-
 def test_the_whole_batch_is_placed_as_well_as_can_be_with_each_pod_beside_the_one_that_it_fits() -> (
     None
 ):
@@ -150,34 +144,6 @@ def test_a_batch_keeps_every_pod_without_gpus_and_stays_below_the_best(seed: int
         result = judged(nodes, pods, placed)
         assert not result.dropped_without_gpus
         assert result.allocated <= most
-
-
-def test_fgd_avoids_a_node_that_others_could_use() -> None:
-    """Half a GPU of a T4 node is what most of the list cannot use then; a G2 node they cannot use anyway."""
-    nodes = cluster(T4, G2)
-    listed = arriving(*[Pod(8000, 1, 2, 1000)] * 9, Pod(1000, 1, 1, 500))
-    placed = place_each(nodes, arriving(Pod(1000, 1, 1, 500)), Fgd(listed))
-    assert [one.node for one in placed] == [1]
-
-
-def test_room_is_kept_for_pods_without_gpus() -> None:
-    """With a GPU comes a pod of 9 of the 20 cores, which is dropped, and then one of 12 without."""
-    nodes, small, large = cluster(T4), Pod(9000, 1, 1, 1000), Pod(12_000, 1, 0, 0)
-    pods = arriving(small, large, small)
-    alone = judged(nodes, pods, place_each(nodes, pods, LeastRoom(pods, nodes)))
-    kept = judged(nodes, pods, place_each(nodes, pods, LeastRoom(pods, nodes), pods))
-    assert (alone.dropped_without_gpus, kept.dropped_without_gpus) == (1, 0)
-
-
-def test_cores_that_do_not_suffice_are_for_pods_with_few_a_gpu() -> None:
-    """The list asks for two GPUs and 2 + 19 of 20 cores: what needs 19 cores a GPU is not placed."""
-    light, heavy = Pod(2000, 1, 1, 1000), Pod(9500, 1, 1, 500)
-    assert most_cores(arriving(light, heavy, heavy), cluster(T4)) == 19
-    assert most_cores(arriving(light, light), cluster(T4)) == float("inf")
-    placed = place_each(
-        cluster(T4), arriving(light, heavy, heavy), BestFit(), arriving(light, heavy, heavy)
-    )
-    assert [one.arrival for one in placed] == [0]
 
 
 @pytest.mark.parametrize(
@@ -199,14 +165,6 @@ def test_the_judge_refuses_what_cannot_be(placed: list[Placed], why: str) -> Non
     )  # fmt: skip
     with pytest.raises(ImpossibleError, match=why):
         judged(cluster(T4, G2), pods, placed)
-
-
-def test_space_is_given_back() -> None:
-    space, pod = Space(cluster(T4)), Pod(1000, 2, 1, 300)
-    space.place(pod, 0, (1,))
-    assert (space.cpu[0], space.memory[0], space.gpu[0, 1]) == (19_000, 39_998, 700)
-    space.remove(pod, 0, (1,))
-    assert (space.cpu[0], space.memory[0], space.gpu[0, 1]) == (20_000, 40_000, 1000)
 
 
 def test_the_documents_of_a_batch_are_planned(cli: RunCli, tmp_path: Path) -> None:

@@ -12,12 +12,10 @@ import pytest
 from building import instance_document
 from bundles import load_all
 from conftest import RunCli
-from hypothesis import given
-from hypothesis import strategies as st
-from kube_levels import found, labelled, node
+from kube_levels import found, labelled
 
 from models.documents.cluster import Level
-from models.host_ranges import host_ranges, hosts
+from models.host_ranges import host_ranges
 from models.instance.instance import Instance
 from models.instance.policy import KubernetesPolicy
 from planner.errors import InputError
@@ -56,12 +54,6 @@ def test_domains_of_a_policy_are_where_it_says() -> None:
         "n4": ("east", "b"),
         "n5": (None, None),  # not named: it stands alone
     }
-
-
-def test_domains_may_stand_beside_levels_of_a_label() -> None:
-    written = policy({"name": "row", "label": "a/row"}, {"name": "rack", "domains": {"k": ["n1"]}})
-    nodes = [node(name, {"a/row": "r"}) for name in ("n1", "n2")]
-    assert places(built(written, *nodes).instance) == {"n1": ("r", "k"), "n2": ("r", None)}
 
 
 def test_nodes_that_are_not_there_are_remarked_once() -> None:
@@ -116,13 +108,6 @@ def test_domains_that_make_no_sense_are_refused(level: dict[str, Any], what: str
     assert "hint:" in lines
 
 
-def test_a_cluster_names_domains_node_by_node_only() -> None:
-    spec = {"levels": [{"name": "rack", "domains": {"a": ["n"]}}], "nodes": [{"name": "n"}]}
-    with pytest.raises(InputError) as caught:
-        built({"apiVersion": API, "kind": "Cluster", "metadata": {"name": "c"}, "spec": spec})
-    assert "unknown field 'domains'" in caught.value.faults[0].what
-
-
 # --- saved
 
 
@@ -136,17 +121,6 @@ def test_planning_with_the_saved_policy_has_the_same_levels_and_domains(
     assert again.cluster == first.cluster
     assert again.gangs == first.gangs
     assert again.policy.kubernetes.levels == first.cluster.levels
-
-
-def test_the_saved_policy_of_hypernodes_does_without_them(cli: RunCli, tmp_path: Path) -> None:
-    folder, saved = kube.SNAPSHOTS / "nvl72", tmp_path / "policy.yaml"
-    assert cli("validate", str(folder), "--save-policy", str(saved)).code == 0
-    text = saved.read_text()
-    assert "        nvl-5-b: ['gb200-r05-n[10-18]']\n" in text
-    assert "    - {name: clique, label: nvidia.com/gpu.clique, nvlink: true}\n" in text
-    paths = sorted(folder.glob("*.json*"))
-    rest = [str(path) for path in paths if path.name != "hypernodes.json"]
-    assert places(read(rest, policy=str(saved))) == places(read([str(folder)]))
 
 
 def test_the_saved_policy_of_a_topology_file_does_without_it(cli: RunCli, tmp_path: Path) -> None:
@@ -184,11 +158,3 @@ def test_the_saved_policy_of_a_topology_file_does_without_it(cli: RunCli, tmp_pa
 )
 def test_names_are_written_as_ranges(names: tuple[str, ...], ranges: tuple[str, ...]) -> None:
     assert host_ranges(names) == ranges
-
-
-@given(st.sets(st.from_regex(r"[a-z0-9]{0,2}(-n)?[0-9]{1,3}", fullmatch=True), max_size=60))
-def test_ranges_stand_for_the_names_they_were_made_of(names: set[str]) -> None:
-    written = host_ranges(names)
-    made = [name for pattern in written for name in hosts(pattern)]
-    assert sorted(made) == sorted(names)
-    assert all(len(pattern) <= 1000 for pattern in written)

@@ -24,9 +24,7 @@ from planner.cluster import retry
 from planner.cluster.proxy import connect
 from planner.cluster.transport import LOST
 from planner.errors import (
-    CannotWriteError,
     GangplanError,
-    MissingPathError,
     NotPermittedError,
     UnavailableError,
 )
@@ -243,18 +241,6 @@ def test_no_such_context(short: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_no_such_kubeconfig(short: Path) -> None:
-    lines = refused(MissingPathError, environment(short), kubeconfig="/no/such/file")
-    assert lines[0] == "error: no such file: /no/such/file"
-
-
-def test_a_kubeconfig_that_is_none(short: Path, tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text("][", encoding="utf-8")
-    lines = refused(UnavailableError, environment(short), kubeconfig=str(config), context="test")
-    assert lines[0].startswith("error: kubectl proxy failed: ")
-
-
 def test_no_kubectl(short: Path) -> None:
     lines = refused(UnavailableError, environment(short, KUBECTL="/no/kubectl"))
     assert lines[0] == "error: $KUBECTL is /no/kubectl, which is not a program that can be run"
@@ -277,30 +263,12 @@ def test_no_kubeconfig_at_all(short: Path, tmp_path: Path) -> None:
     assert lines[1].startswith("hint: no current context: check $KUBECONFIG or ~/.kube/config")
 
 
-def test_a_server_that_is_none(short: Path, tmp_path: Path) -> None:
-    page = answer(200, b"<html>hello</html>", "text/html")
-    with on_localhost(tmp_path, nothing) as (server, config):
-        server.greeting = lambda _: page
-        lines = refused(UnavailableError, environment(short), kubeconfig=str(config))
-    assert lines[0].startswith(
-        "error: cannot reach the API server: HTTP 200 with a body of text/html"
-    )
-
-
 def test_not_logged_in(short: Path, tmp_path: Path) -> None:
     said = answer(401, {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized"})
     with on_localhost(tmp_path, nothing) as (server, config):
         server.greeting = lambda _: said
         lines = refused(NotPermittedError, environment(short), kubeconfig=str(config))
     assert lines[0] == "error: not logged in: Unauthorized"
-
-
-def test_a_server_that_does_not_tell_its_version_is_one(short: Path, tmp_path: Path) -> None:
-    said = answer(403, {"kind": "Status", "message": "no", "reason": "Forbidden"})
-    with on_localhost(tmp_path, nothing) as (server, config):
-        server.greeting = lambda _: said
-        with connect(environment(short), kubeconfig=str(config)) as wire:
-            assert wire.version is None
 
 
 def plugin(program: Path) -> dict[str, object]:
@@ -334,13 +302,6 @@ def test_credentials_are_got_by_kubectl_with_nothing_on_standard_input(
     assert (tmp_path / "stdin").read_text(encoding="utf-8").split() == ["0", "/dev/null"]
 
 
-def test_a_login_that_fails_is_told_at_once(short: Path, tmp_path: Path) -> None:
-    program = script(tmp_path / "login", "exit 7")
-    with on_localhost(tmp_path, nothing, tls=True, user=plugin(program)) as (_, config):
-        lines = refused(NotPermittedError, environment(short), kubeconfig=str(config))
-    assert lines[0].startswith("error: not logged in: getting credentials: exec: ")
-
-
 def test_a_program_that_never_serves_is_ended(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,12 +310,6 @@ def test_a_program_that_never_serves_is_ended(
     lines = refused(UnavailableError, environment(short, KUBECTL=str(program)), context="test")
     assert lines[0] == "error: kubectl proxy failed: it did not begin to serve within 0.4 s"
     assert comes_true(lambda: not ours())
-
-
-def test_a_program_that_ends_without_a_word(short: Path, tmp_path: Path) -> None:
-    program = script(tmp_path / "kubectl", "exit 3")
-    lines = refused(UnavailableError, environment(short, KUBECTL=str(program)), context="test")
-    assert lines[0] == "error: kubectl proxy failed: kubectl failed without a message"
 
 
 def test_a_program_that_talks_without_end_is_not_held_up(short: Path, tmp_path: Path) -> None:
@@ -401,16 +356,6 @@ def test_a_place_that_is_no_good_is_not_taken(bad: str, short: Path, tmp_path: P
     environ = environment(short, TMPDIR=places[bad], XDG_RUNTIME_DIR=f"{short}/")
     with on_localhost(tmp_path, nothing) as (_, config), connect(environ, kubeconfig=str(config)):
         assert len(list(short.iterdir())) == 1
-
-
-def test_no_place_for_the_socket_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxying, "_places", lambda _: ["/" + "x" * 90, "/proc"])
-    environ = {**os.environ, "KUBECTL": real_kubectl()}
-    lines = refused(CannotWriteError, environ, context="test")
-    assert lines == [
-        "error: no place for the socket of kubectl proxy: /proc: No such file or directory",
-        "hint: name a writable folder: TMPDIR=/path, at most 80 bytes long",
-    ]
 
 
 @pytest.mark.slow

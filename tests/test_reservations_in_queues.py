@@ -97,23 +97,6 @@ def test_who_ends_in_time_or_may_be_stopped_starts(low: str, tmp_path: Path) -> 
     assert entries(found)["low"]["decision"] == "place"
 
 
-def test_two_that_fit_only_alone_do_not_both_start(tmp_path: Path) -> None:
-    own = "queue: q, submittedAt: 2026-11-23T11:00:00Z, expectedDuration"
-    texts = [
-        cluster("n[0-6]"),
-        queue("q", "limit: {gpus: 40}"),
-        gang("running", f"{own}: 1h", 3, on("12:00", "n0", "n1", "n2")),
-        gang("high", f"priority: 10, {own}: 2h", 3),
-        gang("one", f"{own}: 10h", 1),
-        gang("two", f"{own}: 10h", 2),
-        policy("12:10"),
-    ]
-    found = planned(tmp_path, *texts)
-    assert start(found, "high") == "13:00"
-    starts = [one for one in ("one", "two") if entries(found)[one]["decision"] == "place"]
-    assert len(starts) == 1
-
-
 def test_who_cannot_be_stopped_leaves_the_holder_what_nobody_is_promised(tmp_path: Path) -> None:
     """Of four servers one is promised; a firm gang may have three of them."""
     texts = [
@@ -147,17 +130,6 @@ def test_the_judge_refuses_a_start_that_a_queue_will_not_allow(tmp_path: Path) -
     ), said
 
 
-def test_the_judge_refuses_the_reason_where_the_queue_has_room(tmp_path: Path) -> None:
-    text = LIMIT.read_text()
-    found = planned(tmp_path, text)
-    roomy = planned(tmp_path, text.replace("limit: {gpus: 16}", "limit: {gpus: 24}"))
-    gangs = [
-        one | {"reason": entries(found)["low"]["reason"]} if one["name"] == "high" else one
-        for one in roomy["spec"]["gangs"]
-    ]
-    assert check(sealed(roomy | {"spec": {"gangs": gangs}})) != []
-
-
 def test_a_start_promised_in_a_queue_is_kept_before_gangs_ahead(tmp_path: Path) -> None:
     """The first of the queue, which could not hold the reservation, waits for the promised one's GPUs.
 
@@ -176,28 +148,6 @@ def test_a_start_promised_in_a_queue_is_kept_before_gangs_ahead(tmp_path: Path) 
     # it reckons with the promise, for it was known
     assert start(after, "promised") == "13:00"
     assert "delayed" not in entries(after)["promised"]
-
-
-def test_a_node_that_fails_elsewhere_is_named_where_less_may_be_promised(tmp_path: Path) -> None:
-    texts = [
-        queue("owner", "guarantee: {gpus: 8}"),
-        gang("running", "expectedDuration: 1h", 1, on("12:00", "n0")),
-        gang("high", "priority: 10, expectedDuration: 2h", 3),
-    ]
-    before = planned(tmp_path, cluster(), *texts, policy("12:10"))
-    promised = set(entries(before)["high"]["reserved"]["nodes"])
-    (other,) = {f"n{i}" for i in range(4)} - promised
-    nodes = [
-        f"{{name: n{i}, model: dgx-h100, domains: {{rack: r1}}{', ready: false' * (f'n{i}' == other)}}}"
-        for i in range(4)
-    ]
-    text = (
-        f"{HEAD}Cluster\nmetadata: {{name: c}}\n"
-        f"spec: {{levels: [{{name: rack}}], nodes: [{', '.join(nodes)}]}}\n"
-    )
-    after = planned(tmp_path, text, *texts, policy("12:20"), before=before)
-    late = entries(after)["high"]["delayed"]
-    assert (late["cause"], late["by"]) == ("Failure", [other])
 
 
 def test_who_was_held_or_stopped_did_not_wait_in_turn(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planner.cluster.retry import MAX_RETRY_AFTER_S, RetryingTransport, refused_by_budget
-from planner.cluster.transport import JSON, LOST, TOO_LONG, Reply
+from planner.cluster.transport import JSON, LOST, Reply
 
 PATH = "/api/v1/namespaces/a/pods/b"
 OK = Reply(200, {"kind": "Pod"})
@@ -125,12 +125,6 @@ def test_a_dry_run_and_a_question_are_asked_again_like_a_read(path: str) -> None
     assert wire.send("POST", path, {}) == OK
 
 
-@pytest.mark.parametrize("path", [f"{PATH}/binding?x=dryRun=All", f"{PATH}/dryRun=All/binding"])
-def test_what_only_looks_like_a_dry_run_is_a_write(path: str) -> None:
-    wire, _ = patient(Reply(LOST))
-    assert wire.send("POST", path, {}).status == LOST
-
-
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
 def test_refused_credentials_are_tried_once_more_for_kubectl_gets_new_ones_then(
     method: str,
@@ -141,24 +135,6 @@ def test_refused_credentials_are_tried_once_more_for_kubectl_gets_new_ones_then(
     wire, inner = patient(*[Reply(401)] * 5)
     assert wire.send(method, PATH).status == 401
     assert len(inner.sent) == 2
-
-
-def test_an_answer_that_is_too_long_will_be_so_again() -> None:
-    wire, inner = patient(Reply(LOST, {"reason": TOO_LONG}))
-    assert wire.send("GET", PATH).reason == TOO_LONG
-    assert len(inner.sent) == 1
-
-
-def test_no_try_begins_when_much_time_is_gone() -> None:
-    # each takes 60 s: after the second, 120.5 s are gone, more than 90
-    wire, inner = patient(*[Reply(LOST)] * 5, takes_s=60.0)
-    assert wire.send("GET", PATH).status == LOST
-    assert len(inner.sent) == 2
-
-
-def test_a_sleep_that_ends_early_only_makes_the_next_try_come_early() -> None:
-    wire = Scripted([Reply(503)] * 2)
-    assert RetryingTransport(wire, WAITS, lambda _: None, lambda: 0.0).send("GET", PATH) == OK
 
 
 # ---- rights
@@ -207,27 +183,3 @@ def test_a_right_that_was_not_shown_is_not(attributes: dict[str, str]) -> None:
     reviewed(wire, **attributes)
     assert wire.send("PATCH", PATH, {}) == NO_RIGHT
     assert inner.slept == []
-
-
-def test_what_was_served_shows_the_right_for_the_next_object() -> None:
-    wire, inner = patient(OK, NO_RIGHT)
-    wire.send("POST", "/api/v1/namespaces/a/pods/c/binding", {})
-    assert wire.send("POST", "/api/v1/namespaces/a/pods/b/binding", {}) == OK
-    assert inner.slept == [0.5]
-
-
-def test_a_right_that_stays_denied_is_lost_and_not_waited_for_again() -> None:
-    wire, inner = patient(OK, *[NO_RIGHT] * 9)
-    wire.send("PATCH", PATH, {})
-    assert wire.send("PATCH", PATH, {}) == NO_RIGHT
-    assert len(inner.sent) == 5
-    assert wire.send("PATCH", PATH, {}) == NO_RIGHT
-    assert len(inner.sent) == 6
-
-
-def test_other_refusals_are_answers_whatever_was_served_before() -> None:
-    webhook = Reply(403, {"message": 'admission webhook "w" denied the request: no'})
-    wire, inner = patient(OK, webhook)
-    wire.send("PATCH", PATH, {})
-    assert wire.send("PATCH", PATH, {}) == webhook
-    assert len(inner.sent) == 2

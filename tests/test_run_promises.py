@@ -12,7 +12,7 @@ from building import build, gang
 from conftest import RunCli
 from run_bench import RunBench, memory_bench, nodes
 
-from models.apply.notes import RunNotes, read_notes
+from models.apply.notes import read_notes
 from models.apply.promises import Promise, Promises, promised_by, read_promises
 from models.documents.policy import Reservations
 from models.instance.gang import Gang
@@ -84,24 +84,6 @@ def test_a_start_that_cannot_be_kept_has_its_cause(quick: RunBench) -> None:
     }
 
 
-def test_a_run_that_promises_nothing_forgets_what_was_promised(quick: RunBench) -> None:
-    quick.cluster.gang_of_pods("next", 1, activeDeadlineSeconds=HOUR)
-    ran(quick)
-    assert noted(quick) is not None
-    path = "/api/v1/namespaces/default/pods/now-0"
-    assert quick.cluster.handle("DELETE", path, None)[0] == 200
-    assert ran(quick)["next"]["decision"] == "place"
-    assert noted(quick) is None
-
-
-PROMISES = Promises(NOON, (Promise(("a", "x"), NOON + 60, (("worker", 0, "n0"),)),), (("a", "y"),))
-
-
-def test_promises_are_read_as_they_were_written() -> None:
-    notes = replace(RunNotes(), promises=PROMISES)
-    assert read_notes(notes.text()) == notes
-
-
 @pytest.mark.parametrize(
     "found",
     [None, [], {}, {"at": "0", "starts": [], "due": []}, {"at": 0, "starts": {}, "due": []},
@@ -109,15 +91,6 @@ def test_promises_are_read_as_they_were_written() -> None:
 )  # fmt: skip
 def test_a_note_in_another_form_promises_nothing(found: object) -> None:
     assert read_promises(found) is None
-
-
-def test_parts_in_another_form_are_left_out() -> None:
-    tree = PROMISES.tree()
-    tree["starts"] += [1, {"gang": ["a"]}, {"gang": ["a", "z"], "start": "soon"}]
-    tree["starts"].append({"gang": ["a", "w"], "start": 5, "pods": [["worker", "0", "n0"]]})
-    tree["due"] += [["a"], 3]
-    expected = replace(PROMISES, starts=(*PROMISES.starts, Promise(("a", "w"), 5)))
-    assert read_promises(tree) == expected
 
 
 def waits(name: str, since: int = NOON - 60, **fields: Any) -> Gang:  # noqa: ANN401
@@ -153,11 +126,6 @@ def earlier(one: Gang, *starts: Promise, due: tuple[str, ...] = ()) -> EarlierPl
 )  # fmt: skip
 def test_whom_the_plan_knew_is_seen_by_the_times(one: Gang, *, known: bool) -> None:
     assert (one.key in earlier(one).gangs) is known
-
-
-def test_who_was_to_start_and_waits_has_come_since() -> None:
-    assert earlier(waits("g"), due=("g",)).gangs == frozenset()
-    assert earlier(runs("g", NOON + 1, submitted_at=NOON), due=("g",)).gangs == {("default", "g")}
 
 
 def test_places_on_nodes_that_are_gone_are_named() -> None:

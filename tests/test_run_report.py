@@ -151,14 +151,6 @@ def test_a_run_says_what_its_plan_has_for_fewer_effective_gpus() -> None:
     assert json.loads(err.getvalue())["gained_by_priority"] == {"5": 34.56, "0": -100.0}
 
 
-def test_a_plan_of_an_older_version_says_nothing_of_effective_gpus() -> None:
-    quiet = RunReport(status="unchanged", exit_code=0, plan="gp-3", decided=decided())
-    assert quiet.decided is not None
-    quiet.decided.status.__dict__["effective_gpus"] = None
-    assert "effective" not in quiet.line(2)
-    assert "effective_gpus" not in quiet.note("2026-11-21T18:00:00Z")
-
-
 def test_gpus_of_gangs_that_are_not_fully_bound_are_not_effective() -> None:
     """old (2 GPUs, full speed) was not bound by an earlier run; whole (16 at 90 %) waits for its scheduler.
 

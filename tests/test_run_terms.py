@@ -81,14 +81,6 @@ def test_a_tenant_cannot_take_back_that_his_gang_may_be_stopped(served: RunBench
     assert served.places()["high-0"] == "n0"
 
 
-def test_one_pod_with_a_seal_is_enough(served: RunBench) -> None:
-    """A tenant who may patch pods, where no admission policy forbids it, misses one."""
-    start_low(served)
-    annotate(served.cluster, JOB, preemptible=None)
-    annotate(served.cluster, "/api/v1/namespaces/default/pods/low-0", terms="priority=1")
-    assert "was started as preemptible" in come_high(served)
-
-
 def test_without_any_seal_its_word_counts_and_the_marks_are_reported(served: RunBench) -> None:
     start_low(served)
     annotate(served.cluster, JOB, preemptible=None)

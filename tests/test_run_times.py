@@ -6,7 +6,6 @@ Plans are made from documents as people write them, judged, and read again.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +123,6 @@ def test_pods_that_start_later_do_not_prolong_the_time(tmp_path: Path) -> None:
     assert found["low"] == "preempt"
 
 
-def test_without_a_start_or_a_time_nothing_is_protected(tmp_path: Path) -> None:
-    unknown = gang("low", at="n1", preemptible=True)
-    found, _ = planned(tmp_path, cluster(), unknown, HIGH, policy(minRunTime="30m"))
-    assert found["low"] == "preempt"
-    found, _ = planned(tmp_path, cluster(), victim(1), HIGH, policy())
-    assert found["low"] == "preempt"
-
-
 @pytest.mark.parametrize(
     ("own", "queues", "decision"),
     [
@@ -169,14 +160,6 @@ def test_a_guarantee_waits_for_the_borrower_too_and_says_until_when(tmp_path: Pa
     assert found == {"low": "preempt", "owner": "place"}
 
 
-@pytest.mark.parametrize("change", [{"until": ago(-21)}, {"gang": "default/owner"}])
-def test_the_judge_refuses_another_end_of_the_run_time(tmp_path: Path, change: Doc) -> None:
-    every = [cluster(), victim(10), gang("owner", 2, priority=1), policy(minRunTime="30m")]
-    _, plan = planned(tmp_path, *every)
-    reason(plan, "owner")["fields"]["guarded"] |= change
-    assert "reason" in {violation.rule for violation in check(sealed(plan))}
-
-
 def test_a_protected_gang_neither_moves_nor_shrinks(tmp_path: Path) -> None:
     role = {"name": "w", "replicas": {"min": 1, "max": 2}, "gpus": 8}
     stands = [
@@ -195,16 +178,6 @@ def test_the_judge_finds_a_gang_that_is_stopped_too_early(tmp_path: Path) -> Non
     for at, rules in (("30m", {"run-time"}), ("29m", set())):
         plan["instance"]["policy"]["spec"]["minRunTime"] = at
         assert {violation.rule for violation in check(sealed(plan))} == rules
-
-
-def test_an_evicted_gang_stands_in_the_queue_behind_those_that_waited(tmp_path: Path) -> None:
-    first = gang("first", submittedAt=ago(600))
-    later = gang("later", submittedAt=ago(100))
-    found, _ = planned(tmp_path, cluster(1), first, later, policy())
-    assert found == {"first": "place", "later": "wait"}
-    first["status"] = {"evictedAt": ago(99), "evictions": 1}
-    found, _ = planned(tmp_path, cluster(1), first, later, policy())
-    assert found == {"first": "wait", "later": "place"}
 
 
 @pytest.mark.parametrize(
@@ -234,24 +207,6 @@ def test_a_pause_says_when_it_ends_and_can_be_switched_off(tmp_path: Path) -> No
     )
     found, _ = planned(tmp_path, cluster(), low, policy(evictionBackoff=None))
     assert found["low"] == "place"
-
-
-def test_a_plan_read_again_later_has_no_pause_left(tmp_path: Path) -> None:
-    low = gang("low", status={"evictedAt": ago(5), "evictions": 1})
-    _, plan = planned(tmp_path, cluster(), low, policy())
-    again = plan["instance"]
-    assert again["gangs"][0]["status"]["hold"]["code"] == "Backoff"
-    again["policy"]["spec"]["now"] = ago(-5)
-    found, _ = planned(tmp_path, again["cluster"], *again["gangs"], again["policy"])
-    assert found["low"] == "place"
-
-
-@pytest.mark.parametrize("held", [True, False])
-def test_the_judge_knows_who_pauses(tmp_path: Path, held: bool) -> None:
-    status = {"evictedAt": ago(5 if held else 15), "evictions": 1}
-    _, plan = planned(tmp_path, cluster(), gang("low", status=status), policy())
-    plan["instance"]["policy"]["spec"]["now"] = ago(-10) if held else ago(6)
-    assert "backoff" in {violation.rule for violation in check(sealed(plan))}
 
 
 def test_a_preempted_gang_is_known_from_the_previous_plan(tmp_path: Path) -> None:
@@ -361,38 +316,6 @@ def test_who_submits_and_deletes_does_not_move_a_gang_again_and_again(
             moves.append(now)
     # left alone for 20, 40, 80, 160 and 320 minutes
     assert moves == [0, 20, 60, 140, 300]
-
-
-def test_a_move_that_was_not_made_does_not_count(tmp_path: Path) -> None:
-    evicted = {"evictedAt": ago(70), "evictions": 1}
-    low = gang("low", movable=True, at="n1", status={"startedAt": ago(60), **evicted})
-    only = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
-    other = gang("other", roles=[{"name": "w", "replicas": 1, "gpus": 8, **only}])
-    found, plan = planned(tmp_path, cluster(), low, other, policy())
-    assert found["low"] == "move"
-    instance = read(tmp_path, cluster(), low, other, policy(now=ago(-5)))
-    instance, _ = with_previous(instance, PlanDocument.model_validate(plan), "last.json")
-    known = evictions_of(PlanDocument.model_validate(plan))
-    assert with_evictions(instance, known) == instance
-    # what was known before is not forgotten
-    gangs = (replace(instance.gangs[0], evicted_at=None, evictions=0), *instance.gangs[1:])
-    assert with_evictions(replace(instance, gangs=gangs), known) == instance
-    # nor does it pause if it waits since
-    waits = read(tmp_path, cluster(), gang("low", movable=True), policy(now=ago(-5)))
-    assert with_evictions(waits, known[1:]) == waits
-
-
-def test_an_eviction_does_not_start_the_time_anew_after_which_a_gang_starves(
-    tmp_path: Path,
-) -> None:
-    low = gang("low", submittedAt=ago(361), status={"evictedAt": ago(60), "evictions": 1})
-    wide = gang("wide", 2, submittedAt=ago(350))
-    rules = policy(starvation={"after": "6h"})
-    found, plan = planned(tmp_path, cluster(), low, wide, rules)  # wide has more GPUs
-    assert found == {"low": "place", "wide": "wait"}
-    assert next(one for one in plan["spec"]["gangs"] if one["name"] == "low")["aged"] is True
-    low["spec"]["submittedAt"] = ago(360)
-    assert planned(tmp_path, cluster(), low, wide, rules)[0] == {"low": "wait", "wide": "place"}
 
 
 @pytest.mark.parametrize(("waited", "starts"), [(361, "wide"), (359, "late")])
