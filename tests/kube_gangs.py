@@ -75,7 +75,7 @@ def read_all(
 
 
 def level(ask: LevelAsk | None) -> str | None:
-    """A level as expected.facts names it; the lowest tier of these snapshots is 1."""
+    """A level as tests/expected names it; the lowest tier of these snapshots is 1."""
     if ask is None or ask.label is not None:
         return ask.label if ask is not None else None
     return f"hypernode-tier-{ask.tier or 1}"
