@@ -9,10 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 
 from benchmarks.building import EPOCH, GIB, total_gpus
-from models.documents.gang import Parallelism, Patience
+from models.documents.gang import Parallelism
 from models.documents.policy import Objective, Reservations
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
@@ -100,10 +99,6 @@ def _reservations(instance: Instance, rng: random.Random) -> Instance:
     )
 
 
-def _patience(instance: Instance, _rng: random.Random) -> Instance:
-    return _policy(instance, patience=Patience(Fraction(4, 5), 2 * HOUR_S), now=EPOCH)
-
-
 def _shape(instance: Instance, rng: random.Random) -> Instance:
     """Wide gangs are balanced over racks, some gangs have racks to themselves, and nodes stay free."""
     rack = instance.cluster.node_level - 1
@@ -152,7 +147,6 @@ CHANGES: dict[str, Change] = {
     "cells": _cells,
     "fair": _fair,
     "reservations": _reservations,
-    "patience": _patience,
     "shape": _shape,
     "parallelism": _parallelism,
     "per-gpu": _per_gpu,

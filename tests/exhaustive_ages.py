@@ -6,8 +6,6 @@ Called by the exhaustive planner and by the valuing of plans beside it.
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 
@@ -81,17 +79,6 @@ def aged(instance: Instance, gang: Gang) -> bool:
 def size_held(instance: Instance, gang: Gang) -> bool:
     """Its next checkpoint is yet to come, and until then its number of pods stays."""
     return gang.resize_after is not None and gang.resize_after > now(instance)
-
-
-def patient_share(instance: Instance, gang: Gang) -> Fraction:
-    """Of its ideal bandwidth, what a gang insists on that has not waited for long, and waits."""
-    patience = gang.patience or instance.policy.patience
-    runs = any(pod.node is not None for pod in gang.pods)
-    since = queued_since(gang)
-    if patience is None or runs or since is None:
-        return Fraction(0)
-    until = since + patience.for_s
-    return patience.share if now(instance) < until else Fraction(0)
 
 
 def harm(instance: Instance, gang: Gang) -> int:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from itertools import product
 
-from exhaustive_ages import patient_share
 from exhaustive_ground import Ground
 from exhaustive_groups import best_rates, has_groups
 from exhaustive_options import Option
@@ -110,8 +109,7 @@ class Choosing:
 
     def _least(self, gang: Gang) -> Fraction:
         own = gang.min_bandwidth_share
-        stated = self.policy.min_bandwidth_share if own is None else own
-        return max(stated, patient_share(self.ground.instance, gang))
+        return self.policy.min_bandwidth_share if own is None else own
 
     def _rates(self, n: int, hold: Hold) -> tuple[Fraction | None, Fraction]:
         """(inside, N) on one node, the same for every gang."""

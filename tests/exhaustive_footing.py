@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from exhaustive_beside import beside
 from exhaustive_choosing import Choosing
 from exhaustive_ground import Ground
-from exhaustive_holding import Turns, holders
+from exhaustive_holding import Turns
 from exhaustive_options import Key
 from exhaustive_prices import Prices
 from exhaustive_queues import NOTHING, Part, together
@@ -25,7 +25,7 @@ from exhaustive_sameness import Sameness, State
 from exhaustive_services import Settled, service_of, settled
 from exhaustive_shape import Claims, Exclusion, Spares
 from exhaustive_spreads import Room
-from exhaustive_values import of_use, running
+from exhaustive_values import of_use
 from exhaustive_ways import Left, Vector, Way, Ways, summed
 
 Arrivals = tuple[tuple[int, int], ...]
@@ -46,7 +46,6 @@ class Step:
 class Entry:
     """The best way found to leave a room; ``moved``: gangs and GPUs that count against the limits;
     ``evicted``: pods that count against each disruption budget;
-    ``held``: the priority below which nobody starts, since somebody waits who holds room;
     ``settled``: GPU models of services of which gangs are yet to come; ``marks``: new pods of rules
     about pods that are not settled; ``part``: what all gangs so far add for queues; ``claims``: domains
     into which pods came, where gangs want to be alone; ``kept``: what is known of reservations.
@@ -57,7 +56,6 @@ class Entry:
     arrivals: Arrivals
     moved: tuple[int, int]
     evicted: tuple[int, ...]
-    held: int | None
     settled: Settled
     part: Part
     claims: Claims
@@ -83,7 +81,6 @@ class Footing:
         self.ground = Ground(self.instance, pods)
         self.promises = ways.promises
         self.parts = [self._most_part(of) for of in self.ways]
-        self.holders = holders(self.instance)
         self.turns = Turns(self.instance)
         self.exclusion, self.spares = Exclusion(self.instance), Spares(self.instance)
         held = self.ground.standing
@@ -134,7 +131,7 @@ class Footing:
         self.idle = [next((way.part for way in of if way.idle), NOTHING) for of in self.ways]
         nobody = (0,) * len(self.instance.cluster.budgets)
         first = Entry(
-            *(self.scale.zero, self.start, (), (0, 0), nobody, None, ()),
+            *(self.scale.zero, self.start, (), (0, 0), nobody, ()),
             part=NOTHING,
             claims=frozenset(),
             kept=reserving.nothing,
@@ -176,7 +173,7 @@ class Footing:
         for entry in entries:
             for after in self._after(g, entry, rest):
                 room = self.sameness.key(after.state) if rest else self._last_key(after.state)
-                limits = (after.moved, after.evicted, after.held)
+                limits = (after.moved, after.evicted)
                 others = (after.settled, after.claims, after.kept, after.part)
                 key = (room, after.arrivals, limits, others)
                 if key not in found or after.value > found[key].value:
@@ -198,7 +195,7 @@ class Footing:
             self.all.effort.one()
             moved = self._moved(g, way, entry.moved)
             evicted = self._evicted(g, way, entry.evicted)
-            if moved is None or evicted is None or self._barred(g, way, entry):
+            if moved is None or evicted is None:
                 continue
             part = together(entry.part, way.part)
             if not self._excused(gang.priority, way, entry.arrivals):
@@ -222,12 +219,11 @@ class Footing:
                 value = summed(entry.value, self._gain(g, way, share))
                 state = self._left(entry.state, way, taken)
                 step = Step(g, way, taken, entry.step)
-                held = self._held(g, way, entry)
                 kept = self.all.reserving.with_gang(
                     g, way.option, way.spread.pods, taken, entry.kept, way.part
                 )
                 yield Entry(
-                    *(value, state, arrivals, moved, evicted, held, models),
+                    *(value, state, arrivals, moved, evicted, models),
                     part=part,
                     claims=claims,
                     kept=kept,
@@ -240,17 +236,6 @@ class Footing:
         return self.promises.allow(part) and self.turns.kept(
             g for g in starts if isinstance(g, int)
         )
-
-    def _barred(self, g: int, way: Way, entry: Entry) -> bool:
-        """Whether the gang would start although one of higher priority, which has come, waits for room."""
-        gang = self.instance.gangs[g]
-        starts = bool(way.option.new) and not running(gang)
-        return starts and entry.held is not None and gang.priority < entry.held
-
-    def _held(self, g: int, way: Way, entry: Entry) -> int | None:
-        """The priority that holds room once this gang has been taken: the first that waits is the highest."""
-        waits = g in self.holders and not way.option.new
-        return self.instance.gangs[g].priority if waits and entry.held is None else entry.held
 
     def _claims(self, g: int, way: Way, entry: Entry) -> Claims | None:
         """Where pods came with those of this gang, None where one comes that may not."""

@@ -1,4 +1,4 @@
-"""Which gangs of a tiny instance hold room while they wait: rule 2.14, in its own words.
+"""Strict queues of a tiny instance, in their own words.
 
 Promises: own code. Called by the exhaustive planner alone.
 """
@@ -12,20 +12,6 @@ from exhaustive_starting import could_start
 from exhaustive_values import running
 
 from models.instance.instance import Instance
-
-
-def holders(instance: Instance) -> frozenset[int]:
-    """Gangs that wait before the plan and keep lower ones waiting until they start."""
-    least = instance.policy.hold_room_from
-    return frozenset(
-        g
-        for g, gang in enumerate(instance.gangs)
-        if least is not None
-        and gang.priority >= least
-        and not running(gang)
-        and gang.hold is None
-        and could_start(instance, g)
-    )
 
 
 class Turns:

@@ -40,7 +40,7 @@ FEASIBLE = frozenset(_NAMES[_NAMES.index("gpu-count") : _NAMES.index("decision")
 
 ALONE = FEASIBLE - {
     *("preemption", "moves", "min-share", "gpu-binding", "unknown-gpus", "affinity", "spread"),
-    *("hold-room", "exclusive", "spares", "reserved"),
+    *("exclusive", "spares", "reserved"),
 }
 """Of these a gang is guilty by itself: what breaks one with all others gone breaks it with them."""
 
@@ -57,7 +57,7 @@ class Naive:
         self.instance = instance
         self.said = said
         document = instance_document(instance)
-        promised = instance.queues or instance.policy.hold_room_from is not None
+        promised = instance.queues
         self.document: dict[str, Any] = {
             "apiVersion": "gangplan.dev/v1alpha1",
             "kind": "Plan",

@@ -72,7 +72,6 @@ def _starts(instance: Instance, g: int, *, in_order: bool) -> bool:
         instance.policy,
         objectives=(Objective("admission"),),
         now=instance.now,
-        hold_room_from=None,
         reservations=None,
         moves=None,
     )

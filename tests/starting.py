@@ -13,7 +13,7 @@ from fractions import Fraction
 import exhaustive
 
 from models.documents.explanation import WhyCause
-from models.documents.gang import Hold, Patience, Toleration
+from models.documents.gang import Hold, Toleration
 from models.documents.policy import Objective
 from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
@@ -101,8 +101,8 @@ def with_only(
 
 
 TYPES = (
-    *("policyNodeSelector", "spares", "holdRoom", "queue", "cells", "hold", "required", "balance"),
-    *("exclusive", "service", "patience", "minBandwidthShare", "slice", "nodeSelector"),
+    *("policyNodeSelector", "spares", "queue", "cells", "hold", "required", "balance"),
+    *("exclusive", "service", "minBandwidthShare", "slice", "nodeSelector"),
     *("nodeAffinity", "model", "taints", "oneModel", "podAntiAffinity", "podAffinity"),
     "topologySpread",
 )
@@ -120,7 +120,7 @@ def without(
     roles = (None, *(role.name for role in spec.roles))
     gone = {(one[0], one[2]) for one in dropped}
     rules = {(kind, "", role) for kind in TYPES for role in roles if (kind, role) not in gone}
-    for kind in ("queue", "spares", "holdRoom", "cells", "policyNodeSelector"):  # of no role
+    for kind in ("queue", "spares", "cells", "policyNodeSelector"):  # of no role
         if (kind, None) in gone:
             rules -= {(kind, "", role) for role in roles}
     return with_only(instance, decisions, gang, {*kept, *rules})
@@ -131,7 +131,7 @@ def _policy(policy: Policy, types: Collection[str]) -> Policy:
         policy = replace(policy, node_selector=())
     if "spares" not in types:
         policy = replace(policy, spares=())
-    return policy if "holdRoom" in types else replace(policy, hold_room_from=None)
+    return policy
 
 
 def _without_wishes(instance: Instance, gang: Gang, kept: Named) -> Gang:
@@ -144,8 +144,6 @@ def _without_wishes(instance: Instance, gang: Gang, kept: Named) -> Gang:
         gang = replace(gang, exclusive=None)
     if "service" not in whole:
         gang = replace(gang, service=None)
-    if "patience" not in whole:
-        gang = replace(gang, patience=Patience(Fraction(0), 0))
     if "minBandwidthShare" not in whole:
         gang = replace(gang, min_bandwidth_share=Fraction(0))
     if "hold" not in whole:

@@ -206,31 +206,6 @@ def test_who_can_never_start_uses_up_no_guarantee(system: str, attack: str, queu
     assert after["attacker"]["reason"]["code"] in codes
 
 
-@pytest.mark.parametrize("attack", NEVER)
-def test_no_room_is_held_for_who_can_never_start(attack: str) -> None:
-    policy = thing("gangplan.dev/v1alpha1", "Policy", "p", {"holdRoom": {"from": 5}})
-    trees = [node("n0"), node("n1"), policy, pod("victim", "gangplan", None)]
-    assert decisions(read(*trees))["victim"]["decision"] == "place"
-    found = decisions(read(*trees, attacker("gangplan", None, NEVER[attack])))
-    assert found["victim"]["decision"] == "place"
-    assert found["attacker"]["reason"]["code"] == "Never"
-
-
-def test_no_room_is_held_for_a_gang_of_no_queue_where_all_is_promised() -> None:
-    trees = [
-        node("n0"),
-        node("n1"),
-        thing("gangplan.dev/v1alpha1", "Policy", "p", {"holdRoom": {"from": 5}}),
-        thing("gangplan.dev/v1alpha1", "Queue", "v", {"guarantee": {"gpus": 16}}),
-        pod("victim", "gangplan", "v"),
-    ]
-    assert decisions(read(*trees))["victim"]["decision"] == "place"
-    found = decisions(read(*trees, pod("attacker", "gangplan", None, priority=5)))
-    assert found["victim"]["decision"] == "place"
-    reason = found["attacker"]["reason"]
-    assert (reason["code"], reason["fields"]["rule"]) == ("Never", "Quota")
-
-
 def cordoned() -> list[Tree]:
     down = node("n2")
     down["spec"]["unschedulable"] = True
@@ -284,16 +259,6 @@ def test_who_asks_for_what_nobody_gets_uses_up_no_guarantee(system: str, attack:
     after = decisions(cluster(system, *more(), attacker(system, "v", spoil)))
     assert before["victim"]["decision"] == after["victim"]["decision"] == "place"
     assert after["attacker"]["decision"] == "wait"
-
-
-@pytest.mark.parametrize("attack", [one for one in TODAY if TODAY[one][1] is not pinned])
-def test_no_room_is_held_for_what_daemons_hold_on_every_node(attack: str) -> None:
-    more, spoil = TODAY[attack]
-    policy = thing("gangplan.dev/v1alpha1", "Policy", "p", {"holdRoom": {"from": 5}})
-    trees = [node("n0"), node("n1"), policy, pod("victim", "gangplan", None), *more()]
-    found = decisions(read(*trees, attacker("gangplan", None, spoil)))
-    assert found["victim"]["decision"] == "place"
-    assert found["attacker"]["reason"]["code"] == "Never"
 
 
 def test_explain_names_who_uses_a_guarantee_up_by_turn() -> None:

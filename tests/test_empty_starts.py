@@ -28,7 +28,6 @@ from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance
 from models.instance.queue import Amount, Queue
 from models.queues.queue_shares import stated_shares
-from models.queues.room_holding import blockers
 from models.results.plan import compose
 from models.starts import empty_starts
 from models.starts.empty_starts import Answer, EmptyStarts, not_claiming
@@ -39,15 +38,18 @@ from planner.show.reason_words import words
 NODE, RACK = 2, 1
 
 
-def cluster(*gangs: Gang, least: int | None = 5, queues: Sequence[Queue] = ()) -> Instance:
-    """Four servers; room is held from priority 5 on."""
+STRICT = (Queue("v", strict=True),)
+"""Only of gangs in line it is asked whether they could ever start."""
+
+
+def cluster(*gangs: Gang, queues: Sequence[Queue] = STRICT) -> Instance:
+    """Four servers."""
     instance = build(racks=2, nodes_per_rack=2, gangs=list(gangs))
-    policy = replace(instance.policy, hold_room_from=least)
-    return replace(instance, policy=policy, queues=tuple(queues))
+    return replace(instance, queues=tuple(queues))
 
 
 def of(*roles: Role, **about: object) -> Gang:
-    return replace(gang("evil", roles=list(roles), priority=5), **about)  # type: ignore[arg-type]
+    return replace(gang("evil", roles=list(roles), priority=5), **{"queue": "v", **about})  # type: ignore[arg-type]
 
 
 def ruled(pods: int, gpus: int, **rules: object) -> Role:
@@ -66,9 +68,9 @@ NEVER: dict[str, tuple[Gang, str | None]] = {
 
 
 @pytest.mark.parametrize("attack", NEVER)
-def test_who_can_never_start_holds_no_room_and_says_why(attack: str) -> None:
+def test_who_can_never_start_says_why(attack: str) -> None:
     evil, rule = NEVER[attack]
-    instance = cluster(evil, gang("low", 1, 8))
+    instance = cluster(evil, replace(gang("low", 1, 8), queue="v"))
     found = planned(instance)
     assert found.decisions() == {"evil": "wait", "low": "place"}
     reason = found.of("evil").reason
@@ -91,23 +93,23 @@ def test_a_share_that_slow_networks_never_reach_claims_nothing() -> None:
 def test_a_gang_of_no_queue_where_all_is_promised_claims_nothing() -> None:
     queues = (Queue("v", guarantee=Amount(32)),)
     evil = gang("evil", 1, 8, priority=5)
-    assert blockers(cluster(evil, queues=queues)) == ()
-    assert blockers(cluster(replace(evil, preemptible=True), queues=queues)) == (0,)
-    assert blockers(cluster(replace(evil, queue="v"), queues=queues)) == (0,)
+    assert not cluster(evil, queues=queues).could_start.can(0)
+    assert cluster(replace(evil, preemptible=True), queues=queues).could_start.can(0)
+    assert cluster(replace(evil, queue="v"), queues=queues).could_start.can(0)
 
 
 def test_a_guarantee_is_used_up_by_who_can_start_alone() -> None:
     queues = (Queue("v", guarantee=Amount(8)),)
     victim = replace(gang("victim", 1, 8), queue="v")
     for evil, _ in NEVER.values():
-        instance = cluster(replace(evil, queue="v"), victim, queues=queues, least=None)
+        instance = cluster(replace(evil, queue="v"), victim, queues=queues)
         assert stated_shares(instance).within == {victim.key}
     able = replace(gang("able", 1, 8, priority=5), queue="v")
     assert stated_shares(cluster(able, victim, queues=queues)).within == {able.key}
 
 
 MORE = (
-    *("hold_room", "priorities", "selectors", "required", "slices", "roles", "resources", "queues"),
+    *("priorities", "selectors", "required", "slices", "roles", "resources", "queues"),
     *("cells", "apart", "together", "even", "pods_of_no_gang", "balance", "exclusive", "spares"),
     *("min_share", "elastic", "mixed", "mix_models"),
 )
@@ -197,19 +199,14 @@ def test_the_last_slice_may_be_on_a_node_that_is_too_small_for_the_others() -> N
 def test_a_guarantee_is_not_used_up_by_who_waits_for_a_node_to_come_back(
     down: dict[str, Any], slices: tuple[int, str] | None
 ) -> None:
-    """Room is held for it nevertheless: a node that is not ready for a minute must not end that."""
     asks = role("w", 1, 8, selector={"kubernetes.io/hostname": "n1"}, slices=slices)
     evil = replace(of(replace(asks, requests=(("cpu", 8),))), queue="v")
     victim = replace(gang("victim", 1, 8), queue="v")
     instance = build(nodes=nodes_of(down), gangs=[evil, victim])
-    instance = replace(
-        instance,
-        queues=(Queue("v", guarantee=Amount(8)),),
-        policy=replace(instance.policy, hold_room_from=5),
-    )
+    instance = replace(instance, queues=(Queue("v", guarantee=Amount(8)),))
     assert stated_shares(instance).within == {victim.key}
     assert not_claiming(instance) == {0: Answer.NOT_NOW}
-    assert blockers(instance) == (0,)
+    assert instance.could_start.can(0)
     document = compose(instance, solve(instance), words, name="p", created_at=NOW, generator="test")
     assert check(document) == []
     assert document["status"]["unable"] == [{"gang": "default/evil", "proven": True, "now": True}]

@@ -277,13 +277,19 @@ metadata: {name: c}
 spec: {nodes: [{name: n1, model: DGX H100, PARTS}]}
 ---
 apiVersion: gangplan.dev/v1alpha1
+kind: Queue
+metadata: {name: q}
+spec: {order: strict}
+---
+apiVersion: gangplan.dev/v1alpha1
 kind: Policy
-spec: {holdRoom: {from: 5}, now: 2026-11-21T12:00:00Z}
+spec: {now: 2026-11-21T12:00:00Z}
 ---
 apiVersion: gangplan.dev/v1alpha1
 kind: Gang
 metadata: {name: high}
 spec:
+  queue: q
   priority: 9
   submittedAt: 2026-11-21T09:00:00Z
   roles: [{name: w, replicas: 1, gpus: GPUS}, {name: p, replicas: 2, gpu: ASKS}]
@@ -292,6 +298,7 @@ apiVersion: gangplan.dev/v1alpha1
 kind: Gang
 metadata: {name: low}
 spec:
+  queue: q
   submittedAt: 2026-11-21T10:00:00Z
   roles: [{name: w, replicas: 1, gpus: 8}]
 ---
@@ -311,7 +318,7 @@ status: {startedAt: 2026-11-21T08:00:00Z, pods: [{role: w, index: 0, node: n1ON}
     ],
 )
 @pytest.mark.parametrize("gpus", [7, 8])
-def test_who_finds_no_gpus_for_whole_and_parts_holds_no_room(
+def test_who_finds_no_gpus_for_whole_and_parts_can_never_start(
     gpus: int, parts: str, asks: str, cli: RunCli, tmp_path: Path
 ) -> None:
     """Beside eight whole GPUs there is never a part of one, however many there could be else."""

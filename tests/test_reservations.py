@@ -6,7 +6,6 @@ Servers of eight GPUs in one rack; ``full`` holds n01 for another hour, ``big`` 
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from threading import Event
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 from building import build, gang, role
 from plan_documents import Doc
 
-from models.documents.gang import Patience
 from models.documents.policy import Reservations
 from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
@@ -26,7 +24,6 @@ from models.program.part import Standing
 from models.queues.reservations import left_waiting, trespassing
 from models.results.plan import compose, dumps
 from models.rules.registry import eligible_nodes
-from models.units import time_text
 from models.verify.check import check
 from models.verify.violation import Violation
 from planner.pipelines.previous_plan import with_previous
@@ -327,39 +324,6 @@ def test_tries_for_reservations_and_estimates_end(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(forecast, "MAX_TRIES", 0)
     monkeypatch.setattr(reservations, "MAX_TRIES", 0)
     assert known() == (set(), set())
-
-
-PATIENT = Patience(Fraction(9, 10), HOUR)
-
-
-@pytest.mark.parametrize("taken", [False, True], ids=["nowhere", "taken"])
-@pytest.mark.parametrize(
-    ("own", "policy", "waiting"),
-    [
-        (PATIENT, None, True),
-        (None, PATIENT, True),
-        (replace(PATIENT, for_s=HOUR // 2), None, False),
-        (replace(PATIENT, share=Fraction(1, 10)), PATIENT, False),
-    ],
-    ids=["its own", "of the policy", "over", "content"],
-)
-def test_a_gang_waits_for_a_good_place_for_as_long_as_it_is_patient(
-    own: Patience | None, policy: Patience | None, *, waiting: bool, taken: bool
-) -> None:
-    # two halves of servers with one NIC each reach 50,000 of 370,800 MB/s; `first` takes the free one
-    halves = [_half(node) for node in (0, 1)]
-    first = [waits("first", 1, 1, 9)] if taken else []
-    asks = lasting(gang("asks", 4, 2), 1, patience=own)
-    instance = cluster(*halves, *first, asks, nodes=2 + taken, rules=None)
-    instance = replace(instance, policy=replace(instance.policy, patience=policy))
-    found = solve(instance)
-    reason = found.decisions[0].reason
-    assert (reason is not None) == waiting
-    if reason is not None:
-        assert reason.code == "Bandwidth"
-        assert time_text(reason.fields.until or 0) == "2027-01-15T08:30:00Z"
-        assert (reason.fields.share, reason.fields.best_share) == (0.9, 0.134 if taken else None)
-    assert faults(instance, found) == []
 
 
 def _half(node: int) -> Gang:

@@ -51,7 +51,7 @@ INPUTS = (
 )
 """Inputs with plans of every kind of decision and of most kinds of reasons."""
 
-QUEUED = ("queues", "cells", "fair", "hold_room", "balance", "exclusive", "spares", "wide")
+QUEUED = ("queues", "cells", "fair", "balance", "exclusive", "spares", "wide")
 
 
 LEAVES = "leaves"
@@ -68,7 +68,7 @@ REASON = "spec.gangs[].reason."
 
 def drawn(seed: int) -> Instance:
     draws = (tiny, busy, tiny_by_speed, busy_by_speed, lambda s, _, more: timed(s, more))
-    return draws[seed % len(draws)](seed, (), QUEUED if seed % 2 else ("wide", "patience"))
+    return draws[seed % len(draws)](seed, (), QUEUED if seed % 2 else ("wide",))
 
 
 def _read(what: str) -> Instance:
@@ -303,7 +303,6 @@ CONTRADICTED: dict[str, Any] = {
     "a domain of no level": lambda f: _less(f, "level") | {"domain": "b1"},
     "resources that are not counted": lambda f: {"gpus": f["gpus"], "resources": ["cpu"]},
     "an amount of no resource": lambda f: f | {"asked": "8", "offered": "4"},
-    "a share without the one that is asked for": lambda f: f | {"bestShare": 0.4},
     "no budget that allows too little": lambda f: (
         f | {"guarded": {"gang": "default/ranking", "allowed": 0, "evictions": 3}}
     ),

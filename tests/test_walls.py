@@ -98,7 +98,7 @@ CIRCLES = (
     models.program.demand_builder models.program.options models.program.regions
     models.rules.registry models.program.server_cases models.queues.queue_order
     models.queues.queue_shares models.queues.reservations models.queues.reserved_quotas
-    models.queues.room_holding models.rules.shape models.values.tier_values""",
+    models.rules.shape models.values.tier_values""",
     # A model, and parts of it whose functions name its type.
     "models.program.arrays models.program.linear_program",
     "models.program.queue_usage models.program.variables",

@@ -47,7 +47,7 @@ UNKNOWN = ("unknown_unhealthy", "unknown_gpus", "binding_none", "sick_holders", 
 RANDOM = [
     *((seed, ()) for seed in range(40)),
     *((seed, ("queues", "cells", "spares", "exclusive", "balance")) for seed in range(100, 125)),
-    *((seed, ("apart", "together", "even", "hold_room", "patience")) for seed in range(200, 225)),
+    *((seed, ("apart", "together", "even")) for seed in range(200, 225)),
 ]
 
 
@@ -84,8 +84,8 @@ def _check_causes(
     if why.standing == "fits":
         assert starts(instance, decisions, gang)
         return
-    if instance.gangs[gang].hold is None:  # the reference knows nothing of holdRoom
-        assert not starts(instance, decisions, gang) or instance.policy.hold_room_from is not None
+    if instance.gangs[gang].hold is None:
+        assert not starts(instance, decisions, gang)
     kept = named(why.causes)
     if why.standing == "size":
         assert not starts(*with_only(instance, decisions, gang, ()), gang)
@@ -97,8 +97,7 @@ def _check_causes(
         assert why.standing == "hold" or all(start(one) for one in kept), kept
         return
     assert start(*kept), kept
-    kinds = {one[0] for one in kept}  # the reference bars nobody for whom room is held
-    for one in kept if why.standing == "together" and "holdRoom" not in kinds else ():
+    for one in kept if why.standing == "together" else ():
         assert not start(*(other for other in kept if other != one)), (one, kept)
 
 

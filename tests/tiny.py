@@ -54,10 +54,6 @@ def draw_policy(draws: Draws, cluster: Cluster, gangs: tuple[Gang, ...]) -> Poli
     )
     if draws.on("min_share", r, 0.15):
         policy = replace(policy, min_bandwidth_share=draws.share(r))
-    high = draws.random("hold room")
-    least = high.choice(sorted({g.priority for g in gangs if not g.running}) or [0])
-    if draws.on("hold_room", high, 0.3) and draws.asked("hold_room"):
-        policy = replace(policy, hold_room_from=least)
     if draws.on("objectives", r, 0.2):
         policy = replace(policy, objectives=_objectives(draws.random("objectives")))
     return shaped_policy(draws, policy, cluster)

@@ -64,7 +64,6 @@ FEATURES = (
     "together",  # affinity
     "even",  # spread
     "pods_of_no_gang",  # that are in sets
-    "hold_room",  # gangs that hold room while they wait; never unless asked for more
     "growing_launchers",  # elastic roles without GPUs; never unless asked for more
     # Queues; never unless asked for more:
     "queues",  # with guarantees and limits
@@ -79,7 +78,6 @@ FEATURES = (
     "exclusive",  # gangs that want domains for themselves
     "spares",  # nodes that stay idle
     "per_gpu",  # what a free GPU needs of its node; with "resources"
-    "patience",  # gangs that wait for a good place, or all of them
     "suspects",  # nodes that failed lately, and the tier
     "instances",  # of partitioned GPUs, beside whole ones; never unless asked for more
     "near",  # gangs that should be near others; never unless asked for more

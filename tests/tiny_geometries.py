@@ -40,7 +40,7 @@ SMALL, MIDDLE, LARGE = "1g.10gb", "2g.20gb", "3g.40gb"
 PLACES = {SMALL: (range(7), 1), MIDDLE: ((0, 2, 4), 2), LARGE: ((0, 4), 4)}
 """Where an instance may begin, and its slices; of the eight slices 1g may not begin in the last."""
 
-WITHOUT = ("queues", "hold_room", "unknown_unhealthy", "unknown_gpus", "binding_none", "incomplete")
+WITHOUT = ("queues", "unknown_unhealthy", "unknown_gpus", "binding_none", "incomplete")
 MORE = ("instances", "launchers", "cpu_gangs", "roles")
 SPARES = (*MORE, "spares", "levels")
 

@@ -1,4 +1,4 @@
-"""Random shapes for tiny instances: balance, exclusive domains, spare nodes, shares of a node, patience.
+"""Random shapes for tiny instances: balance, exclusive domains, spare nodes, shares of a node.
 
 Promises: deterministic by the draws; nothing unless a feature is asked for.
 Called by the generators of tiny and of busy instances.
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 from tiny_draws import Draws
 
-from models.documents.gang import Patience
 from models.documents.policy import DAY_S, Objective
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
@@ -28,14 +26,13 @@ SHAPES = {
     "exclusive": ("exclusive", "levels", "running", "movable", "preemptible", "priorities"),
     "spares": ("spares", "levels", "running", "cordons", "unhealthy", "unknown_unhealthy", "gaps"),
     "shares of a node": ("per_gpu", "resources", "launchers", "cpu_gangs"),
-    "patience": ("patience", "nics", "oversubscription", "submitted", "incomplete"),
-    "all shapes": ("balance", "exclusive", "spares", "per_gpu", "patience", "resources", "elastic"),
+    "all shapes": ("balance", "exclusive", "spares", "per_gpu", "resources", "elastic"),
 }
 """Series of instances, and what each has three times as much of."""
 
 
 def shaped(draws: Draws, gangs: Sequence[Gang], cluster: Cluster) -> list[Gang]:
-    """The gangs, perhaps balanced over domains, alone in theirs, or patient."""
+    """The gangs, perhaps balanced over domains, or alone in theirs."""
     return [_shaped(draws, gang, cluster) for gang in gangs]
 
 
@@ -43,18 +40,13 @@ def _shaped(draws: Draws, gang: Gang, cluster: Cluster) -> Gang:
     r = draws.random(f"shape/{gang.name}")
     levels = range(len(cluster.levels) + 1)
     balance, exclusive = r.choice(levels), r.choice(levels)
-    patience = Patience(Fraction(r.choice((800, 1000)), 1000), r.choice((3, 6, 12)) * HOUR)
-    on = {
-        name: draws.on(name, r, 0.15) and draws.asked(name)
-        for name in ("balance", "exclusive", "patience")
-    }
+    on = {name: draws.on(name, r, 0.15) and draws.asked(name) for name in ("balance", "exclusive")}
     if on["balance"] and not gang.pods:
         gang = replace(gang, roles=tuple(_split(role) for role in gang.roles))
     return replace(
         gang,
         balance=balance if on["balance"] else None,
         exclusive=exclusive if on["exclusive"] else None,
-        patience=patience if on["patience"] else None,
     )
 
 
@@ -67,21 +59,16 @@ def _split(role: Role) -> Role:
 
 
 def shaped_policy(draws: Draws, policy: Policy, cluster: Cluster) -> Policy:
-    """The policy, perhaps with spare nodes, with shares of a node that GPUs need, or patience for all."""
+    """The policy, perhaps with spare nodes, or with shares of a node that GPUs need."""
     r = draws.random("shape")
     spares = {level.name: r.choice((1, 1, 2)) for level in cluster.levels if r.random() < 0.7}
     shares = {"cpu": r.choice((4, 8, 12)) * 1000, "memory": r.choice((32, 64, 96)) * 2**30}
     named = tuple(item for item in sorted(shares.items()) if r.random() < 0.7)
-    patience = Patience(Fraction(r.choice((800, 1000)), 1000), r.choice((3, 6, 12)) * HOUR)
-    on = {
-        name: draws.on(name, r, 0.3) and draws.asked(name)
-        for name in ("spares", "per_gpu", "patience")
-    }
+    on = {name: draws.on(name, r, 0.3) and draws.asked(name) for name in ("spares", "per_gpu")}
     return replace(
         policy,
         spares=tuple(sorted(spares.items())) if on["spares"] else (),
         per_gpu=named if on["per_gpu"] else (),
-        patience=patience if on["patience"] else None,
     )
 
 

@@ -135,5 +135,5 @@ class Standing:
 
 
 def _shape(instance: Instance, gang: Gang) -> Hashable:
-    wishes = (gang.required, gang.preferred, instance.least_share(gang), gang.patience)
+    wishes = (gang.required, gang.preferred, instance.min_share(gang))
     return (gang.roles, wishes, gang.pattern, gang.nvlink_across_nodes)

@@ -44,7 +44,6 @@ from models.documents.gang import (
 )
 from models.documents.policy import (
     LOST_RUNTIME,
-    HoldRoomDocument,
     KubernetesDocument,
     MovesDocument,
     PolicyDocument,
@@ -113,16 +112,12 @@ def reference_time(instance: Instance) -> int | None:
         policy.starvation_after_s is not None
         or policy.order == "shortest"
         or policy.disruption.weight == LOST_RUNTIME
-        or policy.patience is not None
         or policy.reservations is not None
         or policy.lists("suspect")
         or policy.min_run_time_s
         or any(queue.min_run_time_s for queue in instance.queues)
         or any(
-            g.resize_after is not None
-            or g.patience is not None
-            or g.min_run_time_s is not None
-            or g.evicted_at is not None
+            g.resize_after is not None or g.min_run_time_s is not None or g.evicted_at is not None
             for g in instance.gangs
         )
     )
@@ -417,7 +412,7 @@ def _policy(policy: Policy, *, now: int | None, unit: int) -> PolicyDocument:
     moves = policy.moves or Moves()
     if moves.max_gpus is not None:
         moves = replace(moves, max_gpus=moves.max_gpus // unit)
-    after, least = policy.starvation_after_s, policy.hold_room_from
+    after = policy.starvation_after_s
     return PolicyDocument.model_construct(
         api_version=API_VERSION,
         kind="Policy",
@@ -428,7 +423,6 @@ def _policy(policy: Policy, *, now: int | None, unit: int) -> PolicyDocument:
             moves=MovesDocument.of(moves),
             starvation=None if after is None else StarvationDocument.model_construct(after=after),
             now=now,
-            hold_room=None if least is None else HoldRoomDocument.model_construct(least=least),
             kubernetes=_kubernetes(policy.kubernetes),
         ),
     )

@@ -350,14 +350,6 @@ class GangTopology(RoleTopology):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Patience(Data):
-    """Until when a gang waits for a good place rather than run in a bad one."""
-
-    share: Annotated[Share, Field(description="Of the ideal bandwidth, that it waits for")]
-    for_s: Annotated[Duration, Field(alias="for", description="How long after `submittedAt`")]
-
-
 def term_errors(terms: Terms) -> Iterator[FieldError]:
     """What Kubernetes would refuse in an affinity; paths start at its list of terms."""
     for t, term in enumerate(terms):
@@ -694,9 +686,6 @@ class GangSpec(Document):
         "queue, else of the policy",
     )
     topology: Annotated[GangTopology, read_once()] = GangTopology.model_construct()
-    patience: Patience | None = omitted(
-        description="Wait for a good place first; absent: that of the policy"
-    )
     roles: Annotated[Many[RoleDocument], read_once()] = Field(json_schema_extra={"minItems": 1})
     groups: Many[GroupDocument] = omitted(
         default=(),

@@ -31,7 +31,7 @@ from models.documents.base import (
     within,
 )
 from models.documents.cluster import MAX_LEVELS, PolicyLevel, level_errors, resource_errors
-from models.documents.gang import MAX_PRIORITY, LevelName, Patience, Share
+from models.documents.gang import MAX_PRIORITY, LevelName, Share
 from models.tiers import MAINS, Main, objective_names
 from models.units import InvalidValueError, described, shown
 
@@ -146,14 +146,6 @@ class EvictionBackoff(Data):
         Duration,
         Field(alias="max", description="The longest", json_schema_extra={"default": "2h"}),
     ] = 2 * 60 * 60
-
-
-class HoldRoomDocument(Document):
-    """Which waiting gangs hold room: none of lower priority starts before them."""
-
-    least: Annotated[int, whole(-MAX_PRIORITY, MAX_PRIORITY)] = Field(
-        alias="from", description="The least priority of the gangs that hold room while they wait"
-    )
 
 
 _COMPARED = re.compile(r"(>=|<=|>|<|=?)\s?(-?[0-9]{1,10})")
@@ -421,18 +413,11 @@ class PolicySpec(Document):
     trust_durations: bool = omitted(
         default=False,
         description="Whether under `order: shortest` the `expectedDuration` of a gang counts until it is "
-        "over, beside what jobs of its namespace took",
-    )
-    hold_room: HoldRoomDocument | None = omitted(
-        description="While a gang of high priority waits, none of lower priority starts; absent or null: "
-        "those start that fit",
+        "over",
     )
     reservations: Reservations | None = omitted(
         description="Gangs that cannot start hold a reservation, and others start there only if they end "
         "before it; absent or null: none does"
-    )
-    patience: Patience | None = omitted(
-        description="How long gangs wait for a good place; absent or null: not at all"
     )
     gpu_hour_price: Price | None = omitted(
         description="Price of one GPU for an hour, in any currency, for the losses of an audit"

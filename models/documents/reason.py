@@ -151,7 +151,6 @@ class ReasonFields(Open):
         description="Until when it waits for a place that reaches it; of `Backoff`: when it may start again"
     )
     evictions: Natural | None = omitted(description="How often plans stopped or moved it")
-    best_share: float | None = omitted(description="The best share of the places that were found")
     holders: Many[ReasonHolder] = omitted(
         default=(),
         description="Running gangs in that domain, or on its nodes: without all of them it could start"
@@ -277,8 +276,8 @@ CODES: Mapping[str, Code] = {
         ("role", "nodes_with", "matching", "by_rules"),
     ),
     "Bandwidth": Code(
-        "below its `minBandwidthShare` everywhere, or below what its patience asks for",
-        ("without", "share", "until", "best_share", "guarded"),
+        "below its `minBandwidthShare` everywhere",
+        ("without", "share", "guarded"),
     ),
     "Outranked": Code(
         "gangs that come first, or tiers that come first, leave it no place",
@@ -290,7 +289,6 @@ CODES: Mapping[str, Code] = {
     "Balance": Code("it would fit, but not with equal shares over the domains it uses", _RULE),
     "Exclusive": Code("it would fit, but not in domains of its own", _RULE),
     "Spares": Code("it would fit, but not beside the nodes kept free for failures", _RULE),
-    "HeldRoom": Code("it fits, but the Policy holds room for a gang of higher priority", ("by",)),
     "QueueOrder": Code("it fits, but an earlier gang of its strict queue waits", ("queue", "by")),
     "Reserved": Code(
         "it fits, but only on nodes, or within limits and guarantees of queues, that are reserved for others",

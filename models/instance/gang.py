@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from models.documents.communication import DEFAULT_FRACTION
-from models.documents.gang import Hold, NodeExpression, Parallelism, Patience, Toleration
+from models.documents.gang import Hold, NodeExpression, Parallelism, Toleration
 from models.gpu_shares import SHARE
 from models.mig import RESOURCE
 from models.units import whole_number
@@ -322,7 +322,6 @@ class Gang:
     balance: int | None = None
     exclusive: int | None = None
     ordered: bool = False
-    patience: Patience | None = None
     together: tuple[Together, ...] = ()
     near: Near | None = None
     expected_left_s: int | None = None

@@ -31,15 +31,13 @@ Lines = tuple[tuple[int, ...], ...]
 class Outside:
     """What the rest of an instance asks of a part of it. Nodes and gangs are those of the part.
 
-    ``latest``, ``speeds``: of the whole input. ``blockers``: gangs that hold room
-    (``models.queues.room_holding``). ``lines``: of strict queues (``models.queues.queue_order``).
+    ``latest``, ``speeds``: of the whole input. ``lines``: of strict queues (``models.queues.queue_order``).
     ``spares``: (nodes, how many of them stay free). ``closed``: nodes to which no pod with GPUs of a gang may
     come, by its key: domains that others have for themselves, and places of cells.
     """
 
     latest: int
     speeds: RelativeSpeeds
-    blockers: tuple[int, ...] = ()
     lines: Lines = ()
     spares: tuple[tuple[tuple[int, ...], int], ...] = ()
     closed: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict, hash=False)
@@ -202,24 +200,9 @@ class Instance:
         return max(1, min(disruption.cap_s, self.now - max(times)))
 
     def min_share(self, gang: Gang) -> Fraction:
-        """minBandwidthShare of the gang, or the policy's default; more while the gang is patient."""
-        if self.patient_until(gang) is None:
-            return self.least_share(gang)
-        patience = self.policy.patience if gang.patience is None else gang.patience
-        return Fraction(0) if patience is None else patience.share
-
-    def least_share(self, gang: Gang) -> Fraction:
-        """minBandwidthShare of the gang, or the policy's default, whatever its patience."""
+        """minBandwidthShare of the gang, or the policy's default."""
         own = gang.min_bandwidth_share
         return self.policy.min_bandwidth_share if own is None else own
-
-    def patient_until(self, gang: Gang) -> int | None:
-        """When the patience of a waiting gang ends that asks for more now; None if it has none left."""
-        patience = self.policy.patience if gang.patience is None else gang.patience
-        if patience is None or gang.running or (since := gang.queued_at) is None:
-            return None
-        until = since + patience.for_s
-        return until if self.now < until and patience.share > self.least_share(gang) else None
 
     def labels_of(self, node: Node) -> dict[str, str]:
         """The node's labels with the implied ones: level labels (short value) and the hostname."""

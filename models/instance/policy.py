@@ -7,7 +7,6 @@ from fractions import Fraction
 
 from models.documents.base import made
 from models.documents.cluster import Domains, Level
-from models.documents.gang import Patience
 from models.documents.policy import (
     DAY_S,
     DEFAULT_PRESET,
@@ -154,7 +153,6 @@ class Policy:
 
     ``mix``: (GPUs, permille) of future requests, as used. ``moves``: None for no limits.
     ``starvation_after_s``: None for never. ``now``: None for the latest time in the input (``Instance.now``).
-    ``hold_room_from``: the least priority of the gangs that hold room, None where none does.
     """
 
     name: str = "default"
@@ -170,9 +168,7 @@ class Policy:
     starvation_after_s: int | None = DAY_S
     now: int | None = None
     queue_limit: int | None = QUEUE_LIMIT
-    hold_room_from: int | None = None
     reservations: Reservations | None = None
-    patience: Patience | None = None
     spares: tuple[tuple[str, int], ...] = ()
     suspect_for_s: int = DAY_S
     per_gpu: tuple[tuple[str, int], ...] = ()

@@ -40,9 +40,6 @@ RESERVED = "Reserved"
 QUEUE_ORDER = "QueueOrder"
 """Code of the reason of a gang that would fit, behind another one of its strict queue."""
 
-HELD_ROOM = "HeldRoom"
-"""Code of the reason of a gang that would fit, in room that is held for one of higher priority."""
-
 
 QUOTA = "Quota"
 """Code of the reason of a gang that a limit or a guarantee of a queue holds back."""

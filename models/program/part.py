@@ -26,7 +26,6 @@ from models.queues.cells import cells_by_model, without_cells
 from models.queues.queue_order import kept_behind, lines_in_part
 from models.queues.queue_shares import add_use, shares
 from models.queues.reserved_quotas import crowded_out
-from models.queues.room_holding import blockers
 from models.rules.pod_rules import Kind, Rule, pod_rules
 from models.rules.registry import closed_in_part
 from models.rules.services import bound, chosen_models, members, running_models
@@ -197,7 +196,6 @@ class Standing:
         return Outside(
             self.instance.latest_submission,
             self.instance.relative_speeds,
-            tuple(number[i] for i in blockers(self.instance) if i in number),
             lines_in_part(self.instance, number),
             spares_of_part(self.instance, pods, position, number.keys()),
             {
@@ -219,19 +217,9 @@ class Standing:
     def _unbarred(self, freed: Collection[int]) -> tuple[int, ...]:
         """Those of the gangs, ascending, that need not wait for one that is not freed."""
         gangs = self.instance.gangs
-        outside = (i for i in blockers(self.instance) if i not in freed)
-        first = next((i for i in outside if not self.decisions[i].pods), None)
         pods = [one.pods for one in self.decisions]
         kept = kept_behind(self.instance, pods, freed) | crowded_out(self.instance, pods, freed)
-        return tuple(
-            gang
-            for gang in sorted(freed)
-            if gangs[gang].running
-            or (
-                (first is None or gangs[gang].priority >= gangs[first].priority)
-                and gang not in kept
-            )
-        )
+        return tuple(gang for gang in sorted(freed) if gangs[gang].running or gang not in kept)
 
     def _of_service(self, index: int, freed: set[int], position: Mapping[int, int]) -> Gang:
         """The gang, on the GPU model of those of its service that are not freed, and near those it names."""

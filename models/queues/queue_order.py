@@ -14,7 +14,6 @@ from models.instance.instance import Instance, Lines
 from models.instance.solution import PodPlacement
 from models.queues.queue_shares import queue_of
 from models.queues.reservations import queue_place
-from models.queues.room_holding import barred_by
 
 Pods = Sequence[Sequence[PodPlacement]]
 """Of every gang."""
@@ -73,9 +72,7 @@ def line_up(instance: Instance, gangs: Iterable[int]) -> list[int]:
 
 
 def must_wait(instance: Instance, pods: Pods, gang: int) -> bool:
-    """Whether room is held for another gang, or the one right before it in its queue waits."""
-    if barred_by(instance, pods, gang) is not None:
-        return True
+    """Whether the one right before it in its queue waits."""
     before = _right_before(instance, gang)
     return before is not None and not pods[before]
 

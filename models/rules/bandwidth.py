@@ -5,44 +5,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from fractions import Fraction
 
-from models.documents.gang import Patience
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.rules.declaration import Asked, Declaration, Requirement, dropping
-from models.units import time_text
 from models.values.nearness import tied
 
 _NOTHING = Fraction(0)
-_IMPATIENT = dropping(patience=Patience(_NOTHING, 0))
-
-
-def _patience(instance: Instance, gang: Gang) -> Iterator[Asked[Gang]]:
-    until = instance.patient_until(gang)
-    if until is not None:
-        share = float(instance.min_share(gang))
-        yield Asked(f"{share:g}", _IMPATIENT, {"share": share, "until": time_text(until)})
-
-
-def _impatient(instance: Instance, gang: Gang) -> Gang:
-    """The gang without any patience, that of the policy included."""
-    stated = gang.patience is not None or instance.policy.patience is not None
-    return _IMPATIENT(gang) if stated else gang
-
-
-PATIENCE = Requirement(
-    "patience",
-    "it waits for {} of its best bandwidth",
-    of_gang=_patience,
-    code="Bandwidth",
-    on_empty=True,
-    word="bandwidth",
-    relaxes="its least share of the ideal bandwidth, and its patience",
-    relax_gang=_impatient,
-)
 
 
 def _share(instance: Instance, gang: Gang) -> Iterator[Asked[Gang]]:
-    least = float(instance.least_share(gang))
+    least = float(instance.min_share(gang))
     if least:
         yield Asked(f"{least:g}", dropping(min_bandwidth_share=_NOTHING), {"share": least})
 
@@ -54,6 +26,7 @@ SHARE = Requirement(
     code="Bandwidth",
     on_empty=True,
     word="bandwidth",
+    relaxes="its least share of the ideal bandwidth",
 )
 
 
@@ -65,7 +38,7 @@ def _beside_key(instance: Instance, gang: Gang) -> Hashable:
 
 DECLARED = Declaration(
     "bandwidth",
-    (PATIENCE, SHARE),
+    (SHARE,),
     gang_key=lambda instance, gang: (
         instance.min_share(gang),
         gang.pattern == "none",

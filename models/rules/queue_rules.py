@@ -15,32 +15,9 @@ from models.queues.queue_order import behind, overtaking, place_in_line
 from models.queues.queue_shares import QueueCounts, Refusal, queue_of, shares, within_guarantee
 from models.queues.reservations import closes, left_waiting, trespassing
 from models.queues.reserved_quotas import barred, claims, crowding
-from models.queues.room_holding import barred_by, passing
 from models.rules.declaration import Asked, Declaration, Pods, Requirement, Space
 from models.units import time_text
 from models.values.tier_values import Evaluation
-
-# Room that is held, strict queues, reservations
-
-
-def _no_room_held(instance: Instance) -> Instance:
-    return replace(instance, policy=replace(instance.policy, hold_room_from=None))
-
-
-def _held_room(instance: Instance, pods: Sequence[Pods], gang: int) -> Iterator[Asked[Instance]]:
-    first = barred_by(instance, pods, gang)
-    if first is not None:
-        yield Asked("/".join(instance.gangs[first].key), _no_room_held)
-
-
-HELD_ROOM = Requirement(
-    "holdRoom",
-    "waits, and the Policy's holdRoom holds room for it",
-    of_all=_held_room,
-    drop=_no_room_held,
-    code="HeldRoom",
-    operator=True,
-)
 
 
 def _out_of_turn(instance: Instance) -> Instance:
@@ -258,7 +235,6 @@ def user_of_cells(instance: Instance, gang: Gang) -> Hashable:
 
 
 DECLARED = (
-    Declaration("held room", (HELD_ROOM,), breaking=passing),
     Declaration("order of queues", (QUEUE_ORDER,), breaking=overtaking),
     Declaration("reservations", (RESERVATION,), breaking=trespassing),
     Declaration(

@@ -13,7 +13,6 @@ from models.instance.gang import Gang, Role
 from models.instance.instance import Instance, Outside
 from models.instance.solution import PodPlacement, Reason, placed
 from models.queues.queue_order import lines
-from models.queues.room_holding import blockers
 from models.rules import bandwidth, nodes, pod_counts, queue_rules, services, shape, topology
 from models.rules.declaration import (
     Declaration,
@@ -235,7 +234,6 @@ def pooled_shapes(instance: Instance, gangs: Collection[int]) -> Instance:
     outside = Outside(
         instance.latest_submission,
         instance.relative_speeds,
-        blockers(instance),
         lines(instance),
         tuple((rule.nodes, rule.least) for rule in spare_nodes(instance)),
         {gang.key: closed_to(instance, gang) for gang in instance.gangs},

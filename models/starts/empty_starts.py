@@ -23,7 +23,6 @@ from models.instance.reshaping import unshared
 from models.queues.pins import beside_pins
 from models.queues.queue_order import lines
 from models.queues.queue_shares import QueueCounts, empty_shares, shares
-from models.queues.room_holding import blockers
 
 if TYPE_CHECKING:
     from models.rules.declaration import Requirement
@@ -72,9 +71,8 @@ CAN = Verdict(Answer.CAN)
 def not_claiming(instance: Instance) -> dict[int, Answer]:
     """Gangs that are promised nothing since they are not known to be able to start; ascending.
 
-    They would hold room, use up a guarantee, or keep those behind them in a strict queue waiting.
+    They would use up a guarantee, or keep those behind them in a strict queue waiting.
     """
-    blockers(instance)
     lines(instance)
     shares(instance)
     return dict(sorted(instance.once(EmptyStarts).refused.items()))
@@ -268,7 +266,7 @@ class EmptyStarts:
     def _empty(self) -> Instance:
         """The instance in which no gang runs."""
         instance, nodes = self._instance, self._instance.cluster.nodes
-        policy = replace(instance.policy, hold_room_from=None, now=instance.now)
+        policy = replace(instance.policy, now=instance.now)
         return replace(
             instance,
             cluster=replace(

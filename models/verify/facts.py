@@ -205,8 +205,7 @@ class Gang:
     are ideal. ``counts_speed``: whether slower GPU models slow it down. ``planned``: nodes where an earlier
     plan placed its pods. ``budgets``: disruption budgets of running pods that have any. ``duration``:
     seconds it is expected to run. ``balance``, ``exclusive``: levels. ``ranks``: of pods that an earlier plan
-    dealt one. ``min_share`` counts patience, ``least_share`` does not; ``patient_until``: its end, if any.
-    ``submitted``: or evicted, whichever was later.
+    dealt one. ``submitted``: or evicted, whichever was later.
     ``min_run_time``: seconds after ``since``, its first start or a later move, that it is left alone, its
     evictions counted. ``starts_again``: when it may start after these, None without any or where the policy
     does not say. ``together``: groups of roles that should share a domain of a level; ``near``: names of
@@ -225,8 +224,6 @@ class Gang:
     required: int | None
     preferred: int | None
     min_share: Fraction
-    least_share: Fraction
-    patient_until: int | None
     pattern: str
     weight: int
     joined: bool
@@ -356,11 +353,6 @@ class Facts:
         """(level, nodes kept free in each of its domains)."""
         numbers = {level.name: i for i, level in enumerate(self.levels)}
         return tuple((numbers[name], n) for name, n in self.policy.spares.items())
-
-    @property
-    def hold_room_from(self) -> int | None:
-        """The least priority of the gangs that hold room while they wait, None where none does."""
-        return None if self.policy.hold_room is None else self.policy.hold_room.least
 
     @property
     def node_level(self) -> int:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from fractions import Fraction
 from functools import lru_cache
 
 from models.documents.base import FieldError
@@ -458,23 +457,6 @@ def _min_run_times(instance: PlanInstance) -> dict[str | None, int]:
     return found
 
 
-def _least_shares(
-    document: GangDocument, policy: PolicySpec, now: int
-) -> tuple[Fraction, Fraction, int | None]:
-    """Shares of its ideal bandwidth below which it does not start now, and ever; until when the first is."""
-    spec = document.spec
-    own = spec.topology.min_bandwidth_share
-    least = policy.min_bandwidth_share if own is None else own
-    patience = spec.patience or policy.patience
-    since = _in_queue_since(document)
-    if patience is None or since is None or document.running_pods:
-        return least, least, None
-    until = since + patience.for_s
-    if now >= until or patience.share <= least:
-        return least, least, None
-    return patience.share, least, until
-
-
 class GangReader:
     """Reads gangs and the pods of plans against the levels and nodes of the cluster."""
 
@@ -511,7 +493,7 @@ class GangReader:
         at = f"{where}.spec.topology"
         roles = self._roles_of(spec.roles, f"{where}.spec.roles")
         existing, running_pods = self._existing(document, f"{where}.status.pods", roles)
-        share, least, until = _least_shares(document, policy, now)
+        least = topology.min_bandwidth_share
         return Gang(
             namespace=document.metadata.namespace,
             name=document.metadata.name,
@@ -522,9 +504,7 @@ class GangReader:
             movable=spec.movable,
             required=self._level(topology.required, at),
             preferred=self._level(topology.preferred, at),
-            min_share=share,
-            least_share=least,
-            patient_until=until,
+            min_share=policy.min_bandwidth_share if least is None else least,
             pattern=communication.pattern,
             weight=communication.weight,
             joined=communication.nvlink_across_nodes,

@@ -163,9 +163,7 @@ def _others_as_good_with_it(
     doubled[index] = replace(
         gang, priority=2 * gang.priority + 1, fraction=Fraction(0), counts_speed=False
     )
-    least = instance.policy.hold_room_from
-    policy = replace(instance.policy, hold_room_from=None if least is None else 2 * least)
-    with_it = _admit(replace(instance, gangs=tuple(doubled), policy=policy), stop)
+    with_it = _admit(replace(instance, gangs=tuple(doubled)), stop)
     if not admitted(instance, index, with_it.decisions[index]):
         return not _tiers_proven(2 * gang.priority + 1, with_it)
     if not _tiers_proven(2 * gang.priority, with_it):

@@ -368,7 +368,6 @@ def policy_of(
         moves=Moves(most, moves.max_gpus, moves.min_gain).or_none,
         starvation_after_s=None if spec.starvation is None else spec.starvation.after,
         now=spec.now if now is None else now,
-        hold_room_from=None if spec.hold_room is None else spec.hold_room.least,
     )
 
 

@@ -10,11 +10,9 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache, cached_property, partial
 from importlib.metadata import version
 
-from models.documents.gang import Patience
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import ByPriority, GangDecision, Solution
@@ -76,9 +74,6 @@ SHAPED_PAIRS = 10_000
 
 NEAR_PAIRS = 10_000
 """The same of gangs that should be near others, and of those that they name; the rest count anywhere."""
-
-PATIENT_PAIRS = 5_000
-"""With more pairs of a node and a gang that is patient, aggregated models let these gangs start anywhere."""
 
 PLACING_SHARE = 0.35
 """Share of the remaining time that one goal may take on the aggregated model."""
@@ -566,26 +561,12 @@ def _ortools() -> str:
 
 def _relaxed(instance: Instance) -> Instance:
     """The instance without rules that make aggregated models too large; itself if it keeps all."""
-    nodes, found = len(instance.cluster.nodes), _impatient(instance)
+    nodes, found = len(instance.cluster.nodes), instance
     if len(pod_rules(instance).of) * nodes > RULED_PAIRS:
         found = without(found, PODS_OF_SETS.requirements)
     found = loosened(found, NEAR_PAIRS // max(1, nodes))
     largest = sorted(shaped_gangs(instance), key=lambda i: (-instance.gangs[i].weight_gpus, i))
     return pooled_shapes(found, largest[SHAPED_PAIRS // max(1, nodes) :])
-
-
-def _impatient(instance: Instance) -> Instance:
-    """The instance in which patient gangs start anywhere, if these are many; else itself."""
-    patient = {
-        i for i, gang in enumerate(instance.gangs) if instance.patient_until(gang) is not None
-    }
-    if len(patient) * len(instance.cluster.nodes) <= PATIENT_PAIRS:
-        return instance
-    gangs = tuple(
-        replace(gang, patience=Patience(Fraction(0), 0)) if index in patient else gang
-        for index, gang in enumerate(instance.gangs)
-    )
-    return replace(instance, gangs=gangs)
 
 
 def _large(instance: Instance) -> bool:

@@ -282,15 +282,7 @@ def _of_rule(code: str) -> Callable[[ReasonFields], Clauses]:
 
 
 def _bandwidth(f: ReasonFields) -> Clauses:
-    share, best = f.share or 0, f.best_share
-    if best is not None and f.until is not None:
-        yield (
-            f"waits until {time_text(f.until)} for a place that reaches its minBandwidthShare of {share:g}; "
-            f"the best place that was found reaches {best:g}"
-        )
-    else:
-        until = "" if f.until is None else f", for which it waits until {time_text(f.until)}"
-        yield f"{_without(f)}no place on the free GPUs reaches its minBandwidthShare of {share:g}{until}"
+    yield f"{_without(f)}no place on the free GPUs reaches its minBandwidthShare of {f.share or 0:g}"
     yield from _tried(f)
 
 
@@ -309,11 +301,6 @@ def _selector(f: ReasonFields) -> Clauses:
 
 def _wanted(f: ReasonFields) -> str:
     return "" if f.nodes_with is None else f"nodes with {f.nodes_with}"
-
-
-def _held_room(f: ReasonFields) -> Clauses:
-    for one in f.by:
-        yield f"room is held for {one.gang} (priority {one.priority}), which waits"
 
 
 def _queue_order(f: ReasonFields) -> Clauses:
@@ -481,7 +468,6 @@ _CLAUSES: Mapping[str, Callable[[ReasonFields], Clauses]] = {
     "Balance": _ruled_out("gives equal shares to the domains that it uses (balance)"),
     "Exclusive": _ruled_out("keeps the exclusive domains of gangs"),
     "Spares": _ruled_out("leaves enough nodes free for failures (spares)"),
-    "HeldRoom": _held_room,
     "QueueOrder": _queue_order,
     "Reserved": _reserved,
     "Quota": _quota,

@@ -27,9 +27,8 @@ def check(outcome: Outcome) -> Iterator[Violation]:
 
 def _binds(gang: GangDocument, policy: PolicySpec) -> bool:
     own = gang.spec.topology.min_bandwidth_share
-    patience = policy.patience if gang.spec.patience is None else gang.spec.patience
     least = policy.min_bandwidth_share if own is None else own
-    return least > 0 or (patience is not None and patience.share > 0)
+    return least > 0
 
 
 RULE = Judged(

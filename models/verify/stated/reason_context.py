@@ -21,7 +21,6 @@ NEEDS = {
     "asked": ("offered", "resources"),
     "node_gpus": ("gpus_per_pod",),
     "offered": ("asked",),
-    "best_share": ("share",),
     "unused": ("guarantee",),
 }
 """Fields that must be stated for another one to mean something; of all codes but ``Incomplete``."""

@@ -12,7 +12,6 @@ from functools import cached_property
 from models.documents.plan import PlanObjective
 from models.documents.reason import CODES, UNSTATED, ReasonFields
 from models.tiers import MAINS, family
-from models.units import time_text
 from models.verify.empty_cluster import EmptyCluster
 from models.verify.facts import Gang
 from models.verify.judged_rules import codes
@@ -23,7 +22,7 @@ from models.verify.violation import printable
 POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
 """Rules about pods of sets, by the code of the reason."""
 
-IN_TURN = ("HeldRoom", "QueueOrder")
+IN_TURN = ("QueueOrder",)
 
 
 def barred(code: str) -> bool:
@@ -57,7 +56,6 @@ def shown(code: str, f: ReasonFields) -> bool:
     if barred(code) and code not in IN_TURN:
         return f.first is not None and f.gpus is not None
     facts = {
-        "HeldRoom": f.by or None,
         "QueueOrder": f.by or None,
         "Selector": f.matching,
         "Bandwidth": f.share,
@@ -83,7 +81,6 @@ class Grounds:
         if fields is None:
             return
         yield from self._tiers(gang, fields)
-        yield from self._patience(gang, code, fields)
         yield from self._others(fields)
         if code == "Selector":
             yield from self._selector(gang, fields)
@@ -146,17 +143,6 @@ class Grounds:
                 found.add(priority)
         return found
 
-    def _patience(self, gang: Gang, code: str, f: ReasonFields) -> Iterator[str]:
-        if code != "Bandwidth":
-            return
-        until = gang.patient_until
-        if f.until != until:
-            said = "no time" if f.until is None else time_text(f.until)
-            is_ = "has no patience" if until is None else f"waits until {time_text(until)}"
-            yield f"says {said}, but it {is_}"
-        if f.best_share is not None and not gang.least_share <= f.best_share < gang.min_share:
-            yield f"a share of {f.best_share:g} is not what it waits for to become better"
-
     # Others
 
     def _others(self, f: ReasonFields) -> Iterator[str]:
@@ -218,7 +204,7 @@ class Grounds:
             above = gang.priority
         elif code == "Reserved":
             above = gang.priority + 1
-        elif code == "Bandwidth" and f.best_share is None:
+        elif code == "Bandwidth":
             above = ALONE
         if above is not None and not self._room(gang, above):
             yield "there is no room for it even without that"

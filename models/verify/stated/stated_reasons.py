@@ -22,7 +22,6 @@ from models.verify.judged_rules import codes
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
 from models.verify.room import Room, Work
-from models.verify.rules.hold_room import holding
 from models.verify.rules.queue_order import first_waiting, rank
 from models.verify.rules.reservations import holders_of, lacking_in_queues
 from models.verify.rules.running import evictions
@@ -37,7 +36,6 @@ OUTRANKED = "Outranked"
 SELECTOR = "Selector"
 STARTS = ("place", "complete")
 NEVER = "Never"
-HELD_ROOM = "HeldRoom"
 QUEUE_ORDER = "QueueOrder"
 QUOTA = "Quota"
 QUEUE_LIMIT = "QueueLimit"
@@ -92,7 +90,6 @@ class Reasons:
                 yield from self.grounds.faults(change.gang, code, reason.fields)
                 yield from lonely(change.gang, code, fields, self._levels_named)
             yield from self._code(change.gang, code)
-            yield from self._held_for(change.gang, code, reason.fields)
             yield from self._in_line(change.gang, code, reason.fields)
             yield from self._reserved_for(change.gang, code, reason.fields)
             yield from self._reserved_in_queues(change.gang, code, reason.fields)
@@ -265,31 +262,6 @@ class Reasons:
         return [change.gang.priority for change in self.starting]
 
     # Rules about several gangs
-
-    def _held_for(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
-        """Whether some gang of higher priority holds room and waits, and the one that is named."""
-        if code != HELD_ROOM:
-            return
-        above = {
-            change.label: change.gang.stated_priority
-            for change in self.holding
-            if change.gang.priority > gang.priority
-        }
-        if not above:
-            yield "no gang of higher priority waits for which room is held"
-            return
-        if stated is not None and not stated.by:
-            yield "names no gang for which room is held"
-        for one in () if stated is None else stated.by:
-            if above.get(one.gang) != one.priority:
-                yield f"no room is held for {printable(one.gang)} of priority {one.priority}"
-
-    @cached_property
-    def holding(self) -> list[Change]:
-        """Gangs that hold room and wait."""
-        if self.facts.hold_room_from is None:
-            return []
-        return [change for change in holding(self.outcome) if change.kind == "wait"]
 
     def _in_line(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
         """Whether an earlier gang of its strict queue waits, and the one that is named."""
@@ -628,7 +600,7 @@ def denies_room(stated: StatedGang) -> bool:
         return False
     counted = f.room_pods is not None or f.room_slices is not None or f.matching is not None
     few = f.room_gpus is not None and f.gpus is not None and f.room_gpus < f.gpus
-    return counted or few or f.apart or (f.share is not None and f.best_share is None)
+    return counted or few or f.apart or f.share is not None
 
 
 def _nodes_reserved(stated: ReasonFields, others: Mapping[str, PlanReservation]) -> Iterator[str]:

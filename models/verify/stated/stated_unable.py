@@ -1,6 +1,6 @@
 """Gangs that a plan promises nothing since they are not known to be able to start on the empty cluster.
 
-Whoever holds room or is within a guarantee must not be refuted by counting; of those that the plan lists as
+Whoever is in line or within a guarantee must not be refuted by counting; of those that the plan lists as
 unable none may be found a place. Where neither is found the plan is believed.
 """
 
@@ -18,7 +18,6 @@ from models.verify.empty_cluster import EmptyCluster
 from models.verify.facts import Facts, Gang, Pod, PodKey, PodRule
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work, placements
-from models.verify.rules.hold_room import holding
 from models.verify.rules.partitions import lacking
 from models.verify.rules.queue_order import in_line
 from models.verify.variant import Variant
@@ -94,7 +93,7 @@ def overlooked(outcome: Outcome) -> Iterator[str]:
     for i, change in enumerate(outcome.changes if unknown else ()):
         now = unknown.get(change.label)
         if now is False and judged.placed(i):
-            what = "so it could hold room or use up a guarantee"
+            what = "so it could use up a guarantee"
             yield f"{printable(change.label)} is not known to be able to start, {COULD}, {what}"
         elif now and today.placed(i):
             what = f"so it could use up a guarantee: it is not known to find a place, {COULD_NOW}"
@@ -102,8 +101,8 @@ def overlooked(outcome: Outcome) -> Iterator[str]:
 
 
 def _promised(outcome: Outcome) -> Iterator[Change]:
-    """Gangs that wait before the plan and hold room, are in line, or use up the guarantee of a queue."""
-    held = {change.gang.key for change in (*holding(outcome), *in_line(outcome))}
+    """Gangs that wait before the plan and are in line, or use up the guarantee of a queue."""
+    held = {change.gang.key for change in in_line(outcome)}
     for change in outcome.changes:
         key = change.gang.key
         if not change.gang.running and (key in held or _uses_up(outcome, change)):

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
-from models.documents.gang import Patience
 from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
 from models.instance.solution import Reason
@@ -17,7 +16,6 @@ from models.program.formulation import formulate
 from models.program.interruption import Interrupted
 from models.program.linear_program import Linear
 from models.rules.demands import Demand
-from models.units import time_text
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
@@ -61,9 +59,7 @@ class AloneProofs:
             return None
         without = {"without": len(self._maximal.removed)}
         if share and not self._impossible(demand, _without_min_share(instance, demand.gang)):
-            until = instance.patient_until(gang)
-            when = None if until is None else time_text(until)
-            return Reason.of("Bandwidth", share=float(share), until=when, **without)
+            return Reason.of("Bandwidth", share=float(share), **without)
         needs = {"gpus": demand.gpus, "apart": True, **without}
         level = gang.required
         if level is not None or any(r.required is not None or r.slice_size for r in gang.roles):
@@ -88,9 +84,6 @@ class AloneProofs:
 
 
 def _without_min_share(instance: Instance, index: int) -> Instance:
-    """The instance with the gang's minBandwidthShare and patience removed."""
-    nothing = Fraction(0)
-    gang = replace(
-        instance.gangs[index], min_bandwidth_share=nothing, patience=Patience(nothing, 0)
-    )
+    """The instance without the gang's minBandwidthShare."""
+    gang = replace(instance.gangs[index], min_bandwidth_share=Fraction(0))
     return replace(instance, gangs=(*instance.gangs[:index], gang, *instance.gangs[index + 1 :]))

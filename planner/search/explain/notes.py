@@ -60,11 +60,8 @@ def _bands(instance: Instance) -> list[str]:
 def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
     """That gangs wait while lower ones start on nodes they may use. ``decisions``: with reasons.
 
-    Gangs with a reservation, or that wait for one, do not count. Nothing where the policy says which
-    gangs hold room.
+    Gangs with a reservation, or that wait for one, do not count.
     """
-    if instance.policy.hold_room_from is not None:
-        return []
     gangs = instance.gangs
     waiting: dict[frozenset[int], list[int]] = {}
     for i, decision in enumerate(decisions):
@@ -97,7 +94,7 @@ def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
         f"{'starts' if len(lower) == 1 else 'start'} on nodes that {'they' if others else 'it'} may use; no "
         "room is held: a lower gang makes room later only if it is preemptible "
         f"({firm:,} {'is' if firm == 1 else 'are'} not); "
-        f"holdRoom: {{from: {gangs[first].own_priority}}} in the Policy would hold it"
+        f'reservations: {{priorities: [">={gangs[first].own_priority}"]}} in the Policy would hold it'
     )
     return [note]
 
@@ -120,7 +117,7 @@ def _unknown_starts(instance: Instance) -> list[str]:
     names = ["/".join(instance.gangs[i].key) for i, a in answers if a is Answer.UNKNOWN]
     if not names:
         return []
-    what = "hold no room and use up no guarantee: no place on the empty cluster was found for them"
+    what = "use up no guarantee: no place on the empty cluster was found for them"
     return [f"{first_of(names, MAX_NAMED)}: {what}, and it is not proven that there is none"]
 
 

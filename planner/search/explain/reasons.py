@@ -11,7 +11,6 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 from models.documents.reason import MAX_NAMED
@@ -20,7 +19,6 @@ from models.instance.instance import Instance
 from models.instance.run_times import starts_again
 from models.instance.solution import (
     BACKOFF,
-    HELD_ROOM,
     NEVER,
     QUEUE_LIMIT,
     QUEUE_ORDER,
@@ -29,7 +27,6 @@ from models.instance.solution import (
 )
 from models.program.demand_builder import identity
 from models.queues.queue_order import behind, must_wait
-from models.queues.room_holding import barred_by
 from models.rules.declaration import Requirement
 from models.rules.demands import Demand
 from models.starts.empty_starts import Answer, EmptyStarts, not_claiming
@@ -43,7 +40,7 @@ from planner.search.explain.reason_holders import ReasonHolders, Remedies
 from planner.search.explain.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.explain.shortage import EmptyCluster, FreeCounts, Shortage, shortage, unselected
 from planner.search.free_space import FreeSpace, MaximalSpace
-from planner.search.start.greedy import missing_demand, place, placements, value_of
+from planner.search.start.greedy import missing_demand, place
 
 WAYS = 16
 """Places that are compared for a gang that waits for a better one."""
@@ -307,9 +304,6 @@ class _ReasonFinder:
             return ruled_out
         if left.fits:
             return self._fitting(demand, first, beside=left.beside)
-        patient = self._patient(demand)
-        if patient is not None:
-            return patient
         helps = self._remedies.guarded(demand, kind) or self._remedies.preemption(demand, kind)
         more = {"counted": "first", "first": first, **self._reclaiming(demand.gang), **helps}
         if left.short is not None:
@@ -328,14 +322,11 @@ class _ReasonFinder:
             return left.cells.with_fields(gpus=demand.gpus)
         if not left.fits:
             return None
-        above = barred_by(self._instance, self._pods, demand.gang)
-        before = behind(self._instance, self._pods, demand.gang) if above is None else above
+        before = behind(self._instance, self._pods, demand.gang)
         if before is None:
             return None
         other = self._instance.gangs[before]
         by = [{"gang": "/".join(other.key), "priority": other.own_priority}]
-        if above is not None:
-            return Reason.of(HELD_ROOM, by=by)
         return Reason.of(QUEUE_ORDER, queue=other.queue, by=by)
 
     def _left_for(self, demand: Demand, kind: object) -> _Left:
@@ -358,22 +349,6 @@ class _ReasonFinder:
             free = above.counts.on(demand.nodes)
             self._left[key] = _Left(short, fits, beside, free, barred, cells)
         return self._left[key]
-
-    def _patient(self, demand: Demand) -> Reason | None:
-        """Until when it waits for a better place than there is; None if that does not keep it waiting."""
-        gang = self._instance.gangs[demand.gang]
-        until = self._instance.patient_until(gang)
-        if until is None:
-            return None
-        ways = islice(placements(self._above.space, demand, bound=False), WAYS)
-        least = self._instance.least_share(gang)
-        shares = (value_of(self._above.space, demand.gang, pods).share for pods in ways)
-        best = max((s for s in shares if s is not None and s >= 1000 * least), default=None)
-        if best is None:
-            return None
-        share = float(self._instance.min_share(gang))
-        when = time_text(until)
-        return Reason.of("Bandwidth", share=share, until=when, best_share=best / 1000)
 
     def _fitting(self, demand: Demand, first: dict[str, int], *, beside: bool) -> Reason:
         """The gang would fit but waits, because earlier tiers or the end of the search decide so."""

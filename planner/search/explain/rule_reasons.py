@@ -273,10 +273,8 @@ class RuleReasons:
 
 
 def without_joint_rules(instance: Instance) -> Instance:
-    """The instance without rules about pods, whole domains, held room, queues, cells and reservations."""
+    """The instance without rules about pods, whole domains, queues, cells and reservations."""
     known = shares(instance)
-    if instance.policy.hold_room_from is not None:
-        instance = replace(instance, policy=replace(instance.policy, hold_room_from=None))
     if instance.reserved:
         instance = replace(instance, reserved=())
     if known is not None:

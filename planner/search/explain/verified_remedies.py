@@ -15,7 +15,7 @@ from models.instance.cluster import Node
 from models.instance.queue import Amount
 from models.mig import RESOURCE
 from models.queues.queue_shares import gpus_held, queue_counts
-from models.rules.bandwidth import PATIENCE, SHARE
+from models.rules.bandwidth import SHARE
 from models.rules.nodes import HOLD, REQUEST, TAINT
 from models.rules.queue_rules import QUEUE
 from models.rules.topology import REQUIRED
@@ -130,7 +130,7 @@ class RemedyFinder:
     def _without(self, cause: Cause) -> Iterator[Remedy]:
         if cause.kind == REQUIRED.name:
             return self._wider(cause)
-        if cause.kind in (SHARE.name, PATIENCE.name):
+        if cause.kind == SHARE.name:
             return self._slower(cause)
         if cause.kind == REQUEST.name:
             return self._less(cause.name)

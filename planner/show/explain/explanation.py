@@ -27,7 +27,6 @@ from models.queues.pins import beside_pins, closed_by_pins, trespassing
 from models.queues.queue_order import behind
 from models.queues.queue_shares import guarantee_turns, queue_of, shares
 from models.queues.reservations import end_of, expected_end
-from models.queues.room_holding import barred_by
 from models.rules.pod_rules import Kind
 from models.units import decimal_text, plural, shortened, shown, shown_of
 from planner.errors import Fault, InputError
@@ -240,7 +239,6 @@ class Explanation:
         reserved = self._reserved() if reason is not None and reason.code == RESERVED else ()
         before = [
             *reserved,
-            *self._barred(),
             *self._in_line(),
             *([] if never else self._used_up()),
             *self._shortages(),
@@ -262,16 +260,6 @@ class Explanation:
                     )
         if all(one.eligible.pods >= one.needed for one in self.candidates):
             yield "by count its pods fit: loosen its rules about pods, or free nodes in other domains"
-
-    def _barred(self) -> Iterator[str]:
-        """The gang for which room is held."""
-        first = barred_by(self.instance, [one.pods for one in self.decisions], self.index)
-        if first is not None:
-            other = self.instance.gangs[first]
-            yield (
-                f"{'/'.join(other.key)} must start or go, since room is held for it: with a priority of"
-                f" {other.own_priority} this gang would not wait for it, nor without the Policy's holdRoom"
-            )
 
     def _in_line(self) -> Iterator[str]:
         """The gang that comes first in its queue."""

@@ -64,9 +64,6 @@ WHAT: Mapping[str, _Words] = {
         f"has {plural(one.fields['nodes'], 'node')} reserved from {one.fields['from']}"
     ),
     "hold": lambda one: str(one.fields["message"]),
-    "patience": lambda one: (
-        f"it waits until {one.fields['until']} for {_share(one)} of its best bandwidth"
-    ),
     "minBandwidthShare": lambda one: f"it must get {_share(one)} of its best bandwidth",
     "request": lambda one: (
         f"a pod requests {request_text(str(one.fields['asked']), str(one.name))}"
@@ -84,7 +81,6 @@ UNTIL: Mapping[str, _Words] = {
     "policyNodeSelector": _fixed("the Policy's nodeSelector is dropped"),
     "spares": _fixed("the Policy's spares are dropped"),
     "queueOrder": _fixed("the queue's order is bestEffort, or that gang starts or is gone"),
-    "holdRoom": _fixed("the Policy's holdRoom is dropped, or that gang starts or is gone"),
     "reservation": _fixed(
         "that gang is gone, or this gang states an expectedDuration that ends before"
     ),
@@ -93,7 +89,6 @@ UNTIL: Mapping[str, _Words] = {
     "hold": _fixed("the hold is removed"),
     "required": _named("it requires a wider level than {}, or none"),
     "service": _fixed("it leaves the service"),
-    "patience": _fixed("its patience ends"),
     "minBandwidthShare": _fixed("minBandwidthShare is lower or dropped"),
     "request": lambda one: f"its pods request less {_less_of(str(one.name), 'of a GPU')}",
     "slice": _fixed("the slices are dropped or wider"),
@@ -117,13 +112,11 @@ _PRONOUN = {"gang": "it", "node": "it", "queue": "they"}
 DROP = {
     "required": "require no {}",
     "minBandwidthShare": "drop minBandwidthShare {}",
-    "patience": "end its patience for {} of its bandwidth",
     "reservation": "drop the reservation for {}",
     "spares": "drop the Policy's spares",
     "cells": "drop the cells of queues",
     "queue": "drop the limits and guarantees of queues",
     "queueOrder": "set the queue's order to bestEffort: {} is before it and waits",
-    "holdRoom": "drop the Policy's holdRoom, which holds room for {}",
     "policyNodeSelector": "drop the Policy's nodeSelector {}",
     "oneModel": "allow mixModels",
     "service": "take it out of service {}",
@@ -306,7 +299,6 @@ def _several(one: WhyRemedy) -> str:
 DO: Mapping[str, Callable[[WhyRemedy], str]] = {
     "required": _required,
     "minBandwidthShare": _bandwidth,
-    "patience": _bandwidth,
     "request": _request,
     "queue": _limits,
     "node": _nodes,
