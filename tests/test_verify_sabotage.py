@@ -87,7 +87,7 @@ def planned(what: str | int) -> Doc:
     return document
 
 
-PLANS = [*INPUTS, LEAVES, *range(3000, 3000 + examples(120, 8)), 3010, 3038, 3065]
+PLANS = [*INPUTS, LEAVES, *range(3000, 3000 + examples(120, 8)), 3038, 3041, 3065]
 
 
 # The table
@@ -125,7 +125,7 @@ def test_a_row_says_how_or_why_not() -> None:
         assert set(row.codes) <= CODES.keys(), path
 
 
-WHYS = ("ORIGIN", "WORDS", "SEARCH", "PROOF", "FOUND", "OTHER_PLAN", "PAST_WAITS", "ESTIMATE")
+WHYS = ("ORIGIN", "WORDS", "SEARCH", "PROOF", "FOUND", "OTHER_PLAN", "ESTIMATE")
 """Names in the table of its reasons why not; the page writes them in small letters."""
 
 
