@@ -37,9 +37,6 @@ def lines(figures: Figures) -> Iterator[str]:
         yield f"{figures['case']}: failed: {figures['failed']}"
         return
     yield f"{figures['case']}: {figures['instance']}"
-    if "ratio" in figures:
-        yield from _binding_lines(figures)
-        return
     plans = figures["plans"]
     violations = sum(len(plan["violations"]) for plan in plans.values())
     yield (
@@ -64,31 +61,6 @@ def lines(figures: Figures) -> Iterator[str]:
 
 def _seconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:.2f} s"
-
-
-def _binding_lines(figures: dict[str, Any]) -> Iterator[str]:
-    """The figures of ``benchmarks.bindings``."""
-    seconds = figures["seconds"]
-    yield f"  one List, kubectl create -f    {seconds['list']:.2f} s"
-    yield f"  over kubectl proxy             {seconds['wire']:.2f} s, {figures['ratio_wire']:.2f} x"
-    yield f"  the whole of gangplan apply    {seconds['apply']:.2f} s, {figures['ratio']:.2f} x"
-    phases = ", ".join(f"{name} {spent:.2f}" for name, spent in figures["phases"].items())
-    yield f"    of it, s: {phases}; {_sent(figures, '')}"
-    yield f"  the same for gated pods        {seconds['gate']:.2f} s, {figures['ratio_gate']:.2f} x"
-    yield f"    {_sent(figures, '_gate')}"
-    cpu = ", ".join(f"{name} {spent:.2f}" for name, spent in figures["cpu"].items())
-    yield f"  CPU of the client, s: {cpu}"
-
-
-def _sent(figures: dict[str, Any], mode: str) -> str:
-    """How many requests an apply made. ``mode``: "" or "_gate", as figures are named."""
-    methods = figures[f"requests{mode}"]
-    requests = ", ".join(f"{count:,} {method}" for method, count in methods.items())
-    writes, cpu_ms = figures[f"writes_a_pod{mode}"], figures[f"cpu_ms_a_request{mode}"]
-    return (
-        f"requests: {requests}; {writes:.2f} writes a pod, {figures[f'in_flight{mode}']} in flight, "
-        f"{cpu_ms:.2f} ms of CPU a request"
-    )
 
 
 def collapsed(tiers: list[dict[str, Any]], most: int = 20) -> list[dict[str, Any]]:
@@ -129,11 +101,10 @@ def markdown(
     figures: dict[str, Figures], startup: dict[str, float], missed: list[str]
 ) -> Iterator[str]:
     """The whole report: gaps and times, the comparison, start-up, and what misses its limit."""
-    searched = {case: found for case, found in figures.items() if "ratio" not in found}
-    if searched:
-        yield from _search_table(searched)
+    if figures:
+        yield from _search_table(figures)
         yield ""
-        yield from _comparison_table(searched)
+        yield from _comparison_table(figures)
         yield ""
     if startup:
         yield "| command | s |"

@@ -37,7 +37,7 @@ DEFAULT_CASES = (
     "recorded-v100-mpi", "recorded-h100-gke", "recorded-nvl72", "recorded-lingjun", "fleet-64", "fleet-512",
     "busy-64", "busy-128", "busy-256", "busy-512", "busy-1024", "busy-2048", "busy-4096", "busy-12500",
     "no-room-small-racks", "no-room-blocked", "no-room-peers", "no-room-pieces", "no-room-nvlink",
-    "no-room-cornered", "no-room-tangled", "bindings",
+    "no-room-cornered", "no-room-tangled",
 )  # fmt: skip
 TIMEOUT_S = 1800
 
@@ -110,8 +110,6 @@ def _figures(case: str, limits: list[str], stamp: dict[str, Any], *, fresh: bool
 def _measured(case: str, limits: list[str]) -> Figures:
     """Figures of a case from a process of its own, or its failure."""
     command = (sys.executable, "-m", "benchmarks.measure", case, *limits)
-    if case == "bindings":
-        command = (sys.executable, "-m", "benchmarks.bindings")
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

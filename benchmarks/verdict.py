@@ -21,8 +21,6 @@ def misses(
     for case, found in figures.items():
         if "failed" in found:
             yield f"{case}: failed"
-        elif "ratio" in found:
-            yield from _misses_of_bindings(found, expected["bindings"])
         else:
             yield from _misses_of_case(case, found, expected["cases"].get(case, {}))
     for ratio in expected["ratios"]:
@@ -44,24 +42,6 @@ def best_baseline(found: Figures) -> str | None:
     """The baseline with the best plan; None where none was measured."""
     names = [name for name in found["plans"] if name != OURS]
     return max(names, key=lambda name: found["plans"][name]["vector"], default=None)
-
-
-def _misses_of_bindings(found: Figures, limits: dict[str, float]) -> Iterator[str]:
-    names = {
-        "ratio_wire": "bindings",
-        "ratio": "the whole apply",
-        "ratio_gate": "apply of gated pods",
-    }
-    for key, name in names.items():
-        limit = limits.get(key)
-        if limit is not None and found.get(key, 0) > limit:
-            yield f"{name}: {found[key]} x the time of one List, limit {limit}"
-    units = {"cpu_ms_a_request": "ms of CPU a request", "writes_a_pod": "writes a pod"}
-    for key, unit in units.items():
-        for mode in ("", "_gate"):
-            limit, value = limits.get(key + mode), found.get(key + mode, 0)
-            if limit is not None and value > limit:
-                yield f"bindings{mode}: {value} {unit}, limit {limit}"
 
 
 def _misses_of_case(case: str, found: Figures, limits: dict[str, Any]) -> Iterator[str]:
