@@ -102,10 +102,10 @@ def prepare(stage: Stage) -> None:
         (folder / name).symlink_to(ROOT / name)
     for name in ("nvidia-smi.txt", "gpu-07.txt"):
         shutil.copy(SAMPLE, folder / name)
-    shutil.copy(ROOT / "tests/inputs/stickiness/cluster.yaml", folder)
+    shutil.copy(ROOT / "tests/inputs/stability/cluster.yaml", folder)
     (folder / "gangs.yaml").write_text(MORE, encoding="utf-8")
     for name in ("queue.yaml", "queue-now.yaml"):
-        shutil.copy(ROOT / "tests/inputs/stickiness/queue.yaml", folder / name)
+        shutil.copy(ROOT / "tests/inputs/stability/queue.yaml", folder / name)
     for name in ("nodes.json", "queue.json"):
         shutil.copy(ROOT / "inputs/slurm" / name, folder)
     shutil.copy(environment(folder)["KUBECONFIG"], folder / "as-gangplan")

@@ -14,7 +14,7 @@ from test_docs import ROOT, text
 
 from models.instance.policy import DEFAULT_OBJECTIVES, Moves, Policy, default_max_gangs
 
-PAGES = ("elastic", "preemption", "moves", "ageing", "stickiness", "reservations", "queues")
+PAGES = ("elastic", "preemption", "moves", "starvation", "stability", "reservations", "queues")
 CLUSTER = """
 apiVersion: gangplan.dev/v1alpha1
 kind: Cluster
@@ -99,8 +99,8 @@ def test_defaults_told_of_are_the_defaults() -> None:
     assert order("disruption") < order("bandwidth")
 
 
-def test_the_commands_of_the_page_on_stickiness_work(cli: RunCli, tmp_path: Path) -> None:
-    source, first, second = input_folder("stickiness"), tmp_path / "a.json", tmp_path / "b.json"
+def test_the_commands_of_the_page_on_stability_work(cli: RunCli, tmp_path: Path) -> None:
+    source, first, second = input_folder("stability"), tmp_path / "a.json", tmp_path / "b.json"
     assert cli("plan", str(source), "--out", str(first)).code == 0
     assert cli("plan", str(source), "--previous", str(first), "--out", str(second)).code == 0
     plans = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (first, second)]
@@ -125,7 +125,7 @@ def test_what_the_pages_quote_of_reasons_is_what_is_said(
     )
     picky = ("--policy", str(tmp_path / "picky.yaml"))
     for name, source, options in (
-        ("ageing", "ageing", ()),
+        ("starvation", "starvation", ()),
         ("moves", "one-move-opens-two-servers", picky),
     ):
         quotes = re.findall(r"`((?:after|starting) [^`]+)`", page(name))

@@ -37,7 +37,7 @@ from planner.read.inputs import load
 from planner.search.solve import solve
 
 INPUTS = (
-    *("affinity", "ageing", "elastic", "goodput", "moves", "parallelism", "preemption"),
+    *("affinity", "elastic", "goodput", "moves", "parallelism", "preemption", "starvation"),
     *(
         "queues",
         "quickstart",
