@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -213,3 +214,101 @@ def test_nobody_looks_for_words_in_sentences_that_we_make() -> None:
             if any(isinstance(one, str) and PHRASE.search(one) for one in said):
                 guilty.add(str(path))
     assert guilty == OTHERS_WORDS
+
+
+CEILINGS: dict[str, int] = {
+    "models": 997,
+    "models/apply": 3196,
+    "models/documents": 3529,
+    "models/instance": 1974,
+    "models/program": 8577,
+    "models/queues": 1357,
+    "models/rates": 1345,
+    "models/results": 1064,
+    "models/rules": 1560,
+    "models/starts": 656,
+    "models/values": 1313,
+    "models/verify": 8644,
+    "planner": 324,
+    "planner/cli": 2912,
+    "planner/cluster": 4380,
+    "planner/pipelines": 3037,
+    "planner/read": 4173,
+    "planner/read/kube": 2579,
+    "planner/read/kube/devices": 700,
+    "planner/read/kube/dialects": 1906,
+    "planner/read/kube/gangs": 1357,
+    "planner/read/kube/levels": 1067,
+    "planner/read/kube/nodes": 882,
+    "planner/read/kube/pods": 2565,
+    "planner/read/kube/templates": 505,
+    "planner/read/slurm": 2196,
+    "planner/read/topo": 779,
+    "planner/search": 1931,
+    "planner/search/bound": 812,
+    "planner/search/engines": 1006,
+    "planner/search/explain": 3010,
+    "planner/search/improve": 1535,
+    "planner/search/promises": 757,
+    "planner/search/start": 1674,
+    "planner/show": 6662,
+}
+"""The most code lines of each room. They only fall: ``python tests/test_walls.py`` prints them as they are.
+
+A change that needs more says in its commit what it deletes instead.
+"""
+
+SPLIT = ("planner/read", "planner/read/kube", "planner/search")
+"""Folders whose own folders are rooms, beside those of ``models`` and ``planner``."""
+
+
+def room_of(path: Path) -> str:
+    """The room that a source file belongs to."""
+    folder, *deeper = path.parts[:-1]
+    while deeper:
+        folder += "/" + deeper.pop(0)
+        if folder not in SPLIT:
+            break
+    return folder
+
+
+def code_lines(path: Path) -> int:
+    """Lines on which a statement or an expression starts: no blank ones, comments or docstrings."""
+    found: set[int] = set()
+    ahead: list[ast.AST] = [tree(path)]
+    while ahead:
+        part = ahead.pop()
+        for one in ast.iter_child_nodes(part):
+            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
+                continue
+            if isinstance(one, ast.stmt | ast.expr):
+                found.add(one.lineno)
+            ahead.append(one)
+    return len(found)
+
+
+def rooms() -> dict[str, int]:
+    """Code lines of every room."""
+    found: Counter[str] = Counter()
+    for path in SOURCES:
+        found[room_of(path)] += code_lines(path)
+    return dict(sorted(found.items()))
+
+
+def test_no_room_grows_and_what_shrank_stays_small() -> None:
+    found, faults = rooms(), []
+    for room in sorted(found.keys() | CEILINGS.keys()):
+        lines, most = found.get(room, 0), CEILINGS.get(room, 0)
+        if lines > most:
+            faults.append(
+                f"{room} has {lines} code lines, its ceiling is {most}: delete something there, "
+                "or raise it and say in the commit which other ceiling falls for that"
+            )
+        elif lines < most - max(2, most // 50):
+            faults.append(f"{room} has {lines} code lines, its ceiling is {most}: lower it")
+    assert not faults, "\n".join(faults)
+
+
+if __name__ == "__main__":
+    stated = "".join(f'    "{room}": {lines},\n' for room, lines in rooms().items())
+    sys.stdout.write(f"CEILINGS: dict[str, int] = {{\n{stated}}}\n")
