@@ -1,1 +1,1 @@
-"""Replays of traces against the rules of other schedulers, and traces recorded from snapshots."""
+"""Replays of traces: jobs over time, against policies and the rules of other schedulers."""

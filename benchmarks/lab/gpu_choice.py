@@ -1,8 +1,4 @@
-"""How the NVIDIA device plugin chooses GPUs within a server.
-
-Promises: pure functions of a server model, the mask of its free GPUs and a count; restated from the rules
-the projects publish. Called by ``benchmarks.lab.rules``.
-"""
+"""How the NVIDIA device plugin chooses GPUs within a server: of its model, free GPUs and a count."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Run:
     """A job between a start and the next end, move or interruption.
 
     ``gang``: with its pods. ``gpus``: that it holds. ``rate``: work done in a millisecond. ``since_ms``: when
-    it got them, ``from_ms``: when work goes on. ``left``: work then. ``bandwidth_MBps``: 0 for one GPU.
+    it got them, ``from_ms``: when work goes on. ``left``: work then.
     """
 
     gang: Gang
@@ -69,17 +69,11 @@ class Run:
     since_ms: int
     from_ms: int
     left: int
-    bandwidth_MBps: int
 
     @property
     def end_ms(self) -> int:
         """When it will have done its work."""
         return self.from_ms + -(-self.left // self.rate)
-
-    def checkpoint_ms(self, now_ms: int, every_ms: int) -> int:
-        """The last time at which its work was saved. ``every_ms``: 0 for work that is never lost."""
-        done = max(0, now_ms - self.from_ms)
-        return self.from_ms + (done if every_ms == 0 else done // every_ms * every_ms)
 
     def left_at(self, time_ms: int) -> int:
         """Work that is left at a time."""
@@ -102,26 +96,20 @@ class JobState:
     held_gpu_ms: int = 0
     starts: int = 0
 
-    @property
-    def turn(self) -> tuple[int, int, tuple[str, str]]:
-        """Its place among those who wait: by priority, submission and name."""
-        gang = self.facts.gang
-        return (-gang.priority, self.facts.submit_ms, gang.key)
-
 
 class Present:
     """Jobs that have come and not ended, and sums over them that each event would else take anew.
 
     ``gangs``: of all of them, by key. ``asked``: how many that wait need so many GPUs; ``sizes``: how many
-    take at most so many. ``busy``, ``effective``, ``gpu_MBps``: of ``Level``. ``used_gpu_s``: by queue, of
-    jobs that do not run.
+    take at most so many. ``busy``: GPUs held; ``effective``: permille-GPU, these times the speed of their
+    job. ``used_gpu_s``: by queue, of jobs that do not run.
     """
 
     def __init__(self, jobs: Sequence[JobState]) -> None:
         self.waiting, self.running = set[int](), set[int]()
         self.gangs: list[Gang] = []
         self.asked, self.sizes = Counter[int](), Counter[int]()
-        self.busy = self.effective = self.gpu_MBps = 0
+        self.busy = self.effective = 0
         self.used_gpu_s = Counter[str]()
         self._jobs = jobs
         by_key = sorted(range(len(jobs)), key=lambda number: jobs[number].facts.gang.key)
@@ -151,10 +139,6 @@ class Present:
         self._count(job, -1)
         (self.waiting if job.run is None else self.running).discard(number)
 
-    def show(self, number: int, gang: Gang) -> None:
-        """Another gang stands for the job, with the same pods."""
-        self.gangs[bisect_left(self._ranks, self._rank[number])] = gang
-
     def _count(self, job: JobState, sign: int) -> None:
         self.sizes[job.facts.most_gpus] += sign
         if job.run is None:
@@ -162,4 +146,3 @@ class Present:
             return
         self.busy += sign * job.run.gpus
         self.effective += sign * job.run.gpus * job.run.speed
-        self.gpu_MBps += sign * job.run.gpus * job.run.bandwidth_MBps

@@ -42,8 +42,8 @@ NOTHING_SEEN = Seen()
 class Moment:
     """An instance as a scheduler sees it.
 
-    ``see``: what is known of a gang; ``count``: GPU seconds by queue, of all jobs so far.
-    ``standing``: what is kept of earlier moments, if the caller keeps it.
+    ``see``: what is known of a gang; ``count``: GPU seconds by queue, of all jobs so far. ``standing``: what
+    is kept of earlier moments, if the caller keeps it.
     """
 
     instance: Instance
@@ -326,7 +326,7 @@ def least_attained(moment: Moment, index: int) -> tuple[float, ...]:
 
 
 def remaining_service(moment: Moment, index: int) -> tuple[float, ...]:
-    """The least remaining GPU time first."""
+    """The least remaining GPU time first: what an order with perfect knowledge reaches."""
     facts = moment.facts[index]
     return (-facts.gang.priority, moment.of(index).left_s * facts.gpus)
 

@@ -1,220 +1,170 @@
-"""A replay: read a trace and a cluster, simulate every run in parallel, state the results.
+"""Replay a trace on a cluster: every run in a process of its own, the same wherever and however many at once.
 
-Runs know nothing of each other, so the number of workers changes no result.
+Arrivals are moved at random, in each repeat anew and the same for all who decide, so that differences are
+paired.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
 
+from benchmarks.lab.deciders import Baseline, Planner, limited
 from benchmarks.lab.jobs import MS, JobFacts
 from benchmarks.lab.rules import RULES
-from benchmarks.lab.schedulers import Baseline, Planner, Scheduler, limited
 from benchmarks.lab.simulation import EPOCH, Scenario, Settings, Simulation
-from benchmarks.lab.summary import Figures, figures, least_mean_ms
-from benchmarks.lab.trace_files import read_trace
+from benchmarks.lab.summary import Result, least_mean_ms, result
+from benchmarks.lab.trace import Trace
 from models.documents.policy import SolveLimits
 from models.hardware import Nic, ServerModel
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.program.base_state import base_decisions
-from models.units import plural
-from planner.errors import Fault, InputError
 from planner.read.inputs import load
-from planner.read.instance_builder import default_mix
-from planner.search.budget import Budget
-from planner.search.executors import PROCESSES, THREADS, Workers
+from planner.read.instance_builder import LoadedInput, default_mix
 from planner.search.start.greedy import greedy
-
-if TYPE_CHECKING:
-    from benchmarks.lab.trace import Trace
-
-NO_LIMIT_S = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayRequest:
-    """What to replay. ``policies``: files; without any the Policy in ``cluster``, or the default.
+class Request:
+    """``policies``: files, ``baselines``: names of rules; without both the default policy.
 
-    ``rules``: names of other schedulers. ``budget``: of one plan. ``prefer``: level that gangs of several
-    pods prefer, unless they say. ``repeat``: runs of each, with arrivals moved by up to ``jitter_ms``.
+    ``budget``: of one plan. ``repeat``: runs of each, with arrivals moved by up to ``jitter_s`` at random.
     ``fraction``: of a step that all gangs spend in communication where links are ideal, None for what they
-    state. ``rules_only``: no plans.
+    state. ``preemptible``: whether plans may stop all jobs.
     """
 
-    trace: str
-    cluster: tuple[str, ...]
-    policies: tuple[str, ...]
-    rules: tuple[str, ...]
-    settings: Settings
+    trace: Trace
+    cluster: str
+    policies: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    preemptible: bool = False
     budget: int = 1
-    from_s: int = 0
-    until_s: int | None = None
-    speedup: Fraction = Fraction(1)
-    node_gpus: int | None = None
-    prefer: str | None = None
-    workers: int | None = None
     repeat: int = 1
-    jitter_ms: int = 0
+    jitter_s: int = 0
+    seed: int = 0
     fraction: Fraction | None = None
-    rules_only: bool = False
 
 
-@dataclass(frozen=True)
-class RunTask:
-    """One run, complete in itself. ``rules``: name of another scheduler, None for the planner."""
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run, complete in itself. ``rules``: name of a baseline, None for the planner."""
 
     name: str
     repeat: int
     scenario: Scenario
     rules: str | None
 
-    def scheduler(self) -> Scheduler:
-        """A new one: it counts its own seconds."""
-        policy = self.scenario.instance.policy
-        if self.rules is None:
-            return Planner(policy, threading.Event())
-        return Baseline(RULES[self.rules], policy)
 
-
-def run_one(task: RunTask, _seconds: float) -> Figures:
-    """Simulate one run."""
-    started = time.monotonic()
-    scheduler = task.scheduler()
-    simulation = Simulation(task.scenario, scheduler)
+def run(task: Task) -> tuple[Result, list[float]]:
+    """The run, and the seconds of each of its plans."""
+    policy = task.scenario.instance.policy
+    decider = Planner(policy) if task.rules is None else Baseline(RULES[task.rules], policy)
+    simulation = Simulation(task.scenario, decider)
     simulation.run()
-    plans = list(getattr(scheduler, "seconds", ()))
-    found = figures(task.name, task.repeat, simulation)
-    took = round(time.monotonic() - started, 3)
-    return found | {"plans": len(plans), "longestPlan": max(plans, default=None), "took": took}
+    return result(task.name, task.repeat, simulation), getattr(decider, "seconds", [])
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """The runs, in the order asked for. ``facts``: of what was replayed; ``remarks``: what was left out."""
-
-    runs: tuple[Figures, ...]
-    facts: dict[str, Any]
-    remarks: tuple[str, ...]
-
-
-def replay(request: ReplayRequest) -> Replayed:
-    """Simulate every run. Raises InputError, MissingPathError, UsageError before."""
-    tasks, facts, remarks = prepare(request)
-    done = dict(_finished(tasks, request.workers))
-    return Replayed(tuple(done[number] for number in range(len(tasks))), facts, remarks)
-
-
-def _finished(tasks: Sequence[RunTask], workers: int | None) -> Iterator[tuple[int, Figures]]:
-    count = min(workers or os.cpu_count() or 1, len(tasks))
-    budget = Budget(SolveLimits(budget=NO_LIMIT_S, time_limit_s=NO_LIMIT_S), threading.Event())
-    with closing(Workers(PROCESSES if count > 1 else THREADS, count)) as pool:
-        yield from pool.finished(run_one, tasks, budget)
+def replay(request: Request, out: Path | None, workers: int | None = None) -> list[Result]:
+    """Every run, in the order asked for. ``out``: saved there as JSON, anew after each run."""
+    tasks, notes = prepare(request)
+    print(*notes, sep="\n", flush=True)
+    found: dict[tuple[str, int], Result] = {}
+    for finished, seconds in _runs(tasks, workers or os.cpu_count() or 1):
+        found[finished.name, finished.repeat] = finished
+        longest = f", {len(seconds)} plans, the longest {max(seconds):.1f} s" if seconds else ""
+        print(f"finished {finished.name}, repeat {finished.repeat}{longest}", flush=True)
+        ordered = [found[key] for task in tasks if (key := (task.name, task.repeat)) in found]
+        if out is not None:
+            out.write_text(json.dumps([asdict(one) for one in ordered], indent=1) + "\n")
+    return ordered
 
 
-_NAMED = 3
-"""Jobs that a remark names."""
+def _runs(tasks: list[Task], workers: int) -> Iterator[tuple[Result, list[float]]]:
+    if workers == 1:
+        yield from map(run, tasks)
+        return
+    with ProcessPoolExecutor(min(workers, len(tasks))) as pool:
+        yield from (done.result() for done in as_completed([pool.submit(run, t) for t in tasks]))
 
 
-def prepare(request: ReplayRequest) -> tuple[list[RunTask], dict[str, Any], tuple[str, ...]]:
-    """(runs, facts, remarks). Raises InputError, MissingPathError, UsageError."""
-    more = {} if request.node_gpus is None else {"node_gpus": request.node_gpus}
-    whole = read_trace(request.trace, **more)
-    trace = whole.between(request.from_s, request.until_s).sped_up(request.speedup)
-    if request.prefer is not None:
-        trace = trace.preferring(request.prefer)
-    if not trace.jobs:
-        what = f"none of the {plural(len(whole.jobs), 'job')} of the trace arrives in the replayed part"
-        raise InputError(Fault(what, "choose another --from and --until", request.trace))
-    base = _scenario(request, trace, None)
-    left_out = _too_large(base)
-    if len(left_out) == len(base.jobs):
-        what = "no job of the trace fits on the cluster, even when it is empty"
-        raise InputError(Fault(what, "give a larger cluster with --cluster", request.trace))
-    remarks = [f"{count:,} jobs of the trace left out: {why}" for why, count in whole.left_out]
-    if left_out:
-        named = ", ".join("/".join(key) for key in sorted(left_out)[:_NAMED])
-        more_of = f" and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
-        what = "left out, there is no place even on the empty cluster"
-        remarks.append(f"{plural(len(left_out), 'job')} {what}: {named}{more_of}")
-    runs = [] if request.rules_only else _policies(request, trace)
-    runs += [(name, _at_events(base), name) for name in request.rules]
+def prepare(request: Request) -> tuple[list[Task], list[str]]:
+    """The runs, and what is to be said of all of them. Raises InputError, ValueError without jobs."""
+    base = _scenario(request, None)
+    fit = frozenset(_fitting(base))
+    if not fit:
+        raise ValueError("no job of the trace fits on the cluster, even when it is empty")
+    files = request.policies or (() if request.baselines else (None,))
+    runs = [
+        *((Path(one).stem if one else "default", _scenario(request, one), None) for one in files),
+        *((name, _at_events(base), name) for name in request.baselines),
+    ]
     tasks = [
-        RunTask(name, repeat, _jittered(_without(scenario, left_out), request, repeat), rules)
+        Task(name, repeat, _jittered(_only(scenario, fit), request, repeat), rules)
         for repeat in range(1, request.repeat + 1)
         for name, scenario, rules in runs
     ]
-    jobs = _without(base, left_out).jobs
+    jobs = _only(base, fit).jobs
     gpus = sum(node.gpus for node in base.instance.cluster.nodes)
-    facts = {
-        "trace": trace.name,
-        "jobs": len(jobs),
-        "gpuSeconds": sum(job.duration_ms * job.gpus for job in jobs) / MS,
-        "cluster": base.instance.cluster.name,
-        "gpus": gpus,
-        "leastMeanSeconds": float(round(least_mean_ms(jobs, gpus) / MS, 3)),
-    }
-    return tasks, facts, tuple(remarks)
-
-
-def _policies(request: ReplayRequest, trace: Trace) -> list[tuple[str, Scenario, str | None]]:
-    """A policy is named as its file without its ending, or as all of it if that is not clear."""
-    if not request.policies:
-        return [("default", _scenario(request, trace, None), None)]
-    stems = [Path(path).stem for path in request.policies]
-    taken = [*stems, *request.rules]
-    return [
-        (stem if taken.count(stem) == 1 else path, _scenario(request, trace, path), None)
-        for stem, path in zip(stems, request.policies, strict=True)
-    ]
+    least = float(least_mean_ms(jobs, gpus)) / MS / 3600
+    notes = [f"{len(jobs):,} jobs of {request.trace.name} on {gpus:,} GPUs"]
+    if len(jobs) < len(base.jobs):
+        notes.append(f"{len(base.jobs) - len(jobs):,} jobs fit nowhere, and are left out")
+    return tasks, [*notes, f"no schedule has a mean completion time below {least:.3f} h"]
 
 
 def _at_events(scenario: Scenario) -> Scenario:
-    """The scenario of other rules: what concerns plans alone makes no difference to them."""
+    """The scenario of a baseline: what concerns plans alone makes no difference to it."""
     policy = replace(scenario.instance.policy, solve=SolveLimits())
     return replace(
         scenario,
         instance=replace(scenario.instance, policy=policy),
-        settings=replace(scenario.settings, every_ms=0, debounce_ms=0),
+        settings=replace(scenario.settings, every_ms=0),
     )
 
 
-def _scenario(request: ReplayRequest, trace: Trace, policy: str | None) -> Scenario:
-    epoch = EPOCH if trace.starts_at is None else trace.starts_at
-    gangs = [job.gang_document(epoch) for job in trace.jobs]
-    loaded = load(request.cluster, policy=policy, jobs=(request.trace, gangs))
+def _scenario(request: Request, policy: str | None) -> Scenario:
+    loaded = _loaded(request, policy)
     built = reachable(loaded.instance)
     by_key = {
         gang.key: replace(
             gang,
             hold=None,
-            preemptible=gang.preemptible or request.settings.preemptible,
+            preemptible=gang.preemptible or request.preemptible,
             fraction=gang.fraction if request.fraction is None else request.fraction,
         )
         for gang in built.gangs
     }
     jobs = tuple(
-        JobFacts(by_key[job.key], MS * job.submit_s, MS * job.duration_s) for job in trace.jobs
+        JobFacts(by_key[job.namespace, job.name], MS * job.submit_s, MS * job.duration_s)
+        for job in request.trace.jobs
     )
-    own_mix = built.policy.mix != default_mix(built.gangs, built.cluster.nodes)
-    limits = limited(built.policy, request.budget, request.settings.seed)
+    limits = limited(built.policy, request.budget, request.seed)
     return Scenario(
         replace(built, gangs=(), policy=limits),
         jobs,
-        epoch,
+        EPOCH,
         request.settings,
-        own_mix=own_mix,
+        own_mix=built.policy.mix != default_mix(built.gangs, built.cluster.nodes),
         own_max_gangs=loaded.states_max_gangs,
     )
+
+
+def _loaded(request: Request, policy: str | None) -> LoadedInput:
+    """The cluster with all jobs of the trace, as ``plan`` reads them."""
+    items = [job.gang_document(EPOCH).to_json() for job in request.trace.jobs]
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "jobs.json")
+        path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        return load((request.cluster, str(path)), policy=policy)
 
 
 def reachable(instance: Instance) -> Instance:
@@ -238,42 +188,33 @@ def reachable(instance: Instance) -> Instance:
     return replace(instance, cluster=replace(instance.cluster, nodes=nodes))
 
 
-def _megabits(nics: Sequence[Nic]) -> int:
+def _megabits(nics: tuple[Nic, ...]) -> int:
     return sum(nic.megabits or 0 for nic in nics)
 
 
-def _too_large(scenario: Scenario) -> frozenset[tuple[str, str]]:
-    """Gangs for which there is no place even if the cluster is empty, whatever their bandwidth."""
-    base = scenario.instance
+def _fitting(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Gangs for which there is a place if the cluster is empty, whatever their bandwidth."""
+    base, known = scenario.instance, dict[Gang, bool]()
     policy = replace(base.policy, min_bandwidth_share=Fraction(0))
-    known: dict[Gang, bool] = {}
-    found = set()
     for job in scenario.jobs:
         shape = replace(job.gang, namespace="", name="", submitted_at=None, queue=None, priority=0)
         if shape not in known:
             alone = base.with_gangs((shape,), policy)
             known[shape] = bool(greedy(alone, base_decisions(alone))[0].pods)
-        if not known[shape]:
-            found.add(job.gang.key)
-    return frozenset(found)
+        if known[shape]:
+            yield job.gang.key
 
 
-def _without(scenario: Scenario, left_out: frozenset[tuple[str, str]]) -> Scenario:
-    jobs = tuple(job for job in scenario.jobs if job.gang.key not in left_out)
-    return replace(scenario, jobs=jobs)
+def _only(scenario: Scenario, keys: frozenset[tuple[str, str]]) -> Scenario:
+    return replace(scenario, jobs=tuple(job for job in scenario.jobs if job.gang.key in keys))
 
 
-def _jittered(scenario: Scenario, request: ReplayRequest, repeat: int) -> Scenario:
-    """The scenario with each arrival moved at random, and a search seed of its own.
-
-    The same repeat is the same for everybody who decides, so that differences are paired.
-    """
-    if request.repeat == 1:
-        return scenario
-    settings, jobs = scenario.settings, []
+def _jittered(scenario: Scenario, request: Request, repeat: int) -> Scenario:
+    """The scenario with each arrival moved at random, and a search seed of its own."""
+    jobs, jitter_ms, seed = [], MS * request.jitter_s, request.seed
     for job in scenario.jobs:
-        draw = random.Random(f"{settings.seed}/{repeat}/{'/'.join(job.gang.key)}")
-        submit_ms = max(0, job.submit_ms + draw.randint(-request.jitter_ms, request.jitter_ms))
+        draw = random.Random(f"{seed}/{repeat}/{'/'.join(job.gang.key)}")
+        submit_ms = max(0, job.submit_ms + draw.randint(-jitter_ms, jitter_ms))
         gang = replace(job.gang, submitted_at=scenario.epoch + submit_ms // MS)
         jobs.append(replace(job, submit_ms=submit_ms, gang=gang))
     policy = scenario.instance.policy
@@ -282,5 +223,4 @@ def _jittered(scenario: Scenario, request: ReplayRequest, repeat: int) -> Scenar
         scenario,
         jobs=tuple(sorted(jobs, key=lambda job: (job.submit_ms, job.gang.key))),
         instance=replace(scenario.instance, policy=replace(policy, solve=limits)),
-        settings=replace(settings, seed=settings.seed + repeat - 1),
     )

@@ -1,6 +1,7 @@
-"""The rules of other schedulers, restated from what their projects publish; no code of theirs.
+"""The rules of nine schedulers, restated from what their projects publish; no code of theirs.
 
 Promises: each says its source, and what it lacks: gangs that ask for that wait. All start gangs whole.
+Places, the order, who is stopped, and what a scheduler knows are those of the source that each names.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.lab.orders import (
+    IN_TURN,
     Room,
     borrowed,
     consolidated,
@@ -108,7 +110,7 @@ def _most_free(amounts: Nodes, need: int) -> Iterator[int]:
 
 
 def _kueue_fill(space: Space, ask: Ask, number: int, indices: Sequence[int], nodes: Nodes) -> bool:
-    """Level by level, as few domains as ``_most_free`` needs, and within them as few of the next level."""
+    """Level by level as few domains as hold the pods, and within them as few of the next level."""
     role, rest = ask.gang.roles[number], list(indices)
     node_level = len(space.domain) - 1
     unconstrained = ask.preferred is None and ask.required is None
@@ -137,13 +139,24 @@ def _most_slices(space: Space, domains: Nodes, pods: Nodes, free: Nodes, left: i
     return ordered
 
 
-KUEUE = Rules("kueue", _kueue_scopes, _kueue_fill, domain_order=_most_slices, slices=1)
+KUEUE = Rules("kueue", _kueue_scopes, _kueue_fill, domain_order=_most_slices)
 """Kueue Topology Aware Scheduling, BestFit for all gangs (profile TASProfileBestFit).
 
 The tightest domain that holds the gang; where it takes several, those with the most room, the last the
 tightest that holds the rest. Two levels: one layer of slices; gangs with more layers wait.
 https://github.com/kubernetes-sigs/kueue/blob/main/keps/2724-topology-aware-scheduling/README.md
 """
+
+
+KUEUE_RECLAIM = replace(
+    KUEUE, name="kueue-reclaim", order=fair_above_quota, rooms=(Room(borrowed),)
+)
+"""Kueue, a cohort of ClusterQueues with equal nominal quotas and no limit to borrowing, fair sharing on.
+
+https://kueue.sigs.k8s.io/docs/concepts/preemption/#fair-sharing
+https://github.com/kubernetes-sigs/kueue/blob/main/keps/1714-fair-sharing/README.md
+"""
+
 
 # KAI, Volcano
 
@@ -158,11 +171,11 @@ def _kai_scopes(space: Space, ask: Ask) -> Iterator[Nodes]:
     return domains_of(space, ask, up_from(max(levels), ask) if levels else ())
 
 
-KAI = Rules("kai", _kai_scopes, one_by_one(_free_gpus), slices=1)
+KAI = Rules("kai", _kai_scopes, one_by_one(_free_gpus), order=fair)
 """KAI Scheduler with bin packing: the domain with the least room that holds the gang.
 
 From the preferred level up to the required one; in it the nodes with the fewest free GPUs. Segments are
-one layer of slices.
+one layer of slices. The queue that holds the least goes first. No reclaim, no consolidation.
 
 https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/developer/designs/topology-awareness/README.md
 https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/operator/scheduler-config-customization.md
@@ -201,17 +214,36 @@ def _volcano_scopes(space: Space, ask: Ask) -> Iterator[Nodes]:
     return domains_of(space, ask, up_from(len(space.domain) - 1, ask), _left_over)
 
 
-VOLCANO = Rules("volcano", _volcano_scopes, one_by_one(_hypernode_usage), slices=1)
-"""Volcano, network topology with HyperNode binpack: the lowest tier with a HyperNode that holds the gang, and
-of these the fullest; without a topology wish the node whose HyperNodes are the fullest. Hard mode is a
-required level, soft mode a preferred one; a subgroup policy is one layer of slices.
+VOLCANO = Rules("volcano", _volcano_scopes, one_by_one(_hypernode_usage), order=fair)
+"""Volcano with the drf plugin, network topology with HyperNode binpack.
+
+The lowest tier with a HyperNode that holds the gang, and of these the fullest; without a topology wish the
+node whose HyperNodes are the fullest. Hard mode is a required level, soft mode a preferred one; a subgroup
+policy is one layer of slices.
 
 https://volcano.sh/en/docs/network_topology_aware_scheduling/
+https://volcano.sh/en/docs/plugins/
 https://support.huaweicloud.com/usermanual-cce/cce_10_1129.html
 """
 
+KAI_RECLAIM = replace(
+    KAI,
+    name="kai-reclaim",
+    rooms=(
+        Room(consolidated, again=True),
+        Room(reclaimed, fair=within_fair_share),
+        Room(of_lower_priority),
+    ),
+)
+"""KAI with its actions that stop jobs: consolidation, reclaim between queues, preemption within one.
 
-# First come, first served, in the tightest place
+No queue has a quota of its own, all the same weight over quota. All jobs are preemptible.
+https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/developer/action-framework.md
+https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/fairness/README.md
+"""
+
+
+# Tight
 
 
 def fewest_nodes(space: Space, ask: Ask, number: int, indices: Sequence[int], nodes: Nodes) -> bool:
@@ -272,7 +304,7 @@ def _fewest_domains(space: Space, ask: Ask, level: int) -> Iterator[Nodes]:
         chosen.append(int(domain))
 
 
-TIGHT = Rules("tight", _tight_scopes, fewest_nodes, slices=1)
+TIGHT = Rules("tight", _tight_scopes, fewest_nodes)
 """First come, first served, with backfill: the tightest node, the tightest rack, else the fewest racks."""
 
 TIRESIAS = replace(TIGHT, name="tiresias", order=in_turn(least_attained), stops=least_attained)
@@ -284,44 +316,10 @@ LEAST_REMAINING = replace(
 """With perfect knowledge of durations, the least remaining GPU time first; others stop for them."""
 
 SLURM_EASY = replace(TIGHT, name="slurm-easy", order=in_turn(multifactor), easy=True)
-"""Slurm: multifactor priority, EASY backfill (the first that waits alone has a reservation), few switches.
+"""Slurm: multifactor priority, EASY backfill, nodes under as few switches as can be.
 
 Time limits are the durations of the trace, more exact than users state them.
 https://slurm.schedmd.com/sched_config.html, https://slurm.schedmd.com/topology.html
-"""
-
-KAI_FAIR = replace(KAI, order=fair)
-"""KAI with its own queue order: the queue that holds the least first. No reclaim, no consolidation.
-
-https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/fairness/README.md
-"""
-
-KAI_RECLAIM = replace(
-    KAI_FAIR,
-    name="kai-reclaim",
-    rooms=(
-        Room(consolidated, again=True),
-        Room(reclaimed, fair=within_fair_share),
-        Room(of_lower_priority),
-    ),
-)
-"""KAI with its actions that stop jobs: consolidation, reclaim between queues, preemption within one.
-
-No queue has a quota of its own, all the same weight over quota. All jobs are preemptible.
-https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/developer/action-framework.md
-https://github.com/NVIDIA/KAI-Scheduler/blob/main/docs/fairness/README.md
-"""
-
-VOLCANO_FAIR = replace(VOLCANO, order=fair)
-"""Volcano with the drf plugin. https://volcano.sh/en/docs/plugins/"""
-
-KUEUE_RECLAIM = replace(
-    KUEUE, name="kueue-reclaim", order=fair_above_quota, rooms=(Room(borrowed),)
-)
-"""Kueue, a cohort of ClusterQueues with equal nominal quotas and no limit to borrowing, fair sharing on.
-
-https://kueue.sigs.k8s.io/docs/concepts/preemption/#fair-sharing
-https://github.com/kubernetes-sigs/kueue/blob/main/keps/1714-fair-sharing/README.md
 """
 
 RULES: dict[str, Rules] = {
@@ -330,15 +328,17 @@ RULES: dict[str, Rules] = {
         TIGHT,
         KUEUE,
         KUEUE_RECLAIM,
-        KAI_FAIR,
+        KAI,
         KAI_RECLAIM,
-        VOLCANO_FAIR,
+        VOLCANO,
         SLURM_EASY,
         TIRESIAS,
         LEAST_REMAINING,
     )
 }
-"""Rules by the names that users write."""
+"""By the names that users write."""
 
-AT_ONCE: dict[str, Rules] = {rules.name: rules for rules in (TIGHT, KUEUE, KAI, VOLCANO)}
-"""Those that say something of a single moment, in order of submission."""
+AT_ONCE = {
+    name: replace(RULES[name], order=IN_TURN) for name in ("tight", "kueue", "kai", "volcano")
+}
+"""Those that differ where nobody is stopped and nothing is known of times, by priority and submission."""

@@ -2,7 +2,7 @@
 
 Promises: every rule holds for the plan; a gang starts whole, at its smallest size, or waits;
 what runs keeps running where it is. One gang after another, highest priority first, then by submission.
-Their rules are in ``benchmarks.lab.rules``. Called by ``benchmarks.measure`` and by tests.
+Their rules are in ``benchmarks.lab.rules``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import cached_property
 
 import numpy as np
 
-from benchmarks.lab.gpu_choice import device_plugin
 from benchmarks.lab.orders import IN_TURN, Moment, Order, Profile, Room, latest_first
 from benchmarks.lab.space import Able, Nodes, Space
 from models.instance.gang import Gang, Role
@@ -33,6 +32,9 @@ Slices = tuple[tuple[int | None, int], ...]
 """(size, level) of groups of pods that share a domain, outermost first; None: all pods of the role."""
 
 NO_BOUND = 10**18
+
+MOST_SLICES = 1
+"""Layers of slices that the schedulers know; a gang with more waits."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,10 @@ def tightest(space: Space, domains: Nodes, pods: Nodes, free: Nodes, left: int) 
 class Rules:
     """One scheduler.
 
-    ``slices``: layers of slices it knows. A gang that asks for more waits. ``order``: in which gangs are
-    taken; ``easy``: once one waits, others start only if by counts of GPUs they do not delay the first.
-    ``stops``: a key of all gangs: those of the lowest keys run, and others are stopped for them. ``rooms``:
-    how room is made, one way after the other, for each gang that waits still, in the order.
+    ``order``: in which gangs are taken; ``easy``: whether those behind the first that waits may start only if
+    by counts of GPUs they do not delay it. ``stops``: a key of all gangs: those of the lowest keys run, and
+    others are stopped for them. ``rooms``: how room is made, one way after the other, for each gang that
+    waits still, in the order.
     """
 
     name: str
@@ -110,7 +112,6 @@ class Rules:
     easy: bool = False
     stops: Callable[[Moment, int], tuple[float, ...]] | None = None
     rooms: tuple[Room, ...] = ()
-    slices: int = 0
 
 
 def schedule(
@@ -127,7 +128,7 @@ class _Scheduling:
         self.moment, self.rules, self.instance = moment, rules, moment.instance
         self.facts = moment.facts
         self.decisions = [facts.base for facts in self.facts]
-        self.space = moment.kept.space(self.instance, device_plugin)
+        self.space = moment.kept.space(self.instance)
         self.stopped = [] if rules.stops is None else self._stop(rules.stops)
         self.refused = set[Hashable]()
 
@@ -281,7 +282,7 @@ class _Scheduling:
 
 
 class _Waits:
-    """Who may start past those that wait already."""
+    """Who may start past those that wait already. ``easy``: of ``Rules``."""
 
     def __init__(self, moment: Moment, *, easy: bool) -> None:
         self._moment = moment
@@ -324,14 +325,14 @@ def _placed(
     space: Space, rules: Rules, ask: Ask, decisions: Sequence[GangDecision]
 ) -> tuple[PodPlacement, ...]:
     """The pods of the gang, committed; empty if it waits."""
-    if ask.slice_layers > rules.slices or (ask.standing and ask.slice_layers):
+    if ask.slice_layers > (0 if ask.standing else MOST_SLICES):
         return ()
     for scope in rules.scopes(space, ask):
         nodes = _beside_standing(space, ask, scope, ask.required)
         if not _fits(space, ask, nodes):
             continue
-        placed = all(_role(space, rules, ask, role, pods, nodes) for role, pods in ask.roles)
-        if placed and _fast_enough(space, ask, decisions):
+        whole = all(_role(space, rules, ask, role, pods, nodes) for role, pods in ask.roles)
+        if whole and _fast_enough(space, ask, decisions):
             return space.commit()
         space.undo()
     return ()

@@ -1,25 +1,23 @@
 """The simulation: jobs arrive, start where a scheduler says, run at their predicted speed, and end.
 
 An event simulation in integer milliseconds: the same scenario and scheduler give the same result anywhere.
-Reads no files. What one scheduler decides never changes which jobs arrive.
+Reads no files. Who is stopped or moved saves the work first, and takes a pause to start again.
 """
 
 from __future__ import annotations
 
 import heapq
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.lab.deciders import Scheduler
 from benchmarks.lab.jobs import MS, JobFacts, JobState, Present, Run
-from benchmarks.lab.measures import Level, Measures
 from benchmarks.lab.orders import Moment, Seen
-from benchmarks.lab.schedulers import Scheduler
 from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
 from models.instance.policy import Moves, Policy, default_max_gangs
-from models.instance.solution import Decision, GangDecision, PodPlacement
+from models.instance.solution import Decision, PodPlacement
 from models.instance.speed import FULL_SPEED
 from models.program.base_state import moves_pods
 from models.queues.bands import banded
@@ -33,9 +31,8 @@ IDLE_MS = 30 * 24 * 60 * 60 * MS
 """A replay ends once nothing has run or come for so long: what waits never starts."""
 
 PATIENCE = 10
-"""It ends, too, once none of the jobs that are left has ended for so many times as long as one would take.
-
-Plans then interrupt them again and again.
+"""It ends, too, once none of the jobs that are left has ended for so many times as long as one would take:
+plans then interrupt them again and again.
 """
 
 UNCHANGED: tuple[Decision, ...] = ("keep", "wait")
@@ -47,18 +44,10 @@ End, Arrival = range(2)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``every_ms``: between plans; 0: at events, ``debounce_ms`` after the first that none has answered.
+    """``every_ms``: between plans; 0: at events. ``restart_ms``: what a start after an interruption takes."""
 
-    ``checkpoint_ms``: 0: no work is ever lost. ``restart_ms``: what a start after an interruption takes.
-    ``preemptible``: all jobs may be stopped, and save their work first.
-    """
-
-    seed: int = 0
     every_ms: int = 0
-    debounce_ms: int = 0
     restart_ms: int = 0
-    checkpoint_ms: int = 0
-    preemptible: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,68 +71,61 @@ class Scenario:
         return max((job.submit_ms for job in self.jobs), default=0)
 
 
-class Stopped(Exception):  # noqa: N818  # no error: a signal came
-    """The replay was asked to stop."""
-
-
 class Simulation:
-    """One scheduler in a scenario. ``jobs``: the state of each, ``measures``: over time.
+    """One scheduler in a scenario. ``jobs``: the state of each.
 
-    ``gave_up``: the jobs that are left would never end.
+    ``stops``: how often jobs were stopped or moved. ``busy``, ``effective``: GPU-milliseconds that jobs held
+    until the last submission, and these in permille times their speed. ``gave_up``: why jobs are unfinished.
     """
 
-    def __init__(
-        self, scenario: Scenario, scheduler: Scheduler, stop: threading.Event | None = None
-    ) -> None:
+    def __init__(self, scenario: Scenario, scheduler: Scheduler) -> None:
         self.scenario, self.scheduler = scenario, scheduler
         self.jobs = [JobState(facts, facts.work) for facts in scenario.jobs]
-        self.measures = Measures()
+        self.stops = self.busy = self.effective = 0
         self.now_ms = 0
-        self._stop = stop or threading.Event()
-        self._base, self._usable = scenario.instance, _usable(scenario.instance)
+        self.usable = _usable(scenario.instance)
         self._events: list[tuple[int, int, int, int]] = []
         self._number = {job.facts.gang.key: i for i, job in enumerate(self.jobs)}
-        self._node_sizes = largest_nodes(self._base.cluster.nodes)
-        gangs = [job.facts.gang for job in self.jobs]
-        self._dated = any(gang.movable or gang.preemptible for gang in gangs)
+        self._node_sizes = largest_nodes(scenario.instance.cluster.nodes)
         self._present = Present(self.jobs)
         self._waiting, self._running = self._present.waiting, self._present.running
         self._left = self._to_come = len(self.jobs)
         self._tick_ms: int | None = None
         self._last_ms = self._ended_ms = 0
         self._longest_ms = [job.facts.duration_ms for job in self.jobs]
-        self.gave_up = False
+        self.gave_up: str | None = None
 
     def run(self) -> None:
-        """To the end of the last job that can end. Raises Stopped."""
+        """To the end of the last job that can end."""
         for number, job in enumerate(self.jobs):
             self._at(job.facts.submit_ms, Arrival, number)
         while self._left:
             due = [event[0] for event in self._events[:1]]
             due += [] if self._tick_ms is None else [self._tick_ms]
             self.gave_up = self._hopeless(min(due, default=None))
-            if self.gave_up:
+            if self.gave_up is not None:
                 return
-            if self._stop.is_set():
-                raise Stopped
             self._moment(min(due))
 
-    def _hopeless(self, due_ms: int | None) -> bool:
-        """Whether the jobs that are left would never end. ``due_ms``: the next event.
+    def _hopeless(self, due_ms: int | None) -> str | None:
+        """Why the jobs that are left would never end; None as long as they may. ``due_ms``: the next event.
 
         Where nothing runs and nothing more comes, only ages may still let jobs start.
         """
         if due_ms is None:
-            return True
+            return "idle"
         if self._to_come or due_ms - self._ended_ms <= IDLE_MS:
-            return False
+            return None
         if not self._running and due_ms - self._last_ms > IDLE_MS:
-            return True
+            return "idle"
         longest_ms = max(self._longest_ms[number] for number in self._waiting | self._running)
-        return due_ms - self._ended_ms > IDLE_MS + PATIENCE * longest_ms
+        return "stalled" if due_ms - self._ended_ms > IDLE_MS + PATIENCE * longest_ms else None
 
     def _moment(self, now_ms: int) -> None:
         """Everything that happens at a time, and what is decided then."""
+        past_ms = max(0, min(now_ms, self.scenario.window_ms) - self.now_ms)
+        self.busy += past_ms * self._present.busy
+        self.effective += past_ms * self._present.effective
         self.now_ms = now_ms
         changed = False
         while self._events and self._events[0][0] == now_ms:
@@ -154,15 +136,14 @@ class Simulation:
         if self._tick_ms == now_ms:
             self._tick_ms = None
             self._decide()
-        self.measures.step(now_ms, self._level())
 
     def _at(self, time_ms: int, kind: int, number: int, turn: int = 0) -> None:
         heapq.heappush(self._events, (time_ms, kind, number, turn))
 
     def _answer(self, event_ms: int) -> None:
-        """Have the scheduler decide at the next tick, or a debounce later; it may do so before."""
-        every_ms, debounce_ms = self.scenario.settings.every_ms, self.scenario.settings.debounce_ms
-        due_ms = -(-event_ms // every_ms) * every_ms if every_ms else event_ms + debounce_ms
+        """Have the scheduler decide at once, or at the next tick; it may do so before."""
+        every_ms = self.scenario.settings.every_ms
+        due_ms = -(-event_ms // every_ms) * every_ms if every_ms else event_ms
         self._tick_ms = due_ms if self._tick_ms is None else min(self._tick_ms, due_ms)
 
     def _happens(self, kind: int, number: int, turn: int) -> bool:
@@ -200,16 +181,12 @@ class Simulation:
         self._longest_ms[number] = max(self._longest_ms[number], run.end_ms - self.now_ms)
         self._at(run.end_ms, End, number, job.starts)
 
-    def _interrupt(self, number: int, *, saved: bool = False) -> None:
-        """The job loses its GPUs, and its work since the last checkpoint unless that is ``saved``."""
-        job, settings = self.jobs[number], self.scenario.settings
-        run = job.run
-        assert run is not None, "only a job that runs is interrupted"
+    def _interrupt(self, number: int, run: Run) -> None:
+        """The job gives its GPUs back."""
+        job = self.jobs[number]
         self._present.leave(number)
-        safe_ms = run.checkpoint_ms(self.now_ms, 0 if saved else settings.checkpoint_ms)
-        job.left = run.left_at(safe_ms)
+        job.left = run.left_at(self.now_ms)
         job.held_gpu_ms += (self.now_ms - run.since_ms) * run.gpus
-        self.measures.lost_gpu_ms += max(0, self.now_ms - max(safe_ms, run.since_ms)) * run.gpus
         job.run = None
         self._present.enter(number)
 
@@ -223,8 +200,6 @@ class Simulation:
         instance = self.instance()
         moment = Moment(instance, self._see, self._count)
         decisions = self.scheduler.decide(moment)
-        if self._stop.is_set():
-            raise Stopped  # perhaps in the middle of a search
         changes = [
             (self._number[gang.key], gang, decision)
             for gang, decision in zip(instance.gangs, decisions, strict=True)
@@ -234,7 +209,9 @@ class Simulation:
         before = {number: self.jobs[number].run for number, _, _ in changes}
         for number, run in before.items():
             if run is not None:
-                self._give_back(number, run, changes)
+                pods = next(decision.pods for n, _, decision in changes if n == number)
+                self.stops += not pods or moves_pods(run.pods, pods)
+                self._interrupt(number, run)
         known = known_masks(instance, decisions)
         for number, _gang, decision in changes:
             if decision.pods:
@@ -250,19 +227,7 @@ class Simulation:
         if not self._waiting:
             return True
         least = min(gpus for gpus, count in self._present.asked.items() if count)
-        return least > self._usable - self._present.busy
-
-    def _give_back(
-        self, number: int, run: Run, changes: Sequence[tuple[int, Gang, GangDecision]]
-    ) -> None:
-        decision = next(d for n, _, d in changes if n == number)
-        if not decision.pods:
-            self.measures.preemptions += 1
-        elif moves_pods(run.pods, decision.pods):
-            self.measures.moves += 1
-        settings = self.scenario.settings
-        kept = bool(decision.pods) and not moves_pods(run.pods, decision.pods)
-        self._interrupt(number, saved=kept or settings.preemptible or self.scheduler.saves)
+        return least > self.usable - self._present.busy
 
     def _placed(
         self,
@@ -279,9 +244,6 @@ class Simulation:
         gpus = sum(gang.roles[pod.role].gpus for pod in pods)
         resized = before is not None and not moves_pods(before.pods, pods)
         pause = settings.restart_ms if job.starts and not resized else 0
-        if job.starts and not resized:
-            self.measures.restarts += 1
-            self.measures.lost_gpu_ms += pause * gpus
         speed = max(1, value.speed)
         return Run(
             self._with_pods(gang, pods),
@@ -292,7 +254,6 @@ class Simulation:
             self.now_ms,
             self.now_ms + pause,
             job.left,
-            0 if value.bandwidth is None else int(value.bandwidth),
         )
 
     def _with_pods(self, gang: Gang, pods: tuple[PodPlacement, ...]) -> Gang:
@@ -346,19 +307,8 @@ class Simulation:
 
     def instance(self) -> Instance:
         """The cluster of the moment: running gangs with their pods, and waiting ones."""
-        if self._dated and not self.scenario.settings.preemptible:
-            for number in self._running:
-                self._date_checkpoint(number)
-        return banded(self._base.with_gangs(tuple(self._present.gangs), self._policy()))
-
-    def _date_checkpoint(self, number: int) -> None:
-        """Give the running gang the time of its last checkpoint where that decides anything."""
-        run = self.jobs[number].run
-        assert run is not None, "it runs"
-        if run.gang.movable or run.gang.preemptible:
-            every_ms = self.scenario.settings.checkpoint_ms
-            saved = self._date(run.checkpoint_ms(self.now_ms, every_ms))
-            self._present.show(number, replace(run.gang, last_checkpoint=saved))
+        gangs = tuple(self._present.gangs)
+        return banded(self.scenario.instance.with_gangs(gangs, self._policy()))
 
     def _policy(self) -> Policy:
         policy = self.scheduler.policy
@@ -369,11 +319,6 @@ class Simulation:
         if not self.scenario.own_max_gangs:
             moves = replace(moves or Moves(), max_gangs=default_max_gangs(len(self._running)))
         return replace(policy, now=self._date(self.now_ms), mix=mix, moves=moves)
-
-    def _level(self) -> Level:
-        present = self._present
-        waiting = sum(gpus * count for gpus, count in present.asked.items())
-        return Level(self._usable, present.busy, waiting, present.effective, present.gpu_MBps)
 
 
 def _usable(base: Instance) -> int:

@@ -6,14 +6,14 @@ Called by ``benchmarks.lab.scheduler``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from models.hardware import ServerModel
+from benchmarks.lab.gpu_choice import device_plugin
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, rooms
@@ -25,9 +25,6 @@ Nodes = NDArray[np.int64]
 Able = NDArray[np.bool_]
 
 UNLIMITED = 1 << 60
-
-PickGpus = Callable[[ServerModel, int, int], int]
-"""(server model, mask of its free GPUs, how many) to the mask of the GPUs that a pod gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +45,8 @@ class Space:
     rank of the name, -1 without GPUs. ``taken``: pods put in place since the last ``commit``.
     """
 
-    def __init__(
-        self, instance: Instance, base: Sequence[GangDecision], pick_gpus: PickGpus
-    ) -> None:
-        self.instance, self.pick_gpus = instance, pick_gpus
+    def __init__(self, instance: Instance, base: Sequence[GangDecision]) -> None:
+        self.instance = instance
         cluster = instance.cluster
         state = rooms(instance, base)
         self.free = np.array([room.free_gpus for room in state], dtype=np.int64)
@@ -144,7 +139,7 @@ class Space:
         elif role.gpus:
             model = self.instance.cluster.nodes[node].model
             assert model is not None, "only a node with GPUs is able"
-            gpus = self.pick_gpus(model, int(self.masks[node]), role.gpus)
+            gpus = device_plugin(model, int(self.masks[node]), role.gpus)
         self._move(Taken(role, number, index, node, gpus), 1)
         self.taken.append(Taken(role, number, index, node, gpus))
 
@@ -152,12 +147,6 @@ class Space:
         """Give back what was taken since ``len(taken)`` was ``mark``."""
         while len(self.taken) > mark:
             self._move(self.taken.pop(), -1)
-
-    def exchange(self, position: int, gpus: int) -> None:
-        """Give a pod taken, which has known GPUs, others instead; the caller keeps pods apart."""
-        old = self.taken[position]
-        self.masks[old.node] ^= (old.gpus or 0) ^ gpus
-        self.taken[position] = Taken(old.role, old.number, old.index, old.node, gpus)
 
     def commit(self) -> tuple[PodPlacement, ...]:
         """Keep what was taken."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from benchmarks.lab.space import PickGpus, Space
+from benchmarks.lab.space import Space
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang
 from models.instance.instance import Instance
@@ -127,10 +127,10 @@ class Standing:
         """Gangs with pods to place, in their turn."""
         return [self._index[gang] for _, gang in self._queue]
 
-    def space(self, instance: Instance, pick_gpus: PickGpus) -> Space:
+    def space(self, instance: Instance) -> Space:
         """Free space of the moment, for the caller to use up."""
         if self._space is None:
-            self._space = Space(instance, [facts.base for facts in self.facts], pick_gpus)
+            self._space = Space(instance, [facts.base for facts in self.facts])
         return self._space.copy()
 
 

@@ -1,13 +1,12 @@
-"""One run of a replay in figures, and the repeats of each scheduler together."""
+"""What a run of a replay found, several runs of one name together, and the table of them."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean, stdev
-from typing import Any
 
 from benchmarks.lab.jobs import MS, JobFacts, JobState
 from benchmarks.lab.simulation import Simulation
@@ -16,48 +15,55 @@ from models.instance.speed import FULL_SPEED
 SHORT_MS = 10 * MS
 """A shorter job counts as one of this length in the slowdown, which the shortest would decide alone."""
 
-Steps = Sequence[tuple[int, tuple[int, ...]]]
-"""(time, values) in order of time; values hold until the next time."""
 
-Figures = dict[str, Any]
-"""A run: ``name``, ``repeat``, and numbers; times in seconds, None where no job ended or started."""
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run; times in seconds, None where no job ended.
+
+    ``completion_s``: mean from submission to the end, ``p50_s``, ``p95_s``: of the same. ``wait_s``: mean to
+    the first start. ``slowdown``: mean of completion time / duration at full speed. ``fairness``: Jain's
+    index over the queues of the mean of duration / completion time. ``speed``, ``used``: mean of the
+    predicted speed of GPUs that are held, and part of all GPUs that are, until the last submission.
+    ``stops``: how often jobs were stopped or moved. ``unfinished``: jobs, and why, where there are some.
+    """
+
+    name: str
+    repeat: int
+    jobs: int
+    completion_s: float | None
+    p50_s: float | None
+    p95_s: float | None
+    wait_s: float | None
+    slowdown: float | None
+    fairness: float | None
+    speed: float | None
+    used: float
+    stops: int
+    unfinished: str = ""
 
 
-def figures(name: str, repeat: int, done: Simulation) -> Figures:
+def result(name: str, repeat: int, done: Simulation) -> Result:
     """What the simulation found."""
-    jobs, measures = done.jobs, done.measures
-    ended = [job for job in jobs if job.ended is not None]
-    completion = exact_distribution(map(_completion, ended))
-    waits = exact_distribution(
-        job.started - job.facts.submit_ms for job in jobs if job.started is not None
-    )
-    usable, busy, _, effective, gpu_mbps = (
-        time_mean(measures.steps, 0, max(1, done.scenario.window_ms))
-        if measures.steps
-        else [Fraction(0)] * 5
-    )
+    ended = [job for job in done.jobs if job.ended is not None]
+    times = sorted(_completion(job) for job in ended)
+    waits = [job.started - job.facts.submit_ms for job in done.jobs if job.started is not None]
     slowdowns = [Fraction(_completion(j), max(SHORT_MS, j.facts.duration_ms)) for j in ended]
-    return {
-        "name": name,
-        "repeat": repeat,
-        "jobs": len(jobs),
-        "completed": len(ended),
-        "endedEarly": done.gave_up,
-        "endSeconds": _seconds(max((job.ended or 0 for job in ended), default=0)),
-        "meanSeconds": _seconds(completion.mean),
-        "p50Seconds": _seconds(completion.p50),
-        "p99Seconds": _seconds(completion.p99),
-        "queueingSeconds": _seconds(waits.mean),
-        "slowdown": _digits(sum(slowdowns, Fraction(0)) / len(ended)) if ended else None,
-        "speed": _digits(effective / (busy * FULL_SPEED)) if busy else None,
-        "utilisation": _digits(busy / usable) if usable else 0.0,
-        "gpuGBps": _digits(gpu_mbps / 1000),
-        "preemptions": measures.preemptions,
-        "moves": measures.moves,
-        "restarts": measures.restarts,
-        "lostGpuSeconds": _seconds(measures.lost_gpu_ms),
-        "jain": _fairness(jobs),
-    }
+    left = len(done.jobs) - len(ended)
+    return Result(
+        name,
+        repeat,
+        len(done.jobs),
+        _mean(Fraction(time, MS) for time in times),
+        nearest_rank(times, 50) / MS if times else None,
+        nearest_rank(times, 95) / MS if times else None,
+        _mean(Fraction(wait, MS) for wait in waits),
+        _mean(slowdowns),
+        _fairness(ended),
+        _digits(Fraction(done.effective, done.busy * FULL_SPEED)) if done.busy else None,
+        _digits(Fraction(done.busy, max(1, done.usable * done.scenario.window_ms))),
+        done.stops,
+        f"{left} ({done.gave_up})" if left else "",
+    )
 
 
 def _completion(job: JobState) -> int:
@@ -70,129 +76,96 @@ def _digits(value: Fraction) -> float:
     return float(round(value, 3))
 
 
-def _seconds(time_ms: Fraction | int | None) -> float | None:
-    return None if time_ms is None else _digits(Fraction(time_ms) / MS)
-
-
-def _fairness(jobs: Sequence[JobState]) -> float | None:
-    """Jain's index of the queues' means of duration at full speed / completion time."""
-    services: dict[str, list[Fraction]] = {}
-    for job in jobs:
-        if job.ended is not None:
-            took = max(1, _completion(job), job.facts.duration_ms)
-            services.setdefault(job.facts.queue, []).append(Fraction(job.facts.duration_ms, took))
-    index = jain(sum(own, Fraction(0)) / len(own) for own in services.values())
-    return None if index is None else _digits(index)
-
-
-MEANS = (
-    *("meanSeconds", "p50Seconds", "p99Seconds", "queueingSeconds", "slowdown", "utilisation"),
-    *("speed", "preemptions", "moves", "jain"),
-)
-"""Figures whose spread over repeats is stated."""
-
-
-def spreads(runs: Sequence[Figures]) -> tuple[dict[str, Figures], str | None]:
-    """(mean, standard deviation) of the figures of each name, and the name of the shortest mean completion.
-
-    ``behind``: mean completion time less that of the best in the same repeat, as a share of that. Only names
-    whose runs complete as many jobs as any run of the same repeat may be the best: who leaves jobs out leaves
-    out the hard ones.
-    """
-    of: dict[str, dict[int, Figures]] = {}
-    for run in runs:
-        of.setdefault(run["name"], {})[run["repeat"]] = run
-    most: dict[int, int] = {}
-    for run in runs:
-        most[run["repeat"]] = max(most.get(run["repeat"], 0), run["completed"])
-    means = {
-        name: fmean(run["meanSeconds"] for run in own.values())
-        for name, own in of.items()
-        if all(run["completed"] == most[run["repeat"]] and run["completed"] for run in own.values())
-    }
-    best = min(means, key=lambda name: means[name], default=None)
-    found = {}
-    for name, own in of.items():
-        found[name] = {one: spread(run[one] for run in own.values()) for one in MEANS}
-        found[name]["behind"] = spread(_behind(own, of.get(best or "", {})))
-    return found, best
-
-
-def _behind(own: Mapping[int, Figures], best: Mapping[int, Figures]) -> Iterable[float | None]:
-    for repeat, run in own.items():
-        mean, least = run["meanSeconds"], best[repeat]["meanSeconds"] if repeat in best else None
-        yield None if mean is None or not least else mean / least - 1
-
-
-def spread(values: Iterable[float | None]) -> tuple[float, float | None] | None:
-    """Mean and standard deviation of the sample, of those that are known; None without any."""
-    found = [value for value in values if value is not None]
-    if not found:
-        return None
-    return fmean(found), stdev(found) if len(found) > 1 else None
-
-
-@dataclass(frozen=True, slots=True)
-class ExactDistribution:
-    """Mean and percentiles of some numbers; None without any."""
-
-    mean: Fraction | None = None
-    p50: int | None = None
-    p99: int | None = None
-
-
-def exact_distribution(values: Iterable[int]) -> ExactDistribution:
-    """Mean and percentiles of numbers in any order."""
-    ordered = sorted(values)
-    if not ordered:
-        return ExactDistribution()
-    mean = Fraction(sum(ordered), len(ordered))
-    return ExactDistribution(mean, *(nearest_rank(ordered, percent) for percent in (50, 99)))
+def _mean(values: Iterable[Fraction]) -> float | None:
+    found = list(values)
+    return _digits(sum(found, Fraction(0)) / len(found)) if found else None
 
 
 def nearest_rank(ordered: Sequence[int], percent: int) -> int:
-    """The smallest of the numbers that so many percent of them do not exceed: nearest rank, not interpolated.
+    """The smallest of the numbers that so many percent of them do not exceed.
 
     ``ordered``: ascending, not empty. ``percent``: 1 to 100.
     """
-    rank = -(-percent * len(ordered) // 100)
-    return ordered[max(rank, 1) - 1]
+    return ordered[max(-(-percent * len(ordered) // 100), 1) - 1]
 
 
-def jain(shares: Iterable[Fraction | int]) -> Fraction | None:
+def _fairness(ended: Iterable[JobState]) -> float | None:
+    services: dict[str, list[Fraction]] = {}
+    for job in ended:
+        took = max(1, _completion(job), job.facts.duration_ms)
+        services.setdefault(job.facts.queue, []).append(Fraction(job.facts.duration_ms, took))
+    index = jain([sum(own, Fraction(0)) / len(own) for own in services.values()])
+    return None if index is None else _digits(index)
+
+
+def jain(shares: Sequence[Fraction | int]) -> Fraction | None:
     """Jain's index, (sum x)^2 / (n sum x^2): 1 if all are equal, 1/n if one has everything.
 
-    None without any share; 1 if all are zero, for then they are equal. Source: Jain, Chiu and Hawe, "A
-    Quantitative Measure of Fairness and Discrimination", DEC-TR-301, 1984.
+    None without any share; 1 if all are zero. Source: Jain, Chiu and Hawe, DEC-TR-301, 1984.
     """
-    found = [Fraction(share) for share in shares]
-    if not found:
+    if not shares:
         return None
-    squares = sum(share * share for share in found)
-    return Fraction(sum(found) ** 2, len(found) * squares) if squares else Fraction(1)
+    squares = sum(Fraction(share) ** 2 for share in shares)
+    return Fraction(sum(shares)) ** 2 / (len(shares) * squares) if squares else Fraction(1)
 
 
-def time_mean(steps: Steps, start: int, end: int) -> tuple[Fraction, ...]:
-    """Mean of every value over [start, end), which is not empty; nothing counts before the first time."""
-    return tuple(Fraction(area, end - start) for area in _areas(steps, [start, end])[0])
+def took(seconds: float) -> str:
+    """``2.53h``, ``3.4m`` or ``12.0s``."""
+    for least, unit in ((3600, "h"), (60, "m")):
+        if seconds >= least:
+            return f"{seconds / least:.{2 if unit == 'h' else 1}f}{unit}"
+    return f"{seconds:.1f}s"
 
 
-def _areas(steps: Steps, edges: Sequence[int]) -> list[list[int]]:
-    """Time x value between neighbouring edges, of every value; edges ascend."""
-    width = len(steps[0][1]) if steps else 0
-    areas = [[0] * width for _ in edges[1:]]
-    part = 0
-    for i, (time, values) in enumerate(steps):
-        begin = max(time, edges[0])
-        end = min(steps[i + 1][0], edges[-1]) if i + 1 < len(steps) else edges[-1]
-        while begin < end:
-            while edges[part + 1] <= begin:
-                part += 1
-            until = min(end, edges[part + 1])
-            for v, value in enumerate(values):
-                areas[part][v] += value * (until - begin)
-            begin = until
-    return areas
+Figure = Callable[[Result], float | None]
+
+_COLUMNS: tuple[tuple[str, Figure, Callable[[float], str]], ...] = (
+    ("mean completion", lambda one: one.completion_s, took),
+    ("median", lambda one: one.p50_s, took),
+    ("95 %", lambda one: one.p95_s, took),
+    ("mean wait", lambda one: one.wait_s, took),
+    ("slowdown", lambda one: one.slowdown, "{:.1f}".format),
+    ("fairness", lambda one: one.fairness, "{:.3f}".format),
+    ("speed", lambda one: one.speed, "{:.1%}".format),
+    ("used", lambda one: one.used, "{:.1%}".format),
+    ("stopped", lambda one: one.stops, "{:,.0f}".format),
+)
+
+
+def table(results: Sequence[Result]) -> str:
+    """Markdown: a row a name, means with standard deviations over its repeats.
+
+    The last column: how much the mean completion time of the first name is below, in the same repeat.
+    """
+    of: dict[str, dict[int, Result]] = {}
+    for one in results:
+        of.setdefault(one.name, {})[one.repeat] = one
+    first = next(iter(of.values()))
+    heads = ["run", "runs", *(title for title, _, _ in _COLUMNS), "first is below", "unfinished"]
+    rows = [heads, ["---"] * len(heads)]
+    for name, own in of.items():
+        means = [
+            (first[repeat].completion_s, one.completion_s)
+            for repeat, one in own.items()
+            if repeat in first
+        ]
+        below = [100 * (1 - ours / theirs) for ours, theirs in means if ours and theirs]
+        cells = [
+            spread([figure(one) for one in own.values()], text) for _, figure, text in _COLUMNS
+        ]
+        unfinished = ", ".join(one.unfinished for one in own.values() if one.unfinished)
+        differs = "" if own is first else spread(below, "{:.1f} %".format)
+        rows.append([f"`{name}`", str(len(own)), *cells, differs, unfinished])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def spread(values: Iterable[float | None], text: Callable[[float], str]) -> str:
+    """``mean ± standard deviation`` of what is known."""
+    found = [value for value in values if value is not None]
+    if not found:
+        return "-"
+    mean = text(fmean(found))
+    return f"{mean} ± {text(stdev(found))}" if len(found) > 1 else mean
 
 
 def least_mean_ms(jobs: Sequence[JobFacts], gpus: int) -> Fraction:

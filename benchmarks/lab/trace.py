@@ -1,161 +1,152 @@
-"""A trace in memory: jobs, each with its arrival, its duration, and the requirements of its gang.
+"""Traces: jobs of a cluster over time, from a table that a cluster published, or as ``record`` writes them.
 
-Promises: jobs are sorted by arrival and name; nothing is random but by a seed. Reads no files.
+Times are seconds from the start of the trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import csv
+import gzip
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
 
-from benchmarks.lab.trace_document import (
-    WORKER,
-    JobDocument,
-    ObservedDocument,
-    TraceDocument,
-    TraceMetadata,
-    TraceSpec,
-    gang_of,
-    worker,
-)
-from models.documents.base import API_VERSION
-from models.documents.gang import GangDocument, GangMetadata, GangSpec
+from pydantic import ConfigDict, TypeAdapter
+
+from models.documents.base import API_VERSION, Document, Many, Name, omitted, whole
+from models.documents.gang import GangDocument, GangMetadata, GangSpec, RoleDocument
+from models.units import MAX_SECONDS
+
+NODE_GPUS = 8
+"""GPUs of a pod at most, where a table says only those of the job: the servers of all these clusters."""
+
+QUEUES = ("vc", "user", "cluster")
+"""Columns that name the queue and namespace of a job; the first that a table has."""
+
+Seconds = Annotated[int, whole(0, MAX_SECONDS)]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A gang that arrives ``submit_s`` seconds after the start and runs ``duration_s`` at full speed.
+class Job(Document):
+    """A gang that arrives and runs for so long where nothing slows it down.
 
-    ``spec``: what it requests, as in a Gang document, roles always written out.
-    ``observed``: what was seen of it on a real cluster, if anything.
+    ``at_least``, ``at_most``: between what its duration is where only snapshots saw it run.
     """
 
-    name: str
-    namespace: str
-    submit_s: int
-    duration_s: int
+    model_config = ConfigDict(validate_by_name=True)
+
+    name: Name
+    namespace: Name = "default"
+    submit_s: Seconds
+    duration_s: Seconds
+    at_least: Seconds | None = omitted()
+    at_most: Seconds | None = omitted()
     spec: GangSpec
-    observed: ObservedDocument | None = None
-
-    @classmethod
-    def of(cls, document: JobDocument) -> Job:
-        """The job of a Trace document."""
-        return cls(
-            document.name, document.namespace, document.submit_seconds, document.duration_seconds,
-            document.to_spec(), document.observed,
-        )  # fmt: skip
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """(namespace, name), as of its gang."""
-        return (self.namespace, self.name)
-
-    @property
-    def pods(self) -> int:
-        """Its pods, at ``min``."""
-        return sum(role.span[0] for role in self.spec.roles)
 
     def gang_document(self, epoch: int) -> GangDocument:
         """The waiting gang; ``epoch``: date of second 0 of the trace, in seconds since 1970."""
-        spec = self.spec.model_copy(update={"submitted_at": epoch + self.submit_s})
-        metadata = GangMetadata.model_construct(name=self.name, namespace=self.namespace)
-        return gang_of(spec, metadata)
-
-    def document(self) -> JobDocument:
-        """The job of a Trace document, in the short form where that says everything."""
-        form: dict[str, object] = {"pods": None, "gpus": None, "roles": self.spec.roles}
-        if len(self.spec.roles) == 1:
-            role = self.spec.roles[0]
-            if role.name == WORKER and role == worker(role.span[0], role.gpus):
-                form = {"pods": role.span[0], "gpus": role.gpus, "roles": ()}
-        return JobDocument.of(
-            self.spec,
-            name=self.name,
-            namespace=self.namespace,
-            submit_seconds=self.submit_s,
-            duration_seconds=self.duration_s,
-            observed=self.observed,
-            **form,
+        return GangDocument.model_construct(
+            api_version=API_VERSION,
+            kind="Gang",
+            metadata=GangMetadata.model_construct(name=self.name, namespace=self.namespace),
+            spec=self.spec.model_copy(update={"submitted_at": epoch + self.submit_s}),
         )
+
+
+_JOBS: TypeAdapter[Many[Job]] = TypeAdapter(Many[Job])
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs by arrival, then namespace and name.
-
-    ``source``: where they are from, in words. ``starts_at``: date of second 0, in seconds since 1970, None
-    if unknown. ``left_out``: (why, number of jobs of the source that are not in it).
-    """
+    """Jobs by arrival, then namespace and name."""
 
     name: str
     jobs: tuple[Job, ...]
-    source: str | None = None
-    starts_at: int | None = None
-    left_out: tuple[tuple[str, int], ...] = ()
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        jobs: Iterable[Job],
-        *,
-        source: str | None = None,
-        starts_at: int | None = None,
-        left_out: Iterable[tuple[str, int]] = (),
+    def of(cls, name: str, jobs: Sequence[Job]) -> Trace:
+        """The trace of these jobs, sorted. Raises ValueError for two of one name."""
+        names = [(job.namespace, job.name) for job in jobs]
+        if len(set(names)) < len(names):
+            raise ValueError(f"{name}: two jobs of one name")
+        return cls(name, tuple(sorted(jobs, key=lambda j: (j.submit_s, j.namespace, j.name))))
+
+    def part(
+        self, from_s: int = 0, until_s: int | None = None, speedup: Fraction = Fraction(1)
     ) -> Trace:
-        """The trace of these jobs, sorted."""
-        ordered = tuple(sorted(jobs, key=lambda job: (job.submit_s, job.key)))
-        return cls(name, ordered, source, starts_at, tuple(pair for pair in left_out if pair[1]))
-
-    def between(self, from_s: int, until_s: int | None) -> Trace:
-        """The jobs that arrive in [from_s, until_s), with second 0 at ``from_s``."""
-        jobs = tuple(
-            replace(job, submit_s=job.submit_s - from_s, observed=_moved(job.observed, from_s))
-            for job in self.jobs
-            if from_s <= job.submit_s and (until_s is None or job.submit_s < until_s)
+        """The jobs that arrive in [from_s, until_s), ``speedup`` times as fast; durations stay."""
+        return replace(
+            self,
+            jobs=tuple(
+                job.model_copy(update={"submit_s": int((job.submit_s - from_s) / speedup)})
+                for job in self.jobs
+                if from_s <= job.submit_s and (until_s is None or job.submit_s < until_s)
+            ),
         )
-        starts_at = None if self.starts_at is None else self.starts_at + from_s
-        return replace(self, jobs=jobs, starts_at=starts_at)
-
-    def sped_up(self, factor: Fraction) -> Trace:
-        """The same jobs arriving ``factor`` times as fast; durations stay, so the load grows."""
-        jobs = tuple(
-            replace(job, submit_s=int(job.submit_s / factor), observed=None) for job in self.jobs
-        )
-        return replace(self, jobs=jobs)
 
     def preferring(self, level: str) -> Trace:
         """The gangs of several pods prefer one domain of the level, where they ask for no other.
 
         Published tables say nothing of topology; without a wish most schedulers look for no near nodes.
         """
-        specs: dict[int, GangSpec] = {}
-        jobs = []
-        for job in self.jobs:
-            own = job.spec.topology
-            if job.pods > 1 and own.required is None and own.preferred is None:
-                topology = own.model_copy(update={"preferred": level})
-                known = job.spec.model_copy(update={"topology": topology})
-                jobs.append(replace(job, spec=specs.setdefault(id(job.spec), known)))
-            else:
-                jobs.append(job)
-        return replace(self, jobs=tuple(jobs))
+        return replace(self, jobs=tuple(_preferring(job, level) for job in self.jobs))
 
-    def document(self) -> TraceDocument:
-        """The Trace document."""
-        return TraceDocument.model_construct(
-            api_version=API_VERSION,
-            kind="Trace",
-            metadata=TraceMetadata.model_construct(
-                name=self.name, source=self.source, starts_at=self.starts_at
-            ),
-            spec=TraceSpec.model_construct(jobs=tuple(job.document() for job in self.jobs)),
+    def text(self) -> str:
+        """The trace as JSON."""
+        jobs = [
+            job.model_dump(mode="json", by_alias=True, exclude_defaults=True) for job in self.jobs
+        ]
+        return json.dumps({"name": self.name, "jobs": jobs}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _preferring(job: Job, level: str) -> Job:
+    own, pods = job.spec.topology, sum(role.span[0] for role in job.spec.roles)
+    if pods < 2 or own.required is not None or own.preferred is not None:
+        return job
+    topology = own.model_copy(update={"preferred": level})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"topology": topology})})
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace of a file: JSON of ``record``, or a table, packed or not. Raises OSError, ValueError."""
+    content = path.read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        content = gzip.decompress(content)
+    text = content.decode()
+    if text.lstrip().startswith("{"):
+        document = json.loads(text)
+        return Trace.of(document["name"], _JOBS.validate_json(json.dumps(document["jobs"])))
+    return Trace.of(path.parent.name, tuple(_jobs(csv.DictReader(text.splitlines()))))
+
+
+def _jobs(table: csv.DictReader[str]) -> Iterator[Job]:
+    """The jobs of a table, without those that have no GPUs. Equal requirements are one object."""
+    specs: dict[tuple[str, int], GangSpec] = {}
+    queue = next(name for name in QUEUES if name in (table.fieldnames or ()))
+    for row in table:
+        key = (row[queue], int(row["num_gpus"]))
+        if not key[1]:
+            continue
+        if key not in specs:
+            specs[key] = GangSpec(queue=key[0], roles=roles_of(key[1]))
+        submit_s, duration_s = (int(float(row[name])) for name in ("submit_s", "duration_s"))
+        yield Job(
+            name=row["job_id"],
+            namespace=key[0],
+            submit_s=submit_s,
+            duration_s=duration_s,
+            spec=specs[key],
         )
 
 
-def _moved(observed: ObservedDocument | None, from_s: int) -> ObservedDocument | None:
-    if observed is None:
-        return None
-    started = max(0, observed.started_seconds - from_s)
-    return observed.model_copy(update={"started_seconds": started})
+def roles_of(gpus: int) -> tuple[RoleDocument, ...]:
+    """As few pods as servers allow: equal ones, or full ones and one with the rest."""
+    pods = -(-gpus // NODE_GPUS)
+    if gpus % pods == 0:
+        return (RoleDocument(name="worker", replicas=pods, gpus=gpus // pods),)
+    return (
+        RoleDocument(name="worker", replicas=gpus // NODE_GPUS, gpus=NODE_GPUS),
+        RoleDocument(name="rest", replicas=1, gpus=gpus % NODE_GPUS),
+    )

@@ -1,12 +1,10 @@
 """Who decides in a replay: the planner under a policy, or the rules of another scheduler.
 
-The planner is the one of ``plan``, ``planner.search.solve``, on the instance of the moment. The rules are
-those of ``planner.baselines``.
+The planner is the one of ``plan``, ``planner.search.solve``, on the instance of the moment.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,22 +17,19 @@ from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
 from models.instance.policy import Policy
 from models.instance.solution import GangDecision
+from planner.search.solve import solve
 
 NO_CLOCK_S = 24 * 60 * 60
 """Time limit of a search, which its budget ends long before: the clock must not decide anything."""
-
 
 BANDS_CHANGE_S = 10 * 60
 """How often bands of running gangs are looked at where nothing else happens."""
 
 
 class Scheduler(Protocol):
-    """``policy``: in force. ``saves``: whether a job saves its work before it is stopped."""
+    """``policy``: in force."""
 
     policy: Policy
-
-    @property
-    def saves(self) -> bool: ...
 
     def decide(self, moment: Moment) -> Sequence[GangDecision]:
         """One decision for each gang."""
@@ -58,11 +53,6 @@ class Baseline:
     _standing: Standing = field(default_factory=Standing)
     _stopped: bool = False
 
-    @property
-    def saves(self) -> bool:
-        """Rules that stop jobs have them save their work."""
-        return self.rules.stops is not None or bool(self.rules.rooms)
-
     def decide(self, moment: Moment) -> Sequence[GangDecision]:
         """What starts now, and what stops for it."""
         found = schedule(moment.instance, self.rules, self._seen(moment))
@@ -74,7 +64,7 @@ class Baseline:
         return replace(moment, standing=self._standing)
 
     def dates(self, moment: Moment) -> Iterator[int]:
-        """The end of somebody's time in the first queue; a second after somebody gave way."""
+        """The end of somebody's time in the first queue of Tiresias; a second after somebody gave way."""
         if self.rules.rooms and self._stopped:
             yield moment.instance.now + 1
         if self.rules.stops is not least_attained:
@@ -87,7 +77,7 @@ class Baseline:
     def stops(self, running: Iterable[Gang]) -> bool:
         """Some rules do."""
         del running
-        return self.saves
+        return self.rules.stops is not None or bool(self.rules.rooms)
 
 
 @dataclass
@@ -95,16 +85,12 @@ class Planner:
     """``gangplan plan`` with a small budget. ``seconds``: of every plan made."""
 
     policy: Policy
-    stop: threading.Event = field(default_factory=threading.Event)
     seconds: list[float] = field(default_factory=list)
-    saves: bool = False
 
     def decide(self, moment: Moment) -> Sequence[GangDecision]:
         """The plan of the moment."""
-        from planner.search.solve import solve  # loads the engines
-
         started = time.monotonic()
-        solution = solve(moment.instance, stop=self.stop, frequent=True)
+        solution = solve(moment.instance, frequent=True)
         self.seconds.append(time.monotonic() - started)
         return solution.decisions
 
@@ -118,9 +104,10 @@ class Planner:
         ):  # who runs longer than expected is expected to run even longer
             yield instance.now + BANDS_CHANGE_S
         for gang in instance.gangs:
-            since = None if gang.running else gang.submitted_at
-            if policy.starvation_after_s is not None and since is not None:
-                yield since + policy.starvation_after_s + 1
+            if gang.running:
+                continue
+            if policy.starvation_after_s is not None and gang.submitted_at is not None:
+                yield gang.submitted_at + policy.starvation_after_s + 1
 
     def stops(self, running: Iterable[Gang]) -> bool:
         """The policy may move or stop gangs that allow it."""
