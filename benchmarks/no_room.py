@@ -1,7 +1,6 @@
 """500 servers and a gang of 80 GPUs that none of many plans can start: each has a reason of its own.
 
 Promises: the gang has the highest priority and provably waits; the same arguments give the same Instance.
-Called through ``benchmarks.instances``.
 """
 
 from __future__ import annotations

@@ -1,25 +1,20 @@
-"""What each phase of a plan costs: CPU seconds and calls of Python functions.
+"""The phases of a plan, one after another, and how many Python functions they call.
 
-Promises: phases follow one another on one instance, each on what the one before has found; nothing is saved.
-``python -m benchmarks.phases [CASE ...]`` prints a table for each case. Calls do not depend on the machine.
+Promises: each phase goes on with what the one before has found; nothing is saved. Calls do not depend on the
+machine. ``tests/test_growth.py`` counts them at two sizes.
 """
 
 from __future__ import annotations
 
-import gc
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from benchmarks.busy import busy
-from benchmarks.shared import shared
 from models.documents.canonical import canonical_instance
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, Solution
@@ -30,11 +25,9 @@ from models.program.interruption import TooLarge
 from models.program.linear_program import Linear
 from models.results.plan import compose, dumps
 from models.verify.check import check
-from planner.cli.app import COLLECTS
 from planner.read.inputs import instance_from_document
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
-from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.engines.portfolio import solve_goal
 from planner.search.engines.relaxation import Relaxation, RelaxedAnswer
 from planner.search.explain.reasons import with_reasons
@@ -46,25 +39,6 @@ SHAPES = {"pooled": (), "shaped": ("preference", "bandwidth"), "whole": PLACEMEN
 
 SOLVING_S = 100
 """Limit of the solve of one tier, of which each engine has its share."""
-
-CASES: dict[str, Callable[[], Instance]] = {
-    f"{kind}-{nodes}": partial(build, nodes, waiting)
-    for nodes, waiting in ((1024, 500), (12500, 2000))
-    for kind, build in (
-        ("off", lambda nodes, waiting: busy(nodes, waiting, 1)),
-        ("on", lambda nodes, waiting: shared(busy(nodes, waiting, 1))),
-    )
-}
-"""With everything of a shared cluster switched off and on."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """``seconds``: of CPU, of this process and those it has waited for; ``calls``: of Python functions."""
-
-    phase: str
-    seconds: float
-    calls: int
 
 
 class Phases:
@@ -163,23 +137,6 @@ class Phases:
         dumps(self._document())
 
 
-def costs(instance: Instance, *, solving: bool = True) -> list[Cost]:
-    """Every phase, measured twice: profiled calls cost time."""
-    with tempfile.TemporaryDirectory() as folder:
-        timed = []
-        for phase, run in Phases(instance, Path(folder), solving=solving):
-            before = os.times()
-            run()
-            SolverProcess.dismiss()  # what a process used counts once it has ended
-            timed.append((phase, sum(os.times()[:4]) - sum(before[:4])))
-        counted = []
-        for _, run in Phases(instance, Path(folder), solving=solving):
-            with counting() as calls:
-                run()
-            counted.append(calls[0])
-    return [Cost(*one, calls) for one, calls in zip(timed, counted, strict=True)]
-
-
 @contextmanager
 def counting() -> Iterator[list[int]]:
     """Counts the calls of Python functions and generators in this thread."""
@@ -194,16 +151,3 @@ def counting() -> Iterator[list[int]]:
         yield calls
     finally:
         sys.setprofile(None)
-
-
-def main() -> None:
-    """Print a table for each case named, or for all."""
-    gc.set_threshold(*COLLECTS)
-    for case in sys.argv[1:] or CASES:
-        print(f"\n| `{case}` | CPU s | calls |\n|---|---|---|")
-        for cost in costs(CASES[case]()):
-            print(f"| {cost.phase} | {cost.seconds:.2f} | {cost.calls:,} |")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """What a shared cluster promises, switched on for an instance of any shape.
 
 Promises: the same arguments give the same Instance; whatever is not switched on stays as it is.
-Called through ``benchmarks.instances``.
 """
 
 from __future__ import annotations

@@ -310,17 +310,18 @@ _TEXT = """
 - group: ""
   object:
     kind: PersistentVolumeClaim
-    metadata: {name: c, namespace: a}
+    metadata: {name: c, namespace: a, annotations: {volume.kubernetes.io/selected-node: n1}}
     spec: {volumeName: pv, storageClassName: fast}
     status: {phase: Bound}
-  read: [spec.volumeName, spec.storageClassName]
+  read: [spec.volumeName, spec.storageClassName, metadata.annotations]
 - group: storage.k8s.io
   object:
     kind: StorageClass
     metadata: {name: fast}
     parameters: {csi.storage.k8s.io/provisioner-secret-name: s}
     volumeBindingMode: WaitForFirstConsumer
-  read: [volumeBindingMode]
+    allowedTopologies: [{matchLabelExpressions: [{key: zone, values: [z]}]}]
+  read: [volumeBindingMode, allowedTopologies.0.matchLabelExpressions.0.values]
 - group: node.k8s.io
   object:
     kind: RuntimeClass

@@ -11,7 +11,7 @@ from typing import Protocol
 import pytest
 from conftest import RunCli
 
-from benchmarks.busy import busy
+from benchmarks.generator import busy
 from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision

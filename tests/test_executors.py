@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from interactive import ROOT
 
-from benchmarks.busy import busy
+from benchmarks.generator import busy
 from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.busy import busy
+from benchmarks.generator import busy
 from benchmarks.phases import Phases, counting
 from benchmarks.shared import shared
 

@@ -10,7 +10,8 @@ import pytest
 from building import build, gang, node
 
 from benchmarks.building import DGX_H100
-from benchmarks.instances import busy, fleet, mesh, nvl72, running, switched
+from benchmarks.cases import CASES, instance_of
+from benchmarks.generator import busy
 from benchmarks.lab.rules import AT_ONCE
 from benchmarks.lab.scheduler import schedule, signed_values, solution_of
 from benchmarks.measure import Referee
@@ -18,18 +19,19 @@ from models.instance.cluster import Node
 from models.instance.instance import Instance
 from planner.search.solve import solve
 
+V100 = {"servers": {"DGX-1 V100": 1}, "largest": 8}
+NVL72 = {"servers": {"GB200 NVL72 compute tray": 1}, "racks": (18, 18), "nvlink": True}
 DRAWS = {
     "busy": partial(busy, 64, 60, 3),
-    "mesh": partial(mesh, 20, 20, 1, variant="free"),
-    "nvl72": partial(nvl72, 3, 14, 1),
-    "running": partial(running, 24, 20, 18, 1),
-    "fleet": partial(fleet, 48, 1),
-    "switched": partial(switched, 32, 30, 2, tight=True, odd_sizes=True, carried=True),
+    "mesh": partial(busy, 20, 20, 1, **V100),
+    "nvl72": partial(busy, 54, 14, 1, **NVL72),
+    "tight": partial(busy, 32, 30, 2, tight=True, odd=True, preemptible=0.3, movable=0.3),
+    "fleet": partial(instance_of, CASES["fleet-64"]),
 }
 SMALL = {
     "busy": partial(busy, 12, 12, 6),
-    "mesh": partial(mesh, 12, 14, 2),
-    "nvl72": partial(nvl72, 2, 10, 0),
+    "mesh": partial(busy, 12, 14, 2, **V100),
+    "nvl72": partial(busy, 36, 10, 0, **NVL72),
 }
 
 

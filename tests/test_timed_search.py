@@ -18,7 +18,7 @@ from building import build, gang
 from effort import HANG_S
 from outcomes import NOW
 
-from benchmarks.busy import busy
+from benchmarks.generator import busy
 from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
 from models.instance.solution import Solution

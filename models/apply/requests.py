@@ -61,15 +61,49 @@ class AllocateDevices:
 
 
 @dataclass(frozen=True, slots=True)
+class ChooseNode:
+    """Tell the provisioners of the pod's volume claims its node; idempotent.
+
+    ``claims``: their names. ``nodes``: of all pods of the gang. ``binds``: gangplan binds the pod.
+    ``check``: only check that the claims allow the node.
+    """
+
+    pod: PodStart
+    claims: tuple[str, ...]
+    nodes: tuple[str, ...]
+    binds: bool
+    check: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunBind:
+    """Server-side dry run of the binding. Precondition: uid."""
+
+    pod: PodStart
+
+
+@dataclass(frozen=True, slots=True)
 class Ungate:
     """Remove our gate and pin the pod to its node in one patch. Preconditions: uid and ``version``.
 
-    ``intent``: to write in the same patch; None if the pod carries it already.
+    ``pin``: False for a pod that gangplan binds afterwards; a pin could not be removed again.
+    ``intent``: to write in the same patch; None if the pod carries it already. ``record``: whether to say
+    in the intent what the pin added.
     """
 
     pod: PodStart
     seen: LivePod
+    pin: bool = True
     intent: Intent | None = None
+    record: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind the pod to its node. Preconditions: uid and ``version``."""
+
+    pod: PodStart
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +141,7 @@ class Scale:
     going: tuple[PodStop, ...] = ()
 
 
-Single = WriteIntent | Ungate
+Single = WriteIntent | DryRunBind | Ungate | Bind
 """Requests that may be on their way together."""
 
 
@@ -134,7 +168,10 @@ Request = (
     | WriteIntent
     | RemoveIntent
     | AllocateDevices
+    | ChooseNode
+    | DryRunBind
     | Ungate
+    | Bind
     | ReadPod
     | ReadCluster
     | Evict

@@ -18,10 +18,12 @@ from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
 from models.apply.requests import (
     BlockedByBudget,
     CheckLock,
+    ChooseNode,
     ClusterRead,
     Conflict,
     Denied,
     Done,
+    DryRunBind,
     Event,
     EventGroup,
     Gone,
@@ -122,7 +124,8 @@ class ApplySession:
     ``started``: batches started in this run. ``writes``: requests that changed something or may have;
     ``sent``: those that were to.
     ``refused``: requests, by who refused them and in which words.
-    ``stopping``: after a signal, when only gangs that have begun go on.
+    ``stopping``: after a signal, when only gangs that have begun go on. ``records``: whether the cluster
+    accepts the records of a gang's members and of pins (``starts``).
     """
 
     view: ClusterView
@@ -135,6 +138,7 @@ class ApplySession:
     sent: int = 0
     evicted: int = 0
     stopping: bool = False
+    records: bool = True
     _reread: bool = False
     _sent_at_reading: int = 0
     _sent_at_check: int = 0
@@ -144,7 +148,7 @@ class ApplySession:
 
     @property
     def classifier(self) -> PodClassifier:
-        return PodClassifier(self.limits.gate)
+        return PodClassifier(self.limits.gate, self.limits.scheduler)
 
     def pod(self, order: PodStart) -> LivePod | None:
         """The pod of an order; None if it is missing or another pod has its name."""
@@ -160,10 +164,11 @@ class ApplySession:
 
     def send(self, request: Request) -> Steps[Event]:
         """Send one request. Raises Halted if the answer is Halt."""
-        reads = isinstance(request, CheckLock | ReadPod | ReadCluster | Remember)
-        self.sent += not reads
+        reads = isinstance(request, CheckLock | ReadPod | ReadCluster | DryRunBind | Remember)
+        changes = not reads and not (isinstance(request, ChooseNode) and request.check)
+        self.sent += changes
         event = yield request
-        self.writes += not reads and not isinstance(event, _UNCHANGED)
+        self.writes += changes and not isinstance(event, _UNCHANGED)
         if isinstance(event, Halt):
             raise Halted(event)
         if isinstance(event, Refused):

@@ -37,7 +37,9 @@ def differences(
     orders: PlanActions, view: ClusterView, reader: ClusterReader, backend: Backend
 ) -> list[Difference]:
     """Every field that applying would change, evictions and sizes included, by object and field."""
-    comparison = _Comparison(orders, view, reader, backend, PodClassifier(orders.gate))
+    comparison = _Comparison(
+        orders, view, reader, backend, PodClassifier(orders.gate, orders.scheduler)
+    )
     found = [one for gang in orders.gangs for one in comparison.gang(gang)]
     return sorted(found, key=lambda one: (one.object, one.field))
 
@@ -83,7 +85,8 @@ class _Comparison:
         if self.classifier.gated(seen):
             left = [gate for gate in seen.gates if gate != self.orders.gate]
             yield Difference(name, "spec.schedulingGates", list(seen.gates), left)
-            yield from _pin(seen, self.view.nodes.get(order.node), name)
+            if not self.classifier.binds(seen):
+                yield from _pin(seen, self.view.nodes.get(order.node), name)
 
     def _intent(self, gang: GangActions, order: PodStart, name: str) -> Iterator[Difference]:
         intent = PodBatch.of(self.orders.plan, gang).intent(order)

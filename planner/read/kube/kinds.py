@@ -46,7 +46,7 @@ fragment Counts
 fragment Resources
   requests[*]=Quantity limits[*]=Quantity claims[] { name request }
 fragment Container
-  name resources=Resources restartPolicy
+  name resources=Resources restartPolicy ports=HostPorts
 fragment ContainerStatus
   name allocatedResources[*]=Quantity resources=Resources
 fragment PodResourceClaim
@@ -191,14 +191,19 @@ jobs.batch Job v1 certain
   }
 persistentvolumes PersistentVolume v1 cluster certain
   spec {
-    claimRef { namespace name uid }
+    storageClassName claimRef { namespace name uid }
+    accessModes[] volumeMode capacity { storage=Quantity }
     nodeAffinity { required=NodeSelector }
   }
   status { phase }
 persistentvolumeclaims PersistentVolumeClaim v1 certain
-  spec { storageClassName volumeName } status { phase }
+  spec {
+    storageClassName volumeName accessModes[] volumeMode selector=Selector
+    resources { requests { storage=Quantity } }
+  }
+  status { phase }
 storageclasses.storage.k8s.io StorageClass v1 cluster certain
-  volumeBindingMode
+  provisioner volumeBindingMode allowedTopologies[] { matchLabelExpressions[] { key values[] } }
 runtimeclasses.node.k8s.io RuntimeClass v1 cluster certain
   scheduling { nodeSelector[*]=Label tolerations[]=Toleration }
   overhead { podFixed[*]=Quantity }

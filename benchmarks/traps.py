@@ -1,7 +1,6 @@
 """Instances whose best plan is known because it was made first and then forgotten.
 
 Promises: the same arguments give the same instance; the stated values are optimal by construction.
-Called through ``benchmarks.instances`` and by tests.
 """
 
 from __future__ import annotations
@@ -15,11 +14,8 @@ from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
 from models.instance.policy import Policy
 
-BLOCK, RACK, NODE = 0, 1, 2
+RACK = 1
 DAY_S = 86_400
-TILINGS = ((5, 3), (4, 4), (4, 2, 2), (6, 2), (3, 3, 2), (7, 1), (8,))
-"""Ways to fill a server of 8 with pods."""
-
 
 POLICY = Policy(starvation_after_s=None)
 """Ages decide nothing but `waiting`: old decoys do not go first."""
@@ -30,32 +26,7 @@ class Planted:
     """``optimum``: tier name to value, for the tiers that the construction fixes."""
 
     instance: Instance
-    optimum: tuple[tuple[str, int], ...]
-
-
-def planted(nodes: int, seed: int) -> Planted:
-    """A queue that fills every free GPU of ``nodes`` DGX H100 exactly, among decoys.
-
-    Hidden plan: every server is tiled by one-pod gangs of 1 to 8 GPUs or belongs, whole, to a gang of
-    several servers of one rack. So goodput = 1000 x the free GPUs (nothing has more), preference =
-    the weight of all gangs that prefer something (the hidden plan grants all of them), bandwidth =
-    1000 x the GPUs of gangs with two or more (every share is 1000). Decoys have the same weights
-    and priority but no preference and no bandwidth (pattern none), and shapes that break the
-    tiling: using one loses GPUs, preference or bandwidth.
-    Some gangs are pinned to their host, some to their rack. One GPU in some servers is held.
-    """
-    rng = random.Random(seed)
-    cluster = _cluster(nodes, rng)
-    hidden, held = _hidden(cluster, rng)
-    decoys = [
-        _gang(f"decoy-{number:03d}", *_decoy_shape(gang, rng), pattern="none")
-        for number, gang in enumerate(hidden)
-    ]
-    gangs = [*hidden, *decoys]
-    rng.shuffle(gangs)  # names must not tell which is which
-    named = [replace(gang, name=f"job-{number:04d}") for number, gang in enumerate(gangs)]
-    instance = assemble(cluster, (*named, *held), POLICY)
-    return Planted(instance, _optimum(hidden, held))
+    optimum: dict[str, int]
 
 
 def traps(nodes: int, seed: int) -> Planted:
@@ -100,18 +71,17 @@ def traps(nodes: int, seed: int) -> Planted:
     instance = assemble(cluster, (*named, *held), POLICY)
     waiting = sum(gang.weight_gpus * instance.age(gang) for gang in hidden)
     levels_used = sum(g.weight_gpus * (g.roles[0].min - 1) for g in hidden if g.roles[0].gpus == 8)
-    fixed = dict(_optimum(hidden, held)) | {"waiting/0": waiting, "span": levels_used}
-    return Planted(instance, (*fixed.items(), ("disruption", 0), ("stranded", 0)))
-
-
-def _optimum(hidden: list[Gang], held: list[Gang]) -> tuple[tuple[str, int], ...]:
     free = sum(gang.weight_gpus for gang in hidden)
-    return (
-        ("goodput/0", 1000 * (free + sum(gang.weight_gpus for gang in held))),
-        ("waiting/0", 0),
-        ("preference", sum(g.weight_gpus for g in hidden if g.preferred is not None)),
-        ("bandwidth", sum(1000 * g.weight_gpus for g in (*hidden, *held) if g.weight_gpus > 1)),
-    )
+    optimum = {
+        "goodput/0": 1000 * (free + sum(gang.weight_gpus for gang in held)),
+        "waiting/0": waiting,
+        "disruption": 0,
+        "preference": sum(g.weight_gpus for g in hidden if g.preferred is not None),
+        "bandwidth": sum(1000 * g.weight_gpus for g in (*hidden, *held) if g.weight_gpus > 1),
+        "span": levels_used,
+        "stranded": 0,
+    }
+    return Planted(instance, optimum)
 
 
 def _cluster(count: int, rng: random.Random) -> Cluster:
@@ -126,31 +96,8 @@ def _cluster(count: int, rng: random.Random) -> Cluster:
     )
 
 
-def _hidden(cluster: Cluster, rng: random.Random) -> tuple[list[Gang], list[Gang]]:
-    """The gangs of the hidden plan, and one-GPU gangs that stand already."""
-    room = Room(cluster.nodes)
-    gangs: list[Gang] = []
-    held: list[Gang] = []
-    for rack in cluster.domains[RACK]:
-        nodes = list(rack.nodes)
-        rng.shuffle(nodes)
-        while nodes:
-            if len(nodes) > 2 and rng.random() < 0.3:
-                span = rng.randint(2, min(4, len(nodes)))
-                gangs.append(_wide(span, rng))
-                nodes = nodes[span:]
-                continue
-            node = nodes.pop()
-            sizes = list(rng.choice(TILINGS))
-            if 1 in sizes:  # an odd server: one GPU is held by a gang that runs
-                sizes.remove(1)
-                held.append(_held(node, room, rng))
-            gangs.extend(_narrow(size, cluster.nodes[node], rng) for size in sizes)
-    return gangs, held
-
-
-def _held(node: int, room: Room, rng: random.Random, gpus: int = 1) -> Gang:
-    mask = room.take(node, gpus, (), rng)
+def _held(node: int, room: Room, rng: random.Random, gpus: int) -> Gang:
+    mask = room.take(node, gpus, rng)
     name = f"run-{node:04d}"
     pod = ExistingPod(f"{name}-worker-0", 0, 0, node=node, gpus=mask)
     return replace(_gang(name, 1, gpus), pods=(pod,))
@@ -159,13 +106,6 @@ def _held(node: int, room: Room, rng: random.Random, gpus: int = 1) -> Gang:
 def _wide(span: int, rng: random.Random) -> Gang:
     gang = _gang("", span, 8)
     return replace(gang, required=RACK) if rng.random() < 0.5 else replace(gang, preferred=RACK)
-
-
-def _narrow(size: int, node: Node, rng: random.Random) -> Gang:
-    """One pod of ``size`` GPUs, or ``size`` pods of one that prefer one server; sometimes pinned."""
-    spread = size > 1 and rng.random() < 0.3
-    gang = _gang("", size if spread else 1, 1 if spread else size)
-    return _pinned(replace(gang, preferred=NODE) if spread else gang, node, rng)
 
 
 def _pinned(gang: Gang, node: Node, rng: random.Random) -> Gang:
@@ -182,13 +122,5 @@ def _selecting(gang: Gang, label: tuple[str, str]) -> Gang:
     return replace(gang, roles=tuple(replace(r, node_selector=(label,)) for r in gang.roles))
 
 
-def _decoy_shape(gang: Gang, rng: random.Random) -> tuple[int, int]:
-    """(pods, GPUs a pod) of the same weight as ``gang`` in other pods."""
-    weight = gang.weight_gpus
-    gpus = rng.choice([size for size in range(1, min(8, weight) + 1) if weight % size == 0])
-    return weight // gpus, gpus
-
-
-def _gang(name: str, pods: int, gpus: int, pattern: str = "all-reduce") -> Gang:
-    role = Role("worker", pods, pods, 1, gpus)
-    return Gang("default", name, (role,), submitted_at=EPOCH, pattern=pattern)
+def _gang(name: str, pods: int, gpus: int) -> Gang:
+    return Gang("default", name, (Role("worker", pods, pods, 1, gpus),), submitted_at=EPOCH)
