@@ -136,13 +136,7 @@ _TEXT = """
   - spec.priorityClassSource
   - spec.priorityClassRef.name
   - spec.podSets.0.minCount
-  - spec.podSets.0.topologyRequest.required
-  - spec.podSets.0.topologyRequest.podsetSliceRequiredTopologyConstraints.0.size
   - spec.podSets.0.template.spec.containers.0.resources.requests
-  - status.admission.podSetAssignments.0.flavors
-  - status.admission.podSetAssignments.0.topologyAssignment.domains.0.values
-  - status.admission.podSetAssignments.0.topologyAssignment.slices.0.valuesPerLevel.1.individual.roots
-  - status.unhealthyNodes.0.name
   - status.conditions.0.lastTransitionTime
 - group: scheduling.k8s.io
   object:
@@ -211,7 +205,7 @@ _TEXT = """
       suspend: false
       trainer: {numNodes: 4, numProcPerNode: 8, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}
       initializer: {dataset: {storageUri: "s3://x", secretRef: {name: s}}}
-  read: [spec.runtimeRef.name, spec.trainer.numNodes, spec.trainer.resourcesPerNode.limits]
+  read: [spec.runtimeRef.name]
 - group: kueue.x-k8s.io
   object: {kind: WorkloadPriorityClass, metadata: {name: wpc}, value: 10, description: for sweeps}
   read: [value]
@@ -261,14 +255,14 @@ _TEXT = """
       runtimeEnvYAML: "env_vars: {A: B}"
       rayClusterSpec: {workerGroupSpecs: [{groupName: gpu, replicas: 2}]}
     status: {rayClusterName: rj-1}
-  read: [spec.rayClusterSpec.workerGroupSpecs.0.replicas, status.rayClusterName]
+  read: [spec.rayClusterSpec.workerGroupSpecs.0.replicas]
 - group: resource.nvidia.com
   object:
     kind: ComputeDomain
     metadata: {name: cd, namespace: a}
     spec: {numNodes: 4, channel: {resourceClaimTemplate: {name: cd-channel}}}
     status: {status: Ready, nodes: [{name: n1, cliqueID: u.0, ipAddress: 10.0.0.1}]}
-  read: [spec.numNodes, spec.channel.resourceClaimTemplate.name, status.nodes.0.cliqueID]
+  read: [spec.channel.resourceClaimTemplate.name]
 - group: policy
   object:
     kind: PodDisruptionBudget
@@ -328,8 +322,7 @@ _TEXT = """
     metadata: {name: nvidia}
     handler: nvidia
     scheduling: {nodeSelector: {gpu: "yes"}, tolerations: [{key: gpu}]}
-    overhead: {podFixed: {cpu: 100m}}
-  read: [scheduling.nodeSelector, scheduling.tolerations.0.key, overhead.podFixed.cpu]
+  read: [scheduling.nodeSelector, scheduling.tolerations.0.key]
 """
 
 SAMPLES: list[dict[str, Any]] = yaml.safe_load(_TEXT)

@@ -21,8 +21,8 @@ from models.program.base_state import base_decisions
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import load
-from planner.read.kube.absent_resources import MAX_ABSENT
 from planner.read.kube.lookup import mask_key, mask_of
+from planner.read.kube.shares import MAX_ABSENT
 from planner.search.solve import Search
 from planner.search.start.greedy import greedy
 

@@ -27,9 +27,8 @@ from models.program.formulation import formulate
 from models.program.part import Standing
 from models.results.plan import compose
 from models.rules.declaration import without
-from models.rules.pod_counts import DECLARED as PODS_OF_SETS
-from models.rules.pod_counts import breaking
-from models.rules.pod_rules import pod_rules
+from models.rules.pod_rules import DECLARED as PODS_OF_SETS
+from models.rules.pod_rules import breaking, pod_rules
 from models.verify.check import check
 from planner.search.ledger import Ledger
 from planner.search.solve import RULED_PAIRS, solve

@@ -22,8 +22,7 @@ from models.program.packing import by_count
 from models.queues.queue_shares import counts_sizes
 from models.queues.reservations import due
 from models.rules.demands import Demand
-from models.rules.pod_counts import standing_exempt
-from models.rules.pod_rules import pod_rules
+from models.rules.pod_rules import pod_rules, standing_exempt
 from models.rules.registry import eligible_nodes, standing_beside
 
 CHECK_EVERY = 64

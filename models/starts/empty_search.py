@@ -28,8 +28,7 @@ from models.queues.cell_places import Reach
 from models.queues.cells import cells_by_model
 from models.queues.pins import beside_pins
 from models.queues.queue_shares import QueueCounts, shares
-from models.rules.pod_counts import PodCounts
-from models.rules.pod_rules import Kind, Rule, counted_nodes, pod_rules
+from models.rules.pod_rules import Kind, PodCounts, Rule, counted_nodes, pod_rules
 from models.rules.registry import allows, breaking_on_empty
 from models.values.tier_values import gang_value
 

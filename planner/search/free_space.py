@@ -28,8 +28,7 @@ from models.queues.cells import cells_by_model
 from models.queues.queue_shares import queue_counts
 from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import claim, takes
-from models.rules.pod_counts import PodCounts
-from models.rules.pod_rules import pod_rules
+from models.rules.pod_rules import PodCounts, pod_rules
 from models.rules.services import bound, members, open_service
 from planner.search.closed_nodes import ClosedNodes
 from planner.search.free_arrays import Capacity, FreeArrays

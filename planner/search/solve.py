@@ -25,7 +25,7 @@ from models.program.queue_usage import QUEUE_TIERS
 from models.program.rules.cells import too_many
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
 from models.rules.declaration import without
-from models.rules.pod_counts import DECLARED as PODS_OF_SETS
+from models.rules.pod_rules import DECLARED as PODS_OF_SETS
 from models.rules.pod_rules import pod_rules
 from models.rules.registry import pooled_shapes, shaped_gangs
 from models.tiers import MAINS, Tier

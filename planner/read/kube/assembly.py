@@ -21,7 +21,6 @@ from models.gpu_shares import share_in
 from models.hardware import FindModel, ServerModel
 from models.instance.policy import Policy
 from planner.read.findings import Findings, Remarks
-from planner.read.kube.absent_resources import hold_beyond_resources
 from planner.read.kube.gang_documents import (
     UNSUPPORTED,
     GangDocuments,
@@ -51,6 +50,7 @@ from planner.read.kube.pods.host_ports import count_host_ports
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.queues import read_quotas
 from planner.read.kube.records import KubeGang, KubeNode, KubeObject, KubePod, Objects
+from planner.read.kube.shares import hold_beyond_resources
 from planner.read.kube.templates.waiting import expected_pods, remark_unseen
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import KUBECTL, Source

@@ -102,7 +102,7 @@ class GangDocuments:
             "preemptible": gang.preemptible,
             "movable": gang.movable
             and not any(map(_is_uneven, gang.roles))
-            and not _is_rooted(gang),
+            and not any(pod.rooted and pod.holds_room for pod in gang.pods()),
             "topology": self._topology(gang, gang),
             "roles": [],
         }
@@ -315,7 +315,8 @@ class GangDocuments:
         return list(dict.fromkeys(gate for pod in waiting for gate in pod.gates if gate != own))
 
     def _problems(self, gang: KubeGang) -> Iterator[str]:
-        for ask in (gang.required, *(role.required for role in gang.roles), *_slice_levels(gang)):
+        pieces = (piece.level for role in gang.roles for piece in role.slices)
+        for ask in (gang.required, *(role.required for role in gang.roles), *pieces):
             if ask is not None and self.levels.resolve(ask) is None:
                 yield f"it requires level {ask}, {self.levels.why_not(ask)}"
         for role in gang.roles:
@@ -381,10 +382,6 @@ def hold_beyond_share(gangs: Collection[KubeGang], most: int = MAX_PARTS) -> Non
             own[gang.namespace].append((gang, parts))
     for gang in beyond_share(own, most):
         hold(gang, BEYOND_SHARE)
-
-
-def _slice_levels(gang: KubeGang) -> list[LevelAsk]:
-    return [piece.level for role in gang.roles for piece in role.slices]
 
 
 Layer = tuple[int, int]
@@ -505,11 +502,6 @@ def _is_uneven(role: KubeRole) -> bool:
     """Whether pods of the role with room request different amounts."""
     there = [pod.requests for _, pod in role.members if pod.holds_room]
     return any(one != there[0] for one in there)
-
-
-def _is_rooted(gang: KubeGang) -> bool:
-    """Whether a pod that runs has a volume that only some nodes reach: it cannot follow the pod."""
-    return any(pod.rooted and pod.holds_room for pod in gang.pods())
 
 
 def _volumes(waiting: Sequence[KubePod]) -> list[str]:

@@ -38,7 +38,7 @@ fragment NodeSelector
 fragment Taint
   key value effect
 fragment Toleration
-  key operator value effect tolerationSeconds
+  key operator value effect
 fragment Counts
   active ready succeeded failed suspended
 
@@ -58,13 +58,12 @@ fragment PodAffinity
   requiredDuringSchedulingIgnoredDuringExecution[]=PodTerm
   preferredDuringSchedulingIgnoredDuringExecution[] { weight podAffinityTerm=PodTerm }
 fragment PodSpec
-  nodeName schedulerName priority priorityClassName preemptionPolicy runtimeClassName
+  nodeName schedulerName priority priorityClassName runtimeClassName
   restartPolicy hostNetwork activeDeadlineSeconds terminationGracePeriodSeconds
   nodeSelector[*]=Label tolerations[]=Toleration
   affinity {
     nodeAffinity {
       requiredDuringSchedulingIgnoredDuringExecution=NodeSelector
-      preferredDuringSchedulingIgnoredDuringExecution[] { weight preference=NodeTerm }
     }
     podAffinity=PodAffinity podAntiAffinity=PodAffinity
   }
@@ -112,14 +111,13 @@ fragment GroupPolicy
   basic { } gang { minCount }
 fragment Group
   schedulingPolicy=GroupPolicy schedulingConstraints { topology[] { key } }
-  disruptionMode priorityClassName priority resourceClaims[]=PodResourceClaim
+  priorityClassName priority resourceClaims[]=PodResourceClaim
   parentCompositePodGroupName
 fragment NetworkTopology
   mode highestTierAllowed highestTierName
 fragment KaiTopology
   topology requiredTopologyLevel preferredTopologyLevel
 fragment KueueQuotas
-  coveredResources[]
   flavors[] {
     name resources[] { name nominalQuota borrowingLimit lendingLimit }
   }
@@ -144,11 +142,11 @@ fragment KubeflowSpec
   runPolicy {
     suspend managedBy activeDeadlineSeconds
     schedulingPolicy {
-      minAvailable queue priorityClass scheduleTimeoutSeconds minResources[*]=Quantity
+      minAvailable queue minResources[*]=Quantity
     }
   }
   elasticPolicy { minReplicas maxReplicas metrics[] { type } }
-  runLauncherAsWorker launcherCreationPolicy slotsPerWorker suspend
+  runLauncherAsWorker launcherCreationPolicy suspend
 fragment TorchPolicy
   torch { elasticPolicy { minNodes maxNodes } }
 fragment KubeflowStatus
@@ -166,27 +164,27 @@ pods Pod v1 certain
     containerStatuses[]=ContainerStatus initContainerStatuses[]=ContainerStatus
     resourceClaimStatuses[] { name resourceClaimName }
     extendedResourceClaimStatus {
-      resourceClaimName requestMappings[] { containerName resourceName requestName }
+      resourceClaimName requestMappings[] { resourceName requestName }
     }
   }
 namespaces Namespace v1 cluster certain
 priorityclasses.scheduling.k8s.io PriorityClass v1 cluster certain
-  value globalDefault preemptionPolicy
+  value globalDefault
 poddisruptionbudgets.policy PodDisruptionBudget v1 certain
   spec { selector=Selector unhealthyPodEvictionPolicy }
   status {
     observedGeneration disruptionsAllowed currentHealthy desiredHealthy conditions[]=Condition
   }
 statefulsets.apps StatefulSet v1 certain
-  spec { replicas ordinals { start } } status { replicas readyReplicas desiredNumberScheduled }
+  spec { replicas ordinals { start } } status { replicas }
 replicasets.apps ReplicaSet v1 certain
-  spec { replicas } status { replicas readyReplicas desiredNumberScheduled }
+  spec { replicas } status { replicas }
 daemonsets.apps DaemonSet v1 certain
-  spec { replicas } status { replicas readyReplicas desiredNumberScheduled }
+  spec { replicas } status { replicas }
 jobs.batch Job v1 certain
   spec=JobSpec
   status {
-    ...Counts completedIndexes=Long failedIndexes=Long startTime completionTime
+    ...Counts startTime
     conditions[]=Condition
   }
 persistentvolumes PersistentVolume v1 cluster certain
@@ -206,7 +204,7 @@ storageclasses.storage.k8s.io StorageClass v1 cluster certain
   provisioner volumeBindingMode allowedTopologies[] { matchLabelExpressions[] { key values[] } }
 runtimeclasses.node.k8s.io RuntimeClass v1 cluster certain
   scheduling { nodeSelector[*]=Label tolerations[]=Toleration }
-  overhead { podFixed[*]=Quantity }
+
 resourceslices.resource.k8s.io ResourceSlice v1 v1beta2 v1beta1 cluster
   spec {
     driver nodeName allNodes perDeviceNodeSelection nodeSelector=NodeSelector
@@ -255,7 +253,7 @@ compositepodgroups.scheduling.k8s.io CompositePodGroup v1 v1beta1 v1alpha3 v1alp
 
 # Schedulers and queues.
 podgroups.scheduling.x-k8s.io PodGroup v1alpha1
-  spec { minMember minResources[*]=Quantity scheduleTimeoutSeconds } status { phase }
+  spec { minMember minResources[*]=Quantity } status { phase }
 elasticquotas.scheduling.x-k8s.io ElasticQuota v1alpha1
   spec { min[*]=Quantity max[*]=Quantity }
 queues.scheduling.volcano.sh Queue v1beta1 cluster
@@ -269,7 +267,7 @@ podgroups.scheduling.volcano.sh PodGroup v1beta1
     minMember queue priorityClassName minTaskMember[*]=Integer minResources[*]=Quantity
     networkTopology=NetworkTopology
     subGroupPolicy[] {
-      name networkTopology=NetworkTopology subGroupSize minSubGroups
+      name networkTopology=NetworkTopology subGroupSize
       labelSelector=Selector matchLabelKeys[]
     }
   }
@@ -284,17 +282,17 @@ hypernodes.topology.volcano.sh HyperNode v1alpha1 cluster
       }
     }
   }
-  status { nodeCount }
+
 podgroups.scheduling.run.ai PodGroup v2alpha2
   spec {
-    minMember minSubGroup queue priorityClassName preemptibility preemptionDelay
-    schedulingBackoff stalenessGracePeriod topologyConstraint=KaiTopology
-    subGroups[] { name minMember minSubGroup parent topologyConstraint=KaiTopology }
+    minMember queue priorityClassName preemptibility
+      topologyConstraint=KaiTopology
+    subGroups[] { name minMember parent topologyConstraint=KaiTopology }
   }
   status { phase conditions[]=Condition }
 queues.scheduling.run.ai Queue v2 cluster
   spec {
-    parentQueue priority preemptMinRuntime reclaimMinRuntime
+    parentQueue priority
     resources { gpu=KaiShare cpu=KaiShare memory=KaiShare }
   }
 topologies.kai.scheduler Topology v1alpha1 cluster
@@ -303,12 +301,12 @@ topologies.kueue.x-k8s.io Topology v1beta2 v1beta1 cluster
   spec { levels[] { nodeLabel alias } }
 resourceflavors.kueue.x-k8s.io ResourceFlavor v1beta2 v1beta1 cluster
   spec {
-    nodeLabels[*]=Label nodeTaints[]=Taint tolerations[]=Toleration topologyName
+    nodeLabels[*]=Label tolerations[]=Toleration topologyName
   }
 clusterqueues.kueue.x-k8s.io ClusterQueue v1beta2 v1beta1 cluster
   spec {
     cohort cohortName queueingStrategy stopPolicy namespaceSelector=Selector
-    preemption { withinClusterQueue reclaimWithinCohort } fairSharing { weight }
+    preemption { reclaimWithinCohort } fairSharing { weight }
     resourceGroups[]=KueueQuotas
   }
 cohorts.kueue.x-k8s.io Cohort v1beta2 v1beta1 v1alpha1 cluster
@@ -323,28 +321,12 @@ workloads.kueue.x-k8s.io Workload v1beta2 v1beta1
     priorityClassRef { group kind name }
     podSets[] {
       name count minCount template=PodTemplate
-      topologyRequest {
-        required preferred unconstrained podIndexLabel subGroupIndexLabel subGroupCount
-        podSetGroupName podSetSliceRequiredTopology podSetSliceSize
-        podsetSliceRequiredTopologyConstraints[] { topology size }
-      }
     }
   }
   status {
-    conditions[]=TimedCondition unhealthyNodes[+] { name }
+    conditions[]=TimedCondition
     admission {
       clusterQueue
-      podSetAssignments[] {
-        name count flavors[*]=DnsName resourceUsage[*]=Quantity
-        topologyAssignment {
-          levels[] domains[+] { values[] count }
-          slices[+] {
-            domainCount
-            valuesPerLevel[] { universal individual { prefix suffix roots[+] } }
-            podCounts { universal individual[+] }
-          }
-        }
-      }
     }
   }
 podgangs.scheduler.grove.io PodGang v1alpha1
@@ -355,8 +337,8 @@ podgangs.scheduler.grove.io PodGang v1alpha1
     }
   }
 computedomains.resource.nvidia.com ComputeDomain v1beta1
-  spec { numNodes channel { allocationMode resourceClaimTemplate { name } } }
-  status { status nodes[+] { name cliqueID index status } }
+  spec { channel { allocationMode resourceClaimTemplate { name } } }
+  status { status nodes[+] { name index status } }
 
 # Controllers of pods.
 jobsets.jobset.x-k8s.io JobSet v1alpha2
@@ -376,18 +358,18 @@ leaderworkersets.leaderworkerset.x-k8s.io LeaderWorkerSet v1
     replicas startupPolicy
     leaderWorkerTemplate {
       size restartPolicy leaderTemplate=PodTemplate workerTemplate=PodTemplate
-      subGroupPolicy { subGroupSize type subGroupPolicyType }
+      subGroupPolicy { subGroupSize type }
     }
   }
-  status { replicas readyReplicas conditions[]=Condition }
+  status { replicas conditions[]=Condition }
 jobs.batch.volcano.sh Job v1alpha1
   spec {
-    minAvailable minSuccess queue priorityClassName schedulerName
+    minAvailable queue priorityClassName schedulerName
     networkTopology=NetworkTopology
     tasks[] {
       name replicas minAvailable template=PodTemplate
       partitionPolicy {
-        totalPartitions partitionSize minPartitions networkTopology=NetworkTopology
+        partitionSize networkTopology=NetworkTopology
       }
     }
   }
@@ -405,12 +387,8 @@ jaxjobs.kubeflow.org JAXJob v1
 trainjobs.trainer.kubeflow.org TrainJob v1alpha1
   spec {
     suspend managedBy labels[*]=Label runtimeRef { apiGroup kind name }
-    trainer {
-      numNodes numProcPerNode
-      resourcesPerNode { requests[*]=Quantity limits[*]=Quantity }
-    }
   }
-  status { conditions[]=Condition jobsStatus[] { name ...Counts } }
+  status { conditions[]=Condition }
 trainingruntimes.trainer.kubeflow.org TrainingRuntime v1alpha1
   spec { mlPolicy=TorchPolicy }
 clustertrainingruntimes.trainer.kubeflow.org ClusterTrainingRuntime v1alpha1 cluster
@@ -419,7 +397,7 @@ rayclusters.ray.io RayCluster v1 v1alpha1
   spec=RaySpec status { state conditions[]=Condition }
 rayjobs.ray.io RayJob v1 v1alpha1
   spec { suspend managedBy rayClusterSpec=RaySpec }
-  status { rayClusterName jobStatus jobDeploymentStatus }
+  status { jobStatus jobDeploymentStatus }
 """
 
 

@@ -6,20 +6,29 @@ said more loosely. A rule about pods outside of its gang holds the gang.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
 from models.documents.gang import NodeExpression
 from models.instance.eligibility import tolerated
+from models.instance.gang import NodeAffinity, holds
 from models.units import shortened
 from planner.read.kube.gang_documents import model_pod
 from planner.read.kube.levels.levels import Levels
-from planner.read.kube.lookup import bits, distinct, mapping, mask_key, mask_of, objects, union
+from planner.read.kube.lookup import (
+    LabelSets,
+    bits,
+    distinct,
+    mapping,
+    mask_key,
+    mask_of,
+    objects,
+    union,
+)
 from planner.read.kube.node_documents import Json
 from planner.read.kube.pods.constraints import IMPOSSIBLE, Affinity
-from planner.read.kube.pods.pod_kinds import NodeMasks, PodKinds
-from planner.read.kube.pods.pod_rules import MAX_SKEW, PodRule, RuleKind, Selector
+from planner.read.kube.pods.pod_rules import MAX_SKEW, PodKinds, PodRule, RuleKind, Selector
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk
 from planner.read.sources import printable
 
@@ -325,6 +334,55 @@ class PodSets:
             names = {pod.node for _, pod in role.members} - {None}
             found |= union(1 << self._masks.number[str(name)] for name in names)
         return found
+
+
+class NodeMasks:
+    """Nodes in order, as bits. ``installed``: those with GPUs."""
+
+    def __init__(self, nodes: Sequence[KubeNode]) -> None:
+        self.sets = LabelSets([{HOSTNAME_LABEL: node.name, **node.labels} for node in nodes])
+        self.all = self.sets.all
+        self.number = {node.name: number for number, node in enumerate(nodes)}
+        self.installed = union(1 << n for n, node in enumerate(nodes) if node.installed)
+        self._by_value: dict[str, dict[str, int]] = {}
+        self._matching: dict[tuple[object, ...], tuple[NodeAffinity, int]] = {}
+
+    def having(self, key: str) -> int:
+        """Nodes with this label."""
+        return self.sets.having(key)
+
+    def by_value(self, key: str) -> dict[str, int]:
+        """Nodes with each value of this label."""
+        if key not in self._by_value:
+            self._by_value[key] = self.sets.by_value(key)
+        return self._by_value[key]
+
+    def matching(self, selector: Mapping[str, str], affinity: NodeAffinity) -> int:
+        """Nodes that a node selector and any term of an affinity match."""
+        same = (tuple(sorted(selector.items())), id(affinity))
+        if same not in self._matching:
+            found = self.sets.matching({"matchLabels": selector})
+            if affinity:
+                found &= union(self._term(term) for term in affinity)
+            self._matching[same] = (affinity, found)  # the affinity keeps its id
+        return self._matching[same][1]
+
+    def _term(self, term: Sequence[NodeExpression]) -> int:
+        found = self.all
+        for one in term:
+            found &= self._expression(one)
+        return found
+
+    def _expression(self, one: NodeExpression) -> int:
+        if one.field:
+            known = {name: 1 << number for name, number in self.number.items()}
+        else:
+            known = self.by_value(one.key)
+        if one.operator in ("In", "NotIn"):
+            listed = union(known[value] for value in one.values if value in known)
+            return listed if one.operator == "In" else self.all & ~listed
+        found = union(mask for value, mask in known.items() if holds(one, value))
+        return found | (self.all & ~self.having(one.key) if holds(one, None) else 0)
 
 
 def _narrow(pods: Iterable[KubePod], more: Sequence[NodeExpression]) -> None:

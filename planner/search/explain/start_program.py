@@ -19,7 +19,7 @@ from models.queues.reservations import closes
 from models.rules.declaration import Requirement
 from models.rules.demands import cut_of
 from models.rules.nodes import REQUEST, SELECTED, excluding, offers_gpus
-from models.rules.pod_counts import APART
+from models.rules.pod_rules import APART
 from models.rules.queue_rules import RESERVATION
 from models.rules.shape import EXCLUSIVE, SPARES, held_nodes, spare_nodes, tenants
 from models.rules.topology import MODELS, REQUIRED, SLICE

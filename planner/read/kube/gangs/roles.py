@@ -103,7 +103,8 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
         )
         role.size = size if size is None else max(size, role.span)
         _take_off_gone(role, spec.succeeded)
-        roles += _by_gpus(role, remarks)
+        kinds = {pod.key: (pod.gpus, pod.part) for _, pod in role.members}
+        roles += _split(role, kinds, SPLIT, remarks)  # missing pods belong to the first
     taken: set[str] = set()
     for one in roles:
         one.name = distinct(one.name, taken)
@@ -180,12 +181,6 @@ def _is_plausible(size: int, existing: int) -> bool:
 def _name(gang: Membership, owners: Counter[str], key: ControllerKey | None, role: str) -> str:
     """The role, prefixed with its controller if two controllers have one of that name."""
     return role if key is None or owners[role] < 2 else f"{gang.controllers[key].name}-{role}"
-
-
-def _by_gpus(role: KubeRole, remarks: Remarks) -> list[KubeRole]:
-    """One role for each number of GPUs, and part of one; missing pods belong to the first."""
-    kinds = {pod.key: (pod.gpus, pod.part) for _, pod in role.members}
-    return _split(role, kinds, SPLIT, remarks)
 
 
 def split_by_volumes(roles: Sequence[KubeRole], remarks: Remarks) -> list[KubeRole]:

@@ -20,8 +20,7 @@ from planner.read.kube.pods.constraints import (
     Affinity,
     selects_too_much,
 )
-from planner.read.kube.pods.pod_kinds import PodKinds
-from planner.read.kube.pods.pod_rules import REQUIRED
+from planner.read.kube.pods.pod_rules import REQUIRED, PodKinds
 from planner.read.kube.records import KubeNode, KubePod
 
 EXCLUDED = "kept off nodes of running pods whose required podAntiAffinity selects it"

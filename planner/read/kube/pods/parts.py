@@ -189,7 +189,11 @@ def with_instance(
     problem = None
     if made is not None:
         profiles = {made.profile or ""}
-    elif len(asking) != 1 or asking[0].get(_NUMBERS[BY_HAMI], 1) != 1 or _any_asks(starting):
+    elif (
+        len(asking) != 1
+        or asking[0].get(_NUMBERS[BY_HAMI], 1) != 1
+        or any(_asks(BY_HAMI, one) for one in starting)
+    ):
         problem = SEVERAL
     elif not memory:
         problem = NO_MEMORY
@@ -203,10 +207,6 @@ def with_instance(
     pod.requests[resource_of(profiles.pop())] = 1
     pod.made, pod.gpu_resource = () if made is None else (made,), None
     return GpuRequest()
-
-
-def _any_asks(containers: Iterable[Mapping[str, int]]) -> bool:
-    return any(_asks(BY_HAMI, one) for one in containers)
 
 
 def _made(pod: KubePod, node: KubeNode | None, remarks: Remarks) -> Device | None:

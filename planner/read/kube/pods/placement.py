@@ -118,7 +118,8 @@ def read_placement(
         names = _ties(pod, claimed, places)
         if is_proven(pod):
             names.insert(0, (pod.annotations.get(NODE), None))
-        pod.node, pod.tied = _first_known(names, places)
+        known = ((name, by) for name, by in names if name in places.nodes)
+        pod.node, pod.tied = next(known, (None, None))
         if pod.node is None and any(name is not None for name, _ in names):
             what = "is planned on a node that is not in the input; it waits"
             remarks.add(pod.subject, what)
@@ -164,9 +165,3 @@ def _ties(
     if not pod.planned:
         found.append((places.pinned(spec), PINNED))
     return found
-
-
-def _first_known(
-    names: Iterable[tuple[str | None, str | None]], places: Places
-) -> tuple[str | None, str | None]:
-    return next(((name, by) for name, by in names if name in places.nodes), (None, None))
