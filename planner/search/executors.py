@@ -12,7 +12,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
-    FIRST_COMPLETED,
     BrokenExecutor,
     CancelledError,
     Executor,
@@ -20,7 +19,6 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
-from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from functools import partial
 from multiprocessing import resource_tracker
@@ -123,27 +121,6 @@ class Workers:
                 yield self._result(future, solve, task, budget)
         finally:
             for future in futures:
-                future.cancel()
-
-    def finished(
-        self, solve: Callable[[T, float], R], tasks: Sequence[T], budget: Budget
-    ) -> Iterator[tuple[int, R]]:
-        """The same, each result as soon as it is there, with the number of its task."""
-        if self._spec == THREADS and self._count == 1:
-            yield from enumerate(self.run(solve, tasks, budget))
-            return
-        executor = self._started()
-        seconds = budget.seconds_left()
-        numbers = {executor.submit(solve, task, seconds): i for i, task in enumerate(tasks)}
-        waiting = set(numbers)
-        try:
-            while waiting and not budget.exhausted():
-                done, waiting = wait_for(waiting, TICK_S, FIRST_COMPLETED)
-                for future in sorted(done, key=lambda one: numbers[one]):
-                    number = numbers[future]
-                    yield number, self._result(future, solve, tasks[number], budget)
-        finally:
-            for future in numbers:
                 future.cancel()
 
     def _result(
