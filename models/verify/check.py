@@ -110,7 +110,9 @@ class Judge:
         supposed = reading.instance.document
         if supposed.changes is not None:
             wrong = islice(what_if.wrong(supposed, supposed.changes), MAX_FAULTS)
-            found = [_of_what_if(what) for what in wrong]
+            found = [
+                Violation("what-if", None, f"instance.whatIf: {printable(what)}") for what in wrong
+            ]
             if found:
                 return Verdict(ordered([*reading.faults, *found]), reading.document)
         outcome = Outcome(reading.case)
@@ -135,10 +137,6 @@ class Judge:
             return Verdict(ordered(seen.violations), reading.document, refuted=seen.refuted)
         remarks = (*seen.remarks, *stated_unable.overlooked(outcome))
         return Verdict([], reading.document, remarks, seen.counted, unchecked=unknown)
-
-
-def _of_what_if(what: str) -> Violation:
-    return Violation("what-if", None, f"instance.whatIf: {printable(what)}")
 
 
 def check(plan: object, document: PlanDocument | None = None) -> list[Violation]:

@@ -128,12 +128,10 @@ def _tolerates(toleration: Toleration, taint: TaintDocument) -> bool:
 def _affine(node: Node, role: Role, known: Known) -> bool:
     """Whether any term holds; roles may share one affinity."""
     if id(role.affinity) not in known:
-        known[id(role.affinity)] = any(term and _all_hold(node, term) for term in role.affinity)
+        known[id(role.affinity)] = any(
+            term and all(_holds(node, one) for one in term) for term in role.affinity
+        )
     return known[id(role.affinity)]
-
-
-def _all_hold(node: Node, term: tuple[NodeExpression, ...]) -> bool:
-    return all(_holds(node, expression) for expression in term)
 
 
 def _holds(node: Node, expression: NodeExpression) -> bool:

@@ -291,7 +291,10 @@ class Queues:
                 key
                 for key in self.guaranteed
                 if any(used[a][key] + w <= self.guarantee[a].get(key, 0) for a in names)
-                and (key == ALL or self._may_run(gang, key))
+                and (
+                    key == ALL
+                    or all(self._accepts(role, key) for role in gang.roles if uses_gpus(role))
+                )
             ]
             if fits:
                 found.add(gang.key)
@@ -327,10 +330,6 @@ class Queues:
         asking.sort(key=lambda one: (not _firm(one[1]), one[0], *_turn(one[1])))
         for _, gang, names in asking:
             yield gang, names
-
-    def _may_run(self, gang: Gang, model: str) -> bool:
-        """Whether for each role with GPUs some node of a GPU model accepts its pods."""
-        return all(self._accepts(role, model) for role in gang.roles if uses_gpus(role))
 
     def _accepts(self, role: Role, model: str) -> bool:
         key = (accepting(role), model)

@@ -172,17 +172,12 @@ def _gain(outcome: Outcome, one: PlanMoves, where: str) -> Iterator[Violation]:
         span = f"{low / 1000:g}" if low == high else f"{low / 1000:g} to {high / 1000:g}"
         yield Violation(BOUGHT, None, f"{where}.gain: says {one.gain:g}, is {span}")
     least = outcome.facts.policy.moves.min_gain
-    if least and gain < _rounded_down(least):
+    if least and gain < Fraction(int(least * 1000), 1000):  # gains are stated rounded down
         yield Violation(
             "moves",
             None,
             f"{where}: gains {one.gain:g} a GPU moved, at least {float(least):g} is required",
         )
-
-
-def _rounded_down(least: Fraction) -> Fraction:
-    """As gains are stated: one that just reaches the least may be stated below it."""
-    return Fraction(int(least * 1000), 1000)
 
 
 def _gpus_freed(whole: FreeNodes, nodes: int) -> Sequence[int]:
