@@ -55,7 +55,6 @@ from planner.search.promises.holding_nodes import (
     with_proofs_of,
 )
 from planner.search.promises.reservations import with_reservations
-from planner.search.start.clearing import clear
 from planner.search.start.greedy import best_greedy, greedy, late
 from planner.search.start.guided import follow
 from planner.search.start.warm_start import resume
@@ -205,15 +204,10 @@ class Search:
         if not _large(self.instance) and _open(ledger, last):
             ledger.offer(settle(self.instance, ledger.incumbent.decisions, budget=self._budget))
         if _open(ledger, last) and not self._by_slots:
-            self._clear(ledger, self._budget)
+            self._rearrange(ledger, self._budget)
 
-    def _clear(
-        self, ledger: Ledger, budget: Budget, immovable: frozenset[int] = frozenset()
-    ) -> None:
-        """Gangs start in the room of others, and those that start are placed anew."""
-        start = ledger.incumbent.decisions
-        for plan in clear(self.instance, start, budget=budget, immovable=immovable):
-            ledger.offer(plan)
+    def _rearrange(self, ledger: Ledger, budget: Budget) -> None:
+        """Place gangs that start anew."""
         ledger.offer(rearrange(self.instance, ledger.incumbent.decisions, budget=budget))
         self._regroup(ledger, budget)
 
@@ -353,7 +347,7 @@ class Search:
         with budget.holding_back(POLISHING_SHARE):
             with suppress(Interrupted):
                 if self._by_slots:
-                    self._search_slots(slots, ledger, budget, progress, immovable)
+                    self._search_slots(slots, ledger, budget, progress)
                 if size >= AGGREGATED_FROM:
                     aggregated()
                 if size < WHOLE_BELOW and _open(ledger, last):
@@ -394,18 +388,17 @@ class Search:
         ledger: Ledger,
         budget: Budget,
         progress: Progress,
-        immovable: frozenset[int],
     ) -> None:
         """Aim at the best of all tiers by counting slots, and solve them so if plans follow."""
         self._enter("building")
         slots.build()
         self._enter("solving")
         if not slots.aim():
-            self._clear(ledger, budget, immovable)
+            self._rearrange(ledger, budget)
         if slots.follows:
             slots.run(progress)
         else:
-            slots.begin(progress, partial(self._refilled, ledger, immovable))
+            slots.begin(progress, partial(self._refilled, ledger))
             slots.renew()
         self._regroup(ledger, budget)
 
@@ -423,7 +416,7 @@ class Search:
         return count
 
     def _refilled(
-        self, ledger: Ledger, immovable: frozenset[int], decisions: Sequence[GangDecision]
+        self, ledger: Ledger, decisions: Sequence[GangDecision]
     ) -> tuple[GangDecision, ...]:
         """A plan that an engine found for the tier at hand, with what fits beside it.
 
@@ -450,7 +443,6 @@ class Search:
             return filled
         self._refilled_last = above
         plan = grow(instance, best_greedy(instance, above, budget))
-        plan = (plan, *clear(instance, plan, budget=budget, immovable=immovable))[-1]
         return better(instance, filled, settle(instance, plan, budget=budget))
 
     def _settled(self, budget: Budget, decisions: Sequence[GangDecision]) -> Sequence[GangDecision]:
@@ -506,7 +498,7 @@ class Search:
                 progress,
                 last,
                 share=PLACING_SHARE,
-                fill=partial(self._refilled, ledger, immovable),
+                fill=partial(self._refilled, ledger),
                 follow=lambda values: follow(
                     self.instance, model.requests, model.admits, values, budget
                 ),
