@@ -12,7 +12,6 @@ from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.formulation import Formulation, formulate
 from models.program.interruption import Interrupted, Question
-from models.values.tier_values import tiers_of
 
 SHAPED = partial(AggregatedModel, shaped=PLACEMENTS)
 
@@ -51,13 +50,3 @@ def test_building_ends_at_whichever_question_is_answered_with_yes(name: str) -> 
         with pytest.raises(Interrupted):
             _build(name, caller)
         assert caller.asked == n
-
-
-@pytest.mark.parametrize("name", ["full", "shaped"])
-def test_a_program_that_is_built_asks_no_more(name: str) -> None:
-    caller = _Caller(1 << 30)
-    built = _build(name, caller)
-    asked = caller.asked
-    for tier in tiers_of(_instance()):
-        built.expression(tier)
-    assert caller.asked == asked

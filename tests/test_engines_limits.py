@@ -18,8 +18,8 @@ from models.documents.policy import SolveLimits
 from models.program.linear_program import Linear, Program
 from planner.search.budget import Budget
 from planner.search.engines import highs, mathopt, mathopt_process
-from planner.search.engines.highs import solve_by_branching
-from planner.search.engines.interface import Goal, Status, run_interruptible
+from planner.search.engines.highs import Branching
+from planner.search.engines.interface import Goal, InterruptibleCall, Status
 from planner.search.engines.relaxation import Relaxation
 
 
@@ -40,14 +40,14 @@ def packing(count: int) -> tuple[Program, Goal]:
 def test_a_call_returns_as_soon_as_it_ends() -> None:
     started = time.monotonic()
     for _ in range(20):
-        assert run_interruptible(plenty(), lambda: 7) == 7
+        assert InterruptibleCall(plenty(), lambda: 7).result() == 7
     assert time.monotonic() - started < 0.5
 
 
 def test_a_call_that_overruns_its_limit_is_abandoned() -> None:
     release = threading.Event()
     started = time.monotonic()
-    assert run_interruptible(plenty(), release.wait, seconds=0.1) is None
+    assert InterruptibleCall(plenty(), release.wait, seconds=0.1).result() is None
     assert time.monotonic() - started < 3
     release.set()
 
@@ -55,7 +55,7 @@ def test_a_call_that_overruns_its_limit_is_abandoned() -> None:
 def test_a_stop_reaches_a_call_through_its_interrupter() -> None:
     budget, release = plenty(), threading.Event()
     threading.Timer(0.1, budget.stop.set).start()
-    assert run_interruptible(budget, release.wait, release.set) is True
+    assert InterruptibleCall(budget, release.wait, release.set).result() is True
 
 
 @pytest.mark.parametrize("largest", [0, 10**9])
@@ -68,9 +68,9 @@ def test_highs_answers_the_same_in_a_process_and_in_a_thread(
     for item, following in zip(ring, [*ring[1:], ring[0]], strict=True):
         program.at_most(Linear().add(item).add(following), 1)
     goal = Goal(Linear().add_all(ring), maximize=True)
-    answer = solve_by_branching(
+    answer = Branching(
         program, goal, plenty(), nodes=100, seconds=60, hint=[0] * len(ring)
-    )
+    ).answer()
     # No two neighbours of 21 in a ring: 10.
     assert (answer.status, answer.bound, sum(answer.values)) == (Status.OPTIMAL, 10, 10)
 
@@ -91,7 +91,7 @@ def test_highs_gets_no_hint_that_breaks_a_row_or_range(
     both = [program.boolean(), program.boolean()]
     program.at_most(Linear().add_all(both), 1)
     goal = Goal(Linear().add_all(both), maximize=True)
-    answer = solve_by_branching(program, goal, plenty(), nodes=100, seconds=60, hint=hint)
+    answer = Branching(program, goal, plenty(), nodes=100, seconds=60, hint=hint).answer()
     assert (answer.bound, hints) == (1, [given])
 
 
@@ -103,7 +103,7 @@ def test_a_stop_while_a_large_program_is_sent_is_no_failure(
     budget.stop.set()
     # 20,000 rows of five entries: more than a pipe holds.
     program, goal = packing(20_000)
-    answer = solve_by_branching(program, goal, budget, nodes=10, seconds=600)
+    answer = Branching(program, goal, budget, nodes=10, seconds=600).answer()
     assert (answer.status, answer.values) == (Status.UNKNOWN, ())
 
 
@@ -123,7 +123,7 @@ def test_a_stop_kills_the_process_of_a_large_program(monkeypatch: pytest.MonkeyP
     threading.Timer(1.0, budget.stop.set).start()
     begun = time.monotonic()
     program, goal = packing(2000)
-    answer = solve_by_branching(program, goal, budget, nodes=10**6, seconds=600)
+    answer = Branching(program, goal, budget, nodes=10**6, seconds=600).answer()
     assert answer.status is Status.UNKNOWN
     assert answer.bound == 2000
     assert time.monotonic() - begun < 10

@@ -387,13 +387,6 @@ def test_a_gang_that_fits_at_no_speed_is_told_so() -> None:
     assert why(instance, "slow") == Reason.of("Outranked", **fits, ended=True)
 
 
-def test_of_several_that_wait_it_is_said_what_is_proven_of_all() -> None:
-    hop = gang("hop", 1, 1, stands=[(0, 0, 0, 1)], movable=True, priority=9)
-    gangs = [hop, gang("a", 1, 8, priority=9), gang("b", 1, 8, priority=9)]
-    found = why(build(racks=1, nodes_per_rack=1, gangs=gangs), "b", proven=(9,))
-    assert found.fields.proven == "displacesPeers"
-
-
 def test_a_gang_that_fits_and_waits_is_told_what_counts_more() -> None:
     # Two servers of 8, all requests are for 8: one GPU taken leaves seven that no request can use.
     made = build(racks=1, nodes_per_rack=2, gangs=[gang("a", 1, 1)])
@@ -407,20 +400,6 @@ def test_a_gang_that_fits_and_waits_is_told_what_counts_more() -> None:
         (decision,) = solve(replace(made, policy=policy)).decisions
         fits = Reason.of("Outranked", gpus=1, first=NONE_FIRST, fits="beside")
         assert decision.reason == fits.with_fields(**fields)
-
-
-def test_what_is_proven_of_a_gang_that_fits_is_said() -> None:
-    made = build(racks=1, nodes_per_rack=2, gangs=[gang("a", 1, 1)])
-    policy = replace(made.policy, objectives=(Objective("stranded"), Objective("admission")))
-    found = why(replace(made, policy=policy), "a", proven=(0,)).fields
-    assert (found.fits, found.earlier, found.proven) == ("beside", ("stranded",), "noPlanAdmits")
-
-
-def test_a_search_cut_short_is_owned_up_to() -> None:
-    # Nothing counts more than admission, so that only the search itself can have left it out.
-    fits = {"gpus": 1, "first": NONE_FIRST, "fits": "beside"}
-    found = why(build(gangs=[gang("a", 1, 1)]), "a")
-    assert found == Reason.of("Outranked", **fits, ended=True)
 
 
 def test_after_the_time_is_up_gangs_wait_for_a_cause_that_is_not_named(

@@ -59,12 +59,6 @@ def test_equal_remarks_with_other_hints_are_told_apart() -> None:
     ]
 
 
-def test_a_remark_drives_no_terminal_and_has_an_end() -> None:
-    (line,) = lines(("Pod \x1b[31m", "x" * 10_000, None))
-    assert "\x1b" not in line
-    assert len(line) < 1_000
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -29,12 +29,11 @@ from models.program.slots import slot_parts
 from models.program.slots.slot_program import SlotModel
 from models.values.tier_values import tiers_of
 from planner.search.bound import tier_search
-from planner.search.bound.slot_bounds import SlotSearch
-from planner.search.bound.slot_problem import SlotProblem
+from planner.search.bound.slot_bounds import SlotProblem, SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress
 from planner.search.engines import mathopt, portfolio
-from planner.search.engines.highs import Branching, solve_by_branching
+from planner.search.engines.highs import Branching
 from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
 from planner.search.ledger import Ledger
@@ -75,7 +74,7 @@ def beaten(
         if expression.terms:
             goal = Goal(expression, upward, tuple(kept))
             bound = relaxation.bound(goal, seconds=10).bound
-            whole = solve_by_branching(model.program, goal, budget, nodes=1000, seconds=10)
+            whole = Branching(model.program, goal, budget, nodes=1000, seconds=10).answer()
             if whole.status is Status.INFEASIBLE:
                 found.append(f"{tier.name}: no assignment")
             bound = min(bound, whole.bound) if upward else max(bound, whole.bound)
@@ -167,7 +166,7 @@ def fewest(instance: Instance) -> int:
     assert span is not None
     goal = Goal(span, maximize=False, keep=((runs, every, every),))
     budget = Budget(instance.policy.solve)
-    found = solve_by_branching(model.program, goal, budget, nodes=1000, seconds=10)
+    found = Branching(model.program, goal, budget, nodes=1000, seconds=10).answer()
     assert found.status is Status.OPTIMAL
     return found.bound
 
@@ -318,7 +317,7 @@ def most(instance: Instance, name: str) -> int:
         return expression.constant
     goal = Goal(expression, tier.sense == "max")
     budget = Budget(instance.policy.solve)
-    found = solve_by_branching(model.program, goal, budget, nodes=1000, seconds=10)
+    found = Branching(model.program, goal, budget, nodes=1000, seconds=10).answer()
     assert found.status is Status.OPTIMAL, name
     return expression.value(found.values)
 

@@ -218,21 +218,6 @@ def test_what_takes_long_to_finish_is_begun_earlier() -> None:
     assert next(timed.looks) <= LIMIT_S - 4
 
 
-def test_a_search_waits_after_its_first_plan_until_it_may_go_on() -> None:
-    search = Search(Timed().instance)
-    search.may_go_on.clear()
-    found: list[Solution] = []
-    thread = threading.Thread(target=lambda: found.append(search.run()))
-    thread.start()
-    while not search.started:
-        thread.join(0.01)
-    thread.join(0.2)
-    assert (found, search.phase) == ([], "first plan")
-    search.may_go_on.set()
-    thread.join()
-    assert [decision.decision for decision in found[0].decisions] == ["place", "wait"]
-
-
 def test_a_first_plan_that_is_waited_for_does_not_change_how_the_search_ends() -> None:
     instance = busy(10, 8, 1)
     search = Search(instance)

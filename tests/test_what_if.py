@@ -168,30 +168,6 @@ def test_a_change_does_what_the_same_change_of_the_input_does(
     assert concerned <= {name for name, decision in after.items() if decision != before.get(name)}
 
 
-@pytest.mark.parametrize(("shape", "count"), [("2x8@rack", 1), ("2x8", 1), ("3x2@node", 3)])
-def test_as_many_gangs_start_as_capacity_counts_and_no_more(
-    cli: RunCli, tmp_path: Path, shape: str, count: int
-) -> None:
-    # Free are r2-2 and all of r3; three pods of two GPUs fit on one node once.
-    docs = [one for one in documents() if one["kind"] != "Gang" or "status" in one]
-    (tmp_path / "now.yaml").write_text(yaml.safe_dump_all(docs), encoding="utf-8")
-    counted = cli("capacity", str(tmp_path / "now.yaml"), "--shape", shape, "-o", "json")
-    assert json.loads(counted.out)["status"]["shapes"][0]["before"] == count
-    pods, _, rest = shape.partition("x")
-    gpus, _, level = rest.partition("@")
-    spec = {"roles": [{"name": "w", "replicas": int(pods), "gpus": int(gpus)}]}
-    spec |= {"topology": {"required": level}} if level else {}  # type: ignore[dict-item]
-    more = [
-        {**docs[2], "metadata": {"name": f"more-{i}"}, "spec": spec, "status": {}}
-        for i in range(count + 1)
-    ]
-    (tmp_path / "more.yaml").write_text(yaml.safe_dump_all(more), encoding="utf-8")
-    plan = saved(cli, tmp_path, docs, "--add", str(tmp_path / "more.yaml"))
-    placed = [one for one in plan["spec"]["gangs"] if one["decision"] == "place"]
-    assert len(placed) == count
-    assert plan["status"]["outcome"] == "optimal"
-
-
 def test_a_what_if_says_so_and_is_never_applied(cli: RunCli, tmp_path: Path) -> None:
     plan = saved(
         cli,

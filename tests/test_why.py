@@ -6,16 +6,11 @@ import copy
 import json
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from building import build, mask
-from building import gang as gang_of
-from building import node as node_of
-from building_servers import switched
 from conftest import RunCli
 from effort import examples, spread
 from plan_documents import sealed
@@ -24,13 +19,11 @@ from tiny import tiny
 from tiny_geometries import dynamic
 from tiny_shares import sharing
 
-from models.documents.cluster import GpuSharing
 from models.documents.explanation import Why
 from models.instance.instance import Instance
-from models.instance.reshaping import with_reshapable
 from models.instance.solution import GangDecision
 from planner.pipelines.explain import why_waiting
-from planner.search.explain.blocking import Standing, blocking
+from planner.search.explain.blocking import blocking
 from planner.search.explain.causes import World, sharers
 from planner.search.explain.counterfactual import Counterfactual, budget_of, placement
 from planner.search.explain.holders import Holders
@@ -198,12 +191,6 @@ def test_who_would_take_the_room_first_is_said(explained: Any) -> None:  # noqa:
     assert "first" not in remedies(explained(text, "before"))["addNode"]
 
 
-def test_what_fits_nowhere_has_its_size_as_the_cause(explained: Any) -> None:  # noqa: ANN401
-    found = explained(cluster() + gang("new", 5), "new")
-    assert causes(found) == [("size", "default/new")]
-    assert remedies(found)["smaller"]["change"]["pods"] == 4
-
-
 def test_a_held_gang_has_its_hold_alone_and_nothing_is_tried(explained: Any) -> None:  # noqa: ANN401
     text = gang("new", 1).replace("status: {", "status: {hold: {code: Gated, message: by hand}")
     found = explained(cluster() + text, "new")
@@ -283,13 +270,6 @@ def test_one_remedy_stops_so_many_gangs_and_no_more(explained: Any) -> None:  # 
     assert len(one["gangs"]) == 8
     assert {pod["node"] for pod in one["pods"]} == {"a-1"}
     assert "stop" not in remedies(explained(cluster() + crowd + gang("new", 2), "new"))
-
-
-def test_so_many_other_domains_are_tried_and_no_more(explained: Any) -> None:  # noqa: ANN401
-    text = cluster().replace("a-[1-2]", "a-[01-60]") + gang("new", 1)
-    found = explained(text, "new")["place"]
-    assert (found["level"], found["tried"]) == ("node", 48)
-    assert len(found["others"]) == 5
 
 
 @pytest.mark.usefixtures("search_clock")
@@ -584,21 +564,3 @@ def test_what_is_proven_beside_parts_of_gpus_is_so(kind: Callable[..., Instance 
                     assert not questions.counted(kept).blocked, (seed, index, one)
                     freed += one.gang in sharers(instance)
     assert freed
-
-
-def test_gangs_that_leave_gpus_to_others_only_together_are_found() -> None:
-    """Two share a GPU: one alone frees nothing of it."""
-    part = "share.gangplan.dev/0.25"
-    shared = replace(
-        node_of("n1", switched(1)), sharing=GpuSharing(None, 10), allocatable=((part, 0),)
-    )
-    gangs = [
-        gang_of(f"s{i}", 1, 0, requests={part: 1}, stands=[(0, 0, 0, mask(0))]) for i in range(2)
-    ]
-    instance = with_reshapable(build(nodes=[shared], gangs=[*gangs, gang_of("whole", 1, 1)]))
-    world = World(instance, solve(instance).decisions, 2)
-    holders = Holders(world, lambda: False)
-    assert holders.single == ()
-    found = blocking(Counterfactual(world, budget_of(60, threading.Event())), holders)
-    assert found.standing is Standing.TOGETHER
-    assert [one.name for one in found.causes] == ["default/s0", "default/s1"]

@@ -21,11 +21,12 @@ from planner.search.engines.highs import Branching
 from planner.search.engines.interface import Answer, Goal, Status
 from planner.search.engines.portfolio import (
     BRANCHING_LPS,
+    BRIEF_NODES,
+    BRIEF_S,
     CLOCK_SHARE,
     SMALL,
     begin_branching,
     can_branch,
-    solve_briefly,
     solve_goal,
 )
 from planner.search.engines.relaxation import DualProof, Relaxation, RelaxedAnswer, range_proof
@@ -382,7 +383,9 @@ class TierSearch:
         if (
             self._brief
         ):  # only for something better than the incumbent: usually the LP refutes it at once
-            return solve_briefly(program, goal.better_than(value), self._budget)
+            better = goal.better_than(value)
+            call = Branching(program, better, self._budget, nodes=BRIEF_NODES, seconds=BRIEF_S)
+            return call.answer()
         if one.relaxed is None:
             return None
         name = self._ledger.tiers[fused.members[0].position].name

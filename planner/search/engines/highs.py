@@ -27,19 +27,6 @@ LOOSENED = 1e-10
 """Relative; its unit is 10^-7 of its limit and more, so that hardly any solution is lost by it."""
 
 
-def solve_by_branching(
-    program: Program,
-    goal: Goal,
-    budget: Budget,
-    *,
-    nodes: int,
-    seconds: float,
-    hint: Sequence[int] = (),
-) -> Answer:
-    """The answer of ``Branching``."""
-    return Branching(program, goal, budget, nodes=nodes, seconds=seconds, hint=hint).answer()
-
-
 class Branching:
     """A call of HiGHS within a number of branch-and-bound nodes and seconds, which goes on meanwhile.
 

@@ -99,17 +99,6 @@ class Goal:
         return within and self.rows(program).hold(assigned)
 
 
-def run_interruptible(
-    budget: Budget,
-    call: Callable[[], T],
-    on_stop: Callable[[], None] | None = None,
-    *,
-    seconds: float = math.inf,
-) -> T | None:
-    """The result of an ``InterruptibleCall``."""
-    return InterruptibleCall(budget, call, on_stop, seconds=seconds).result()
-
-
 class InterruptibleCall(Generic[T]):
     """A native call in its own thread, so that Python handles signals meanwhile.
 

@@ -103,19 +103,6 @@ def _limits(bounds: Integers) -> list[float]:
     return list(limits.tolist())
 
 
-def run_solver(
-    budget: Budget,
-    model: Any,
-    engine: str,
-    seconds: float,
-    *,
-    parameters: dict[str, Any],
-    start: Any = None,
-) -> Any:
-    """The result of a ``SolverCall``."""
-    return SolverCall(budget, model, engine, seconds, parameters=parameters, start=start).result()
-
-
 class SolverCall:
     """A call of a solver of MathOpt that goes on until its result is asked for, or it is abandoned.
 
@@ -131,14 +118,12 @@ class SolverCall:
         seconds: float,
         *,
         parameters: dict[str, Any],
-        start: Any = None,
+        start: Any,
     ) -> None:
-        from ortools.math_opt import model_parameters_pb2
         from ortools.math_opt.python import mathopt
 
         seconds = max(SHORTEST_S, min(seconds, budget.seconds_left()))
         limited = mathopt.SolveParameters(time_limit=dt.timedelta(seconds=seconds), **parameters)
-        start = start or model_parameters_pb2.ModelSolveParametersProto()
         prepare = _in_process if own_process(model) else _in_thread
         call, on_stop = prepare(mathopt.SolverType[engine].value, model, limited.to_proto(), start)
         self._budget = budget

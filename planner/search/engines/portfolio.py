@@ -22,7 +22,7 @@ from models.program.arrays import Integers, Rows, integers, row_sums
 from models.program.linear_program import UNBOUNDED, Linear, Program, Row
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
-from planner.search.engines.highs import Branching, solve_by_branching
+from planner.search.engines.highs import Branching
 from planner.search.engines.interface import Answer, Goal, Status
 from planner.search.engines.relaxation import RelaxedAnswer
 
@@ -174,11 +174,6 @@ def _dive(
     return replace(none, status=Status.OPTIMAL if best else found.status, values=found.values)
 
 
-def solve_briefly(program: Program, goal: Goal, budget: Budget) -> Answer:
-    """A brief HiGHS call, for the many small programs of the neighbourhood search."""
-    return solve_by_branching(program, goal, budget, nodes=BRIEF_NODES, seconds=BRIEF_S)
-
-
 def confirm(
     program: Program,
     goal: Goal,
@@ -265,9 +260,11 @@ def dive(
             continue
         decided: tuple[int, ...] = ()
         if free.any():
-            decided = solve_by_branching(
-                rest.program, rest.goal, budget, nodes=nodes, seconds=left
-            ).values
+            decided = (
+                Branching(rest.program, rest.goal, budget, nodes=nodes, seconds=left)
+                .answer()
+                .values
+            )
         if len(decided) == len(rest.program.lower):
             found = rest.whole(decided)
             assert goal.satisfied(program, found)

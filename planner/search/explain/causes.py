@@ -7,17 +7,20 @@ wish of the gang or a rule of the policy is dropped. The size of the gang and th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from models.gpu_shares import share_in
 from models.instance.cluster import Node
 from models.instance.eligibility import without_conditions
-from models.instance.gang import Gang
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.reshaping import with_reshapable
 from models.instance.solution import GangDecision
+from models.rules.declaration import Asked, Requirement
+from models.rules.registry import requirements
 from planner.search.free_space import SET_ASIDE
 
 GANG = "gang"
@@ -142,4 +145,74 @@ def with_role(world: World, number: int, **changes: Any) -> World:  # noqa: ANN4
     """The world with another description of one role of the gang."""
     roles = list(world.spec.roles)
     roles[number] = replace(roles[number], **changes)
+    return world.with_gang(replace(world.spec, roles=tuple(roles)))
+
+
+def causes_of(world: World) -> tuple[Cause, ...]:
+    """Everything that may keep the gang waiting, whether it does or not.
+
+    After gangs and nodes what the policy and queues ask for, then the gang, then each of its roles.
+    """
+    asked = requirements()
+    instance, spec = world.instance, world.spec
+    pods = [one.pods for one in world.decisions]
+    found = [*_holders(world), *_nodes(world)]
+    for one in asked:
+        if one.of_all is not None:
+            found += (
+                _asked(one, w, partial(_changed, w.change))
+                for w in one.of_all(instance, pods, world.gang)
+            )
+    for one in asked:
+        if one.of_gang is not None:
+            found += (
+                _asked(one, w, partial(_changed_gang, w.change))
+                for w in one.of_gang(instance, spec)
+            )
+    for number, role in enumerate(spec.roles):
+        for one in asked:
+            if one.of_role is not None:
+                found += (
+                    _asked(one, w, partial(_changed_role, number, w.change), number)
+                    for w in one.of_role(instance, role)
+                )
+    return tuple(found)
+
+
+def _holders(world: World) -> Iterator[Cause]:
+    for index, (gang, one) in enumerate(zip(world.instance.gangs, world.decisions, strict=True)):
+        if index == world.gang or not one.pods:
+            continue
+        yield Cause(
+            GANG,
+            "/".join(gang.key),
+            gang=index,
+            weight=sum(gang.roles[pod.role].gpus for pod in one.pods),
+            fields={"nodes": len({pod.node for pod in one.pods}), "decision": one.decision},
+        )
+
+
+def _nodes(world: World) -> Iterator[Cause]:
+    for n, node in enumerate(world.instance.cluster.nodes):
+        faults = node_faults(node)
+        if faults:
+            fields = {"faults": faults}
+            yield Cause(NODE, node.name, node=n, weight=node.gpus, fields=fields)
+
+
+def _changed(change: Callable[[Instance], Instance], world: World) -> World:
+    return replace(world, instance=change(world.instance))
+
+
+def _changed_gang(change: Callable[[Gang], Gang], world: World) -> World:
+    return world.with_gang(change(world.spec))
+
+
+def _asked(one: Requirement, wish: Asked[Any], relax: Relax, role: int | None = None) -> Cause:
+    return Cause(one.name, wish.name, role=role, relax=relax, fields=wish.fields)
+
+
+def _changed_role(number: int, change: Callable[[Role], Role], world: World) -> World:
+    roles = list(world.spec.roles)
+    roles[number] = change(roles[number])
     return world.with_gang(replace(world.spec, roles=tuple(roles)))

@@ -21,12 +21,12 @@ from models.rules.queue_rules import QUEUE
 from models.rules.topology import REQUIRED
 from models.units import in_bytes, quantity_text
 from planner.search.explain.blocking import Blocking, Standing
-from planner.search.explain.candidate_causes import causes_of
 from planner.search.explain.causes import (
     GANG,
     NODE,
     Cause,
     World,
+    causes_of,
     in_order,
     node_faults,
     relaxed,
