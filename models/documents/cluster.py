@@ -41,7 +41,6 @@ from models.units import MAX_AMOUNT, shown
 
 MAX_LEVELS = 10
 MAX_OVERSUBSCRIPTION = 10_000
-MAX_NODE_PODS = 1_000_000
 MAX_SHARING = 100
 NODE_LEVEL = "node"
 NO_NAME = "kubernetes"

@@ -30,7 +30,7 @@ from models.instance.gang import Gang, has_parts, is_part
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, free_on
 from models.instance.reshaping import beside, reshaping, taken_gpus
-from models.instance.solution import GangDecision, PodPlacement, placed
+from models.instance.solution import PodPlacement, placed
 from models.mig import RESOURCE
 from models.rules.shape import spare_nodes
 from models.units import plural
@@ -75,14 +75,12 @@ class Held(NamedTuple):
         return dict(self.keeps).get(n, 0)
 
 
-def held_by(instance: Instance, decisions: Sequence[GangDecision] | None = None) -> list[Held]:
-    """The pods that run now, or those of a decision for each gang."""
-    stand = (placed(gang, gang.running_pods) for gang in instance.gangs)
-    after = stand if decisions is None else (decision.pods for decision in decisions)
+def held_by(instance: Instance) -> list[Held]:
+    """The pods that run now."""
     return [
         Held(role.gpus, pod, role.requests, gang.exclusive, role.keeps)
-        for gang, pods in zip(instance.gangs, after, strict=True)
-        for pod in pods
+        for gang in instance.gangs
+        for pod in placed(gang, gang.running_pods)
         for role in (gang.roles[pod.role],)
     ]
 

@@ -28,8 +28,6 @@ from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import Claim, claim, takes, unjustified
 from models.values.tier_values import tiers_of
 
-Key = tuple[int, int]
-
 
 def justify_preemptions(
     instance: Instance, decisions: Sequence[GangDecision], placing: Mapping[int, Demand]

@@ -251,9 +251,9 @@ class SlotSearch:
         problem: SlotProblem,
         groups: Sequence[Sequence[Stated]],
         kept: list[Kept],
-        solution: tuple[int, ...] = (),
     ) -> tuple[int, ...]:
-        """A solution for one group after the other, from a first one on; () if there is none."""
+        """A solution for one group after the other; () if there is none."""
+        solution: tuple[int, ...] = ()
         for tiers in groups:
             if self._budget.exhausted():
                 break

@@ -14,7 +14,13 @@ from typing import Any
 from models.program.linear_program import Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Answer, Goal, Status
-from planner.search.engines.mathopt import SolverCall, model_proto, own_process, scaled_down
+from planner.search.engines.mathopt import (
+    SolverCall,
+    add_goal,
+    own_process,
+    program_proto,
+    scaled_down,
+)
 
 BOUND_SLACK = 1e-9
 """Relative slack added to a floating-point bound before it is rounded to the safe side."""
@@ -52,7 +58,8 @@ class Branching:
             values = start.solution_hints.add().variable_values
             values.ids.extend(range(len(hint)))
             values.values.extend(map(float, hint))
-        model = model_proto(program, goal, integer=True)
+        model = program_proto(program, integer=True)
+        add_goal(model, goal)
         self._program, self._goal, self._budget = program, goal, budget
         self._factor = scaled_down(model.objective)
         _loosen(model.linear_constraints, len(program.rows))

@@ -38,15 +38,8 @@ Call = tuple[Callable[[], Any], Callable[[], None]]
 """A call that returns a result proto or None, and what ends it early."""
 
 
-def model_proto(program: Program, goal: Goal, *, integer: bool) -> Any:
-    """The MathOpt model of a program and goal. ``integer`` False gives the LP relaxation."""
-    proto = program_proto(program, integer=integer)
-    add_goal(proto, goal)
-    return proto
-
-
 def program_proto(program: Program, *, integer: bool) -> Any:
-    """The model without an objective."""
+    """The model without an objective. ``integer`` False gives the LP relaxation."""
     from ortools.math_opt import model_pb2
 
     proto = model_pb2.ModelProto()

@@ -174,11 +174,6 @@ def _set(statuses: Any, *parts: list[int]) -> None:
     statuses.ids.extend(range(len(statuses.values)))
 
 
-def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> int:
-    """The bound of a single goal."""
-    return Relaxation(program, budget).bound(goal, seconds=seconds).bound
-
-
 def range_proof(program: Program, goal: Goal) -> DualProof:
     """The bound that the ranges of the variables imply: that of multipliers of 0."""
     sign, objective = (1 if goal.maximize else -1), goal.objective
