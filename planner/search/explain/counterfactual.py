@@ -7,7 +7,7 @@ by the full formulation of the gang alone. Otherwise unknown.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,10 +15,11 @@ from models.documents.policy import MAX_BUDGET, SolveLimits
 from models.instance.solution import PodPlacement
 from models.program.formulation import formulate
 from models.program.interruption import Interrupted, Question
-from models.program.linear_program import Linear, Program
+from models.program.linear_program import Linear
 from models.rules.nodes import HOLD
 from planner.search.budget import Budget
-from planner.search.engines.cpsat import export, run, solve_exactly
+from planner.search.engines.assumptions import AssumptionSolver
+from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.explain.causes import Cause, World, causes_of, relaxed
 from planner.search.explain.rule_reasons import without_joint_rules
@@ -208,47 +209,3 @@ def obeys(world: World, pods: tuple[PodPlacement, ...]) -> bool:
 def budget_of(seconds: float, stop: threading.Event) -> Budget:
     """A budget of so many seconds on one worker, whose effort never ends it."""
     return Budget(SolveLimits(workers=1, budget=MAX_BUDGET), stop, seconds=seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class Assumed:
-    """``core``: of an infeasible program, assumptions that suffice for that."""
-
-    status: Status
-    core: tuple[int, ...] = ()
-
-
-class AssumptionSolver:
-    """Solves one program under changing assumptions. The same calls give the same answers."""
-
-    def __init__(self, program: Program, budget: Budget, effort: float) -> None:
-        from ortools.sat.python import cp_model
-
-        self._budget = budget
-        self._effort = effort
-        self._model = cp_model.CpModel()
-        export(self._model.proto, program, Goal(Linear(), maximize=True), ())
-
-    def solve(self, assumed: Sequence[int]) -> Assumed:
-        """Whether the program has a solution in which these variables, all 0 or 1, are 1."""
-        from ortools.sat.python import cp_model
-
-        proto = self._model.proto
-        proto.assumptions.clear()
-        proto.assumptions.extend(assumed)
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1  # several give no core
-        solver.parameters.catch_sigint_signal = False
-        solver.parameters.random_seed = 0
-        solver.parameters.max_deterministic_time = self._effort
-        solver.parameters.max_time_in_seconds = max(0.05, self._budget.seconds_left())
-        status = run(solver, self._model, self._budget, None)
-        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return Assumed(Status.FEASIBLE)
-        if status == cp_model.INFEASIBLE:
-            core = tuple(solver.response_proto.sufficient_assumptions_for_infeasibility)
-            return Assumed(Status.INFEASIBLE, tuple(sorted(set(core))))
-        if status == cp_model.MODEL_INVALID:
-            message = "the program handed to CP-SAT is invalid"
-            raise AssertionError(message)
-        return Assumed(Status.UNKNOWN)
