@@ -1,1 +1,1 @@
-"""The report: one HTML page of a plan, an audit or a replay, complete in itself."""
+"""The report: one HTML page of a plan or an audit, complete in itself."""
