@@ -13,8 +13,9 @@ from planner.read.kube.gang_documents import model_pod
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import bits, items, mapping, objects, text, whole
 from planner.read.kube.pod_sets import named_keys
+from planner.read.kube.pods.anti_affinity import PodKinds
 from planner.read.kube.pods.constraints import PREFERRED
-from planner.read.kube.pods.pod_rules import AFFINITY, PodKinds, PodRules, Selector, is_elsewhere
+from planner.read.kube.pods.pod_rules import AFFINITY, PodRules, Selector, is_elsewhere
 from planner.read.kube.records import KubeGang, LevelAsk
 
 MAX_WISHES = 20

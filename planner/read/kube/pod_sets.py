@@ -27,8 +27,9 @@ from planner.read.kube.lookup import (
     union,
 )
 from planner.read.kube.node_documents import Json
+from planner.read.kube.pods.anti_affinity import PodKinds
 from planner.read.kube.pods.constraints import IMPOSSIBLE, Affinity
-from planner.read.kube.pods.pod_rules import MAX_SKEW, PodKinds, PodRule, RuleKind, Selector
+from planner.read.kube.pods.pod_rules import MAX_SKEW, PodRule, RuleKind, Selector
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk
 from planner.read.sources import printable
 

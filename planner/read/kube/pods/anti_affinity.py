@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import NodeExpression
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import Tree, at, bits, items, mapping, mask_key, objects, text
+from planner.read.kube.lookup import (
+    LabelSets,
+    Tree,
+    at,
+    bits,
+    items,
+    mapping,
+    mask_key,
+    objects,
+    text,
+    union,
+)
 from planner.read.kube.pods.constraints import (
     MAX_EXPRESSIONS,
     MAX_PARTS,
@@ -20,7 +31,7 @@ from planner.read.kube.pods.constraints import (
     Affinity,
     selects_too_much,
 )
-from planner.read.kube.pods.pod_rules import REQUIRED, PodKinds
+from planner.read.kube.pods.pod_rules import REQUIRED
 from planner.read.kube.records import KubeNode, KubePod
 
 EXCLUDED = "kept off nodes of running pods whose required podAntiAffinity selects it"
@@ -30,6 +41,33 @@ TOO_LARGE = (
     f" {MAX_VALUES:,} values, or more than the {MAX_PARTS:,} of its namespace; it closes no node here, the"
     " scheduler may refuse pods that are placed there"
 )
+
+
+class PodKinds:
+    """Pods; those of one namespace with equal labels are of one kind, and have one number.
+
+    ``keys``: labels that count; None: all.
+    """
+
+    def __init__(self, pods: Iterable[KubePod], keys: Collection[str] | None = None) -> None:
+        self.numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
+        self.of: list[tuple[KubePod, int]] = []
+        for pod in pods:
+            labels = pod.labels.items()
+            named = labels if keys is None else (one for one in labels if one[0] in keys)
+            same = (pod.object.namespace, frozenset(named))
+            self.of.append((pod, self.numbers.setdefault(same, len(self.numbers))))
+        self.labels = LabelSets([dict(labels) for _, labels in self.numbers])
+        self.inside: dict[str, int] = {}
+        for (namespace, _), number in self.numbers.items():
+            self.inside[namespace] = self.inside.get(namespace, 0) | 1 << number
+
+    def selected(self, selector: Tree, namespaces: Iterable[str] | None) -> int:
+        """Kinds that a selector selects in these namespaces; None: in all."""
+        found = self.labels.matching(selector)
+        if namespaces is None or not found:
+            return found
+        return found & union(self.inside.get(one, 0) for one in namespaces)
 
 
 @dataclass(slots=True)

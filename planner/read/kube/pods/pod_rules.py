@@ -7,13 +7,12 @@ sentence. Which pods a rule is about: ``planner.read.kube.pod_sets``.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
 from planner.read.kube.lookup import (
-    LabelSets,
     Tree,
     at,
     is_label_selector,
@@ -22,10 +21,8 @@ from planner.read.kube.lookup import (
     objects,
     selector_parts,
     text,
-    union,
     whole,
 )
-from planner.read.kube.records import KubePod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HARD = "DoNotSchedule"
@@ -209,30 +206,3 @@ def is_elsewhere(tree: object, namespace: str) -> bool:
     keys = (*items(tree, "matchLabelKeys"), *items(tree, "mismatchLabelKeys"))
     selects = at(tree, "namespaceSelector") is not None
     return selects or bool(keys) or any(one != namespace for one in spaces)
-
-
-class PodKinds:
-    """Pods; those of one namespace with equal labels are of one kind, and have one number.
-
-    ``keys``: labels that count; None: all.
-    """
-
-    def __init__(self, pods: Iterable[KubePod], keys: Collection[str] | None = None) -> None:
-        self.numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
-        self.of: list[tuple[KubePod, int]] = []
-        for pod in pods:
-            labels = pod.labels.items()
-            named = labels if keys is None else (one for one in labels if one[0] in keys)
-            same = (pod.object.namespace, frozenset(named))
-            self.of.append((pod, self.numbers.setdefault(same, len(self.numbers))))
-        self.labels = LabelSets([dict(labels) for _, labels in self.numbers])
-        self.inside: dict[str, int] = {}
-        for (namespace, _), number in self.numbers.items():
-            self.inside[namespace] = self.inside.get(namespace, 0) | 1 << number
-
-    def selected(self, selector: Tree, namespaces: Iterable[str] | None) -> int:
-        """Kinds that a selector selects in these namespaces; None: in all."""
-        found = self.labels.matching(selector)
-        if namespaces is None or not found:
-            return found
-        return found & union(self.inside.get(one, 0) for one in namespaces)
