@@ -81,13 +81,6 @@ def test_without_an_estimate_the_time_it_ran_counts_and_its_word_only_where_it_i
     assert bands(shortest(one, trust=True)) == bands(trusted)
 
 
-def test_an_elastic_gang_counts_at_its_largest() -> None:
-    (role,) = gang("a", 1, 8).roles
-    one = gang("a", roles=[replace(role, max=4)])  # 32 GPUs for 300 s are 9,600 GPU seconds
-    left = [replace(one, submitted_at=NOW - 60, expected_left_s=seconds) for seconds in (300, 301)]
-    assert [bands(shortest(gang))["a"] for gang in left] == [2, 3]
-
-
 def test_who_has_waited_too_long_is_in_the_first_band_and_stays_there_when_it_runs() -> None:
     old = waits("old", 8, expected_left_s=10**6)
     old = replace(old, submitted_at=NOW - DAY_S - 1)
@@ -114,22 +107,6 @@ def test_a_short_gang_stops_a_long_one_of_its_priority_that_may_be_stopped() -> 
     assert firm.decisions() == {"long": "keep", "short": "wait"}
     similar = planned(shortest(long, replace(short, expected_left_s=20_000)))
     assert similar.decisions() == {"long": "keep", "short": "wait"}
-
-
-def test_of_gangs_that_wait_the_one_that_needs_least_starts() -> None:
-    gangs = [
-        waits("short", 8, expected_left_s=300),
-        replace(waits("long", 8, expected_left_s=36_000), submitted_at=NOW - 5000),
-    ]
-    assert planned(shortest(*gangs)).decisions() == {"short": "place", "long": "wait"}
-    first = replace(build(gangs=gangs), policy=replace(build().policy, now=NOW))
-    assert planned(first).decisions() == {"short": "wait", "long": "place"}
-
-
-def test_a_priority_is_above_every_band() -> None:
-    high = waits("high", 8, expected_left_s=10**7, priority=1)
-    low = waits("low", 8, expected_left_s=1)
-    assert planned(shortest(high, low)).decisions() == {"high": "place", "low": "wait"}
 
 
 def test_a_plan_states_own_priorities_and_its_instance_is_read_as_it_was() -> None:

@@ -84,29 +84,6 @@ def test_the_last_rack_is_left_to_the_queue_that_is_promised_one() -> None:
     assert decisions(shared(*others[:2], lent, cells={"a": (Cell(1, RACK),)}))["third"] == "place"
 
 
-@pytest.mark.parametrize(
-    ("cells", "started"),
-    [
-        # 32 GPUs in four servers: what is left beside the cells
-        ((Cell(1, RACK),), 16),
-        ((Cell(2, RACK),), 0),
-        ((Cell(3, RACK),), 0),  # more than there is: what there is stays
-        ((Cell(1, RACK), Cell(1, NODE)), 8),
-        ((Cell(3, NODE),), 8),
-        ((Cell(4, None, 2),), 24),
-        ((Cell(2, None, 1), Cell(1, None, 4)), 24),  # 6 GPUs of one server: 2 are left there
-        ((Cell(1, None, 4), Cell(1, RACK)), 8),
-        ((Cell(1, RACK, model="b200"),), 32),  # there is no such model
-    ],
-)
-def test_strangers_get_what_the_cells_leave(cells: tuple[Cell, ...], started: int) -> None:
-    others = [gang(f"g{i}", 1, 8) for i in range(4)]
-    instance = shared(*others, cells={"a": cells})
-    found = solve(instance).decisions
-    assert sum(8 for one in found if one.decision == "place") == started
-    assert not over(instance, found)
-
-
 def test_the_cells_of_a_queue_lie_in_those_of_its_parent() -> None:
     queues = (
         Queue("a", cells=(Cell(1, RACK),)),

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from building import build, gang, mask, node, role
-from building_servers import switched
+from building import build, gang, mask, role
 from by_steps import Steps, by_search
 
-from models.documents.policy import LOST_RUNTIME, Disruption
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.policy import Moves
@@ -63,19 +61,6 @@ def test_the_smaller_of_two_victims_stops_where_either_would_do() -> None:
     assert plan.all() == {"high": "place", "large": "keep", "other": "keep", "small": "preempt"}
 
 
-def test_victims_are_taken_from_one_rack_when_the_winner_must_stay_in_one() -> None:
-    # Two racks of two servers. In rack 1 one server is held for good, so its victim frees nothing of use.
-    gangs = [
-        runs("fixed", (0, FULL)),
-        runs("small", (1, FULL), preemptible=True),
-        runs("big", (2, FULL), (3, FULL), preemptible=True),
-        gang("high", 2, 8, same="rack", priority=10),
-    ]
-    plan = by_search(build(racks=2, nodes_per_rack=2, gangs=gangs))
-    assert plan.all() == {"big": "preempt", "fixed": "keep", "high": "place", "small": "keep"}
-    assert plan.nodes("high") == ["n03", "n04"]
-
-
 def test_nobody_stops_where_the_winner_would_not_fit_all_the_same() -> None:
     # One server of each rack is held for good: whoever stops, no rack has two servers.
     gangs = [
@@ -125,23 +110,6 @@ def test_a_held_size_stays_and_the_gang_stops_instead() -> None:
     assert by_search(later).all() == {"high": "place", "low": "resize"}
 
 
-def test_a_move_is_preferred_to_a_stop_even_of_fewer_gpus() -> None:
-    # Stopping costs GPUs kept, which comes before disruption.
-    gangs = [
-        runs("hop", (0, FULL), movable=True),
-        runs("low", (1, mask(0, 1, 2, 3)), preemptible=True),
-        gang("high", 1, 8, priority=10),
-    ]
-    nodes = [node(f"n{i}", switched()) for i in range(2)] + [
-        node("spare", switched(), labels={"kind": "spare"})
-    ]
-    gangs[2] = gang("high", roles=[role(gpus_per_pod=8, selector={"kind": "main"})], priority=10)
-    nodes = [replace(n, labels=(("kind", "main"),)) if n.name != "spare" else n for n in nodes]
-    plan = by_search(build(nodes=nodes, gangs=gangs))
-    assert plan.all() == {"high": "place", "hop": "move", "low": "keep"}
-    assert plan.nodes("hop") == ["spare"]
-
-
 def scattered() -> Instance:
     """Two one-GPU gangs on a server each, and a waiting gang of two whole servers; a third has room."""
     gangs = [
@@ -175,20 +143,3 @@ def test_a_note_says_that_as_many_gangs_move_as_may_while_others_wait() -> None:
         limits = replace(built.policy, moves=moves)
         found = solve(replace(built, policy=limits))
         assert (used_up in found.notes) is noted
-
-
-def test_missing_pods_come_back_before_anything_new_starts_and_may_take_room() -> None:
-    broken = gang("broken", 2, 8, stands=[(0, 0, 0, FULL)], priority=5)
-    low = runs("low", (1, FULL), preemptible=True)
-    plan = by_search(build(nodes_per_rack=2, gangs=[broken, low, gang("new", 1, 8, priority=5)]))
-    assert plan.all() == {"broken": "complete", "low": "preempt", "new": "wait"}
-
-
-def test_of_two_equal_victims_the_one_that_loses_less_runtime_stops() -> None:
-    old = replace(runs("old", (0, FULL), preemptible=True), started_at=0)
-    new = replace(runs("new", (1, FULL), preemptible=True), started_at=9_000)
-    instance = build(nodes_per_rack=2, gangs=[old, new, gang("high", 1, 8, priority=10)])
-    policy = replace(instance.policy, now=10_000, disruption=Disruption(LOST_RUNTIME))
-    plan = by_search(replace(instance, policy=policy))
-    assert plan.all() == {"high": "place", "new": "preempt", "old": "keep"}
-    assert plan.value("disruption") == 8 * 1_000

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from building import build, gang, mask, node, role
 from building_servers import switched
-from by_steps import by_search, by_steps
+from by_steps import by_steps
 
 from models.hardware import Nic
 from models.instance.gang import Gang
@@ -43,11 +43,6 @@ def test_nobody_grows_while_that_gang_has_another_that_could_start() -> None:
     assert len(plan.of("a").pods) == 1
 
 
-def test_the_higher_priority_grows_first() -> None:
-    plan = by_steps(build(gangs=[grows("a", 1, 7, 1), grows("b", 1, 7, 1, priority=5)]))
-    assert (len(plan.of("a").pods), len(plan.of("b").pods)) == (1, 7)
-
-
 def test_growth_goes_to_whole_servers_where_part_of_one_would_cost_bandwidth() -> None:
     # Eight NICs of 50,000 MB/s, one near each GPU: two whole servers reach 370,800 of 370,800; two GPUs on
     # the second server have two NICs: 100,000 of 370,800.
@@ -71,18 +66,3 @@ def test_growth_costs_nothing_that_is_listed_before_it() -> None:
     assert by_steps(first).of("a").decision == "keep"
     last = build(nodes_per_rack=2, gangs=[runs], mix={8: 1000}, objectives=["growth", "stranded"])
     assert by_steps(last).of("a").decision == "resize"
-
-
-def test_a_gang_that_gave_way_does_not_grow_back() -> None:
-    # low shrinks on n01 for high; the room on n02 would make its dropped pod a move.
-    low = grows(
-        "low", 1, 2, 4, stands=[(0, 0, 0, 15), (0, 1, 0, 240)], preemptible=True, same="rack"
-    )
-    high = gang("high", roles=[role(gpus_per_pod=4, selector={"kind": "a"})], priority=5)
-    nodes = [
-        node("n1", switched(), labels={"kind": "a"}),
-        node("n2", switched()),
-    ]
-    plan = by_search(build(nodes=nodes, gangs=[low, high]))
-    assert plan.all() == {"high": "place", "low": "resize"}
-    assert len(plan.of("low").pods) == 1

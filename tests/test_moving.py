@@ -131,20 +131,6 @@ def negative() -> tuple[Instance, Solution, Solution]:
     )
 
 
-def test_a_gain_below_zero_is_stated_and_left_out_only_if_a_least_gain_is_asked_for() -> None:
-    instance, plan, without = negative()
-    # -1 GPU admitted, low's 2 x 1000 permille lost; for 1 GPU: -3
-    lost = MoveSet((2,), 1, (0,), -1, -2000, 0, 0, -3000)
-    for limits in (None, Moves(max_gangs=2), Moves(min_gain=Fraction(0))):
-        limited = replace(instance, policy=replace(instance.policy, moves=limits))
-        found = keep_worthwhile(limited, plan, lambda _: without)
-        assert (found.decisions, found.moves) == (plan.decisions, (lost,))
-        assert found.notes == ("default/own moves to improve admission/9: 1 with, 0 without",)
-    found = keep_worthwhile(with_least(instance, "0.001"), plan, lambda _: without)
-    assert (found.decisions, found.moves) == (without.decisions, ())
-    assert "gain -1 GPU admitted (default/high), -2.000 GPUs' worth of bandwidth" in found.notes[0]
-
-
 def test_a_plan_that_is_as_good_without_a_set_takes_its_place() -> None:
     # A search that was cut: its plan with a and c moving lacks new, so that c moves for nothing.
     instance, plans = crowded()
@@ -206,18 +192,6 @@ def test_a_stubborn_search_ends_with_no_moves_and_names_all() -> None:
         "not moved, since the gangs that moved instead also gained too little: default/g00 (2 GPUs); "
         "that would gain +1 GPU admitted (default/new): a gain of 0.500"
     )
-
-
-def test_many_sets_are_judged_as_few() -> None:
-    instance = alike(10, "0")
-    sets = tuple((i,) for i in range(10))
-    few = moving.bounded(instance, sets)
-    assert few == ((0,), (1,), (2,), (3,), (4,), (5, 6, 7, 8, 9))
-    assert moving.bounded(instance, sets[:6]) == sets[:6]
-    # The largest are told apart: the last gang holds two pods, the others one.
-    doubled = (*instance.gangs[:9], replace(instance.gangs[9], pods=instance.gangs[9].pods * 2))
-    wide = replace(instance, gangs=(*doubled, *instance.gangs[10:]))
-    assert moving.bounded(wide, sets) == ((0,), (1,), (2,), (3,), (4, 5, 6, 7, 8), (9,))
 
 
 def test_a_search_that_moves_what_must_stay_is_caught() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -41,12 +39,8 @@ from models.verify.check import check, derive
 from models.verify.outcome import Outcome
 from models.verify.rule import Judged
 from models.verify.violation import Violation
-from planner.pipelines.explain import why_waiting
-from planner.pipelines.what_if import Changes, with_changes
-from planner.search.explain.causes import World
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 from planner.search.start.greedy import greedy
-from planner.show.explain.why_words import do, what
 
 SIZES = (None, AGGREGATED_FROM, WHOLE_BELOW)
 
@@ -241,41 +235,6 @@ def test_a_gang_that_waits_because_of_a_rule_says_so(size: int | None) -> None:
     assert decision.reason.code == "NoRoom"
     assert decision.reason.fields.text == "needs 16 GPUs on one side; the best side has 8"
     assert judged(instance, solution) == []
-
-
-@pytest.mark.usefixtures("side_rule")
-def test_explain_and_relax_follow_from_the_entry_of_the_rule() -> None:
-    # Free are all of n0 and half of n1 and n3: 8 + 4 + 4 GPUs, but on one side only 8.
-    stands = [
-        gang("r1", 1, 4, stands=[(0, 0, 1, 15)]),
-        gang("r2", 1, 8, stands=[(0, 0, 2, 255)]),
-        gang("r3", 1, 4, stands=[(0, 0, 3, 15)]),
-    ]
-    instance = two_racks(*stands, gang("one-side", 3, 4))
-    solution = solve(instance)
-    why = why_waiting(World(instance, solution.decisions, 0), 60, threading.Event())
-    causes = {one.type: one for one in why.causes}
-    assert (why.standing, what(causes["oneSide"])) == (
-        "each",
-        "all its pods must be on nodes of one parity",
-    )
-    assert "drop oneSide parity" in {do(one) for one in why.remedies}
-    changed, _ = with_changes(instance, Changes(relax=("one-side:oneSide",)))
-    relaxed = solve(changed)
-    assert relaxed.decisions[0].decision == "place"
-    assert judged(changed, relaxed) == []
-    assert changed.what_if is not None
-    untrue = replace(changed, gangs=instance.gangs)
-    assert {one.rule for one in judged(untrue, solution)} == {"what-if"}
-
-
-@pytest.mark.usefixtures("side_rule")
-def test_the_judge_finds_a_breach_of_the_rule() -> None:
-    instance = two_racks(gang("one-side", 2, 8))
-    solution = solve(instance)
-    pods = (PodPlacement(0, 0, 0, 255), PodPlacement(0, 1, 1, 255))
-    broken = Solution((GangDecision("place", pods),), solution.tiers, "proof", "test")
-    assert "one-side" in {found.rule for found in judged(instance, broken)}
 
 
 def test_every_tier_has_a_value_an_expression_and_a_bound() -> None:

@@ -51,14 +51,6 @@ def crowd(pods: int, **given: bool) -> Instance:
     return build(nodes=nodes, gangs=[*runs, gang("w", 1, 8, priority=5)])
 
 
-@pytest.mark.parametrize(("pods", "stops"), [(8, 4), (9, 5), (11, 7)])
-def test_as_many_pods_stop_on_an_overfull_node_as_have_to(pods: int, stops: int) -> None:
-    # 16 GPUs, of which 8 must be free, and pods hold two each; those that stay keep the others unknown.
-    outcome = planned(crowd(pods), small=False)
-    assert outcome.decision("w") == "place"
-    assert list(outcome.decisions().values()).count("preempt") == stops
-
-
 @pytest.mark.parametrize("case", OVERFULL)
 def test_the_judge_finds_a_pod_placed_on_an_overfull_node(case: str) -> None:
     runs = [gang(f"r{i}", 1, 8, stands=stands) for i, stands in enumerate(OVERFULL[case])]

@@ -11,11 +11,10 @@ import pytest
 from conftest import RunCli
 from plan_documents import Doc, sealed
 
-from models.documents.canonical import canonical_instance
 from models.instance.gang import Gang
 from models.verify.check import check
 from planner.read.findings import Remarks
-from planner.read.inputs import instance_from_document, load
+from planner.read.inputs import load
 from planner.read.kube.gangs.gangs import leave_out_last
 from planner.read.kube.records import KubeGang
 
@@ -96,14 +95,6 @@ def test_running_and_held_gangs_and_other_namespaces_do_not_count(tmp_path: Path
     assert held(load([written(tmp_path, documents)]).instance.gangs) == []
 
 
-def test_a_limit_is_derived_anew_from_an_instance(tmp_path: Path) -> None:
-    instance = load([written(tmp_path, [cluster(), policy(2), *CROWD])]).instance
-    document = canonical_instance(instance)
-    assert instance_from_document(document) == instance
-    document["policy"]["spec"]["queueLimit"] = 3
-    assert held(instance_from_document(document).gangs) == ["a-undated", "b-undated"]
-
-
 @pytest.fixture
 def plan(tmp_path: Path, cli: RunCli) -> dict[str, Any]:
     """A plan with room for eight, and two of five that may start."""
@@ -123,19 +114,6 @@ def test_gangs_beyond_the_limit_wait_in_one_row_even_if_there_is_room(
     assert check(plan) == []
 
 
-def test_many_alike_are_shown_as_one_row(tmp_path: Path, cli: RunCli) -> None:
-    many = [gang(f"g-{i:02d}") for i in range(12)]
-    where, out = written(tmp_path, [cluster(), policy(2), *many]), str(tmp_path / "plan.json")
-    assert cli("plan", where, "--out", out).code == 0
-    rows = cli("show", out).out
-    assert "   10 gangs  " in rows
-    assert "(crowd: g-02, g-03, g-04 and 7 more)" in rows
-    for option in ("--all", "-owide"):
-        every = cli("show", out, option).out
-        assert " more)" not in every
-        assert "crowd/g-11" in every
-
-
 @pytest.mark.parametrize(
     ("limit", "says"),
     [
@@ -147,14 +125,6 @@ def test_the_judge_ranks_the_queue_itself(plan: dict[str, Any], limit: int, says
     plan["instance"]["policy"]["spec"]["queueLimit"] = limit
     found = [one for one in check(sealed(plan)) if one.rule == "queue-limit"]
     assert [one.message.startswith(says) for one in found] == [True]
-
-
-def test_the_judge_refuses_a_hold_of_a_gang_that_runs(plan: dict[str, Any]) -> None:
-    (old,) = (gang for gang in plan["instance"]["gangs"] if gang["metadata"]["name"] == "old")
-    old["status"]["pods"] = [
-        {"name": "old-worker-0", "role": "worker", "index": 0, "node": "gpu-0", "gpus": [7]}
-    ]
-    assert "queue-limit" in {one.rule for one in check(sealed(plan))}
 
 
 @pytest.mark.parametrize("limit", [0, -1, "many", 1.5])

@@ -7,15 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from building import build, node
-from building import gang as running
 from conftest import RunCli
 
 from models.documents.plan import PlanQueue
-from models.instance.solution import placed
-from models.queues.queue_shares import gpus_beyond, gpus_held
 from planner.show import metrics
-from planner.show.plan.queue_table import MAX_QUEUES
 
 KEY = {"apiVersion": "gangplan.dev/v1alpha1"}
 
@@ -124,22 +119,6 @@ def test_a_plan_states_what_queues_are_promised_and_hold(cli: RunCli, tmp_path: 
     assert "company: holds 32 GPUs (24 before), guarantee 0, no limit, 72 more wait" in explained
     document = json.loads(cli("explain", saved, "default/c", "-o", "json").out)
     assert [one["name"] for one in document["queues"]] == ["product", "company"]
-
-
-def test_pods_on_a_node_that_has_lost_its_gpus_hold_them_once() -> None:
-    own = running("g", 1, 8, stands=((0, 0, 0, 255),))
-    instance = build(nodes=[node("n1", None)], gangs=[own])
-    pods = placed(own, own.running_pods)
-    assert gpus_held(instance, own, pods) == {None: 8}
-    assert gpus_beyond(instance, own, pods) == {None: 8}
-
-
-def test_the_table_of_many_queues_is_short(cli: RunCli, tmp_path: Path) -> None:
-    path = save(tmp_path, *(queue(f"q{i:03}", limit={"gpus": 1}) for i in range(30)), queue("none"))
-    shown = cli("plan", path).out
-    assert shown.count("\nq0") == MAX_QUEUES
-    assert "11 more queues; --all shows every queue" in shown
-    assert cli("plan", path, "--all").out.count("\nq0") == 30
 
 
 def test_the_metrics_of_many_queues_end() -> None:

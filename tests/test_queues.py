@@ -13,14 +13,12 @@ import pytest
 from conftest import RunCli
 from kube import expected, listed, node, pod
 from kube_gangs import owned, thing
-from kube_pods import read as read_pods
 
 from models.instance.gang import Gang
 from planner.cli.options import schedulers_of
 from planner.pipelines.plan import PlanRequest
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
-from planner.read.kube.assembly import MAX_LEFT_OUT
 
 Tree = dict[str, Any]
 
@@ -193,29 +191,6 @@ def test_a_gang_of_two_schedulers_is_whole_only_in_a_what_if() -> None:
     assert planned(*trees, queue=MINE).left_out == {"volcano": 1}
 
 
-def test_what_is_planned_holds_no_room_before_and_what_is_not_does() -> None:
-    pinned = pod("pinned", gpus=2, nodeSelector={HOST: "n1"})
-    chosen = pod("chosen", gpus=2)
-    chosen["status"]["nominatedNodeName"] = "n1"
-    daemon = owned(pod("daemon", gpus=1, nodeSelector={HOST: "n1"}), "DaemonSet", "apps/v1", "d")
-    trees = (node("n1"), pinned, chosen, daemon)
-    mine, _ = read_pods(*trees)
-    assert {name: one.node for name, one in mine.items()} == dict.fromkeys(mine, "n1")
-    assert not any(one.left_out for one in mine.values())
-    every, _ = read_pods(*trees, scheduler_names=EVERY)
-    assert {name: (one.node, one.to_place) for name, one in every.items()} == {
-        "pinned": (None, True),
-        "chosen": (None, True),
-        "daemon": ("n1", False),
-    }
-
-
-def test_only_so_many_schedulers_are_named() -> None:
-    pods = [pod(f"p{i}", gpus=1, schedulerName=f"s{i:02}") for i in range(MAX_LEFT_OUT + 3)]
-    found = planned(node("n1"), *pods, queue=MINE)
-    assert found.left_out == {**{f"s{i:02}": 1 for i in range(MAX_LEFT_OUT)}, "others": 3}
-
-
 # what people see
 
 
@@ -268,17 +243,6 @@ def test_a_what_if_says_whose_pods_it_plans_and_is_never_applied(
         assert "plan without --queue" in hint
 
 
-def test_a_what_if_without_pods_of_others_is_never_applied_either(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    file = tmp_path / "plan.json"
-    trees = (*TREES[:1], *TREES[4:], pod("both", gpus=1, **gates(OURS, KUEUE)))
-    for queue, whose in (("all", "every scheduler"), ("kai,volcano", "kai, volcano")):
-        made = cli("plan", "-", "--queue", queue, "--out", str(file), stdin=packed(*trees))
-        assert f"a what-if for {whose}: it cannot be applied" in made.out.splitlines()
-        assert cli("diff", str(file)).code == 65
-
-
 @pytest.mark.parametrize(
     ("given", "proposed"),
     [
@@ -309,13 +273,6 @@ def test_run_refuses_a_policy_that_plans_others(cli: RunCli, tmp_path: Path) -> 
     assert mine.out.splitlines()[1] == LEFT_OUT
 
 
-def test_a_what_if_for_many_schedulers_names_a_few(cli: RunCli) -> None:
-    pods = [pod(f"p{i}", gpus=1, schedulerName=f"s{i}") for i in range(6)]
-    shown = cli("plan", "-", "--queue", "all", stdin=packed(node("n1"), *pods))
-    named = ", ".join(f"1 gang of s{i}" for i in range(4))
-    assert f"a what-if for {named}, 2 gangs of others: it cannot be applied" in shown.out
-
-
 @pytest.mark.parametrize(
     ("names", "fault"),
     [
@@ -333,10 +290,3 @@ def test_a_policy_lists_schedulers_or_a_star(
     read = cli("validate", "-", "--policy", str(file), stdin=packed(*TREES))
     assert read.code == (0 if fault is None else 65)
     assert fault is None or fault in read.err
-
-
-def test_a_queue_is_named_as_schedulers_are(cli: RunCli) -> None:
-    for wrong in ("", "a b", "volcano,", "*"):
-        refused = cli("validate", "-", "--queue", wrong, stdin=packed(*TREES))
-        assert refused.code == 64
-        assert refused.err.startswith("error: --queue: ")

@@ -31,16 +31,6 @@ def test_gangs_that_leave_room_to_one_newcomer_are_one_set() -> None:
     assert names == [["a", "b"], ["c"]]
 
 
-def test_a_chain_of_moves_is_one_set() -> None:
-    # b (4 GPUs) leaves n02 for n03; a (8 GPUs) needs it to come to n02 whole; n01 is then free.
-    instance = build(
-        nodes_per_rack=3,
-        gangs=[small("a", 0, mask(*range(8))), small("b", 1, mask(0, 1, 2, 3))],
-    )
-    decisions = decide(instance, a=[(1, mask(*range(8)))], b=[(2, mask(0, 1, 2, 3))])
-    assert move_sets(instance, decisions) == ((0, 1),)
-
-
 def test_gangs_that_free_a_node_or_a_rack_together_are_one_set() -> None:
     # a and b leave n01: it is whole only without both. c leaves n03, d leaves n04: rack r2 is free then.
     instance = build(

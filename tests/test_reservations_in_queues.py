@@ -148,22 +148,3 @@ def test_a_start_promised_in_a_queue_is_kept_before_gangs_ahead(tmp_path: Path) 
     # it reckons with the promise, for it was known
     assert start(after, "promised") == "13:00"
     assert "delayed" not in entries(after)["promised"]
-
-
-def test_who_was_held_or_stopped_did_not_wait_in_turn(tmp_path: Path) -> None:
-    held = 'status: {hold: {code: Gated, message: "a gate"}}\n'
-    before = planned(
-        tmp_path,
-        cluster("n[0-1]"),
-        gang("victim", "priority: 10, preemptible: true", 2, on("11:00", "n0", "n1")),
-        gang("urgent", "priority: 20, expectedDuration: 1h", 2),
-        gang("held", "expectedDuration: 1h", 1, held),
-        gang("patient", "expectedDuration: 1h", 1),
-        policy("12:10"),
-    )
-    assert entries(before)["victim"]["decision"] == "preempt"
-    instance = load([str(tmp_path / "in.yaml")]).instance
-    found, _ = with_previous(instance, read_plan(dumps(before).encode(), "before"), "before")
-    assert found.earlier is not None
-    assert found.earlier.waited == {("default", "patient")}
-    assert found.earlier.sound == {"n0", "n1"}

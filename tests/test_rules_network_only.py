@@ -18,7 +18,6 @@ from plan_documents import Doc, entry, restated, sealed, wanted
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.verify.check import check
-from planner.errors import InputError
 from planner.read.inputs import instance_from_document
 
 
@@ -54,12 +53,6 @@ def test_a_crossing_inside_the_nvlink_domain_costs_its_oversubscription() -> Non
         one = gang("a", 2, 4, joined=joined)
         instance = build(nodes=apart, nvlink="block", oversubscription=(1, 4), gangs=[one])
         assert rates(instance) == found
-
-
-def test_the_least_share_is_of_the_ideal_without_nvlink() -> None:
-    # Of NVLink's 721,800 the network is 69 permille; of its own ideal it is all.
-    one = gang("a", 2, 4, min_share="1", joined=False)
-    assert planned(racks(one)).decision("a") == "place"
 
 
 def test_the_gang_with_nvlink_gets_the_trays_that_share_it() -> None:
@@ -160,12 +153,3 @@ def test_the_setting_is_read_and_written_only_where_it_says_something() -> None:
     for usual in ({}, {"nvlinkAcrossNodes": True}):
         document = instance_document(read_gang(usual))
         assert "nvlinkAcrossNodes" not in document["gangs"][0]["spec"]["communication"]
-
-
-def test_a_nic_speed_that_is_not_known_matters_where_nvlink_does_not_join() -> None:
-    # Held to one NVLink domain a gang never leaves it; without NVLink between servers it does.
-    assert read_gang({}, held_to_its_rack=True).gangs[0].nvlink_across_nodes
-    with pytest.raises(InputError) as caught:
-        read_gang({"nvlinkAcrossNodes": False}, held_to_its_rack=True)
-    (fault,) = caught.value.faults
-    assert "a NIC speed of 'GB200 NVL72 compute tray' is not known" in fault.what

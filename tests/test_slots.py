@@ -7,8 +7,6 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from building import build, gang, node
-from building_servers import switched
 from comparing import wrong
 from effort import examples
 from exhaustive import plan
@@ -19,20 +17,16 @@ from tiny_shares import sharing
 from tiny_shares import ways as ways_of_sharing
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
-from models.documents.cluster import GpuSharing
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.instance.reshaping import with_reshapable
 from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
 from models.program.slots import slot_parts
 from models.program.slots.slot_program import SlotModel
 from models.values.tier_values import tiers_of
-from planner.search.bound import tier_search
 from planner.search.bound.slot_bounds import SlotProblem, SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress
-from planner.search.engines import mathopt, portfolio
 from planner.search.engines.highs import Branching
 from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
@@ -138,24 +132,6 @@ def parts_count_as_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_parts, "MOST_LOST", 1000)
 
 
-def test_a_bound_counts_how_many_parts_there_are() -> None:
-    """Of two GPUs each is given whole, shared by two, or has two large instances."""
-    for more, part in (
-        ({"sharing": GpuSharing(None, 100)}, "share.gangplan.dev/0.5"),
-        ({"dynamic_mig": "H100-80"}, "nvidia.com/mig-3g.40gb"),
-    ):
-        node_ = replace(node("n1", switched(2)), allocatable=((part, 0),), **more)
-        asks = [gang(f"g{k}", 1, 0, requests={part: 1}) for k in range(6)]
-        instance = with_reshapable(build(nodes=[node_], gangs=[*asks, gang("w", 1, 1)]))
-        model = SlotModel(instance)
-        (tier,) = (t for t in tiers_of(instance) if t.name == "admission/0")
-        expression = model.expression(tier)
-        assert expression is not None
-        budget = Budget(replace(instance.policy.solve, budget=100))
-        bound = Relaxation(model.program, budget).bound(Goal(expression, True), seconds=10).bound
-        assert bound == 4, part
-
-
 def fewest(instance: Instance) -> int:
     """The bound of ``span`` where everybody starts."""
     model = SlotModel(instance)
@@ -256,20 +232,6 @@ def test_what_a_tier_narrows_does_not_hold_for_tiers_before_it() -> None:
         assert (model.program.lower[:count], model.program.upper[:count]) == before, seed
 
 
-def test_what_is_begun_ahead_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    # each tier in a process of its own, as on large clusters; some are begun and dropped again
-    monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", 0)
-    for module in (portfolio, tier_search):
-        monkeypatch.setattr(module, "SMALL", 0)
-    dropped = []
-    abandon = Branching.abandon
-    monkeypatch.setattr(Branching, "abandon", lambda own: (dropped.append(own), abandon(own)))
-    for seed in range(examples(12, 4)):
-        instance = busy_by_speed(7100 + seed, more=["priorities", "preemptible", "movable"])
-        assert searched(instance, ahead=True) == searched(instance, ahead=False), seed
-    assert dropped
-
-
 def searched(instance: Instance, *, ahead: bool) -> list[tuple[int, int]]:
     """(value, bound) of every tier after one search of the slots, from nothing."""
     ledger = Ledger(instance, base_decisions(instance))
@@ -289,24 +251,6 @@ def bounds(instance: Instance) -> dict[str, tuple[int, int]]:
     return {result.name: (result.value, result.bound) for result in ledger.results()}
 
 
-def test_a_gpu_has_one_geometry_also_where_there_are_others_that_may_have_none() -> None:
-    """Two large instances, seven small ones, or one and four: not nine on one GPU beside a plain server."""
-    large, small = "nvidia.com/mig-3g.40gb", "nvidia.com/mig-1g.10gb"
-    none = ((small, 0), (large, 0))
-    own = replace(node("n1", switched(1)), allocatable=none, dynamic_mig="H100-80")
-    nodes = [own, replace(node("n2", switched(8)), allocatable=none)]
-    gangs = [gang(f"l{k}", 1, 0, requests={large: 1}) for k in range(2)]
-    gangs += [gang(f"s{k}", 1, 0, requests={small: 1}) for k in range(7)]
-    assert most(with_reshapable(build(nodes=nodes, gangs=gangs)), "admission/0") == 7
-
-
-def test_racks_have_room_for_so_many_whole_gangs() -> None:
-    # racks of 3 servers: one gang of 2 servers each, and a second one is spread
-    nodes = [node(f"n{i}", switched(8), "b1", f"r{i // 3}") for i in range(6)]
-    gangs = [gang(f"g{i}", 2, 8, prefer="rack") for i in range(3)]
-    assert bounds(build(nodes=nodes, gangs=gangs))["preference"] == (32, 32)
-
-
 def most(instance: Instance, name: str) -> int:
     """The value of the first tier of that name in the best assignment."""
     model = SlotModel(instance)
@@ -320,14 +264,3 @@ def most(instance: Instance, name: str) -> int:
     found = Branching(model.program, goal, budget, nodes=1000, seconds=10).answer()
     assert found.status is Status.OPTIMAL, name
     return expression.value(found.values)
-
-
-@pytest.mark.parametrize(("sizes", "admitted"), [((3, 1), 0), ((2, 2), 32), ((2, 1, 1), 32)])
-def test_equal_shares_need_racks_that_have_room_for_them(
-    sizes: tuple[int, ...], admitted: int
-) -> None:
-    # 4 pods: 2 + 2, or 2 + 1 + 1; not 3 + 1
-    racks = [f"r{rack}" for rack, size in enumerate(sizes) for _ in range(size)]
-    nodes = [node(f"n{i}", switched(8), "b1", rack) for i, rack in enumerate(racks)]
-    wide = replace(gang("wide", 4, 8), balance=1)
-    assert most(build(nodes=nodes, gangs=[wide]), "admission/0") == admitted

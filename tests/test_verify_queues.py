@@ -31,10 +31,7 @@ from plan_documents import (
 )
 from plan_queues import ALL, HIGH, STATED, TIERS, queue, queues_plan, spec_of
 
-from models.verify.adaptor import read_case
 from models.verify.check import Judge, check, derive
-from models.verify.outcome import Outcome
-from models.verify.variant import Variant
 
 
 def _queue(name: str, **changes: object) -> Change:
@@ -394,15 +391,3 @@ def test_a_quota_is_no_reason_where_none_binds() -> None:
     assert check(restated(plan)) == []
     wanted(plan, "c-wait")["spec"]["preemptible"] = True  # and cv has no limit
     assert [v.rule for v in check(restated(plan))] == ["reason"]
-
-
-def test_what_a_step_changes_of_fair_shares_is_what_counting_all_gangs_gives() -> None:
-    case = read_case(queues_plan()).case
-    assert case is not None
-    outcome = Outcome(case)
-    counted, changed = Outcome.__dict__["fair_counts"].func, 0
-    for position in range(len(outcome.changes)):
-        variant = Variant(outcome, {position: {}})
-        assert variant.fair_counts == counted(variant)
-        changed += variant.fair_counts != outcome.fair_counts
-    assert changed > 1
