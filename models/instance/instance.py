@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Protocol, TypeVar, cast
 
 from models.documents.policy import GPUS, NO_COST
@@ -294,3 +294,13 @@ class WhatIf:
     drained: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     relaxed: tuple[tuple[str, str], ...] = ()
+
+
+def once(find: Callable[[Instance], Found]) -> Callable[[Instance], Found]:
+    """The function, which computes what it finds in an instance when first asked, and keeps it."""
+
+    @wraps(find)
+    def kept(instance: Instance) -> Found:
+        return instance.once(find)
+
+    return kept

@@ -31,7 +31,7 @@ from models.gpu_shares import (
 )
 from models.hardware import bits, mask_of
 from models.instance.cluster import Node, SharedGpu
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.solution import PodPlacement
 from models.mig import (
     IDLE,
@@ -314,12 +314,9 @@ def beside(one: Reshaping, node: Node, kept: int) -> Reshaping:
     return one.without(frozenset(k for k, gpu in enumerate(node.shared) if gpu not in still))
 
 
+@once
 def reshaping(instance: Instance) -> Mapping[int, Reshaping]:
     """By node, for the instances and parts that roles request."""
-    return instance.once(_reshaping)
-
-
-def _reshaping(instance: Instance) -> dict[int, Reshaping]:
     found: dict[int, Reshaping] = {}
     alike: dict[Reshaping, Reshaping] = {}
     for n, node in enumerate(instance.cluster.nodes):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from models.instance.gang import Gang
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.policy import Policy, lengthened_s, pause_s
 
 
@@ -51,9 +51,10 @@ def protected_until(instance: Instance, index: int) -> int | None:
     return instance.once(_protected).get(index)
 
 
+@once
 def protected(instance: Instance) -> frozenset[int]:
     """The running gangs that are not stopped, shrunk or moved now."""
-    return instance.once(_protected_gangs)
+    return frozenset(instance.once(_protected))
 
 
 def without_run_times(instance: Instance) -> Instance:
@@ -66,10 +67,6 @@ def without_run_times(instance: Instance) -> Instance:
     )
     policy = replace(instance.policy, now=instance.now)
     return replace(instance, gangs=gangs, policy=policy)
-
-
-def _protected_gangs(instance: Instance) -> frozenset[int]:
-    return frozenset(instance.once(_protected))
 
 
 def _protected(instance: Instance) -> Mapping[int, int]:

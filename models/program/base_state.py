@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from models.hardware import bits
 from models.instance.disruption_budgets import taken
 from models.instance.gang import Gang
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.occupancy import Room, rooms
 from models.instance.solution import GangDecision, PodPlacement, Reason, placed
 from models.program.demand_builder import identity
@@ -122,15 +122,12 @@ def classes(
 Pods = tuple[PodPlacement, ...]
 
 
+@once
 def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
     """The plan that changes nothing: running gangs stay as they are, the others wait.
 
     Held gangs have their reason already.
     """
-    return instance.once(_base_decisions)
-
-
-def _base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
     return tuple(base_decision(instance, index) for index in range(len(instance.gangs)))
 
 
@@ -293,12 +290,9 @@ def moves_pods(old: Sequence[PodPlacement], new: Sequence[PodPlacement]) -> bool
     return any(before.get((p.role, p.index), p) != p for p in new)
 
 
+@once
 def standing_pods(instance: Instance) -> tuple[Pods, ...]:
     """The pods of every gang that run now."""
-    return instance.once(_standing)
-
-
-def _standing(instance: Instance) -> tuple[Pods, ...]:
     return tuple(placed(gang, gang.running_pods) for gang in instance.gangs)
 
 

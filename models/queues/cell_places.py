@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.solution import PodPlacement, placed
 from models.queues.cells import CellKind, IntArray, ModelCells, cells_by_model
 
@@ -366,12 +366,9 @@ class Reach:
                     yield claims.cells.names[kind.row], kind, missing
 
 
+@once
 def allowed_losses(instance: Instance) -> tuple[int, ...]:
     """GPUs of the cells that have no place before the plan, of each model."""
-    return instance.once(_allowed_losses)
-
-
-def _allowed_losses(instance: Instance) -> tuple[int, ...]:
     standing = (
         (i, placed(gang, gang.running_pods))
         for i, gang in enumerate(instance.gangs)

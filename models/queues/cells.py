@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.instance.gang import Gang
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.queue import Cell, Queue
 from models.queues.pins import pinned_nodes
 from models.queues.queue_shares import cell_model, model_of_nodes
@@ -146,9 +146,17 @@ def _rows(
     )
 
 
+@once
 def cells_by_model(instance: Instance) -> tuple[ModelCells, ...]:
     """The GPU models of which queues have cells, by name."""
-    return instance.once(_cells_by_model)
+    by_model: dict[str, list[list[Cell]]] = {}
+    for q, queue in enumerate(instance.queues):
+        for cell in queue.cells:
+            name = cell_model(instance, cell) or ""
+            own = by_model.setdefault(name, [[] for _ in instance.queues])
+            own[q].append(cell)
+    found = (ModelCells(instance, name, by_model[name]) for name in sorted(by_model))
+    return tuple(one for one in found if one.kinds)
 
 
 def without_cells(queues: Sequence[Queue]) -> tuple[Queue, ...]:
@@ -162,14 +170,3 @@ def without_places(queues: Sequence[Queue]) -> tuple[Queue, ...]:
         replace(one, pins=tuple(replace(pin, lax=True) for pin in one.pins)) if one.pins else one
         for one in without_cells(queues)
     )
-
-
-def _cells_by_model(instance: Instance) -> tuple[ModelCells, ...]:
-    by_model: dict[str, list[list[Cell]]] = {}
-    for q, queue in enumerate(instance.queues):
-        for cell in queue.cells:
-            name = cell_model(instance, cell) or ""
-            own = by_model.setdefault(name, [[] for _ in instance.queues])
-            own[q].append(cell)
-    found = (ModelCells(instance, name, by_model[name]) for name in sorted(by_model))
-    return tuple(one for one in found if one.kinds)

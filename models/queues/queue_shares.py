@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from models.hardware import slug
 from models.instance.gang import Gang, Role
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.queue import RESOURCES, Amount, Cell, Gpu, Holder, Queue, QueueShares, QueueUse
 from models.instance.solution import PodPlacement, placed
 from models.queues.guarantee_turns import Turn, turns
@@ -47,22 +47,16 @@ def counts_sizes(instance: Instance) -> bool:
     return shares(instance) is not None and instance.policy.lists("fair")
 
 
+@once
 def queue_of(instance: Instance) -> tuple[int | None, ...]:
     """The queue that each gang names, None for none or one without a document."""
-    return instance.once(_queue_of)
-
-
-def _queue_of(instance: Instance) -> tuple[int | None, ...]:
     number: dict[str | None, int] = {queue.name: i for i, queue in enumerate(instance.queues)}
     return tuple(number.get(gang.queue) for gang in instance.gangs)
 
 
+@once
 def model_of_nodes(instance: Instance) -> tuple[str | None, ...]:
     """Slug of the GPU model of each node."""
-    return instance.once(_model_of_nodes)
-
-
-def _model_of_nodes(instance: Instance) -> tuple[str | None, ...]:
     nodes = instance.cluster.nodes
     return tuple(None if n.model is None else slug(n.model.gpu) for n in nodes)
 

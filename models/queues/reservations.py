@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from models.instance.gang import Gang, Role, turn
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.run_times import min_run_time
 from models.instance.solution import GangDecision, PodPlacement, QueuePlace, Reserved, placed
 from models.queues.queue_shares import within_guarantee
@@ -92,12 +92,9 @@ def _namespaces(instance: Instance) -> dict[int, set[str]]:
     return found
 
 
+@once
 def due(instance: Instance) -> frozenset[tuple[str, str]]:
     """Keys of the gangs that have to start in this plan, wherever they find a place: their turn has come."""
-    return instance.once(_due)
-
-
-def _due(instance: Instance) -> frozenset[tuple[str, str]]:
     return frozenset(one.gang for one in instance.reserved if one.start <= instance.now)
 
 

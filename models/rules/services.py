@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from models.instance.gang import Gang, Role
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.solution import GangDecision
 from models.rules.declaration import Asked, Declaration, Requirement, dropping
 from models.rules.demands import RoleDemand
@@ -27,12 +27,9 @@ def bound(role: Role) -> bool:
     return role.gpus > 0 and not role.mix_models
 
 
+@once
 def running_models(instance: Instance) -> dict[Service, frozenset[str]]:
     """GPU models on which pods of each service run before the plan."""
-    return instance.once(_running_models)
-
-
-def _running_models(instance: Instance) -> dict[Service, frozenset[str]]:
     return {key: _models(instance, gangs, _standing) for key, gangs in members(instance).items()}
 
 
@@ -49,12 +46,9 @@ def _models(instance: Instance, gangs: Iterable[int], nodes: Nodes) -> frozenset
     return instance.gpu_names(frozenset(found))
 
 
+@once
 def members(instance: Instance) -> dict[Service, list[int]]:
     """The gangs of each service."""
-    return instance.once(_members)
-
-
-def _members(instance: Instance) -> dict[Service, list[int]]:
     found: dict[Service, list[int]] = {}
     for index, gang in enumerate(instance.gangs):
         if (key := service_of(gang)) is not None:

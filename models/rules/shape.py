@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, replace
 
 from models.instance.gang import Gang
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.solution import PodPlacement, placed
 from models.rules.declaration import Asked, Declaration, Pods, Requirement, Space, asked_level
 
@@ -39,12 +39,9 @@ def new_pods(instance: Instance, gang: int, pods: Pods) -> list[PodPlacement]:
     return [pod for pod in pods if roles[pod.role].gpus and pod not in standing]
 
 
+@once
 def _standing(instance: Instance) -> tuple[Pods, ...]:
     """The pods of every gang that run now."""
-    return instance.once(_find_standing)
-
-
-def _find_standing(instance: Instance) -> tuple[Pods, ...]:
     return tuple(placed(gang, gang.running_pods) for gang in instance.gangs)
 
 
@@ -88,12 +85,9 @@ def balanced(instance: Instance, gang: int, pods: Pods) -> bool:
 # Domains of one gang
 
 
+@once
 def exclusive_levels(instance: Instance) -> tuple[int, ...]:
     """The levels at which a gang is exclusive, ascending."""
-    return instance.once(_exclusive_levels)
-
-
-def _exclusive_levels(instance: Instance) -> tuple[int, ...]:
     return tuple(sorted({g.exclusive for g in instance.gangs if g.exclusive is not None}))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 
 
 def gpu_shares(instance: Instance) -> dict[str, int]:
@@ -70,12 +70,9 @@ def _request_level(installed: Mapping[int, int], size: int) -> int | None:
     return next((level for level in reversed(installed) if installed[level] >= size), None)
 
 
+@once
 def gpu_models(instance: Instance) -> dict[str, tuple[int, ...]]:
     """Nodes of every GPU model, by its name."""
-    return instance.once(_gpu_models)
-
-
-def _gpu_models(instance: Instance) -> dict[str, tuple[int, ...]]:
     found: dict[str, list[int]] = {}
     for index, node in enumerate(instance.cluster.nodes):
         if node.model is not None:
@@ -122,12 +119,9 @@ def request_domains(
     return tuple(tuple(members[d]) for d in sorted(members))
 
 
+@once
 def suspects(instance: Instance) -> frozenset[int]:
     """The nodes that failed less than the policy's ``suspectFor`` before now."""
-    return instance.once(_suspects)
-
-
-def _suspects(instance: Instance) -> frozenset[int]:
     since = instance.now - instance.policy.suspect_for_s
     failures = ((n, node.last_failure) for n, node in enumerate(instance.cluster.nodes))
     return frozenset(n for n, last in failures if last is not None and last > since)

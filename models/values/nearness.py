@@ -10,16 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from models.instance.gang import Gang
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.solution import GangDecision, PodPlacement
 
 
+@once
 def companions(instance: Instance) -> Mapping[int, tuple[int, ...]]:
     """Of every gang with ``near`` the gangs that it names, without itself and those that there are not."""
-    return instance.once(_companions)
-
-
-def _companions(instance: Instance) -> dict[int, tuple[int, ...]]:
     if all(gang.near is None for gang in instance.gangs):
         return {}
     of = {gang.key: index for index, gang in enumerate(instance.gangs)}
@@ -31,12 +28,9 @@ def _companions(instance: Instance) -> dict[int, tuple[int, ...]]:
     return found
 
 
+@once
 def suitors(instance: Instance) -> Mapping[int, tuple[int, ...]]:
     """Of every gang that is named the gangs that should be near it."""
-    return instance.once(_suitors)
-
-
-def _suitors(instance: Instance) -> dict[int, tuple[int, ...]]:
     found: dict[int, list[int]] = {}
     for index, others in companions(instance).items():
         for other in others:

@@ -13,7 +13,7 @@ from models.documents.gang import Toleration
 from models.instance.cluster import Node
 from models.instance.eligibility import tolerated
 from models.instance.gang import Role
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.occupancy import rooms
 from models.instance.solution import GangDecision
 from models.values.leftover import gpu_models, gpu_shares, request_domains, whole_nodes
@@ -105,12 +105,9 @@ def _closed(instance: Instance, node: Node) -> str | None:
     return None
 
 
+@once
 def _tolerations(instance: Instance) -> Collection[tuple[Toleration, ...]]:
     """What the roles with GPUs tolerate, each once."""
-    return instance.once(_tolerations_of)
-
-
-def _tolerations_of(instance: Instance) -> Collection[tuple[Toleration, ...]]:
     return dict.fromkeys(role.tolerations for role in _gpu_roles(instance))
 
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from models.hardware import ServerModel
 from models.instance.gang import Gang, Role
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.occupancy import PODS, free_after, free_on
 from models.instance.queue import QueueUse
 from models.instance.reshaping import reshaping, taken_gpus
@@ -52,12 +52,9 @@ CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
 """Whether a gang meets the condition of a tier."""
 
 
+@once
 def tiers_of(instance: Instance) -> tuple[Tier, ...]:
     """The tiers a plan of this instance states, in order (contract, sections 4 and 7)."""
-    return instance.once(_tiers_of)
-
-
-def _tiers_of(instance: Instance) -> tuple[Tier, ...]:
     met: dict[int, set[str]] = {}
     for gang in instance.gangs:
         own = met.setdefault(gang.priority, set())
