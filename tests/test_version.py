@@ -1,4 +1,4 @@
-"""The version of a build, of its tag or the release in preparation; and the Krew package."""
+"""The version of a build, of its tag or the release in preparation."""
 
 from __future__ import annotations
 
