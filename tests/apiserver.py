@@ -148,7 +148,6 @@ class FakeCluster(ClusterSetup):
             before = self.store.revision
             if self.controllers.on:
                 self.controllers.run()
-                self.scheduler.volumes.run()
             if self.workloads.on:
                 self.workloads.run()
             if self.scheduler.on:

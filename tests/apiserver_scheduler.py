@@ -14,9 +14,6 @@ from apiserver_kinds import (
     POD,
     POD_GROUP,
     SLICE,
-    STORAGE_CLASS,
-    VOLUME,
-    VOLUME_CLAIM,
     Kind,
     Tree,
 )
@@ -24,7 +21,6 @@ from apiserver_objects import Objects, with_group_condition
 from apiserver_selectors import admits, selects
 from apiserver_store import Store
 from apiserver_subresources import bind
-from apiserver_volumes import Volumes
 
 _UNITS = {
     "m": Decimal("0.001"),
@@ -377,7 +373,6 @@ class Scheduler:
         self.objects = objects
         self.store = objects.store
         self._devices = Devices(objects)
-        self.volumes = Volumes(objects)
         self.pending: dict[Key, Tree] = {}
         self._asked: dict[str, dict[str, int]] = {}
         self._used: dict[str, dict[str, int]] = {}
@@ -459,7 +454,7 @@ class Scheduler:
         gang = "schedulingGroup" in pod["spec"]
         return None, _worded(len(nodes), reasons, gang=gang)
 
-    def _misfit(  # noqa: PLR0911  # one return a reason
+    def _misfit(  # one return a reason
         self, pod: Tree, node: Tree, asks: dict[str, int], free: dict[str, int]
     ) -> list[str]:
         """Why a pod cannot go to a node; empty: it can."""
@@ -476,8 +471,6 @@ class Scheduler:
             return [_AFFINITY]
         if not self._devices.fit(pod, node):
             return [_CLAIMS]
-        if why := self.volumes.misfit(pod, node):
-            return [why]
         short = [name for name, amount in asks.items() if amount > free.get(name, 0)]
         return [
             "Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short)
@@ -510,8 +503,6 @@ class Scheduler:
 
     def bound(self, pod: Tree, node: Tree) -> None:
         name = node["metadata"]["name"]
-        if not self.volumes.reserve(pod, node):
-            return  # until its volumes are made
         if self._devices.reserve(pod, node):
             current = self.store.get(POD, pod["metadata"]["namespace"], pod["metadata"]["name"])
             assert current is not None
@@ -547,7 +538,7 @@ class Scheduler:
     def _changed(self, kind: Kind, old: Tree | None, new: Tree | None) -> None:
         if kind == POD:
             self._changed_pod(old, new)
-        elif kind in (NODE, POD_GROUP, CLAIM, SLICE, VOLUME, VOLUME_CLAIM, STORAGE_CLASS):
+        elif kind in (NODE, POD_GROUP, CLAIM, SLICE):
             self._stirred = True
 
     def _changed_pod(self, old: Tree | None, new: Tree | None) -> None:

@@ -22,7 +22,6 @@ from apiserver_rbac import User, service_account
 from apiserver_store import Clock, Store
 
 GATE = "gangplan.dev/placement"
-SCHEDULER = "gangplan"
 GPU = "nvidia.com/gpu"
 
 
@@ -195,14 +194,13 @@ class ClusterSetup:
         annotations: Mapping[str, str] | None = None,
         **pod: Json,
     ) -> list[Tree]:
-        """A Job and its pods ``NAME-0``, ``NAME-1``, ...: gated, of our scheduler, or both.
+        """A Job and its pods ``NAME-0``, ``NAME-1``, ...: gated.
 
-        ``mode``: gate, binding, both or none. ``nodes``: where they run already, one each.
+        ``mode``: gate or none. ``nodes``: where they run already, one each.
         ``comes_back``: a pod that goes is made again under its name. ``annotations``: of the Job.
         """
         self.add_namespace(namespace)
-        gates = [GATE] if mode in ("gate", "both") else []
-        scheduler = SCHEDULER if mode in ("binding", "both") else "default-scheduler"
+        gates = [GATE] if mode == "gate" else []
         job = self.create(
             {
                 "apiVersion": "batch/v1",
@@ -228,7 +226,6 @@ class ClusterSetup:
                 gpus,
                 node=node,
                 gates=[] if node else gates,
-                scheduler=scheduler,
                 labels=labels,
                 annotations=number,
                 owner=job,

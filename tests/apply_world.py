@@ -1,6 +1,6 @@
 """A cluster in memory that answers the requests of the apply machine.
 
-Preconditions, gates, bindings, evictions and the scheduler behave as measured on kube-apiserver 1.36.
+Preconditions, gates, evictions and the scheduler behave as measured on kube-apiserver 1.36.
 Tests inject faults.
 """
 
@@ -25,14 +25,11 @@ from models.apply.plan_actions import (
 )
 from models.apply.requests import (
     AllocateDevices,
-    Bind,
     BlockedByBudget,
     CheckLock,
-    ChooseNode,
     ClusterRead,
     Conflict,
     Done,
-    DryRunBind,
     Event,
     EventGroup,
     Evict,
@@ -55,10 +52,9 @@ from models.apply.state_machine import apply_plan, recover_gangs
 from models.instance.disruption_budgets import DisruptionBudgets
 
 GATE = "gangplan.dev/placement"
-OURS = "gangplan"
 PLAN = "gp-" + "a" * 20
 OTHER_PLAN = "gp-" + "b" * 20
-WRITES = (WriteIntent, RemoveIntent, Ungate, Bind, Evict, AllocateDevices, Scale)
+WRITES = (WriteIntent, RemoveIntent, Ungate, Evict, AllocateDevices, Scale)
 
 
 @dataclass(slots=True)
@@ -68,7 +64,7 @@ class World:
     ``budgets``: by name, how many of which pods have to run; unread if not ``reads_budgets``.
 
     ``recreates``: gangs' pods come back gated under the same name once they are gone.
-    ``schedules``: kube-scheduler binds ungated pods after every write.
+    ``schedules``: kube-scheduler binds ungated pods after every write. ``backend``: of its runs.
     """
 
     nodes: dict[str, LiveNode] = field(default_factory=dict)
@@ -80,6 +76,7 @@ class World:
     pins: dict[str, str] = field(default_factory=dict)
     allocated: dict[str, str] = field(default_factory=dict)
     schedules: bool = True
+    backend: str = "annotation"
     budgets: dict[str, tuple[int, frozenset[Key]]] = field(default_factory=dict)
     reads_budgets: bool = True
     notes: RunNotes = field(default_factory=RunNotes)
@@ -93,15 +90,14 @@ class World:
         self.nodes[name] = LiveNode(name, gpus=gpus, hostname=name, **more)  # type: ignore[arg-type]
 
     def pod(self, name: str, gpus: int = 1, *, mode: str = "gate", **more: object) -> LivePod:
-        """A pod in ``default``. ``mode``: gate, binding, both, or none for somebody else's."""
+        """A pod in ``default``. ``mode``: gate, or none for somebody else's."""
         self.made += 1
         pod = LivePod(
             namespace="default",
             name=name,
             uid=f"uid-{self.made}",
             version=str(self._tick()),
-            gates=(GATE,) if mode in ("gate", "both") else (),
-            scheduler=OURS if mode in ("binding", "both") else "default-scheduler",
+            gates=(GATE,) if mode == "gate" else (),
             gpus=gpus,
             **more,  # type: ignore[arg-type]
         )
@@ -163,7 +159,7 @@ class World:
             return Done(self._held(event.pod))
         return event
 
-    def _answer(self, request: Request) -> Event:  # noqa: C901, PLR0911, PLR0912  # a case a request
+    def _answer(self, request: Request) -> Event:  # noqa: C901, PLR0911  # a case a request
         match request:
             case CheckLock():
                 return LockHeld()
@@ -182,16 +178,10 @@ class World:
                 return self._patch(
                     (namespace, name), uid, version, intent=None, intent_is_ours=False
                 )
-            case Ungate(order, seen, pin, intent):
-                return self._ungate(order, seen.version, intent, pin=pin)
-            case DryRunBind(order):
-                return self._bind(order, None, dry=True)
-            case Bind(order, version):
-                return self._bind(order, version)
+            case Ungate(order, seen, intent):
+                return self._ungate(order, seen.version, intent)
             case Evict(stop):
                 return self._evict(stop)
-            case ChooseNode():
-                return Done()
             case AllocateDevices(order, _):
                 self.allocated[order.uid] = order.node
                 return Done()
@@ -220,33 +210,17 @@ class World:
         self.change(key, **more)
         return Done(self.pods[key])
 
-    def _ungate(self, order: PodStart, version: str, intent: Intent | None, *, pin: bool) -> Event:
+    def _ungate(self, order: PodStart, version: str, intent: Intent | None) -> Event:
         wrong = self._checked(order.key, order.uid, version)
         if wrong is not None:
             return wrong
         pod = self.pods[order.key]
-        if pin and not pod.gates:
+        if not pod.gates:
             return Rejected("pod updates may not change fields other than")
-        if pin:
-            self.pins[pod.uid] = order.node
+        self.pins[pod.uid] = order.node
         written = {} if intent is None else {"intent": intent, "intent_is_ours": True}
         self.change(order.key, gates=tuple(gate for gate in pod.gates if gate != GATE), **written)
         return Done(self.pods[order.key])
-
-    def _bind(self, order: PodStart, version: str | None, *, dry: bool = False) -> Event:
-        wrong = self._checked(order.key, order.uid, version)
-        if wrong is not None:
-            return wrong
-        pod = self.pods[order.key]
-        if pod.node is not None:
-            return Conflict(f"is already assigned to node {pod.node}")
-        if pod.terminating:
-            return Conflict("is being deleted")
-        if pod.gates:
-            return Conflict("has non-empty .spec.schedulingGates")
-        if not dry:
-            self.change(order.key, node=order.node)
-        return Done()
 
     def _evict(self, stop: PodStop) -> Event:
         wrong = self._checked(stop.key, stop.uid, None)
@@ -273,13 +247,11 @@ class World:
         pod = self.pods.pop(key)
         if key in self.recreates:
             self.made += 1
-            scheduler = pod.scheduler
             self.pods[key] = LivePod(
                 *key,
                 f"uid-{self.made}",
                 str(self._tick()),
-                gates=() if scheduler == OURS else (GATE,),
-                scheduler=scheduler,
+                gates=(GATE,),
                 gpus=pod.gpus,
                 owner=pod.owner,
             )
@@ -296,7 +268,6 @@ class World:
             (key, pod)
             for key, pod in self.pods.items()
             if not (pod.node or pod.gates or pod.terminating or pod.finished)
-            and pod.scheduler != OURS
         ]
         for key, pod in sorted(waiting, key=lambda one: one[0]):
             if pod.group is not None and not self._grouped(pod.group):
@@ -325,10 +296,9 @@ class World:
 def order_for(
     pod: LivePod, node: str, gpus: Sequence[int] | None = None, **more: object
 ) -> PodStart:
-    mode = "gate" if GATE in pod.gates else "binding"
     return PodStart(
         pod.namespace, pod.name, pod.uid, "worker", int(pod.name.rpartition("-")[2]), node,
-        None if gpus is None else tuple(gpus), pod.gpus, mode=mode, **more,  # type: ignore[arg-type]
+        None if gpus is None else tuple(gpus), pod.gpus, **more,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -344,7 +314,7 @@ def orders(world: World, *gangs: GangActions, plan: str = PLAN) -> PlanActions:
     relied = tuple(NodeAssumptions(name, world.nodes[name].gpus) for name in used)
     ordered = tuple(sorted(gangs, key=lambda gang: gang.key))
     return PlanActions(
-        plan, "cluster", "2026-01-01T00:00:00Z", GATE, OURS, "annotation", ordered, relied
+        plan, "cluster", "2026-01-01T00:00:00Z", GATE, world.backend, ordered, relied
     )
 
 
@@ -430,11 +400,13 @@ def play(
 def apply(
     world: World, plan: PlanActions, fault: Fault | None = None, limits: ApplyLimits = LIMITS
 ) -> Played:
-    return play(apply_plan(plan, world.view(), limits), world, fault)
+    return play(
+        apply_plan(plan, world.view(), replace(limits, backend=world.backend)), world, fault
+    )
 
 
 def recover(world: World, fault: Fault | None = None, limits: ApplyLimits = LIMITS) -> Played:
-    return play(recover_gangs(world.view(), limits), world, fault)
+    return play(recover_gangs(world.view(), replace(limits, backend=world.backend)), world, fault)
 
 
 ANSWERS = [Conflict("409"), Gone("404"), Rejected("422"), BlockedByBudget("429"), Halt("a signal")]

@@ -9,7 +9,7 @@ from typing import Any
 
 from apiserver import FakeCluster
 from apiserver_http import FakeWire
-from apiserver_setup import GATE, SCHEDULER
+from apiserver_setup import GATE
 
 from models.apply.intents import Intent
 from models.apply.live_state import LivePod
@@ -70,21 +70,18 @@ def cluster(*nodes: str, config: list[Tree] | None = None) -> FakeCluster:
     return found
 
 
-def add_pod(found: FakeCluster, name: str, *claims: str, mode: str = "gate") -> Tree:
+def add_pod(found: FakeCluster, name: str, *claims: str) -> Tree:
     """A pod that uses these claims."""
     named = [{"name": f"c{i}", "resourceClaimName": one} for i, one in enumerate(claims)]
     return found.add_pod(
         name,
         gpus=0,
-        gates=[GATE] if mode == "gate" else [],
-        scheduler="default-scheduler" if mode == "gate" else SCHEDULER,
+        gates=[GATE],
         **({"resourceClaims": named} if named else {}),
     )
 
 
-def ordered(
-    pod: Tree, gpus: tuple[int, ...] | None, node: str = "n1", mode: str = "gate", count: int = 0
-) -> PodStart:
+def ordered(pod: Tree, gpus: tuple[int, ...] | None, node: str = "n1", count: int = 0) -> PodStart:
     metadata = pod["metadata"]
     return PodStart(
         namespace=metadata["namespace"],
@@ -95,7 +92,6 @@ def ordered(
         node=node,
         gpus=gpus,
         gpu_count=len(gpus) if gpus is not None else count,
-        mode=mode,
     )
 
 

@@ -154,6 +154,5 @@ def run_rights(
         *rights.view_rights(),
         *rights.lock_rights(lock_namespace),
         *work,
-        *(right for place in places for right in rights.claim_rights(place)),
     )
     return tuple(dict.fromkeys(every))

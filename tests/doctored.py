@@ -46,12 +46,10 @@ class Doctor:
         return found
 
 
-def a_cluster(
-    *, mode: str = "gate", without: Right | None = None, kept: bool = True
-) -> FakeCluster:
+def a_cluster(*, without: Right | None = None) -> FakeCluster:
     cluster = FakeCluster()
-    cluster.add_node("n1", taints=[OWN] if kept else [])
-    cluster.gang_of_pods("a", 1, mode=mode, namespace=TENANT, tolerations=TOLERATE)
+    cluster.add_node("n1", taints=[OWN])
+    cluster.gang_of_pods("a", 1, namespace=TENANT, tolerations=TOLERATE)
     install(cluster, without=without)
     return cluster
 

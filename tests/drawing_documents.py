@@ -216,7 +216,7 @@ def standing(draw: st.DrawFn, gang: Json, cluster: Json, free: dict[str, list[in
                 if draw(st.booleans()):
                     pod["gpus"] = held
             else:
-                pod["mode"] = draw(st.sampled_from(["gate", "binding"]))
+                pod["mode"] = "gate"
             budgets = cluster["spec"].get("disruptionBudgets", ())
             own = [b["name"] for b in budgets if b["namespace"] == gang["metadata"]["namespace"]]
             if own and draw(st.booleans()):
@@ -230,7 +230,7 @@ def standing(draw: st.DrawFn, gang: Json, cluster: Json, free: dict[str, list[in
 KUBERNETES = st.fixed_dictionaries(
     {},
     optional={
-        "schedulerName": NAMES,
+        "schedulingGate": st.just("example.com/gate"),
         "gpuResources": st.just(["example.com/gpu"]),
         "levels": st.sampled_from(
             [
@@ -240,7 +240,7 @@ KUBERNETES = st.fixed_dictionaries(
             ]
         ),
         "serverModels": st.just([{"nodeSelector": {"b": "1", "a": ""}, "model": "DGX H100"}]),
-        "ignore": st.sampled_from([[], ["volumeZone", "hostPort"]]),
+        "ignore": st.sampled_from([[], ["volumeZone", "podAffinity"]]),
         "trustSubmittedAt": st.booleans(),
         "trustCommunication": st.booleans(),
         "nvlinkAcrossNodes": st.sampled_from(["assumed", "claimed"]),

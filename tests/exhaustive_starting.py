@@ -100,10 +100,6 @@ def _in_order(node: Node) -> Node:
         unhealthy=sum(1 << gpu for one in node.mig for gpu in one.gpus),
         unknown_unhealthy=node.unknown_partitioned,
         taints=tuple(t for t in node.taints if not t.key.startswith(PASSING)),
-        allocatable=tuple(
-            (name, amount + held.get(name, 0))
-            for name, amount in node.allocatable
-            if not name.startswith("volumes.gangplan.dev/")
-        ),
+        allocatable=tuple((name, amount + held.get(name, 0)) for name, amount in node.allocatable),
         held=(),
     )

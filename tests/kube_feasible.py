@@ -96,7 +96,7 @@ class World:
         if pod["metadata"].get("deletionTimestamp"):
             yield f"{what}: is being deleted"
         gates = [gate.get("name") for gate in pod["spec"].get("schedulingGates") or []]
-        if pod["spec"].get("schedulerName") != "gangplan" and GATE not in gates:
+        if GATE not in gates:
             yield f"{what}: is not ours"
         if set(gates) - {GATE}:
             yield f"{what}: is held by another gate"

@@ -27,7 +27,7 @@ def simple_pod(found: KubeObject) -> KubePod:
     finished = phase if phase in {"Succeeded", "Failed"} else None
     gated = POLICY.scheduling_gate in gates
     waits = node is None and finished is None
-    planned = waits and (gated or scheduler == POLICY.scheduler_name)
+    planned = waits and gated
     return KubePod(
         object=found,
         node=node,
@@ -36,7 +36,7 @@ def simple_pod(found: KubeObject) -> KubePod:
         terminating=text(tree, "metadata", "deletionTimestamp") is not None,
         queued=waits,
         planned=planned,
-        mode=("gate" if gated else "binding") if planned else None,
+        mode="gate" if planned else None,
         gates=gates,
         scheduler=scheduler,
         priority=whole(tree, "spec", "priority") or 0,

@@ -304,18 +304,17 @@ _TEXT = """
 - group: ""
   object:
     kind: PersistentVolumeClaim
-    metadata: {name: c, namespace: a, annotations: {volume.kubernetes.io/selected-node: n1}}
+    metadata: {name: c, namespace: a}
     spec: {volumeName: pv, storageClassName: fast}
     status: {phase: Bound}
-  read: [spec.volumeName, spec.storageClassName, metadata.annotations]
+  read: [spec.volumeName, spec.storageClassName]
 - group: storage.k8s.io
   object:
     kind: StorageClass
     metadata: {name: fast}
     parameters: {csi.storage.k8s.io/provisioner-secret-name: s}
     volumeBindingMode: WaitForFirstConsumer
-    allowedTopologies: [{matchLabelExpressions: [{key: zone, values: [z]}]}]
-  read: [volumeBindingMode, allowedTopologies.0.matchLabelExpressions.0.values]
+  read: [volumeBindingMode]
 - group: node.k8s.io
   object:
     kind: RuntimeClass

@@ -53,8 +53,6 @@ class Neighbours:
             yield "InterPodAffinity (affinity)"
         if self.is_skewed(name, where, None) or self.is_skewed(name, where, where):
             yield "PodTopologySpread"
-        if self.has_port_conflict(name, where):
-            yield "NodePorts"
 
     # InterPodAffinity
 
@@ -163,31 +161,6 @@ class Neighbours:
             for taint in taints
             if taint["effect"] in ("NoSchedule", "NoExecute")
         )
-
-    # NodePorts
-
-    def has_port_conflict(self, name: Name, where: str) -> bool:
-        there = [
-            port
-            for other, place in self.places.items()
-            if place == where
-            for port in ports(self.pods[other])
-        ]
-        return any(conflicts(one, other) for one in ports(self.pods[name]) for other in there)
-
-
-def ports(pod: Tree) -> list[tuple[str, int, str]]:
-    """Ports of the node that the containers take that stay."""
-    spec = pod["spec"]
-    sidecars = [
-        one for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always"
-    ]
-    return [
-        (port.get("protocol") or "TCP", port["hostPort"], port.get("hostIP") or "0.0.0.0")
-        for container in [*sidecars, *(spec.get("containers") or [])]
-        for port in container.get("ports") or []
-        if port.get("hostPort")
-    ]
 
 
 def conflicts(one: tuple[str, int, str], other: tuple[str, int, str]) -> bool:

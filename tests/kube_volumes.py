@@ -14,28 +14,17 @@ from planner.read.instance_builder import LoadedInput
 Tree = dict[str, Any]
 
 WAIT, NOW = "WaitForFirstConsumer", "Immediate"
-LOCAL = "kubernetes.io/no-provisioner"
 HOST = "kubernetes.io/hostname"
 _GROUPS = {"StorageClass": "storage.k8s.io/v1"}
 
 
-def storage_class(
-    name: str = "local", *, provisioner: str = LOCAL, mode: str = WAIT, **fields: object
-) -> Tree:
-    return thing(
-        "StorageClass",
-        name,
-        "storage.k8s.io/v1",
-        provisioner=provisioner,
-        volumeBindingMode=mode,
-        **fields,
-    )
+def storage_class(name: str = "local", *, mode: str = WAIT) -> Tree:
+    return thing("StorageClass", name, "storage.k8s.io/v1", volumeBindingMode=mode)
 
 
 def claim(
     name: str,
     *,
-    size: str = "10Gi",
     of: str | None = "local",
     namespace: str = "default",
     phase: str = "Pending",
@@ -43,10 +32,9 @@ def claim(
     **spec: object,
 ) -> Tree:
     """A claim of the class ``of``."""
-    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     classed = {} if of is None else {"storageClassName": of}
     about = {"uid": f"uid-{namespace}-{name}", **(metadata or {})}
-    fields = {"spec": asked | classed | spec, "status": {"phase": phase}}
+    fields = {"spec": classed | spec, "status": {"phase": phase}}
     return thing("PersistentVolumeClaim", name, "v1", namespace, about, **fields)
 
 
@@ -60,16 +48,13 @@ def volume(
     name: str,
     node: str | None = None,
     *,
-    size: str = "10Gi",
-    of: str = "local",
     phase: str = "Available",
     metadata: Tree | None = None,
     **spec: object,
 ) -> Tree:
-    """A volume of the class ``of``, on one node if given."""
-    own = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}, "storageClassName": of}
+    """A volume, on one node if given."""
     tied = {} if node is None else {"nodeAffinity": only_on(node)}
-    fields = {"spec": own | tied | spec, "status": {"phase": phase}}
+    fields = {"spec": tied | spec, "status": {"phase": phase}}
     return thing("PersistentVolume", name, "v1", "", metadata, **fields)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 Tree = dict[str, Any]
 
 GATE = "gangplan.dev/placement"
-SCHEDULER = "gangplan"
 MARK = "gangplan-test"
 """Label of everything we make; its value is the test run's."""
 TAINT = "example.com/gangplan-test"
@@ -21,7 +20,7 @@ HIGH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A gang of plain pods, ``NAME-0`` and on. ``mode``: gate, binding, both.
+    """A gang of plain pods, ``NAME-0`` and on. ``mode``: gate or rival.
 
     Or rival: pods of the cluster's own scheduler, bound to ``node`` as they are made if it is given.
     ``called``: the gang's name where it is not that of its pods. ``high``: of our PriorityClass.
@@ -38,14 +37,14 @@ class Wanted:
     movable: bool = False
 
 
-def ten_gangs(mode: str) -> list[Wanted]:
+def ten_gangs() -> list[Wanted]:
     """Ten gangs that fill seven nodes of 8 GPUs to the last one, three of them over two nodes each.
 
     2 x 8; 2 x 5, 2 x 5 and six times 2 x 1; 2 x 4: 16 + 20 + 12 + 8 = 56 GPUs.
     """
-    wide = [Wanted("wide", 2, 8, mode), Wanted("five-a", 2, 5, mode), Wanted("five-b", 2, 5, mode)]
-    small = [Wanted(f"small-{letter}", 2, 1, mode) for letter in "abcdef"]
-    return [*wide, *small, Wanted("half", 2, 4, mode)]
+    wide = [Wanted("wide", 2, 8), Wanted("five-a", 2, 5), Wanted("five-b", 2, 5)]
+    small = [Wanted(f"small-{letter}", 2, 1) for letter in "abcdef"]
+    return [*wide, *small, Wanted("half", 2, 4)]
 
 
 def namespace(name: str, run: str) -> Tree:
@@ -112,10 +111,8 @@ def _pod(gang: Wanted, index: int, namespace: str, run: str) -> Tree:
         "restartPolicy": "Never",
         "tolerations": [{"key": TAINT, "operator": "Exists"}],
     }
-    if gang.mode in {"gate", "both"}:
+    if gang.mode == "gate":
         spec["schedulingGates"] = [{"name": GATE}]
-    if gang.mode in {"binding", "both"}:
-        spec["schedulerName"] = SCHEDULER
     if gang.high:
         spec |= {"priorityClassName": high_class(run), "priority": HIGH}
     metadata: Tree = {

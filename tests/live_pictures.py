@@ -75,9 +75,9 @@ def staged(folder: Path, cli: RunCli) -> Iterator[Stage]:
     for number in range(1, 5):
         cluster.put(_server(f"gpu-{number:02}"))
     for gang in (
-        Wanted("bert", 2, 4, "binding"),
-        Wanted("llama", 2, 8, "gate"),
-        Wanted("vit", 2, 2, "gate"),
+        Wanted("bert", 2, 4),
+        Wanted("llama", 2, 8),
+        Wanted("vit", 2, 2),
     ):
         for pod in pods(gang, "research", "docs"):
             pod["spec"]["tolerations"] = [{"key": TAINT, "operator": "Exists"}]

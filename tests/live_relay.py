@@ -76,10 +76,6 @@ class Call:
         return self.writes and "/pods/" in self.path
 
     @property
-    def binds(self) -> bool:
-        return self.writes and self.path.endswith("/binding")
-
-    @property
     def resizes(self) -> bool:
         """Whether it sets a scale, or marks a pod that is to go."""
         cost = b"controller.kubernetes.io/pod-deletion-cost"
@@ -91,12 +87,9 @@ class Call:
         return self.writes and self.path.endswith("/eviction")
 
     @property
-    def ungates(self) -> bool:
-        return self.method == "PATCH" and not self.is_dry_run and b'"$patch"' in self.body
-
-    @property
     def starts(self) -> bool:
-        return self.binds or self.ungates
+        """Whether it takes off the gate of a pod."""
+        return self.method == "PATCH" and not self.is_dry_run and b'"$patch"' in self.body
 
     @property
     def marks(self) -> bool:
@@ -107,7 +100,7 @@ class Call:
     def intends(self) -> bool:
         """Writes on a pod what is meant for it, and starts nothing."""
         means = b'"gangplan.dev/node":"' in self.body
-        return self.writes_pods and means and not self.ungates and not self.marks
+        return self.writes_pods and means and not self.starts and not self.marks
 
     @property
     def prepares(self) -> bool:

@@ -123,7 +123,6 @@ class Rounds:
             f"g{self.made:03}",
             count,
             gpus,
-            self.random.choice(("gate", "binding")),
             high=not owner and self.random.random() < 0.15,
             preemptible=not owner,
         )

@@ -18,11 +18,11 @@ from live_runs import Killer, apply_words, killed, placements, planned, ran, run
 from test_live_victims import HIGH, LOW, budget, left, run_low
 
 
-def history(live: Live, mode: str, at: int, *, after: bool) -> tuple[bool, list[str]]:
+def history(live: Live, at: int, *, after: bool) -> tuple[bool, list[str]]:
     """Whether there was such a request, and what is wrong in the end."""
     live.relay.forget()
     live.delete_pods()
-    live.create(*ten_gangs(mode))
+    live.create(*ten_gangs())
     plan = planned(live)
     words = apply_words(live, plan, "--max-age", "1000h")
     killer = Killer(at, after, every_request=True)
@@ -74,22 +74,18 @@ def _content(live: Live, words: list[str], *, runs: int) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--mode", action="append", help="gate, binding, both, evictions; default: each"
-    )
+    parser.add_argument("--mode", action="append", help="starts, evictions; default: each")
     parser.add_argument("--first", type=int, default=1, help="the first request that it dies at")
     parser.add_argument("--step", type=int, default=1, help="take every so-many-th request")
     wish = parser.parse_args()
     bad = 0
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder), nodes=7) as live:
-        for mode in wish.mode or ("gate", "binding", "both", "evictions"):
+        for mode in wish.mode or ("starts", "evictions"):
             at, there = wish.first, True
             while there:
                 for after in (False, True):
-                    if mode == "evictions":
-                        there, faults = evictions(live, at, after=after)
-                    else:
-                        there, faults = history(live, mode, at, after=after)
+                    play = evictions if mode == "evictions" else history
+                    there, faults = play(live, at, after=after)
                     bad += bool(faults)
                     where = f"{mode}, request {at} {'carried out' if after else 'lost'}"
                     sys.stdout.write(f"{where}: {'; '.join(faults) or 'whole'}\n")

@@ -9,23 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apiserver import Call, FakeCluster
+from apiserver import FakeCluster
 from apply_runs import OWN, TOLERATE, Bench, a_cluster, bench, placed, refusing
 
 from planner.signals import Interrupted
 
 
-@pytest.fixture(params=["gate", "binding", "both"])
-def any_mode(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bench]:
-    """Three nodes of 8 GPUs; a: 2 pods of 8, b: 2 pods of 4. 16 + 8 GPUs fill them."""
-    with bench(a_cluster(mode=request.param), tmp_path, monkeypatch) as made:
-        yield made
-
-
 @pytest.fixture
 def gated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Three nodes of 8 GPUs; a: 2 pods of 8, b: 2 pods of 4. 16 + 8 GPUs fill them."""
     with bench(a_cluster(), tmp_path, monkeypatch) as made:
         yield made
 
@@ -33,43 +25,43 @@ def gated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 # ---- what it does
 
 
-def test_every_gang_is_started_where_the_plan_says(any_mode: Bench) -> None:
-    plan = any_mode.plan()
+def test_every_gang_is_started_where_the_plan_says(gated: Bench) -> None:
+    plan = gated.plan()
 
-    said = any_mode.apply(plan)
+    said = gated.apply(plan)
 
     assert said.code == 0, said.err
-    assert any_mode.bound() == placed(plan)
+    assert gated.bound() == placed(plan)
     assert len(placed(plan)) == 4
 
 
-def test_every_pod_tells_which_plan_put_it_where_with_which_gpus(any_mode: Bench) -> None:
-    plan = any_mode.plan()
-    any_mode.apply(plan)
+def test_every_pod_tells_which_plan_put_it_where_with_which_gpus(gated: Bench) -> None:
+    plan = gated.plan()
+    gated.apply(plan)
 
-    pod = any_mode.cluster.pod("a-0")["metadata"]
+    pod = gated.cluster.pod("a-0")["metadata"]
     gpus = pod["annotations"]["gangplan.dev/gpus"]
     assert pod["labels"]["gangplan.dev/plan"].startswith("gp-")
-    assert pod["annotations"]["gangplan.dev/node"] == any_mode.cluster.node_of("a-0")
+    assert pod["annotations"]["gangplan.dev/node"] == gated.cluster.node_of("a-0")
     assert gpus == "0,1,2,3,4,5,6,7"
     assert pod["annotations"]["gangplan.dev/gang-size"] == "2"
 
 
-def test_apply_machine_again_writes_nothing(any_mode: Bench) -> None:
-    plan = any_mode.plan()
-    any_mode.apply(plan)
-    before = any_mode.written()
+def test_apply_machine_again_writes_nothing(gated: Bench) -> None:
+    plan = gated.plan()
+    gated.apply(plan)
+    before = gated.written()
 
-    said = any_mode.apply(plan, "-o", "json")
+    said = gated.apply(plan, "-o", "json")
 
     assert (said.code, said.data()["status"]) == (0, "unchanged")
-    assert any_mode.written() == before
+    assert gated.written() == before
 
 
-def test_every_write_names_the_uid_and_the_version_it_is_about(any_mode: Bench) -> None:
-    any_mode.apply(any_mode.plan())
+def test_every_write_names_the_uid_and_the_version_it_is_about(gated: Bench) -> None:
+    gated.apply(gated.plan())
 
-    writes = [call for call in any_mode.cluster.writes if "/pods/" in call.path]
+    writes = [call for call in gated.cluster.writes if "/pods/" in call.path]
     assert len(writes) >= 8  # a start, with the intent or after it, and a mark for each of 4 pods
     for call in writes:
         metadata = call.body["metadata"]
@@ -78,28 +70,17 @@ def test_every_write_names_the_uid_and_the_version_it_is_about(any_mode: Bench) 
         assert call.query["fieldManager"] == "gangplan"
 
 
-def test_all_intents_of_a_gang_stand_before_its_first_pod_is_started(any_mode: Bench) -> None:
-    """Or the first start carries them: its own, and the record of the others."""
-    any_mode.apply(any_mode.plan())
+def test_the_first_start_of_a_gang_carries_its_intent_and_the_record_of_the_others(
+    gated: Bench,
+) -> None:
+    gated.apply(gated.plan())
 
-    calls = [call for call in any_mode.cluster.writes if "/pods/a-" in call.path]
-    steps = [step for call in calls if (step := step_of(call)) != "open"]
-    if steps[0] == "mark":
-        assert steps[:4] == ["mark", "mark", "start", "start"]
-    else:
-        assert steps[:2] == ["start", "start"]
-        first, second = (call.body["metadata"]["annotations"] for call in calls[:2])
-        (member,) = json.loads(first["gangplan.dev/members"])
-        assert calls[1].path.endswith(f"/{member[0]}")
-        assert member[2] == second["gangplan.dev/node"]
-
-
-def step_of(call: Call) -> str:
-    """A pod is started by its binding, or by the patch that pins it; one of both is only opened."""
-    if call.path.endswith("/binding"):
-        return "start"
-    spec = call.body.get("spec")
-    return "mark" if spec is None else "start" if "nodeSelector" in spec else "open"
+    calls = [call for call in gated.cluster.writes if "/pods/a-" in call.path]
+    first, second = (call.body["metadata"]["annotations"] for call in calls[:2])
+    assert all("nodeSelector" in call.body["spec"] for call in calls[:2])
+    (member,) = json.loads(first["gangplan.dev/members"])
+    assert calls[1].path.endswith(f"/{member[0]}")
+    assert member[2] == second["gangplan.dev/node"]
 
 
 def test_gangs_that_a_native_group_starts_at_once_are_reported(
@@ -258,15 +239,15 @@ def test_json_logs_tell_each_change_the_start_the_end_and_a_summary(gated: Bench
 # ---- the dry run
 
 
-def test_a_dry_run_asks_the_server_for_everything_and_writes_nothing(any_mode: Bench) -> None:
-    plan = any_mode.plan()
-    before = any_mode.cluster.store.revision
+def test_a_dry_run_asks_the_server_for_everything_and_writes_nothing(gated: Bench) -> None:
+    plan = gated.plan()
+    before = gated.cluster.store.revision
 
-    said = any_mode.run("apply", str(plan), "--dry-run", "server", "-o", "json")
+    said = gated.run("apply", str(plan), "--dry-run", "server", "-o", "json")
 
-    asked = [call for call in any_mode.cluster.calls if "/pods/" in call.path]
+    asked = [call for call in gated.cluster.calls if "/pods/" in call.path]
     assert said.code == 0, said.err
-    assert any_mode.cluster.store.revision == before
+    assert gated.cluster.store.revision == before
     assert all(call.query.get("dryRun") == "All" for call in asked)
     assert {call.path.split("/")[6] for call in asked} == {"a-0", "a-1", "b-0", "b-1"}
     assert said.data()["dryRun"] is True

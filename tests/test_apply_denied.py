@@ -20,12 +20,10 @@ ROLE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=["gate", "binding"])
-def made(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bench]:
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Ten gangs of two pods, and an account that may do everything."""
-    cluster = a_cluster(mode=request.param, gangs=GANGS)
+    cluster = a_cluster(gangs=GANGS)
     cluster.put(ROLE)
     cluster.put(
         {

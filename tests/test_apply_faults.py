@@ -17,7 +17,6 @@ from effort import spread
 GANGS = (("wide", 2, 8), ("five", 2, 5), ("small-a", 2, 1), ("small-b", 2, 1), ("half", 2, 4))
 """16 + 10 + 2 + 2 + 8 = 38 GPUs on five nodes of 8."""
 
-MODES = ("gate", "binding", "both")
 STEP = 11
 """Every so many requests; the first one differs with each fault, so that together they hit most."""
 
@@ -34,13 +33,11 @@ KINDS: tuple[str | int, ...] = (
 
 
 def mixed() -> FakeCluster:
-    """Gangs that start by their gate, by a binding, by both."""
     cluster = FakeCluster()
     for number in range(1, 6):
         cluster.add_node(f"n{number}", taints=[OWN])
-    for place, (name, size, gpus) in enumerate(GANGS):
-        mode = MODES[place % 3]
-        cluster.gang_of_pods(name, size, gpus=gpus, mode=mode, tolerations=TOLERATE)
+    for name, size, gpus in GANGS:
+        cluster.gang_of_pods(name, size, gpus=gpus, tolerations=TOLERATE)
     cluster.add_namespace("gangplan-system")
     return cluster
 

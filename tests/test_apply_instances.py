@@ -26,17 +26,15 @@ def offering(instances: int) -> dict[str, Any]:
     return {name: {**amounts, SMALL: str(instances)} for name in ("capacity", "allocatable")}
 
 
-@pytest.fixture(params=["gate", "binding"])
-def mixed(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bench]:
+@pytest.fixture
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A node of 8 whole GPUs, one with 4 and three instances, and gangs that fill them."""
     cluster = FakeCluster()
     cluster.add_node("whole", taints=[OWN])
     cluster.add_node("parts", taints=[OWN], labels=LABELS, **offering(3))
-    cluster.gang_of_pods("serve", 3, mode=request.param, tolerations=TOLERATE, containers=SLICE)
-    cluster.gang_of_pods("wide", 1, gpus=8, mode=request.param, tolerations=TOLERATE)
-    cluster.gang_of_pods("tune", 1, gpus=4, mode=request.param, tolerations=TOLERATE)
+    cluster.gang_of_pods("serve", 3, tolerations=TOLERATE, containers=SLICE)
+    cluster.gang_of_pods("wide", 1, gpus=8, tolerations=TOLERATE)
+    cluster.gang_of_pods("tune", 1, gpus=4, tolerations=TOLERATE)
     cluster.add_namespace("gangplan-system")
     with bench(cluster, tmp_path, monkeypatch) as made:
         yield made

@@ -31,25 +31,25 @@ from effort import examples, spread
 from models.apply.lanes import LANES
 from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions
-from models.apply.requests import CheckLock, DryRunBind, Event, Halt, NoAnswer, Request, WriteIntent
+from models.apply.requests import CheckLock, Event, Halt, NoAnswer, Request, WriteIntent
 from models.apply.session import LOCK_CHECK_EVERY, READ_TRIES
 
-MODES = ("gate", "binding", "both", "mixed")
+BACKENDS = ("annotation", "dra")
+"""Pods get their intents in the patches that start them, or before."""
 
 
 @cache
-def ten(mode: str) -> tuple[World, PlanActions]:
+def ten(backend: str) -> tuple[World, PlanActions]:
     """Gang i has 1 + i % 3 pods of 4 GPUs, two a node: 19 pods fill nine and a half of ten nodes."""
-    world = World()
+    world = World(backend=backend)
     for number in range(10):
         world.node(f"n{number}")
     gangs, slot = [], 0
     for i in range(10):
         starts = []
         for j in range(1 + i % 3):
-            kind = ("gate", "binding", "both")[(i + j) % 3] if mode == "mixed" else mode
             first = 4 * (slot % 2)
-            pod = world.pod(f"g{i}-{j}", 4, mode=kind)
+            pod = world.pod(f"g{i}-{j}", 4)
             starts.append(order_for(pod, f"n{slot // 2}", range(first, first + 4)))
             slot += 1
         gangs.append(gang(f"g{i}", starts, priority=i % 4))
@@ -57,9 +57,9 @@ def ten(mode: str) -> tuple[World, PlanActions]:
 
 
 @cache
-def undisturbed(mode: str) -> tuple[dict[object, object], int, list[str]]:
+def undisturbed(backend: str) -> tuple[dict[object, object], int, list[str]]:
     """The end state, how many requests lead there, and the pods that are marked whole."""
-    world, plan = ten(mode)
+    world, plan = ten(backend)
     world = world.copy()
     played = apply(world, plan)
     assert all(one.outcome is Outcome.started for one in played.verdict.gangs)
@@ -71,14 +71,14 @@ def marks(world: World) -> list[str]:
     return sorted(pod.name for pod in world.pods.values() if pod.intent and pod.intent.whole)
 
 
-def settled(world: World, plan: PlanActions, mode: str) -> None:
+def settled(world: World, plan: PlanActions, backend: str) -> None:
     """After running again everything is as if nothing had happened, and a third run writes nothing."""
     again = apply(world, plan)
     done = (Outcome.started, Outcome.unchanged)
     assert [one for one in again.verdict.gangs if one.outcome not in done] == []
     assert doubled(world) == []
-    assert dict(shape(world)) == undisturbed(mode)[0]
-    assert marks(world) == undisturbed(mode)[2]
+    assert dict(shape(world)) == undisturbed(backend)[0]
+    assert marks(world) == undisturbed(backend)[2]
     assert apply(world, plan).verdict.writes == 0
     assert recover(world).requests == []
 
@@ -99,22 +99,22 @@ def answered_at(number: int, event: Event) -> Fault:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_killed_at_any_request_the_same_command_gets_to_the_same_end(
-    mode: str, after: bool
+    backend: str, after: bool
 ) -> None:
-    start, plan = ten(mode)
-    for number in spread(range(undisturbed(mode)[1])):
+    start, plan = ten(backend)
+    for number in spread(range(undisturbed(backend)[1])):
         world = start.copy()
         with pytest.raises(Killed):
             apply(world, plan, killed_at(number, after=after))
-        settled(world, plan, mode)
+        settled(world, plan, backend)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_after_a_kill_recovering_alone_leaves_every_gang_whole_or_untouched(mode: str) -> None:
-    start, plan = ten(mode)
-    for number in spread(range(undisturbed(mode)[1])):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_after_a_kill_recovering_alone_leaves_every_gang_whole_or_untouched(backend: str) -> None:
+    start, plan = ten(backend)
+    for number in spread(range(undisturbed(backend)[1])):
         world = start.copy()
         with pytest.raises(Killed):
             apply(world, plan, killed_at(number, after=True))
@@ -127,28 +127,30 @@ def test_after_a_kill_recovering_alone_leaves_every_gang_whole_or_untouched(mode
             if not there:
                 assert all(world.pods[order.key].intent is None for order in one.starts)
         assert recover(world).verdict.writes == 0
-        settled(world, plan, mode)
+        settled(world, plan, backend)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["not-done", "done"])
-@pytest.mark.parametrize("mode", ["gate", "mixed"])
-def test_an_answer_lost_at_any_request_changes_nothing_of_the_end(mode: str, after: bool) -> None:
-    start, plan = ten(mode)
-    for number in spread(range(undisturbed(mode)[1])):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_answer_lost_at_any_request_changes_nothing_of_the_end(
+    backend: str, after: bool
+) -> None:
+    start, plan = ten(backend)
+    for number in spread(range(undisturbed(backend)[1])):
         world = start.copy()
         played = apply(world, plan, lost_at(number, after=after))
         assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
         assert doubled(world) == []
-        settled(world, plan, mode)
+        settled(world, plan, backend)
 
 
 @pytest.mark.parametrize("event", ANSWERS, ids=["409", "404", "422", "429", "stop"])
-@pytest.mark.parametrize("mode", ["binding", "mixed"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_refusal_at_any_request_stops_at_most_one_gang_and_a_rerun_mends_it(
-    mode: str, event: Event
+    backend: str, event: Event
 ) -> None:
-    start, plan = ten(mode)
-    for number in spread(range(undisturbed(mode)[1])):
+    start, plan = ten(backend)
+    for number in spread(range(undisturbed(backend)[1])):
         world = start.copy()
         played = apply(world, plan, answered_at(number, event))
         spoilt = [
@@ -157,13 +159,13 @@ def test_a_refusal_at_any_request_stops_at_most_one_gang_and_a_rerun_mends_it(
         ]  # fmt: skip
         assert isinstance(event, Halt) or len(spoilt) <= 1
         assert doubled(world) == []
-        settled(world, plan, mode)
+        settled(world, plan, backend)
 
 
-@pytest.mark.parametrize("mode", ["gate", "mixed"])
-def test_a_server_that_falls_silent_ends_the_run_and_a_rerun_mends_it(mode: str) -> None:
-    start, plan = ten(mode)
-    for number in spread(range(undisturbed(mode)[1])):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_server_that_falls_silent_ends_the_run_and_a_rerun_mends_it(backend: str) -> None:
+    start, plan = ten(backend)
+    for number in spread(range(undisturbed(backend)[1])):
         world = start.copy()
 
         def silent(
@@ -178,25 +180,23 @@ def test_a_server_that_falls_silent_ends_the_run_and_a_rerun_mends_it(mode: str)
         # A look at the lock for each gang under way, sixteen requests on their way together, and three
         # looks at the first pod.
         assert len(played.requests) <= number + LANES + LOCK_CHECK_EVERY + READ_TRIES
-        settled(world, plan, mode)
+        settled(world, plan, backend)
 
 
 @pytest.mark.parametrize("carried", [True, False], ids=["carried-out", "not-carried-out"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_connection_that_breaks_with_a_whole_gang_on_its_way_costs_only_looks(
-    mode: str, carried: bool
+    backend: str, carried: bool
 ) -> None:
-    start, plan = ten(mode)
-    for number in spread(range(undisturbed(mode)[1])):
+    start, plan = ten(backend)
+    for number in spread(range(undisturbed(backend)[1])):
         world = start.copy()
 
         def broken(
             count: int, request: Request, world: World, number: int = number
         ) -> Event | None:
             # Gangs have at most three pods: that many requests go together.
-            if not number <= count < number + 3 or not isinstance(
-                request, WriteIntent | DryRunBind
-            ):
+            if not number <= count < number + 3 or not isinstance(request, WriteIntent):
                 return None
             if carried:
                 world.answer(request)
@@ -204,12 +204,12 @@ def test_a_connection_that_breaks_with_a_whole_gang_on_its_way_costs_only_looks(
 
         played = apply(world, plan, broken)
         assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
-        assert shape(world) == undisturbed(mode)[0]
+        assert shape(world) == undisturbed(backend)[0]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_whoever_writes_a_status_between_our_requests_costs_only_a_look(mode: str) -> None:
-    start, plan = ten(mode)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_whoever_writes_a_status_between_our_requests_costs_only_a_look(backend: str) -> None:
+    start, plan = ten(backend)
     world = start.copy()
 
     def bumped(count: int, request: Request, world: World) -> Event | None:
@@ -220,14 +220,14 @@ def test_whoever_writes_a_status_between_our_requests_costs_only_a_look(mode: st
 
     played = apply(world, plan, bumped)
     assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
-    settled(world, plan, mode)
+    settled(world, plan, backend)
 
 
 def test_many_cuts_and_faults_in_a_row_still_get_to_the_same_end() -> None:
     draw = random.Random(5)
     for _ in range(examples(150, 30)):
-        mode = draw.choice(MODES)
-        start, plan = ten(mode)
+        backend = draw.choice(BACKENDS)
+        start, plan = ten(backend)
         world = start.copy()
         for _ in range(draw.randint(1, 5)):
             fault = chaos(draw, draw.choice((0.02, 0.1, 0.4)))
@@ -237,12 +237,12 @@ def test_many_cuts_and_faults_in_a_row_still_get_to_the_same_end() -> None:
                 else:
                     apply(world, plan, fault)
             assert doubled(world) == []
-        settled(world, plan, mode)
+        settled(world, plan, backend)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_another_plan_finishes_what_the_killed_one_began_before_its_own_gangs(mode: str) -> None:
-    start, plan = ten(mode)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_another_plan_finishes_what_the_killed_one_began_before_its_own_gangs(backend: str) -> None:
+    start, plan = ten(backend)
     first = replace(plan, gangs=plan.gangs[:5])
     second = replace(plan, plan=OTHER_PLAN, gangs=plan.gangs[5:])
     calm = start.copy()

@@ -187,7 +187,7 @@ def test_a_gang_of_which_one_pod_moves_is_half_there_until_that_pod_is_back(afte
     w = start.pods["default", "w-0"]
     move = gang(
         "v",
-        [replace(order_for(v[0], "n4"), mode=None)],
+        [order_for(v[0], "n4")],
         "move",
         stops=(stop_for(v[0]),),
         stays=tuple(pod.uid for pod in v[1:]),

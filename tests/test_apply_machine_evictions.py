@@ -54,7 +54,7 @@ def crowded() -> tuple[World, PlanActions]:
     v = [world.pod(f"v-{i}", 4, mode="none", node="n0", owner="job-v") for i in range(2)]
     m = [world.pod(f"m-{i}", 4, mode="none", node=f"n{i + 1}", owner="job-m") for i in range(2)]
     w = [world.pod(f"w-{i}", 4) for i in range(2)]
-    x = [world.pod(f"x-{i}", 8, mode="binding") for i in range(2)]
+    x = [world.pod(f"x-{i}", 8, mode="gate") for i in range(2)]
     f = world.pod("f-0", 4)
     world.recreates = {("default", f"m-{i}") for i in range(2)}
     plan = orders(
@@ -62,7 +62,7 @@ def crowded() -> tuple[World, PlanActions]:
         gang("v", (), "preempt", stops=tuple(map(stop_for, v))),
         gang(
             "m",
-            [replace(order_for(pod, "n3"), mode=None) for pod in m],
+            [order_for(pod, "n3") for pod in m],
             "move",
             stops=tuple(map(stop_for, m)),
         ),
@@ -316,7 +316,7 @@ def growing() -> tuple[World, PlanActions]:
     world = World()
     world.node("n0")
     e = world.pod("e-0", 4, mode="none", node="n0")
-    more = replace(order_for(e, "n0"), name="e-1", uid="", index=1, mode=None)
+    more = replace(order_for(e, "n0"), name="e-1", uid="", index=1)
     grow = gang(
         "e", [more], "resize", resizes=(Resize("worker", 1, 2),),
         members=(("worker", ("default", "e-0")),),
@@ -349,7 +349,7 @@ def growing_set() -> tuple[World, PlanActions]:
     world = World()
     world.node("n0", 16)
     e = world.pod("e-0", 4, mode="none", node="n0", owner="set")
-    more = [replace(order_for(e, "n0"), name=f"e-{i}", uid="", index=i, mode=None) for i in (1, 2)]
+    more = [replace(order_for(e, "n0"), name=f"e-{i}", uid="", index=i) for i in (1, 2)]
     grow = gang(
         "e", more, "resize", resizes=(Resize("worker", 1, 3),),
         members=(("worker", e.key),), known=frozenset({e.uid}),
@@ -441,9 +441,9 @@ def test_a_dry_run_asks_for_every_write_and_waits_for_nothing() -> None:
     world, plan = crowded()
     played = apply(world, plan, dry_answers, replace(LIMITS, dry=True))
     names = [type(request).__name__ for request in played.requests if isinstance(request, WRITES)]
-    # f, w and x have five pods: three gates, two intents and bindings; v and m four evictions.
+    # f, w and x have five pods: each a patch; v and m four evictions.
     assert {name: names.count(name) for name in names} == {
-        "WriteIntent": 2, "Ungate": 3, "Bind": 2, "Evict": 4,
+        "Ungate": 5, "Evict": 4,
     }  # fmt: skip
     found = {one.gang[1]: one.outcome for one in played.verdict.gangs}
     assert (found["w"], found["v"], found["m"]) == (

@@ -34,28 +34,24 @@ from models.apply.pins import REQUIRED
 from models.apply.plan_actions import PlanActions
 from models.apply.recovery import evict_partial
 from models.apply.requests import (
-    AllocateDevices,
-    Bind,
     CheckLock,
-    DryRunBind,
     Event,
     Halt,
     ReadCluster,
     RemoveIntent,
     Request,
     Ungate,
-    WriteIntent,
 )
 from models.apply.session import LOCK_CHECK_EVERY, ApplySession
 from planner.show.apply import undo_commands
 
 
-def gang_of(count: int, mode: str = "gate", gpus: int = 4) -> tuple[World, PlanActions]:
+def gang_of(count: int, backend: str = "annotation", gpus: int = 4) -> tuple[World, PlanActions]:
     """Gang a, two pods a node."""
-    world = World()
+    world = World(backend=backend)
     for number in range((count + 1) // 2):
         world.node(f"n{number}")
-    pods = [world.pod(f"a-{i}", gpus, mode=mode) for i in range(count)]
+    pods = [world.pod(f"a-{i}", gpus) for i in range(count)]
     return world, orders(world, gang("a", [order_for(p, f"n{i // 2}") for i, p in enumerate(pods)]))
 
 
@@ -77,37 +73,17 @@ def kinds(requests: list[Request]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("mode", "course"),
+    ("backend", "course"),
     [
-        ("gate", "CheckLock Ungate ReadCluster WriteIntent"),
-        ("binding", "CheckLock WriteIntent DryRunBind Bind ReadCluster WriteIntent"),
-        ("both", "CheckLock WriteIntent Ungate DryRunBind Bind ReadCluster WriteIntent"),
+        ("annotation", "CheckLock Ungate ReadCluster WriteIntent"),
+        ("dra", "CheckLock WriteIntent AllocateDevices Ungate ReadCluster WriteIntent"),
     ],
 )
 def test_intents_come_first_then_what_can_be_taken_back_then_the_start(
-    mode: str, course: str
+    backend: str, course: str
 ) -> None:
-    world, plan = gang_of(4, mode)
+    world, plan = gang_of(4, backend)
     assert kinds(apply(world, plan).requests) == course
-
-
-def test_pods_that_we_bind_are_ungated_without_a_pin() -> None:
-    world, plan = gang_of(2, "both")
-    played = apply(world, plan)
-    assert [r.pin for r in played.requests if isinstance(r, Ungate)] == [False, False]
-    world, plan = gang_of(2, "gate")
-    played = apply(world, plan)
-    assert [r.pin for r in played.requests if isinstance(r, Ungate)] == [True, True]
-
-
-def test_devices_are_allocated_after_the_intents_where_the_back_end_has_objects_for_them() -> None:
-    world, plan = gang_of(2)
-    played = apply(world, plan, limits=replace(LIMITS, backend="dra"))
-    assert (
-        kinds(played.requests)
-        == "CheckLock WriteIntent AllocateDevices Ungate ReadCluster WriteIntent"
-    )
-    assert sum(isinstance(request, AllocateDevices) for request in played.requests) == 2
 
 
 def test_the_scarcest_node_is_taken_first() -> None:
@@ -139,23 +115,22 @@ def test_gangs_start_by_priority_then_by_age_then_by_name() -> None:
 
 
 def test_the_lock_is_looked_at_before_each_gang_and_every_few_writes() -> None:
-    world, plan = gang_of(40, "binding", gpus=1)
+    world, plan = gang_of(40, "dra", gpus=1)
     since, begun = 0, []
     for request in apply(world, plan).requests:
         since = 0 if isinstance(request, CheckLock) else since + isinstance(request, WRITES)
         assert since <= LOCK_CHECK_EVERY
         if isinstance(request, CheckLock):
             begun.append(request.begun)
-    # 40 intents: a look at the start and after 16 and 32; 40 starts, looked at after 8 and 24;
-    # and before the marks.
-    assert begun == [False, False, False, True, True, False]
+    # 40 intents, 40 allocations, 40 starts: a look at the start and after every 16; and before the marks.
+    assert begun == [*[False] * 5, *[True] * 3, False]
 
 
 def test_a_stop_leaves_the_gang_to_be_resumed_and_begins_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lanes, "LANES", 1)
-    world, plan = gang_of(40, "binding", gpus=1)
+    world, plan = gang_of(40, "dra", gpus=1)
     other = world.pod("b-0", 0)
     plan = replace(plan, gangs=(*plan.gangs, gang("b", [order_for(other, "n0")])))
 
@@ -167,8 +142,8 @@ def test_a_stop_leaves_the_gang_to_be_resumed_and_begins_no_other(
         ("a", Outcome.halted), ("b", Outcome.halted),
     ]  # fmt: skip
     assert (verdict.stop, verdict.lock_lost) == ("SIGTERM", False)
-    # 40 intents and 8 starts: then came the look that stopped it.
-    assert len(bound(world)) == 8
+    # 40 intents, 40 allocations and 16 starts: then came the look that stopped it.
+    assert len(bound(world)) == 16
     apply(world, plan)
     assert len(bound(world)) == 41
 
@@ -394,12 +369,6 @@ def test_nothing_of_a_gang_is_written_where_one_of_its_pods_cannot_be_pinned(
     assert not any(isinstance(request, WRITES) for request in played.requests)
 
 
-def test_pods_that_we_bind_need_no_pin() -> None:
-    world, plan = gang_of(2, "both")
-    world.change(("default", "a-1"), selector=(("kubernetes.io/hostname", "n9"),))
-    assert one(apply(world, plan).verdict).outcome is Outcome.started
-
-
 # ---- strangers
 
 
@@ -476,7 +445,7 @@ def test_what_we_would_not_write_is_no_intent(key: str, value: str) -> None:
 
 
 def test_states_of_a_pod_follow_it_from_gate_to_end() -> None:
-    classifier = PodClassifier("gangplan.dev/placement", "gangplan")
+    classifier = PodClassifier("gangplan.dev/placement")
     world = World()
     pod = world.pod("a-0")
     intent = Intent(PLAN, "a", 1, "n0", None)
@@ -491,7 +460,6 @@ def test_states_of_a_pod_follow_it_from_gate_to_end() -> None:
     assert state(terminating=True) is PodState.gone
     assert state(gates=()) is PodState.ungated
     assert state(gates=(), finished=True) is PodState.gone
-    assert state(gates=(), scheduler="gangplan") is PodState.waiting
     assert state(gates=(), node="n0") is PodState.bound
     assert state(gates=(), node="n1") is PodState.misplaced
     assert state(gates=(), node="n0", finished=True) is PodState.finished
@@ -528,17 +496,6 @@ def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(
     assert (run.stdout, list(tmp_path.iterdir())) == ("", [])
 
 
-def test_a_mark_and_a_try_change_nothing_that_counts_as_a_start() -> None:
-    world, plan = gang_of(2, "binding")
-    played = apply(world, plan)
-    assert [type(r) for r in played.requests if isinstance(r, DryRunBind | Bind)] == [
-        DryRunBind, Bind, Bind,
-    ]  # fmt: skip
-    # Two intents, two bindings, two marks.
-    assert played.verdict.writes == 6
-    assert sum(isinstance(r, WriteIntent) for r in played.requests) == 4
-
-
 def test_a_gpu_that_dies_under_a_whole_gang_does_not_make_it_partial() -> None:
     world, plan = gang_of(4)
     apply(world, plan)
@@ -561,10 +518,10 @@ def test_pods_of_the_gang_that_stood_before_do_not_make_up_for_one_it_was_to_gro
 
 
 def test_a_pod_whose_owner_took_our_intent_off_meanwhile_is_not_started() -> None:
-    world, plan = gang_of(4, "binding")
+    world, plan = gang_of(4, "dra")
 
     def strip(count: int, request: Request, world: World) -> Event | None:
-        if isinstance(request, Bind) and request.pod.name == "a-3":
+        if isinstance(request, Ungate) and request.pod.name == "a-3":
             world.change(("default", "a-3"), intent=None, intent_is_ours=False)
         return None
 
@@ -574,17 +531,17 @@ def test_a_pod_whose_owner_took_our_intent_off_meanwhile_is_not_started() -> Non
     assert [name for _, name, _ in found.undo] == ["a-0", "a-1", "a-2"]
 
 
-def test_gpus_that_a_rival_was_given_while_we_bound_are_found_by_the_last_look() -> None:
-    world, plan = gang_of(4, "binding")
+def test_room_that_a_rival_took_while_the_gang_started_is_found_by_the_last_look() -> None:
+    world, plan = gang_of(4, "dra")
 
     def rival(count: int, request: Request, world: World) -> Event | None:
-        if isinstance(request, Bind) and ("default", "r-0") not in world.pods:
+        if isinstance(request, Ungate) and ("default", "r-0") not in world.pods:
             world.pod("r-0", 8, mode="none", node="n1")
         return None
 
     found = one(apply(world, plan, rival).verdict)
     assert (found.outcome, found.why) == (
-        Outcome.partial, "node n1 is overcommitted: other pods use the same GPUs",
+        Outcome.partial, "node n1 has 0 free GPUs, the plan needs 8",
     )  # fmt: skip
     assert len(found.undo) == 4
 

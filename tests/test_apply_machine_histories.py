@@ -81,11 +81,11 @@ def end(world: World, plan: PlanActions, run: Callable[..., Any]) -> None:
 
 
 @settings(max_examples=examples(250, 50), deadline=None)
-@given(st.sampled_from(["gate", "binding", "mixed"]), runs, st.booleans())
+@given(st.sampled_from(["annotation", "dra"]), runs, st.booleans())
 def test_after_any_history_every_gang_is_whole_untouched_or_reported(
-    mode: str, history: list[tuple[bool, dict[int, Happening]]], by_recovering: bool
+    backend: str, history: list[tuple[bool, dict[int, Happening]]], by_recovering: bool
 ) -> None:
-    world, plan = three(mode)
+    world, plan = three(backend)
     for recovers, happens in history:
         with contextlib.suppress(Killed):
             if recovers:
@@ -98,11 +98,11 @@ def test_after_any_history_every_gang_is_whole_untouched_or_reported(
 
 
 @settings(max_examples=examples(100, 25), deadline=None)
-@given(st.sampled_from(["gate", "binding", "mixed"]), runs)
+@given(st.sampled_from(["annotation", "dra"]), runs)
 def test_without_others_at_work_any_history_ends_with_every_gang_whole(
-    mode: str, history: list[tuple[bool, dict[int, Happening]]]
+    backend: str, history: list[tuple[bool, dict[int, Happening]]]
 ) -> None:
-    world, plan = three(mode)
+    world, plan = three(backend)
     for recovers, happens in history:
         calm = {n: what for n, what in happens.items() if what[0] != "deed"}
         with contextlib.suppress(Killed):

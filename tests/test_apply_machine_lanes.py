@@ -30,34 +30,31 @@ from models.apply.lanes import LANES
 from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions
 from models.apply.requests import (
-    Bind,
     CheckLock,
-    DryRunBind,
     Event,
     EventGroup,
     Halt,
     NoAnswer,
-    Rejected,
     Request,
     RequestGroup,
     Ungate,
     WriteIntent,
 )
 from models.apply.session import LOCK_CHECK_EVERY
-from models.apply.starts import RECORD_REFUSED, RECORDS
+from models.apply.starts import RECORDS
 from models.apply.state_machine import apply_plan
 
-MODES = ("gate", "binding", "both")
+BACKENDS = ("annotation", "dra")
 
 
-def many(mode: str, gangs: int = 20, size: int = 4) -> tuple[World, PlanActions]:
+def many(backend: str, gangs: int = 20, size: int = 4) -> tuple[World, PlanActions]:
     """So many gangs of pods of 2 GPUs, four pods a node."""
-    world = World()
+    world = World(backend=backend)
     starts = []
     for slot in range(gangs * size):
         if slot % 4 == 0:
             world.node(f"n{slot // 4}")
-        pod = world.pod(f"g{slot // size:02}-{slot % size}", 2, mode=mode)
+        pod = world.pod(f"g{slot // size:02}-{slot % size}", 2)
         starts.append(order_for(pod, f"n{slot // 4}", (2 * (slot % 4), 2 * (slot % 4) + 1)))
     made = [gang(f"g{n:02}", starts[n * size : (n + 1) * size]) for n in range(gangs)]
     return world, orders(world, *made)
@@ -68,9 +65,7 @@ def half_way(world: World, plan: PlanActions) -> list[str]:
     found = []
     for one in plan.gangs:
         pods = [world.pods[order.key] for order in one.starts]
-        started = sum(
-            pod.node is not None or not (pod.gates or pod.scheduler == "gangplan") for pod in pods
-        )
+        started = sum(pod.node is not None or not pod.gates for pod in pods)
         found += [one.name] if 0 < started < len(pods) else []
     return found
 
@@ -83,7 +78,7 @@ def in_flight(
     ``kill``: the number of the group at which the process dies: of that group the server carries out
     any part, in any order.
     """
-    machine = apply_plan(plan, world.view(), LIMITS)
+    machine = apply_plan(plan, world.view(), replace(LIMITS, backend=world.backend))
     number = 0
     try:
         request = next(machine)
@@ -105,9 +100,9 @@ def in_flight(
         return
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_at_no_request_more_gangs_are_half_way_than_may_be_under_way(mode: str) -> None:
-    world, plan = many(mode)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_at_no_request_more_gangs_are_half_way_than_may_be_under_way(backend: str) -> None:
+    world, plan = many(backend)
     most = 0
     for _ in in_flight(world, plan):
         most = max(most, len(half_way(world, plan)))
@@ -115,12 +110,12 @@ def test_at_no_request_more_gangs_are_half_way_than_may_be_under_way(mode: str) 
     assert len(bound(world)) == 80
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_after_a_kill_with_any_part_of_what_was_on_its_way_carried_out_every_gang_is_mended(
-    mode: str,
+    backend: str,
 ) -> None:
     draw = random.Random(7)
-    start, plan = many(mode, gangs=12, size=3)
+    start, plan = many(backend, gangs=12, size=3)
     groups = sum(1 for _ in in_flight(start.copy(), plan))
     for kill in spread(range(groups)):
         world = start.copy()
@@ -136,59 +131,58 @@ def test_after_a_kill_with_any_part_of_what_was_on_its_way_carried_out_every_gan
         assert recover(world).requests == []
 
 
-@pytest.mark.parametrize(("mode", "most"), [("gate", 1), ("binding", 2.25)])
-def test_a_pod_costs_few_requests(mode: str, most: float) -> None:
-    """125 gangs of 8: a patch a pod; or an intent and a binding, and one try of a gang. And three marks."""
-    world, plan = many(mode, gangs=125, size=8)
+@pytest.mark.parametrize(("backend", "most"), [("annotation", 1), ("dra", 3)])
+def test_a_pod_costs_few_requests(backend: str, most: float) -> None:
+    """125 gangs of 8: a patch a pod; or an intent, its devices and a patch. And three marks."""
+    world, plan = many(backend, gangs=125, size=8)
     sent = [one for group in in_flight(world, plan) for one in group]
     starting = [
         one
         for one in sent
-        if isinstance(one, (*WRITES, DryRunBind))
-        and not (isinstance(one, WriteIntent) and one.intent.whole)
+        if isinstance(one, WRITES) and not (isinstance(one, WriteIntent) and one.intent.whole)
     ]
     assert len(starting) <= 1000 * most
     marks = [one for one in sent if isinstance(one, WriteIntent) and one.intent.whole]
     assert len(marks) == 3 * 125
-    assert sum(isinstance(one, Ungate | Bind) for one in sent) == 1000
+    assert sum(isinstance(one, Ungate) for one in sent) == 1000
 
 
-@pytest.mark.parametrize("mode", ["gate", "binding"])
-def test_requests_of_eight_gangs_are_on_their_way_together(mode: str) -> None:
-    world, plan = many(mode, gangs=40, size=8)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_requests_of_eight_gangs_are_on_their_way_together(backend: str) -> None:
+    world, plan = many(backend, gangs=40, size=8)
     starts = [
-        sum(isinstance(one, Ungate | Bind) for one in group)
+        sum(isinstance(one, Ungate) for one in group)
         for group in in_flight(world, plan)
-        if any(isinstance(one, Ungate | Bind) for one in group)
+        if any(isinstance(one, Ungate) for one in group)
     ]
     assert max(starts) == LANES
     assert sum(starts) / len(starts) > LANES / 2
 
 
 def test_the_lock_is_looked_at_at_least_every_other_group() -> None:
-    world, plan = many("binding")
+    world, plan = many("dra")
     writes = 0
     for group in in_flight(world, plan):
         writes = 0 if isinstance(group[0], CheckLock) else writes + len(group)
         assert writes <= 2 * LOCK_CHECK_EVERY
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_same_plan_and_cluster_give_the_same_requests(mode: str) -> None:
-    start, plan = many(mode)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_same_plan_and_cluster_give_the_same_requests(backend: str) -> None:
+    start, plan = many(backend)
     first = list(in_flight(start.copy(), plan))
     assert list(in_flight(start.copy(), plan)) == first
 
 
-@pytest.mark.parametrize("mode", ["gate", "binding"])
-def test_a_signal_lets_what_is_under_way_become_whole_and_begins_no_other(mode: str) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_signal_lets_what_is_under_way_become_whole_and_begins_no_other(backend: str) -> None:
     """The twentieth start is the signal: from then on only gangs that have begun go on."""
-    world, plan = many(mode)
+    world, plan = many(backend)
     starts = 0
 
     def signalled(count: int, request: Request, world: World) -> Event | None:
         nonlocal starts
-        starts += isinstance(request, Ungate | Bind)
+        starts += isinstance(request, Ungate)
         if isinstance(request, CheckLock) and starts >= 20 and not request.begun:
             return Halt("interrupted")
         return None
@@ -206,7 +200,7 @@ def test_a_signal_lets_what_is_under_way_become_whole_and_begins_no_other(mode: 
 
 
 def test_a_lost_lock_stops_every_gang_at_once() -> None:
-    world, plan = many("gate", size=12)
+    world, plan = many("annotation", size=12)
 
     def lost(count: int, request: Request, world: World) -> Event | None:
         begun = isinstance(request, CheckLock) and request.begun
@@ -241,7 +235,7 @@ def test_gangs_that_share_a_node_are_weighed_together() -> None:
 
 def one_gang(size: int = 4, *, after: int = 1) -> tuple[World, PlanActions]:
     """A gated gang whose run was killed after so many starts."""
-    world, plan = many("gate", gangs=1, size=size)
+    world, plan = many("annotation", gangs=1, size=size)
     with pytest.raises(Killed):
         apply(world, plan, killed_after(after, Ungate))
     assert len(bound(world)) == after
@@ -357,32 +351,15 @@ def test_a_record_that_we_did_not_write_counts_for_nothing() -> None:
 
 def test_a_gang_whose_record_would_be_too_long_is_intended_pod_by_pod_first() -> None:
     size = MAX_RECORD_CHARS // 20
-    world, plan = many("gate", gangs=1, size=size)
+    world, plan = many("annotation", gangs=1, size=size)
     sent = [one for group in in_flight(world, plan) for one in group]
     first = next(n for n, one in enumerate(sent) if isinstance(one, Ungate))
     assert sum(isinstance(one, WriteIntent) for one in sent[:first]) == size
     assert all(one.intent is None for one in sent if isinstance(one, Ungate))
 
 
-@pytest.mark.parametrize("size", [4, MAX_RECORD_CHARS // 20])
-def test_where_an_older_admission_policy_refuses_records_intents_are_written_first(
-    size: int,
-) -> None:
-    """It accepts neither the record of the members nor that of the pin."""
-    world, plan = many("gate", gangs=10 if size == 4 else 1, size=size)
-
-    def refuses(count: int, request: Request, world: World) -> Event | None:
-        record = isinstance(request, Ungate) and request.record
-        return Rejected(f"denied request: {RECORD_REFUSED} of a pod") if record else None
-
-    played = apply(world, plan, refuses)
-    assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
-    refused = [r for r in played.requests if isinstance(r, Ungate) and r.record]
-    assert len(refused) <= LANES
-
-
 def test_where_the_pod_that_was_started_has_finished_the_same_plan_starts_the_others() -> None:
-    world, plan = many("gate", gangs=1)
+    world, plan = many("annotation", gangs=1)
 
     def dies(count: int, request: Request, world: World) -> Event | None:
         if isinstance(request, Ungate):
@@ -402,7 +379,7 @@ def test_where_the_pod_that_was_started_has_finished_the_same_plan_starts_the_ot
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_a_start_whose_answer_is_lost_is_looked_up_with_its_intent(carried_out: bool) -> None:
     for number in range(4):
-        world, plan = many("gate", gangs=1)
+        world, plan = many("annotation", gangs=1)
         seen = 0
 
         def lost(count: int, request: Request, world: World, number: int = number) -> Event | None:
@@ -420,7 +397,7 @@ def test_a_start_whose_answer_is_lost_is_looked_up_with_its_intent(carried_out: 
 
 
 def test_a_pod_that_another_client_ungates_meanwhile_is_not_taken_for_started() -> None:
-    world, plan = many("gate", gangs=1)
+    world, plan = many("annotation", gangs=1)
 
     def ungates(count: int, request: Request, world: World) -> Event | None:
         if isinstance(request, Ungate) and request.pod.name == "g00-2":
@@ -434,7 +411,7 @@ def test_a_pod_that_another_client_ungates_meanwhile_is_not_taken_for_started() 
 def test_what_random_kills_and_losses_leave_is_mended_or_reported() -> None:
     draw = random.Random(11)
     for _ in range(examples(60, 15)):
-        world, plan = many(draw.choice(["gate", "both", "binding"]), gangs=12, size=3)
+        world, plan = many(draw.choice(BACKENDS), gangs=12, size=3)
         for _ in range(draw.randint(1, 3)):
             for _ in in_flight(world, plan, draw.randint(0, 40), draw):
                 pass
@@ -455,7 +432,7 @@ def test_what_random_kills_and_losses_leave_is_mended_or_reported() -> None:
 
 def test_play_is_needed_for_groups() -> None:
     """The recorded requests are those of the machine, whoever answers them."""
-    start, plan = many("gate", gangs=3)
+    start, plan = many("annotation", gangs=3)
     world = start.copy()
-    played = play(apply_plan(plan, world.view(), LIMITS), world)
+    played = play(apply_plan(plan, world.view(), replace(LIMITS, backend=world.backend)), world)
     assert played.requests == [one for group in in_flight(start.copy(), plan) for one in group]

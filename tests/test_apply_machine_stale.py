@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from apply_world import GATE, OTHER_PLAN, PLAN, World, apply, gang, order_for, orders, stop_for
+from apply_world import OTHER_PLAN, PLAN, World, apply, gang, order_for, orders, stop_for
 
 from models.apply.intents import Intent
 from models.apply.plan_actions import NodeAssumptions, PlanActions
@@ -195,13 +195,3 @@ def test_the_words_of_a_stranger_are_not_progress() -> None:
     assert not has_started(plan, world.view())
     world.change(A, gates=())
     assert told(world, plan) == ["pod default/a-0 lost its gate"]
-
-
-def test_a_pod_that_waits_for_no_gate_but_for_us_has_not_lost_one() -> None:
-    world = World()
-    world.node("n0")
-    pod = world.pod("a-0", 4, mode="both")
-    plan = orders(world, gang("a", [order_for(pod, "n0")]))
-    world.change(A, gates=())
-    assert GATE not in world.pods[A].gates
-    assert told(world, plan) == []

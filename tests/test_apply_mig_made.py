@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from apiserver import FakeCluster
-from apiserver_setup import GATE, SCHEDULER
+from apiserver_setup import GATE
 from apply_runs import OWN, TOLERATE, Bench, Fault, bench, cut, placed
 from backend_world import FINALIZER, devices_of, give
 from dynamic_mig import (
@@ -50,19 +50,16 @@ PARTS = {**{f"a{i}": "1g.10gb" for i in range(5)}, "z0": "4g.40gb", "z1": "4g.40
 def add(
     found: FakeCluster,
     name: str,
-    mode: str,
     *requests: Tree,
     on: str | None = None,
     **more: Any,  # noqa: ANN401  # what pods of the fake cluster have
 ) -> None:
     """A pod with a claim of its own."""
     found.create(claim(f"claim-{name}", *requests))
-    gated = mode == "gate" and on is None
     found.add_pod(
         name,
         gpus=0,
-        gates=[GATE] if gated else [],
-        scheduler="default-scheduler" if mode == "gate" or on else SCHEDULER,
+        gates=[] if on else [GATE],
         node=on,
         **more,
         tolerations=TOLERATE,
@@ -84,7 +81,7 @@ def hold(found: FakeCluster, name: str, *held: str) -> None:
     found.put(tree)
 
 
-def a_cluster(mode: str = "gate") -> FakeCluster:
+def a_cluster() -> FakeCluster:
     """A server of two GPUs, of which a pod has an instance; pods that ask for all that is left."""
     found = FakeCluster()
     found.add_node("n1", gpus=0, taints=[OWN])
@@ -92,10 +89,10 @@ def a_cluster(mode: str = "gate") -> FakeCluster:
         found.create(one)
     found.create(mig_class())
     found.create(gpu_class())
-    add(found, "old", mode, asks("1g.10gb"), on="n1")
+    add(found, "old", asks("1g.10gb"), on="n1")
     hold(found, "old", made(0, "1g.10gb", 4, GPUS))
     for name, profile in PARTS.items():
-        add(found, name, mode, asks(profile))
+        add(found, name, asks(profile))
     found.add_namespace("gangplan-system")
     return found
 
@@ -128,11 +125,9 @@ def held(found: FakeCluster) -> dict[str, str]:
     return {name.removeprefix("claim-"): device for name, device in result.items()}
 
 
-@pytest.fixture(params=["gate", "binding"])
-def any_mode(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bench]:
-    with bench(a_cluster(request.param), tmp_path, monkeypatch) as made_:
+@pytest.fixture
+def any_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with bench(a_cluster(), tmp_path, monkeypatch) as made_:
         yield made_
 
 
@@ -184,7 +179,7 @@ def test_claims_get_the_instances_of_the_plan_beside_those_in_use(any_mode: Benc
 
 def test_the_next_plan_reads_what_was_made(any_mode: Bench) -> None:
     any_mode.apply(planned(any_mode))
-    add(any_mode.cluster, "late", "gate", asks("2g.20gb"))
+    add(any_mode.cluster, "late", asks("2g.20gb"))
     again = planned(any_mode, "again.json")
     document = json.loads(again.read_text(encoding="utf-8"))
     decided = {one["name"]: one["decision"] for one in document["spec"]["gangs"]}
@@ -223,7 +218,7 @@ def test_a_run_cut_anywhere_is_finished_by_the_next(
 
 def test_slices_that_another_claim_took_since_are_not_given_twice(any_mode: Bench) -> None:
     plan = planned(any_mode)
-    add(any_mode.cluster, "rival", "gate", asks("2g.20gb"), on="n1")
+    add(any_mode.cluster, "rival", asks("2g.20gb"), on="n1")
     hold(any_mode.cluster, "rival", made(1, "2g.20gb", 2, GPUS))
     said = any_mode.apply(plan)
     assert said.code != 0
@@ -307,9 +302,9 @@ def test_a_pod_that_is_evicted_leaves_its_slices_to_who_came_for_them(
     low = {"gangplan.dev/preemptible": "true"}
     for number, (profile, start) in enumerate([("4g.40gb", 0), ("3g.40gb", 4)]):
         for gpu in range(GPUS):
-            add(found, f"low{gpu}{number}", "gate", asks(profile), on="n1", annotations=low)
+            add(found, f"low{gpu}{number}", asks(profile), on="n1", annotations=low)
             hold(found, f"low{gpu}{number}", made(gpu, profile, start, GPUS))
-    add(found, "high", "gate", asks("3g.40gb"), priority=1000)
+    add(found, "high", asks("3g.40gb"), priority=1000)
     found.add_namespace("gangplan-system")
     with bench(found, tmp_path, monkeypatch) as made_:
         plan = planned(made_)
@@ -334,7 +329,7 @@ def test_gpus_are_given_whole_once_those_who_had_instances_have_gone(
             found.create(one)
         for number, start in enumerate((0, 6)):
             may = {"gangplan.dev/preemptible": "true"}
-            add(found, f"low{number}", "gate", asks("1g.10gb"), on="n1", annotations=may)
+            add(found, f"low{number}", asks("1g.10gb"), on="n1", annotations=may)
             hold(found, f"low{number}", made(1, "1g.10gb", start, GPUS))
         add(found, "high", "gate", asks_whole(2), priority=1000)
         found.add_namespace("gangplan-system")
@@ -391,7 +386,7 @@ def test_a_gpu_is_not_given_whole_over_an_instance() -> None:
 def test_no_instance_is_made_of_a_gpu_that_is_held_whole() -> None:
     found = a_cluster()
     assert give(found, waiting(found, asks_whole(1)), (1,)) == Done()
-    add(found, "q", "gate", asks("7g.80gb"))
+    add(found, "q", asks("7g.80gb"))
     assert give(found, found.pod("q"), ()) == Conflict(
         "no 7g.80gb of node n1 is free for claim claim-q"
     )
@@ -460,14 +455,14 @@ def a_random_cluster(random: Random, *, evicting: bool = False) -> FakeCluster:
             taken |= mine
             gives_way = evicting and random.random() < 0.8
             may = {"annotations": {"gangplan.dev/preemptible": "true"}} if gives_way else {}
-            add(found, f"old{number}", "gate", asks(profile), on="n1", **may)
+            add(found, f"old{number}", asks(profile), on="n1", **may)
             hold(found, f"old{number}", one["name"])
     profiles = random.choices(
         ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"], k=3 if evicting else 6
     )
     first = {"priority": 1000} if evicting else {}
     for number, profile in enumerate(profiles):
-        add(found, f"new{number}", random.choice(["gate", "binding"]), asks(profile), **first)
+        add(found, f"new{number}", asks(profile), **first)
     if random.random() < (0.8 if evicting else 0.3):
         add(found, "whole", "gate", asks_whole(1), **first)
     found.add_namespace("gangplan-system")

@@ -59,9 +59,7 @@ def test_only_gangs_that_change_are_ordered_and_by_key() -> None:
     ]  # fmt: skip
     assert orders.cluster == "kube-system-uid"
     assert orders.namespaces == ("default",)
-    assert (orders.gate, orders.scheduler, orders.backend) == (
-        "gangplan.dev/placement", "gangplan", "annotation",
-    )  # fmt: skip
+    assert (orders.gate, orders.backend) == ("gangplan.dev/placement", "annotation")
 
 
 def test_a_placed_gang_starts_all_its_pods_where_the_plan_says() -> None:
@@ -69,8 +67,8 @@ def test_a_placed_gang_starts_all_its_pods_where_the_plan_says() -> None:
     assert llama.stops == ()
     assert (llama.decision, llama.priority) == ("place", 10)
     assert llama.submitted_at == plan_changes.NOON - 30 * plan_changes.HOUR
-    assert [(p.name, p.uid, p.node, p.gpus, p.gpu_count, p.mode) for p in llama.starts] == [
-        (f"llama-worker-{i}", f"uid-llama-worker-{i}", f"n0{i + 1}", tuple(range(8)), 8, "gate")
+    assert [(p.name, p.uid, p.node, p.gpus, p.gpu_count) for p in llama.starts] == [
+        (f"llama-worker-{i}", f"uid-llama-worker-{i}", f"n0{i + 1}", tuple(range(8)), 8)
         for i in range(2)
     ]
 
@@ -131,16 +129,16 @@ def test_nodes_are_relied_on_with_what_selectors_taints_and_levels_say() -> None
     assert n01.taints == (("gpu", "", "NoSchedule"),)
 
 
-def test_requests_are_exact_and_the_policy_names_gate_scheduler_and_back_end() -> None:
+def test_requests_are_exact_and_the_policy_names_gate_and_back_end() -> None:
     plan = document()
     llama = next(g for g in plan["instance"]["gangs"] if g["metadata"]["name"] == "llama")
     llama["spec"]["roles"][0]["requests"] = {"cpu": "1500m", "memory": "2Gi"}
     plan["instance"]["policy"]["spec"]["kubernetes"] = {
-        "schedulerName": "us", "schedulingGate": "us/gate", "gpuBackend": "dra",
+        "schedulingGate": "us/gate", "gpuBackend": "dra",
     }  # fmt: skip
     orders = actions_of(plan)
     assert by_name(orders)["llama"].starts[0].requests == (("cpu", 1500), ("memory", 2 * 2**30))
-    assert (orders.gate, orders.scheduler, orders.backend) == ("us/gate", "us", "dra")
+    assert (orders.gate, orders.backend) == ("us/gate", "dra")
 
 
 def test_the_id_of_a_plan_is_a_label_value_and_differs_with_either_digest() -> None:

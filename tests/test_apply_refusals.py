@@ -35,7 +35,7 @@ def test_a_plan_that_does_not_hold_is_refused(gated: Bench) -> None:
     assert (said.code, gated.opened) == (5, [])
 
 
-@pytest.mark.parametrize("mode", [None, "gate", "binding"])
+@pytest.mark.parametrize("mode", [None, "gate"])
 def test_a_what_if_that_was_edited_to_look_like_a_plan_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str | None
 ) -> None:
@@ -168,44 +168,6 @@ def test_harmless_change_does_not_make_a_plan_stale(gated: Bench) -> None:
     gated.cluster.gang_of_pods("later", 2, gpus=8, tolerations=TOLERATE)
 
     assert gated.apply(plan).code == 0
-
-
-def test_a_node_that_other_schedulers_may_fill_takes_no_binding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = a_cluster(mode="binding")
-    cluster.change("Node", "n1", lambda tree: {**tree, "spec": {}})
-    with bench(cluster, tmp_path, monkeypatch) as made:
-        plan = made.plan()
-        said = made.apply(plan)
-        assert (said.code, made.written()) == (6, [])
-        assert said.err.splitlines() == [
-            "error: node n1 is open: no taint keeps other schedulers off it",
-            (
-                "hint: kubectl taint nodes NAME example.com/gangplan=only:NoSchedule; "
-                "or accept the risk: --allow-shared-nodes"
-            ),
-        ]
-
-        assert made.apply(plan, "--allow-shared-nodes").code == 0
-
-
-def test_a_node_whose_taint_others_tolerate_is_no_reason_to_taint_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """b takes 4 of a node's 8 GPUs: there is room for the rival's one."""
-    cluster = a_cluster(mode="binding", gangs=[("b", 2, 2)])
-    with bench(cluster, tmp_path, monkeypatch) as made:
-        plan = made.plan()
-        node = placed(plan)["b-0"]
-        cluster.add_pod("rival", gpus=1, node=node, tolerations=TOLERATE)
-        assert made.apply(plan).err.splitlines() == [
-            f"error: node {node} is open: default/rival of default-scheduler holds GPUs on it",
-            (
-                "hint: let only pods of gangplan tolerate the taint of its nodes; "
-                "or accept the risk: --allow-shared-nodes"
-            ),
-        ]
 
 
 @pytest.mark.parametrize("name", ["../x", "", "UPPER", "a b"])

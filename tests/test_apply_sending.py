@@ -12,13 +12,11 @@ from models.apply.intents import Intent, SealKey
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import PodStart, PodStop
 from models.apply.requests import (
-    Bind,
     BlockedByBudget,
     CheckLock,
     ClusterRead,
     Conflict,
     Done,
-    DryRunBind,
     Evict,
     Gone,
     Halt,
@@ -112,6 +110,9 @@ class Latch:
 
     def renew_if_needed(self) -> None:
         self.renewed += 1
+
+
+STOP = PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2)
 
 
 def sender(wire: Script, *, lock: Latch | None = None, dry: bool = False) -> RequestSender:
@@ -214,17 +215,6 @@ def test_the_record_of_a_pin_comes_with_it_and_the_seal_covers_it() -> None:
     assert only(wire)[2]["metadata"]["annotations"] == written
 
 
-def test_a_pin_without_a_record_changes_no_annotation() -> None:
-    wire = Script()
-    made = sender(wire, lock=Latch(seal_key=SealKey("secret", since=0)))
-    assert made.reader.view is not None
-    seen = replace(made.reader.view.pods["team", "vit-0"], intent=INTENT, intent_is_ours=True)
-    made.answer(Ungate(ORDER, seen, record=False))
-    body = only(wire)[2]
-    assert "annotations" not in body["metadata"]
-    assert body["spec"]["nodeSelector"]
-
-
 @pytest.mark.parametrize("sealed", [True, False])
 def test_a_pinned_pod_keeps_its_record_when_its_gang_is_marked_as_whole(*, sealed: bool) -> None:
     """Unless somebody else wrote it."""
@@ -253,52 +243,14 @@ def test_a_pinned_pod_keeps_its_record_when_its_gang_is_marked_as_whole(*, seale
     assert written["gangplan.dev/seal"] == key.seal("team", "vit-0", "u-1", marked)
 
 
-def test_a_pod_that_we_bind_afterwards_is_not_pinned() -> None:
-    wire = Script()
-    made = sender(wire)
-    assert made.reader.view is not None
-    made.answer(Ungate(ORDER, made.reader.view.pods["team", "vit-0"], pin=False))
-
-    assert list(only(wire)[2]["spec"]) == ["schedulingGates"]
-
-
-def test_a_binding_names_uid_version_and_node_and_lets_no_field_be_ignored() -> None:
-    wire = Script(Reply(201, {"kind": "Status", "status": "Success"}))
-
-    assert sender(wire).answer(Bind(ORDER, "7")) == Done()
-    method, path, body, _ = only(wire)
-    assert (method, path.partition("?")[0]) == (
-        "POST",
-        "/api/v1/namespaces/team/pods/vit-0/binding",
-    )
-    assert "fieldValidation=Strict" in path
-    assert "dryRun" not in path
-    assert body["metadata"] == {
-        "name": "vit-0",
-        "namespace": "team",
-        "uid": "u-1",
-        "resourceVersion": "7",
-    }
-    assert body["target"] == {"apiVersion": "v1", "kind": "Node", "name": "n1"}
-
-
-def test_trying_a_binding_is_the_same_as_a_dry_run() -> None:
-    wire = Script(Reply(201, {"kind": "Status"}))
-    sender(wire).answer(DryRunBind(ORDER))
-
-    assert only(wire)[1].endswith("&dryRun=All")
-
-
 def test_an_eviction_is_of_that_uid_alone() -> None:
     wire = Script(Reply(201, {"kind": "Status"}))
-    stop = PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2)
-
-    assert sender(wire).answer(Evict(stop)) == Done()
+    assert sender(wire).answer(Evict(STOP)) == Done()
     assert only(wire)[2]["deleteOptions"] == {"preconditions": {"uid": "u-1"}}
 
 
 @pytest.mark.parametrize(
-    "request_", [WriteIntent(ORDER, INTENT, "7"), DryRunBind(ORDER)], ids=["intend", "bind"]
+    "request_", [WriteIntent(ORDER, INTENT, "7"), Evict(STOP)], ids=["intend", "evict"]
 )
 def test_nothing_but_dry_runs_leaves_a_dry_carrier(request_: Request) -> None:
     wire = Script()
@@ -312,7 +264,7 @@ def test_a_name_that_is_none_is_never_sent(name: str) -> None:
     wire = Script()
     order = PodStart("team", name, "u-1", "worker", 0, "n1", None, 2)
 
-    assert isinstance(sender(wire).answer(Bind(order, "7")), Rejected)
+    assert isinstance(sender(wire).answer(WriteIntent(order, INTENT, "7")), Rejected)
     assert wire.sent == []
 
 
@@ -350,7 +302,7 @@ PRECONDITION = "StorageError: invalid object, Code: 4, Precondition failed: "
     ],
 )
 def test_answers_to_a_write_are_distinguished(reply: Reply, event: type) -> None:
-    assert type(sender(Script(reply)).answer(Bind(ORDER, "7"))) is event
+    assert type(sender(Script(reply)).answer(WriteIntent(ORDER, INTENT, "7"))) is event
 
 
 @pytest.mark.parametrize(
@@ -371,12 +323,13 @@ def test_answers_to_a_write_are_distinguished(reply: Reply, event: type) -> None
     ],
 )
 def test_answers_to_an_eviction_are_distinguished(reply: Reply, event: type) -> None:
-    stop = PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2)
-    assert type(sender(Script(reply)).answer(Evict(stop))) is event
+    assert type(sender(Script(reply)).answer(Evict(STOP))) is event
 
 
 def test_the_servers_words_arrive_on_one_harmless_line() -> None:
-    event = sender(Script(told(422, "red \x1b[31m\nnext: rm"))).answer(Bind(ORDER, "7"))
+    event = sender(Script(told(422, "red \x1b[31m\nnext: rm"))).answer(
+        WriteIntent(ORDER, INTENT, "7")
+    )
 
     assert event == Rejected("red \\e[31m next: rm")
 

@@ -15,19 +15,17 @@ from apply_runs import Bench, a_cluster, bench, placed
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangplan-system/leases/gangplan"
 
 
-@pytest.fixture(params=["gate", "binding"])
-def made(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bench]:
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Ten gangs of two pods, a to j: eight may be under way at once."""
     gangs = tuple((name, 2, 1) for name in "abcdefghij")
-    with bench(a_cluster(mode=request.param, gangs=gangs), tmp_path, monkeypatch) as found:
+    with bench(a_cluster(gangs=gangs), tmp_path, monkeypatch) as found:
         yield found
 
 
 def starts(call: Call) -> bool:
     """Whether the request starts a pod."""
-    return call.path.endswith("/binding") or "nodeSelector" in str(call.body)
+    return "nodeSelector" in str(call.body)
 
 
 def signalled(made: Bench, number: int, *, at: str) -> None:

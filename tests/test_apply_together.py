@@ -11,17 +11,16 @@ from test_apply_sending import INTENT, ORDER, POD, Script, sender, told
 
 from models.apply.outcomes import ApplyLimits, Outcome
 from models.apply.requests import (
-    Bind,
     CheckLock,
     Conflict,
     Done,
-    DryRunBind,
     Event,
     EventGroup,
     NoAnswer,
     Rejected,
     Request,
     RequestGroup,
+    Ungate,
     WriteIntent,
 )
 from models.apply.state_machine import apply_plan
@@ -47,12 +46,12 @@ class Ahead(Script):
 def test_each_is_sent_as_it_would_be_alone() -> None:
     alone = Script()
     made = sender(alone)
-    for request in (*BOTH, DryRunBind(ORDER)):
+    for request in BOTH:
         made.answer(request)
-    wire = Ahead(replies=[Reply(200, POD)] * 3)
-    sender(wire).answer(RequestGroup((*BOTH, DryRunBind(ORDER))))
+    wire = Ahead(replies=[Reply(200, POD)] * 2)
+    sender(wire).answer(RequestGroup(BOTH))
     assert wire.sent == alone.sent
-    assert wire.groups == [3]
+    assert wire.groups == [2]
 
 
 def test_each_gets_its_own_answer() -> None:
@@ -89,13 +88,13 @@ def test_a_name_that_is_none_spoils_no_other() -> None:
 
 
 def run(world: World, size: int) -> tuple[list[Request], Outcome]:
-    """Everything it asks for a gang of so many pods that we bind; the verdict."""
+    """Everything it asks for a gang of so many pods; the verdict."""
     for number in range(-(-size // 8)):
         world.node(f"n{number}")
-    starts = [
-        order_for(world.pod(f"big-{n}", mode="binding"), f"n{n // 8}", [n % 8]) for n in range(size)
-    ]
-    machine = apply_plan(orders(world, gang("big", starts)), world.view(), ApplyLimits())
+    starts = [order_for(world.pod(f"big-{n}"), f"n{n // 8}", [n % 8]) for n in range(size)]
+    machine = apply_plan(
+        orders(world, gang("big", starts)), world.view(), ApplyLimits(backend="dra")
+    )
     asked: list[Request] = []
     event: Event
     try:
@@ -116,7 +115,7 @@ def run(world: World, size: int) -> tuple[list[Request], Outcome]:
 def test_intents_of_a_gang_go_together_and_its_starts_one_by_one(
     size: int, groups: list[int]
 ) -> None:
-    asked, outcome = run(World(), size)
+    asked, outcome = run(World(backend="dra"), size)
     assert outcome is Outcome.started
     several = [one.requests for one in asked if isinstance(one, RequestGroup)]
     intents = [
@@ -125,19 +124,18 @@ def test_intents_of_a_gang_go_together_and_its_starts_one_by_one(
         if all(isinstance(one, WriteIntent) and not one.intent.whole for one in some)
     ]
     assert intents == groups
-    assert not any(isinstance(one, Bind) for some in several for one in some)
-    assert sum(isinstance(one, DryRunBind) for one in asked) == 1
-    assert sum(type(one).__name__ == "Bind" for one in asked) == size
+    assert not any(isinstance(one, Ungate) for some in several for one in some)
+    assert sum(type(one).__name__ == "Ungate" for one in asked) == size
 
 
 def test_the_lock_is_looked_at_every_sixteen_writes_however_they_are_sent() -> None:
-    asked, _ = run(World(), 40)
+    asked, _ = run(World(backend="dra"), 40)
     writes = 0
     for request in asked:
         if isinstance(request, CheckLock):
             writes = 0
         elif isinstance(request, RequestGroup):
             writes += sum(isinstance(one, WriteIntent) for one in request.requests)
-        elif type(request).__name__ in {"WriteIntent", "Bind"}:
+        elif type(request).__name__ in {"WriteIntent", "Ungate", "AllocateDevices"}:
             writes += 1
         assert writes <= 16

@@ -226,13 +226,8 @@ def daemons() -> list[Tree]:
             }
         ]
         made["spec"]["containers"] = [{"name": "d", "resources": {"requests": {"cpu": "1"}}}]
-        port(made["spec"])
         found.append(made)
     return found
-
-
-def port(spec: Tree) -> None:
-    spec["containers"][0]["ports"] = [{"hostPort": 80, "containerPort": 80}]
 
 
 def pinned(spec: Tree) -> None:
@@ -245,7 +240,6 @@ def nearly_all(spec: Tree) -> None:
 
 TODAY: dict[str, tuple[Callable[[], list[Tree]], Callable[[Tree], None]]] = {
     "a cordoned node": (cordoned, pinned),
-    "a port of every node": (daemons, port),
     "the core of a daemon": (daemons, nearly_all),
 }
 """What the cluster has besides, and how the attacker asks for it."""

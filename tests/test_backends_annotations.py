@@ -30,7 +30,7 @@ class NoWire:
         raise AssertionError((method, path, body))
 
 
-def order(*gpus: int, mode: str = "gate", open_: int = 0) -> PodStart:
+def order(*gpus: int, open_: int = 0) -> PodStart:
     """``open_``: so many GPUs, which the node decides."""
     return PodStart(
         namespace="a",
@@ -41,7 +41,6 @@ def order(*gpus: int, mode: str = "gate", open_: int = 0) -> PodStart:
         node="n1",
         gpus=None if open_ else gpus,
         gpu_count=open_ or len(gpus),
-        mode=mode,
     )
 
 
@@ -147,7 +146,7 @@ def orders(*pods: PodStart, evicts: bool = True) -> PlanActions:
         GangActions("a", f"g{i}", "place", 0, starts=(pod_,)) for i, pod_ in enumerate(pods)
     )
     gangs = (*gangs, GangActions("a", "loser", "preempt", 0, stops=stops))
-    return PlanActions(PLAN, "c", "2026-11-21T00:00:00Z", "gate", "gangplan", "hami", gangs, ())
+    return PlanActions(PLAN, "c", "2026-11-21T00:00:00Z", "gate", "hami", gangs, ())
 
 
 def view(scheduler: str = "default-scheduler") -> ClusterView:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from apiserver import FakeCluster
-from apiserver_setup import GATE, SCHEDULER
+from apiserver_setup import GATE
 from apply_runs import OWN, TOLERATE, Bench, Fault, bench, cut
 from backend_world import FINALIZER, claim, devices_of, metadata_of, request, slice_of, status_of
 from effort import spread
@@ -25,7 +25,7 @@ _DEVICES = {
 }
 
 
-def a_cluster(mode: str) -> FakeCluster:
+def a_cluster() -> FakeCluster:
     """Two nodes of 8 devices; gangs a and b of two pods with a claim for 4 GPUs each: all are taken."""
     found = FakeCluster()
     for node in ("n1", "n2"):
@@ -51,8 +51,7 @@ def a_cluster(mode: str) -> FakeCluster:
             found.add_pod(
                 name,
                 gpus=0,
-                gates=[GATE] if mode != "binding" else [],
-                scheduler="default-scheduler" if mode == "gate" else SCHEDULER,
+                gates=[GATE],
                 labels=number | {"batch.kubernetes.io/job-name": gang},
                 annotations=number,
                 owner=job,
@@ -73,11 +72,9 @@ def planned(bench_: Bench, backend: str = "dra") -> Path:
     return bench_.plan(policy={"kubernetes": {"gpuBackend": backend}})
 
 
-@pytest.fixture(params=["gate", "binding", "both"])
-def any_mode(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bench]:
-    with bench(a_cluster(request.param), tmp_path, monkeypatch) as made:
+@pytest.fixture
+def any_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with bench(a_cluster(), tmp_path, monkeypatch) as made:
         yield made
 
 
@@ -114,7 +111,7 @@ def test_a_run_cut_anywhere_is_finished_by_the_next(
     kind: str | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half the requests about claims and a sample of the others; each on a cluster of its own."""
-    with bench(a_cluster("gate"), tmp_path, monkeypatch) as first:
+    with bench(a_cluster(), tmp_path, monkeypatch) as first:
         plan = planned(first)
         aim = wanted(first, plan)
         first.apply(plan)
@@ -126,7 +123,7 @@ def test_a_run_cut_anywhere_is_finished_by_the_next(
     for at in spread(points):
         folder = tmp_path / f"at-{at}"
         folder.mkdir()
-        with bench(a_cluster("gate"), folder, monkeypatch) as made:
+        with bench(a_cluster(), folder, monkeypatch) as made:
             again = folder / "plan.json"
             again.write_bytes(kept)
             with cut(made.cluster, Fault(at, kind, every=True)):

@@ -304,21 +304,6 @@ def test_a_claim_that_is_not_made_yet_is_asked_for_later() -> None:
     assert devices_of(found, "p-gpu-x7") == ["gpu-0", "gpu-1"]
 
 
-def test_other_claims_are_the_schedulers_in_gate_mode_and_not_allocated_in_binding_mode() -> None:
-    found = cluster()
-    found.put(claim("fabric", NIC))
-    found.create(claim("c"))
-    pod = add_pod(found, "p", "c", "fabric")
-    assert give(found, pod, (0, 1)) == Done()
-    assert status_of(found, "fabric") == {}
-    found.create(claim("d"))
-    bound = add_pod(found, "q", "d", "fabric", mode="binding")
-    for mode in ("binding", "gate"):  # a plan calls pods that are both gated
-        answer = give(found, bound, (2, 3), mode=mode)
-        assert answer == Rejected("only a scheduler can allocate claim fabric")
-    assert devices_of(found, "d") == []
-
-
 def test_a_pod_without_claims_takes_whole_nodes_or_nothing() -> None:
     found = cluster()
     pod = found.add_pod("p", gpus=4, gates=[GATE])

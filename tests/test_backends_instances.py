@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from apiserver import LOST, FakeCluster
 from apiserver_http import FakeWire
-from apiserver_setup import GATE, SCHEDULER
+from apiserver_setup import GATE
 from apply_runs import OWN, TOLERATE, Bench, Fault, bench, cut
 from backend_world import (
     API,
@@ -17,8 +17,6 @@ from backend_world import (
     devices_of,
     give,
     metadata_of,
-    ordered,
-    seen,
     status_of,
 )
 from effort import spread
@@ -160,19 +158,7 @@ def test_an_instance_of_another_node_is_taken_back_if_it_is_ours() -> None:
     assert MARK not in metadata_of(found, "c").get("annotations", {})
 
 
-def test_a_pod_that_gangplan_binds_gets_its_instance() -> None:
-    found = cluster()
-    found.create(claim("c", asks()))
-    pod = add_pod(found, "p", "c", mode="binding")
-    backend = backend_of("dra")
-    order = ordered(pod, (), mode="binding")
-    assert backend.annotations(order, {}, pod) == {}
-    assert backend.allocate(FakeWire(found), order, seen(pod, ()), pod) == Done()
-    assert devices_of(found, "c") == [FIRST]
-    assert GATE not in str(pod["spec"])
-
-
-def with_gangs(mode: str) -> FakeCluster:
+def with_gangs() -> FakeCluster:
     """Gangs that take every instance, and the whole GPU: small of two pods, large and wide of one."""
     found = cluster()
     gpu = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": 1}}
@@ -194,8 +180,7 @@ def with_gangs(mode: str) -> FakeCluster:
             found.add_pod(
                 name,
                 gpus=0,
-                gates=[GATE] if mode != "binding" else [],
-                scheduler="default-scheduler" if mode == "gate" else SCHEDULER,
+                gates=[GATE],
                 labels=number | {"batch.kubernetes.io/job-name": gang},
                 annotations=number,
                 owner=job,
@@ -217,11 +202,10 @@ def check_all(made: Bench) -> None:
     assert (held["large-0"], held["wide-0"]) == ([BIG], ["gpu-0"])
 
 
-@pytest.mark.parametrize("mode", ["gate", "binding", "both"])
 def test_gangs_of_instances_are_planned_and_started(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with bench(with_gangs(mode), tmp_path, monkeypatch) as made:
+    with bench(with_gangs(), tmp_path, monkeypatch) as made:
         plan = planned(made)
         said = made.apply(plan)
         assert said.code == 0, said.err
@@ -235,7 +219,7 @@ def test_gangs_of_instances_are_planned_and_started(
 def test_a_run_cut_at_any_write_is_finished_by_the_next(
     kind: str | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with bench(with_gangs("gate"), tmp_path, monkeypatch) as first:
+    with bench(with_gangs(), tmp_path, monkeypatch) as first:
         plan = planned(first)
         assert first.apply(plan).code == 0
         calls = first.cluster.calls
@@ -245,7 +229,7 @@ def test_a_run_cut_at_any_write_is_finished_by_the_next(
     for at in spread(points, 3):
         folder = tmp_path / f"at-{at}"
         folder.mkdir()
-        with bench(with_gangs("gate"), folder, monkeypatch) as made:
+        with bench(with_gangs(), folder, monkeypatch) as made:
             again = folder / "plan.json"
             again.write_bytes(kept)
             with cut(made.cluster, Fault(at, kind, every=True)):

@@ -34,9 +34,7 @@ def test_every_policy_is_bound_and_compiles() -> None:
         "gangplan-marks",
         "gangplan-pods",
         "gangplan-requests",
-        "gangplan-bindings",
         "gangplan-evictions",
-        "gangplan-volumes",
     ]
 
 
@@ -155,57 +153,15 @@ def test_other_accounts_are_held_back_from_the_label_of_plans_alone(change: Chan
         ("pods", "attach", "CONNECT"),
         ("pods", "portforward", "CONNECT"),
         ("pods", "proxy", "CONNECT"),
+        ("pods", "binding", "CREATE"),
         ("bindings", "", "CREATE"),
     ],
 )
 def test_no_other_request_about_pods_may_be_sent(resource: str, sub: str, operation: str) -> None:
     body = None if operation in {"DELETE", "CONNECT"} else a_pod()
     asked = Asked(resource, operation, body, a_pod(), sub=sub)
-    message = (
-        "gangplan may patch, bind and evict pods and give claims their devices, and nothing else"
-    )
+    message = "gangplan may patch and evict pods and give claims their devices, and nothing else"
     assert refused(asked) == [message]
-
-
-def _binding(**metadata: object) -> Asked:
-    body = {
-        "metadata": {"name": "p", "namespace": "research", "uid": "u1", **metadata},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
-    }
-    return Asked("pods", "CREATE", body, sub="binding")
-
-
-def test_a_binding_passes_also_with_what_the_server_adds_from_the_node() -> None:
-    zone = {"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"}
-    assert refused(_binding()) == []
-    assert refused(_binding(labels={**INTENT.labels(), **zone})) == []
-    assert refused(_binding(annotations=INTENT.annotations() | dict.fromkeys(BACK_ENDS, "x"))) == []
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        {"labels": {"app": "other"}},
-        {"labels": {"gangplan.dev/plan": "x"}},
-        {"labels": {"-bad key": "1"}},
-        {"annotations": {"keep": "that"}},
-        {"annotations": {"gangplan.dev/preemptible": "true"}},
-        {"uid": ""},
-    ],
-)
-def test_a_binding_brings_nothing_else_onto_the_pod(metadata: Tree) -> None:
-    assert len(refused(_binding(**metadata))) == 1
-
-
-def test_a_binding_names_a_uid_and_a_node() -> None:
-    asked = _binding()
-    assert asked.object is not None
-    del asked.object["metadata"]["uid"]
-    asked.object["target"]["kind"] = "Pod"
-    assert refused(asked) == [
-        "a Binding by gangplan names the uid of its pod",
-        "a Binding by gangplan is to a node",
-    ]
 
 
 def _eviction(options: Tree | None) -> Asked:

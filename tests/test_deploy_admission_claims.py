@@ -1,4 +1,4 @@
-"""What the admission policies let the planner's account do to ResourceClaims and PersistentVolumeClaims."""
+"""What the admission policies let the planner's account do to ResourceClaims."""
 
 from __future__ import annotations
 
@@ -120,53 +120,3 @@ def test_every_rule_refuses_something_that_no_other_rule_does() -> None:
     alone = {said[0] for case in FORBIDDEN_OF_CLAIMS.values() if len(said := _on_claim(*case)) == 1}
     (rules,) = [one.validations for one in policies() if one.name == "gangplan-claims"]
     assert alone == {message for message, _ in rules}
-
-
-SELECTED = "volume.kubernetes.io/selected-node"
-
-
-def _volume_claim(spec: Tree | None = None, **annotations: str) -> Tree:
-    metadata: Tree = {"name": "c", "namespace": "research", "uid": "k", "resourceVersion": "3"}
-    notes = {key.replace("_", "."): value for key, value in annotations.items()}
-    return {
-        "metadata": metadata | ({"annotations": notes} if notes else {}),
-        "spec": {"storageClassName": "fast", **(spec or {})},
-        "status": {"phase": "Pending"},
-    }
-
-
-def _selecting(old: Tree, node: str = "n1") -> Tree:
-    notes = old["metadata"].get("annotations", {}) | {SELECTED: node}
-    return _with(old, "metadata", annotations=notes)
-
-
-def _on_volume_claim(old: Tree, new: Tree, sub: str = "") -> list[str]:
-    return refused(Asked("persistentvolumeclaims", "UPDATE", new, old, sub=sub))
-
-
-def test_the_node_of_a_volume_claim_may_be_selected() -> None:
-    for old in (_volume_claim(), _volume_claim(a="b")):
-        assert _on_volume_claim(old, _selecting(old)) == []
-
-
-FORBIDDEN_OF_VOLUME_CLAIMS: dict[str, tuple[Tree, Tree]] = {
-    "another node": (_selecting(_volume_claim()), _selecting(_volume_claim(), "n2")),
-    "no node again": (_selecting(_volume_claim()), _volume_claim()),
-    "a node of one with a volume": (
-        _volume_claim({"volumeName": "pv"}),
-        _selecting(_volume_claim({"volumeName": "pv"})),
-    ),
-    "another annotation": (_volume_claim(), _volume_claim(a="b")),
-    "an annotation gone": (_volume_claim(a="b"), _selecting(_volume_claim())),
-    "a label": (_volume_claim(), _with(_volume_claim(), "metadata", labels={"a": "b"})),
-    "a finalizer": (_volume_claim(), _with(_volume_claim(), "metadata", finalizers=["a/b"])),
-    "its size": (_volume_claim(), _volume_claim({"resources": {"requests": {"storage": "1"}}})),
-    "its volume": (_volume_claim(), _volume_claim({"volumeName": "pv"})),
-    "its status": (_volume_claim(), _volume_claim() | {"status": {"phase": "Bound"}}),
-}
-
-
-@pytest.mark.parametrize("what", FORBIDDEN_OF_VOLUME_CLAIMS)
-def test_nothing_else_of_a_volume_claim_may_be_changed(what: str) -> None:
-    old, new = FORBIDDEN_OF_VOLUME_CLAIMS[what]
-    assert _on_volume_claim(old, new) != []

@@ -28,29 +28,24 @@ from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 
 
-def _cluster(*, mode: str = "gate") -> FakeCluster:
+def _cluster() -> FakeCluster:
     """Three nodes of 8 GPUs kept for us, two gangs that fill them, in the example tenant."""
     cluster = FakeCluster()
     for number in (1, 2, 3):
         zone = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"}
         cluster.add_node(f"n{number}", taints=[OWN], labels=zone)
     for name, size, gpus in (("a", 2, 8), ("b", 2, 4)):
-        cluster.gang_of_pods(
-            name, size, gpus=gpus, mode=mode, namespace=TENANT, tolerations=TOLERATE
-        )
+        cluster.gang_of_pods(name, size, gpus=gpus, namespace=TENANT, tolerations=TOLERATE)
     install(cluster)
     return cluster
 
 
 @pytest.fixture
-def benched(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bench]:
-    with bench(_cluster(mode=request.param), tmp_path, monkeypatch) as made:
+def benched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with bench(_cluster(), tmp_path, monkeypatch) as made:
         yield made
 
 
-@pytest.mark.parametrize("benched", ["gate", "binding", "both"], indirect=True)
 def test_a_plan_is_applied_whole_with_only_what_is_shipped(benched: Bench) -> None:
     plan = benched.plan()
     benched.user = USER
@@ -62,13 +57,12 @@ def test_a_plan_is_applied_whole_with_only_what_is_shipped(benched: Bench) -> No
     assert not [call for call in benched.cluster.calls if call.answer and call.answer[0] == 403]
 
 
-@pytest.mark.parametrize("mode", ["gate", "binding"])
 def test_a_running_gang_is_preempted_with_only_what_is_shipped(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = FakeCluster()
     cluster.add_node("n1", taints=[OWN])
-    low = {"namespace": TENANT, "mode": mode, "tolerations": TOLERATE}
+    low = {"namespace": TENANT, "tolerations": TOLERATE}
     cluster.gang_of_pods("low", 1, nodes=["n1"], annotations=PREEMPTIBLE, priority=1, **low)
     cluster.gang_of_pods("high", 1, priority=100, **low)
     install(cluster)
@@ -80,7 +74,6 @@ def test_a_running_gang_is_preempted_with_only_what_is_shipped(
         assert made.bound() == {"high-0": "n1"}
 
 
-@pytest.mark.parametrize("benched", ["gate"], indirect=True)
 def test_what_another_account_may_do_is_not_held_back(benched: Bench) -> None:
     cluster = benched.cluster
     path = f"/api/v1/namespaces/{TENANT}/pods/a-0"
@@ -96,7 +89,6 @@ def test_what_another_account_may_do_is_not_held_back(benched: Bench) -> None:
     )
 
 
-@pytest.mark.parametrize("benched", ["gate", "binding"], indirect=True)
 def test_an_account_that_the_policies_do_not_know_is_said_to_be_refused_and_why(
     benched: Bench,
 ) -> None:
@@ -218,8 +210,7 @@ def test_doctor_names_the_right_that_is_missing(
     assert [one.check.partition(":")[0] for one in named] == ["rights"]
     assert [call.path for call in cluster.writes] == [REVIEW]  # which asks who we are
     served = right.group in {"", "apps", "batch", "coordination.k8s.io", "resource.k8s.io"}
-    claims = right.resource == "persistentvolumeclaims" and right.namespace is not None
-    optional = claims or right == Right("list", "", "namespaces")
+    optional = right == Right("list", "", "namespaces")
     if served:
         assert exit_code(named) == (0 if optional else 77)
 
@@ -227,7 +218,7 @@ def test_doctor_names_the_right_that_is_missing(
 APPLIED = [
     right
     for right in GRANTS
-    if (right.namespace is not None and right.resource != "persistentvolumeclaims")
+    if right.namespace is not None
     or right == Right("get", "", "namespaces", name="kube-system")
     or right.resource in {"nodes", "pods", "resourceslices", "resourceclaims"}
     or (right.group, right.resource) == ("scheduling.k8s.io", "podgroups")
@@ -293,7 +284,7 @@ def test_gangs_that_run_where_the_account_may_not_evict_stop_no_run(
     cluster = FakeCluster()
     cluster.add_node("n1", taints=[OWN])
     cluster.add_node("n2", taints=[OWN])
-    more = {"mode": "gate", "tolerations": TOLERATE}
+    more = {"tolerations": TOLERATE}
     low = {"nodes": ["n1"], "annotations": PREEMPTIBLE, "priority": 1}
     cluster.gang_of_pods("low", 1, namespace="elsewhere", **low, **more)
     cluster.gang_of_pods("high", 2, namespace=TENANT, priority=100, **more)

@@ -43,13 +43,13 @@ def _pod() -> Tree:
 def test_everything_that_is_shipped_is_built_into_some_folder() -> None:
     counts = {folder: len(built(folder)) for folder in (*FOLDERS, "dra", "tenants/example")}
     # base: namespace, account, 2 + 2 + 1 of RBAC, ConfigMap, quota, CronJob, NetworkPolicy;
-    # admission: 7 policies, each bound
+    # admission: 5 policies, each bound
     assert counts == {
         "base": 11,
-        "admission": 14,
-        "default": 25,
-        "evictions": 26,
-        "watch": 28,
+        "admission": 10,
+        "default": 21,
+        "evictions": 22,
+        "watch": 24,
         "dra": 3,
         "tenants/example": 1,
     }

@@ -10,14 +10,6 @@ from apiserver import FakeCluster
 from apply_runs import OWN, TOLERATE, Bench, a_cluster, bench, placed
 
 
-@pytest.fixture(params=["gate", "binding", "both"])
-def any_mode(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bench]:
-    with bench(a_cluster(mode=request.param), tmp_path, monkeypatch) as made:
-        yield made
-
-
 @pytest.fixture
 def gated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Three nodes of 8 GPUs; a: 2 pods of 8, b: 2 pods of 4, all gated."""
@@ -54,14 +46,14 @@ def test_every_field_that_applying_changes_is_listed_with_both_values(gated: Ben
     }
 
 
-def test_what_diff_announces_is_what_apply_does(any_mode: Bench) -> None:
+def test_what_diff_announces_is_what_apply_does(gated: Bench) -> None:
     """Each field is compared with the pod before and after."""
-    plan = any_mode.plan()
-    announced = {name: fields(any_mode, plan, name) for name in placed(plan)}
-    any_mode.apply(plan)
+    plan = gated.plan()
+    announced = {name: fields(gated, plan, name) for name in placed(plan)}
+    gated.apply(plan)
 
     for name, found in announced.items():
-        pod = any_mode.cluster.pod(name)
+        pod = gated.cluster.pod(name)
         for field, (_, after) in found.items():
             part, _, key = field.partition(".")
             if field == "spec.schedulingGates":
@@ -73,21 +65,21 @@ def test_what_diff_announces_is_what_apply_does(any_mode: Bench) -> None:
                 assert pod[part][under][key] == after, field
 
 
-def test_diff_changes_nothing_and_needs_no_lock(any_mode: Bench) -> None:
-    plan = any_mode.plan()
-    any_mode.run("diff", str(plan))
+def test_diff_changes_nothing_and_needs_no_lock(gated: Bench) -> None:
+    plan = gated.plan()
+    gated.run("diff", str(plan))
 
-    assert {call.method for call in any_mode.cluster.calls} == {"GET"}
-    assert not any("/leases" in call.path for call in any_mode.cluster.calls)
+    assert {call.method for call in gated.cluster.calls} == {"GET"}
+    assert not any("/leases" in call.path for call in gated.cluster.calls)
 
 
-def test_the_exit_code_tells_changes_only_where_it_is_asked_to(any_mode: Bench) -> None:
-    plan = any_mode.plan()
+def test_the_exit_code_tells_changes_only_where_it_is_asked_to(gated: Bench) -> None:
+    plan = gated.plan()
 
-    assert any_mode.run("diff", str(plan)).code == 0
-    assert any_mode.run("diff", str(plan), "--detailed-exitcode").code == 2
-    any_mode.apply(plan)
-    said = any_mode.run("diff", str(plan), "--detailed-exitcode", "-o", "json")
+    assert gated.run("diff", str(plan)).code == 0
+    assert gated.run("diff", str(plan), "--detailed-exitcode").code == 2
+    gated.apply(plan)
+    said = gated.run("diff", str(plan), "--detailed-exitcode", "-o", "json")
     assert (said.code, said.data()) == (0, [])
     assert said.err.splitlines() == ["no changes: the cluster matches the plan"]
 

@@ -10,7 +10,6 @@ from apiserver import Answer, Call, FakeCluster
 from apiserver_http import FakeWire
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
-from models.instance.policy import KubernetesPolicy
 from planner.cli import doctor_checks as checks
 from planner.cli.doctor_checks import Finding, Level, exit_code, passed, warned
 from planner.cli.verbs.doctor import findings_table, summary
@@ -112,8 +111,8 @@ def test_kubectl_tells_its_version_or_is_no_kubectl(
 # ---- admission
 
 
-def _probe(reply: Reply, account: str | None, pod: tuple[str, str, str] | None = None) -> Finding:
-    return checks.check_admission(Telling(reply), "a", "n1", pod, account)
+def _probe(reply: Reply, account: str | None) -> Finding:
+    return checks.check_admission(Telling(reply), ("a", "p", "u"), account)
 
 
 DENIED = Reply(
@@ -122,16 +121,15 @@ DENIED = Reply(
 )
 
 
-@pytest.mark.parametrize("pod", [None, ("a", "p", "u")])
-def test_a_refused_probe_is_what_a_policy_is_for(pod: tuple[str, str, str] | None) -> None:
-    assert _probe(DENIED, checks.ACCOUNT, pod).level is Level.ok
+def test_a_refused_probe_is_what_a_policy_is_for() -> None:
+    assert _probe(DENIED, checks.ACCOUNT).level is Level.ok
 
 
 def test_an_account_that_may_not_mark_pods_can_start_nothing() -> None:
     said = (
         "ValidatingAdmissionPolicy 'gangplan-marks' with binding 'x' denied request: only gangplan"
     )
-    found = _probe(Reply(422, {"message": said}), "ada", ("a", "p", "u"))
+    found = _probe(Reply(422, {"message": said}), "ada")
     assert (found.level, found.code) == (Level.fail, 77)
     assert "refuses this account what a plan writes: " in found.found
     assert "docs/deploy.md" in (found.hint or "")
@@ -155,58 +153,8 @@ def test_the_hint_fits_the_account() -> None:
     assert "fine for an administrator" in (_probe(passed, "ada").hint or "")
 
 
-# ---- nodes
-
-KEPT = (("example.com/ours", "", "NoSchedule"),)
-POLICY = KubernetesPolicy()
-
-
-def _node(name: str, **fields: object) -> LiveNode:
-    return LiveNode(name, gpus=8, **fields)  # type: ignore[arg-type]  # fields of a node
-
-
-def _pod(name: str, **fields: object) -> LivePod:
-    return LivePod("a", name, name, "1", **fields)  # type: ignore[arg-type]  # fields of a pod
-
-
 def _view(nodes: list[LiveNode], pods: list[LivePod]) -> ClusterView:
     return ClusterView("c", {one.name: one for one in nodes}, {one.key: one for one in pods})
-
-
-OURS = _pod("p", scheduler="gangplan")
-
-
-def test_only_nodes_that_pods_could_be_bound_onto_are_looked_at() -> None:
-    nodes = [
-        _node("kept", taints=KEPT),
-        _node("cordoned", unschedulable=True),
-        _node("broken", ready=False),
-        LiveNode("without-gpus"),
-    ]
-    assert checks.check_nodes(_view(nodes, [OURS]), POLICY, None).level is Level.ok
-    found = checks.check_nodes(_view([*nodes, _node("open")], [OURS]), POLICY, None)
-    assert found.level is Level.warn
-    assert found.found.startswith("1 of 2 nodes with GPUs open to other schedulers: open: no taint")
-
-
-def test_many_open_nodes_are_summary() -> None:
-    found = checks.check_nodes(_view([_node(f"n{i}") for i in range(5)], [OURS]), POLICY, None)
-    assert "; and 2 more; apply refuses to bind there" in found.found
-
-
-@pytest.mark.parametrize(
-    "pod",
-    [
-        _pod("bound", scheduler="gangplan", node="n"),
-        _pod("done", scheduler="gangplan", finished=True),
-        _pod("going", scheduler="gangplan", terminating=True),
-        _pod("theirs"),
-        _pod("gated", gates=("gangplan.dev/placement",)),
-    ],
-    ids=lambda pod: pod.name,
-)
-def test_nodes_do_not_matter_while_nothing_waits_to_be_bound(pod: LivePod) -> None:
-    assert checks.check_nodes(_view([_node("open")], [pod]), POLICY, None).level is Level.ok
 
 
 # ---- groups and back ends

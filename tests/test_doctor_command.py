@@ -31,7 +31,7 @@ def test_a_healthy_deployment_passes_every_check(served: Callable[..., Doctor]) 
     assert list(levels) == [
         *("gangplan", "solver", "libyaml", "kubectl", "API server", "account"),
         *("rights: reading", "rights: lock", "lock", f"rights: {TENANT}"),
-        *("admission policy", "nodes", "native PodGroups", "GPU back end"),
+        *("admission policy", "native PodGroups", "GPU back end"),
     ]
     assert "failed" not in result.err
 
@@ -44,13 +44,13 @@ def test_nothing_is_written(examined: Callable[..., Doctor]) -> None:
 
 
 def test_a_missing_right_is_named_and_ends_with_77(served: Callable[..., Doctor]) -> None:
-    doctor = served(without=Right("create", "", "pods", "binding", TENANT))
+    doctor = served(without=Right("patch", "", "pods", "", TENANT))
     result = doctor.run()
     assert result.code == 77
     (line,) = [line for line in result.out.splitlines() if "missing" in line]
     assert line.split()[:3] == ["rights:", TENANT, "fail"]
-    assert f"missing: create pods/binding in namespace {TENANT}" in line
-    assert f"kubectl auth can-i create pods --subresource=binding -n {TENANT}" in line
+    assert f"missing: patch pods in namespace {TENANT}" in line
+    assert f"kubectl auth can-i patch pods -n {TENANT}" in line
     assert result.err.splitlines()[-1].endswith("1 failed")
 
 
@@ -136,21 +136,6 @@ def test_who_holds_the_lock_is_said(examined: Callable[..., Doctor]) -> None:
     assert "ada" in found["found"]
 
 
-def test_nodes_open_to_other_schedulers_are_named_where_we_bind(
-    examined: Callable[..., Doctor],
-) -> None:
-    doctor = examined(mode="binding", kept=False)
-    (found,) = doctor.checks()["nodes"]
-    assert found["is"] == "warn"
-    assert "n1: no taint keeps other schedulers off it" in found["found"]
-    assert found["hint"].startswith("keep other schedulers off: kubectl taint nodes")
-
-
-def test_gated_pods_need_no_nodes_of_their_own(examined: Callable[..., Doctor]) -> None:
-    (found,) = examined(kept=False).checks()["nodes"]
-    assert found["is"] == "ok"
-
-
 def test_native_pod_groups_are_told(examined: Callable[..., Doctor]) -> None:
     (found,) = examined().checks()["native PodGroups"]
     assert found["found"].startswith("not served")
@@ -176,12 +161,6 @@ def test_without_waiting_pods_tenants_have_to_be_named(examined: Callable[..., D
     assert [one["found"] for one in missing] == [
         "missing: get pods in namespace other",
         "missing: patch pods in namespace other",
-        "missing: create pods/binding in namespace other",
-        *(
-            f"missing: {verb} persistentvolumeclaims in namespace other; pods that gangplan binds need "
-            "it while they lack volumes"
-            for verb in ("get", "patch")
-        ),
     ]
 
 

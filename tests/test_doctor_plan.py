@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from apiserver import Answer, Call
 from apply_runs import Bench
 from conftest import RunCli
@@ -15,17 +14,6 @@ from doctored import Doctor
 from snapshots import environment
 
 pytest_plugins = ("doctor_fixtures",)
-
-
-@pytest.mark.parametrize(("kept", "code"), [(True, 0), (False, 6)])
-def test_a_plan_that_binds_onto_open_nodes_would_be_refused(
-    kept: bool, code: int, examined: Callable[..., Doctor]
-) -> None:
-    doctor = examined(mode="binding", kept=kept)
-    plan = Bench(doctor.cluster, doctor.folder).plan()
-    result = doctor.run(str(plan))
-    assert result.code == code
-    assert ("apply refuses to bind there" in result.out) == (not kept)
 
 
 def test_a_plan_of_another_cluster_would_be_refused(examined: Callable[..., Doctor]) -> None:

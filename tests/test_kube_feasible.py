@@ -86,7 +86,7 @@ def pod(index: int, **more: object) -> Tree:
     notes["kueue.x-k8s.io/podset-slice-size"] = "2"
     meta = {"namespace": "a", "name": f"p{index}", "labels": labels, "ownerReferences": [owner]}
     spec = {
-        "schedulerName": "gangplan",
+        "schedulingGates": [{"name": "gangplan.dev/placement"}],
         "containers": [{"name": "c", "resources": {"requests": ask}}],
     }
     return {"kind": "Pod", "metadata": meta | {"annotations": notes}, "spec": spec | more}

@@ -115,10 +115,10 @@ def test_of_several_gates_the_first_is_named_and_text_of_others_is_harmless(
     assert len(hold.message) == 1000
 
 
-def test_a_pod_of_our_scheduler_waits_for_a_gate_too_and_a_standing_gang_for_its_own(
+def test_a_pod_waits_for_a_gate_of_others_too_and_a_standing_gang_for_its_own(
     tmp_path: Path,
 ) -> None:
-    ours = held_by(pod("p", gpus=1, schedulerName="gangplan"), KUEUE)
+    ours = held_by(pod("p", gpus=1, gated=True), KUEUE)
     pods = [worker(0, on="n0"), held_by(worker(1, gated=True), KUEUE)]
     theirs = held_by(pod("q", gpus=1), KUEUE)
     found = instance(tmp_path, ours, job(2), *pods, theirs)

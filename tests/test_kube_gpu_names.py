@@ -133,13 +133,13 @@ def test_gpus_that_the_policy_does_not_list_are_told_of_and_not_counted() -> Non
 
 
 def test_a_gang_that_waits_for_what_a_policy_may_ignore_says_so() -> None:
-    port = {"containerPort": 80, "hostPort": 80, "protocol": "ICMP"}
-    requests = {"nvidia.com/gpu": "1"}
-    container = {"name": "main", "ports": [port], "resources": {"requests": requests}}
-    (gang,) = built(node("n1"), pod("a", gated=True, containers=[container])).instance.gangs
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": {}}]}
+    asking = pod("a", gated=True, gpus=1, affinity={"podAffinity": terms})
+    (gang,) = built(node("n1"), asking).instance.gangs
     assert gang.hold is not None
     assert gang.hold.message == (
-        "hostPort that cannot be read; to plan it anyway, set kubernetes.ignore: [hostPort] in the Policy"
+        "required podAffinity that cannot be read, or with the others of its namespace is too long; to plan"
+        " it anyway, set kubernetes.ignore: [podAffinity] in the Policy"
     )
 
 

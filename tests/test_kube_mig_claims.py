@@ -87,7 +87,7 @@ def claim(name: str, *requests: Json, held: str | None = None, user: str = "p") 
 
 def user(name: str, *claims: str, **spec: Any) -> Json:  # noqa: ANN401  # any field
     entries = [{"name": f"c{i}", "resourceClaimName": one} for i, one in enumerate(claims)]
-    gated = "on" not in spec and "schedulerName" not in spec
+    gated = "on" not in spec
     return pod(name, gated=gated, resourceClaims=entries, **spec)
 
 
@@ -188,12 +188,6 @@ def test_constraints_shared_claims_and_requests_by_resource_are_not_planned() ->
         "r": several,
         "t": several,
     }
-
-
-def test_a_pod_that_gangplan_binds_gets_no_instance_that_only_a_scheduler_allocates() -> None:
-    bound = user("p", "c", schedulerName="gangplan")
-    pods, _ = read_pods(*server(), bound, claim("c"))
-    assert pods["p"].unsupported == ("a resource claim that only a scheduler can allocate",)
 
 
 # ---- plans

@@ -41,7 +41,7 @@ def server(name: str = "n1", listed: list[Json] | None = None) -> list[Json]:
 
 def user(name: str, *claims: str, **spec: Any) -> Json:  # noqa: ANN401  # any field
     entries = [{"name": f"c{i}", "resourceClaimName": one} for i, one in enumerate(claims)]
-    gated = "on" not in spec and "schedulerName" not in spec
+    gated = "on" not in spec
     return pod(name, gated=gated, resourceClaims=entries, **spec)
 
 

@@ -201,7 +201,8 @@ def test_a_running_pytorch_job_grows_by_its_scale_unless_an_autoscaler_sets_it(
     job, *pods = training("PyTorchJob", {"elasticPolicy": policy}, worker=2)
     for n, one in enumerate(pods):
         del one["spec"]["schedulingGates"]
-        one["spec"] |= {"nodeName": f"n{n + 1}", "schedulerName": "gangplan"}
+        one["metadata"].setdefault("labels", {})["gangplan.dev/plan"] = "gp-" + "0" * 20
+        one["spec"]["nodeName"] = f"n{n + 1}"
         one["status"]["phase"] = "Running"
     assert counts(job, *pods)["worker"] == ((2, 2, 1) if metrics else (1, 6, 1))
 

@@ -107,14 +107,10 @@ class Cluster:
         if r.random() < 0.2:
             spec["nodeSelector"] = {"gpu": "a"}
         running = r.random() < 0.25
-        gpus, address = r.choice((1, 2, 4)), r.choice(("", "10.0.0.1", "10.0.0.2"))
+        gpus = r.choice((1, 2, 4))
         for i in range(r.randint(1, 4)):
             place = r.choice([n for n in nodes if n != "cpu"]) if running else None
             one = pod(f"{name}-{i}", gpus=gpus, gated=not running, on=place, labels=labels, **spec)
-            if name in ("g0", "g1"):
-                one["spec"]["containers"][0]["ports"] = [
-                    {"containerPort": 1, "hostPort": 80, "hostIP": address}
-                ]
             self.trees.append(one)
 
     def spread(self, key: str, own: str) -> Tree:

@@ -262,7 +262,6 @@ def _card(prefix: str, number: object = None, **amounts: object) -> Json:
 
 SEVERAL = ("parts of GPUs in several containers of one pod",)
 MALFORMED = ("a part of a GPU that cannot be read",)
-OURS = ("a part of a GPU, which only the scheduler that shares the GPUs can give it",)
 
 
 def asked(tree: Json) -> tuple[int, str | None, tuple[str, ...]]:
@@ -354,12 +353,6 @@ def test_parts_of_cards_of_hami_and_volcano(
     scheduler = HAMI if prefix == "nvidia.com" else VOLCANO
     tree = pod("a", gated=True, containers=made, schedulerName=scheduler)
     assert asked(tree) == (gpus, part, unsupported)
-
-
-@pytest.mark.parametrize("prefix", ["nvidia.com", "volcano.sh"])
-def test_who_binds_pods_itself_gives_no_part_of_a_card(prefix: str) -> None:
-    part = [_card(prefix, 1, memory=3000)]
-    assert asked(pod("a", containers=part, schedulerName="gangplan")) == (0, None, OURS)
 
 
 def test_a_malformed_fraction_is_said_and_ends_nothing_for_others() -> None:

@@ -1,4 +1,4 @@
-"""Rules of pods about other pods, as they come out in gangs and nodes; hosts' ports as resources."""
+"""Rules of pods about other pods, as they come out in gangs and nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from models.documents.gang import NodeExpression
 from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance
 from planner.read.inputs import load
-from planner.read.kube.pods import host_ports, pod_rules
+from planner.read.kube.pods import pod_rules
 from planner.read.kube.pods.constraints import IMPOSSIBLE
 
 Tree = dict[str, Any]
@@ -251,10 +251,6 @@ def test_a_gate_that_pins_a_pod_leaves_fewer_domains_than_the_least_number() -> 
     """kube-scheduler then counts the least as 0."""
     fields = spread(RACK, minDomains=2)
     assert spread_of(*racks("r1", "r2"), *gang("a", **fields)).min_domains == ALL
-    bare = gang("a", schedulerName="gangplan", **fields)
-    for tree in bare:
-        del tree["spec"]["schedulingGates"]
-    assert spread_of(*racks("r1", "r2"), *bare).min_domains == 2
     ignored = spread(RACK, minDomains=2, nodeAffinityPolicy="Ignore")
     assert spread_of(*racks("r1", "r2"), *gang("a", **ignored)).min_domains == 2
 
@@ -364,87 +360,3 @@ def test_a_namespace_has_so_many_parts_of_selectors_and_no_more(
     trees = [*gang("a", **apart(two[0])), *gang("b", **apart(two[1]))]
     found = instance(*racks("r1"), *trees, *gang("c", namespace="other", **apart(two[1])))
     assert [one.name for one in found.gangs if one.hold] == ["b"]
-
-
-# ports
-
-
-def ports(*stated: Tree, gpus: int = 1, **spec: object) -> Tree:
-    requests = {"cpu": "1", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
-    return {
-        "containers": [{"name": "m", "resources": {"requests": requests}, "ports": list(stated)}],
-        **spec,
-    }
-
-
-def port(number: int, address: str = "", protocol: str = "TCP") -> Tree:
-    return {"containerPort": 1, "hostPort": number, "hostIP": address, "protocol": protocol}
-
-
-def amounts(found: Instance, name: str) -> dict[str, int]:
-    """Ports that a gang asks for, or that a node offers."""
-    (of,) = [one.allocatable for one in found.cluster.nodes if one.name == name] or [
-        one.roles[0].requests for one in found.gangs if one.name == name
-    ]
-    start = host_ports.DOMAIN
-    return {key.removeprefix(start): value for key, value in of if key.startswith(start)}
-
-
-def test_a_port_is_a_resource_of_every_node_less_what_others_hold() -> None:
-    exporter = pod("e", on="n0", **ports(port(80), port(81), gpus=0))
-    found = instance(
-        *racks("r1", "r1"), *gang("a", **ports(port(80), port(80, protocol="UDP"))), exporter
-    )
-    assert amounts(found, "a") == {"tcp-80": 1, "udp-80": 1}
-    assert amounts(found, "n0") == {"tcp-80": 0, "udp-80": 1}
-    assert amounts(found, "n1") == {"tcp-80": 1, "udp-80": 1}
-
-
-def test_who_takes_a_port_on_every_address_takes_it_from_all() -> None:
-    one, two, odd = "10.0.0.1", "10.0.0.2", "fe80::1"
-    found = instance(
-        *racks("r1", "r1"),
-        *gang("every", 1, **ports(port(80, "0.0.0.0"))),  # no server of ours
-        *gang("one", 1, **ports(port(80, one))),
-        *gang("both", 1, **ports(port(80, one), port(80, two))),
-        *gang("odd", 1, **ports(port(80, odd))),
-    )
-    assert amounts(found, "every") == {"tcp-80": 3}
-    assert amounts(found, "one") == {"tcp-80": 1, "tcp-80-10.0.0.1": 1}
-    assert amounts(found, "both") == {"tcp-80": 2, "tcp-80-10.0.0.1": 1, "tcp-80-10.0.0.2": 1}
-    (hashed,) = amounts(found, "odd").keys() - {"tcp-80"}
-    offered = {"tcp-80": 3, "tcp-80-10.0.0.1": 1, "tcp-80-10.0.0.2": 1, hashed: 1}
-    assert amounts(found, "n1") == offered
-
-
-def test_a_pod_on_the_network_of_its_node_takes_all_of_its_ports() -> None:
-    stated = {"containerPort": 29500}
-    init = {"name": "i", "ports": [{"containerPort": 7}]}
-    sidecar = {"name": "s", "ports": [{"containerPort": 9}], "restartPolicy": "Always"}
-    fields = ports(stated, initContainers=[init, sidecar])
-    assert amounts(instance(*racks("r1"), *gang("a", **fields)), "a") == {}
-    found = instance(*racks("r1"), *gang("a", hostNetwork=True, **fields))
-    assert amounts(found, "a") == {"tcp-9": 1, "tcp-29500": 1}
-
-
-def test_only_ports_that_gangs_ask_for_count_and_a_policy_may_ignore_them() -> None:
-    exporter = pod("e", on="n0", **ports(port(9100), gpus=0))
-    assert amounts(instance(*racks("r1"), *gang("a"), exporter), "n0") == {}
-    mine = gang("a", **ports(port(9100)))
-    ignoring = instance(*racks("r1"), *mine, exporter, policy={"ignore": ["hostPort"]})
-    assert amounts(ignoring, "a") == amounts(ignoring, "n0") == {}
-
-
-def test_ports_beyond_what_is_counted_hold_the_youngest_gangs_of_their_namespace(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(host_ports, "MAX_NAMES", 4)
-    greedy = [tree for i in range(4) for tree in gang(f"g{i}", 1, **ports(port(80 + i)))]
-    modest = gang("m", 1, namespace="modest", **ports(port(80)))
-    found = instance(*racks("r1"), *greedy, *modest)
-    assert [one.name for one in found.gangs if one.hold] == ["g3"]
-    assert host_ports.BEYOND_SHARE in held(found, "g3")
-    many = ports(*(port(i) for i in range(1, 52)))
-    assert "hostPorts, more than 50 of them" in held(
-        instance(*racks("r1"), *gang("a", **many)), "a"
-    )

@@ -20,7 +20,6 @@ from planner.read.kube.pods.constraints import (
     MAX_TERMS,
     MAX_TOLERATIONS,
     MAX_VALUES,
-    ODD_PORT,
     TOO_MANY_SELECTORS,
     TOO_MANY_TERMS,
     TOO_MANY_TOLERATIONS,
@@ -52,11 +51,6 @@ def test_a_gated_pod_is_ours_to_place_by_its_gate() -> None:
     assert (found.gpus, found.gpu_resource, found.indices) == (2, "nvidia.com/gpu", None)
 
 
-def test_a_pod_of_our_scheduler_is_ours_by_binding_and_a_gate_goes_before() -> None:
-    assert one(pod("a", schedulerName="gangplan")).mode == "binding"
-    assert one(pod("a", gated=True, schedulerName="gangplan")).mode == "gate"
-
-
 def test_pods_of_other_schedulers_and_pods_that_go_away_are_not_ours() -> None:
     assert not one(pod("a")).to_place
     assert not one(pod("a", schedulingGates=[{"name": "kueue.x-k8s.io/topology"}])).to_place
@@ -83,7 +77,7 @@ def test_a_bound_pod_holds_whatever_its_phase_but_a_finished_one() -> None:
 
 
 def test_a_pod_on_a_node_that_is_gone_is_said_to_be_missing() -> None:
-    pods, lines = read(node("n1"), pod("a", gpus=8, on="n9", schedulerName="gangplan"))
+    pods, lines = read(node("n1"), pod("a", gpus=8, on="n9"))
     assert (pods["a"].node, pods["a"].bound, pods["a"].to_place) == (None, True, False)
     assert lines == [
         "Pod default/a: is bound to a node that is not in the input; it counts as missing"
@@ -107,15 +101,14 @@ def test_what_is_no_pin_keeps_no_room() -> None:
     pin = {HOST: "n1"}
     gated = pod("gated", nodeSelector=pin, gated=True)
     foreign = pod("foreign", nodeSelector=pin, schedulingGates=[{"name": "kueue.x-k8s.io/x"}])
-    ours = pod("ours", nodeSelector=pin, schedulerName="gangplan")
     terms = _affinity(
         {"matchExpressions": [_in(HOST, "n1")]}, {"matchExpressions": [_in(HOST, "n2")]}
     )
     either = pod("either", affinity=terms)
     two = pod("two", affinity=_affinity({"matchExpressions": [_in(HOST, "n1", "n2")]}))
-    pods, _ = read(node("n1"), node("n2"), gated, foreign, ours, either, two)
+    pods, _ = read(node("n1"), node("n2"), gated, foreign, either, two)
     assert {name for name, found in pods.items() if found.node is not None} == set()
-    assert {name for name, found in pods.items() if found.to_place} == {"gated", "ours"}
+    assert {name for name, found in pods.items() if found.to_place} == {"gated"}
 
 
 MARKS: dict[str, Any] = {
@@ -205,7 +198,6 @@ def test_selector_affinity_and_tolerations_are_taken_over() -> None:
 
 
 def test_what_cannot_be_read_is_named_unless_the_policy_ignores_it() -> None:
-    container = asking({"cpu": "1"}) | {"ports": [{"containerPort": 80, "hostPort": 80_000}]}
     odd = pod(
         "a",
         gated=True,
@@ -213,7 +205,6 @@ def test_what_cannot_be_read_is_named_unless_the_policy_ignores_it() -> None:
             kind: {REQUIRED: [{"labelSelector": {}}]} for kind in ("podAffinity", "podAntiAffinity")
         },
         topologySpreadConstraints=[{"whenUnsatisfiable": "DoNotSchedule", "topologyKey": "zone"}],
-        containers=[container],
         volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
     )
     claim = thing("PersistentVolumeClaim", "data", "v1", "default", spec={"volumeName": "pv1"})
@@ -226,12 +217,11 @@ def test_what_cannot_be_read_is_named_unless_the_policy_ignores_it() -> None:
     words = (
         JOINS,
         *(kind.problem(UNREADABLE_RULE) for kind in RuleKind),
-        ODD_PORT,
         "a volume that only some nodes can mount",
     )
-    names = ("podAffinity", "podAntiAffinity", "topologySpread", "hostPort", "volumeZone")
-    found = one(odd, claim, volume, ignore=names[4:])
-    assert (found.unsupported, found.affinity) == (words[:4], (IMPOSSIBLE,))
+    names = ("podAffinity", "podAntiAffinity", "topologySpread", "volumeZone")
+    found = one(odd, claim, volume, ignore=names[3:])
+    assert (found.unsupported, found.affinity) == (words[:3], (IMPOSSIBLE,))
     assert one(odd, claim, volume, ignore=names).unsupported == ()
     for word, name in zip(words, names, strict=True):
         ignored = tuple(other for other in names if other != name)

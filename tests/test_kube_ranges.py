@@ -23,6 +23,7 @@ from planner.search.solve import solve
 Tree = dict[str, Any]
 
 MIN, MAX, STEP = "gangplan.dev/min", "gangplan.dev/max", "gangplan.dev/step"
+PLAN = "gp-" + "0" * 20
 HASH = "6f8d"
 
 
@@ -39,11 +40,12 @@ def deployment(
     template: dict[str, str] | None = None,
     replicas: int | None = None,
     owner: str | None = "Deployment",
-    scheduler: str = "gangplan",
+    ours: bool = True,
 ) -> list[Tree]:
     """The ReplicaSet of a Deployment ``vit`` and its pods: those that run ``on`` nodes, then gated ones.
 
     ``notes``: annotations of the Deployment, which its ReplicaSet has, too; ``template``: of the pods.
+    ``ours``: a plan has started those that run.
     """
     size = len(on) + waiting if replicas is None else replicas
     made = thing(
@@ -51,10 +53,10 @@ def deployment(
     )
     if owner is not None:
         owned(made, owner, "apps/v1", "vit")
-    labels = {"pod-template-hash": HASH}
+    labels = {"pod-template-hash": HASH} | ({"gangplan.dev/plan": PLAN} if ours else {})
     pods = [
         pod(f"vit-{HASH}-{number}", gpus=8, on=place, gated=place is None, labels=labels,
-            annotations=template, schedulerName=scheduler)
+            annotations=template)
         for number, place in enumerate([*on, *[None] * waiting])
     ]  # fmt: skip
     return [made, *(owned(one, "ReplicaSet", "apps/v1", f"vit-{HASH}") for one in pods)]
@@ -68,7 +70,13 @@ def stateful(
     made = thing("StatefulSet", "apps/v1", "vit", spec, annotations=notes or stated())
     places = [*on, *[None] * (len(ordinals) - len(on))]
     pods = [
-        pod(f"vit-{ordinal}", gpus=8, on=place, gated=place is None, schedulerName="gangplan")
+        pod(
+            f"vit-{ordinal}",
+            gpus=8,
+            on=place,
+            gated=place is None,
+            labels={"gangplan.dev/plan": PLAN},
+        )
         for ordinal, place in zip(ordinals, places, strict=True)
     ]
     return [made, *(owned(one, "StatefulSet", "apps/v1", "vit") for one in pods)]
@@ -195,7 +203,7 @@ def test_without_a_scale_it_grows_by_the_pods_that_exist_and_never_shrinks() -> 
 
 def test_pods_that_another_scheduler_started_are_never_resized() -> None:
     """New ones would go wherever that scheduler likes."""
-    found = deployment(0, on=("n1", "n2"), notes=stated(1, 6), scheduler="default-scheduler")
+    found = deployment(0, on=("n1", "n2"), notes=stated(1, 6), ours=False)
     assert counts(*found) == (2, 2, 1)
     for one in found[1:]:
         one["metadata"]["labels"]["gangplan.dev/plan"] = "gp-" + "0" * 20

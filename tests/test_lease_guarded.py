@@ -85,18 +85,17 @@ def test_a_write_that_a_busy_server_puts_off_is_not_sent_again_too_late() -> Non
     assert (reply.status, len(door.sent)) == (LOST, 3)
 
 
-@pytest.mark.parametrize("mode", ["gate", "binding"])
 def test_a_run_that_slept_past_its_lock_gives_no_gpu_twice(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is stopped right before it begins its gang; meanwhile another gives the room away."""
-    cluster: FakeCluster = a_cluster(mode=mode, gangs=(("slow", 3, 8),))
+    cluster: FakeCluster = a_cluster(gangs=(("slow", 3, 8),))
     clock: Any = cluster.clock
     monkeypatch.setitem(locking.acquire.__kwdefaults__, "clock", clock)
     held = RequestSender._check_lock
     with bench(cluster, tmp_path, monkeypatch) as made:
         first = made.plan(name="first.json")
-        cluster.gang_of_pods("high", 3, gpus=8, mode=mode, priority=9, tolerations=TOLERATE)
+        cluster.gang_of_pods("high", 3, gpus=8, priority=9, tolerations=TOLERATE)
         second = made.plan(name="second.json")
         codes: list[int] = []
 

@@ -14,10 +14,10 @@ pytest_plugins = ("live_fixtures",)
 
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 
-LOW = Wanted("low", 7, 8, "binding", preemptible=True)
+LOW = Wanted("low", 7, 8, preemptible=True)
 """Fills the seven nodes."""
 
-HIGH = Wanted("high", 2, 8, "binding", high=True)
+HIGH = Wanted("high", 2, 8, high=True)
 
 
 def unguard(live: Live, *names: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from effort import HANG_S, first_fast, spread
+from effort import HANG_S, spread
 from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import ten_gangs
@@ -16,23 +16,17 @@ from models.apply.lanes import LANES
 
 pytest_plugins = ("live_fixtures",)
 
-DEATHS = {
-    "gate": ((1, False), (3, True), (5, False), (8, True), (2, True), (9, False)),
-    "binding": ((2, True), (4, False), (1, True), (7, False), (6, True), (10, True)),
-}
+DEATHS = ((1, False), (3, True), (5, False), (8, True), (2, True), (9, False))
 """(which write to a pod, whether the server carries it out) of one run after the other. An apply of ten
-gangs makes 40 to 60: they die while intents are written, between intents and starts, and between starts.
+gangs makes some 40: they die between starts and while marks are written.
 ``live_sweep`` takes every request in turn."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
-def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(
-    live: Live, mode: str
-) -> None:
-    live.create(*ten_gangs(mode))
+def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(live: Live) -> None:
+    live.create(*ten_gangs())
     plan = planned(live)
-    for at, after in spread(DEATHS[mode], 3):
+    for at, after in spread(DEATHS, 3):
         killer = Killer(at, after)
         ended = killed(live, killer, *apply_words(live, plan))
         assert (ended.code, killer.struck is not None) == (-signal.SIGKILL, True), ended.err
@@ -48,11 +42,8 @@ def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["binding", "gate"])
-def test_a_signal_lets_it_finish_what_is_under_way_and_the_same_command_resumes(
-    live: Live, mode: str
-) -> None:
-    live.create(*ten_gangs(mode))
+def test_a_signal_lets_it_finish_what_is_under_way_and_the_same_command_resumes(live: Live) -> None:
+    live.create(*ten_gangs())
     plan = planned(live)
     starts: list[Call] = []
 

@@ -13,7 +13,7 @@ from live_checks import partial, placed
 from live_objects import Wanted, namespace, pods
 from live_runs import placements, planned, policy_of
 
-from models.apply.requests import Bind, Ungate
+from models.apply.requests import Ungate
 from planner.cluster import request_sender
 
 Tree = dict[str, Any]
@@ -121,29 +121,9 @@ def test_marks_gate_and_pin_are_the_accounts_to_change(one: Account) -> None:
         assert taken, said
 
 
-def test_a_binding_brings_no_foreign_label(ours: Account) -> None:
-    ours.live.create(Wanted("probe", 1, 1, "binding"))
-    pod = ours.live.pods()["probe-0"]["metadata"]
-    path = f"/api/v1/namespaces/{ours.live.namespace}/pods/probe-0/binding?dryRun=All"
-    body: Tree = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "probe-0", "uid": pod["uid"]},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": ours.live.nodes[0]},
-    }
-    taken, said = ours.kubectl("create", f"--raw={path}", "-f", "-", given=body)
-    assert taken, said
-    body["metadata"]["labels"] = {"app": "x"}
-    refused, why = ours.kubectl("create", f"--raw={path}", "-f", "-", given=body)
-    assert not refused
-    assert DENIED in why
-    ours.live.delete_pods()
-
-
-@pytest.mark.parametrize("mode", ["gate", "binding", "both"])
-def test_the_account_applies_a_plan_whole(mode: str, ours: Account) -> None:
+def test_the_account_applies_a_plan_whole(ours: Account) -> None:
     live = ours.live
-    live.create(Wanted("a", 2, 4, mode), Wanted("b", 1, 8, mode))
+    live.create(Wanted("a", 2, 4), Wanted("b", 1, 8))
     plan = planned(live)
     code, _, err = ours.program("apply", str(plan), "--yes")
     assert code == 0, err
@@ -152,14 +132,11 @@ def test_the_account_applies_a_plan_whole(mode: str, ours: Account) -> None:
     live.delete_pods()
 
 
-@pytest.mark.parametrize(
-    ("mode", "verb", "resource"), [("gate", "patch", "pods"), ("binding", "create", "pods/binding")]
-)
 def test_a_right_taken_away_while_gangs_start_is_named_and_the_same_command_resumes(
-    mode: str, verb: str, resource: str, ours: Account, monkeypatch: pytest.MonkeyPatch
+    ours: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = ours.live
-    live.create(*(Wanted(name, 4, 1, mode) for name in "abcd"))
+    live.create(*(Wanted(name, 4, 1) for name in "abcd"))
     plan = planned(live)
     run_machine = request_sender.run_machine
     starts = 0
@@ -169,9 +146,9 @@ def test_a_right_taken_away_while_gangs_start_is_named_and_the_same_command_resu
             def on_start(request: object, event: object) -> None:
                 nonlocal starts
                 on_event(request, event)
-                starts += isinstance(request, Bind | Ungate)
-                if starts == 4 and isinstance(request, Bind | Ungate):
-                    stack.enter_context(ours.without(verb, "", resource, live.namespace))
+                starts += isinstance(request, Ungate)
+                if starts == 4 and isinstance(request, Ungate):
+                    stack.enter_context(ours.without("patch", "", "pods", live.namespace))
 
             return run_machine(machine, sender, on_start)
 
@@ -201,7 +178,6 @@ def test_doctor_finds_nothing_amiss(one: Account) -> None:
     ("verb", "group", "resource"),
     [
         ("patch", "", "pods"),
-        pytest.param("create", "", "pods/binding", marks=pytest.mark.slow),
         pytest.param("update", "coordination.k8s.io", "leases", marks=pytest.mark.slow),
         pytest.param("list", "", "nodes", marks=pytest.mark.slow),
     ],

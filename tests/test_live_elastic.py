@@ -39,15 +39,14 @@ def settled(live: Live, gang: str, pods: int) -> None:
     assert overfull(live.pods()) == []
 
 
-@pytest.mark.parametrize("mode", ["binding", "gate"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gang_starts_with_what_fits_grows_later_and_shrinks_for_a_higher_one(
-    live: Live, kind: str, mode: str
+    live: Live, kind: str
 ) -> None:
     """Seven nodes, three of them taken: four of six pods start."""
     live.create(Wanted("wide", 3, 8, "rival"))
     live.wait_until(lambda: len(placed(live.pods())) == 3, "the rivals to be bound")
-    low = Wanted("low", 6, 8, mode, preemptible=True)
+    low = Wanted("low", 6, 8, preemptible=True)
     live.create_workload(workload(kind, low, live.run, least=2, most=6))
     words = run_words(live, "--allow-evictions")
     first = ran(live, *words)
@@ -61,7 +60,7 @@ def test_a_gang_starts_with_what_fits_grows_later_and_shrinks_for_a_higher_one(
     settled(live, "low", 6)
     assert running(live, "low") > started
 
-    live.create(Wanted("high", 3, 8, mode, high=True))
+    live.create(Wanted("high", 3, 8, high=True))
     shrunk = ran(live, *words)
     assert (shrunk.code, outcome(shrunk, "low")) == (0, "resized"), shrunk.out + shrunk.err
     settled(live, "high", 3)
@@ -75,7 +74,7 @@ def test_a_gang_starts_with_what_fits_grows_later_and_shrinks_for_a_higher_one(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gang_grows_beyond_its_pods_by_the_scale_of_its_controller(live: Live, kind: str) -> None:
-    low = Wanted("low", 2, 8, "binding")
+    low = Wanted("low", 2, 8)
     live.create_workload(workload(kind, low, live.run, least=2, most=4, on_template=True))
     assert ran(live, *run_words(live)).code == 0
     settled(live, "low", 2)
@@ -95,7 +94,7 @@ def test_a_run_killed_while_it_shrinks_a_gang_is_continued_by_the_next(
     live: Live, kind: str, after: bool
 ) -> None:
     """At each mark of a pod that is to go, then at the scale: one run after the other dies."""
-    low = Wanted("low", 7, 8, "binding", preemptible=True)
+    low = Wanted("low", 7, 8, preemptible=True)
     live.create_workload(workload(kind, low, live.run, least=2, most=7))
     words = run_words(live, "--allow-evictions")
     assert ran(live, *words).code == 0
@@ -118,7 +117,7 @@ def test_a_run_killed_while_it_shrinks_a_gang_is_continued_by_the_next(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_killed_while_it_grows_a_gang_is_continued_by_the_next(live: Live, kind: str) -> None:
-    low = Wanted("low", 2, 8, "binding")
+    low = Wanted("low", 2, 8)
     live.create_workload(workload(kind, low, live.run, least=2, most=6))
     assert ran(live, *run_words(live)).code == 0
     words = run_words(live, "--allow-evictions")

@@ -13,7 +13,7 @@ from live_runs import Killer, Ran, apply_words, killed, placements, planned, ran
 
 pytest_plugins = ("live_fixtures",)
 
-LOW = Wanted("low", 7, 8, "binding", preemptible=True)
+LOW = Wanted("low", 7, 8, preemptible=True)
 """Fills the seven nodes."""
 
 

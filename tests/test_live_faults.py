@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import pytest
-from effort import first_fast
-from live_checks import annotations_of, overfull, partial, placed
+from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import ten_gangs
 from live_relay import Answer, Call, Forward, failure
@@ -81,9 +79,8 @@ class Faults:
         return fault(forward)
 
 
-@pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
-def test_what_passes_is_tried_again_and_the_gangs_are_whole(live: Live, mode: str) -> None:
-    live.create(*ten_gangs(mode))
+def test_what_passes_is_tried_again_and_the_gangs_are_whole(live: Live) -> None:
+    live.create(*ten_gangs())
     plan = planned(live)
     # every third write of the forty from the second on: intents and starts, each kind of fault twice
     faults = Faults({2 + 3 * turn: PASSING[turn % 6] for turn in range(12)})
@@ -97,7 +94,7 @@ def test_what_passes_is_tried_again_and_the_gangs_are_whole(live: Live, mode: st
 
 
 def test_a_pod_that_is_refused_stops_its_gang_alone(live: Live) -> None:
-    live.create(*ten_gangs("gate"))
+    live.create(*ten_gangs())
     plan = planned(live)
     done = ran(live, *apply_words(live, plan), meddler=Faults({1: unprocessable}))
     assert done.code == 7, done.err
@@ -108,28 +105,8 @@ def test_a_pod_that_is_refused_stops_its_gang_alone(live: Live) -> None:
     assert placed(live.pods()) == placements(plan)
 
 
-def test_a_pod_that_goes_before_its_gang_is_begun_stops_that_gang_alone(live: Live) -> None:
-    live.create(*ten_gangs("binding"))
-    plan = planned(live)
-    gone: list[str] = []
-
-    def go(call: Call, forward: Forward) -> Answer | None:
-        if call.intends and not gone:
-            gone.append(call.path.rpartition("/")[2])
-            live.delete_pods(*gone)
-        return forward()
-
-    done = ran(live, *apply_words(live, plan), meddler=go)
-    assert done.code == 7, done.err
-    pods = live.pods()
-    assert (len(pods), len(placed(pods)), overfull(pods)) == (19, 18, [])
-    (left,) = [pod for name, pod in pods.items() if name not in placed(pods)]
-    assert not [key for key in annotations_of(left) if key.startswith("gangplan.dev/")]
-    assert "gangplan.dev/plan" not in left["metadata"]["labels"]
-
-
 def test_an_answer_that_comes_too_late_is_looked_after(live: Live) -> None:
-    live.create(*ten_gangs("binding"))
+    live.create(*ten_gangs())
     plan = planned(live)
 
     def late(forward: Forward) -> Answer:
@@ -150,9 +127,8 @@ def unread(call: Call) -> Answer:
     return failure(403, "Forbidden", said)
 
 
-@pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
-def test_a_server_that_denies_everything_for_a_moment_is_asked_again(live: Live, mode: str) -> None:
-    live.create(*ten_gangs(mode))
+def test_a_server_that_denies_everything_for_a_moment_is_asked_again(live: Live) -> None:
+    live.create(*ten_gangs())
     plan = planned(live)
     writes, since = 0, 0.0
 
@@ -171,7 +147,7 @@ def test_a_server_that_denies_everything_for_a_moment_is_asked_again(live: Live,
 
 
 def test_a_right_that_is_lost_in_mid_gang_is_called_that(live: Live) -> None:
-    live.create(*ten_gangs("gate"))
+    live.create(*ten_gangs())
     plan = planned(live)
     writes = 0
 

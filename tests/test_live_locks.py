@@ -48,7 +48,7 @@ def test_of_two_runs_at_once_one_works_and_the_other_says_who_does(live: Live) -
 
 @pytest.mark.slow
 def test_a_second_run_changes_nothing(live: Live) -> None:
-    live.create(*ten_gangs("gate")[:5], *ten_gangs("binding")[5:])
+    live.create(*ten_gangs()[:5], *ten_gangs()[5:])
     done = ran(live, *run_words(live))
     assert done.code == 0, done.err
     pods = live.pods()
@@ -61,11 +61,8 @@ def test_a_second_run_changes_nothing(live: Live) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["gate", "binding"])
-def test_a_run_finishes_what_an_apply_on_another_host_left_half_started(
-    live: Live, mode: str
-) -> None:
-    live.create(*ten_gangs(mode))
+def test_a_run_finishes_what_an_apply_on_another_host_left_half_started(live: Live) -> None:
+    live.create(*ten_gangs())
     plan = planned(live)
     # dies in the third gang: two pods of an intent and a start each, and then one pod started
     killer = Killer(2 * 4 + 3, after=True)

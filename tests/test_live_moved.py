@@ -24,7 +24,7 @@ pytest_plugins = ("live_fixtures",)
 
 @pytest.mark.parametrize("how", first_fast(["cordoned", "without"]))
 def test_a_node_that_is_cordoned_or_gone_makes_the_plan_stale(live: Live, how: str) -> None:
-    live.create(*ten_gangs("gate"))
+    live.create(*ten_gangs())
     plan = planned(live)
     node = live.nodes[2]
     lost: AbstractContextManager[None] = getattr(live, how)(node)
@@ -50,7 +50,7 @@ def test_a_pod_made_anew_under_its_name_makes_the_plan_stale(live: Live) -> None
 
 
 def test_a_rival_in_the_planned_room_makes_the_plan_stale(live: Live) -> None:
-    live.create(*ten_gangs("gate"))
+    live.create(*ten_gangs())
     plan = planned(live)
     taken = placements(plan)["wide-0"][0]
     live.create(Wanted("rival", 1, 1, "rival", node=taken))
@@ -93,11 +93,10 @@ def undone(live: Live, said: str) -> int:
     return len(commands)
 
 
-@pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
 def test_a_gang_that_lost_a_pod_half_way_is_reported_with_the_commands_that_undo_it(
-    live: Live, mode: str
+    live: Live,
 ) -> None:
-    live.create(Wanted("one", 3, 8, mode), Wanted("two", 2, 8, mode))
+    live.create(Wanted("one", 3, 8), Wanted("two", 2, 8))
     plan = planned(live)
 
     def lose(_call: Call) -> None:
@@ -114,7 +113,7 @@ def test_a_gang_that_lost_a_pod_half_way_is_reported_with_the_commands_that_undo
 
 
 def test_started_pods_of_a_gang_that_cannot_be_whole_are_evicted_on_demand(live: Live) -> None:
-    live.create(Wanted("one", 3, 8, "binding"), Wanted("two", 2, 8, "binding"))
+    live.create(Wanted("one", 3, 8), Wanted("two", 2, 8))
     plan = planned(live)
     lose = Meanwhile("one", 2, lambda _: live.delete_pods("one-2"))
     words = apply_words(live, plan, "--evict-partial")
@@ -141,7 +140,7 @@ class Robbery:
 def test_a_rival_in_the_room_of_a_pinned_gang_is_reported_and_keeps_it_waiting_no_longer(
     live: Live,
 ) -> None:
-    live.create(*ten_gangs("gate"))
+    live.create(*ten_gangs())
     plan = planned(live)
     robbery = Robbery(live, plan)
     words = apply_words(live, plan, "--wait", "1s")
@@ -180,7 +179,7 @@ def test_pins_on_a_node_that_is_no_longer_fit_for_them_are_undone_by_what_is_rep
 
 
 def test_a_rival_in_the_room_of_a_gang_that_we_bind_is_found_and_reported(live: Live) -> None:
-    live.create(*ten_gangs("binding"))
+    live.create(*ten_gangs())
     plan = planned(live)
     robbery = Robbery(live, plan)
     done = ran(live, *apply_words(live, plan), meddler=Meanwhile("", 1, robbery))
@@ -205,9 +204,8 @@ class Breakdown:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
-def test_a_node_that_goes_meanwhile_is_found_and_reported(live: Live, mode: str) -> None:
-    live.create(*ten_gangs(mode))
+def test_a_node_that_goes_meanwhile_is_found_and_reported(live: Live) -> None:
+    live.create(*ten_gangs())
     plan = planned(live)
     breakdown = Breakdown(live, plan)
     words = apply_words(live, plan, "--wait", "1s")

@@ -87,8 +87,8 @@ def test_gangs_with_hostile_names_are_applied_like_others(live: Live) -> None:
     """Annotations may hold anything: a real API server takes these."""
     live.create(
         Wanted("one", 2, 8, "gate", called=f"{ESCAPE}$(reboot)"),
-        Wanted("two", 2, 8, "binding", called="--help"),
-        Wanted("three", 2, 8, "both", called="../../../etc/passwd"),
+        Wanted("two", 2, 8, called="--help"),
+        Wanted("three", 2, 8, called="../../../etc/passwd"),
     )
     plan = planned(live)
     looked = ran(live, "diff", str(plan))

@@ -18,7 +18,7 @@ pytest_plugins = ("live_fixtures",)
 
 Tree = dict[str, Any]
 
-LOW = Wanted("low", 7, 8, "binding", preemptible=True)
+LOW = Wanted("low", 7, 8, preemptible=True)
 """Fills the seven nodes."""
 
 HIGH = Wanted("high", 3, 8, "gate", high=True)

@@ -23,7 +23,6 @@ CLUSTER = {
     "spec": {"nodes": [{"name": "n"}]},
 }
 EVERYTHING = {
-    "schedulerName": "ours",
     "schedulingGate": "example.com/gate",
     "gpuResources": ["example.com/gpu"],
     "levels": [{"name": "rack", "label": "example.com/rack", "oversubscription": 2}],
@@ -31,7 +30,7 @@ EVERYTHING = {
         {"nodeSelector": {"b": "2", "a": "1"}, "model": "DGX H100"},
         {"model": "HGX B200"},
     ],
-    "ignore": ["podAntiAffinity", "hostPort"],
+    "ignore": ["podAntiAffinity", "volumeZone"],
     "trustSubmittedAt": True,
     "trustCommunication": True,
     "nvlinkAcrossNodes": "claimed",
@@ -48,12 +47,11 @@ def planned_with(kubernetes: dict[str, Any] | None) -> Instance:
 def test_every_setting_is_read_and_written_back() -> None:
     instance = planned_with(EVERYTHING)
     assert instance.policy.kubernetes == KubernetesPolicy(
-        scheduler_name="ours",
         scheduling_gate="example.com/gate",
         gpu_resources=("example.com/gpu",),
         levels=(Level("rack", "example.com/rack", Fraction(2)),),
         server_models=(((("a", "1"), ("b", "2")), "DGX H100"), ((), "HGX B200")),
-        ignore=("hostPort", "podAntiAffinity"),
+        ignore=("podAntiAffinity", "volumeZone"),
         trust_submitted_at=True,
         trust_communication=True,
         nvlink_across_nodes="claimed",
@@ -64,13 +62,15 @@ def test_every_setting_is_read_and_written_back() -> None:
 
 
 def test_levels_may_be_left_to_be_found_or_be_none() -> None:
-    assert planned_with({"schedulerName": "ours"}).policy.kubernetes.levels is None
+    assert planned_with({"schedulingGate": "example.com/gate"}).policy.kubernetes.levels is None
     none = planned_with({"levels": []})
     assert none.policy.kubernetes.levels == ()
     assert instance_from_document(instance_document(none)) == none
 
 
-@pytest.mark.parametrize("kubernetes", [None, {}, {"schedulerName": "gangplan", "ignore": []}])
+@pytest.mark.parametrize(
+    "kubernetes", [None, {}, {"schedulingGate": "gangplan.dev/placement", "ignore": []}]
+)
 def test_the_usual_way_is_not_written(kubernetes: dict[str, Any] | None) -> None:
     instance = planned_with(kubernetes)
     assert instance.policy.kubernetes == KubernetesPolicy()
@@ -78,7 +78,7 @@ def test_the_usual_way_is_not_written(kubernetes: dict[str, Any] | None) -> None
 
 
 def test_the_usual_back_end_is_not_written_so_that_older_plans_keep_their_bytes() -> None:
-    usual = planned_with({"schedulerName": "ours", "gpuBackend": "annotation"})
+    usual = planned_with({"schedulingGate": "example.com/gate", "gpuBackend": "annotation"})
     written = instance_document(usual)["policy"]["spec"]["kubernetes"]
     assert "gpuBackend" not in written
     other = planned_with({"gpuBackend": "none"})
@@ -89,14 +89,14 @@ def test_the_usual_back_end_is_not_written_so_that_older_plans_keep_their_bytes(
 @pytest.mark.parametrize(
     ("kubernetes", "what"),
     [
-        ({"ignore": ["hostport"]}, "unknown constraint 'hostport'"),
-        ({"ignore": ["hostPort", "hostPort"]}, "'hostPort' is listed twice"),
+        ({"ignore": ["hostPort"]}, "unknown constraint 'hostPort'"),
+        ({"ignore": ["volumeZone", "volumeZone"]}, "'volumeZone' is listed twice"),
         ({"levels": [{"name": "node"}]}, "the level `node` is reserved"),
         ({"levels": [{"name": "r"}, {"name": "r"}]}, "two levels are named 'r'"),
         ({"levels": [{"name": f"l{i}"} for i in range(11)]}, "11 levels"),
         ({"gpuResources": []}, "no resource name for GPUs"),
         ({"gpuResources": ["a/gpu", "a/gpu"]}, "'a/gpu' is listed twice"),
-        ({"schedulerName": ""}, "'' cannot be a name"),
+        ({"schedulerName": "x"}, "unknown field 'schedulerName'"),
         ({"serverModels": [{"nodeSelector": {"a": "b"}}]}, "missing field 'model'"),
         ({"trustSubmittedAt": "yes"}, "expected true or false"),
         ({"nvlinkAcrossNodes": "none"}, "one of: assumed, claimed"),

@@ -54,8 +54,6 @@ def without_gangplan(tree: Tree) -> Tree:
         return tree
     spec = {name: value for name, value in tree["spec"].items() if name != "schedulingGates"}
     kept = [one["name"] for one in tree["spec"].get("schedulingGates", ()) if one["name"] != OURS]
-    if spec["schedulerName"] == "gangplan":
-        spec["schedulerName"] = "default-scheduler"
     return {**tree, "spec": {**spec, **gates(*kept)}}
 
 
@@ -66,12 +64,7 @@ def test_the_queue_of_a_cluster_without_gangplan_is_planned(snapshot: str) -> No
     trees = [without_gangplan(tree) for path in paths for tree in listed(path)]
     facts = [one for one in expected(snapshot)["gangs"] if one["state"] == "pending"]
     found = planned(*trees, queue=EVERY)
-    schedulers = {
-        (one["namespace"], one["name"]): one["schedulerName"].replace(
-            "gangplan", "default-scheduler"
-        )
-        for one in facts
-    }
+    schedulers = {(one["namespace"], one["name"]): one["schedulerName"] for one in facts}
     # Without its LeaderWorkerSet nobody knows that a set has one group: that keeps its number.
     numbered = {
         (one["namespace"], one["name"]): f"{one['name']}-0"
@@ -145,19 +138,19 @@ def test_pods_with_gpus_are_gangs_and_so_are_pods_that_start_together() -> None:
 
 
 def test_a_list_adds_the_schedulers_it_names_to_gangplans_own() -> None:
-    pods = [pod(name, gpus=1, schedulerName=name) for name in ("volcano", "kai", "gangplan")]
+    pods = [pod(name, gpus=1, schedulerName=name) for name in ("volcano", "kai")]
     trees = (node("n1"), *pods, pod("gated", gpus=1, gated=True, schedulerName="kai"))
     for queue, names, left in (
-        (MINE, {"gangplan", "gated"}, {"kai": 1, "volcano": 1}),
-        (VOLCANO, {"gangplan", "gated", "volcano"}, {"kai": 1}),
-        (EVERY, {"gangplan", "gated", "volcano", "kai"}, {}),
+        (MINE, {"gated"}, {"kai": 1, "volcano": 1}),
+        (VOLCANO, {"gated", "volcano"}, {"kai": 1}),
+        (EVERY, {"gated", "volcano", "kai"}, {}),
     ):
         found = planned(*trees, queue=queue)
         assert (waiting(found).keys(), found.left_out) == (names, left)
     foreign = {name: gang.scheduler for name, gang in waiting(found).items()}
-    assert foreign == {"gangplan": None, "gated": None, "volcano": "volcano", "kai": "kai"}
+    assert foreign == {"gated": None, "volcano": "volcano", "kai": "kai"}
     modes = {pod.name: pod.mode for gang in waiting(found).values() for pod in gang.pods}
-    assert modes == {"gangplan": "binding", "gated": "gate", "volcano": None, "kai": None}
+    assert modes == {"gated": "gate", "volcano": None, "kai": None}
 
 
 def test_gates_of_others_hold_our_pods_but_not_the_queue_that_is_a_what_if() -> None:

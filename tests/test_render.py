@@ -50,7 +50,7 @@ def plan(**rules: Any) -> Doc:  # noqa: ANN401  # fields of the Policy
     calm = docs.standing("calm", "h2", [4, 5, 6, 7]) | {"uid": "u-calm"}
     last = docs.standing("last", "h1", list(range(8))) | {"uid": "u-last"}
     gangs = [
-        docs.gang("bind", docs.role(gpus=4), pods=(waiting("bind", 0, "binding"),), priority=9),
+        docs.gang("bind", docs.role(gpus=4), pods=(waiting("bind", 0, "gate"),), priority=9),
         docs.gang("calm", docs.role(gpus=4), pods=(calm,)),
         docs.gang(
             "gate",
@@ -96,7 +96,7 @@ def test_every_pod_that_starts_or_stops_has_an_object(file: str, cli: RunCli) ->
     """By gang: bind, gate, last; calm is kept and has none."""
     found = [(one["kind"], one["metadata"]["name"]) for one in stream(cli, file)]
     assert found == [
-        ("Binding", "bind-worker-0"),
+        ("Pod", "bind-worker-0"),
         ("Pod", "gate-worker-0"),
         ("Pod", "gate-worker-1"),
         ("Eviction", "last-worker-0"),
@@ -129,20 +129,9 @@ def test_a_node_without_a_hostname_of_its_own_is_pinned_by_name(cli: RunCli, fil
     assert file == "plan.json"
 
 
-def test_a_binding_and_an_eviction_name_the_uid(file: str, cli: RunCli) -> None:
-    binding, *_, eviction = stream(cli, file)
-    assert binding["metadata"]["uid"] == "u-bind-0"
-    assert binding["target"] == {"apiVersion": "v1", "kind": "Node", "name": "h2"}
-    assert binding["metadata"]["annotations"]["gangplan.dev/gpus"] == "0,1,2,3"
+def test_an_eviction_names_the_uid(file: str, cli: RunCli) -> None:
+    *_, eviction = stream(cli, file)
     assert eviction["deleteOptions"] == {"preconditions": {"uid": "u-last"}}
-
-
-def test_no_binding_can_be_applied_by_mistake(file: str, cli: RunCli) -> None:
-    """kubectl refuses fields it does not know; `create --raw` does not look at them."""
-    binding = stream(cli, file)[0]
-    unknown = binding.keys() - {"apiVersion", "kind", "metadata", "target"}
-    assert unknown == {"x-gangplan"}
-    assert json.loads(cli("render", file, "-o", "json").out)["kind"] == "Rendering"
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
@@ -168,9 +157,9 @@ def test_json_holds_the_same_objects_with_their_commands(file: str, cli: RunCli)
     objects = [one for gang in found["gangs"] for one in gang["objects"]]
     assert [one["manifest"] for one in objects] == stream(cli, file)
     assert found["metadata"] == {"name": plan_id(), "cluster": "u-cluster"}
-    words = shlex.split(objects[0]["command"])
-    url = "/api/v1/namespaces/default/pods/bind-worker-0/binding"
-    assert words == ["kubectl", "create", "--raw", url, "-f", objects[0]["path"]]
+    words = shlex.split(objects[-1]["command"])
+    url = "/api/v1/namespaces/default/pods/last-worker-0/eviction"
+    assert words == ["kubectl", "create", "--raw", url, "-f", objects[-1]["path"]]
 
 
 def test_a_folder_has_a_file_an_object_and_nothing_that_tools_sync(file: str, cli: RunCli) -> None:
@@ -181,13 +170,13 @@ def test_a_folder_has_a_file_an_object_and_nothing_that_tools_sync(file: str, cl
     names = {str(one.relative_to("out")) for one in Path("out").rglob("*") if one.is_file()}
     assert names == {
         "RENDERED",
-        "default/bind/bind-worker-0.binding",
+        "default/bind/bind-worker-0.patch",
         "default/gate/gate-worker-0.patch",
         "default/gate/gate-worker-1.patch",
         "default/last/last-worker-0.eviction",
     }
-    binding = json.loads(Path("out/default/bind/bind-worker-0.binding").read_text("utf-8"))
-    assert binding == stream(cli, file)[0], "`create --raw` sends the file as it is: JSON"
+    eviction = json.loads(Path("out/default/last/last-worker-0.eviction").read_text("utf-8"))
+    assert eviction == stream(cli, file)[-1], "`create --raw` sends the file as it is: JSON"
     patch = yaml.safe_load(Path("out/default/gate/gate-worker-0.patch").read_text("utf-8"))
     assert patch == stream(cli, file)[1]
     index = Path("out/RENDERED").read_text("utf-8")
@@ -240,7 +229,7 @@ def test_a_plan_without_uids_is_for_reading_alone(file: str, cli: RunCli) -> Non
     assert "uid:" not in text
     assert "# - evict default/last-worker-0" in text
     found = [one for one in yaml.safe_load_all(text) if one is not None]
-    assert [one["kind"] for one in found] == ["Binding", "Pod", "Pod"]
+    assert [one["kind"] for one in found] == ["Pod", "Pod", "Pod"]
     result = cli("render", file, "--to", "out")
     assert "warning: the plan has no pod uids" in result.err
     assert "next:" not in result.err

@@ -44,12 +44,10 @@ class Hands:
         return {path: shlex.split(command) for path, command in pairs}
 
 
-@pytest.fixture(params=["gate", "binding"])
-def hands(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Hands]:
+@pytest.fixture
+def hands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hands]:
     """Gangs a (2 pods of 8 GPUs) and b (2 pods of 4) on three nodes, and their plan rendered."""
-    cluster = a_cluster(mode=request.param)
+    cluster = a_cluster()
     with bench(cluster, tmp_path, monkeypatch) as made:
         plan = made.plan()
         folder = tmp_path / "rendered"
@@ -85,17 +83,3 @@ def test_another_pod_under_the_name_is_refused(hands: Hands) -> None:
     assert done.returncode == 1
     assert "uid" in done.stderr.lower()
     assert cluster.node_of("a-0") is None
-
-
-@pytest.mark.parametrize("hands", ["binding"], indirect=True)
-def test_nothing_of_it_can_be_applied_by_mistake(hands: Hands) -> None:
-    """A file by its name is refused for the field kubectl does not know; a folder holds no manifest."""
-    (binding,) = (path for path in hands.commands() if "/a-0." in path)
-    for verb in ("apply", "create"):
-        done = hands.run("kubectl", verb, "-f", binding)
-        assert done.returncode == 1, done.stdout
-        assert "x-gangplan" in done.stderr
-    done = hands.run("kubectl", "apply", "-R", "-f", ".")
-    assert done.returncode == 1
-    assert "recognized file extensions" in done.stderr
-    assert set(hands.bench.bound().values()) == {None}

@@ -55,7 +55,7 @@ def _pod(namespace: str, name: str) -> PodStart:
 
 def _orders(*gangs: GangActions) -> PlanActions:
     plan = "gp-" + "0" * 20
-    return PlanActions(plan, "uid", "2026-11-21T00:00:00Z", "g", "s", "annotation", gangs, ())
+    return PlanActions(plan, "uid", "2026-11-21T00:00:00Z", "g", "annotation", gangs, ())
 
 
 PLACE = GangActions("a", "g", "place", 0, starts=(_pod("a", "p"),))
@@ -81,7 +81,6 @@ def test_apply_machine_needs_to_read_to_lock_and_to_start_pods_where_the_plan_st
         "update leases.coordination.k8s.io gangplan in namespace l",
         "get pods in namespace a",
         "patch pods in namespace a",
-        "create pods/binding in namespace a",
     ]
 
 
@@ -156,15 +155,15 @@ def test_a_right_held_in_all_namespaces_is_asked_for_once() -> None:
     reviewer = Reviewer()
     assert missing_rights(reviewer, rights) == []
     # identity; namespaces, nodes, pods and two more kinds of the core API; podgroups; 3 of devices; 3 of the
-    # lock; 3; 2 of volume claims
-    assert len(reviewer.asked) == 18
+    # lock; 2
+    assert len(reviewer.asked) == 15
 
 
 def test_a_right_held_in_some_namespaces_is_asked_for_in_each() -> None:
-    binding = Right("create", "", "pods", "binding")
-    in_b = Right("create", "", "pods", "binding", "b")
-    rights = run_rights(["a", "b"], lock_namespace="l", evictions=False, backend="none", groups=())
-    assert missing_rights(Reviewer({binding, in_b}), rights) == [in_b]
+    evicting = Right("create", "", "pods", "eviction")
+    in_b = Right("create", "", "pods", "eviction", "b")
+    rights = run_rights(["a", "b"], lock_namespace="l", evictions=True, backend="none", groups=())
+    assert missing_rights(Reviewer({evicting, in_b}), rights) == [in_b]
 
 
 def test_what_is_demanded_and_missing_ends_the_run_with_77() -> None:
@@ -206,8 +205,8 @@ def test_one_who_may_not_ask_is_told_so() -> None:
         (Right("list", "", "nodes"), "kubectl auth can-i list nodes"),
         (Right("list", "", "pods"), "kubectl auth can-i list pods -A"),
         (
-            Right("create", "", "pods", "binding", "a"),
-            "kubectl auth can-i create pods --subresource=binding -n a",
+            Right("create", "", "pods", "eviction", "a"),
+            "kubectl auth can-i create pods --subresource=eviction -n a",
         ),
         (
             Right("update", "coordination.k8s.io", "leases", namespace="l", name="gangplan"),

@@ -14,7 +14,6 @@ from apiserver import FakeCluster
 from apply_runs import Crash, Fault
 from conftest import Result, RunCli
 from effort import spread
-from kube_volumes import storage_class, volume
 from live_checks import overfull
 from run_bench import RunBench, memory_bench, summary
 
@@ -26,14 +25,11 @@ Tree = dict[str, Any]
 def crowded() -> FakeCluster:
     """Nine nodes of 8 GPUs.
 
-    ``low`` runs on three of them and may be stopped; ``high`` needs its room. ``disk`` has local volumes on
-    two nodes, ``tail`` needs none. ``set`` fills what is left.
+    ``low`` runs on three of them and may be stopped; ``high`` needs its room. ``set`` fills what is left.
     """
     cluster = FakeCluster(workloads=True, kubelets=True)
     for number in range(9):
         cluster.add_node(f"n{number}")
-    for tree in (storage_class(), volume("p3", "n3"), volume("p4", "n4")):
-        cluster.create(tree)
     for number in range(3, 9):
         cluster.cordon(f"n{number}")
     cluster.gang_of_pods(
@@ -47,16 +43,13 @@ def crowded() -> FakeCluster:
     return cluster
 
 
-def arrive(cluster: FakeCluster, mode: str) -> None:
+def arrive(cluster: FakeCluster) -> None:
     """What the run that is cut off finds."""
     for number in range(3, 9):
         cluster.change("Node", f"n{number}", lambda tree: {**tree, "spec": {}})
-    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}}
-    template = {"spec": asked | {"storageClassName": "local"}}
-    disks = [{"name": "data", "ephemeral": {"volumeClaimTemplate": template}}]
-    cluster.gang_of_pods("disk", 2, mode=mode, priority=50, volumes=disks, comes_back=True)
-    cluster.gang_of_pods("tail", 2, mode=mode, priority=40, comes_back=True)
-    cluster.gang_of_pods("high", 3, mode=mode, priority=100, comes_back=True)
+    cluster.gang_of_pods("mid", 2, priority=50, comes_back=True)
+    cluster.gang_of_pods("tail", 2, priority=40, comes_back=True)
+    cluster.gang_of_pods("high", 3, priority=100, comes_back=True)
     cluster.create(elastic())
 
 
@@ -115,7 +108,7 @@ def half_started(bench: RunBench) -> list[str]:
 
 def checked(bench: RunBench, *options: str) -> Result:
     """A run, and that it is not content with half a gang."""
-    done = bench.run("--allow-evictions", "--allow-shared-nodes", *options)
+    done = bench.run("--allow-evictions", *options)
     assert overfull({pod["metadata"]["name"]: pod for pod in bench.cluster.pods()}) == []
     if half(bench):
         assert done.code != 0, (half(bench), bench.places(), done.err)
@@ -142,7 +135,7 @@ def killed(bench: RunBench, fault: Fault, *options: str) -> bool:
     cluster.before.append(fault.before)
     cluster.after.append(fault.after)
     with contextlib.suppress(Crash):
-        bench.run("--allow-evictions", "--allow-shared-nodes", *options)
+        bench.run("--allow-evictions", *options)
     cluster.before.clear()
     cluster.after.clear()
     cluster.advance(100)
@@ -154,18 +147,16 @@ CRASHES = ("crash before", "crash after")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "kind", "happens"),
+    ("kind", "happens"),
     [
-        *(("gate", kind, "nothing") for kind in (*CRASHES, "lost after", 403)),
-        *(("gate", "crash after", what) for what in ("budget", "lost pod", "slow")),
-        *(("binding", "crash after", what) for what in ("nothing", "budget")),
+        *((kind, "nothing") for kind in (*CRASHES, "lost after", 403)),
+        *(("crash after", what) for what in ("budget", "lost pod", "slow")),
     ],
 )
 def test_cut_off_at_any_request_all_is_brought_to_an_end(
     tmp_path: Path,
     cli: RunCli,
     monkeypatch: pytest.MonkeyPatch,
-    mode: str,
     kind: str | int,
     happens: str,
 ) -> None:
@@ -175,8 +166,8 @@ def test_cut_off_at_any_request_all_is_brought_to_an_end(
         folder.mkdir()
         cluster = crowded()
         with memory_bench(cluster, folder, cli, monkeypatch) as bench:
-            assert bench.run("--allow-shared-nodes").code == 0
-            arrive(cluster, mode)
+            assert bench.run().code == 0
+            arrive(cluster)
             if not killed(bench, Fault(at, kind, every=True), "--wait", "2s"):
                 return
             assert len(half_started(bench)) <= LANES
@@ -234,7 +225,7 @@ def test_a_move_of_a_gang_that_gangplan_pinned_is_mended_wherever_it_was_cut_off
         folder.mkdir()
         cluster = spread_out()
         with memory_bench(cluster, folder, cli, monkeypatch) as bench:
-            assert bench.run("--allow-shared-nodes").code == 0
+            assert bench.run().code == 0
             for index in range(4):
                 cluster.remove("Pod", f"wide-{index}")
             cluster.change("Node", "n4", lambda tree: {**tree, "spec": {}})
@@ -270,7 +261,7 @@ def test_undoing_a_gang_that_stays_pending_is_finished_wherever_it_was_cut_off(
         cluster.gang_of_pods("a", 4, comes_back=True, labels={"app": "low"})
         undoing = ("--wait", "2s", "--evict-partial")
         with memory_bench(cluster, folder, cli, monkeypatch) as bench:
-            assert bench.run("--allow-shared-nodes").code == 0
+            assert bench.run().code == 0
             assert sum(node is not None for node in bench.places().values()) == bound
             cluster.advance(301)
             if not killed(bench, Fault(at, kind, every=True), *undoing):

@@ -80,7 +80,7 @@ POLICY = """\
 apiVersion: gangplan.dev/v1alpha1
 kind: Policy
 spec:
-  kubernetes: {schedulerName: ours, schedulingGate: example.com/gate}
+  kubernetes: {schedulingGate: example.com/gate}
 """
 
 
@@ -88,18 +88,17 @@ def test_the_policy_is_read_without_a_cluster(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY, encoding="utf-8")
     for found in (read_policy([str(tmp_path)]), read_policy([], policy=str(path))):
-        assert found.kubernetes.scheduler_name == "ours"
         assert found.kubernetes.scheduling_gate == "example.com/gate"
-    assert read_policy([]).kubernetes.scheduler_name == "gangplan"
+    assert read_policy([]).kubernetes.scheduling_gate == "gangplan.dev/placement"
 
 
 def test_the_policy_of_the_option_goes_before_that_of_the_paths(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY, encoding="utf-8")
     other = tmp_path / "other.yaml"
-    other.write_text(POLICY.replace("ours", "theirs"), encoding="utf-8")
+    other.write_text(POLICY.replace("example.com/gate", "example.com/other"), encoding="utf-8")
     found = read_policy([str(path)], policy=str(other))
-    assert found.kubernetes.scheduler_name == "theirs"
+    assert found.kubernetes.scheduling_gate == "example.com/other"
 
 
 def test_a_policy_that_is_wrong_or_missing_is_an_error(tmp_path: Path) -> None:

@@ -24,16 +24,13 @@ KINDS = ("Deployment", "StatefulSet")
 EVICT = "--allow-evictions"
 
 
-def elastic(kind: str, replicas: int, *, mode: str = "binding") -> Tree:
+def elastic(kind: str, replicas: int) -> Tree:
     """A controller of preemptible pods of 8 GPUs with a range from one to four."""
     labels = {"app": "low"}
     amounts = {"nvidia.com/gpu": "8"}
     containers = [{"name": "main", "image": "image", "resources": {"limits": amounts}}]
     pod: Tree = {"containers": containers, "terminationGracePeriodSeconds": 0}
-    if mode == "gate":
-        pod["schedulingGates"] = [{"name": "gangplan.dev/placement"}]
-    else:
-        pod["schedulerName"] = "gangplan"
+    pod["schedulingGates"] = [{"name": "gangplan.dev/placement"}]
     notes = {"gangplan.dev/min": "1", "gangplan.dev/max": "4", "gangplan.dev/preemptible": "true"}
     spec = {
         "replicas": replicas,
@@ -53,8 +50,6 @@ def running(
     patch: pytest.MonkeyPatch,
     kind: str,
     pods: int,
-    *,
-    mode: str = "binding",
 ) -> Iterator[RunBench]:
     """``low`` runs with so many pods."""
     cluster = FakeCluster(workloads=True, kubelets=True)
@@ -62,9 +57,9 @@ def running(
         cluster.add_node(f"n{number}")
     folder.mkdir(exist_ok=True)
     with memory_bench(cluster, folder, cli, patch) as bench:
-        assert bench.run("--allow-shared-nodes").code == 0
+        assert bench.run().code == 0
         later(bench)
-        cluster.create(elastic(kind, pods, mode=mode))
+        cluster.create(elastic(kind, pods))
         said = run(bench)
         assert said.code == 0, said.err
         assert len(placed(bench, "low")) == pods
@@ -73,7 +68,7 @@ def running(
 
 
 def run(bench: RunBench, *options: str) -> Result:
-    return bench.run("--allow-shared-nodes", EVICT, *options)
+    return bench.run(EVICT, *options)
 
 
 def later(bench: RunBench) -> None:
@@ -93,7 +88,7 @@ def replicas(bench: RunBench, kind: str) -> int:
 
 
 def high(bench: RunBench) -> None:
-    bench.cluster.gang_of_pods("high", 2, gpus=8, mode="binding", priority=100)
+    bench.cluster.gang_of_pods("high", 2, gpus=8, priority=100)
 
 
 def marked(bench: RunBench) -> set[str]:
@@ -105,12 +100,11 @@ def marked(bench: RunBench) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("mode", ["binding", "gate"])
 @pytest.mark.parametrize("kind", [*KINDS, "ReplicaSet"])
 def test_a_gang_shrinks_by_the_planned_pods(
-    kind: str, mode: str, tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running(tmp_path, cli, monkeypatch, kind, 4, mode=mode) as bench:
+    with running(tmp_path, cli, monkeypatch, kind, 4) as bench:
         before = sorted(placed(bench, "low"))
         high(bench)
         said = run(bench)
@@ -186,7 +180,7 @@ def test_new_pods_of_a_controller_start_in_the_run_that_grows_it(
 ) -> None:
     for kind in KINDS:
         with running(tmp_path / kind, cli, monkeypatch, kind, 2) as bench:
-            said = bench.run("--allow-shared-nodes", EVICT, "--wait", "2s")
+            said = bench.run(EVICT, "--wait", "2s")
             assert said.code == 0, said.err
             assert "default/low: started" in said.err
             assert (len(placed(bench, "low")), replicas(bench, kind)) == (4, 4)
@@ -250,7 +244,7 @@ def test_where_no_scale_may_be_set_gangs_keep_their_sizes_and_others_start(
         assert said.code == 0, said.err
         assert "not permitted to resize gangs in default: they keep their sizes" in said.err
         assert (len(placed(bench, "low")), replicas(bench, "Deployment")) == (3, 3)
-        bench.cluster.gang_of_pods("small", 1, gpus=8, mode="binding")
+        bench.cluster.gang_of_pods("small", 1, gpus=8)
         said = run(bench)
         assert said.code == 0, said.err
         assert len(placed(bench, "small")) == 1

@@ -22,7 +22,7 @@ def cluster() -> FakeCluster:
     """Four nodes; four gangs that fill them: a 2 x 8, b 2 x 4, c 1 x 4 and d 4 x 1 GPUs."""
     made = nodes(4)
     for name, pods, gpus in (("a", 2, 8), ("b", 2, 4), ("c", 1, 4), ("d", 4, 1)):
-        made.gang_of_pods(name, pods, gpus=gpus, mode="binding" if name == "b" else "gate")
+        made.gang_of_pods(name, pods, gpus=gpus)
     return made
 
 
@@ -34,7 +34,7 @@ def bench(tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 def run(bench: RunBench, *options: str) -> Result:
     """Gang b is bound by us, onto nodes that nothing keeps others off."""
-    return bench.run("--log-format", "json", "--allow-shared-nodes", *options)
+    return bench.run("--log-format", "json", *options)
 
 
 class Signal:

@@ -247,37 +247,6 @@ def test_a_gang_that_can_no_longer_be_whole_is_reported_by_every_run(bench: RunB
     )  # though recovering and applying see it
 
 
-def test_nodes_open_to_other_schedulers_are_not_planned_again(
-    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another plan would bind onto such nodes as well."""
-    cluster = nodes(2)
-    cluster.gang_of_pods("a", 2, gpus=4, mode="binding")
-    with memory_bench(cluster, tmp_path, cli, monkeypatch) as bench:
-        result = bench.run("--log-format", "json")
-        assert result.code == 6, result.err
-        assert events(result)[-1]["replanned"] is False
-        assert bench.written() == []
-        assert bench.run("--allow-shared-nodes").code == 0
-        assert everything_runs(bench)
-
-
-def test_a_gang_for_an_open_node_waits_alone(
-    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise anyone who may create pods could block all gangs."""
-    cluster = nodes(2)
-    cluster.gang_of_pods("a", 2, gpus=4, mode="binding")
-    cluster.gang_of_pods("b", 2, gpus=4)
-    with memory_bench(cluster, tmp_path, cli, monkeypatch) as bench:
-        result = bench.run()
-        assert result.code == 7, result.err
-        assert "default/a: skipped: node n" in result.err
-        assert "is open: no taint keeps other schedulers off it" in result.err
-        placed = {name for name, node in bench.places().items() if node is not None}
-        assert placed == {"b-0", "b-1"}
-
-
 def test_a_gang_that_is_undone_counts_to_the_evictions_of_the_run(
     tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,18 +186,6 @@ def test_volumes_become_the_names_of_their_claims() -> None:
     assert "volumes" not in kept["spec"]
 
 
-def test_of_ports_only_those_of_the_host_are_kept() -> None:
-    ports = [
-        {"name": "http", "containerPort": 80},
-        {"name": "nccl", "containerPort": 5000, "hostPort": 5000, "protocol": "TCP"},
-    ]
-    containers = [{"name": "a", "ports": ports}, {"name": "b", "ports": ports[:1]}]
-    assert kept_pod(containers=containers)["spec"]["containers"] == [
-        {"name": "a", "ports": [{"hostPort": 5000, "protocol": "TCP"}]},
-        {"name": "b"},
-    ]
-
-
 def test_what_a_pods_status_tells_is_kept() -> None:
     status = {
         "phase": "Running",

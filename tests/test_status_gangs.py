@@ -17,8 +17,8 @@ from planner.cluster.plan_status import (
     plan_statuses,
 )
 
-GATE, SCHEDULER = "gangplan.dev/placement", "gangplan"
-WAYS = PodClassifier(GATE, SCHEDULER)
+GATE = "gangplan.dev/placement"
+WAYS = PodClassifier(GATE)
 ONE, TWO = "gp-" + "1" * 20, "gp-" + "2" * 20
 
 
@@ -69,15 +69,6 @@ def only(*pods: LivePod) -> GangStatus:
 )
 def test_a_gang_is_as_far_as_its_pods_are(pods: tuple[LivePod, ...], state: GangPhase) -> None:
     assert only(*pods).state is state
-
-
-def test_a_pod_of_our_scheduler_is_started_only_once_it_is_bound() -> None:
-    ours = [replace(pod(i), gates=(), scheduler=SCHEDULER) for i in (0, 1)]
-    assert only(*ours).state is GangPhase.intended
-    assert only(bound(ours[0]), ours[1]).state is GangPhase.partial
-    assert only(bound(ours[0]), bound(ours[1])).state is GangPhase.whole
-    both = replace(ours[0], gates=(GATE,))
-    assert only(both, ours[1]).state is GangPhase.intended
 
 
 def test_a_gang_that_a_later_plan_completed_is_whole() -> None:

@@ -164,6 +164,6 @@ def all_or_nothing(session: ApplySession, batch: PodBatch) -> bool:
     """Whether kube-scheduler starts all pods or none: one native PodGroup with minCount >= size."""
     pods = [session.pod(order) for order in batch.pods]
     groups = {None if pod is None else pod.group for pod in pods}
-    if len(groups) != 1 or any(pod is None or session.classifier.binds(pod) for pod in pods):
+    if len(groups) != 1 or None in pods:
         return False
     return session.view.groups.get((batch.gang[0], groups.pop() or ""), 0) >= batch.size

@@ -13,8 +13,6 @@ from typing import Any, TypeGuard
 
 from models.apply.plan_actions import PodStart
 from models.apply.requests import (
-    Bind,
-    DryRunBind,
     Event,
     EventGroup,
     Request,
@@ -151,4 +149,4 @@ def _together(requests: list[Single]) -> Steps[tuple[Event, ...]]:
 
 
 def _goes_together(request: Request) -> TypeGuard[Single | RequestGroup]:
-    return isinstance(request, RequestGroup | WriteIntent | DryRunBind | Ungate | Bind)
+    return isinstance(request, RequestGroup | WriteIntent | Ungate)

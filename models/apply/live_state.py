@@ -29,8 +29,7 @@ class LivePod:
     without GPUs. ``indices``: GPUs it holds, None if unknown; ``shares``: those of which it holds parts, by
     index or name; ``made``: instances that its claims made, each as GPU and mask of memory slices.
     ``selector``, ``node_affinity``: spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid
-    of its controller. ``tolerations``: (key, operator, value, effect), None if not read. ``claims``: names of
-    its volume claims.
+    of its controller. ``tolerations``: (key, operator, value, effect), None if not read.
     """
 
     namespace: str
@@ -57,7 +56,6 @@ class LivePod:
     node_affinity: str = "null"
     owner: str | None = None
     tolerations: tuple[tuple[str, str, str, str], ...] | None = None
-    claims: tuple[str, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -184,23 +182,15 @@ READY = (PodState.waiting, PodState.intended)
 
 @dataclass(frozen=True, slots=True)
 class PodClassifier:
-    """Derives pod states from our scheduling gate and the name of our scheduler.
-
-    A pod of our scheduler is started once it is bound, any other pod once our gate is removed.
-    """
+    """Derives pod states from our scheduling gate: a pod is started once that is removed."""
 
     gate: str
-    scheduler: str
 
     def gated(self, pod: LivePod) -> bool:
         return self.gate in pod.gates
 
-    def binds(self, pod: LivePod) -> bool:
-        """Whether gangplan is the scheduler that binds it."""
-        return pod.scheduler == self.scheduler
-
     def started(self, pod: LivePod) -> bool:
-        return pod.node is not None or not (self.gated(pod) or self.binds(pod))
+        return pod.node is not None or not self.gated(pod)
 
     def other_gates(self, pod: LivePod) -> tuple[str, ...]:
         """Gates of other controllers, which hold the pod back."""

@@ -21,9 +21,8 @@ class ApplyLimits:
     """``max_evictions``: pods that this run may evict. ``evict_partial``: evict partial gangs.
 
     ``wait_rounds``: ticks of ``tick_s`` seconds to wait at most for pods to go, appear or be bound.
-    ``gate``, ``scheduler``, ``backend``: of the Policy. ``dry``: nothing is written, so nothing is waited
-    for. ``open_nodes``: (node, reason) of nodes that other schedulers may fill: no pod is bound to them.
-    ``pending_limit_s``: of the Policy.
+    ``gate``, ``backend``, ``pending_limit_s``: of the Policy. ``dry``: nothing is written, so nothing is
+    waited for.
     """
 
     allow_evictions: bool = False
@@ -32,10 +31,8 @@ class ApplyLimits:
     wait_rounds: int = 30
     tick_s: float = 2.0
     gate: str = _DEFAULTS.scheduling_gate
-    scheduler: str = _DEFAULTS.scheduler_name
     backend: str = "annotation"
     dry: bool = False
-    open_nodes: tuple[tuple[str, str], ...] = ()
     pending_limit_s: int | None = _DEFAULTS.pending_limit_s
 
     def waits(self) -> Iterator[float]:

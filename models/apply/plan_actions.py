@@ -29,7 +29,7 @@ class PodStart:
     """A pod to start on ``node``. ``gpus``: ascending indices; None if the node chooses.
 
     ``gpu_count``: whole GPUs it requests. ``requests``: other resources (cpu in millicores, others in
-    whole units), sorted. ``mode``: gate or binding, as in the plan's input. ``rank``: of its first GPU.
+    whole units), sorted. ``rank``: of its first GPU.
     ``terms``: that its gang starts under. ``shares``: the GPUs of which it gets parts, by index or name;
     empty: no part, or nobody knows of which. ``instances``: those that its claims make of GPUs.
     """
@@ -43,7 +43,6 @@ class PodStart:
     gpus: tuple[int, ...] | None
     gpu_count: int
     requests: tuple[tuple[str, int], ...] = ()
-    mode: str | None = None
     rank: int | None = None
     terms: Terms | None = None
     shares: tuple[int | str, ...] = ()
@@ -151,7 +150,7 @@ class KeptGang:
 class PlanActions:
     """Everything a plan orders, by gang key. ``cluster``: uid of the namespace kube-system.
 
-    ``created_at``: of the plan, seconds since the epoch. ``gate``, ``scheduler``, ``backend``: of its Policy.
+    ``created_at``: of the plan, seconds since the epoch. ``gate``, ``backend``: of its Policy.
     ``kept``: running gangs that lack no pod and stay. ``unpartitioned``: gangs left out, for GPUs have to be
     partitioned first.
     """
@@ -160,7 +159,6 @@ class PlanActions:
     cluster: str
     created_at: int
     gate: str
-    scheduler: str
     backend: str
     gangs: tuple[GangActions, ...]
     nodes: tuple[NodeAssumptions, ...]
@@ -246,7 +244,6 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
         cluster=cluster,
         created_at=plan.metadata.created_at,
         gate=kubernetes.scheduling_gate,
-        scheduler=kubernetes.scheduler_name,
         backend=kubernetes.gpu_backend,
         gangs=tuple(sorted(changed, key=lambda gang: gang.key)),
         nodes=tuple(_relied(instance.cluster.spec, selected)),
@@ -399,7 +396,6 @@ class _GangOrders:
             gpus=planned.gpus,
             gpu_count=role.gpus,
             requests=tuple(sorted(role.requests.items())),
-            mode=None if pod is None else pod.mode,
             rank=planned.rank,
             terms=self.terms,
             shares=shares,

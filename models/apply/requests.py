@@ -61,49 +61,15 @@ class AllocateDevices:
 
 
 @dataclass(frozen=True, slots=True)
-class ChooseNode:
-    """Tell the provisioners of the pod's volume claims its node; idempotent.
-
-    ``claims``: their names. ``nodes``: of all pods of the gang. ``binds``: gangplan binds the pod.
-    ``check``: only check that the claims allow the node.
-    """
-
-    pod: PodStart
-    claims: tuple[str, ...]
-    nodes: tuple[str, ...]
-    binds: bool
-    check: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DryRunBind:
-    """Server-side dry run of the binding. Precondition: uid."""
-
-    pod: PodStart
-
-
-@dataclass(frozen=True, slots=True)
 class Ungate:
     """Remove our gate and pin the pod to its node in one patch. Preconditions: uid and ``version``.
 
-    ``pin``: False for a pod that gangplan binds afterwards; a pin could not be removed again.
-    ``intent``: to write in the same patch; None if the pod carries it already. ``record``: whether to say
-    in the intent what the pin added.
+    ``intent``: to write in the same patch; None if the pod carries it already.
     """
 
     pod: PodStart
     seen: LivePod
-    pin: bool = True
     intent: Intent | None = None
-    record: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Bind:
-    """Bind the pod to its node. Preconditions: uid and ``version``."""
-
-    pod: PodStart
-    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +107,7 @@ class Scale:
     going: tuple[PodStop, ...] = ()
 
 
-Single = WriteIntent | DryRunBind | Ungate | Bind
+Single = WriteIntent | Ungate
 """Requests that may be on their way together."""
 
 
@@ -168,10 +134,7 @@ Request = (
     | WriteIntent
     | RemoveIntent
     | AllocateDevices
-    | ChooseNode
-    | DryRunBind
     | Ungate
-    | Bind
     | ReadPod
     | ReadCluster
     | Evict

@@ -18,12 +18,10 @@ from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
 from models.apply.requests import (
     BlockedByBudget,
     CheckLock,
-    ChooseNode,
     ClusterRead,
     Conflict,
     Denied,
     Done,
-    DryRunBind,
     Event,
     EventGroup,
     Gone,
@@ -124,8 +122,7 @@ class ApplySession:
     ``started``: batches started in this run. ``writes``: requests that changed something or may have;
     ``sent``: those that were to.
     ``refused``: requests, by who refused them and in which words.
-    ``stopping``: after a signal, when only gangs that have begun go on. ``records``: whether the cluster
-    accepts the records of a gang's members and of pins (``starts``).
+    ``stopping``: after a signal, when only gangs that have begun go on.
     """
 
     view: ClusterView
@@ -138,7 +135,6 @@ class ApplySession:
     sent: int = 0
     evicted: int = 0
     stopping: bool = False
-    records: bool = True
     _reread: bool = False
     _sent_at_reading: int = 0
     _sent_at_check: int = 0
@@ -148,7 +144,7 @@ class ApplySession:
 
     @property
     def classifier(self) -> PodClassifier:
-        return PodClassifier(self.limits.gate, self.limits.scheduler)
+        return PodClassifier(self.limits.gate)
 
     def pod(self, order: PodStart) -> LivePod | None:
         """The pod of an order; None if it is missing or another pod has its name."""
@@ -164,11 +160,10 @@ class ApplySession:
 
     def send(self, request: Request) -> Steps[Event]:
         """Send one request. Raises Halted if the answer is Halt."""
-        reads = isinstance(request, CheckLock | ReadPod | ReadCluster | DryRunBind | Remember)
-        changes = not reads and not (isinstance(request, ChooseNode) and request.check)
-        self.sent += changes
+        reads = isinstance(request, CheckLock | ReadPod | ReadCluster | Remember)
+        self.sent += not reads
         event = yield request
-        self.writes += changes and not isinstance(event, _UNCHANGED)
+        self.writes += not reads and not isinstance(event, _UNCHANGED)
         if isinstance(event, Halt):
             raise Halted(event)
         if isinstance(event, Refused):

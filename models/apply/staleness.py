@@ -65,7 +65,7 @@ def gang_changes(
 
     ``beside``: pods of other gangs that are being started, whose room is taken.
     """
-    classifier = PodClassifier(orders.gate, orders.scheduler)
+    classifier = PodClassifier(orders.gate)
     found: list[Change] = []
     to_start = []
     leaving = {stop.key for stop in gang.stops}
@@ -101,7 +101,7 @@ def _crowded_nodes(
     orders: PlanActions, view: ClusterView, freed: Collection[str], reported: Collection[str]
 ) -> Iterator[Change]:
     """Nodes with room for each gang of the plan alone, but not for all of them together."""
-    classifier = PodClassifier(orders.gate, orders.scheduler)
+    classifier = PodClassifier(orders.gate)
     owners: dict[str, Key] = {}
     starting = []
     for gang in orders.gangs:

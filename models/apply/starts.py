@@ -1,6 +1,6 @@
-"""Starting one gang: write every intent, dry-run a binding, then start pod after pod, scarcest node first.
+"""Starting one gang: write every intent, then start pod after pod, scarcest node first.
 
-Gated pods that another scheduler binds get their intent in the patch that starts them; the first one then
+With a plain back end pods get their intent in the patch that starts them; the first one then
 carries a record of the others, from which a later run completes the gang. If a step fails before the first
 pod starts, all intents are withdrawn; afterwards the gang is completed or reported as partial.
 """
@@ -23,13 +23,9 @@ from models.apply.pins import unpinnable
 from models.apply.plan_actions import Key, PodStart
 from models.apply.requests import (
     AllocateDevices,
-    Bind,
-    ChooseNode,
     Done,
-    DryRunBind,
     Rejected,
     RemoveIntent,
-    Request,
     Steps,
     Ungate,
     WriteIntent,
@@ -42,9 +38,6 @@ PLAIN_BACKENDS = ("annotation", "none")
 
 RECORDS = 3
 """Pods of a gang with the record of the others, so that it is lost only with all of these."""
-
-RECORD_REFUSED = "gangplan may change no annotation"
-"""In the words of an admission policy ``gangplan-pods`` older than the records of members and pins."""
 
 
 def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
@@ -81,24 +74,9 @@ def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[Failure | Non
     """In one step a pod where that is possible and accepted, else with all intents written first."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
     failure = foreseen(session, batch, waiting)
-    failure = failure or (yield from check_claims(session, batch, waiting))
     if failure is not None:
         return failure
     carried = _carried_intents(session, batch, waiting)
-    failure = yield from _intend_and_start(session, batch, waiting, carried)
-    if failure is None or not (failure.rejected and RECORD_REFUSED in failure.why):
-        return failure
-    session.records = False
-    bare = replace(batch, pods=tuple(replace(order, terms=None) for order in batch.pods))
-    return (yield from _intend_and_start(session, bare, waiting, {}))
-
-
-def _intend_and_start(
-    session: ApplySession,
-    batch: PodBatch,
-    waiting: Collection[PodStart],
-    carried: Mapping[Key, Intent],
-) -> Steps[Failure | None]:
     failure = None if carried else (yield from prepare(session, batch, waiting))
     return failure or (yield from _start_pods(session, batch, carried))
 
@@ -108,18 +86,14 @@ def _carried_intents(
 ) -> dict[Key, Intent]:
     """Intents to write in the same patches that start the pods; empty if they have to be written before.
 
-    That is for pods that one patch starts: gated, bound by another scheduler, with a plain back end.
+    That is for pods that one patch starts: with a plain back end, and without an intent yet.
     The first RECORDS to start carry the record of the others.
     """
     pods = [session.pod(order) for order in waiting]
-    if session.limits.backend not in PLAIN_BACKENDS or not session.records:
+    if session.limits.backend not in PLAIN_BACKENDS:
         return {}
     if not all(
-        pod is not None
-        and pod.intent is None
-        and session.classifier.gated(pod)
-        and not session.classifier.binds(pod)
-        for pod in pods
+        pod is not None and pod.intent is None and session.classifier.gated(pod) for pod in pods
     ):
         return {}
     carried = {order.key: batch.intent(order) for order in waiting}
@@ -170,18 +144,8 @@ def scarcest_first(view: ClusterView, orders: Iterable[PodStart]) -> list[PodSta
 def _start_pod(
     session: ApplySession, batch: PodBatch, order: PodStart, carried: Intent | None
 ) -> Steps[LivePod | Failure]:
-    """Bind the pod if gangplan is its scheduler, else remove its gate and pin it."""
-    classifier, pod = session.classifier, session.pod(order)
-    if pod is not None and classifier.binds(pod):
-        return (
-            yield from session.reconcile(
-                order,
-                lambda pod: Bind(order, pod.version),
-                done=lambda pod: pod.node == order.node,
-                obstacle=lambda pod: unintended(session, batch, order, pod),
-                assumed=lambda pod: replace(pod, node=order.node, held_at=None),
-            )
-        )
+    """Remove the gate of the pod and pin it."""
+    classifier = session.classifier
 
     def done(pod: LivePod) -> bool:
         ours = carried is None or (carried.matches(pod.intent) and pod.intent_is_ours)
@@ -194,7 +158,7 @@ def _start_pod(
     return (
         yield from session.reconcile(
             order,
-            lambda pod: Ungate(order, pod, intent=carried, record=session.records),
+            lambda pod: Ungate(order, pod, intent=carried),
             done=done,
             obstacle=lambda pod: unintended(session, batch, order, pod, carried),
             assumed=assumed,
@@ -221,7 +185,7 @@ def foreseen(session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
 def prepare(
     session: ApplySession, batch: PodBatch, waiting: Collection[PodStart]
 ) -> Steps[Failure | None]:
-    """Write intents, allocate devices, dry-run a binding."""
+    """Write intents, allocate devices."""
     begun = bool(running_pods(session, batch))
     failure = yield from _write_intents(session, batch, waiting, begun=begun)
     if failure is not None:
@@ -230,59 +194,16 @@ def prepare(
         for order in waiting:
             yield from session.check_lock_sometimes(batch.label, begun=begun)
             pod = session.view.pods[order.key]
-            failure = yield from _try(session, order, AllocateDevices(order, pod))
+            failure = yield from _allocate(session, AllocateDevices(order, pod))
             if failure is not None:
                 return failure
-    failure = yield from _dry_run_binding(session, batch, waiting)
-    return failure or (yield from _choose_nodes(session, batch, waiting))
-
-
-def check_claims(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
-) -> Steps[Failure | None]:
-    """Check whether the volume claims of all pods still fit their nodes."""
-    checks = [replace(one, check=True) for one in _node_choices(session, batch, waiting)]
-    return (yield from _send_choices(session, batch, checks))
-
-
-def _choose_nodes(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
-) -> Steps[Failure | None]:
-    """Tell provisioners the nodes of the pods that gangplan binds.
-
-    Last of all, since a volume that is made ties its pod to the node.
-    """
-    choices = [one for one in _node_choices(session, batch, waiting) if one.binds]
-    return (yield from _send_choices(session, batch, choices))
-
-
-def _node_choices(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
-) -> list[ChooseNode]:
-    nodes = tuple(sorted({order.node for order in batch.pods}))
-    return [
-        ChooseNode(order, pod.claims, nodes, session.classifier.binds(pod))
-        for order in waiting
-        if (pod := session.pod(order)) is not None and pod.claims
-    ]
-
-
-def _send_choices(
-    session: ApplySession, batch: PodBatch, choices: Iterable[ChooseNode]
-) -> Steps[Failure | None]:
-    for choice in choices:
-        begun = bool(running_pods(session, batch))
-        yield from session.check_lock_sometimes(batch.label, begun=begun)
-        failure = yield from _try(session, choice.pod, choice)
-        if failure is not None:
-            return failure
     return None
 
 
 def _cannot_pin(session: ApplySession, order: PodStart) -> str | None:
-    """Why a pod that its scheduler binds cannot be pinned to the planned node."""
+    """Why a pod cannot be pinned to the planned node."""
     pod, node = session.pod(order), session.view.nodes.get(order.node)
-    if pod is None or session.classifier.binds(pod):
+    if pod is None:
         return None
     return "the node does not exist" if node is None else unpinnable(pod, node)
 
@@ -357,44 +278,9 @@ def remove_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> St
     return None
 
 
-def _dry_run_binding(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
-) -> Steps[Failure | None]:
-    """For pods that gangplan binds: remove our gate, then dry-run one binding.
-
-    The intents have shown that each pod can be bound; it shows whether bindings are admitted here.
-    """
-    binding = [
-        order
-        for order in waiting
-        if (pod := session.pod(order)) is not None and session.classifier.binds(pod)
-    ]
-    for order in binding:
-        failure = yield from _remove_gate(session, batch, order)
-        if failure is not None:
-            return failure
-    # A dry run leaves the gate in place.
-    for order in binding:
-        if (pod := session.pod(order)) is None or not session.classifier.gated(pod):
-            return (yield from _try(session, order, DryRunBind(order)))
-    return None
-
-
-def _remove_gate(session: ApplySession, batch: PodBatch, order: PodStart) -> Steps[Failure | None]:
-    """Remove our gate from a pod that gangplan binds: that starts nothing, and does not pin it."""
-    result = yield from session.reconcile(
-        order,
-        lambda pod: Ungate(order, pod, pin=False),
-        done=lambda pod: not session.classifier.gated(pod),
-        obstacle=lambda pod: unintended(session, batch, order, pod),
-        assumed=lambda pod: pod if session.limits.dry else without_gate(session, pod),
-    )
-    return failure_of(order, result)
-
-
-def _try(session: ApplySession, order: PodStart, request: Request) -> Steps[Failure | None]:
-    """Send a request that leaves the pod itself unchanged until it is done or rejected."""
-    last = ""
+def _allocate(session: ApplySession, request: AllocateDevices) -> Steps[Failure | None]:
+    """Send the request until it is done or rejected; it leaves the pod itself unchanged."""
+    order, last = request.pod, ""
     for _ in range(TRIES):
         event = yield from session.send(request)
         match event:

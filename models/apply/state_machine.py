@@ -283,17 +283,10 @@ class _PlanRun:
         without: Collection[str] = (),
         beside: Iterable[PodStart] = (),
     ) -> list[str]:
-        """Facts of the plan that no longer hold, and nodes that are open to other schedulers."""
-        session = self.session
-        changed = gang_changes(self.orders, gang, session.view, without=without, beside=beside)
-        found = [str(one) for one in changed]
-        pods = [(order.node, session.view.pods.get(order.key)) for order in gang.starts]
-        bound = {node for node, pod in pods if pod is not None and session.classifier.binds(pod)}
-        return found + [
-            f"node {node} is open: {why}"
-            for node, why in session.limits.open_nodes
-            if node in bound
-        ]
+        """Facts of the plan that no longer hold."""
+        view = self.session.view
+        changed = gang_changes(self.orders, gang, view, without=without, beside=beside)
+        return [str(one) for one in changed]
 
     def _make_room_and_start(self, gang: GangActions) -> Steps[None]:
         """Make room for a gang, then start it; the pods of a gang that moves or grows come later."""
@@ -452,7 +445,7 @@ def _may_be(orders: PlanActions, pod: LivePod) -> bool:
     """Whether a pod that the plan does not know can be one that it made a controller create."""
     if pod.terminating or pod.finished:
         return False
-    classifier = PodClassifier(orders.gate, orders.scheduler)
+    classifier = PodClassifier(orders.gate)
     if pod.intent is None or not pod.intent_is_ours:
         return not classifier.started(pod)
     return pod.intent.plan == orders.plan
@@ -470,5 +463,5 @@ def _recreated(
         if pod.terminating or pod.finished or pod.gpus != order.gpu_count:
             continue
         if removals.owners.get(order.key, pod.owner) == pod.owner:
-            found.append(replace(order, name=pod.name, uid=pod.uid, mode=None))
+            found.append(replace(order, name=pod.name, uid=pod.uid))
     return found

@@ -218,9 +218,7 @@ class PodDocument(Document):
         default=None,
         description="Indices of its GPUs; null: not known, or it waits",
     )
-    mode: Literal["gate", "binding"] | None = omitted(
-        description="How a waiting pod can be started"
-    )
+    mode: Literal["gate"] | None = omitted(description="How a waiting pod can be started")
 
     budgets: Many[Name] = omitted(
         default=(),

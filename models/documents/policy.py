@@ -58,10 +58,10 @@ NO_COST: Final = "none"
 DAY_S = 24 * 60 * 60
 
 QUOTAS = "quotas"
-CONSTRAINTS = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort", QUOTAS)
+CONSTRAINTS = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", QUOTAS)
 """Constraints of pods that a plan obeys, or makes a gang wait for, unless the policy ignores them."""
 
-SCHEDULER, GATE = "gangplan", "gangplan.dev/placement"
+GATE = "gangplan.dev/placement"
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/gaudi")
 
 SLURM_PRIORITIES = 8
@@ -265,9 +265,6 @@ class ServerModelChoice(Document):
 class KubernetesDocument(Document):
     """How Kubernetes objects are read, and how a plan is applied to them."""
 
-    scheduler_name: Name = Field(
-        default=SCHEDULER, description="Waiting pods of this scheduler are planned"
-    )
     scheduling_gate: LabelKey = Field(
         default=GATE, description="Waiting pods with this gate are planned"
     )

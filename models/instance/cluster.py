@@ -18,15 +18,6 @@ class Taint:
     effect: str
 
 
-MADE_UP = "volumes.gangplan.dev/"
-"""Of the names of resources that exist in plans alone and of which more may come: free volumes."""
-
-
-def is_made_up(resource: str) -> bool:
-    """Whether a resource exists in plans alone, and more of it may come."""
-    return resource.startswith(MADE_UP)
-
-
 @dataclass(frozen=True, slots=True)
 class SharedGpu:
     """A GPU of which pods that run have parts, or that is ready for some: ``used`` is empty then.
@@ -145,10 +136,9 @@ class Node:
 
     @property
     def at_most(self) -> dict[str, int]:
-        """What it offers of each resource if no pod runs; free volumes have no limit, for more may come."""
+        """What it offers of each resource if no pod runs."""
         held = dict(self.held)
-        stated = ((name, most) for name, most in self.allocatable if not is_made_up(name))
-        return {name: most + held.get(name, 0) for name, most in stated}
+        return {name: most + held.get(name, 0) for name, most in self.allocatable}
 
     @property
     def gpus_in_order(self) -> int:

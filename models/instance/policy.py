@@ -14,7 +14,6 @@ from models.documents.policy import (
     GPU_RESOURCES,
     PENDING_LIMIT_S,
     QUEUE_LIMIT,
-    SCHEDULER,
     SLURM_PRIORITIES,
     Disruption,
     EvictionBackoff,
@@ -84,7 +83,6 @@ class KubernetesPolicy:
     ``server_models``: (node selector, model), the first match counts.
     """
 
-    scheduler_name: str = SCHEDULER
     scheduling_gate: str = GATE
     gpu_resources: tuple[str, ...] = GPU_RESOURCES
     levels: tuple[Level, ...] | None = None
@@ -103,13 +101,12 @@ class KubernetesPolicy:
 
     def plans(self, scheduler: str) -> bool:
         """Whether waiting pods of a scheduler are planned, whatever their scheduling gates."""
-        names = (self.scheduler_name, *self.scheduler_names)
-        return scheduler in names or EVERY_SCHEDULER in names[1:]
+        return not {scheduler, EVERY_SCHEDULER}.isdisjoint(self.scheduler_names)
 
     @property
     def plans_others(self) -> bool:
         """Whether waiting pods of other schedulers are planned: such a plan is a what-if."""
-        return any(name != self.scheduler_name for name in self.scheduler_names)
+        return bool(self.scheduler_names)
 
 
 def kubernetes_policy(document: KubernetesDocument) -> KubernetesPolicy:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from models.hardware import slug
-from models.instance.cluster import Node, is_made_up
+from models.instance.cluster import Node
 from models.instance.eligibility import without_conditions
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
@@ -329,7 +329,6 @@ def _is_in_order(node: Node) -> bool:
         and node.unhealthy == node.partitioned
         and node.unknown_unhealthy == node.unknown_partitioned
         and without_conditions(node) is node
-        and not any(is_made_up(name) for name, _ in node.allocatable)
     )
 
 

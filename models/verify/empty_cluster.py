@@ -18,9 +18,6 @@ from models.verify.queues import ALL, Queues
 from models.verify.room import Work, fitting
 from models.verify.shares import unshared
 
-MADE_UP = "volumes.gangplan.dev/"
-"""Begins the names of free volumes, of which more may come."""
-
 MODEL = -1
 """In place of a level: nodes are counted by their GPU model."""
 
@@ -162,14 +159,13 @@ class EmptyCluster:
 
     @cached_property
     def _offers(self) -> list[dict[str, int]]:
-        """What each node offers if no pod runs; free volumes have no limit."""
+        """What each node offers if no pod runs."""
         if not self.in_order:
             return [dict(node.allocatable) for node in self._nodes]
         return [
             {
                 name: most + node.held[name] if name in node.held else most
                 for name, most in node.allocatable.items()
-                if not name.startswith(MADE_UP)
             }
             for node in self._nodes
         ]

@@ -248,7 +248,6 @@ def arguments(request: ApplyRequest) -> str:
         ("--yes", request.yes),
         ("--allow-evictions", options.allow_evictions),
         ("--evict-partial", options.evict_partial),
-        ("--allow-shared-nodes", options.shared_nodes),
     )
     given = [flag for flag, on in flags if on]
     if options.max_evictions is not None:

@@ -17,8 +17,7 @@ from enum import StrEnum
 from typing import IO, TYPE_CHECKING
 
 from models.apply.intents import PLAN
-from models.apply.live_state import ClusterView, LiveNode, LivePod
-from models.units import plural, shown_of
+from models.apply.live_state import ClusterView, LivePod
 from planner import __version__
 from planner.cluster import api_paths, rights
 from planner.cluster.api_paths import POD_GROUPS, RESOURCE_SLICES, core, grouped
@@ -28,7 +27,6 @@ from planner.cluster.kubectl import INSTALL, Kubectl
 from planner.cluster.lease import LEASE, lock_paths
 from planner.cluster.live_view import read_cluster
 from planner.cluster.lock import read_lease
-from planner.cluster.node_guard import open_nodes, unguarded
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.rights import Right
 from planner.cluster.transport import STRATEGIC, Reply, Transport, Tree
@@ -107,7 +105,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
 class DoctorRequest:
     """``plan``: a saved plan to check as well. ``namespaces``: of tenants.
 
-    ``policy``: a file with the gate, the scheduler's name and the back end; a plan has its own.
+    ``policy``: a file with the gate and the back end; a plan has its own.
     ``watch``: check the rights of ``run --watch`` as well.
     """
 
@@ -193,7 +191,7 @@ def check_cluster(
     except GangplanError as error:
         fault = error.faults[0]
         hint = fault.hint or "grant the rights above, then try again"
-        unread = warned("nodes", f"not checked: {fault.what}", hint)
+        unread = warned("admission policy", f"not checked: {fault.what}", hint)
     if view is not None and work.orders is not None and work.orders.cluster != view.cluster:
         what = f"of the cluster with uid {work.orders.cluster}, this one has {view.cluster}"
         yield failed("plan", InputError(Fault(what, "use the plan's cluster: --context NAME")))
@@ -206,14 +204,13 @@ def check_cluster(
     if view is None:
         yield unread
         return
-    if namespaces and view.nodes:
-        pods = [one for one in waiting if one.namespace in namespaces and _is_name(one.name)]
-        probe = (pods[0].namespace, pods[0].name, pods[0].uid) if pods else None
-        yield check_admission(transport, namespaces[0], min(view.nodes), probe, account)
+    pods = [one for one in waiting if one.namespace in namespaces and _is_name(one.name)]
+    if pods:
+        probe = (pods[0].namespace, pods[0].name, pods[0].uid)
+        yield check_admission(transport, probe, account)
     else:
-        hint = "name a namespace of a tenant: -n NAME"
+        hint = "try again while a pod of the tenant waits at the gate"
         yield warned("admission policy", "not checked: none of our pods wait", hint)
-    yield check_nodes(view, work.settings, work.orders)
     yield check_pod_groups(transport)
     yield from check_backend(transport, backend_of(work.backend), work.orders, view)
 
@@ -359,16 +356,12 @@ def check_account(transport: Transport) -> tuple[Finding, str | None]:
 ACCOUNT = "system:serviceaccount:gangplan-system:gangplan"
 """The account that ``deploy/`` creates and its admission policies restrict."""
 
-PROBE = "gangplan.dev/doctor"
-"""An annotation that the policies of ``deploy/admission`` refuse."""
-
-FOREIGN: Tree = {"annotations": {PROBE: "probe"}}
+FOREIGN: Tree = {"annotations": {"gangplan.dev/doctor": "probe"}}
 MARKS: Tree = {"labels": {PLAN: "gp-00000000000000000000"}}
 """Metadata that the account may not write to a waiting pod, and that it must be able to write."""
 
 _DENIED = "ValidatingAdmissionPolicy 'gangplan-"
 _OTHERS = f"{_DENIED}marks'"
-_NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
 def check_reading(transport: Transport, groups: frozenset[str] | None) -> Iterator[Finding]:
@@ -444,11 +437,8 @@ def check_working(
         )
         missing = rights.missing_rights(transport, wanted)
         yield from (_lacking(f"rights: {namespace}", right) for right in missing)
-        claims = rights.claim_rights(namespace)
-        volumes = rights.missing_rights(transport, claims)
-        yield from (_without_volumes(namespace, right) for right in volumes)
-        if not missing and not volumes:
-            yield passed(f"rights: {namespace}", f"all {len(wanted) + len(claims)}")
+        if not missing:
+            yield passed(f"rights: {namespace}", f"all {len(wanted)}")
     if namespaces:
         return
     anywhere = rights.work_rights([None], evictions=evictions, backend=backend, resized=[None])
@@ -463,11 +453,6 @@ def _grant(right: Right) -> str:
     return f"{rights.role_of(right)} of deploy/ grants it (docs/deploy.md)"
 
 
-def _without_volumes(namespace: str, right: Right) -> Finding:
-    what = f"missing: {rights.describe(right)}; pods that gangplan binds need it while they lack volumes"
-    return warned(f"rights: {namespace}", what, _grant(right))
-
-
 def _lacking(check: str, right: Right) -> Finding:
     hint = f"{_grant(right)}; check: {rights.kubectl_command(right)}"
     what = f"missing: {rights.describe(right)}"
@@ -475,23 +460,17 @@ def _lacking(check: str, right: Right) -> Finding:
 
 
 def check_admission(
-    transport: Transport,
-    namespace: str,
-    node: str,
-    pod: tuple[str, str, str] | None,
-    account: str | None,
+    transport: Transport, pod: tuple[str, str, str], account: str | None
 ) -> Finding:
     """Whether the server refuses what the admission policies forbid, as a dry run.
 
-    ``pod``: (namespace, name, uid) of a waiting pod; without one a Binding of a missing pod is sent.
+    ``pod``: (namespace, name, uid) of a waiting pod.
     """
-    if pod is not None and _OTHERS in (marked := _patch(transport, *pod, MARKS)).message:
+    if _OTHERS in (marked := _patch(transport, *pod, MARKS)).message:
         what = f"refuses this account what a plan writes: {one_line(marked.message)}"
         hint = "docs/deploy.md, 'When a policy refuses'"
         return Finding("admission policy", Level.fail, what, hint, NotPermittedError.exit_code)
-    reply = (
-        _binding(transport, namespace, node) if pod is None else _patch(transport, *pod, FOREIGN)
-    )
+    reply = _patch(transport, *pod, FOREIGN)
     if _DENIED in reply.message:
         return passed(
             "admission policy", "this account may change nothing of pods but gangplan's own marks"
@@ -507,28 +486,12 @@ def check_admission(
     return warned("admission policy", "none: this account may change other fields of pods", hint)
 
 
-def _binding(transport: Transport, namespace: str, node: str) -> Reply:
-    """A Binding with a foreign annotation, for a pod that does not exist."""
-    body = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "gangplan-doctor", "uid": _NOBODY, "annotations": {PROBE: "probe"}},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-    }
-    path = core("pods", namespace=namespace, name="gangplan-doctor", sub="binding")
-    return transport.send("POST", f"{path}?dryRun=All", body)
-
-
 def _patch(transport: Transport, namespace: str, name: str, uid: str, metadata: Tree) -> Reply:
     body = {"metadata": {"uid": uid, **metadata}}
     path = core("pods", namespace=namespace, name=name)
     return transport.send(
         "PATCH", f"{path}?dryRun=All&fieldManager=gangplan", body, content_type=STRATEGIC
     )
-
-
-_SHOWN = 3
-_KEEP = "keep other schedulers off: kubectl taint nodes NAME example.com/gangplan=only:NoSchedule"
 
 
 def waiting_pods(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]:
@@ -539,56 +502,8 @@ def waiting_pods(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]
         if pod.node is None
         and not pod.finished
         and not pod.terminating
-        and (pod.scheduler == settings.scheduler_name or settings.scheduling_gate in pod.gates)
+        and settings.scheduling_gate in pod.gates
     ]
-
-
-def check_nodes(
-    view: ClusterView, settings: KubernetesPolicy, orders: PlanActions | None
-) -> Finding:
-    """Whether nodes that we bind pods onto are kept from other schedulers.
-
-    With a plan its own nodes; without one every node with GPUs, where pods wait to be bound by us.
-    """
-    if orders is not None:
-        opened = open_nodes(orders, view)
-        if opened:
-            what = f"{_named(opened)}; apply refuses to bind there"
-            return Finding("nodes", Level.fail, what, _KEEP, StaleError.exit_code)
-        return passed(
-            "nodes", "other schedulers are kept off the nodes that the plan binds pods to"
-        )
-    bound = [
-        pod for pod in waiting_pods(view, settings) if pod.scheduler == settings.scheduler_name
-    ]
-    if not bound:
-        return passed("nodes", "none of our pods wait to be bound: kube-scheduler guards the nodes")
-    every = [node for _, node in sorted(view.nodes.items()) if _usable(node)]
-    opened = unguarded(
-        every,
-        view.pods.values(),
-        scheduler=settings.scheduler_name,
-        gpu_resources=settings.gpu_resources,
-    )
-    if not opened:
-        return passed(
-            "nodes",
-            f"{plural(len(every), 'node')} with GPUs, other schedulers are kept off all of them",
-        )
-    total = plural(len(every), "node")
-    what = f"{len(opened):,} of {total} with GPUs open to other schedulers: {_named(opened)}"
-    return warned("nodes", f"{what}; apply refuses to bind there", _KEEP)
-
-
-def _usable(node: LiveNode) -> bool:
-    return node.gpus > 0 and node.ready and not node.unschedulable
-
-
-def _named(opened: list[tuple[str, str]]) -> str:
-    shown = shown_of(len(opened), _SHOWN)
-    named = "; ".join(f"{name}: {why}" for name, why in opened[:shown])
-    rest = len(opened) - shown
-    return named + (f"; and {rest:,} more" if rest else "")
 
 
 def check_pod_groups(transport: Transport) -> Finding:

@@ -161,12 +161,6 @@ class Applying:
             help="Evict the started pods of gangs that can no longer be completed.",
         ),
     ] = False
-    allow_shared_nodes: Annotated[
-        bool,
-        typer.Option(
-            "--allow-shared-nodes", help="Bind to nodes that other schedulers may also fill."
-        ),
-    ] = False
     wait: Annotated[
         str,
         typer.Option(
@@ -176,7 +170,7 @@ class Applying:
         ),
     ] = "60s"
 
-    def options(self, lock: Locking, *, one_by_one: bool = False) -> ApplyOptions:
+    def options(self, lock: Locking) -> ApplyOptions:
         """The same as arguments of an apply. Raises UsageError."""
         from planner.pipelines.apply_steps import ApplyOptions
 
@@ -186,8 +180,6 @@ class Applying:
             allow_evictions=self.allow_evictions,
             max_evictions=self.max_evictions,
             evict_partial=self.evict_partial,
-            shared_nodes=self.allow_shared_nodes,
-            one_by_one=one_by_one,
             wait_s=seconds_of("--wait", self.wait),
         )
 

@@ -72,9 +72,6 @@ def _versions(group: str, plural: str, *versions: str) -> tuple[str, ...]:
     return tuple(grouped(group, version, plural) for version in versions)
 
 
-VOLUMES = core("persistentvolumes")
-STORAGE_CLASSES = grouped("storage.k8s.io", "v1", "storageclasses")
-
 POD_GROUPS = _versions("scheduling.k8s.io", "podgroups", "v1", "v1beta1", "v1alpha3", "v1alpha2")
 """Where native PodGroups may be served: the first that exists counts."""
 
@@ -125,15 +122,9 @@ def list_paths(kinds: Sequence[Kind]) -> tuple[str, ...]:
 
 
 def pod_paths(*, evictions: bool) -> tuple[str, ...]:
-    """To read, patch and bind single pods, and to evict them."""
-    subs = "binding|eviction" if evictions else "binding"
-    return (rf"^/api/v1/namespaces/{_ANY_NAME}/pods/{_ANY_NAME}(/({subs}))?$",)
-
-
-def claim_paths() -> tuple[str, ...]:
-    """Volume claims of pods that gangplan binds, and what they refer to."""
-    claims = f"^/api/v1/namespaces/{_ANY_NAME}/persistentvolumeclaims(/{_ANY_NAME})?$"
-    return (claims, *exactly(VOLUMES, STORAGE_CLASSES))
+    """To read and patch single pods, and to evict them."""
+    sub = "(/eviction)?" if evictions else ""
+    return (f"^/api/v1/namespaces/{_ANY_NAME}/pods/{_ANY_NAME}{sub}$",)
 
 
 def scale_paths() -> tuple[str, ...]:

@@ -27,7 +27,6 @@ from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, PROVEN
 from planner.read.kube.pods.pods import read_pods
-from planner.read.kube.pods.volume_claims import named_claims
 from planner.read.kube.records import KubeNode, KubePod, Objects
 
 
@@ -353,7 +352,6 @@ def _seen(tree: Tree, seal_key: SealKey | None = None) -> LivePod:
         ),
         owner=_controller(metadata),
         tolerations=tuple(_tolerations(spec)),
-        claims=tuple(dict.fromkeys(named_claims(spec, name))) if "volumes" in spec else (),
     )
 
 

@@ -37,9 +37,7 @@ def differences(
     orders: PlanActions, view: ClusterView, reader: ClusterReader, backend: Backend
 ) -> list[Difference]:
     """Every field that applying would change, evictions and sizes included, by object and field."""
-    comparison = _Comparison(
-        orders, view, reader, backend, PodClassifier(orders.gate, orders.scheduler)
-    )
+    comparison = _Comparison(orders, view, reader, backend, PodClassifier(orders.gate))
     found = [one for gang in orders.gangs for one in comparison.gang(gang)]
     return sorted(found, key=lambda one: (one.object, one.field))
 
@@ -85,8 +83,7 @@ class _Comparison:
         if self.classifier.gated(seen):
             left = [gate for gate in seen.gates if gate != self.orders.gate]
             yield Difference(name, "spec.schedulingGates", list(seen.gates), left)
-            if not self.classifier.binds(seen):
-                yield from _pin(seen, self.view.nodes.get(order.node), name)
+            yield from _pin(seen, self.view.nodes.get(order.node), name)
 
     def _intent(self, gang: GangActions, order: PodStart, name: str) -> Iterator[Difference]:
         intent = PodBatch.of(self.orders.plan, gang).intent(order)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from models.apply.cut_gangs import CutGang, cut_gangs
@@ -155,8 +155,7 @@ def namespaces_to_recover(
 def _session(
     view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None
 ) -> ApplySession:
-    limits = ApplyLimits(gate=classifier.gate, scheduler=classifier.scheduler)
-    return ApplySession(view, replace(limits, pending_limit_s=pending_limit_s))
+    return ApplySession(view, ApplyLimits(gate=classifier.gate, pending_limit_s=pending_limit_s))
 
 
 def _gang_status(session: ApplySession, group: IntentGroup) -> GangStatus:

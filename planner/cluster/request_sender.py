@@ -17,13 +17,10 @@ from models.apply.outcomes import Verdict
 from models.apply.pins import CannotPin, pin, pin_record
 from models.apply.requests import (
     AllocateDevices,
-    Bind,
     CheckLock,
-    ChooseNode,
     ClusterRead,
     Denied,
     Done,
-    DryRunBind,
     Event,
     EventGroup,
     Evict,
@@ -47,11 +44,10 @@ from planner.cluster.api_paths import core
 from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
 from planner.cluster.scales import scale
 from planner.cluster.transport import ApiRequest, Reply, Transport, Tree, send_all
-from planner.cluster.volume_nodes import choose_node
-from planner.cluster.writes import denied, event_of, pod_request, write_query
+from planner.cluster.writes import denied, event_of, pod_request
 from planner.errors import GangplanError, NotPermittedError
 from planner.read.kube.dialects.base import CannotEncode
-from planner.read.kube.lookup import objects, texts
+from planner.read.kube.lookup import texts
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -143,7 +139,7 @@ class RequestSender:
             view = replace(view, notes=self.lock.notes, now=self.lock.now())
         return view
 
-    def answer(self, request: Request) -> Event:  # noqa: C901, PLR0911, PLR0912  # a case a request
+    def answer(self, request: Request) -> Event:  # noqa: C901, PLR0911  # a case a request
         """Send one request; its event."""
         try:
             match request:
@@ -155,7 +151,7 @@ class RequestSender:
                     return self._read_pod(namespace, name)
                 case RequestGroup(requests):
                     return self._send_group(requests)
-                case WriteIntent() | DryRunBind() | Ungate() | Bind():
+                case WriteIntent() | Ungate():
                     made = self._made(request)
                     return self._send(made) if isinstance(made, ApiRequest) else made
                 case RemoveIntent():
@@ -165,8 +161,6 @@ class RequestSender:
                         return Done()
                     tree = self.reader.pods.get(pod.key, {})
                     return self.backend.allocate(self.wire, pod, seen, tree)
-                case ChooseNode():
-                    return self._choose_node(request)
                 case Evict():
                     return self._evict(request)
                 case Remember(notes):
@@ -243,16 +237,8 @@ class RequestSender:
                 case WriteIntent(pod, intent, version):
                     metadata = self._intent(pod, intent, version)
                     return self._patch(pod.namespace, pod.name, {"metadata": metadata})
-                case DryRunBind(pod):
-                    return self._binding(pod, dry=True)
                 case Ungate():
                     return self._ungating(request)
-                case Bind(pod, version):
-                    gates = objects(self.reader.pods.get(pod.key, {}), "spec", "schedulingGates")
-                    if self.dry and gates:
-                        # the server would only object to the gate that a dry run left
-                        return Done()
-                    return self._binding(pod, version, dry=self.dry)
         except (ValueError, CannotEncode) as error:
             # An invalid name or a pod that cannot be pinned: a retry does not help.
             return Rejected(one_line(str(error)))
@@ -302,44 +288,21 @@ class RequestSender:
     def _ungating(self, request: Ungate) -> ApiRequest:
         order, pod = request.pod, request.seen
         gate = {"$patch": "delete", "name": self.settings.scheduling_gate}
-        spec: Tree = {"schedulingGates": [gate]}
         intent = pod.intent if request.intent is None else request.intent
-        if request.pin:
-            view = self.reader.view
-            node = None if view is None else view.nodes.get(order.node)
-            if node is None:
-                raise CannotPin(f"node {order.node} does not exist")
-            added = pin(pod, node)
-            spec |= added
-            if intent is not None and request.record:
-                intent = replace(intent, pin=pin_record(pod, added))
+        view = self.reader.view
+        node = None if view is None else view.nodes.get(order.node)
+        if node is None:
+            raise CannotPin(f"node {order.node} does not exist")
+        added = pin(pod, node)
+        if intent is not None:
+            intent = replace(intent, pin=pin_record(pod, added))
+        spec: Tree = {"schedulingGates": [gate], **added}
         metadata: Tree = {"uid": order.uid, "resourceVersion": pod.version}
         if intent is not None and request.intent is not None:
             metadata = self._intent(order, intent, pod.version)
         elif intent is not None and intent.pin:
             metadata["annotations"] = {PIN: intent.pin, **self._seal(order, intent)}
         return self._patch(order.namespace, order.name, {"metadata": metadata, "spec": spec})
-
-    def _binding(self, order: PodStart, version: str | None = None, *, dry: bool) -> ApiRequest:
-        metadata: Tree = {"name": order.name, "namespace": order.namespace, "uid": order.uid}
-        if version is not None:
-            metadata["resourceVersion"] = version
-        body: Tree = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": metadata,
-            "target": {"apiVersion": "v1", "kind": "Node", "name": order.node},
-        }
-        return pod_request("POST", order.namespace, order.name, body, sub="binding", dry=dry)
-
-    def _choose_node(self, request: ChooseNode) -> Event:
-        order, view = request.pod, self.reader.view
-        node = None if view is None else view.nodes.get(order.node)
-        labels = {} if node is None else dict(node.labels)
-        query = None if request.check else write_query(dry=self.dry)
-        return choose_node(
-            self.wire, order, request.claims, labels, request.nodes, query, binds=request.binds
-        )
 
     def _evict(self, request: Evict) -> Event:
         stop = request.pod

@@ -11,10 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.apply.live_state import ClusterView, PodClassifier
-from models.apply.plan_actions import Key, PlanActions
-from planner.cluster.api_paths import core, grouped
+from models.apply.plan_actions import PlanActions
+from planner.cluster.api_paths import grouped
 from planner.cluster.lease import LEASE
-from planner.cluster.pages import list_objects
 from planner.cluster.retry import WAITS_S, RetryingTransport, RightKey
 from planner.cluster.scales import PLURALS
 from planner.cluster.transport import LOST, Transport, Tree
@@ -153,21 +152,18 @@ def work_rights(
     *,
     evictions: bool,
     backend: str,
-    bound: Collection[str | None] | None = None,
     evicted: Collection[str | None] | None = None,
     resized: Collection[str | None] = (),
 ) -> tuple[Right, ...]:
     """To start pods in these namespaces (None: in all namespaces).
 
-    ``bound``: the namespaces with pods that gangplan binds; None for all. ``evicted``: those with pods
-    to evict, if evictions are allowed; None for all. ``resized``: those with gangs to resize.
+    ``evicted``: the namespaces with pods to evict, if evictions are allowed; None for all. ``resized``:
+    those with gangs to resize.
     """
     rights: list[Right] = []
     for namespace in namespaces:
         pods = Right("get", "", "pods", namespace=namespace)
         rights += [pods, replace(pods, verb="patch")]
-        if bound is None or namespace in bound:
-            rights.append(replace(pods, verb="create", subresource="binding"))
         if evictions and (evicted is None or namespace in evicted):
             rights.append(replace(pods, verb="create", subresource="eviction"))
         if evictions and namespace in resized:
@@ -177,19 +173,12 @@ def work_rights(
     return tuple(rights)
 
 
-def claim_rights(namespace: str | None) -> tuple[Right, ...]:
-    """To write on unbound volume claims where their pods go."""
-    claim = Right("get", "", "persistentvolumeclaims", namespace=namespace)
-    return (claim, replace(claim, verb="patch"))
-
-
 def plan_rights(
     orders: PlanActions,
     *,
     lock_namespace: str,
     evictions: bool,
     backend: str,
-    bound: Collection[str | None] | None = None,
     undoing: bool = False,
 ) -> tuple[Right, ...]:
     """For every request that applying these orders may send, including the lock.
@@ -202,7 +191,6 @@ def plan_rights(
         orders.namespaces,
         evictions=evictions,
         backend=backend,
-        bound=bound,
         evicted=None if undoing else stopped,
         resized={gang.namespace for gang in orders.gangs if gang.resizes},
     )
@@ -289,7 +277,7 @@ def granting(missing: Iterable[Right]) -> str:
 
 
 def describe(right: Right) -> str:
-    """As an administrator grants it: ``create pods/binding in namespace research``."""
+    """As an administrator grants it: ``create pods/eviction in namespace research``."""
     resource = f"{right.resource}.{right.group}" if right.group else right.resource
     if right.subresource:
         resource = f"{right.resource}/{right.subresource}"
@@ -425,41 +413,6 @@ def namespaces_without_resize_rights(
     return tuple(one for one in ordered if one in found)
 
 
-def pods_without_claim_rights(
-    transport: Transport, view: ClusterView, classifier: PodClassifier
-) -> frozenset[Key]:
-    """Waiting pods that gangplan would bind, that need volumes made, and whose claims it may not annotate."""
-    waiting = [
-        pod
-        for pod in view.pods.values()
-        if pod.claims
-        and classifier.binds(pod)
-        and not (pod.node or pod.finished or pod.terminating or classifier.other_gates(pod))
-    ]
-    namespaces = sorted({pod.namespace for pod in waiting})
-    needed = [right for namespace in namespaces for right in claim_rights(namespace)]
-    lacking = {right.namespace for right in missing_rights(transport, needed)}
-    unbound = {
-        (namespace, text(tree, "metadata", "name"))
-        for namespace in namespaces
-        if namespace in lacking
-        for tree in list_objects(transport, core("persistentvolumeclaims", namespace=namespace))
-        if text(tree, "spec", "volumeName") is None
-    }
-    return frozenset(
-        pod.key for pod in waiting if any((pod.namespace, name) in unbound for name in pod.claims)
-    )
-
-
-def is_one_of(pods: Collection[Key]) -> Callable[[Tree], bool]:
-    """A predicate: whether a pod is one of these."""
-    return lambda tree: _key_of(tree) in pods
-
-
-def _key_of(tree: Tree) -> Key:
-    return text(tree, "metadata", "namespace") or "", text(tree, "metadata", "name") or ""
-
-
 def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable[[Tree], bool]:
     """A predicate: whether a pod waits for gangplan in one of these namespaces."""
 
@@ -468,7 +421,7 @@ def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable
         if text(tree, "metadata", "namespace") not in namespaces or text(spec, "nodeName"):
             return False
         gates = (gate.get("name") for gate in objects(spec, "schedulingGates"))
-        return classifier.gate in gates or text(spec, "schedulerName") == classifier.scheduler
+        return classifier.gate in gates
 
     return waits
 
@@ -488,14 +441,6 @@ def fixed_warning(namespaces: Collection[str]) -> str:
         f"not permitted to resize gangs in {_names_of(namespaces)}: they keep their sizes; "
         "bind gangplan-evicting there"
     )
-
-
-def no_volumes_warning(pods: Collection[Key]) -> str:
-    """The warning about pods that are left out because their claims may not be annotated."""
-    shown = _names_of({namespace for namespace, _ in pods})
-    count = f"{len(pods):,} pod{'s' if len(pods) > 1 else ''}"
-    right = f"not permitted to patch persistentvolumeclaims in {shown}"
-    return f"{right}: not planned there: {count} without volumes"
 
 
 def _names_of(namespaces: Collection[str]) -> str:

@@ -45,7 +45,7 @@ def pod_request(  # as many arguments as such a request has
 
 
 _OTHER_UID = re.compile(r"UID in (?:the )?precondition")
-"""Text of the 409 of bindings and evictions for a wrong uid; a wrong version is a 409, too."""
+"""Text of the 409 of evictions for a wrong uid; a wrong version is a 409, too."""
 
 _TWO_BUDGETS = "more than one PodDisruptionBudget"
 """Text of the 500 for a pod that several budgets cover: a retry does not help."""
@@ -110,7 +110,7 @@ def denied(message: str) -> Denied:
 
 
 def _done(body: Tree, pod: Callable[[Tree], LivePod | None]) -> Done | NoAnswer:
-    """A pod, a scale, or the Status of bindings and evictions; anything else is no success."""
+    """A pod, a scale, or the Status of evictions; anything else is no success."""
     match body.get("kind"):
         case "Pod":
             return Done(pod(body))

@@ -114,7 +114,7 @@ def apply(
         if asks:
             with phases.phase("read"):
                 view = reader.read_view()
-            check_view(plan, options, view)
+            check_view(plan, view)
             reporter.announce(plan, view)
             if not reporter.confirm(plan, view, wire.context):
                 return ApplyResult(plan, None, 130, wire.context, phases.seconds)

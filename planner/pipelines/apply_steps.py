@@ -46,32 +46,20 @@ _INCOMPLETE = (Outcome.skipped, Outcome.partial, Outcome.halted, Outcome.withhel
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """``wait_s``: for evicted pods to go and pinned pods to be bound. ``max_evictions``: None: unlimited.
-
-    ``shared_nodes``: also bind to open nodes. ``one_by_one``: leave out gangs that would be bound to an
-    open node instead of refusing the plan.
-    """
+    """``wait_s``: for evicted pods to go and pinned pods to be bound. ``max_evictions``: None: unlimited."""
 
     lock_namespace: str = LOCK_NAMESPACE
     lock_wait_s: float = 0.0
     allow_evictions: bool = False
     max_evictions: int | None = None
     evict_partial: bool = False
-    shared_nodes: bool = False
-    one_by_one: bool = False
     wait_s: float = 60.0
 
     @property
     def evicts(self) -> bool:
         return self.allow_evictions or self.evict_partial
 
-    def limits(
-        self,
-        settings: KubernetesPolicy,
-        *,
-        dry: bool = False,
-        open_nodes: Iterable[tuple[str, str]] = (),
-    ) -> ApplyLimits:
+    def limits(self, settings: KubernetesPolicy, *, dry: bool = False) -> ApplyLimits:
         """The limits of the apply machine."""
         return ApplyLimits(
             allow_evictions=self.allow_evictions,
@@ -80,10 +68,8 @@ class ApplyOptions:
             wait_rounds=math.ceil(self.wait_s / TICK_S),
             tick_s=TICK_S,
             gate=settings.scheduling_gate,
-            scheduler=settings.scheduler_name,
             backend=settings.gpu_backend,
             dry=dry,
-            open_nodes=tuple(open_nodes),
             pending_limit_s=settings.pending_limit_s,
         )
 
@@ -171,12 +157,11 @@ def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, .
 
 def _write_paths(options: ApplyOptions, backend: Backend, *, scaling: bool) -> tuple[str, ...]:
     from planner.cluster import rights
-    from planner.cluster.api_paths import claim_paths, pod_paths, scale_paths
+    from planner.cluster.api_paths import pod_paths, scale_paths
 
     return (
         *status_paths(options.lock_namespace),
         *pod_paths(evictions=options.evicts),
-        *claim_paths(),
         *(scale_paths() if scaling else ()),
         rights.ACCEPT,
         *backend.accept,
@@ -253,7 +238,7 @@ def check_rights(
         raise not_permitted(left)
 
 
-def check_view(plan: VerifiedPlan, options: ApplyOptions, view: ClusterView) -> None:
+def check_view(plan: VerifiedPlan, view: ClusterView) -> None:
     """Whether the facts the plan relied on still hold. Raises StaleError, or InputError of the back end.
 
     If the plan has been applied in part, the machine leaves out what no longer holds.
@@ -267,31 +252,10 @@ def check_view(plan: VerifiedPlan, options: ApplyOptions, view: ClusterView) -> 
 
             hint = f"plan again: this plan was made at {time_text(plan.orders.created_at)}"
             raise StaleError(*_faults(found, hint))
-        if not options.shared_nodes:
-            check_open_nodes(plan, view, one_by_one=options.one_by_one)
     conflicts = plan.backend.check(plan.orders, view)
     if conflicts:
         hint = "kubernetes.gpuBackend of the Policy selects how nodes learn about GPUs"
         raise InputError(*_faults(conflicts, hint))
-
-
-def check_open_nodes(plan: VerifiedPlan, view: ClusterView, *, one_by_one: bool = False) -> None:
-    """Whether other schedulers are kept off the nodes that pods are bound to. Raises StaleError.
-
-    ``one_by_one``: only if no gang could start without such nodes.
-    """
-    from planner.cluster.node_guard import UNTAINTED, open_nodes, works_without
-
-    found = open_nodes(plan.orders, view)
-    if not found or (one_by_one and works_without(plan.orders, view, [node for node, _ in found])):
-        return
-    fix = (
-        "kubectl taint nodes NAME example.com/gangplan=only:NoSchedule"
-        if all(why == UNTAINTED for _, why in found)
-        else "let only pods of gangplan tolerate the taint of its nodes"
-    )
-    faults = [f"node {node} is open: {why}" for node, why in found]
-    raise StaleError(*_faults(faults, f"{fix}; or accept the risk: --allow-shared-nodes"))
 
 
 def _faults(found: list[str], hint: str) -> list[Fault]:
@@ -317,15 +281,13 @@ def check_and_apply(
     Raises StaleError, InputError and UnavailableError before the first write, nothing after it.
     """
     from models.apply.state_machine import apply_plan
-    from planner.cluster.node_guard import open_nodes
     from planner.cluster.request_sender import run_machine
 
     view = sender.read_view()
     check_cluster(plan, view.cluster)
-    check_view(plan, options, view)
+    check_view(plan, view)
     on_checked(view)
-    shared = () if options.shared_nodes else open_nodes(plan.orders, view)
-    limits = options.limits(plan.settings, dry=sender.dry, open_nodes=shared)
+    limits = options.limits(plan.settings, dry=sender.dry)
     return run_machine(apply_plan(plan.orders, view, limits), sender, on_event)
 
 

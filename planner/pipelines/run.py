@@ -33,7 +33,6 @@ from planner.pipelines.apply_steps import (
     ClusterTarget,
     VerifiedPlan,
     check_and_apply,
-    check_open_nodes,
     check_rights,
     exit_code,
     ordered,
@@ -282,8 +281,7 @@ class _LockedRun:
     def _classifier(self) -> PodClassifier:
         from models.apply.live_state import PodClassifier
 
-        settings = self.sender.settings
-        return PodClassifier(settings.scheduling_gate, settings.scheduler_name)
+        return PodClassifier(self.sender.settings.scheduling_gate)
 
     def execute(self) -> None:
         self.run.check_signal()
@@ -312,13 +310,10 @@ class _LockedRun:
         namespaces = namespaces_to_recover(view, classifier, settings.pending_limit_s)
         if not namespaces:
             return Verdict()
-        bound = {pod.namespace for pod in view.pods.values() if classifier.binds(pod)}
         backend = settings.gpu_backend
         rights.require(
             self.sender.wire,
-            rights.work_rights(
-                namespaces, evictions=options.evict_partial, backend=backend, bound=bound
-            ),
+            rights.work_rights(namespaces, evictions=options.evict_partial, backend=backend),
         )
         progress = ApplyProgress(run.console, run.clock)
         machine = recover_gangs(view, options.limits(settings))
@@ -332,8 +327,7 @@ class _LockedRun:
         """Plan and apply; once more if the cluster changed in between."""
         from planner.cluster import rights
 
-        run, reader = self.run, self.sender.reader
-        planner = self._planner()
+        run, planner = self.run, self._planner()
         planned: Planned | None = None
         try:
             planned = self._make_plan(planner, None)
@@ -346,9 +340,6 @@ class _LockedRun:
             try:
                 self._apply(plan)
             except StaleError as error:
-                if reader.view is not None and not run.request.options.shared_nodes:
-                    # Open nodes would stop another plan, too.
-                    check_open_nodes(plan, reader.view, one_by_one=True)
                 for fault in error.faults:
                     run.console.say(f"{fault.what}; planning once more")
                 run.report.replanned = True
@@ -380,10 +371,6 @@ class _LockedRun:
         unserved = rights.namespaces_without_start_rights(wire, view, self._classifier, backend)
         if unserved:
             run.warn(rights.left_out_warning(unserved))
-        without = rights.pods_without_claim_rights(wire, view, self._classifier)
-        if without:
-            run.warn(rights.no_volumes_warning(without))
-        waits, lacks = rights.waits_in(unserved, self._classifier), rights.is_one_of(without)
         # A plan that stops or moves running gangs could not be applied completely.
         planning = replace(request.planning, keep_running=not request.options.allow_evictions)
         if request.options.allow_evictions:
@@ -399,7 +386,7 @@ class _LockedRun:
             run.target(),
             skip=request.skip,
             seal_key=self.lock.seal_key,
-            leave=lambda tree: waits(tree) or lacks(tree),
+            leave=rights.waits_in(unserved, self._classifier),
             known=self.known,
         )
         # Ages are computed with the server's clock: that of this host may be wrong.

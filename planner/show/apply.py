@@ -17,7 +17,6 @@ from models.apply.live_state import READY, ClusterView, LivePod, PodClassifier
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions
 from models.apply.requests import (
-    Bind,
     CheckLock,
     Done,
     Event,
@@ -67,9 +66,7 @@ class ApplyProgress:
                 self._current = label
             case ReadCluster(after_s) if after_s:
                 self._current = "waiting"
-            case Bind(pod) if done:
-                self._started.add(pod.uid)
-            case Ungate(pod, pin=True) if done:
+            case Ungate(pod) if done:
                 self._started.add(pod.uid)
             case Evict(stop) if done:
                 self._evicted.add(stop.uid)
@@ -110,8 +107,8 @@ DONE = "whole already"
 class PlannedChange:
     """What applying will do to one gang. ``starts``, ``stops``: pods left to start and to evict.
 
-    ``started``: pods that are started already. ``how``: gate, binding or both. ``after``: gangs whose
-    room it needs.
+    ``started``: pods that are started already. ``how``: by the gate, perhaps all or none.
+    ``after``: gangs whose room it needs.
     """
 
     gang: Key
@@ -135,7 +132,7 @@ class PlannedChange:
 
 def planned_changes(orders: PlanActions, view: ClusterView) -> list[PlannedChange]:
     """One per gang of the orders, in their order."""
-    classifier = PodClassifier(orders.gate, orders.scheduler)
+    classifier = PodClassifier(orders.gate)
     leaving: dict[str, set[Key]] = {}
     for gang in orders.gangs:
         for stop in gang.stops:
@@ -180,21 +177,17 @@ def _planned_change(
         started=started,
         gpus=sum(order.gpu_count for order in starts),
         nodes=tuple(sorted({order.node for order in starts})),
-        how=_how(pods, view, classifier, len(gang.starts)),
+        how=_how(pods, view, len(gang.starts)),
         after=tuple(sorted(after)),
     )
 
 
-def _how(pods: Iterable[LivePod], view: ClusterView, classifier: PodClassifier, size: int) -> str:
-    modes, groups = set(), set()
-    for pod in pods:
-        gated, binds = classifier.gated(pod), classifier.binds(pod)
-        modes.add("gate, binding" if gated and binds else "binding" if binds else "gate")
-        groups.add(None if binds or pod.group is None else (pod.namespace, pod.group))
+def _how(pods: Iterable[LivePod], view: ClusterView, size: int) -> str:
+    groups = {None if pod.group is None else (pod.namespace, pod.group) for pod in pods}
     whole = len(groups) == 1 and all(
         group is not None and view.groups.get(group, 0) >= size for group in groups
     )
-    return " + ".join(sorted(modes)) + (", all or none" if whole else "")
+    return ("gate" if groups else "") + (", all or none" if whole else "")
 
 
 def announce_changes(

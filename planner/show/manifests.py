@@ -1,4 +1,4 @@
-"""A plan as the Kubernetes objects that applying it sends: patches, Bindings and Evictions, for review.
+"""A plan as the Kubernetes objects that applying it sends: patches and Evictions, for review.
 
 The same plan gives the same text.
 """
@@ -25,7 +25,6 @@ from models.apply.plan_actions import (
 from models.documents.cluster import HOSTNAME_LABEL, NodeDocument
 from models.documents.plan import PlanDocument
 from models.units import plural
-from planner.cluster.backends.base import MODE_BINDING
 from planner.cluster.backends.registry import backend_of
 from planner.show.plan.plan_output import yaml_text
 from planner.show.table import wrapped
@@ -36,13 +35,7 @@ Json = dict[str, Any]
 UNKNOWN = "-"
 """Replaces a uid that the plan does not know."""
 
-GUARD = "x-gangplan"
-"""A field that no Binding has. ``kubectl apply`` and ``create -f`` would lose the uid, and reject the object
-because of it; ``create --raw`` keeps the uid and ignores the field."""
-
-GUARDED = "for kubectl create --raw alone: apply and create -f lose the uid"
-
-_PATCH, _BINDING, _EVICTION = "patch", "binding", "eviction"
+_PATCH, _EVICTION = "patch", "eviction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +84,8 @@ class Rendering:
 
     @property
     def started(self) -> int:
-        """Pods that are patched or bound."""
-        return self.count(_PATCH, _BINDING)
+        """Pods that are patched."""
+        return self.count(_PATCH)
 
     @property
     def evicted(self) -> int:
@@ -152,7 +145,6 @@ def _place(pod: PodStart) -> str:
 def _started(
     gang: GangActions, pod: PodStart, orders: PlanActions, host: str | None, *, size: int
 ) -> Item:
-    """A gated pod is patched; a pod of our scheduler is bound."""
     intent = Intent(
         orders.plan, gang.name, size, pod.node, pod.gpus, rank=pod.rank, terms=pod.terms
     )
@@ -163,27 +155,13 @@ def _started(
         "labels": intent.labels(),
         "annotations": dict(sorted(intent.annotations().items())),
     }
-    path = _path(gang, pod, _BINDING if pod.mode == MODE_BINDING else _PATCH)
-    if pod.mode == MODE_BINDING:
-        return _bound(gang, pod, metadata, path)
+    path = _path(gang, pod, _PATCH)
     spec = {"schedulingGates": [{"name": orders.gate, "$patch": "delete"}], **_pin(pod, host)}
     words = ["kubectl", "patch", "pod", pod.name, "-n", pod.namespace]
     words += ["--type=strategic", "--patch-file", path]
     command = "" if pod.uid == UNKNOWN else shlex.join(words)
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     return Item(f"{gang.namespace}/{gang.name}", _PATCH, path, command, manifest)
-
-
-def _bound(gang: GangActions, pod: PodStart, metadata: Json, path: str) -> Item:
-    manifest: Json = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        GUARD: GUARDED,
-        "metadata": metadata,
-        "target": {"apiVersion": "v1", "kind": "Node", "name": pod.node},
-    }
-    command = "" if pod.uid == UNKNOWN else _raw(pod, path)
-    return Item(f"{gang.namespace}/{gang.name}", _BINDING, path, command, manifest)
 
 
 def _pin(pod: PodStart, host: str | None) -> Json:
@@ -247,10 +225,9 @@ def heading(found: Rendering) -> list[str]:
         "For review: the objects that `gangplan apply` sends, in a fixed order; the",
         "same plan gives the same bytes. Commit them, read the difference, then run",
         "`gangplan apply PLAN`. Never `kubectl apply` or `kubectl create -f` them, nor",
-        "let Argo CD or Flux sync them: a Binding would bind without looking at the",
-        "pod's uid, and a patch starts one pod of a gang. By hand, one at a time: the",
-        "command of each, in a folder of `gangplan render --to DIR`; nothing then",
-        "checks the lock, the room, or that the whole gang starts.",
+        "let Argo CD or Flux sync them: a patch starts one pod of a gang. By hand, one",
+        "at a time: the command of each, in a folder of `gangplan render --to DIR`;",
+        "nothing then checks the lock, the room, or that the whole gang starts.",
     ]
     if not found.known:
         lines.append("This plan knows no uids of cluster and pods: not to be applied.")

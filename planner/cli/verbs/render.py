@@ -139,7 +139,7 @@ def _inside(name: str) -> bool:
     return (
         len(parts) == 3  # namespace, gang, file
         and not any(part in ("", ".", "..") for part in parts)
-        and kind in ("patch", "binding", "eviction")
+        and kind in ("patch", "eviction")
     )
 
 

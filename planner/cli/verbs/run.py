@@ -96,7 +96,7 @@ def run(
             else int(timeout_of(time_limit, "--time-limit")),
         ),
         # An open node in one tenant's pool must not block the gangs of the others.
-        options=applying.options(lock, one_by_one=True),
+        options=applying.options(lock),
         target=connection.target(console),
         skip=skipped(skip or []),
         metrics=metrics_file,

@@ -36,7 +36,7 @@ def status(
         typer.Option(
             "--policy",
             metavar="FILE",
-            help="The Policy of the runs, if it names gate or scheduler.",
+            help="The Policy of the runs, if it names a gate.",
         ),
     ] = None,
     connection: Connection,
@@ -96,7 +96,7 @@ def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy
         now = None if lease.now is None else int(lease.now)
         view = replace(view, notes=notes_of(lease.tree), now=now)
         context = proxy.context
-    classifier = PodClassifier(settings.scheduling_gate, settings.scheduler_name)
+    classifier = PodClassifier(settings.scheduling_gate)
     gangs = gang_statuses(view, classifier, settings.pending_limit_s)
     pins, alien = (
         pending_pods(view, classifier),

@@ -13,15 +13,10 @@ from models.apply.live_state import ClusterView, LivePod
 from models.apply.plan_actions import PlanActions, PodStart
 from models.apply.requests import Done, Event
 from models.documents.policy import GPU_RESOURCES
-from models.instance.policy import KubernetesPolicy
 from models.units import InvalidValueError, quantity
 from planner.cluster.transport import Transport, Tree
 from planner.read.kube.lookup import mapping, text
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER
-
-MODE_BINDING = "binding"
-
-_OURS = KubernetesPolicy().scheduler_name
 
 
 class Backend(Protocol):
@@ -96,15 +91,6 @@ class Plain(ABC):
 def scheduler_of(pod_tree: Tree) -> str:
     """The name of the pod's scheduler."""
     return text(pod_tree, "spec", "schedulerName") or DEFAULT_SCHEDULER
-
-
-def bound_by_us(order: PodStart, pod_tree: Tree) -> bool:
-    """Whether gangplan binds the pod.
-
-    In a plan, pods that are gated as well have the mode gate, and recovery knows no mode: then only the
-    default name of our scheduler identifies them.
-    """
-    return order.mode == MODE_BINDING or scheduler_of(pod_tree) == _OURS
 
 
 def fills_node(order: PodStart, node_tree: Tree) -> bool:

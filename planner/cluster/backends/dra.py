@@ -15,7 +15,7 @@ from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart
 from models.apply.requests import Conflict, Done, Event, Gone, NoAnswer, Rejected
 from planner.cluster.api_paths import core, grouped
-from planner.cluster.backends.base import Plain, bound_by_us, fills_node
+from planner.cluster.backends.base import Plain, fills_node
 from planner.cluster.backends.dra_claims import (
     VERSION,
     Claim,
@@ -72,10 +72,6 @@ class Dra(Plain):
         claims = objects(pod_tree, "spec", "resourceClaims")
         if order.gpus and not claims and not fills_node(order, node_tree):
             raise CannotEncode("it requests GPUs without a ResourceClaim, so the node chooses")
-        if order.gpu_count and order.gpus is None and claims and bound_by_us(order, pod_tree):
-            raise CannotEncode(
-                "no scheduler allocates its claims, and the plan leaves the GPUs open"
-            )
         return {}
 
     def allocate(self, wire: Transport, order: PodStart, seen: LivePod, pod_tree: Tree) -> Event:
@@ -138,19 +134,14 @@ Asked = tuple[Claim, list[Want]]
 
 
 def parts(
-    claims_api: _Claims, devices: Devices, order: PodStart, claims: Sequence[Claim], *, binds: bool
+    claims_api: _Claims, devices: Devices, order: PodStart, claims: Sequence[Claim]
 ) -> list[Part]:
     """Distribute the GPUs of the order over the claims in order; a claim keeps those it holds.
 
     MIG instances that exist are any that are free, since those of a profile are alike; of those that claims
-    make the order says which. ``binds``: gangplan binds the pod, so no scheduler allocates claims for other
-    devices.
+    make the order says which.
     """
     asked = [(claim, claim_wants(claim, devices.classes)) for claim in claims]
-    if binds:
-        for claim, found in asked:
-            if not found and not claim.allocated:
-                raise CannotEncode(f"only a scheduler can allocate claim {claim.name}")
     asked = [(claim, found) for claim, found in asked if found]
     whole = [(claim, found) for claim, found in asked if found[0].profile is None]
     of_parts = [(claim, found) for claim, found in asked if found[0].profile is not None]
@@ -287,12 +278,11 @@ def allocate(
 ) -> Event:
     """Give a pod all its devices; Conflict and NoAnswer if a later call may succeed."""
     claims_api = _Claims(wire)
-    binds = bound_by_us(order, pod_tree)
     answer: Event = Done()
     for _ in range(TRIES):
         claims = [_found(claims_api, order, name) for name in _names(wire, order, pod_tree)]
         try:
-            for part in parts(claims_api, devices, order, claims, binds=binds):
+            for part in parts(claims_api, devices, order, claims):
                 _give(claims_api, devices, user, order.node, part)
         except ClaimEvent as answered:
             answer = answered.event

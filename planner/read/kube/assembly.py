@@ -46,7 +46,6 @@ from planner.read.kube.nodes.servers import server_model
 from planner.read.kube.pod_sets import PodSets
 from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
 from planner.read.kube.pods.budgets import read_budgets
-from planner.read.kube.pods.host_ports import count_host_ports
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.queues import read_quotas
 from planner.read.kube.records import KubeGang, KubeNode, KubeObject, KubePod, Objects
@@ -116,7 +115,6 @@ def assemble(
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
     hold_beyond_share(gangs)
     hold_beyond_resources(gangs, nodes)
-    count_host_ports(gangs, pods, nodes)
     set_near(gangs, levels, settings.ignore, remarks)
     sets = PodSets(gangs, pods, nodes, levels)
     if "podAntiAffinity" not in settings.ignore:

@@ -46,7 +46,7 @@ fragment Counts
 fragment Resources
   requests[*]=Quantity limits[*]=Quantity claims[] { name request }
 fragment Container
-  name resources=Resources restartPolicy ports=HostPorts
+  name resources=Resources restartPolicy
 fragment ContainerStatus
   name allocatedResources[*]=Quantity resources=Resources
 fragment PodResourceClaim
@@ -189,19 +189,14 @@ jobs.batch Job v1 certain
   }
 persistentvolumes PersistentVolume v1 cluster certain
   spec {
-    storageClassName claimRef { namespace name uid }
-    accessModes[] volumeMode capacity { storage=Quantity }
+    claimRef { namespace name uid }
     nodeAffinity { required=NodeSelector }
   }
   status { phase }
 persistentvolumeclaims PersistentVolumeClaim v1 certain
-  spec {
-    storageClassName volumeName accessModes[] volumeMode selector=Selector
-    resources { requests { storage=Quantity } }
-  }
-  status { phase }
+  spec { storageClassName volumeName } status { phase }
 storageclasses.storage.k8s.io StorageClass v1 cluster certain
-  provisioner volumeBindingMode allowedTopologies[] { matchLabelExpressions[] { key values[] } }
+  volumeBindingMode
 runtimeclasses.node.k8s.io RuntimeClass v1 cluster certain
   scheduling { nodeSelector[*]=Label tolerations[]=Toleration }
 

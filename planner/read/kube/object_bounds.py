@@ -115,11 +115,6 @@ class _Bounded:
     def typed(self, name: str, of_type: str) -> Prune | None:
         if of_type in _LONGEST:
             return self._text(name, _LONGEST[of_type])
-        if of_type == "HostPorts":
-            text = self._text(name, MAX_KEY)
-            fields = ("containerPort", "hostPort", "hostIP", "protocol")
-            port = self.record(dict.fromkeys(fields, text))
-            return self.list(name, port, long=False)
         return {"Annotations": self._annotations, "Volumes": self._volumes}.get(of_type)
 
     def record(self, fields: dict[str, Prune]) -> Prune:

@@ -172,16 +172,6 @@ def _dns_name(value: Any) -> Any:  # noqa: ANN401
     return value if type(value) is str and _DNS_NAME.fullmatch(value) else GONE
 
 
-_PORT = _record(dict.fromkeys(("hostPort", "hostIP", "protocol"), _scalar))
-
-
-def _host_ports(value: Any) -> Any:  # noqa: ANN401
-    """The ports of a container that take one of the node's; GONE if there is none."""
-    if type(value) is not list:
-        return GONE
-    return [_PORT(one) for one in value if type(one) is dict and one.get("hostPort")] or GONE
-
-
 def _annotations(value: Any) -> Any:  # noqa: ANN401
     """The annotations on the allow-list; GONE if there is none."""
     if type(value) is not dict:
@@ -215,7 +205,6 @@ _TYPES: dict[str, Prune] = {
     "Label": _label,
     "Quantity": _quantity,
     "DnsName": _dns_name,
-    "HostPorts": _host_ports,
     "Annotations": _annotations,
     "Volumes": _volumes,
 }
@@ -232,8 +221,7 @@ topograph.run/ network.topology.nvidia.com/
 pod-group-name
 gpu-fraction gpu-fraction-num-devices gpu-memory runai-gpu-group
 topology.kubernetes.io/gpu-group topology.kubernetes.io/gpu-visible
-resource.kubernetes.io/pod-claim-name volume.kubernetes.io/selected-node
-storageclass.kubernetes.io/is-default-class storageclass.beta.kubernetes.io/is-default-class
+resource.kubernetes.io/pod-claim-name
 nvidia.com/use-gpuuuid nvidia.com/nouse-gpuuuid nvidia.com/use-gputype nvidia.com/vgpu-mode
 nvidia.com/mig-profile-preference hami.io/vgpu-mig-allocations
 hami.io/vgpu-node hami.io/vgpu-devices-allocated hami.io/vgpu-devices-to-allocate

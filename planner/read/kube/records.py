@@ -235,41 +235,22 @@ class KubeNode:
         return max(self.installed, self.gpus)
 
 
-@dataclass(frozen=True, slots=True)
-class HostPort:
-    """A port that a pod takes of its node. ``address``: the only one it takes it on; empty: every one."""
-
-    protocol: str
-    number: int
-    address: str = ""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return (self.protocol, self.number)
-
-
-PodVolumes = tuple[tuple[tuple[str, int], ...], tuple[tuple[NodeExpression, ...], ...]]
-"""What the volumes of a pod add to its requests and to its affinity."""
-
-NO_VOLUMES: PodVolumes = ((), ())
-
-
 @dataclass(slots=True, eq=False)
 class KubePod:
     """One pod. ``finished``: Succeeded or Failed, None otherwise; a finished pod holds nothing.
 
     ``node``: where it runs or where room is held for it; ``bound``: whether it is bound. ``tied``: by
     whom (``PINNED``, ``CHOSEN``), if room is held only while it fits there. ``mode``: how gangplan starts it
-    (gate or binding), None for pods of others. ``queued``: its scheduler has to find a place for it;
+    (gate), None for pods of others. ``queued``: its scheduler has to find a place for it;
     ``planned``: the plan does, while it waits. ``requests``: without GPUs. ``gpus``: whole ones, requested by
     ``gpu_resource`` (or a DRA driver); ``wants_gpus``: whole ones, shares or others; ``indices``: those it
     holds, ascending, None if unknown. A part of a GPU is among its ``requests``: ``gpus`` is 0, ``indices``
     those that it shares, or ``()`` and ``gpu_group`` names that those who share them have.
     ``made``: instances that its claims made of GPUs. ``selector``, ``affinity`` (any of the terms, all
     expressions of one), ``tolerations``: where it may go; ``own_affinity``: ``affinity`` as its spec has it;
-    ``rules``: beside which other pods. ``host_ports``: each once.
+    ``rules``: beside which other pods.
     ``unsupported``: constraints that are not modelled, in words; ``waits_for``: what its volumes need first,
-    likewise. ``volumes``: what these add to ``requests`` and ``affinity``; ``rooted``: only some nodes reach
+    likewise. ``volumes``: what these add to ``affinity``; ``rooted``: only some nodes reach
     one of them. ``fabric``: holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
     """
 
@@ -297,10 +278,9 @@ class KubePod:
     tolerations: tuple[Toleration, ...] = ()
     rules: tuple[PodRule, ...] = ()
     own_affinity: tuple[tuple[NodeExpression, ...], ...] = ()
-    host_ports: tuple[HostPort, ...] = ()
     unsupported: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
-    volumes: PodVolumes = NO_VOLUMES
+    volumes: tuple[tuple[NodeExpression, ...], ...] = ()
     rooted: bool = False
     fabric: bool = False
     topology_scheduled: bool = False

@@ -12,8 +12,6 @@ from planner.read.kube.records import KubeObject
 
 SHARED = "a resource claim for GPUs that several pods share, which gpuBackend dra cannot allocate"
 
-UNSCHEDULED = "a resource claim that only a scheduler can allocate"
-
 
 @dataclass(frozen=True, slots=True)
 class Want:
@@ -75,11 +73,8 @@ def _want(request: Tree, classes: DeviceClasses) -> Want | None:
     return Want(text(request, "name") or "", count, name, classes.driver(name))
 
 
-def unallocatable(pod: KubeObject, claims: Claims, *, binds: bool) -> list[str]:
-    """Why the back end can never give a waiting pod its devices, in words: what the gang requires.
-
-    ``binds``: gangplan binds it, so no scheduler allocates claims for other devices.
-    """
+def unallocatable(pod: KubeObject, claims: Claims) -> list[str]:
+    """Why the back end can never give a waiting pod its devices, in words: what the gang requires."""
     found: list[str] = []
     drivers = set()
     common = claims.of_group(pod)
@@ -92,12 +87,6 @@ def unallocatable(pod: KubeObject, claims: Claims, *, binds: bool) -> list[str]:
         drivers |= {want.driver for want in wanted}
         if wanted and (entry in common or (claim is not None and claims.users(claim) > 1)):
             found.append(SHARED)
-        if (
-            not wanted
-            and binds
-            and (claim is None or not mapping(claim.tree, "status", "allocation"))
-        ):
-            found.append(UNSCHEDULED)
     if len(drivers) > 1:
         found.append("resource claims for GPUs of several drivers")
     return found

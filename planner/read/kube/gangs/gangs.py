@@ -93,7 +93,7 @@ def read_gangs(
         _gang(members, api, policy, remarks)
         for members in memberships
         if any(_counts(pod) or _lost_node(pod) for pod in members.pods)
-        and not _is_housekeeping(members, policy)
+        and not _is_housekeeping(members)
     ]
     gangs += [
         _lone_pod(pod, api, policy, remarks)
@@ -148,19 +148,13 @@ def _lost_node(pod: KubePod) -> bool:
     return pod.bound and pod.waits
 
 
-def _is_housekeeping(members: Membership, policy: KubernetesPolicy) -> bool:
+def _is_housekeeping(members: Membership) -> bool:
     """A plain Job of one pod without GPUs that is not gangplan's."""
     kinds = {controller.kind for controller in members.controllers.values()}
     if members.groups or kinds != {"Job"} or len(members.members) > 1:
         return False
     pod = members.members[0].pod
-    return (
-        not pod.gpus
-        and not pod.part
-        and not pod.instance
-        and not pod.to_place
-        and pod.scheduler != policy.scheduler_name
-    )
+    return not pod.gpus and not pod.part and not pod.instance and not pod.to_place
 
 
 def _gang(
@@ -172,14 +166,14 @@ def _gang(
     gang.roles = read_roles(members, problems, remarks)
     gang.problems = tuple(problems)
     for role in gang.roles:
-        role.scalable = role.scalable and any(_comes_to_us(pod, policy) for _, pod in role.members)
+        role.scalable = role.scalable and any(_comes_to_us(pod) for _, pod in role.members)
     gang.missing = complete_roles(gang.roles, members, gang.subject, remarks)
     return _finished(gang, members, api, policy, remarks)
 
 
-def _comes_to_us(pod: KubePod, policy: KubernetesPolicy) -> bool:
+def _comes_to_us(pod: KubePod) -> bool:
     """Whether gangplan starts the pod, or has started it: so it would start more of its controller."""
-    return pod.mode is not None or pod.scheduler == policy.scheduler_name or PLAN in pod.labels
+    return pod.mode is not None or PLAN in pod.labels
 
 
 def _lone_pod(pod: KubePod, api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> KubeGang:

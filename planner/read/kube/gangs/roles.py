@@ -186,17 +186,16 @@ def _name(gang: Membership, owners: Counter[str], key: ControllerKey | None, rol
 def split_by_volumes(roles: Sequence[KubeRole], remarks: Remarks) -> list[KubeRole]:
     """One role for each tie of waiting pods to volumes, where pods of the role need not stay together.
 
-    Pods that run keep what they have: only volumes still to be taken set them apart.
+    Pods that run keep what they have.
     """
     found: list[KubeRole] = []
     for role in roles:
         waiting = {pod.volumes for _, pod in role.members if pod.to_place}
-        apart = len(waiting) > 1 or any(requests for requests, _ in waiting)
         together = role.required is not None or role.slices or len(waiting) > MAX_TIES
-        if together or not apart:
+        if together or len(waiting) < 2:
             found.append(role)
             continue
-        kinds = {pod.key: pod.volumes for _, pod in role.members if pod.to_place or pod.volumes[0]}
+        kinds = {pod.key: pod.volumes for _, pod in role.members if pod.to_place}
         found += _split(role, kinds, APART, remarks)
     if len(found) > len(roles):
         taken: set[str] = set()

@@ -7,7 +7,7 @@ other pods. What a pod may state is bounded. Volumes: ``planner.read.kube.pods.v
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -19,7 +19,6 @@ from planner.read.findings import Remarks
 from planner.read.kube.lookup import (
     Tree,
     at,
-    flag,
     items,
     mapping,
     objects,
@@ -28,15 +27,13 @@ from planner.read.kube.lookup import (
     texts,
 )
 from planner.read.kube.pods.pod_rules import REQUIRED, SELECTORS, Ignorable, PodRules
-from planner.read.kube.records import HostPort, KubePod, Objects
+from planner.read.kube.records import KubePod, Objects
 
 VOLUME_CLAIMS = "gangplan.dev/volume-claims"
 """Annotation of a recorded pod: the names of its volume claims; its volumes are not recorded."""
 
 SOME_NODES_VOLUME = Ignorable("a volume that only some nodes can mount", "volumeZone")
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-HOST_PORT = "hostPort"
-"""Its name in ``kubernetes.ignore``, too."""
 
 MAX_TERMS = 100
 """Most terms of a required node affinity, and of a required anti-affinity."""
@@ -52,10 +49,6 @@ MAX_SELECTORS = 100
 """Most labels of a nodeSelector."""
 MAX_TOLERATIONS = 100
 """Most tolerations."""
-MAX_PORT = 65_535
-EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # what a pod may ask for, not what we listen on
-MAX_PORTS = 50
-"""Most ports of the node that a pod takes."""
 
 TOO_MANY_TERMS = (
     f"a required nodeAffinity of more than {MAX_TERMS} terms, {MAX_EXPRESSIONS:,} expressions or"
@@ -63,8 +56,6 @@ TOO_MANY_TERMS = (
 )
 TOO_MANY_SELECTORS = f"a nodeSelector of more than {MAX_SELECTORS} labels"
 TOO_MANY_TOLERATIONS = f"more than {MAX_TOLERATIONS} tolerations"
-TOO_MANY_PORTS = Ignorable(f"{HOST_PORT}s, more than {MAX_PORTS} of them", HOST_PORT)
-ODD_PORT = Ignorable(f"{HOST_PORT} that cannot be read", HOST_PORT)
 
 IMPOSSIBLE = (
     NodeExpression(HOSTNAME_LABEL, "Exists"),
@@ -102,20 +93,15 @@ class Constraints:
         terms = objects(required, "nodeSelectorTerms")
         large = exceeds_bounds(terms)
         own = self._read_once(required) if required is not None and not large else ()
-        ports = () if HOST_PORT in self.ignore else tuple(dict.fromkeys(host_ports(spec)))
-        many_ports = len(ports) > MAX_PORTS
-        pod.host_ports = () if many_ports or None in ports else tuple(filter(None, ports))
         pod.rules, unread = self._rules.read(spec, pod.object.namespace)
         # What is not read in full allows no node.
-        unknown = large or labels > MAX_SELECTORS or unread or many_ports or None in ports
+        unknown = large or labels > MAX_SELECTORS or unread
         pod.affinity = (IMPOSSIBLE,) if unknown else own
         pod.own_affinity = pod.affinity
         tolerations = len(items(spec, "tolerations"))
         pod.tolerations = read_tolerations(spec) if tolerations <= MAX_TOLERATIONS else ()
         odd = len(pod.selector) != labels <= MAX_SELECTORS
         found = (
-            (TOO_MANY_PORTS, many_ports),
-            (ODD_PORT, None in ports),
             ("runtimeClass scheduling", self._is_tied_by_runtime(spec)),
             ("a nodeSelector that cannot be read", odd),
             ("a required nodeAffinity that no node can match", own == (IMPOSSIBLE,)),
@@ -214,30 +200,6 @@ _ABOUT_PODS = ("podAffinity", "podAntiAffinity")
 def selects_too_much(terms: Sequence[Tree]) -> bool:
     """Whether the terms of an affinity to pods have more parts than are read."""
     return any(exceeds_bounds(terms, which) for which in SELECTORS)
-
-
-def host_ports(spec: Tree) -> Iterator[HostPort | None]:
-    """The ports that kube-scheduler counts: those of containers that stay; None: one that cannot be read.
-
-    A pod on the network of its node takes every port of its containers, as the API server writes down.
-    """
-    on_host = flag(spec, "hostNetwork")
-    for which in ("containers", "initContainers"):
-        for container in objects(spec, which) if which in spec else ():
-            stays = which == "containers" or container.get("restartPolicy") == "Always"
-            for port in objects(container, "ports") if stays and "ports" in container else ():
-                number = port.get("hostPort") or (port.get("containerPort") if on_host else None)
-                if number:
-                    yield _host_port(port, number)
-
-
-def _host_port(port: Tree, number: object) -> HostPort | None:
-    protocol, address = port.get("protocol") or "TCP", port.get("hostIP") or ""
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= MAX_PORT:
-        return None
-    if protocol not in ("TCP", "UDP", "SCTP") or not isinstance(address, str):
-        return None
-    return HostPort(protocol, number, "" if address == EVERY_ADDRESS else address)
 
 
 def read_tolerations(spec: Tree) -> tuple[Toleration, ...]:

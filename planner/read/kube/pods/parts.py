@@ -55,7 +55,6 @@ NO_MEMORY = "a MIG instance without memory in MiB"
 PREFERRED = "a preference of MIG profiles"
 SEVERAL = "parts of GPUs in several containers of one pod"
 MALFORMED = "a part of a GPU that cannot be read"
-BY_ITS_SCHEDULER = "a part of a GPU, which only the scheduler that shares the GPUs can give it"
 
 _MOST_DIGITS = 40
 _ALL = 100
@@ -78,13 +77,8 @@ def sharers(found: Iterable[KubeObject]) -> frozenset[str]:
     return frozenset(names)
 
 
-def with_part(
-    request: GpuRequest, pod: KubeObject, scheduler: str, ours: str, remarks: Remarks
-) -> GpuRequest:
-    """The request with the part of a GPU that it is, or the whole GPUs; with a problem if it is neither.
-
-    ``ours``: the name of gangplan's scheduler, which shares no GPU.
-    """
+def with_part(request: GpuRequest, pod: KubeObject, scheduler: str, remarks: Remarks) -> GpuRequest:
+    """The request with the part of a GPU that it is, or the whole GPUs; with a problem if it is neither."""
     if not request.fraction:
         return request
     if request.kai:
@@ -92,7 +86,7 @@ def with_part(
     for by, names in _AMOUNTS.items():
         asking = [one for one in container_amounts(pod.tree) if _asks(by, one)]
         if any(name in one for one in asking for name in (*names, BY_VOLCANO)):
-            return _of_cards(request, by, asking, pod, remarks, ours=scheduler == ours)
+            return _of_cards(request, by, asking, pod, remarks)
     return request
 
 
@@ -137,8 +131,6 @@ def _of_cards(
     asking: Sequence[Mapping[str, int]],
     pod: KubeObject,
     remarks: Remarks,
-    *,
-    ours: bool,
 ) -> GpuRequest:
     """What containers ask of HAMi's or Volcano's cards; without memory they get all of it."""
     gpus = sum(amounts.get(_NUMBERS[by]) or 1 for amounts in asking)
@@ -150,8 +142,6 @@ def _of_cards(
         problem = MALFORMED
     elif (len(asking) > 1 and not whole) or any(_asks(by, amounts) for amounts in starting):
         problem = SEVERAL
-    elif ours:
-        problem = BY_ITS_SCHEDULER
     if problem is not None:
         return _with_problem(request, problem, pod, remarks)
     if pod.annotations.get(hami.MODE) == "mig":

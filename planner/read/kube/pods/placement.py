@@ -110,7 +110,8 @@ def read_placement(
     elif pod.finished is None and phase not in _WAITING:
         remarks.add(pod.subject, "is running without a node; ignored")
     elif pod.finished is None and not pod.terminating:
-        pod.mode = _mode(pod, policy)
+        ours = EXPECTED not in tree and policy.scheduling_gate in pod.gates
+        pod.mode = "gate" if ours else None
         pod.queued = not is_of_node(pod.object)
         # What gangplan cannot start is only in what-ifs: else it would keep the plan from being applied.
         what_if = policy.plans_others and policy.plans(pod.scheduler)
@@ -130,15 +131,6 @@ def read_placement(
 def is_proven(pod: KubePod) -> bool:
     """Whether a run of gangplan wrote the intent on the pod."""
     return pod.object.tree.get(PROVEN) is True
-
-
-def _mode(pod: KubePod, policy: KubernetesPolicy) -> str | None:
-    """How gangplan starts a waiting pod; None if it does not place it."""
-    if EXPECTED in pod.object.tree:
-        return None
-    if policy.scheduling_gate in pod.gates:
-        return "gate"
-    return "binding" if pod.scheduler == policy.scheduler_name else None
 
 
 def is_of_node(found: KubeObject) -> bool:

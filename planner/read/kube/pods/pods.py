@@ -16,7 +16,7 @@ from models.instance.policy import KubernetesPolicy
 from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
-from planner.read.kube.devices.wants import UNSCHEDULED, unallocatable
+from planner.read.kube.devices.wants import unallocatable
 from planner.read.kube.dialects import hami, hived, kai, kueue
 from planner.read.kube.lookup import Tree, at, flag, items, mapping, text, whole
 from planner.read.kube.nodes.gpus import NVIDIA, names_parts
@@ -91,7 +91,7 @@ def read_pods(
         pods.append(pod)
         if holding is not None:
             holdings[pod.key] = holding
-    read_volumes(pods, nodes, found, policy, remarks)
+    read_volumes(pods, found, policy, remarks)
     settle_room(pods, holdings, found, reader.places.nodes, policy.other_schedulers, remarks)
     by_node: dict[str, list[Holding]] = {}
     for holding in holdings.values():
@@ -178,11 +178,8 @@ class _Reader:
             *_problems(requests, request, claimed, planned=pod.planned),
         ]
         problems += self._unknown_names(requests, request)
-        binds = pod.scheduler == self.policy.scheduler_name
         if self.policy.gpu_backend == "dra" and pod.to_place and pod.mode is not None:
-            problems += unallocatable(object_, self.claims, binds=binds)
-        elif binds and claimed.instances and not claimed.given:
-            problems.append(UNSCHEDULED)
+            problems += unallocatable(object_, self.claims)
         if len(requests.amounts) > MAX_RESOURCES:
             problems = [TOO_MANY_RESOURCES]
         pod.unsupported = tuple(dict.fromkeys(problems))
@@ -191,12 +188,12 @@ class _Reader:
 
     def _shared(self, pod: KubePod, request: GpuRequest) -> GpuRequest:
         """The request with the part of a GPU that it is, which is among the pod's other requests."""
-        ours, node = self.policy.scheduler_name, self.places.nodes.get(pod.node or "")
+        node = self.places.nodes.get(pod.node or "")
         if node is not None and node.shared is not None:
             return request  # none of its GPUs is planned
-        if self.mig_kinds and hami.wants_instance(pod.annotations) and pod.scheduler != ours:
+        if self.mig_kinds and hami.wants_instance(pod.annotations):
             return with_instance(request, pod, self.places.nodes, self.mig_kinds, self.remarks)
-        found = with_part(request, pod.object, pod.scheduler, ours, self.remarks)
+        found = with_part(request, pod.object, pod.scheduler, self.remarks)
         if found.part is not None or found.gpus != request.gpus:
             pod.requests = {k: v for k, v in pod.requests.items() if k not in OF_PARTS}
             pod.gpu_resource = found.resource
@@ -222,12 +219,7 @@ class _Reader:
 
     def _unpinned_spec(self, pod: KubePod) -> Tree:
         node = self.places.nodes.get(pod.node or "")
-        ours = pod.scheduler == self.policy.scheduler_name
-        return (
-            mapping(pod.object.tree, "spec")
-            if node is None
-            else unpinned_spec(pod, node, binds=ours)
-        )
+        return mapping(pod.object.tree, "spec") if node is None else unpinned_spec(pod, node)
 
     def _ungranted(self, pod: KubePod, request: GpuRequest, amounts: Collection[str]) -> str | None:
         """Why a bound pod has none of the GPUs, or the shares, that it requests; None if it has them.
@@ -404,22 +396,17 @@ def bounded_priority(value: int) -> int:
     return max(-MAX_PRIORITY, min(value, MAX_PRIORITY))
 
 
-def unpinned_spec(pod: KubePod, node: KubeNode, *, binds: bool) -> Tree:
-    """The spec of a pod with an intent for its node, without the pin that a run added.
-
-    ``binds``: its scheduler is gangplan's, which needs no pin. Earlier versions left no record of the pin:
-    there a host name in the node selector counts as one.
-    """
+def unpinned_spec(pod: KubePod, node: KubeNode) -> Tree:
+    """The spec of a pod with an intent for its node, without the pin that a run added."""
     spec = mapping(pod.object.tree, "spec")
     if pod.mode is not None or PLAN not in pod.labels:
         return spec
     intent = read_intent(pod.labels, pod.annotations)
     if intent is None or intent.node != node.name:
         return spec
-    pin = intent.pin or ("none" if binds else "hostname")
-    if pin == "hostname":
+    if intent.pin == "hostname":
         return _without_host(spec, node)
-    added = pin.split()[1:]
+    added = intent.pin.split()[1:]
     return _without_name(spec, node, {int(place) for place in added}) if added else spec
 
 

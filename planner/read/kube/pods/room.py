@@ -130,7 +130,7 @@ def _refusal(pod: KubePod, holding: Holding | None, room: _Room, known: _Schedul
     unplaceable = UNREADABLE in pod.unsupported or NO_CLAIM in pod.unsupported
     if unplaceable or (pod.tied == PINNED and _is_unschedulable(pod)):
         return REFUSED
-    if pod.tied == PINNED and (pod.rules or pod.host_ports):
+    if pod.tied == PINNED and pod.rules:
         return UNKNOWN
     return None if room.fits(pod, holding) else NO_ROOM
 
