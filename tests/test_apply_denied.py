@@ -161,6 +161,6 @@ def test_a_refusal_of_an_admission_plugin_is_no_lost_right(made: Bench) -> None:
     made.cluster.before.append(refuses)
     said = made.apply(plan)
     assert said.code == 7
-    assert "refused by admission webhook w.example.com: no" in said.out
+    assert 'admission webhook "w.example.com" denied the request: no' in said.out
     assert "not permitted" not in said.out + said.err
     assert len(tries) <= 2

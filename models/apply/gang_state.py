@@ -8,8 +8,6 @@ from dataclasses import replace
 from models.apply.live_state import (
     RUNNING,
     STARTED,
-    LiveNode,
-    LivePod,
     PodState,
     overcommitted,
     shortages,
@@ -131,20 +129,14 @@ def obstacle(
         pods = [session.pod(order) for order in orders if order.node == node]
         for what in node_changes(None, session.view.nodes.get(node), pods):
             return f"node {node} {what}"
-        for what in _missing_labels(session.view.nodes[node], pods):
-            return f"node {node} {what}"
+        labels = dict(session.view.nodes[node].labels)
+        for pod in pods:
+            for key, value in () if pod is None else pod.selector:
+                if labels.get(key) != value:
+                    return f"node {node} lacks the label {key}={value} that its pods select"
     for name, what in shortages(session.view, orders, without=without):
         return f"node {name} {what}"
     return ""
-
-
-def _missing_labels(node: LiveNode, pods: Iterable[LivePod | None]) -> Iterable[str]:
-    """Labels that node selectors of the pods, our pins included, require and the node lacks."""
-    labels = dict(node.labels)
-    for pod in pods:
-        for key, value in () if pod is None else pod.selector:
-            if labels.get(key) != value:
-                yield f"lacks the label {key}={value} that its pods select"
 
 
 def incomplete_verdict(session: ApplySession, batch: PodBatch, failure: Failure) -> GangVerdict:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 from models.apply.plan_actions import PodStart
 from models.apply.requests import (
     Event,
     EventGroup,
-    Request,
     RequestGroup,
     Single,
     Steps,
@@ -119,7 +118,7 @@ class Lanes:
         """Let a gang go on until its next request that may go with those of others."""
         try:
             request = next(lane.steps) if event is None else lane.steps.send(event)
-            while not _goes_together(request):
+            while not isinstance(request, RequestGroup | WriteIntent | Ungate):
                 request = lane.steps.send((yield request))
         except StopIteration:
             self._lanes.remove(lane)
@@ -146,7 +145,3 @@ def _together(requests: list[Single]) -> Steps[tuple[Event, ...]]:
         return ((yield requests[0]),)
     answer = yield RequestGroup(tuple(requests))
     return answer.events if isinstance(answer, EventGroup) else (answer,) * len(requests)
-
-
-def _goes_together(request: Request) -> TypeGuard[Single | RequestGroup]:
-    return isinstance(request, RequestGroup | WriteIntent | Ungate)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from models.apply.plan_actions import Key, Resize
-from models.apply.requests import Refuser
 from models.instance.policy import KubernetesPolicy
 
 _DEFAULTS = KubernetesPolicy()
@@ -92,24 +91,11 @@ class GangVerdict:
     resizes: tuple[Resize, ...] = ()
 
 
-MAX_REFUSALS = 5
-"""Different refusals that a verdict names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """What an admission policy or webhook says of so many requests that it refused."""
-
-    by: Refuser
-    said: str
-    requests: int
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Result of a run. ``stop``: why it ended early; ``lock_lost``: because the lock was lost.
 
-    ``writes``: requests that changed something or may have. ``refusals``: the most frequent first.
+    ``writes``: requests that changed something or may have.
     """
 
     gangs: tuple[GangVerdict, ...] = ()
@@ -117,4 +103,3 @@ class Verdict:
     lock_lost: bool = False
     writes: int = 0
     evicted: int = 0
-    refusals: tuple[Refusal, ...] = ()

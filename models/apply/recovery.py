@@ -135,7 +135,13 @@ def intent_groups(view: ClusterView, classifier: PodClassifier) -> Iterator[Inte
         by_gang[gang].append(IntentGroup(batch, states, marked))
     for groups in by_gang.values():
         for group in groups:
-            yield replace(group, replaced=_replaced(group, groups))
+            # other plans run pods in place of lost ones: never more at once than are missing
+            replaced = sum(
+                len(other.in_state(RUNNING))
+                for other in groups
+                if other.batch.plan != group.batch.plan and other.batch.size <= group.missing
+            )
+            yield replace(group, replaced=replaced)
 
 
 def _recorded(view: ClusterView, pod: LivePod, intent: Intent) -> dict[Key, Intent]:
@@ -153,15 +159,6 @@ def _recorded(view: ClusterView, pod: LivePod, intent: Intent) -> dict[Key, Inte
                 members=(),
             )
     return found
-
-
-def _replaced(group: IntentGroup, groups: Iterable[IntentGroup]) -> int:
-    """Pods that other plans run in place of lost ones: never more at once than are missing."""
-    return sum(
-        len(other.in_state(RUNNING))
-        for other in groups
-        if other.batch.plan != group.batch.plan and other.batch.size <= group.missing
-    )
 
 
 def recover(
@@ -369,24 +366,17 @@ def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[Failure | None]:
     if (refused := guarded(session, stops)) is not None:
         return Failure(f"; {refused.why}")
     yield from session.check_lock(label(verdict.gang))
-    failure = yield from _evict_noted(session, verdict, stops)
+    # intents alone may not show what is left after a cut
+    undone = GangActions(*verdict.gang, "preempt", 0, stops=tuple(stops))
+    failure = yield from note_stops(session, verdict.plan, [undone])
+    for stop in stops:
+        failure = failure or (yield from _evict_patiently(session, stop))
     if failure is not None:
         return Failure(f"; {failure.why}")
     withdrawn = yield from withdraw(session, _not_started(session, verdict), verdict.why)
     if withdrawn.outcome is Outcome.skipped:
         session.record(replace(verdict, outcome=Outcome.undone, undo=(), pods=0))
     return None
-
-
-def _evict_noted(
-    session: ApplySession, verdict: GangVerdict, stops: list[PodStop]
-) -> Steps[Failure | None]:
-    """Note the gang, since intents alone may not show what is left after a cut; then evict the pods."""
-    undone = GangActions(*verdict.gang, "preempt", 0, stops=tuple(stops))
-    failure = yield from note_stops(session, verdict.plan, [undone])
-    for stop in stops:
-        failure = failure or (yield from _evict_patiently(session, stop))
-    return failure
 
 
 def _evict_patiently(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:

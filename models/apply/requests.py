@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LivePod
@@ -192,25 +192,6 @@ class Gone(NotDone):
 
 class Rejected(NotDone):
     """The server refuses permanently: 400, 403, 422, or there is no such field."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refuser:
-    """An admission policy or webhook."""
-
-    kind: Literal["policy", "webhook"]
-    name: str
-
-    def __str__(self) -> str:
-        return f"admission {self.kind} {self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Refused(Rejected):
-    """An admission policy or webhook refuses it. ``said``: its own words."""
-
-    by: Refuser
-    said: str
 
 
 class Denied(Rejected):

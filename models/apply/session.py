@@ -6,7 +6,6 @@ next of a bounded number of tries.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -30,8 +29,6 @@ from models.apply.requests import (
     NoAnswer,
     ReadCluster,
     ReadPod,
-    Refused,
-    Refuser,
     Rejected,
     Remember,
     Request,
@@ -121,7 +118,6 @@ class ApplySession:
     ``leaving``: pods evicted, perhaps, since the last reading, which its budgets do not know of.
     ``started``: batches started in this run. ``writes``: requests that changed something or may have;
     ``sent``: those that were to.
-    ``refused``: requests, by who refused them and in which words.
     ``stopping``: after a signal, when only gangs that have begun go on.
     """
 
@@ -130,7 +126,6 @@ class ApplySession:
     verdicts: dict[tuple[str, Key], GangVerdict] = field(default_factory=dict)
     leaving: set[Key] = field(default_factory=set)
     started: list[PodBatch] = field(default_factory=list)
-    refused: Counter[tuple[Refuser, str]] = field(default_factory=Counter)
     writes: int = 0
     sent: int = 0
     evicted: int = 0
@@ -166,8 +161,6 @@ class ApplySession:
         self.writes += not reads and not isinstance(event, _UNCHANGED)
         if isinstance(event, Halt):
             raise Halted(event)
-        if isinstance(event, Refused):
-            self.refused[event.by, event.said] += 1
         return event
 
     def check_lock(self, what: str, *, begun: bool = False) -> Steps[None]:
@@ -214,8 +207,6 @@ class ApplySession:
             event = events[request.pod.key]
             if isinstance(event, Halt):
                 raise Halted(event)
-            if isinstance(event, Refused):
-                self.refused[event.by, event.said] += 1
             if isinstance(event, NoAnswer | Rejected):
                 yield from self.read_pod(request.pod)
         return events

@@ -173,8 +173,9 @@ def foreseen(session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
         why = None if pod is None else _unstartable(session, pod)
         if why is not None:
             return Failure(f"pod {order.name} {why}")
-        why = _cannot_pin(session, order)
-        if why is not None:
+        node = session.view.nodes.get(order.node)
+        why = "the node does not exist" if node is None else pod and unpinnable(pod, node)
+        if pod is not None and why:
             return Failure(f"pod {order.name} cannot be pinned to {order.node}: {why}")
     for order in batch.pods:
         if session.state(order) not in (*READY, *STARTED):
@@ -198,14 +199,6 @@ def prepare(
             if failure is not None:
                 return failure
     return None
-
-
-def _cannot_pin(session: ApplySession, order: PodStart) -> str | None:
-    """Why a pod cannot be pinned to the planned node."""
-    pod, node = session.pod(order), session.view.nodes.get(order.node)
-    if pod is None:
-        return None
-    return "the node does not exist" if node is None else unpinnable(pod, node)
 
 
 def _write_intents(

@@ -25,11 +25,9 @@ from models.apply.live_state import (
     shortages,
 )
 from models.apply.outcomes import (
-    MAX_REFUSALS,
     ApplyLimits,
     GangVerdict,
     Outcome,
-    Refusal,
     Verdict,
 )
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
@@ -74,10 +72,6 @@ def _to_verdict(
         lock_lost=halt is not None and halt.lock,
         writes=session.writes,
         evicted=session.evicted,
-        refusals=tuple(
-            Refusal(by, said, requests)
-            for (by, said), requests in session.refused.most_common(MAX_REFUSALS)
-        ),
     )
 
 

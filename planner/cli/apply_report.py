@@ -25,7 +25,6 @@ from planner.show.apply import (
     counts,
     document,
     planned_changes,
-    refusal_lines,
     undo_commands,
     undo_heading,
     verdict_table,
@@ -124,8 +123,6 @@ def report(console: Console, request: ApplyRequest, output: Format, result: Appl
             console.warn(undo_heading(one))
             for command in commands:
                 console.say(f"  {command}")
-    for line in refusal_lines(verdict):
-        console.warn(line)
     writes = "dry run, nothing was written" if request.dry else plural(verdict.writes, "write")
     stopped = "" if verdict.stop is None else f"stopped: {verdict.stop}; "
     console.say(f"{stopped}gangs: {counted(verdict, dry=request.dry)} ({writes})")
@@ -137,7 +134,6 @@ def report(console: Console, request: ApplyRequest, output: Format, result: Appl
         partial=[safe("/".join(one.gang)) for one in partial],
         writes=verdict.writes,
         evicted=verdict.evicted,
-        refused=refusal_lines(verdict),
         stop=None if verdict.stop is None else safe(verdict.stop),
     )
     _summary(console, result, _status(request, result, verdict), verdict)
@@ -226,8 +222,6 @@ def _next_commands(program: str, request: ApplyRequest, verdict: Verdict) -> Ite
     if Outcome.withheld in outcomes and not options.allow_evictions:
         evicting = replace(request, options=replace(options, allow_evictions=True))
         yield f"{again} {arguments(evicting)}"
-    if verdict.refusals:
-        yield f"{again} {arguments(request)}   (once its requests are let through)"
     if outcomes & {Outcome.skipped, Outcome.partial}:
         yield f"{program} snapshot --out DIR   (the changes need a new plan)"
     if Outcome.withheld in outcomes:

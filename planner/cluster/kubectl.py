@@ -1,7 +1,6 @@
 """The kubectl of this machine: where it is, what it is called with, and short runs of it.
 
-Credentials stay kubectl's business. No shell, no standard input; every run is bounded in time and
-output.
+Credentials stay kubectl's business. No shell, no standard input; every run is bounded in time.
 """
 
 from __future__ import annotations
@@ -9,12 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import selectors
 import shlex
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,13 +22,6 @@ from planner.untrusted_text import one_line
 
 RUN_S = 30.0
 """Seconds for a run that asks no server."""
-
-MAX_OUTPUT = 2**20
-"""Bytes of stdout and of stderr that are read."""
-
-_CHUNK = 64 * 2**10
-_TICK_S = 0.05
-_GRACE_S = 1.0
 
 INSTALL = "install kubectl, or name it: KUBECTL=/path/to/kubectl"
 _PREFIX = re.compile(r"^(?:error|Unable to connect to the server|Error in configuration): ")
@@ -87,15 +77,14 @@ class Kubectl:
     def run(self, *arguments: str) -> bytes:
         """The standard output. Raises UnavailableError where kubectl fails."""
         try:
-            finished = run([self.program, *arguments], environ=self.environ, seconds=RUN_S)
+            out, failed = _run([self.program, *arguments], self.environ)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             what = f"cannot run {one_line(self.program)}: {why}"
             raise UnavailableError(Fault(what, INSTALL)) from error
-        if finished.code != 0:
-            message = finished.cut or last_line(finished.err)
-            raise UnavailableError(Fault(f"kubectl failed: {message}", self.hint(message)))
-        return finished.out
+        if failed is not None:
+            raise UnavailableError(Fault(f"kubectl failed: {failed}", self.hint(failed)))
+        return out
 
     def _current_context(self) -> str | None:
         options = [] if self.kubeconfig is None else [f"--kubeconfig={self.kubeconfig}"]
@@ -126,22 +115,10 @@ def _program(environ: Mapping[str, str]) -> str:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """``code``: negative for a signal. ``cut``: why the program was ended early, else ""."""
+def _run(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[bytes, str | None]:
+    """The standard output of a program that is run to its end, and why it failed.
 
-    code: int
-    out: bytes
-    err: str
-    cut: str = ""
-
-
-def run(
-    argv: Sequence[str], *, environ: Mapping[str, str], seconds: float, max_output: int = MAX_OUTPUT
-) -> Finished:
-    """Run a program to its end. It is killed, with all it started, past its limits.
-
-    Raises OSError if it cannot be started.
+    It is killed, with all it started, past RUN_S. Raises OSError if it cannot be started.
     """
     process = subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
         list(argv),
@@ -152,56 +129,11 @@ def run(
         start_new_session=True,  # a group to kill, and Ctrl-C is ours to pass on
     )
     try:
-        return _read(
-            process, time.monotonic() + seconds, f"no answer within {seconds:g} s", max_output
-        )
+        out, err = process.communicate(timeout=RUN_S)
+    except subprocess.TimeoutExpired:
+        return b"", f"no answer within {RUN_S:g} s"
     finally:
-        _end(process)
-
-
-def _read(
-    process: subprocess.Popen[bytes], deadline: float, late: str, max_output: int
-) -> Finished:
-    assert process.stdout is not None
-    assert process.stderr is not None
-    out, err = bytearray(), bytearray()
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ, out)
-        selector.register(process.stderr, selectors.EVENT_READ, err)
-        while selector.get_map() or process.poll() is None:
-            if time.monotonic() >= deadline:
-                return Finished(-signal.SIGKILL, b"", _text(err), late)
-            ready = selector.select(_TICK_S)
-            if not ready and process.poll() is not None and not selector.select(0):
-                break  # it has ended, but something that it started still holds the pipe
-            for key, _ in ready:
-                chunk = os.read(key.fd, _CHUNK)
-                if not chunk:
-                    selector.unregister(key.fileobj)
-                key.data.extend(chunk[: max(0, max_output + 1 - len(key.data))])
-            if len(out) > max_output:
-                cut = f"an answer of more than {max_output // 2**20} MiB"
-                return Finished(-signal.SIGKILL, b"", _text(err), cut)
-    return Finished(process.wait(), bytes(out), _text(err[:max_output]))
-
-
-def _text(written: bytearray) -> str:
-    return written.decode("utf-8", errors="replace")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program that still runs, and everything in its session: TERM first, then KILL."""
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
-    if process.poll() is None:
-        _signal(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-        _signal(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _signal(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+    return out, last_line(err.decode("utf-8", errors="replace")) if process.returncode else None

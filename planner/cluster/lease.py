@@ -252,16 +252,8 @@ def released_lease(
     for key in _OF_A_HOLDER:
         annotations.pop(key, None)
     if last_run is not None:
-        annotations[LAST_RUN] = _bounded(last_run)
+        annotations[LAST_RUN] = json.dumps(last_run, separators=(",", ":"), sort_keys=True)
     return found
-
-
-def _bounded(last_run: Mapping[str, Any]) -> str:
-    """As JSON that fits an annotation: the longest parts are left out."""
-    parts = dict(last_run)
-    while len(written := json.dumps(parts, separators=(",", ":"), sort_keys=True)) > _MAX_LAST_RUN:
-        del parts[max(parts, key=lambda name: len(json.dumps(parts[name])))]
-    return written
 
 
 def _copy(tree: Tree | None, namespace: str) -> Tree:

@@ -126,18 +126,6 @@ def read_cluster(
     return ClusterReader(wire, settings, seal_key=seal_key).read_view()
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadPod:
-    """What one version of a pod says. ``version``: its uid, its resourceVersion and the seal key.
-
-    ``genuine``: see ``with_genuine_intent``.
-    """
-
-    version: tuple[str | None, str | None, SealKey | None]
-    genuine: Tree
-    seen: LivePod
-
-
 @dataclass(slots=True)
 class ClusterReader:
     """Reads one cluster repeatedly; ``view``, ``nodes`` and ``pods`` are of the last reading.
@@ -160,7 +148,6 @@ class ClusterReader:
     _devices: bool | None = None
     _read: tuple[KubeNode, ...] = ()
     _others: tuple[Tree, ...] = ()
-    _pods_read: dict[Key, _ReadPod] = field(default_factory=dict)
 
     def read_view(self) -> ClusterView:
         """Read nodes, then pods, then the groups and claims that pods refer to."""
@@ -174,7 +161,6 @@ class ClusterReader:
         self._read = tuple(read_nodes(found, self.settings, Remarks()))
         self.nodes = {_name(tree): tree for tree in nodes}
         self.pods = {_key(tree): tree for tree in pods}
-        self._pods_read = {key: self._pods_read[key] for key in self.pods}
         grouped = any(_group(tree) is not None for tree in pods)
         self.view = ClusterView(
             cluster=self._cluster,
@@ -209,7 +195,7 @@ class ClusterReader:
 
     def _again(self, tree: Tree, before: LivePod) -> LivePod:
         """A known pod with everything that can change read again."""
-        seen = self._read_pod(tree).seen
+        seen = _seen(tree, self.seal_key)
         unbound = seen.node is None and not seen.finished and not seen.terminating
         place, indices = None if before.intent_is_ours else before.held_at, before.indices
         if seen.intent is not None and seen.intent_is_ours:
@@ -228,7 +214,7 @@ class ClusterReader:
         self, nodes: Sequence[Tree], pods: Sequence[Tree], budgets: Sequence[Tree] = ()
     ) -> Objects:
         gatherer = Gatherer(Remarks())
-        genuine = [self._read_pod(tree).genuine for tree in pods]
+        genuine = [with_genuine_intent(tree, self.seal_key) for tree in pods]
         for kind, trees in (("Node", nodes), ("Pod", genuine)):
             listing = {"kind": f"{kind}List", "apiVersion": "v1", "items": list(trees)}
             gatherer.add(listing, "the cluster")
@@ -266,17 +252,7 @@ class ClusterReader:
         for pod in read_pods(found, self._read, self.settings, Remarks()):
             # its original tree: forged intents were removed for the reader
             tree = self.pods.get((pod.object.namespace, pod.object.name), pod.object.tree)
-            yield _with_holdings(self._read_pod(tree).seen, pod)
-
-    def _read_pod(self, tree: Tree) -> _ReadPod:
-        """The pod of a tree; each version is read once, for most stay the same between two readings."""
-        key, metadata = _key(tree), mapping(tree, "metadata")
-        version = (text(metadata, "uid"), text(metadata, "resourceVersion"), self.seal_key)
-        known = self._pods_read.get(key)
-        if known is None or known.version != version or version[1] is None:
-            genuine = with_genuine_intent(tree, self.seal_key)
-            known = self._pods_read[key] = _ReadPod(version, genuine, _seen(tree, self.seal_key))
-        return known
+            yield _with_holdings(_seen(tree, self.seal_key), pod)
 
     def _referred(self, pods: Iterable[Tree]) -> Iterator[Tree]:
         """Slices, claims and classes, if any exist and may be read."""
@@ -324,7 +300,7 @@ def _with_holdings(seen: LivePod, pod: KubePod) -> LivePod:
     )
 
 
-def _seen(tree: Tree, seal_key: SealKey | None = None) -> LivePod:
+def _seen(tree: Tree, seal_key: SealKey | None) -> LivePod:
     """A pod as its own object describes it, without what it holds."""
     metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
     intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))

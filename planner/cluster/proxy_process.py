@@ -39,9 +39,6 @@ _REFUSED_METHODS = "^(CONNECT|DELETE|HEAD|OPTIONS|TRACE)$"
 _REFUSED_PATHS = "^/api/v1/namespaces/[^/]+/pods/[^/]+/(attach|exec|portforward|proxy)(/.*)?$"
 """Instead of kubectl's own patterns, which also refuse a pod ``exec-1`` in a namespace ``pods``."""
 
-_SERVER_PATH = "--append-server-path"
-"""For servers behind a path (``https://host/k8s/clusters/x``); kubectl before 1.23 lacks the option."""
-
 
 class ProxyProcess:
     """One proxy, started anew if something ends it. ``start`` it, and always ``close`` it."""
@@ -52,7 +49,6 @@ class ProxyProcess:
                 raise ValueError(f"kubectl would cut the pattern in two: {pattern}")
         self.kubectl = kubectl
         self._accept = ",".join(f"^(?:{pattern})$" for pattern in accept)
-        self._server_path = True
         self._folder = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr = _Tail()
@@ -71,9 +67,6 @@ class ProxyProcess:
     def start(self) -> None:
         """Run it until it listens. Raises UnavailableError, CannotWriteError."""
         why = self._start()
-        if why is not None and self._server_path and self._is_unknown(_SERVER_PATH):
-            self._server_path = False
-            why = self._start()
         if why is not None:
             hint = self.kubectl.hint(why)
             raise UnavailableError(Fault(f"kubectl proxy failed: {why}", hint))
@@ -110,11 +103,8 @@ class ProxyProcess:
         """The end of its stderr."""
         return last_line(self._stderr.text())
 
-    def _is_unknown(self, option: str) -> bool:
-        return "unknown flag" in self._stderr.text() and option in self._stderr.text()
-
     def _argv(self) -> list[str]:
-        argv = [
+        return [
             self.kubectl.program,
             *self.kubectl.options(),
             "proxy",
@@ -123,8 +113,8 @@ class ProxyProcess:
             "--accept-hosts=^localhost$",
             f"--reject-methods={_REFUSED_METHODS}",
             f"--reject-paths={_REFUSED_PATHS}",
+            "--append-server-path",  # for servers behind a path: https://host/k8s/clusters/x
         ]
-        return [*argv, _SERVER_PATH] if self._server_path else argv
 
     def _start(self) -> str | None:
         """None once it listens; else why it does not, and it has ended. Raises CannotWriteError."""

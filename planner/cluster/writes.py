@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Literal
 
 from models.apply.intents import MANAGER
 from models.apply.live_state import LivePod
@@ -19,8 +18,6 @@ from models.apply.requests import (
     Event,
     Gone,
     NoAnswer,
-    Refused,
-    Refuser,
     Rejected,
 )
 from planner.cluster.api_paths import core
@@ -72,36 +69,10 @@ def event_of(  # noqa: PLR0911  # one return a meaning
             return Gone(message)
         case 429:
             return BlockedByBudget(message) if eviction else NoAnswer(message)
-        case status if 400 <= status < 500 and (refused := _refused(reply.message)) is not None:
-            return refused
         case status if 400 <= status < 500 or (eviction and _TWO_BUDGETS in reply.message):
             return Rejected(message)
         case _:
             return NoAnswer(message)
-
-
-_REFUSED: tuple[tuple[re.Pattern[str], Literal["policy", "webhook"]], ...] = (
-    (
-        re.compile(
-            r"ValidatingAdmissionPolicy '([^']{1,253})' with binding '[^']{1,253}' denied request: (.+)",
-            re.DOTALL,
-        ),
-        "policy",
-    ),
-    (
-        re.compile(r'admission webhook "([^"]{1,253})" denied the request(?:: |\b)(.+)', re.DOTALL),
-        "webhook",
-    ),
-)
-"""How the API server says who refused a request, and in which words."""
-
-
-def _refused(message: str) -> Refused | None:
-    for pattern, kind in _REFUSED:
-        if (found := pattern.search(message)) is not None:
-            who, said = Refuser(kind, one_line(found[1])), one_line(found[2].strip())
-            return Refused(f"refused by {who}: {said}", who, said)
-    return None
 
 
 def denied(message: str) -> Denied:

@@ -22,7 +22,6 @@ from models.apply.requests import (
     Event,
     Evict,
     ReadCluster,
-    Refuser,
     Request,
     Ungate,
 )
@@ -346,36 +345,6 @@ def sizes(one: GangVerdict) -> str:
     return ", ".join(f"{r.role} from {r.before:,} to {r.after:,} pods" for r in one.resizes)
 
 
-OWN = "gangplan-"
-"""The policies of ``deploy/admission``."""
-
-
-def refusal_lines(verdict: Verdict) -> list[str]:
-    """Who refused how many requests, in whose words, and what to do."""
-    return [
-        f"{safe(str(one.by))} refused {plural(one.requests, 'request')}: {safe(one.said)}"
-        f" (hint: {_way_past(one.by)})"
-        for one in verdict.refusals
-    ]
-
-
-def _way_past(by: Refuser) -> str:
-    """What to do about a policy or webhook that refuses requests."""
-    again = "then the same command resumes"
-    if by == Refuser("policy", f"{OWN}marks"):
-        return (
-            "apply with the token of the account that it lets mark pods (kubectl -n gangplan-system create "
-            "token gangplan), or name yours in deploy/admission/marks.yaml: docs/deploy.md, 'When a policy "
-            f"refuses'; {again}"
-        )
-    if by.kind == "policy" and by.name.startswith(OWN):
-        return f"apply the deploy/ of this version, and exempt webhooks that change pods; {again}"
-    kind = (
-        "validatingwebhookconfigurations" if by.kind == "webhook" else "validatingadmissionpolicies"
-    )
-    return f"whoever runs it must let this account change these pods (kubectl get {kind}); {again}"
-
-
 def undo_heading(one: GangVerdict) -> str:
     """The warning above the commands that undo a gang."""
     gang = "/".join(one.gang)
@@ -423,10 +392,6 @@ def document(
         "stop": verdict.stop,
         "writes": verdict.writes,
         "evicted": verdict.evicted,
-        "refusals": [
-            {"by": str(one.by), "message": one.said, "requests": one.requests}
-            for one in verdict.refusals
-        ],
         "gangs": gangs,
     }
 

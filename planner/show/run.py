@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.units import plural
-from planner.show.apply import MAX_NAMES, counts, refusal_lines, sizes, undo_heading
+from planner.show.apply import MAX_NAMES, counts, sizes, undo_heading
 from planner.show.metrics import Metrics
 from planner.show.plan.proofs import bought, gained, more_work, tiers_proven
 from planner.show.text import gpu_amount
@@ -296,8 +296,6 @@ def show_verdict(
             console.warn(undo_heading(one))
             for command in commands:
                 console.say(f"  {command}")
-    for line in refusal_lines(verdict):
-        console.warn(line)
     if plan is None and not changed and verdict.stop is None:
         return
     whys = [one for one in changed if one.why][:MAX_NAMES]
@@ -310,6 +308,5 @@ def show_verdict(
         undo=[safe(line) for one in partial[:MAX_NAMES] for line in undo(one)],
         writes=verdict.writes,
         evicted=verdict.evicted,
-        refused=refusal_lines(verdict),
         stop=None if verdict.stop is None else safe(verdict.stop),
     )
