@@ -69,7 +69,6 @@ class World:
 
     nodes: dict[str, LiveNode] = field(default_factory=dict)
     pods: dict[Key, LivePod] = field(default_factory=dict)
-    groups: dict[Key, int] = field(default_factory=dict)
     budget: dict[Key, int] = field(default_factory=dict)
     recreates: set[Key] = field(default_factory=set)
     shapes: dict[Key, LivePod] = field(default_factory=dict)
@@ -112,7 +111,7 @@ class World:
 
     def view(self) -> ClusterView:
         pods = {key: self._held(pod) for key, pod in self.pods.items()}
-        found = ClusterView("cluster", dict(self.nodes), pods, dict(self.groups))
+        found = ClusterView("cluster", dict(self.nodes), pods)
         return replace(
             found, notes=self.notes, budgets=self._budgets() if self.reads_budgets else None
         )
@@ -261,7 +260,7 @@ class World:
         return self.nodes[node].gpus - sum(held)
 
     def schedule(self) -> None:
-        """kube-scheduler: ungated pods of its own go to their pin, if there is room; gangs as one."""
+        """kube-scheduler: ungated pods go to their pin, if there is room."""
         if not self.schedules:
             return
         waiting = [
@@ -270,8 +269,6 @@ class World:
             if not (pod.node or pod.gates or pod.terminating or pod.finished)
         ]
         for key, pod in sorted(waiting, key=lambda one: one[0]):
-            if pod.group is not None and not self._grouped(pod.group):
-                continue
             pin = self.pins.get(pod.uid)
             node = self.nodes.get(pin or "")
             fits = node is not None and not node.unschedulable and node.ready
@@ -279,10 +276,6 @@ class World:
                 self.change(key, node=pin, unschedulable=None)
             elif pod.unschedulable is None:
                 self.change(key, unschedulable="0/2 nodes are available")
-
-    def _grouped(self, group: str) -> bool:
-        members = [p for p in self.pods.values() if p.group == group and not p.gates]
-        return len(members) >= self.groups.get(("default", group), 0)
 
     def copy(self) -> World:
         """All it holds is frozen, but for the tables themselves."""

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apiserver import FakeCluster
-from apply_runs import OWN, TOLERATE, Bench, a_cluster, bench, placed, refusing
+from apply_runs import Bench, a_cluster, bench, placed, refusing
 
 from planner.signals import Interrupted
 
@@ -81,32 +80,6 @@ def test_the_first_start_of_a_gang_carries_its_intent_and_the_record_of_the_othe
     (member,) = json.loads(first["gangplan.dev/members"])
     assert calls[1].path.endswith(f"/{member[0]}")
     assert member[2] == second["gangplan.dev/node"]
-
-
-def test_gangs_that_a_native_group_starts_at_once_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = FakeCluster(groups=True)
-    cluster.add_node("n1", taints=[OWN])
-    group = {
-        "apiVersion": "scheduling.k8s.io/v1alpha2",
-        "kind": "PodGroup",
-        "metadata": {"name": "ga", "namespace": "default"},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
-    }
-    cluster.create(group)
-    for index in range(2):
-        pod = {"gates": ["gangplan.dev/placement"], "tolerations": TOLERATE, "gpus": 4}
-        cluster.add_pod(f"g-{index}", schedulingGroup={"podGroupName": "ga"}, **pod)
-    cluster.add_namespace("gangplan-system")
-    with bench(cluster, tmp_path, monkeypatch) as made:
-        plan = made.plan()
-        before = made.run("apply", str(plan), answers=b"n\n")
-        after = made.apply(plan, "-o", "json")
-
-    assert "gate, all or none" in before.out
-    assert [gang["atomic"] for gang in after.data()["gangs"]] == [True]
-    assert made.bound() == {"g-0": "n1", "g-1": "n1"}
 
 
 # ---- asking

@@ -148,33 +148,6 @@ def test_a_stop_leaves_the_gang_to_be_resumed_and_begins_no_other(
     assert len(bound(world)) == 41
 
 
-# ---- native groups
-
-
-def test_a_native_group_makes_the_gang_atomic_and_that_is_reported() -> None:
-    world, plan = gang_of(4)
-    world.groups = {("default", "ga"): 4}
-    for key in list(world.pods):
-        world.change(key, group="ga")
-    seen = []
-
-    def watch(count: int, request: Request, world: World) -> Event | None:
-        seen.append(len(bound(world)))
-        return None
-
-    assert one(apply(world, plan, watch).verdict).atomic
-    assert set(seen) == {0, 4}
-
-
-@pytest.mark.parametrize("least", [3, None])
-def test_a_group_that_asks_for_fewer_pods_is_not_atomic(least: int | None) -> None:
-    world, plan = gang_of(4)
-    world.groups = {} if least is None else {("default", "ga"): least}
-    for key in list(world.pods):
-        world.change(key, group="ga")
-    assert not one(apply(world, plan).verdict).atomic
-
-
 # ---- whole, and what came after
 
 
@@ -278,7 +251,6 @@ def removed(world: World) -> None:
     del world.nodes["n1"]
 
 
-@pytest.mark.parametrize("group", [False, True], ids=["pods", "PodGroup"])
 @pytest.mark.parametrize(
     ("deed", "why"),
     [
@@ -290,14 +262,13 @@ def removed(world: World) -> None:
     ],
 )
 def test_a_node_that_pins_cannot_hold_on_any_more_is_reported_with_its_undo_commands(
-    deed: Callable[[World], None], why: str, *, group: bool
+    deed: Callable[[World], None], why: str
 ) -> None:
-    """Nothing of it is bound: kube-scheduler has not come to it, or starts all or none."""
+    """Nothing of it is bound: kube-scheduler has not come to it."""
     start, plan = gang_of(4)
     start.schedules = False
-    start.groups = {("default", "ga"): 4} if group else {}
     for key in list(start.pods):
-        start.change(key, group="ga" if group else None, tolerations=())
+        start.change(key, tolerations=())
 
     def meanwhile(count: int, request: Request, world: World) -> Event | None:
         opened = sum(not pod.gates for pod in world.pods.values() if pod.name[0] == "a")
@@ -315,7 +286,6 @@ def test_a_node_that_pins_cannot_hold_on_any_more_is_reported_with_its_undo_comm
     for verdict in found:
         told = one(verdict)
         assert (told.outcome, told.why, len(told.undo)) == (Outcome.partial, why, 4)
-        assert told.atomic is group
 
 
 def test_pins_that_wait_for_a_scheduler_alone_are_pending() -> None:

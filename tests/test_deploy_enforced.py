@@ -211,7 +211,6 @@ APPLIED = [
     if right.namespace is not None
     or right == Right("get", "", "namespaces", name="kube-system")
     or right.resource in {"nodes", "pods", "resourceslices", "resourceclaims"}
-    or (right.group, right.resource) == ("scheduling.k8s.io", "podgroups")
     or right.resource == "deviceclasses"
 ]
 

@@ -160,12 +160,6 @@ def _view(nodes: list[LiveNode], pods: list[LivePod]) -> ClusterView:
 # ---- groups and back ends
 
 
-def test_pod_groups_are_looked_for_in_every_version_that_is_known() -> None:
-    served = checks.check_pod_groups(FakeWire(FakeCluster(groups=True)))
-    assert (served.level, served.found[:7]) == (Level.ok, "served:")
-    assert checks.check_pod_groups(FakeWire(FakeCluster())).found.startswith("not served")
-
-
 def test_claims_need_a_cluster_that_has_devices() -> None:
     cluster = FakeCluster()
     wire = FakeWire(cluster)

@@ -31,7 +31,7 @@ def test_a_healthy_deployment_passes_every_check(served: Callable[..., Doctor]) 
     assert list(levels) == [
         *("gangplan", "solver", "libyaml", "kubectl", "API server", "account"),
         *("rights: reading", "rights: lock", "lock", f"rights: {TENANT}"),
-        *("admission policy", "native PodGroups", "GPU back end"),
+        *("admission policy", "GPU back end"),
     ]
     assert "failed" not in result.err
 
@@ -134,11 +134,6 @@ def test_who_holds_the_lock_is_said(examined: Callable[..., Doctor]) -> None:
     assert found["is"] == "ok"
     assert lock.id in found["found"]
     assert "ada" in found["found"]
-
-
-def test_native_pod_groups_are_told(examined: Callable[..., Doctor]) -> None:
-    (found,) = examined().checks()["native PodGroups"]
-    assert found["found"].startswith("not served")
 
 
 def test_an_account_that_nothing_holds_back_is_told_so(examined: Callable[..., Doctor]) -> None:

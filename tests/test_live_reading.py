@@ -173,25 +173,6 @@ def test_a_pod_looked_at_again_keeps_what_it_asks_and_tells_what_changed(
     assert (after.gpus, after.held_at, after.indices) == (2, "n1", (4, 5))
 
 
-def test_native_pod_groups_are_read_where_pods_have_one() -> None:
-    cluster = FakeCluster(groups=True)
-    group = {
-        "apiVersion": "scheduling.k8s.io/v1alpha2",
-        "kind": "PodGroup",
-        "metadata": {"name": "ga", "namespace": "default"},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}},
-    }
-    cluster.create(group)
-    assert read_cluster(FakeWire(cluster), SETTINGS).groups == {}, "no pod has one: not asked for"
-    assert not any("podgroups" in call.path for call in cluster.calls)
-
-    cluster.add_pod("p", gates=[GATE], schedulingGroup={"podGroupName": "ga"})
-    view = read_cluster(FakeWire(cluster), SETTINGS)
-
-    assert view.groups == {("default", "ga"): 4}
-    assert view.pods["default", "p"].group == "ga"
-
-
 # ---- lists
 
 

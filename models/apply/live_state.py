@@ -25,9 +25,9 @@ class LivePod:
     unbound pod occupies: by our intent, or pinned or nominated where it fits. ``intent_is_ours``:
     managedFields and seal confirm that a run wrote the intent. ``written_at``: when a run wrote to it last,
     seconds since the epoch, None if unknown. ``unschedulable``: message of PodScheduled=False, if its
-    scheduler has tried it. ``group``: name of its native PodGroup. ``requests``:
-    without GPUs. ``indices``: GPUs it holds, None if unknown; ``shares``: those of which it holds parts, by
-    index or name; ``made``: instances that its claims made, each as GPU and mask of memory slices.
+    scheduler has tried it. ``requests``: without GPUs. ``indices``: GPUs it holds, None if unknown;
+    ``shares``: those of which it holds parts, by index or name; ``made``: instances that its
+    claims made, each as GPU and mask of memory slices.
     ``selector``, ``node_affinity``: spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid
     of its controller. ``tolerations``: (key, operator, value, effect), None if not read.
     """
@@ -46,7 +46,6 @@ class LivePod:
     intent_is_ours: bool = False
     written_at: int | None = None
     unschedulable: str | None = None
-    group: str | None = None
     gpus: int = 0
     requests: tuple[tuple[str, int], ...] = ()
     indices: tuple[int, ...] | None = None
@@ -88,7 +87,7 @@ class LiveNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One reading of the cluster. ``groups``: native PodGroups, (namespace, name) to gang minCount.
+    """One reading of the cluster.
 
     ``budgets``: None if they were not or cannot be read. ``notes``: of earlier runs. ``now``: the server's
     clock, seconds since the epoch, None if unknown.
@@ -97,7 +96,6 @@ class ClusterView:
     cluster: str
     nodes: dict[str, LiveNode]
     pods: dict[Key, LivePod]
-    groups: dict[Key, int] = field(default_factory=dict)
     budgets: DisruptionBudgets | None = None
     notes: RunNotes = field(default_factory=RunNotes)
     now: int | None = None

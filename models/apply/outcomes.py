@@ -76,7 +76,7 @@ class GangVerdict:
     """``why``: one sentence, empty if the outcome says everything. ``pods``: started now.
 
     ``undo``: (namespace, name, uid) of the running pods of a gang that is partial or half stopped.
-    ``atomic``: a native PodGroup starts all of its pods or none. ``plan``: id of the plan of its intents.
+    ``plan``: id of the plan of its intents.
     ``unsure``: it may have been whole and be at work, so only an operator may undo it.
     """
 
@@ -86,7 +86,6 @@ class GangVerdict:
     why: str = ""
     pods: int = 0
     undo: tuple[tuple[str, str, str], ...] = ()
-    atomic: bool = False
     unsure: bool = False
     resizes: tuple[Resize, ...] = ()
 

@@ -20,7 +20,7 @@ from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
 from planner import __version__
 from planner.cluster import api_paths, rights
-from planner.cluster.api_paths import POD_GROUPS, RESOURCE_SLICES, core, grouped
+from planner.cluster.api_paths import RESOURCE_SLICES, core, grouped
 from planner.cluster.backends.registry import backend_of
 from planner.cluster.discovery import served_groups
 from planner.cluster.kubectl import INSTALL, Kubectl
@@ -211,7 +211,6 @@ def check_cluster(
     else:
         hint = "try again while a pod of the tenant waits at the gate"
         yield warned("admission policy", "not checked: none of our pods wait", hint)
-    yield check_pod_groups(transport)
     yield from check_backend(transport, backend_of(work.backend), work.orders, view)
 
 
@@ -504,15 +503,6 @@ def waiting_pods(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]
         and not pod.terminating
         and settings.scheduling_gate in pod.gates
     ]
-
-
-def check_pod_groups(transport: Transport) -> Finding:
-    """Whether gangs are atomic in gate mode."""
-    if _served(transport, POD_GROUPS):
-        what = "served: a gang with a PodGroup of its size starts completely or not at all"
-    else:
-        what = "not served: a gang that is interrupted half-way is completed or reported by the next run"
-    return passed("native PodGroups", what)
 
 
 def check_backend(

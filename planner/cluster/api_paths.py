@@ -72,9 +72,6 @@ def _versions(group: str, plural: str, *versions: str) -> tuple[str, ...]:
     return tuple(grouped(group, version, plural) for version in versions)
 
 
-POD_GROUPS = _versions("scheduling.k8s.io", "podgroups", "v1", "v1beta1", "v1alpha3", "v1alpha2")
-"""Where native PodGroups may be served: the first that exists counts."""
-
 BUDGETS = grouped("policy", "v1", "poddisruptionbudgets")
 
 _DEVICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -106,7 +103,7 @@ def exactly(*paths: str) -> tuple[str, ...]:
 def look_paths() -> tuple[str, ...]:
     """To read nodes, pods, the cluster's identity, budgets, and what pods refer to."""
     lists = [path for paths, _, _ in DEVICE_LISTS for path in paths]
-    return exactly(core("nodes"), core("pods"), IDENTITY, BUDGETS, *POD_GROUPS, *lists)
+    return exactly(core("nodes"), core("pods"), IDENTITY, BUDGETS, *lists)
 
 
 def list_paths(kinds: Sequence[Kind]) -> tuple[str, ...]:

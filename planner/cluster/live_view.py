@@ -17,11 +17,11 @@ from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
 from models.documents.cluster import HOSTNAME_LABEL
 from models.units import InvalidValueError, epoch_seconds
-from planner.cluster.api_paths import BUDGETS, DEVICE_LISTS, POD_GROUPS, RESOURCE_SLICES, core
+from planner.cluster.api_paths import BUDGETS, DEVICE_LISTS, RESOURCE_SLICES, core
 from planner.cluster.pages import get, has_objects, list_first_served, list_objects
 from planner.cluster.transport import Transport, Tree
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import at, mapping, objects, text, texts, whole
+from planner.read.kube.lookup import at, mapping, objects, text, texts
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.budgets import read_budgets
@@ -150,7 +150,7 @@ class ClusterReader:
     _others: tuple[Tree, ...] = ()
 
     def read_view(self) -> ClusterView:
-        """Read nodes, then pods, then the groups and claims that pods refer to."""
+        """Read nodes, then pods, then the claims that pods refer to."""
         if self._cluster is None:
             self._cluster = self.identity()
         nodes = [one for one in list_objects(self.wire, core("nodes")) if _name(one)]
@@ -161,12 +161,10 @@ class ClusterReader:
         self._read = tuple(read_nodes(found, self.settings, Remarks()))
         self.nodes = {_name(tree): tree for tree in nodes}
         self.pods = {_key(tree): tree for tree in pods}
-        grouped = any(_group(tree) is not None for tree in pods)
         self.view = ClusterView(
             cluster=self._cluster,
             nodes={node.name: node for node in self._nodes()},
             pods={pod.key: pod for pod in self._pods(found)},
-            groups=dict(self._groups()) if grouped else {},
             budgets=None if budgets is None else read_budgets(found, Remarks()),
             notes=self.notes,
             now=None if self.date is None else int(self.date),
@@ -268,13 +266,6 @@ class ClusterReader:
             for item in list_first_served(self.wire, path) or ():
                 yield {**item, "kind": kind, "apiVersion": version}
 
-    def _groups(self) -> Iterator[tuple[Key, int]]:
-        """minCount of every native PodGroup that is a gang."""
-        for tree in list_first_served(self.wire, POD_GROUPS) or ():
-            least = whole(tree, "spec", "schedulingPolicy", "gang", "minCount")
-            if _name(tree) and least is not None and least > 0:
-                yield _key(tree), least
-
 
 def _name(tree: Tree) -> str:
     return text(tree, "metadata", "name") or ""
@@ -282,10 +273,6 @@ def _name(tree: Tree) -> str:
 
 def _key(tree: Tree) -> Key:
     return (text(tree, "metadata", "namespace") or "", _name(tree))
-
-
-def _group(tree: Tree) -> str | None:
-    return text(tree, "spec", "schedulingGroup", "podGroupName")
 
 
 def _with_holdings(seen: LivePod, pod: KubePod) -> LivePod:
@@ -321,7 +308,6 @@ def _seen(tree: Tree, seal_key: SealKey | None) -> LivePod:
         intent_is_ours=intent is not None and is_ours(tree, intent, seal_key),
         written_at=_written_at(metadata),
         unschedulable=_unschedulable(status),
-        group=_group(tree),
         selector=tuple(sorted(texts(spec, "nodeSelector").items())),
         node_affinity=json.dumps(
             at(spec, "affinity", "nodeAffinity"), sort_keys=True, separators=(",", ":")

@@ -83,7 +83,6 @@ def view_rights() -> tuple[Right, ...]:
     return (
         Right("list", "", "nodes"),
         Right("list", "", "pods"),
-        Right("list", "scheduling.k8s.io", "podgroups"),
         *(Right("list", "resource.k8s.io", plural) for plural in devices),
     )
 

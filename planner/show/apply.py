@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from models.apply.live_state import READY, ClusterView, LivePod, PodClassifier
+from models.apply.live_state import READY, ClusterView, PodClassifier
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions
 from models.apply.requests import (
@@ -106,8 +106,7 @@ DONE = "whole already"
 class PlannedChange:
     """What applying will do to one gang. ``starts``, ``stops``: pods left to start and to evict.
 
-    ``started``: pods that are started already. ``how``: by the gate, perhaps all or none.
-    ``after``: gangs whose room it needs.
+    ``started``: pods that are started already. ``after``: gangs whose room it needs.
     """
 
     gang: Key
@@ -117,7 +116,6 @@ class PlannedChange:
     started: int
     gpus: int
     nodes: tuple[str, ...]
-    how: str
     after: tuple[Key, ...] = ()
 
     @property
@@ -166,7 +164,6 @@ def _planned_change(
         action = "finish"
     if not (starts or stops or gang.resizes):
         action = DONE
-    pods = [pod for order in starts if (pod := view.pods.get(order.key)) is not None]
     after = {key for order in starts for key in leaving.get(order.node, ())} - {gang.key}
     return PlannedChange(
         gang=gang.key,
@@ -176,17 +173,8 @@ def _planned_change(
         started=started,
         gpus=sum(order.gpu_count for order in starts),
         nodes=tuple(sorted({order.node for order in starts})),
-        how=_how(pods, view, len(gang.starts)),
         after=tuple(sorted(after)),
     )
-
-
-def _how(pods: Iterable[LivePod], view: ClusterView, size: int) -> str:
-    groups = {None if pod.group is None else (pod.namespace, pod.group) for pod in pods}
-    whole = len(groups) == 1 and all(
-        group is not None and view.groups.get(group, 0) >= size for group in groups
-    )
-    return ("gate" if groups else "") + (", all or none" if whole else "")
 
 
 def announce_changes(
@@ -203,7 +191,6 @@ def announce_changes(
             starts=one.starts,
             evicts=one.stops,
             gpus=one.gpus,
-            by=one.how or None,
             nodes=nodes,
             more_nodes=len(one.nodes) - len(nodes),
         )
@@ -231,7 +218,6 @@ def change_table(found: Iterable[PlannedChange], *, evictions: bool) -> Table:
             Cell(one.action, "dim" if not one.changes else None),
             Cell(_pods(one)),
             Cell(number(one.gpus) if one.gpus else "-"),
-            Cell(one.how),
             Cell(compress(one.nodes, " ")),
             Cell(_note(one, evictions=evictions), None if evictions else "warn"),
         )
@@ -242,7 +228,6 @@ def change_table(found: Iterable[PlannedChange], *, evictions: bool) -> Table:
         Column("ACTION"),
         Column("PODS", right=True),
         Column("GPUS", right=True),
-        Column("BY", optional=True),
         Column("NODES", fold=True),
         Column("NOTE", fold=True),
     )
@@ -336,8 +321,7 @@ def verdict_table(verdict: Verdict, plan: str | None, *, dry: bool = False) -> T
 
 def _why(one: GangVerdict, *, dry: bool) -> str:
     why = one.why or ("" if dry and one.outcome in _DRY else _MEANS.get(one.outcome, ""))
-    whole = "its PodGroup starts all or none" if one.atomic else ""
-    return "; ".join(part for part in (sizes(one), why, whole) if part)
+    return "; ".join(part for part in (sizes(one), why) if part)
 
 
 def sizes(one: GangVerdict) -> str:
@@ -379,7 +363,6 @@ def document(
             "plan": one.plan,
             "why": one.why or None,
             "pods": one.pods,
-            "atomic": one.atomic,
             "resizes": [
                 {"role": r.role, "before": r.before, "after": r.after} for r in one.resizes
             ],

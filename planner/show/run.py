@@ -289,8 +289,7 @@ def show_verdict(
             continue
         said = "; ".join(filter(None, (sizes(one), one.why)))
         why = f": {said}" if said else ""
-        atomic = " (its PodGroup starts all or none)" if one.atomic else ""
-        console.say(f"{'/'.join(one.gang)}: {_WORDS[one.outcome]}{atomic}{why}")
+        console.say(f"{'/'.join(one.gang)}: {_WORDS[one.outcome]}{why}")
         commands = undo(one)
         if commands:
             console.warn(undo_heading(one))
