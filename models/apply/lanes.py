@@ -29,16 +29,11 @@ LANES = 8
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One gang under way. ``waiting``: what it sends with the next group."""
+    """One gang under way. ``waiting``: what it sends with the next group; None until it has begun."""
 
     pods: tuple[PodStart, ...]
     steps: Steps[Any]
-    waiting: tuple[Single, ...] = ()
-    grouped: bool = False
-
-    def event(self, events: tuple[Event, ...]) -> Event:
-        """The answers to ``waiting`` as the gang expects them."""
-        return EventGroup(events) if self.grouped else events[0]
+    waiting: Single | None = None
 
 
 @dataclass(slots=True)
@@ -85,23 +80,15 @@ class Lanes:
         yield from self.finish()
 
     def _send_next(self) -> Steps[None]:
-        """Send what those wait for that wait longest; then let each go on with its answers."""
-        going: list[_Lane] = []
-        requests: list[Single] = []
-        for lane in self._lanes:
-            if going and len(requests) + len(lane.waiting) > LOCK_CHECK_EVERY:
-                break
-            going.append(lane)
-            requests += lane.waiting
-        yield from self._check_lock(len(requests))
+        """Send what all wait for; then let each go on with its answer."""
+        going = list(self._lanes)
+        yield from self._check_lock(len(going))
         if not self._lanes:
             return
-        answers = yield from _together(requests)
-        self._lanes = [*self._lanes[len(going) :], *going]
-        for lane in going:
-            own, answers = answers[: len(lane.waiting)], answers[len(lane.waiting) :]
+        answers = yield from _together([one.waiting for one in going if one.waiting is not None])
+        for lane, answer in zip(going, answers, strict=True):
             if lane in self._lanes:
-                yield from self._go_on(lane, lane.event(own))
+                yield from self._go_on(lane, answer)
 
     def _check_lock(self, ahead: int) -> Steps[None]:
         """Check the lock every LOCK_CHECK_EVERY requests; a gang alone does that itself."""
@@ -118,7 +105,7 @@ class Lanes:
         """Let a gang go on until its next request that may go with those of others."""
         try:
             request = next(lane.steps) if event is None else lane.steps.send(event)
-            while not isinstance(request, RequestGroup | WriteIntent | Ungate):
+            while not isinstance(request, WriteIntent | Ungate):
                 request = lane.steps.send((yield request))
         except StopIteration:
             self._lanes.remove(lane)
@@ -126,8 +113,7 @@ class Lanes:
             self._lanes.remove(lane)
             self._halt(halted)
         else:
-            lane.grouped = isinstance(request, RequestGroup)
-            lane.waiting = request.requests if isinstance(request, RequestGroup) else (request,)
+            lane.waiting = request
 
     def _halt(self, halted: Halted) -> None:
         self.halted = self.halted or halted

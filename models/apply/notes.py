@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from models.apply.plan_actions import GangActions, Key
 from models.apply.promises import Promises, read_promises
@@ -101,11 +101,7 @@ class RunNotes:
     promises: Promises | None = None
 
     def with_evicted(self, gangs: Iterable[GangActions], now: int) -> RunNotes:
-        """Count that these gangs are stopped or moved now, but for those that an earlier run began to stop.
-
-        At most MAX_EVICTED: the namespace with the most gives up its oldest, so that no tenant crowds
-        out another.
-        """
+        """Count that these gangs are stopped or moved now, but for those that an earlier run began."""
         known = {one.gang: one for one in self.evictions(now)}
         begun = {one.gang for one in self.stops}
         for gang in gangs:
@@ -115,11 +111,7 @@ class RunNotes:
                 moved = gang.decision == "move"
                 known[gang.key] = EvictNote(gang.key, now, times, moved, gang.submitted_at)
         kept = sorted(known.values(), key=lambda one: (one.at, one.gang))
-        while len(kept) > MAX_EVICTED:
-            counts = Counter(one.gang[0] for one in kept)
-            most = max(sorted(counts), key=lambda namespace: counts[namespace])
-            kept.remove(next(one for one in kept if one.gang[0] == most))
-        return replace(self, evicted=tuple(kept))
+        return replace(self, evicted=_fair(kept, MAX_EVICTED))
 
     def evictions(self, now: int) -> tuple[EvictNote, ...]:
         """Those that are not forgotten yet. A clock that was set back does not prolong them."""
@@ -144,20 +136,12 @@ class RunNotes:
         )
 
     def with_avoided(self, found: Iterable[tuple[Key, str]], now: int) -> RunNotes:
-        """Note nodes to avoid from now on; past ones are dropped.
-
-        At most MAX_AVOIDED: the namespace with the most gives up its oldest, so that no tenant crowds
-        out another.
-        """
+        """Note nodes to avoid from now on; past ones are dropped."""
         known = {(one.gang, one.node): one for one in self.avoided(now)}
         for gang, node in found:
             known[gang, node] = AvoidNote(gang, node, now + AVOID_S)
         kept = sorted(known.values(), key=lambda one: (one.until, one.gang, one.node))
-        while len(kept) > MAX_AVOIDED:
-            counts = Counter(one.gang[0] for one in kept)
-            most = max(sorted(counts), key=lambda namespace: counts[namespace])
-            kept.remove(next(one for one in kept if one.gang[0] == most))
-        return replace(self, avoid=tuple(kept))
+        return replace(self, avoid=_fair(kept, MAX_AVOIDED))
 
     def without_avoided(self, gangs: Iterable[Key]) -> RunNotes:
         gone = frozenset(gangs)
@@ -210,6 +194,18 @@ class RunNotes:
         if self.promises is not None:
             tree["promises"] = self.promises.tree()
         return json.dumps(tree, separators=(",", ":"))
+
+
+_Note = TypeVar("_Note", AvoidNote, EvictNote)
+
+
+def _fair(kept: list[_Note], most: int) -> tuple[_Note, ...]:
+    """At most so many: the namespace with the most gives up its first, and no tenant crowds out another."""
+    while len(kept) > most:
+        counts = Counter(one.gang[0] for one in kept)
+        largest = max(sorted(counts), key=lambda namespace: counts[namespace])
+        kept.remove(next(one for one in kept if one.gang[0] == largest))
+    return tuple(kept)
 
 
 def read_notes(written: str) -> RunNotes:

@@ -64,11 +64,10 @@ class Halted(Exception):  # noqa: N818  # it ends the machine; it is no failure
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A step failed. ``transient``: a later try may succeed. ``rejected``: by the server, for good."""
+    """A step failed. ``transient``: a later try may succeed."""
 
     why: str
     transient: bool = False
-    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +296,7 @@ class ApplySession:
             if isinstance(event, Rejected):
                 if pod is not None and done(pod):
                     return pod
-                return Failure(last, transient=isinstance(event, Denied), rejected=True)
+                return Failure(last, transient=isinstance(event, Denied))
         if pod is None:
             return Failure("is gone")
         if done(pod):

@@ -174,9 +174,10 @@ def foreseen(session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
         if why is not None:
             return Failure(f"pod {order.name} {why}")
         node = session.view.nodes.get(order.node)
-        why = "the node does not exist" if node is None else pod and unpinnable(pod, node)
-        if pod is not None and why:
-            return Failure(f"pod {order.name} cannot be pinned to {order.node}: {why}")
+        if pod is not None:
+            why = "the node does not exist" if node is None else unpinnable(pod, node)
+            if why is not None:
+                return Failure(f"pod {order.name} cannot be pinned to {order.node}: {why}")
     for order in batch.pods:
         if session.state(order) not in (*READY, *STARTED):
             return lost(session, order)
@@ -188,9 +189,11 @@ def prepare(
 ) -> Steps[Failure | None]:
     """Write intents, allocate devices."""
     begun = bool(running_pods(session, batch))
-    failure = yield from _write_intents(session, batch, waiting, begun=begun)
-    if failure is not None:
-        return failure
+    for order in waiting:
+        yield from session.check_lock_sometimes(batch.label, begun=begun)
+        failure = yield from _write_intent(session, batch, order)
+        if failure is not None:
+            return failure
     if session.limits.backend == "dra":
         for order in waiting:
             yield from session.check_lock_sometimes(batch.label, begun=begun)
@@ -198,40 +201,6 @@ def prepare(
             failure = yield from _allocate(session, AllocateDevices(order, pod))
             if failure is not None:
                 return failure
-    return None
-
-
-def _write_intents(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart], *, begun: bool
-) -> Steps[Failure | None]:
-    """Send the intents of pods without any as groups, then settle each pod."""
-    bare = [
-        (order, pod)
-        for order in waiting
-        if (pod := session.pod(order)) is not None
-        and pod.intent is None
-        and _unstartable(session, pod) is None
-    ]
-    requests = [WriteIntent(order, batch.intent(order), pod.version) for order, pod in bare]
-    events = yield from session.send_groups(batch.label, requests, begun=begun)
-    rejected: Failure | None = None
-    for request in requests:
-        order, pod = request.pod, session.pod(request.pod)
-        if pod is None or pod.intent is not None:
-            continue
-        match events.get(order.key):
-            case Done():  # without a pod: a dry run
-                intended = replace(pod, intent=request.intent, intent_is_ours=True)
-                session.view.pods[order.key] = intended
-            case Rejected(message):
-                rejected = rejected or Failure(f"pod {order.name} {message}")
-    if rejected is not None:
-        return rejected
-    for order in waiting:
-        yield from session.check_lock_sometimes(batch.label, begun=begun)
-        failure = yield from _write_intent(session, batch, order)
-        if failure is not None:
-            return failure
     return None
 
 

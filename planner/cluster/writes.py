@@ -27,18 +27,12 @@ from planner.read.kube.lookup import objects
 from planner.untrusted_text import one_line
 
 
-def write_query(*, dry: bool) -> str:
-    """The query of a write. ``dry``: of a server-side dry run."""
-    return f"?fieldManager={MANAGER}&fieldValidation=Strict" + "&dryRun=All" * dry
-
-
 def pod_request(  # as many arguments as such a request has
     method: str, namespace: str, name: str, body: Tree, *, dry: bool, sub: str = ""
 ) -> ApiRequest:
     path = core("pods", namespace=namespace, name=name, sub=sub)
-    return ApiRequest(
-        method, path + write_query(dry=dry), body, STRATEGIC if method == "PATCH" else JSON
-    )
+    path += f"?fieldManager={MANAGER}&fieldValidation=Strict" + "&dryRun=All" * dry
+    return ApiRequest(method, path, body, STRATEGIC if method == "PATCH" else JSON)
 
 
 _OTHER_UID = re.compile(r"UID in (?:the )?precondition")
