@@ -122,8 +122,8 @@ def test_the_lock_is_looked_at_before_each_gang_and_every_few_writes() -> None:
         assert since <= LOCK_CHECK_EVERY
         if isinstance(request, CheckLock):
             begun.append(request.begun)
-    # 40 intents, 40 allocations, 40 starts: a look at the start and after every 16; and before the marks.
-    assert begun == [*[False] * 5, *[True] * 3, False]
+    # 40 intents, 40 allocations, 40 starts: a look at the start and after every 16.
+    assert begun == [*[False] * 6, True, True]
 
 
 def test_a_stop_leaves_the_gang_to_be_resumed_and_begins_no_other(

@@ -153,9 +153,8 @@ def test_a_right_held_in_all_namespaces_is_asked_for_once() -> None:
     )
     reviewer = Reviewer()
     assert missing_rights(reviewer, rights) == []
-    # identity; namespaces, nodes, pods and two more kinds of the core API; podgroups; 3 of devices; 3 of the
-    # lock; 2
-    assert len(reviewer.asked) == 15
+    # identity; namespaces, nodes, pods and two more kinds of the core API; 3 of devices; 3 of the lock; 2
+    assert len(reviewer.asked) == 14
 
 
 def test_a_right_held_in_some_namespaces_is_asked_for_in_each() -> None:

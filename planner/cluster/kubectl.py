@@ -120,20 +120,19 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[bytes, str | 
 
     It is killed, with all it started, past RUN_S. Raises OSError if it cannot be started.
     """
-    process = subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
+    with subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
         list(argv),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=dict(environ),
         start_new_session=True,  # a group to kill, and Ctrl-C is ours to pass on
-    )
-    try:
-        out, err = process.communicate(timeout=RUN_S)
-    except subprocess.TimeoutExpired:
-        return b"", f"no answer within {RUN_S:g} s"
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=RUN_S)
+        except subprocess.TimeoutExpired:
+            return b"", f"no answer within {RUN_S:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
     return out, last_line(err.decode("utf-8", errors="replace")) if process.returncode else None
