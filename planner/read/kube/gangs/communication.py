@@ -1,8 +1,7 @@
 """What annotations say of a gang's communication, of parallelism, and of roles on several GPU models.
 
 They count on a controller or a group, else where every pod with GPUs has the same one; the parallelism of a
-role on its pods first. What cannot be
-read is remarked and ignored.
+role on its pods first. What cannot be read is remarked and ignored.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ MAX_DEGREES = 500
 
 _DEGREES_FORM = "like tensor=8,pipeline=4 (tensor, pipeline, data, expert, context)"
 
-_PATTERNS = get_args(Pattern)
-_SPEEDS = ("count", "ignore")
+_PATTERNS: dict[str, str] = {one: one for one in get_args(Pattern)}
+_SPEEDS = {"count": "count", "ignore": "ignore"}
 
 _check_fraction = decimal_check(0, MOST_FRACTION)
 
@@ -57,21 +56,17 @@ def read_communication(
             continue
         try:
             value = read(written)
-        except InvalidValueError:
+        except (InvalidValueError, KeyError):
             remarks.add(gang.subject, f"annotation {key} is not {form}; ignored")
             continue
-        if policy.trust_communication or not _speeds_up(name, value):
+        faster = (name, value) in (("pattern", "none"), ("speed", "ignore"))
+        if isinstance(value, (int, float)):  # the fraction of a step that it communicates
+            faster = exact(str(value)) < DEFAULT_FRACTION
+        if policy.trust_communication or not faster:
             found[name] = value
         else:
             remarks.add(gang.subject, FASTER.format(key), TRUST_HINT)
     return found
-
-
-def _speeds_up(field: str, value: object) -> bool:
-    """Whether a gang with this value may count as faster than one that states none."""
-    if isinstance(value, (int, float)):  # the fraction of a step that it communicates
-        return exact(str(value)) < DEFAULT_FRACTION
-    return (field, value) in (("pattern", "none"), ("speed", "ignore"))
 
 
 def mark_mixed_roles(gang: KubeGang, objects: Sequence[KubeObject]) -> None:
@@ -143,22 +138,13 @@ def _stated(
     return next(iter(written), None)
 
 
-def _one_of(values: Sequence[str]) -> Callable[[str], str]:
-    def read(written: str) -> str:
-        if written not in values:
-            raise InvalidValueError("not one of these")
-        return written
-
-    return read
-
-
 def _fraction(written: str) -> int | float:
     return number(_check_fraction(number(exact(written))))
 
 
 _FIELDS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
-    ("pattern", PATTERN, _one_of(_PATTERNS), f"one of {', '.join(_PATTERNS)}"),
+    ("pattern", PATTERN, _PATTERNS.__getitem__, f"one of {', '.join(_PATTERNS)}"),
     ("fraction", FRACTION, _fraction, f"a number from 0 to {number(MOST_FRACTION)}"),
-    ("speed", SPEED, _one_of(_SPEEDS), " or ".join(_SPEEDS)),
+    ("speed", SPEED, _SPEEDS.__getitem__, " or ".join(_SPEEDS)),
 )
 """Fields of ``communication``: name, annotation, reader of its text, and the form it must have."""

@@ -9,7 +9,7 @@ every pod.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from models.documents.policy import LOST_RUNTIME
 from models.instance.gang import turn
@@ -89,17 +89,19 @@ def read_gangs(
             _leave_to_others(members.pods)
     for pod in alone:
         _leave_to_others([pod])
+    # The gang of a pod that is bound to a node that is not in the input runs.
     gangs = [
         _gang(members, api, policy, remarks)
         for members in memberships
-        if any(_counts(pod) or _lost_node(pod) for pod in members.pods)
+        if any(pod.holds_room or pod.to_place or (pod.bound and pod.waits) for pod in members.pods)
         and not _is_housekeeping(members)
     ]
-    gangs += [
-        _lone_pod(pod, api, policy, remarks)
-        for pod in alone
-        if _counts(pod) and (pod.gpus or pod.part or pod.instance or pod.to_place)
-    ]
+    for pod in alone:
+        if pod.to_place or (pod.holds_room and (pod.gpus or pod.part or pod.instance)):
+            namespace = pod.object.namespace
+            gang = KubeGang(namespace, pod.name, ALONE, [KubeRole(DEFAULT_ROLE, 1, [(0, pod)])])
+            _finish(gang, Membership(namespace, [Member(pod)]), api, policy, remarks)
+            gangs.append(gang)
     return _distinct(gangs, remarks)
 
 
@@ -138,23 +140,13 @@ def _leave_to_others(pods: Sequence[KubePod]) -> None:
             pod.planned = pod.queued = pod.mode is not None
 
 
-def _counts(pod: KubePod) -> bool:
-    """Whether it runs, or waits to be planned."""
-    return pod.holds_room or pod.to_place
-
-
-def _lost_node(pod: KubePod) -> bool:
-    """Whether it is bound to a node that is not in the input: its gang runs."""
-    return pod.bound and pod.waits
-
-
 def _is_housekeeping(members: Membership) -> bool:
     """A plain Job of one pod without GPUs that is not gangplan's."""
     kinds = {controller.kind for controller in members.controllers.values()}
     if members.groups or kinds != {"Job"} or len(members.members) > 1:
         return False
     pod = members.members[0].pod
-    return not pod.gpus and not pod.part and not pod.instance and not pod.to_place
+    return not (pod.gpus or pod.part or pod.instance or pod.to_place)
 
 
 def _gang(
@@ -166,27 +158,18 @@ def _gang(
     gang.roles = read_roles(members, problems, remarks)
     gang.problems = tuple(problems)
     for role in gang.roles:
-        role.scalable = role.scalable and any(_comes_to_us(pod) for _, pod in role.members)
+        # What gangplan starts, or has started, it would start more of.
+        ours = any(pod.mode is not None or PLAN in pod.labels for _, pod in role.members)
+        role.scalable = role.scalable and ours
     gang.missing = complete_roles(gang.roles, members, gang.subject, remarks)
-    return _finished(gang, members, api, policy, remarks)
+    _finish(gang, members, api, policy, remarks)
+    return gang
 
 
-def _comes_to_us(pod: KubePod) -> bool:
-    """Whether gangplan starts the pod, or has started it: so it would start more of its controller."""
-    return pod.mode is not None or PLAN in pod.labels
-
-
-def _lone_pod(pod: KubePod, api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> KubeGang:
-    members = Membership(pod.object.namespace, [Member(pod)])
-    role = KubeRole(DEFAULT_ROLE, 1, [(0, pod)])
-    gang = KubeGang(pod.object.namespace, pod.name, ALONE, [role])
-    return _finished(gang, members, api, policy, remarks)
-
-
-def _finished(
+def _finish(
     gang: KubeGang, members: Membership, api: Objects, policy: KubernetesPolicy, remarks: Remarks
-) -> KubeGang:
-    """The gang with its topology and attributes."""
+) -> None:
+    """Set its topology and attributes."""
     add_topology(gang, members, api, remarks)
     objects = _objects(members)
     every = [*objects, *(pod.object for pod in members.pods)]
@@ -208,14 +191,15 @@ def _finished(
     gang.roles = split_by_volumes(gang.roles, remarks)
     gang.service = service_of(members, api, remarks)
     gang.scheduler = _scheduler(members.pods)
-    gang.started_at = max(_known(_started_at(pod) for pod in members.pods), default=None)
-    gang.runs_since = min(_known(_started_at(pod) for pod in members.pods), default=None)
+    starts = _known(_started_at(pod) for pod in members.pods)
+    gang.started_at, gang.runs_since = max(starts, default=None), min(starts, default=None)
     gang.last_checkpoint = max(_times(every, CHECKPOINT, remarks), default=None)
     gang.resize_after = max(_times(every, RESIZE_AFTER, remarks), default=None)
-    gang.min_run_time_s = _min_run_time_s(every, remarks)
-    gang.deadline_s = _deadline_s(members, api)
+    gang.min_run_time_s = min(_times(every, MIN_RUN_TIME, remarks, seconds), default=None)
+    # Kubernetes ends it only if it ends each of its pods.
+    ends = [deadline_s(pod, api) for pod in members.pods if pod.finished is None]
+    gang.deadline_s = None if None in ends else max(_known(ends), default=None)
     hold_to_terms(gang, members, remarks)
-    return gang
 
 
 def _priority(
@@ -229,8 +213,7 @@ def _priority(
     queued = api.once(Workloads.of).priority_of_pods(every)
     if queued is not None:
         return bounded_priority(queued)
-    live = [pod for pod in members.pods if pod.finished is None]
-    priorities = {pod.priority for pod in live or members.pods}
+    priorities = {pod.priority for pod in members.unfinished}
     if len(priorities) > 1:
         remarks.add(gang.subject, PRIORITIES)
     return min(priorities, default=0)
@@ -245,10 +228,7 @@ def _scheduler(pods: Sequence[KubePod]) -> str | None:
 def _identity(members: Membership) -> tuple[str, str]:
     """(name, kind): the controller's if it is the only one and completely here, else the group's."""
     keys = {member.controller for member in members.members}
-    if len(keys) == 1 and keys == members.complete:
-        (controller,) = members.controllers.values()
-        return controller.name, controller.kind
-    if not members.groups:
+    if not members.groups or (len(keys) == 1 and keys == members.complete):
         controller = members.sorted_controllers()[0]
         return controller.name, controller.kind
     group = next(iter(members.groups.values()))
@@ -270,18 +250,18 @@ def _distinct(gangs: list[KubeGang], remarks: Remarks) -> list[KubeGang]:
     for gang in gangs:
         taken.setdefault(gang.namespace, set()).add(gang.name)
     seen: set[tuple[str, str]] = set()
-    for gang in sorted(gangs, key=_precedence):
+
+    def precedence(gang: KubeGang) -> tuple[object, ...]:
+        expected = all(EXPECTED in pod.object.tree for pod in gang.pods())
+        without = not any(pod.gpus for pod in gang.pods())
+        return (gang.namespace, gang.name, expected, gang.kind == ALONE, without, gang.kind)
+
+    for gang in sorted(gangs, key=precedence):
         if (gang.namespace, gang.name) in seen:
             remarks.add(gang.subject, RENAMED)
             gang.name = distinct(f"{gang.name}-{gang.kind.lower()}", taken[gang.namespace])
         seen.add((gang.namespace, gang.name))
     return sorted(gangs, key=lambda gang: (gang.namespace, gang.name))
-
-
-def _precedence(gang: KubeGang) -> tuple[object, ...]:
-    expected = all(EXPECTED in pod.object.tree for pod in gang.pods())
-    without = not any(pod.gpus for pod in gang.pods())
-    return (gang.namespace, gang.name, expected, gang.kind == ALONE, without, gang.kind)
 
 
 def _objects(members: Membership) -> list[KubeObject]:
@@ -325,69 +305,48 @@ def _submitted_at(
             return stated
     controllers = [one.object for one in members.sorted_controllers()]
     made = min(_known(one.created for one in controllers if one is not None), default=None)
-    unfinished = [pod.object for pod in members.pods if pod.finished is None] or pods
-    whole = min(_known(one.created for one in unfinished), default=None)
+    whole = min(_known(pod.object.created for pod in members.unfinished), default=None)
     if not any(pod.holds_room for pod in members.pods):
-        whole = max(_known(map(_whole_since, gang.roles)), default=whole)
+        latest = []
+        for role in gang.roles:
+            live = [pod for _, pod in role.members if pod.finished is None]
+            times = sorted(_known(pod.object.created for pod in live))
+            latest += times[: role.size][-1:]  # it needs the oldest ones
+        whole = max(latest, default=whole)
     return max(_known((made, whole)), default=None)
-
-
-def _whole_since(role: KubeRole) -> int | None:
-    """When the last of the pods was made that it needs, which are the oldest ones."""
-    pods = [pod for _, pod in role.members if pod.finished is None]
-    times = sorted(_known(pod.object.created for pod in pods))
-    needed = len(times) if role.size is None else min(role.size, len(times))
-    return times[needed - 1] if needed else None
 
 
 def _known(times: Iterable[int | None]) -> list[int]:
     return [time for time in times if time is not None]
 
 
-def _times(objects: Iterable[KubeObject], key: str, remarks: Remarks) -> list[int]:
-    """The times in an annotation of these objects."""
+def _times(
+    objects: Iterable[KubeObject],
+    key: str,
+    remarks: Remarks,
+    read: Callable[[str], int] = epoch_seconds,
+) -> list[int]:
+    """The times in an annotation of these objects, or what else ``read`` finds there."""
     times = []
     for one in objects:
         written = one.annotations.get(key)
         if written is not None:
             try:
-                times.append(epoch_seconds(written))
+                times.append(read(written))
             except InvalidValueError:
-                remarks.add(one.subject, f"annotation {key} is not a time; ignored")
+                form = "time" if read is epoch_seconds else "duration"
+                remarks.add(one.subject, f"annotation {key} is not a {form}; ignored")
     return times
-
-
-def _min_run_time_s(every: Iterable[KubeObject], remarks: Remarks) -> int | None:
-    """The shortest that any of these objects states."""
-    found = []
-    for one in every:
-        written = one.annotations.get(MIN_RUN_TIME)
-        if written is not None:
-            try:
-                found.append(seconds(written))
-            except InvalidValueError:
-                remarks.add(one.subject, f"annotation {MIN_RUN_TIME} is not a duration; ignored")
-    return min(found, default=None)
 
 
 def _started_at(pod: KubePod) -> int | None:
     """When a running pod started, else when it was created."""
     if not pod.holds_room:
         return None
-    written = text(pod.object.tree, "status", "startTime")
-    if written is not None:
-        try:
-            return epoch_seconds(written)
-        except InvalidValueError:
-            pass  # it was created no later
-    return pod.object.created
-
-
-def _deadline_s(members: Membership, api: Objects) -> int | None:
-    """Seconds after which Kubernetes has ended all its pods; None if it does not end each of them."""
-    ends = [deadline_s(pod, api) for pod in members.pods if pod.finished is None]
-    latest = max(_known(ends), default=None)
-    return latest if None not in ends else None
+    try:
+        return epoch_seconds(text(pod.object.tree, "status", "startTime") or "")
+    except InvalidValueError:
+        return pod.object.created
 
 
 def _is_marked(members: Membership, objects: Sequence[KubeObject], key: str, value: str) -> bool:
@@ -425,12 +384,12 @@ def service_of(members: Membership, api: Objects, remarks: Remarks) -> str | Non
 
     Replicas are pods of no gang that one controller made, and the groups of a LeaderWorkerSet.
     """
-    owner = _several_gangs(members)
-    if owner is None and len(members.members) == 1 and not members.controllers:
-        owner = _controller(members.pods[0], api)
-    if owner is None:
+    owners = {(key.kind, key.name) for key in members.controllers if key.part}
+    if len(members.members) == 1 and not members.controllers:
+        owners = _controller(members.pods[0], api)
+    if len(owners) != 1:
         return None
-    kind, name = owner
+    ((kind, name),) = owners
     service = f"{kind}/{name}"
     if is_name(kind) and is_name(name) and len(service) <= LONGEST:
         return service
@@ -439,22 +398,16 @@ def service_of(members: Membership, api: Objects, remarks: Remarks) -> str | Non
     return None
 
 
-def _several_gangs(members: Membership) -> tuple[str, str] | None:
-    """(kind, name) of the controller that made this gang and others."""
-    found = {(key.kind, key.name) for key in members.controllers if key.part}
-    return found.pop() if len(found) == 1 else None
-
-
-def _controller(pod: KubePod, api: Objects) -> tuple[str, str] | None:
+def _controller(pod: KubePod, api: Objects) -> set[tuple[str, str]]:
     """(kind, name) of the controller of a pod; that of a ReplicaSet is its Deployment."""
     owner = pod.object.owner
     if owner is None or owner.kind in _NO_SERVICES:
-        return None
+        return set()
     if owner.kind == "ReplicaSet":
         made = api.owner_of(pod.object)
         if made is not None and made.owner is not None:
-            return made.owner.kind, made.owner.name
+            return {(made.owner.kind, made.owner.name)}
         deployment, _, hash_ = owner.name.rpartition("-")
         if deployment and pod.labels.get(_HASH) == hash_:
-            return "Deployment", deployment
-    return owner.kind, owner.name
+            return {("Deployment", deployment)}
+    return {(owner.kind, owner.name)}

@@ -49,6 +49,11 @@ class Membership:
     def pods(self) -> list[KubePod]:
         return [member.pod for member in self.members]
 
+    @property
+    def unfinished(self) -> list[KubePod]:
+        """Its pods that have not finished, else all."""
+        return [pod for pod in self.pods if pod.finished is None] or self.pods
+
     def sorted_controllers(self) -> list[Controller]:
         return [self.controllers[key] for key in sorted(self.controllers)]
 
@@ -71,8 +76,13 @@ def group_pods(
     alone: list[KubePod] = []
     for member in members:
         group = groups[member.group] if member.group is not None else None
-        key = _gang_key(group, member.controller)
-        if key is None:
+        key: tuple[object, ...]
+        if group is not None and group.gang:
+            above = group.parent
+            key = group.key if above is None else (group.key.reader, group.key.namespace, above, "")
+        elif member.controller is not None:
+            key = ("controller", *member.controller)
+        else:
             alone.append(member.pod)
             if group is not None and group.required is not None:
                 remarks.add(group.subject, LOOSE)
@@ -148,23 +158,9 @@ def _groups(api: Objects, members: Sequence[Member], remarks: Remarks) -> dict[G
         if group.object is None and group.minimum is None and reader.api_group is not None:
             remarks.add(group.subject, NO_OBJECT)
         controlled = any(member.controller is not None for member in own)
-        if group.minimum == 1 and not controlled and not _has_requirements(group):
+        asks = group.required or group.preferred or group.colocations or group.problems
+        if group.minimum == 1 and not (controlled or asks or group.parent):
             # Schedulers put every lone pod, and the pods of a Deployment, in a group of one.
             group = replace(group, gang=False)
         groups[key] = group
     return groups
-
-
-def _has_requirements(group: PodGroup) -> bool:
-    asks = group.required or group.preferred or group.colocations or group.problems
-    return bool(asks or group.parent)
-
-
-def _gang_key(
-    group: PodGroup | None, controller: ControllerKey | None
-) -> tuple[object, ...] | None:
-    if group is not None and group.gang:
-        if group.parent is not None:
-            return ("parent", group.key.reader, group.key.namespace, group.parent)
-        return ("group", *group.key)
-    return ("controller", *controller) if controller is not None else None

@@ -7,8 +7,9 @@ its index. Pods of one role request equally many GPUs. Sizes are bounded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 from models.units import first_of, shown_of
 from planner.read.findings import Remarks
@@ -87,8 +88,10 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
             shown = size if abs(size) < 10**18 else "far too many"
             problems.append(f"role {spec.name} of {shown} pods")
             size = None
+        # Prefixed with its controller if two controllers have one of that name.
+        prefix = "" if key is None or owners[spec.name] < 2 else f"{gang.controllers[key].name}-"
         role = KubeRole(
-            _name(gang, owners, key, spec.name),
+            f"{prefix}{spec.name}",
             size,
             _assign_indexes(own, replace(spec, size=size), remarks),
             spec.first_index,
@@ -104,10 +107,15 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
         role.size = size if size is None else max(size, role.span)
         _take_off_gone(role, spec.succeeded)
         kinds = {pod.key: (pod.gpus, pod.part) for _, pod in role.members}
-        roles += _split(role, kinds, SPLIT, remarks)  # missing pods belong to the first
+        roles += _split(role, kinds, SPLIT, remarks)
+    return _distinct(roles)
+
+
+def _distinct(roles: list[KubeRole]) -> list[KubeRole]:
+    """The roles with a name of its own each."""
     taken: set[str] = set()
-    for one in roles:
-        one.name = distinct(one.name, taken)
+    for role in roles:
+        role.name = distinct(role.name, taken)
     return roles
 
 
@@ -168,19 +176,13 @@ def _specs(gang: Membership, claims: Claims) -> list[tuple[ControllerKey | None,
     for group in gang.groups.values():
         for role in group.order:
             order.setdefault(role, len(order))
-    others = sorted(
-        by_controller.get(None, ()), key=lambda role: (order.get(role, len(order)), role)
-    )
-    return found + [(None, RoleSpec(role, None)) for role in others]
+    others = by_controller.get(None, ())
+    ordered = sorted(others, key=lambda role: (order.get(role, len(order)), role))
+    return found + [(None, RoleSpec(role, None)) for role in ordered]
 
 
 def _is_plausible(size: int, existing: int) -> bool:
     return 0 <= size <= MAX_SIZE and (size <= _LARGE or size <= _MAX_RATIO * existing)
-
-
-def _name(gang: Membership, owners: Counter[str], key: ControllerKey | None, role: str) -> str:
-    """The role, prefixed with its controller if two controllers have one of that name."""
-    return role if key is None or owners[role] < 2 else f"{gang.controllers[key].name}-{role}"
 
 
 def split_by_volumes(roles: Sequence[KubeRole], remarks: Remarks) -> list[KubeRole]:
@@ -192,16 +194,10 @@ def split_by_volumes(roles: Sequence[KubeRole], remarks: Remarks) -> list[KubeRo
     for role in roles:
         waiting = {pod.volumes for _, pod in role.members if pod.to_place}
         together = role.required is not None or role.slices or len(waiting) > MAX_TIES
-        if together or len(waiting) < 2:
-            found.append(role)
-            continue
-        kinds = {pod.key: pod.volumes for _, pod in role.members if pod.to_place}
-        found += _split(role, kinds, APART, remarks)
-    if len(found) > len(roles):
-        taken: set[str] = set()
-        for role in found:
-            role.name = distinct(role.name, taken)
-    return found
+        ties = {pod.key: pod.volumes for _, pod in role.members if pod.to_place}
+        apart = len(waiting) > 1 and not together
+        found += _split(role, ties, APART, remarks) if apart else [role]
+    return _distinct(found)
 
 
 def _split(
@@ -217,14 +213,13 @@ def _split(
     first, *others = sorted(by_kind.values(), key=lambda members: (-len(members), members[0][0]))
     missing = max(role.missing, 0) if role.size is not None else 0
     role = replace(role, wished=None, range=None)  # which of them its range means is unknown
-    gone, role.gone = role.gone, 0
     parts = [replace(role, members=first, size=len(first) + missing)]
+    role = replace(role, first_index=0, gone=0)
     for place, members in enumerate(others, 2):
         name = f"{role.name}-{place}"
-        parts.append(replace(role, name=name, members=members, size=len(members), first_index=0))
+        parts.append(replace(role, name=name, members=members, size=len(members)))
         for _, pod in members:
             remarks.add(pod.subject, what)
-    parts[0].gone = gone
     for part in parts:
         part.renumber()
     return parts
@@ -234,12 +229,19 @@ def _assign_indexes(
     claims: Sequence[Claim], spec: RoleSpec, remarks: Remarks
 ) -> list[tuple[int, KubePod]]:
     """(index, pod) of a role, ascending, each index once."""
-    if spec.queue_like:
-        return _in_order(claims, spec)
+    if spec.queue_like:  # an index is no rank: unfinished pods, in the order of index and name
+        live = [claim for claim in claims if claim[1].finished is None] or claims
+        ordered = sorted(live, key=lambda one: (one[0] is None, one[0] or 0, one[1].name))
+        return [(spec.first_index + place, pod) for place, (_, pod) in enumerate(ordered)]
+
+    def precedence(claim: Claim) -> tuple[bool, bool, bool, str]:
+        pod = claim[1]
+        return (not pod.holds_room, pod.finished is not None, pod.terminating, pod.name)
+
     taken: dict[int, KubePod] = {}
     rest: list[Claim] = []
     reach = spec.size if spec.size is not None else 2 * len(claims) + 16
-    for index, pod in sorted(claims, key=_precedence):
+    for index, pod in sorted(claims, key=precedence):
         if index is None or not spec.first_index <= index < spec.first_index + reach:
             rest.append((index, pod))
         elif index not in taken:
@@ -254,24 +256,12 @@ def _assign_indexes(
     return sorted(taken.items(), key=lambda entry: entry[0])
 
 
-def _precedence(claim: Claim) -> tuple[bool, bool, bool, str]:
-    pod = claim[1]
-    return (not pod.holds_room, pod.finished is not None, pod.terminating, pod.name)
-
-
-def _in_order(claims: Sequence[Claim], spec: RoleSpec) -> list[tuple[int, KubePod]]:
-    """Pods whose index is no rank: unfinished ones, in the order of index and name."""
-    live = [claim for claim in claims if claim[1].finished is None] or claims
-    ordered = sorted(live, key=lambda claim: (claim[0] is None, claim[0] or 0, claim[1].name))
-    return [(spec.first_index + place, pod) for place, (_, pod) in enumerate(ordered)]
-
-
 def _assign_free(
     taken: dict[int, KubePod], rest: Sequence[Claim], spec: RoleSpec, remarks: Remarks
 ) -> None:
     """Give the rest the free indexes, by name; finished pods only what no other pod needs."""
     crowded = spec.size is not None and len(rest) > spec.size - len(taken)
-    free = _free(taken, spec.first_index)
+    free = (index for index in count(spec.first_index) if index not in taken)
     expected = bool(taken) or any(index is not None for index, _ in rest)
     pods = [pod for _, pod in rest]
     for pod in sorted(pods, key=lambda pod: (crowded and pod.finished is not None, *_by_name(pod))):
@@ -280,14 +270,6 @@ def _assign_free(
         taken[next(free)] = pod
         if expected:
             remarks.add(pod.subject, NEXT_FREE)
-
-
-def _free(taken: dict[int, KubePod], first: int) -> Iterator[int]:
-    index = first
-    while True:
-        if index not in taken:
-            yield index
-        index += 1
 
 
 def _by_name(pod: KubePod) -> tuple[str, int, str]:
@@ -323,7 +305,11 @@ def complete_roles(
     """
     stated = any(role.stated for role in roles)
     needing = _needing(gang, native=stated)
-    minimums = _minimums(needing)
+    minimums: dict[str, int] = {}
+    for one in needing:
+        if isinstance(one, PodGroup) and len(needing) > 1 and one.minimum is not None:
+            minimums[one.key.title] = one.minimum
+        minimums.update(one.minimums)
     totals = [one.minimum for one in needing if (one.minimum or 0) > 0]
     needed = sum(one or 0 for one in totals) if totals else None
     running = any(pod.holds_room for pod in _pods(roles))
@@ -369,16 +355,6 @@ def _needing(gang: Membership, *, native: bool) -> Sequence[PodGroup | Controlle
         return groups
     alone = {member.controller for member in gang.members} == gang.complete
     return gang.sorted_controllers() if alone and len(gang.complete) == 1 else ()
-
-
-def _minimums(needing: Sequence[PodGroup | Controller]) -> dict[str, int]:
-    """Pods that are needed, by role."""
-    found: dict[str, int] = {}
-    for one in needing:
-        if isinstance(one, PodGroup) and len(needing) > 1 and one.minimum is not None:
-            found[one.key.title] = one.minimum
-        found.update(one.minimums)
-    return found
 
 
 def _needs(
@@ -471,11 +447,11 @@ def _missing_pods(role: KubeRole) -> list[str]:
 
 
 def _not_created(names: Sequence[str], roles: Sequence[KubeRole], existing: int) -> str:
-    count = sum(max(role.missing, 0) for role in roles)
+    missing = sum(max(role.missing, 0) for role in roles)
     total = existing + sum(role.missing for role in roles)
-    shown = names[: min(count, shown_of(count, _SHOWN))]
-    if count > len(shown):
-        who = f"{', '.join(shown)} and {count - len(shown)} more have"
+    shown = names[: min(missing, shown_of(missing, _SHOWN))]
+    if missing > len(shown):
+        who = f"{', '.join(shown)} and {missing - len(shown)} more have"
     elif len(shown) > 1:
         who = f"{', '.join(shown[:-1])} and {shown[-1]} have"
     else:
@@ -487,9 +463,9 @@ def _finished(roles: Sequence[KubeRole]) -> list[str]:
     phases = Counter(pod.finished for pod in _pods(roles) if pod.finished is not None)
     if not phases:
         return []
-    count = phases.total()
+    total = phases.total()
     listed = ", ".join(f"{phases[phase]} {phase}" for phase in sorted(phases, reverse=True))
-    return [f"{count} {'pod has' if count == 1 else 'pods have'} finished ({listed})"]
+    return [f"{total} {'pod has' if total == 1 else 'pods have'} finished ({listed})"]
 
 
 def _not_to_place(roles: Sequence[KubeRole]) -> list[str]:
@@ -498,18 +474,12 @@ def _not_to_place(roles: Sequence[KubeRole]) -> list[str]:
     for role in roles:
         for index, pod in role.members:
             if pod.waits and (pod.terminating or not pod.to_place):
-                by_reason.setdefault(_why_left(pod), []).append(f"{role.name} {index}")
-    found = []
-    for reason, names in sorted(by_reason.items()):
-        found.append(f"{first_of(names, _SHOWN)} {reason}")
-    return found
-
-
-def _why_left(pod: KubePod) -> str:
-    if pod.terminating:
-        return "being deleted, not yet replaced"
-    if pod.bound:
-        return "bound to a node that is not in the input"
-    if pod.gates:
-        return f"held by the scheduling gate {pod.gates[0]}"
-    return f"left to scheduler {pod.scheduler}"
+                why = f"left to scheduler {pod.scheduler}"
+                if pod.terminating:
+                    why = "being deleted, not yet replaced"
+                elif pod.bound:
+                    why = "bound to a node that is not in the input"
+                elif pod.gates:
+                    why = f"held by the scheduling gate {pod.gates[0]}"
+                by_reason.setdefault(why, []).append(f"{role.name} {index}")
+    return [f"{first_of(names, _SHOWN)} {why}" for why, names in sorted(by_reason.items())]

@@ -68,24 +68,18 @@ class LevelBuilder:
             self.single.append(column)
             return
         same = next((one for one in self.chain.columns if set(one.keys) & set(column.keys)), None)
-        if same is not None and not same.stated:
-            self.mark_nvlink(same, column)
-        elif same is None:
-            same = self.chain.same(column, self.with_gpus)
-            if same is None:
-                self.insert(replace(column, origin=f"from {column.keys[0]}"))
-            elif not same.stated:
-                self.alias(same, column, nvlink=True)
+        if same is not None and not same.stated and set(column.keys) <= set(same.keys):
+            own, there = (divisions([one], self.nodes)[0] for one in (column, same))
+            if own != there:
+                without_zeros = replace(same, values=column.values)
+                self.chain.replace(same, without_zeros)
+                same = without_zeros
+        same = same or self.chain.same(column, self.with_gpus)
+        if same is None:
+            self.insert(replace(column, origin=f"from {column.keys[0]}"))
+        elif not same.stated:
+            self.alias(same, column, nvlink=True)
         self.report_outside_nvlink()
-
-    def mark_nvlink(self, same: Column, column: Column) -> None:
-        """Mark the level that is read from the same label."""
-        own, there = (divisions([one], self.nodes)[0] for one in (column, same))
-        if own != there and set(column.keys) <= set(same.keys):
-            without_zeros = replace(same, values=column.values)
-            self.chain.replace(same, without_zeros)
-            same = without_zeros
-        self.alias(same, column, nvlink=True)
 
     def report_outside_nvlink(self) -> None:
         """Report servers without an NVLink domain next to servers that have one."""
@@ -115,32 +109,27 @@ class LevelBuilder:
             self.single.append(column)
         elif (same := self.twin(column)) is not None:
             self.name_by_label(self.alias(same, column), ask.label)
-        elif len(self.chain.columns) < MAX_LEVELS:
-            self.release_labels(column)
-            self.insert_asked(column, ask)
         else:
-            self.add_beyond_limit(column, ask)
+            self.insert_asked(column, ask)
 
     def insert_asked(self, column: Column, ask: LevelAsk) -> None:
-        """Add the level of a gang where it cuts no domain of others."""
-        own = replace(column, origin="requested by a gang", named=True, counted=False)
-        if not self.chain.insert(own):
-            self.refuse(column, ask, "cuts domains of other levels")
+        """Add the level of a gang where it cuts no domain of others.
 
-    def add_beyond_limit(self, column: Column, ask: LevelAsk) -> None:
-        """A level above the limit: another that divides the nodes equally counts for it."""
-        same = None if column.wide else self.chain.same(column, self.nodes)
+        Above the limit another that divides the nodes equally counts for it.
+        """
+        full = len(self.chain.columns) >= MAX_LEVELS
+        same = self.chain.same(column, self.nodes) if full and not column.wide else None
         if same is not None:
             self.alias(same, column)
-        else:
-            self.release_labels(column)
-            self.refuse(column, ask, f"would be one more than {MAX_LEVELS}")
-
-    def refuse(self, column: Column, ask: LevelAsk, why: str) -> None:
-        """Leave out a level that a gang names."""
-        self.refused[ask] = f"which {why}"
-        what = f"left out: a gang names it, but it {why}; gangs that require it are held"
-        self.remarks.add(f"level {column.name}", what, "state `levels` in the Policy")
+            return
+        self.release_labels(column)
+        own = replace(column, origin="requested by a gang", named=True, counted=False)
+        if full or not self.chain.insert(own):
+            more = f"would be one more than {MAX_LEVELS}"
+            why = more if full else "cuts domains of other levels"
+            self.refused[ask] = f"which {why}"
+            what = f"left out: a gang names it, but it {why}; gangs that require it are held"
+            self.remarks.add(f"level {column.name}", what, "state `levels` in the Policy")
 
     def name_by_label(self, column: Column, label: str | None) -> None:
         """Name a level by the label of the first gang that asks for it, if several are equivalent."""
@@ -219,35 +208,31 @@ class LevelBuilder:
     def limit(self) -> None:
         """Keep at most MAX_LEVELS of the cluster's own."""
         while len(self.chain.columns) > MAX_LEVELS:
-            gone = self.most_dispensable()
+            at = self.most_dispensable()
+            gone, kept = self.chain.columns[at], list(self.chain.columns)
             what = f"left out: more than {MAX_LEVELS} levels"
             self.remarks.add(f"level {gone.name}", what, "state `levels` in the Policy")
-            self.chain.set([one for one in self.chain.columns if one is not gone])
+            self.chain.set(kept[:at] + kept[at + 1 :])
 
-    def finish(self) -> None:
-        """Give each level a name of its own."""
-        self.chain.set(with_distinct_names(self.chain.columns))
-        self.report_gaps()
+    def most_dispensable(self) -> int:
+        """The place of a level of one domain for all, else of one whose domains the others repeat.
 
-    def most_dispensable(self) -> Column:
-        """A level of one domain for all, else one whose domains the others repeat.
-
-        Else the innermost that can be left out.
+        Else of the innermost that can be left out. Levels of a Policy are never too many.
         """
         columns, divided = self.chain.columns, self.chain.divisions
         free = [i for i, one in enumerate(columns) if not (one.stated or one.nvlink)]
         for i in free:
             if len(set(divided[i])) == 1:
-                return columns[i]
+                return i
         for i in free:
             rest = divisions([*columns[:i], *columns[i + 1 :]], self.nodes)
             if all(nests(new, old) for new, old in zip(rest[i:], divided[i + 1 :], strict=True)):
-                return columns[i]
-        last = free or [i for i, one in enumerate(columns) if not one.stated]
-        return columns[last[-1]]
+                return i
+        return free[-1]
 
-    def report_gaps(self) -> None:
-        """Report servers that lack a value but have one at a narrower level: they are alone there."""
+    def finish(self) -> None:
+        """Give each level a name of its own, and report servers that lack a domain, so are alone there."""
+        self.chain.set(with_distinct_names(self.chain.columns))
         columns = self.chain.columns
         for node in self.with_gpus:
             having = [node.name in one.values for one in columns]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from models.units import shown
@@ -57,6 +57,34 @@ class Tiers:
 
 def read_tiers(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -> Tiers:
     """The tiers of all HyperNodes."""
+    by_tier = _by_tier(gathered, remarks)
+    members = _Members(nodes, remarks)
+    columns: dict[int, Column] = {}
+    names: dict[str, int] = {}
+    below: dict[str, str] = {}
+    for tier in sorted(by_tier):
+        found: dict[str, list[str]] = {}
+        values: dict[str, str] = {}
+        for one in sorted(by_tier[tier], key=lambda one: one.name):
+            found[one.name] = members.of(one)
+            owners = [values.setdefault(node, one.name) for node in found[one.name]]
+            if any(owner != one.name for owner in owners):
+                what = "shares nodes with another HyperNode of its tier; they count for the first"
+                remarks.add(one.where, what)
+            name = text(one.tree, "spec", "tierName")
+            if name is not None and names.setdefault(name, tier) != tier:
+                what = "has the tierName of a lower tier, which the name then means"
+                remarks.add(one.where, what)
+        members.learn(found)
+        # A HyperNode of a lower tier that is in none of this one is a domain of its own here.
+        below = {**below, **values}
+        if below:
+            columns[tier] = Column(f"hypernode-tier-{tier}", below, tiers=(tier,))
+    return Tiers(columns, names)
+
+
+def _by_tier(gathered: Objects, remarks: Remarks) -> dict[int, list[KubeObject]]:
+    """The HyperNodes of the lowest tiers."""
     by_tier: dict[int, list[KubeObject]] = {}
     for one in gathered.of("HyperNode", GROUP):
         tier = whole(one.tree, "spec", "tier")
@@ -66,55 +94,10 @@ def read_tiers(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -
             remarks.add(one.where, "its name cannot be the name of a domain; ignored")
         else:
             by_tier.setdefault(tier, []).append(one)
-    members = _Members(nodes, remarks)
-    inside: dict[int, dict[str, str]] = {}
     for tier in sorted(by_tier)[MAX_TIERS:]:
         for one in by_tier.pop(tier):
             remarks.add(one.where, f"is of one of more than {MAX_TIERS} tiers; ignored")
-    for tier in sorted(by_tier):
-        ordered = sorted(by_tier[tier], key=lambda one: one.name)
-        found = [(one, members.of(one)) for one in ordered]
-        inside[tier] = _values(found, remarks)
-        members.learn({one.name: names for one, names in found})
-    return Tiers(_columns(inside), _names(by_tier, remarks))
-
-
-def _values(found: Iterable[tuple[KubeObject, list[str]]], remarks: Remarks) -> dict[str, str]:
-    """Node to HyperNode at one tier; a node in two of them is in the first by name."""
-    values: dict[str, str] = {}
-    for one, names in found:
-        shared = [name for name in names if values.setdefault(name, one.name) != one.name]
-        if shared:
-            what = "shares nodes with another HyperNode of its tier; they count for the first"
-            remarks.add(one.where, what)
-    return values
-
-
-def _columns(inside: Mapping[int, Mapping[str, str]]) -> dict[int, Column]:
-    """A column a tier. If a node has no HyperNode of a tier, the nearest below it counts.
-
-    A HyperNode of tier 1 that is in none of tier 2 is a domain of its own at tier 2.
-    """
-    result: dict[int, Column] = {}
-    below: Mapping[str, str] = {}
-    for tier in sorted(inside):
-        values = {**below, **inside[tier]}
-        if values:
-            result[tier] = Column(f"hypernode-tier-{tier}", values, tiers=(tier,))
-        below = values
-    return result
-
-
-def _names(by_tier: Mapping[int, Sequence[KubeObject]], remarks: Remarks) -> dict[str, int]:
-    """Tier names to tiers; one name for two tiers means the lower one."""
-    names: dict[str, int] = {}
-    for tier in sorted(by_tier):
-        for one in by_tier[tier]:
-            name = text(one.tree, "spec", "tierName")
-            if name is not None and names.setdefault(name, tier) != tier:
-                what = "has the tierName of a lower tier, which the name then means"
-                remarks.add(one.where, what)
-    return names
+    return by_tier
 
 
 class _Members:
@@ -145,8 +128,11 @@ class _Members:
         for member in objects(hypernode.tree, "spec", "members"):
             kind = text(member, "type")
             selector = mapping(member, "selector")
-            if kind == "Node":
-                more = self.select_nodes(hypernode, selector)
+            by_name = not selector.keys().isdisjoint({"exactMatch", "regexMatch"})
+            if kind == "Node" and "labelMatch" in selector and not by_name:
+                more = self.select_by_labels(hypernode, mapping(selector, "labelMatch"))
+            elif kind == "Node":
+                more = self.select_by_name(hypernode, selector, self.sorted, self.position)
             elif kind == "HyperNode":
                 more = self.select_hypernodes(hypernode, selector)
             else:
@@ -154,16 +140,12 @@ class _Members:
                 continue
             self.pairs += len(more)
             if self.pairs > MAX_MEMBERS:
-                what = "too many members of HyperNodes; the rest is ignored"
-                self.remarks.add(hypernode.where, what)
+                self.remarks.add(
+                    hypernode.where, "too many members of HyperNodes; the rest is ignored"
+                )
                 break
             found.update(more)
         return sorted(found, key=self.position.__getitem__)
-
-    def select_nodes(self, hypernode: KubeObject, selector: Tree) -> list[str]:
-        if "labelMatch" in selector and not selector.keys() & {"exactMatch", "regexMatch"}:
-            return self.select_by_labels(hypernode, mapping(selector, "labelMatch"))
-        return self.select_by_name(hypernode, selector, self.sorted, self.position)
 
     def select_hypernodes(self, hypernode: KubeObject, selector: Tree) -> list[str]:
         """Nodes of the HyperNodes of lower tiers that the selector finds."""
@@ -189,25 +171,16 @@ class _Members:
                 return [exact]
             what = "has a member that is not in the input, or not of a lower tier; ignored"
             self.remarks.add(hypernode.where, what)
-        elif pattern is not None:
-            return self.select_by_pattern(hypernode, pattern, names)
-        else:
+        elif pattern is None:
             self.remarks.add(hypernode.where, _IGNORED)
-        return []
-
-    def select_by_pattern(
-        self, hypernode: KubeObject, pattern: str, names: Sequence[str]
-    ) -> list[str]:
-        """The sorted names in which the pattern matches somewhere."""
-        search = _compiled(pattern)
-        if search is None:
+        elif (search := _compiled(pattern)) is None:
             what = f"the pattern {shown(pattern)} is not supported; its members are unknown"
             self.remarks.add(hypernode.where, what)
-            return []
-        candidates = _candidates(pattern, names)
-        if not self.can_search(hypernode, len(candidates)):
-            return []
-        return [name for name in candidates if search(name)]
+        else:
+            candidates = _candidates(pattern, names)
+            if self.can_search(hypernode, len(candidates)):
+                return [name for name in candidates if search(name)]
+        return []
 
     def select_by_labels(self, hypernode: KubeObject, selector: Tree) -> list[str]:
         """Nodes that a label selector finds; an empty one finds none."""

@@ -23,17 +23,10 @@ class Family:
     wide: bool = False
 
 
-_WIDE = (
-    Family(
-        "region",
-        ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
-        wide=True,
-    ),
-    Family(
-        "zone",
-        ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
-        wide=True,
-    ),
+_GENERATIONS = ("topology.kubernetes.io", "failure-domain.beta.kubernetes.io")
+_WIDE = tuple(
+    Family(name, tuple(f"{prefix}/{name}" for prefix in _GENERATIONS), wide=True)
+    for name in ("region", "zone")
 )
 _OLD = "network.topology.nvidia.com"
 _DATACENTER = f"{_OLD}/datacenter"
@@ -48,14 +41,15 @@ _BEFORE_AWS = (
     Family("host", (f"{_GOOGLE}-host",)),
 )
 _AFTER_AWS = (
-    Family(
-        "network-block", (f"{_ORACLE}/host.network_block_id", f"{_ORACLE}/rdma.network_block_id")
+    *(
+        Family(f"{name}-block", tuple(f"{_ORACLE}/{of}.{name}_block_id" for of in ("host", "rdma")))
+        for name in ("network", "local")
     ),
-    Family("local-block", (f"{_ORACLE}/host.local_block_id", f"{_ORACLE}/rdma.local_block_id")),
     Family("rack", (f"{_ORACLE}/host.rack_id",)),
-    Family("fabric", tuple(f"{name}/fabric" for name in _COREWEAVE)),
-    Family("superpod", tuple(f"{name}/superpod" for name in _COREWEAVE)),
-    Family("leafgroup", tuple(f"{name}/leafgroup" for name in _COREWEAVE)),
+    *(
+        Family(name, tuple(f"{prefix}/{name}" for prefix in _COREWEAVE))
+        for name in ("fabric", "superpod", "leafgroup")
+    ),
     Family("rack", ("node.coreweave.cloud/rack",)),
 )
 
@@ -142,13 +136,12 @@ def is_known(key: str) -> bool:
     return key in _KNOWN or any(form.fullmatch(key) for form in (_TIER, _LAYER, _NEBIUS))
 
 
-def _known() -> dict[str, Family]:
-    """Known label keys and their families, without numbered ones."""
-    known = (*_WIDE, *_topograph(set()), *_BEFORE_AWS, *_AFTER_AWS, *NVLINK, _SUBDOMAIN)
-    return {key: family for family in known for key in family.keys}
-
-
-_KNOWN = _known()
+_KNOWN = {
+    key: family
+    for family in (*_WIDE, *_topograph(set()), *_BEFORE_AWS, *_AFTER_AWS, *NVLINK, _SUBDOMAIN)
+    for key in family.keys
+}
+"""Known label keys and their families, without numbered ones."""
 
 
 def from_labels(nodes: Sequence[KubeNode], remarks: Remarks) -> Found:
@@ -174,34 +167,28 @@ def from_labels(nodes: Sequence[KubeNode], remarks: Remarks) -> Found:
             chain.replace(same, replace(same, keys=(*same.keys, *column.keys)))
         else:
             chain.insert(column)
-    kept = (one for one in chain.columns if not _is_trivial(one, nodes))
+    # One region, zone or datacenter around every node decides nothing, and planned nodes need not name it.
+    kept = (
+        one
+        for one in chain.columns
+        if not (one.wide or one.keys == (_DATACENTER,))
+        or len(one.values) < len(nodes)
+        or len(set(one.values.values())) > 1
+    )
     return Found(SOURCE, tuple(kept))
-
-
-def _is_trivial(column: Column, nodes: Sequence[KubeNode]) -> bool:
-    """Whether it is one region, zone or datacenter around every node.
-
-    Such a level decides nothing, and planned nodes need not name it.
-    """
-    if not (column.wide or column.keys == (_DATACENTER,)):
-        return False
-    return len(column.values) == len(nodes) and len(set(column.values.values())) == 1
 
 
 def family_on(key: str, nodes: Sequence[KubeNode]) -> Family:
     """The family of a label as the nodes have it: the label alone if its keys differ on one."""
-    family = family_of(key)
-    apart = _apart(family, nodes)
-    return next(one for one in apart if key in one.keys)
+    return next(one for one in _apart(family_of(key), nodes) if key in one.keys)
 
 
 def _apart(family: Family, nodes: Sequence[KubeNode]) -> list[Family]:
     """The family, or one for each of its keys where a node has two that differ."""
-    for node in nodes:
-        values = {value for key in family.keys if (value := node.labels.get(key))}
-        if len(values) > 1:
-            return [Family(key.rpartition("/")[2], (key,), family.wide) for key in family.keys]
-    return [family]
+    found = ({value for key in family.keys if (value := n.labels.get(key))} for n in nodes)
+    if not any(len(values) > 1 for values in found):
+        return [family]
+    return [Family(key.rpartition("/")[2], (key,), family.wide) for key in family.keys]
 
 
 def nvlink_column(nodes: Sequence[KubeNode], remarks: Remarks) -> Column | None:
@@ -209,22 +196,18 @@ def nvlink_column(nodes: Sequence[KubeNode], remarks: Remarks) -> Column | None:
     for family in NVLINK:
         column = labelled(family.name, family.keys, nodes, remarks)
         if family.keys == (CLIQUE,):
-            column = _real_cliques(column, nodes, remarks)
+            # Servers outside a rack fabric report a cluster of zeros.
+            unreal = {
+                name for name, one in column.values.items() if not one.partition(".")[0].strip("0-")
+            }
+            for node in nodes:
+                if node.name in unreal:
+                    what = f"{CLIQUE} names no NVLink cluster, only zeros; ignored"
+                    remarks.add(node.object.subject, what)
+            real = {name: one for name, one in column.values.items() if name not in unreal}
+            column = replace(column, values=real)
         if column.values:
             present = {key for node in nodes for key in family.keys if key in node.labels}
             keys = tuple(key for key in family.keys if key in present)
             return replace(column, keys=keys, nvlink=True)
     return None
-
-
-def _real_cliques(column: Column, nodes: Sequence[KubeNode], remarks: Remarks) -> Column:
-    """Without the all-zero cluster that servers outside a rack fabric report."""
-    unreal = {
-        name for name, value in column.values.items() if not value.partition(".")[0].strip("0-")
-    }
-    for node in nodes:
-        if node.name in unreal:
-            what = f"{CLIQUE} names no NVLink cluster, only zeros; ignored"
-            remarks.add(node.object.subject, what)
-    values = {name: value for name, value in column.values.items() if name not in unreal}
-    return replace(column, values=values)

@@ -31,9 +31,6 @@ KUEUE = "kueue.x-k8s.io"
 KAI = "kai.scheduler"
 _MAX_KEYS = 16
 
-Named = tuple[str, tuple[str, ...]]
-"""A level as an object defines it: its name, and its labels, of which the first counts."""
-
 
 def found_text(source: str, chain: Chain) -> str:
     """One sentence: ``levels from Kueue Topology gke: block (3 domains), subblock (9)``."""
@@ -56,52 +53,6 @@ def found_text(source: str, chain: Chain) -> str:
         facts = [count, *(["NVLink"] if column.nvlink else []), *filter(None, [column.origin])]
         parts.append(f"{column.name} ({', '.join(facts)})")
     return printable(f"levels from {source}: {', '.join(parts)}")
-
-
-def policy_text(
-    levels: Sequence[Level],
-    domains: Mapping[str, Sequence[str | None]],
-    found: str,
-    proposed: Sequence[Level] = (),
-) -> str:
-    """A Policy document in YAML that states the levels: by their label, else by their nodes.
-
-    ``domains``: by node, its domain at every level. If a level has more domains than a Policy can
-    hold, the document states no levels and says why. ``proposed``: levels for a comment.
-    """
-    spread = [_nodes(domains, i) if level.label is None else None for i, level in enumerate(levels)]
-    lines = [f"# {found}", f"apiVersion: {API_VERSION}", "kind: Policy"]
-    lines += ["metadata: {name: levels-as-found}", "spec:"]
-    if any(one is not None and len(one) > MAX_FIELDS for one in spread):
-        lines += [
-            f"  # A level without a label has more than {MAX_FIELDS:,} domains, too many for a Policy.",
-            "  # Without `levels` here, all levels are found again from the same objects.",
-            "  kubernetes: {}",
-        ]
-    elif levels:
-        lines += ["  kubernetes:", "    levels:"]
-        for level, nodes in zip(levels, spread, strict=True):
-            first, *rest = _entry(level, nodes)
-            lines += [f"    - {first}", *(f"      {line}" for line in rest)]
-    else:
-        lines.append("  kubernetes: {levels: []}")
-    if proposed:
-        lines.append(
-            "# Labels that may be levels, too; if they are, in place of `kubernetes` above:"
-        )
-        lines += ["#  kubernetes:", "#    levels:"]
-        lines += [f"#    - {line}" for level in proposed for line in _entry(level, None)]
-    return "\n".join(lines) + "\n"
-
-
-def _nodes(domains: Mapping[str, Sequence[str | None]], level: int) -> dict[str, list[str]]:
-    """The nodes of every domain of a level, as host ranges."""
-    members: dict[str, list[str]] = {}
-    for node, own in domains.items():
-        domain = own[level]
-        if domain is not None and is_name(node):
-            members.setdefault(domain, []).append(node)
-    return {domain: list(host_ranges(members[domain])) for domain in sorted(members)}
 
 
 def _entry(level: Level, nodes: dict[str, list[str]] | None) -> list[str]:
@@ -165,8 +116,42 @@ class Levels:
         return self.levels[depth].name if depth < len(self.levels) else "node"
 
     def policy_text(self) -> str:
-        """A Policy document, as YAML, that states these levels."""
-        return policy_text(self.levels, self.domains, self.found, self.proposed)
+        """A Policy document in YAML that states the levels: by their label, else by their nodes.
+
+        If a level has more domains than a Policy can hold, it states no levels and says why. Proposed levels
+        are a comment.
+        """
+        levels = self.levels
+        spread = [self._nodes(i) if level.label is None else None for i, level in enumerate(levels)]
+        lines = [f"# {self.found}", f"apiVersion: {API_VERSION}", "kind: Policy"]
+        lines += ["metadata: {name: levels-as-found}", "spec:"]
+        if any(one is not None and len(one) > MAX_FIELDS for one in spread):
+            lines += [
+                f"  # A level without a label has more than {MAX_FIELDS:,} domains, too many for a Policy.",
+                "  # Without `levels` here, all levels are found again from the same objects.",
+                "  kubernetes: {}",
+            ]
+        elif levels:
+            lines += ["  kubernetes:", "    levels:"]
+            for level, nodes in zip(levels, spread, strict=True):
+                first, *rest = _entry(level, nodes)
+                lines += [f"    - {first}", *(f"      {line}" for line in rest)]
+        else:
+            lines.append("  kubernetes: {levels: []}")
+        if self.proposed:
+            what = "Labels that may be levels, too; if they are, in place of `kubernetes` above:"
+            lines += [f"# {what}", "#  kubernetes:", "#    levels:"]
+            lines += [f"#    - {_entry(level, None)[0]}" for level in self.proposed]
+        return "\n".join(lines) + "\n"
+
+    def _nodes(self, level: int) -> dict[str, list[str]]:
+        """The nodes of every domain of a level, as host ranges."""
+        members: dict[str, list[str]] = {}
+        for node, own in self.domains.items():
+            domain = own[level]
+            if domain is not None and is_name(node):
+                members.setdefault(domain, []).append(node)
+        return {domain: list(host_ranges(members[domain])) for domain in sorted(members)}
 
 
 def read_levels(
@@ -209,11 +194,9 @@ def _proposing(levels: Levels, builder: LevelBuilder, remarks: Remarks) -> Level
     hint = f"if that is topology, add a file with this to the paths: {policy}"
     if len(hint) > MAX_CHARACTERS:
         hint = "if that is topology, put levels into a Policy: validate --save-policy writes one"
+    what = "divides the nodes evenly, but is no known level; tiers do not count it"
     for one in new:
-        subject = f"Label {one.keys[0]} ({len(set(one.values.values()))} values)"
-        remarks.add(
-            subject, "divides the nodes evenly, but is no known level; tiers do not count it", hint
-        )
+        remarks.add(f"Label {one.keys[0]} ({len(set(one.values.values()))} values)", what, hint)
     return replace(levels, proposed=proposed)
 
 
@@ -245,37 +228,24 @@ def _stated(
     remarks: Remarks,
 ) -> tuple[Column, ...]:
     """The Policy's levels, all of them, as it states them."""
+    known = {node.name for node in nodes}
     columns = []
     for level in levels:
         keys = () if level.label is None else (level.label,)
         column = labelled(level.name, keys, nodes, remarks)
         if level.name in of_nodes:
-            values = _listed_nodes(level.name, of_nodes[level.name], nodes, remarks)
+            listed = {node: domain for domain, them in of_nodes[level.name] for node in them}
+            if not known.issuperset(listed):
+                what = "names nodes that are not in the input; ignored"
+                remarks.add(f"Policy level {level.name}", what)
+            values = {node: domain for node, domain in listed.items() if node in known}
             column = replace(column, values=values)
         if keys and nodes and not column.values:
             what = "no node has the label of this level; every node is alone there"
             remarks.add(f"Policy level {level.name}", what)
-        columns.append(
-            replace(
-                column,
-                nvlink=level.nvlink,
-                oversubscription=level.oversubscription,
-                counted=level.counted,
-                stated=True,
-            )
-        )
+        column = replace(column, nvlink=level.nvlink, counted=level.counted, stated=True)
+        columns.append(replace(column, oversubscription=level.oversubscription))
     return tuple(columns)
-
-
-def _listed_nodes(
-    level: str, domains: Domains, nodes: Sequence[KubeNode], remarks: Remarks
-) -> dict[str, str]:
-    """The domain of every node that the Policy names."""
-    known = {node.name for node in nodes}
-    values = {node: domain for domain, members in domains for node in members}
-    if not known.issuperset(values):
-        remarks.add(f"Policy level {level}", "names nodes that are not in the input; ignored")
-    return {node: domain for node, domain in values.items() if node in known}
 
 
 def _of_file(topology: SlurmTopology, nodes: Sequence[KubeNode], remarks: Remarks) -> Found | None:
@@ -287,8 +257,9 @@ def _of_file(topology: SlurmTopology, nodes: Sequence[KubeNode], remarks: Remark
         return None
     for node in nodes:
         if node.gpus and node.name not in topology.domains:
-            what = "is not in the topology file; it is alone at every level"
-            remarks.add(node.object.subject, what)
+            remarks.add(
+                node.object.subject, "is not in the topology file; it is alone at every level"
+            )
     columns = []
     for i, level in enumerate(topology.levels):
         values = {name: value for name in known if (value := topology.domains[name][i]) is not None}
@@ -327,23 +298,25 @@ def from_topologies(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remar
     if not found:
         return None
     flavored = _flavored(gathered, nodes)
-    having = {one: _having(one, nodes) for one in found}
-    usable = [one for one in found if having[one]]
+    usable: list[tuple[tuple[int, int, bool, str], KubeObject]] = []
     for one in found:
-        if one not in usable:
+        keys = _levels(one).keys() - {HOSTNAME_LABEL}
+        if having := sum(any(node.labels.get(key) for key in keys) for node in nodes):
+            order = (-flavored.get(one.name, 0), -having, one.group != KUEUE, one.name)
+            usable.append((order, one))
+        else:
             remarks.add(_title(one), "no node has a label of its levels; not used")
     if not usable:
         return None
-    chosen = min(usable, key=lambda one: (-flavored.get(one.name, 0), -having[one], _order(one)))
-    for one in usable:
+    _, chosen = min(usable, key=lambda entry: entry[0])
+    for _, one in usable:
         if one is not chosen:
-            remarks.add(
-                _title(one),
-                f"not used; the levels are those of {_title(chosen)}",
-                "state `levels` in the Policy to use others",
-            )
-    columns = [labelled(name, keys, nodes, remarks) for name, keys in _levels(chosen)]
-    return Found(_title(chosen), tuple(columns))
+            what = f"not used; the levels are those of {_title(chosen)}"
+            remarks.add(_title(one), what, "state `levels` in the Policy to use others")
+    levels = _levels(chosen).items()
+    return Found(
+        _title(chosen), tuple(labelled(name, [key], nodes, remarks) for key, name in levels)
+    )
 
 
 def _title(topology: KubeObject) -> str:
@@ -351,24 +324,14 @@ def _title(topology: KubeObject) -> str:
     return f"{maker} Topology {topology.name}"
 
 
-def _order(topology: KubeObject) -> tuple[bool, str]:
-    return topology.group != KUEUE, topology.name
-
-
-def _levels(topology: KubeObject) -> list[Named]:
-    """Names and labels of its levels, each label once, widest first."""
-    result: dict[str, Named] = {}
+def _levels(topology: KubeObject) -> dict[str, str]:
+    """Names of its levels by their labels, widest first."""
+    result: dict[str, str] = {}
     for level in objects(topology.tree, "spec", "levels")[:_MAX_KEYS]:
         key = text(level, "nodeLabel")
         if key is not None:
-            result.setdefault(key, (text(level, "alias") or family_of(key).name, (key,)))
-    return list(result.values())
-
-
-def _having(topology: KubeObject, nodes: Sequence[KubeNode]) -> int:
-    """How many nodes have a label of its levels other than the hostname."""
-    keys = {key for _, keys in _levels(topology) for key in keys if key != HOSTNAME_LABEL}
-    return sum(1 for node in nodes if any(node.labels.get(key) for key in keys))
+            result.setdefault(key, text(level, "alias") or family_of(key).name)
+    return result
 
 
 def _flavored(gathered: Objects, nodes: Sequence[KubeNode]) -> dict[str, int]:

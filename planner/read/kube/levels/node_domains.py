@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Level
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import SHORT, is_label_key, is_name
+from planner.read.kube.lookup import SHORT, distinct, is_label_key, is_name
 from planner.read.kube.records import KubeNode
 
 Division = tuple[int, ...]
@@ -86,25 +86,21 @@ class Chain:
         Of several places the innermost counts; for a region or zone the outermost. Nodes that are
         alone at a wider level stay alone wherever the column goes, and are not compared.
         """
-        own = _divide(_undivided(self.nodes), column, self.nodes)
+        (own,) = divisions([column], self.nodes)
         last = len(self.columns)
         regions = next((i for i, one in enumerate(self.columns) if not one.wide), last)
         inward = [*range(regions, last + 1), *range(regions - 1, -1, -1)]
         for at in inward if column.wide else range(last, -1, -1):
-            inside = at == 0 or self._lies_in(own, at - 1)
-            around = at == last or nests(self.divisions[at], own)
-            if inside and around:
-                self.set([*self.columns[:at], column, *self.columns[at:]])
+            wider = self.columns[:at]
+            there = [
+                i for i, n in enumerate(self.nodes) if all(n.name in one.values for one in wider)
+            ]
+            around = self.divisions[at - 1] if at else own
+            inside = nests([own[i] for i in there], [around[i] for i in there])
+            if inside and (at == last or nests(self.divisions[at], own)):
+                self.set([*wider, column, *self.columns[at:]])
                 return True
         return False
-
-    def _lies_in(self, own: Division, level: int) -> bool:
-        """Whether each domain lies in one of a level, among the nodes that have a value so far."""
-        wider = self.columns[: level + 1]
-        there = [
-            i for i, node in enumerate(self.nodes) if all(node.name in one.values for one in wider)
-        ]
-        return nests([own[i] for i in there], [self.divisions[level][i] for i in there])
 
     def same(self, column: Column, among: Sequence[KubeNode]) -> Column | None:
         """The innermost column that divides these nodes exactly as this one does, regions excluded.
@@ -113,13 +109,10 @@ class Chain:
         """
         chosen = {node.name for node in among}
         places = [i for i, node in enumerate(self.nodes) if node.name in chosen]
-        whole = _undivided(self.nodes)
-        wanted = _renumbered(_divide(whole, column, self.nodes), places)
+        wanted = _renumbered(divisions([column], self.nodes)[0], places)
         for here, division in zip(reversed(self.columns), reversed(self.divisions), strict=True):
-            if here.wide:
-                continue
-            by_itself = _divide(whole, here, self.nodes)
-            if wanted in (_renumbered(division, places), _renumbered(by_itself, places)):
+            both = (division, *divisions([here], self.nodes))
+            if not here.wide and wanted in [_renumbered(one, places) for one in both]:
                 return here
         return None
 
@@ -129,29 +122,16 @@ def _renumbered(division: Division, places: Sequence[int]) -> list[int]:
     return [numbers.setdefault(division[i], len(numbers)) for i in places]
 
 
-def _undivided(nodes: Sequence[KubeNode]) -> Division:
-    return (0,) * len(nodes)
-
-
 def divisions(columns: Sequence[Column], nodes: Sequence[KubeNode]) -> list[Division]:
     """The division at each column: a node without a value is alone there and below."""
     result = []
-    current = _undivided(nodes)
+    current: Division = (0,) * len(nodes)
     for column in columns:
-        current = _divide(current, column, nodes)
+        numbers: dict[tuple[int, str | int], int] = {}
+        keys = ((current[i], column.values.get(node.name, i)) for i, node in enumerate(nodes))
+        current = tuple(numbers.setdefault(key, len(numbers)) for key in keys)
         result.append(current)
     return result
-
-
-def _divide(parents: Division, column: Column, nodes: Sequence[KubeNode]) -> Division:
-    """The domains that the values of a column make inside those of the wider level."""
-    numbers: dict[tuple[int, str | None, int], int] = {}
-    result = []
-    for i, node in enumerate(nodes):
-        value = column.values.get(node.name)
-        key = (parents[i], value, -1 if value is not None else i)
-        result.append(numbers.setdefault(key, len(numbers)))
-    return tuple(result)
 
 
 def nests(inner: Sequence[int], outer: Sequence[int]) -> bool:
@@ -187,18 +167,8 @@ def with_distinct_names(columns: Sequence[Column]) -> list[Column]:
     result = list(columns)
     # Levels that only gangs name come last, and take no name from others.
     for i in sorted(range(len(columns)), key=lambda i: not columns[i].counted):
-        wanted = name = _level_name(columns[i].name)
-        number = 2
-        while name in taken:
-            name = f"{wanted[:58]}-{number}"
-            number += 1
-        taken.add(name)
-        result[i] = replace(columns[i], name=name)
+        last = columns[i].name.rpartition("/")[2]  # of a label key
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", last)[:SHORT].strip("-._")
+        wanted = plain if plain and is_name(plain, SHORT) else "level"
+        result[i] = replace(columns[i], name=distinct(wanted, taken, SHORT))
     return result
-
-
-def _level_name(text: str) -> str:
-    """The text as the name of a level; a label key without its prefix."""
-    last = text.rpartition("/")[2]
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", last)[:SHORT].strip("-._")
-    return plain if plain and is_name(plain, SHORT) else "level"

@@ -9,19 +9,21 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from planner.read.kube.dialects import jobset, kubeflow, leaderworkerset, ray, volcano
 from planner.read.kube.dialects.base import count, product
 from planner.read.kube.dialects.job import INDEX, parallel_pods
 from planner.read.kube.dialects.kueue import PODSET, PODSET_INDEX
 from planner.read.kube.lookup import Tree, flag, mapping, objects, text, whole
+from planner.read.kube.pods.requests import effective_requests, is_about_gpus
 from planner.read.kube.records import KubeObject
 
 JOB_NAME = "batch.kubernetes.io/job-name"
 
 
-@dataclass(frozen=True, slots=True)
-class MadePod:
+class MadePod(NamedTuple):
     """What sets one pod apart: its name, the labels its controller adds, and an owner reference."""
 
     name: str
@@ -78,28 +80,22 @@ def jobset_pods(one: KubeObject) -> Iterator[PodSet]:
         jobs = count(replicated, "replicas", absent=1)
         spec = mapping(replicated, "template", "spec")
         each = parallel_pods(spec)
-        yield PodSet(
-            mapping(spec, "template"), product(jobs, each), _jobset_pod(one, name, jobs, each or 1)
-        )
+        made = partial(_jobset_pod, one, name, jobs, each or 1)
+        yield PodSet(mapping(spec, "template"), product(jobs, each), made)
 
 
-def _jobset_pod(
-    one: KubeObject, role: str, jobs: int | None, each: int
-) -> Callable[[int], MadePod]:
-    def made(number: int) -> MadePod:
-        job, index = divmod(number, each)
-        name = f"{one.name}-{role}-{job}"
-        labels = {
-            jobset.NAME: one.name,
-            jobset.ROLE: role,
-            jobset.REPLICAS: str(jobs),
-            jobset.JOB_INDEX: str(job),
-            JOB_NAME: name,
-            INDEX: str(index),
-        }
-        return MadePod(f"{name}-{index}", labels, _reference("batch/v1", "Job", name))
-
-    return made
+def _jobset_pod(one: KubeObject, role: str, jobs: int | None, each: int, number: int) -> MadePod:
+    job, index = divmod(number, each)
+    name = f"{one.name}-{role}-{job}"
+    labels = {
+        jobset.NAME: one.name,
+        jobset.ROLE: role,
+        jobset.REPLICAS: str(jobs),
+        jobset.JOB_INDEX: str(job),
+        JOB_NAME: name,
+        INDEX: str(index),
+    }
+    return MadePod(f"{name}-{index}", labels, _reference("batch/v1", "Job", name))
 
 
 def training_pods(job: KubeObject) -> Iterator[PodSet]:
@@ -108,24 +104,15 @@ def training_pods(job: KubeObject) -> Iterator[PodSet]:
     launched = job.kind == "MPIJob" and flag(spec, "runLauncherAsWorker")
     for kind, replica in kubeflow.replica_types(job):
         role = kind.lower()
-        first = int(launched and role == "worker")
-        yield PodSet(
-            mapping(replica, "template"),
-            count(replica, "replicas", absent=1),
-            _training_pod(job, role, first),
-        )
+        made = partial(_training_pod, job, role, int(launched and role == "worker"))
+        pods = count(replica, "replicas", absent=1)
+        yield PodSet(mapping(replica, "template"), pods, made)
 
 
-def _training_pod(job: KubeObject, role: str, first: int) -> Callable[[int], MadePod]:
-    def made(number: int) -> MadePod:
-        labels = {
-            kubeflow.NAME: job.name,
-            kubeflow.ROLE: role,
-            kubeflow.INDEX: str(number + first),
-        }
-        return MadePod(f"{job.name}-{role}-{number}", labels, owned_by(job))
-
-    return made
+def _training_pod(job: KubeObject, role: str, first: int, number: int) -> MadePod:
+    index = str(number + first)
+    labels = {kubeflow.NAME: job.name, kubeflow.ROLE: role, kubeflow.INDEX: index}
+    return MadePod(f"{job.name}-{role}-{number}", labels, owned_by(job))
 
 
 def ray_pods(one: KubeObject) -> Iterator[PodSet]:
@@ -138,29 +125,23 @@ def ray_pods(one: KubeObject) -> Iterator[PodSet]:
         labels = {ray.NAME: cluster, ray.ORIGIN_KIND: ray.JOB, ray.ORIGIN_NAME: name}
         owner = _reference("ray.io/v1", ray.KIND, cluster)
 
-    def head(number: int) -> MadePod:
-        del number
-        return MadePod(f"{name}-head", {**labels, ray.NODE_TYPE: ray.HEAD}, owner)
-
-    yield PodSet(mapping(spec, "headGroupSpec", "template"), 1, head)
+    head = MadePod(f"{name}-head", {**labels, ray.NODE_TYPE: ray.HEAD}, owner)
+    yield PodSet(mapping(spec, "headGroupSpec", "template"), 1, lambda _: head)
     for group in objects(spec, "workerGroupSpecs"):
         hosts = count(group, "numOfHosts", absent=1)
         role = text(group, "groupName") or "worker"
         marks = {**labels, ray.NODE_TYPE: "worker", ray.WORKER_GROUP: role}
         pods = product(ray.group_replicas(group), hosts)
-        made = _ray_worker(f"{name}-{role}-worker", marks, owner, hosts or 1)
+        made = partial(_ray_worker, f"{name}-{role}-worker", marks, owner, hosts or 1)
         yield PodSet(mapping(group, "template"), pods, made)
 
 
 def _ray_worker(
-    name: str, labels: Mapping[str, str], owner: Tree, hosts: int
-) -> Callable[[int], MadePod]:
-    def made(number: int) -> MadePod:
-        replica, host = divmod(number, hosts)
-        marks = {**labels, ray.REPLICA: str(replica), ray.HOST: str(host)}
-        return MadePod(f"{name}-{number}", marks, owner)
-
-    return made
+    name: str, labels: Mapping[str, str], owner: Tree, hosts: int, number: int
+) -> MadePod:
+    replica, host = divmod(number, hosts)
+    marks = {**labels, ray.REPLICA: str(replica), ray.HOST: str(host)}
+    return MadePod(f"{name}-{number}", marks, owner)
 
 
 def leader_worker_pods(one: KubeObject) -> Iterator[PodSet]:
@@ -169,48 +150,38 @@ def leader_worker_pods(one: KubeObject) -> Iterator[PodSet]:
     size = count(template, "size", absent=1)
     workers = mapping(template, "workerTemplate")
     leaders = mapping(template, "leaderTemplate") or workers
-    yield PodSet(leaders, groups, _leader_worker_pod(one, 1, 0))
+    yield PodSet(leaders, groups, partial(_leader_worker_pod, one, 1, 0))
     if size is None or size > 1:
         others = None if size is None else size - 1
-        yield PodSet(workers, product(groups, others), _leader_worker_pod(one, others or 1, 1))
+        made = partial(_leader_worker_pod, one, others or 1, 1)
+        yield PodSet(workers, product(groups, others), made)
 
 
-def _leader_worker_pod(one: KubeObject, each: int, first: int) -> Callable[[int], MadePod]:
+def _leader_worker_pod(one: KubeObject, each: int, first: int, number: int) -> MadePod:
     """``each``: pods of a group, which count from ``first``."""
-
-    def made(number: int) -> MadePod:
-        group, index = divmod(number, each)
-        leader = f"{one.name}-{group}"
-        labels = {
-            leaderworkerset.NAME: one.name,
-            leaderworkerset.GROUP_INDEX: str(group),
-            leaderworkerset.WORKER_INDEX: str(index + first),
-        }
-        owner = _reference("apps/v1", "StatefulSet", leader if first else one.name)
-        return MadePod(f"{leader}-{index + first}" if first else leader, labels, owner)
-
-    return made
+    group, index = divmod(number, each)
+    leader = f"{one.name}-{group}"
+    labels = {
+        leaderworkerset.NAME: one.name,
+        leaderworkerset.GROUP_INDEX: str(group),
+        leaderworkerset.WORKER_INDEX: str(index + first),
+    }
+    owner = _reference("apps/v1", "StatefulSet", leader if first else one.name)
+    return MadePod(f"{leader}-{index + first}" if first else leader, labels, owner)
 
 
 def volcano_pods(job: KubeObject) -> Iterator[PodSet]:
     scheduler = text(job.tree, "spec", "schedulerName") or volcano.SCHEDULER
+    priority = text(job.tree, "spec", "priorityClassName")
     for place, task in enumerate(objects(job.tree, "spec", "tasks")):
-        name = text(task, "name") or f"default{place}"
-        yield PodSet(
-            mapping(task, "template"),
-            count(task, "replicas", absent=1),
-            _volcano_pod(job, name),
-            scheduler=scheduler,
-            priority_class=text(job.tree, "spec", "priorityClassName"),
-        )
+        made = partial(_volcano_pod, job, text(task, "name") or f"default{place}")
+        pods = count(task, "replicas", absent=1)
+        yield PodSet(mapping(task, "template"), pods, made, scheduler, priority)
 
 
-def _volcano_pod(job: KubeObject, task: str) -> Callable[[int], MadePod]:
-    def made(number: int) -> MadePod:
-        labels = {volcano.NAME: job.name, volcano.TASK: task, volcano.INDEX: str(number)}
-        return MadePod(f"{job.name}-{task}-{number}", labels, owned_by(job))
-
-    return made
+def _volcano_pod(job: KubeObject, task: str, number: int) -> MadePod:
+    labels = {volcano.NAME: job.name, volcano.TASK: task, volcano.INDEX: str(number)}
+    return MadePod(f"{job.name}-{task}-{number}", labels, owned_by(job))
 
 
 def workload_pods(workload: KubeObject) -> Iterator[PodSet]:
@@ -220,27 +191,38 @@ def workload_pods(workload: KubeObject) -> Iterator[PodSet]:
     for podset in objects(workload.tree, "spec", "podSets"):
         role = text(podset, "name") or "main"
         pods = count(podset, "count", absent=1)
-        yield PodSet(
-            mapping(podset, "template"), pods, _workload_pod(f"{name}-{role}", role, owner)
-        )
+        made = partial(_workload_pod, f"{name}-{role}", role, owner)
+        yield PodSet(mapping(podset, "template"), pods, made)
 
 
-def _workload_pod(name: str, role: str, owner: Tree) -> Callable[[int], MadePod]:
-    def made(number: int) -> MadePod:
-        return MadePod(f"{name}-{number}", {PODSET: role, PODSET_INDEX: str(number)}, owner)
-
-    return made
+def _workload_pod(name: str, role: str, owner: Tree, number: int) -> MadePod:
+    return MadePod(f"{name}-{number}", {PODSET: role, PODSET_INDEX: str(number)}, owner)
 
 
-def group_pods(group: KubeObject, share: Mapping[str, str] | None) -> Sequence[PodSet]:
-    """The pods that a PodGroup needs, all alike; ``share``: what each requests, None if unknown."""
-    name = group.name if group.owner is None else group.owner.name
-
-    def made(number: int) -> MadePod:
-        return MadePod(f"{name}-{number}", {}, {})
-
-    container: Tree = {"name": "main", "resources": {"requests": dict(share or {})}}
-    template: Tree = {} if share is None else {"spec": {"containers": [container]}}
-    priority = text(group.tree, "spec", "priorityClassName")
+def group_pods(group: KubeObject) -> Sequence[PodSet]:
+    """The pods that a PodGroup needs: each an equal share of what it says that they need together."""
+    stated = mapping(group.tree, "spec", "minResources")
+    quota = {name.removeprefix("requests."): amount for name, amount in stated.items()}
+    requests = {
+        name: amount
+        for name, amount in {**quota, **stated}.items()
+        if not name.startswith(("requests.", "limits.", "count/")) and name != "pods"
+    }
+    needed = effective_requests(_one_container(requests)).amounts
     pods = whole(group.tree, "spec", "minMember")
-    return [PodSet(template, pods, made, priority_class=priority)]
+    template: Tree = {}
+    divided = pods or 1
+    if needed and divided > 0 and not any(is_about_gpus(n) and needed[n] % divided for n in needed):
+        share = {name: -(-amount // divided) for name, amount in needed.items()}
+        template = _one_container(
+            {name: f"{one}m" if name == "cpu" else str(one) for name, one in share.items()}
+        )
+    name = group.name if group.owner is None else group.owner.name
+    priority = text(group.tree, "spec", "priorityClassName")
+    return [
+        PodSet(template, pods, lambda n: MadePod(f"{name}-{n}", {}, {}), priority_class=priority)
+    ]
+
+
+def _one_container(requests: Tree) -> Tree:
+    return {"spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}}

@@ -8,7 +8,7 @@ raises; what cannot be read, or is too much, is left out with a remark.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.instance.policy import KubernetesPolicy
@@ -29,7 +29,6 @@ from planner.read.kube.lookup import (
     objects,
     text,
     texts,
-    whole,
 )
 from planner.read.kube.objects import kube_object
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED, FINISHED
@@ -70,15 +69,9 @@ WITH_WORKLOADS = (
     "gangplan snapshot --out DIR records them, or list them too: "
     "kubectl get nodes,pods,namespaces,workloads.kueue.x-k8s.io -A -o json"
 )
-KUEUE_SYSTEM = "kueue-system"
-"""The namespace that Kueue is installed in."""
 
-_OVER = frozenset({"Complete", "Completed", "Succeeded", "Failed", "Finished"}) | {
-    "SUCCEEDED",
-    "FAILED",
-    "STOPPED",
-}
-"""Conditions of what has finished, and the words of JobSets and RayJobs for that."""
+_OVER = frozenset({"COMPLETE", "COMPLETED", "SUCCEEDED", "FAILED", "FINISHED", "STOPPED"})
+"""Conditions of what has finished, and the words of JobSets and RayJobs for that, in capitals."""
 
 _STATES = ("terminalState", "jobStatus", "jobDeploymentStatus")
 """Fields of a status that hold such a word."""
@@ -115,20 +108,21 @@ def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> E
     planned: dict[str, list[_Workload]] = {}
     others: dict[str, list[_Workload]] = {}
     said = remarks if policy.plans_others else Remarks()
-    for one in sorted(_Waiting.of(api).workloads(said), key=_age):
+    for one in sorted(_Waiting.of(api).workloads(said), key=lambda one: one.age):
         if policy.plans_others and all(policy.plans(one.scheduler(pods)) for pods in one.sets):
             planned.setdefault(one.object.namespace, []).append(one)
         elif one.is_gang:
             others.setdefault(one.object.namespace, []).append(one)
     found = Expected()
-    for queue in others.values():
-        for one in _first(queue):
-            found.left_out.update(one.counts())
-    taken = _names_in_use(api, planned)
+    for one in (one for queue in others.values() for one in _first(queue)):
+        for pods in one.sets:
+            found.left_out[one.scheduler(pods)] += pods.count or 0
+    taken: dict[str, set[str]] = {namespace: set() for namespace in planned}
+    for pod in api.of("Pod", "") if planned else ():
+        taken.setdefault(pod.namespace, set()).add(pod.name)
     for namespace, queue in sorted(planned.items()):
         first = _first(queue)
-        for one in first:
-            found.pods += one.pods(taken[namespace])
+        found.pods += [pod for one in first for pod in one.pods(taken[namespace])]
         if beyond := len(queue) - len(first):
             what = f"{beyond:,} waiting workloads without pods are {BEYOND}"
             remarks.add(f"namespace {namespace}", what)
@@ -138,30 +132,15 @@ def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> E
 def remark_unseen(api: Objects, remarks: Remarks) -> None:
     """A remark where Kueue is at work and the input has no list of what it suspends."""
     suspended = {kind for _, kind in _CONTROLLERS} | {"TrainJob", WORKLOAD}
-    if not any(map(api.has_all, suspended)) and _has_kueue(api):
+    if any(map(api.has_all, suspended)):
+        return
+    marks = [(pod.namespace + "/", *pod.labels, *pod.annotations) for pod in api.of("Pod", "")]
+    if (
+        any(api.of(kind, kueue.GROUP) for kind in ("ClusterQueue", "LocalQueue"))
+        or api.named("", "Namespace", "", "kueue-system") is not None
+        or any(key.startswith(("kueue-system/", f"{kueue.GROUP}/")) for one in marks for key in one)
+    ):
         remarks.add("Kueue", UNSEEN, WITH_WORKLOADS)
-
-
-def _has_kueue(api: Objects) -> bool:
-    if any(api.of(kind, kueue.GROUP) for kind in ("ClusterQueue", "LocalQueue")):
-        return True
-    if api.named("", "Namespace", "", KUEUE_SYSTEM) is not None:
-        return True
-    marks = f"{kueue.GROUP}/"
-    return any(
-        one.namespace == KUEUE_SYSTEM
-        or any(key.startswith(marks) for part in (one.labels, one.annotations) for key in part)
-        for one in api.of("Pod", "")
-    )
-
-
-def _names_in_use(api: Objects, namespaces: Collection[str]) -> dict[str, set[str]]:
-    """The names of the pods of namespaces."""
-    taken: dict[str, set[str]] = {namespace: set() for namespace in namespaces}
-    for pod in api.of("Pod", "") if taken else ():
-        if pod.namespace in taken:
-            taken[pod.namespace].add(pod.name)
-    return taken
 
 
 def _first(queue: Sequence[_Workload]) -> list[_Workload]:
@@ -207,13 +186,6 @@ class _Workload:
         together = self.group is not None and self.count > 1
         return together or any(map(_wants_gpus, self.sets))
 
-    def counts(self) -> Counter[str]:
-        """Its pods by scheduler."""
-        found: Counter[str] = Counter()
-        for pods in self.sets:
-            found[self.scheduler(pods)] += pods.count or 0
-        return found
-
     def scheduler(self, pods: PodSet) -> str:
         """Who lets its pods start next."""
         if self.held:
@@ -221,48 +193,45 @@ class _Workload:
         default = DEFAULT_SCHEDULER if self.group is None else volcano.SCHEDULER
         return text(pods.template, "spec", "schedulerName") or pods.scheduler or default
 
-    def pods(self, taken: set[str]) -> Iterator[KubeObject]:
-        """Its pods. ``taken``: names in use."""
-        for pods in self.sets:
-            yield from self.pods_of(pods, taken)
+    @property
+    def age(self) -> tuple[bool, int, str, str]:
+        """In the order of which the namespace's places are given."""
+        created = self.object.created
+        return (created is None, created or 0, self.object.kind, self.object.name)
 
-    def pods_of(self, pods: PodSet, taken: set[str]) -> Iterator[KubeObject]:
+    def spec(self, pods: PodSet) -> Tree:
+        """The spec of its pods of one template, as creators and admission leave it."""
         spec = {**mapping(pods.template, "spec"), "schedulerName": self.scheduler(pods)}
         for name in _OF_SERVER:
             spec.pop(name, None)
-        if "volumes" in spec:
-            # The claim of an ephemeral volume is made with its pod: that it does not exist is no fault.
-            volumes = objects(spec, "volumes")
-            spec["volumes"] = [one for one in volumes if "ephemeral" not in one]
-        if self.tolerations:
-            own = objects(spec, "tolerations")
-            spec["tolerations"] = [*own, *(one for one in self.tolerations if one not in own)]
+        # The claim of an ephemeral volume is made with its pod: that it does not exist is no fault.
+        volumes, own = objects(spec, "volumes"), objects(spec, "tolerations")
+        spec["volumes"] = [one for one in volumes if "ephemeral" not in one]
+        spec["tolerations"] = [*own, *(one for one in self.tolerations if one not in own)]
         if self.priority is not None:
             spec["priority"] = self.priority
         elif pods.priority_class is not None and text(spec, "priorityClassName") is None:
             spec["priorityClassName"] = pods.priority_class
-        labels = mapping(pods.template, "metadata", "labels")
-        notes = mapping(pods.template, "metadata", "annotations")
-        if self.group is not None:
-            notes = {**notes, volcano.ANNOTATION: self.group.name}
-        for number in range(pods.count or 0):
-            made = pods.made(number)
-            metadata: Tree = {
-                "name": distinct(made.name, taken),
-                "namespace": self.object.namespace,
-                "labels": {**labels, **made.labels},
-                "annotations": notes,
-                "ownerReferences": [made.owner] if made.owner else [],
-            }
-            tree: Tree = {"metadata": metadata, "spec": spec, EXPECTED: True}
-            found = kube_object(tree, "Pod", "v1", self.object.created)
-            if found is not None:
-                yield found
+        return spec
 
-
-def _age(one: _Workload) -> tuple[bool, int, str, str]:
-    created = one.object.created
-    return (created is None, created or 0, one.object.kind, one.object.name)
+    def pods(self, taken: set[str]) -> Iterator[KubeObject]:
+        """Its pods. ``taken``: names in use."""
+        group = {} if self.group is None else {volcano.ANNOTATION: self.group.name}
+        for pods in self.sets:
+            spec = self.spec(pods)
+            labels = mapping(pods.template, "metadata", "labels")
+            notes = {**mapping(pods.template, "metadata", "annotations"), **group}
+            for made in map(pods.made, range(pods.count or 0)):
+                metadata: Tree = {
+                    "name": distinct(made.name, taken),
+                    "namespace": self.object.namespace,
+                    "labels": {**labels, **made.labels},
+                    "annotations": notes,
+                    "ownerReferences": [made.owner] if made.owner else [],
+                }
+                tree: Tree = {"metadata": metadata, "spec": spec, EXPECTED: True}
+                if (found := kube_object(tree, "Pod", "v1", self.object.created)) is not None:
+                    yield found
 
 
 @dataclass(slots=True)
@@ -344,7 +313,7 @@ class _Waiting:
         for key, one in self.groups.items():
             alone = known.isdisjoint((key, one.key)) and self.is_owner_unknown(key, one)
             if alone and self.waits([one.key]):
-                yield from self.workload([one.key], _group_pods(one), remarks)
+                yield from self.workload([one.key], group_pods(one), remarks)
 
     def is_owner_unknown(self, owner: Key, one: KubeObject) -> bool:
         """Whether the owner of a PodGroup is of a kind that is not in the input: else it is gone."""
@@ -383,9 +352,9 @@ class _Waiting:
         one = self.api.index[line[0]]
         queued = self.kueue(line)
         every = [*(self.api.index[key] for key in line), *([queued] if queued is not None else [])]
-        if any(map(_is_over, every)) or any(map(_is_elsewhere, every)):
-            return False
-        return self.is_kept_back(one) and not self.has_pods(line[0])
+        return (
+            not any(map(_is_over, every)) and self.is_kept_back(one) and not self.has_pods(line[0])
+        )
 
     def is_kept_back(self, one: KubeObject) -> bool:
         match one.group, one.kind:
@@ -458,17 +427,16 @@ def _conditions(one: KubeObject) -> set[str | None]:
 
 
 def _is_over(one: KubeObject) -> bool:
-    """Whether it has finished or is being deleted."""
-    states = {text(one.tree, "status", name) for name in _STATES}
-    deleted = at(one.tree, "metadata", "deletionTimestamp") is not None
-    return deleted or not _OVER.isdisjoint(_conditions(one) | states)
-
-
-def _is_elsewhere(one: KubeObject) -> bool:
-    """Whether somebody switched it off, or its pods run in another cluster."""
+    """Whether it finished, is being deleted, was switched off, or its pods run in another cluster."""
     spec = mapping(one.tree, "spec")
     managers = (text(spec, "managedBy"), text(spec, "runPolicy", "managedBy"))
-    return kueue.MULTIKUEUE in managers or spec.get("active") is False
+    words = _conditions(one) | {text(one.tree, "status", name) for name in _STATES}
+    return (
+        not _OVER.isdisjoint(word.upper() for word in words if word)
+        or at(one.tree, "metadata", "deletionTimestamp") is not None
+        or kueue.MULTIKUEUE in managers
+        or spec.get("active") is False
+    )
 
 
 def _is_suspended(one: KubeObject) -> bool:
@@ -483,24 +451,3 @@ def _is_held(workload: KubeObject) -> bool:
 
 def _is_pending(group: KubeObject) -> bool:
     return text(group.tree, "status", "phase") in _PENDING
-
-
-def _group_pods(group: KubeObject) -> Sequence[PodSet]:
-    """The pods that a PodGroup needs: each an equal share of what it says that they need together."""
-    stated = mapping(group.tree, "spec", "minResources")
-    quota = {name.removeprefix("requests."): amount for name, amount in stated.items()}
-    requests = {
-        name: amount
-        for name, amount in {**quota, **stated}.items()
-        if not name.startswith(("requests.", "limits.", "count/")) and name != "pods"
-    }
-    container = {"resources": {"requests": requests}}
-    needed = effective_requests({"spec": {"containers": [container]}}).amounts
-    pods = whole(group.tree, "spec", "minMember") or 0
-    uneven = pods < 1 or any(is_about_gpus(name) and needed[name] % pods for name in needed)
-    if uneven or not needed:
-        return group_pods(group, None)
-    share = {name: -(-amount // pods) for name, amount in needed.items()}
-    return group_pods(
-        group, {name: f"{one}m" if name == "cpu" else str(one) for name, one in share.items()}
-    )
