@@ -1,31 +1,24 @@
 """The pipeline of ``capacity``: the cluster and the pods on it, of a plan or of documents, and the counts.
 
-A plan of a large cluster is read in part: its cluster and policy as every input, of its gangs only which pods
-are where, unless some have parts of GPUs. Nothing is solved, and the rules of the plan are not checked: that
-is ``verify``.
+Nothing is solved, and the rules of the plan are not checked: that is ``verify``.
 """
 
 from __future__ import annotations
 
-import codecs
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
-
-from pydantic_core import from_json
+from typing import BinaryIO, cast
 
 from models.documents.base import API_VERSION, suggestion
 from models.documents.capacity import CapacityDocument, CapacityQuestion
 from models.documents.plan import PlanMetadata
-from models.documents.server import MAX_GPUS
 from models.hardware import mask_of
-from models.instance.gang import has_parts, is_part
 from models.instance.instance import Instance
 from models.instance.solution import ADMITTED, PodPlacement
-from models.units import epoch_seconds, quantity, requested, shortened, shown
+from models.units import epoch_seconds, shortened, shown
 from planner import __version__
 from planner.errors import Fault, InputError, UsageError
 from planner.read import plan_files
@@ -93,117 +86,35 @@ def _beginning(path: str, stdin: io.BufferedReader[io.RawIOBase] | None) -> byte
 
 def occupied_by_plan(content: bytes, path: str) -> Occupied:
     """The cluster of a plan and its pods, now and after the plan. Raises InputError."""
-    try:
-        return _Occupation(from_json(content.removeprefix(codecs.BOM_UTF8))).found()
-    except (InputError, KeyError, TypeError, ValueError, AttributeError) as broken:
-        plan_files.read_plan(content, path)  # says what is wrong with its form, and where
-        hint = "`gangplan verify` lists everything that is wrong with a plan"
-        what = str(broken) if isinstance(broken, _DamagedError) else "its parts do not fit together"
-        raise InputError(Fault(f"a damaged plan: {shortened(what, 300)}", hint, path)) from None
+    plan = plan_files.read_plan(content, path)
+    instance = instance_from_document(plan_files.parse(content, path)["instance"])
+    nodes = {node.name: n for n, node in enumerate(instance.cluster.nodes)}
+    gangs = {gang.key: gang for gang in instance.gangs}
+    after: list[Held] = []
+    waiting = []
+    for decided in plan.spec.gangs:
+        gang = gangs.get(decided.key)
+        if gang is None:
+            raise _damaged(f"gang {'/'.join(decided.key)} is not in its instance", path)
+        if decided.decision in ADMITTED:
+            roles = {role.name: role for role in gang.roles}
+            for pod in decided.pods:
+                role, node = roles.get(pod.role), nodes.get(pod.node)
+                if role is None or node is None:
+                    what = f"node {pod.node}" if role is not None else f"role {pod.role}"
+                    raise _damaged(f"{what} of a pod is not in its instance", path)
+                gpus = pod.gpus if role.gpus else ()
+                there = PodPlacement(0, 0, node, None if gpus is None else mask_of(gpus))
+                after.append(Held(role.gpus, there, role.requests, gang.exclusive))
+        elif decided.decision == "wait" and (shape := waiting_shape(gang)) is not None:
+            waiting.append(shape)
+    return Occupied(instance, held_by(instance), after, waiting)
 
 
-class _DamagedError(ValueError):
+def _damaged(what: str, path: str) -> InputError:
     """A plan that speaks of something that it does not have."""
-
-
-class _Occupation:
-    """The pods of a plan on the nodes of its cluster; ``tree``: its JSON document.
-
-    Only what is used is looked at. Anything of a wrong form raises KeyError, TypeError or ValueError.
-    """
-
-    def __init__(self, tree: Any) -> None:  # noqa: ANN401  # whatever a file holds
-        if tree["apiVersion"] != API_VERSION or tree["kind"] != "Plan":
-            raise _DamagedError("not a plan of this version")
-        self._tree = tree
-        stated = tree["instance"]
-        asked = (role["requests"] for gang in stated["gangs"] for role in gang["spec"]["roles"])
-        gangs = stated["gangs"] if any(has_parts(one.items()) for one in asked) else []
-        parts = {"cluster": stated["cluster"], "gangs": gangs, "policy": stated["policy"]}
-        self._instance = instance_from_document(parts)
-        cluster = self._instance.cluster
-        self._nodes = {node.name: n for n, node in enumerate(cluster.nodes)}
-        self._levels = {cluster.level_name(n): n for n in range(cluster.node_level + 1)}
-        self._resources = tuple(name for name, _ in self._instance.policy.per_gpu)
-
-    def found(self) -> Occupied:
-        before: list[Held] = []
-        gangs = {}
-        for gang in self._tree["instance"]["gangs"]:
-            key = (gang["metadata"]["namespace"], gang["metadata"]["name"])
-            roles = self._roles(gang["spec"])
-            gangs[key] = (gang["spec"], roles)
-            before += self._held(roles, gang["status"]["pods"])
-        after: list[Held] = []
-        waiting = []
-        for decided in self._tree["spec"]["gangs"]:
-            key = (decided["namespace"], decided["name"])
-            if key not in gangs:
-                raise _DamagedError(f"gang {key[0]}/{key[1]} is not in its instance")
-            spec, roles = gangs[key]
-            if decided["decision"] in ADMITTED:
-                after += self._held(roles, decided["pods"])
-            elif decided["decision"] == "wait" and (shape := self._shape(spec)) is not None:
-                waiting.append(shape)
-        return Occupied(self._instance, before, after, waiting)
-
-    def _roles(self, spec: Any) -> dict[str, Held]:  # noqa: ANN401
-        """A pod of each role, on the node 0."""
-        level = spec["topology"].get("exclusive")
-        exclusive = None if level is None else self._level(level)
-        nowhere = PodPlacement(0, 0, 0, None)
-        return {
-            role["name"]: Held(
-                _whole(role["gpus"]), nowhere, self._requests(role["requests"]), exclusive
-            )
-            for role in spec["roles"]
-        }
-
-    def _requests(self, amounts: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
-        """What a pod takes of the resources that free GPUs need, and its part of a GPU."""
-        return tuple(
-            (name, requested(name, quantity(str(amount))))
-            for name, amount in amounts.items()
-            if name in self._resources or is_part(name)
-        )
-
-    def _held(self, roles: Mapping[str, Held], pods: Iterable[Any]) -> Iterator[Held]:
-        """The pods that are on a node."""
-        for pod in pods:
-            name = pod.get("node")  # none while it waits
-            if name is None:
-                continue
-            of = roles.get(pod["role"])
-            node = self._nodes.get(name)
-            if of is None or node is None:
-                what = f"node {name}" if of is not None else f"role {pod['role']}"
-                raise _DamagedError(f"{what} of a pod is not in its instance")
-            gpus = pod.get("gpus") if of.gpus else ()
-            mask = None if gpus is None else mask_of(_whole(gpu, MAX_GPUS - 1) for gpu in gpus)
-            yield Held(of.gpus, PodPlacement(0, 0, node, mask), of.requests, of.exclusive)
-
-    def _shape(self, spec: Any) -> Shape | None:  # noqa: ANN401
-        """As ``waiting_shape``."""
-        roles = [role for role in spec["roles"] if role["gpus"]]
-        if len(roles) != 1:
-            return None
-        replicas = roles[0]["replicas"]
-        least = _whole(replicas["min"] if isinstance(replicas, dict) else replicas)
-        stated = (spec["topology"].get("required"), roles[0]["topology"].get("required"))
-        levels = [self._level(level) for level in stated if level is not None]
-        return Shape(max(1, least), roles[0]["gpus"], max(levels, default=CLUSTER))
-
-    def _level(self, name: str) -> int:
-        if name not in self._levels:
-            raise _DamagedError(f"level {name} of a gang is not in its instance")
-        return self._levels[name]
-
-
-def _whole(value: object, most: int = MAX_PODS) -> int:
-    """The value, if it is an integer in range."""
-    if type(value) is not int or not 0 <= value <= most:
-        raise TypeError(value)
-    return value
+    hint = "`gangplan verify` lists everything that is wrong with a plan"
+    return InputError(Fault(f"a damaged plan: {shortened(what, 300)}", hint, path))
 
 
 def shapes_of(texts: Sequence[str], instance: Instance) -> tuple[Shape, ...]:
