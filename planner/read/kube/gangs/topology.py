@@ -34,13 +34,25 @@ class _Topology:
         self.remarks = remarks
 
     def read(self) -> None:
-        self.add_groups()
+        alone = len(self.members.groups) == 1
+        for group in self.members.groups.values():
+            self.require(group.required if alone else None, None)
+            self.require(group.parent_required, group.preferred if alone else None)
+            self.gang.problems += group.problems
         self.add_controllers()
         self.add_podsets()
         self.add_segments()
         groups = self.members.groups.values()
         self.add_colocations([one for group in groups for one in group.colocations])
-        self.add_colocations(self.loose_groups())
+        every = frozenset(pod.key for pod in self.members.pods)
+        # The pods of loose groups may start one by one, but share a domain.
+        self.add_colocations(
+            [
+                Colocation(every, group.required, hard=True, source=group.subject)
+                for group in self.members.loose.values()
+                if group.required is not None
+            ]
+        )
         self.lift_common_levels()
         self.add_colocations(self.groups_of_composite())
         for role in self.roles:
@@ -53,13 +65,6 @@ class _Topology:
         """Levels of the whole gang; the first ones count."""
         self.gang.required = self.gang.required or required
         self.gang.preferred = self.gang.preferred or preferred
-
-    def add_groups(self) -> None:
-        alone = len(self.members.groups) == 1
-        for group in self.members.groups.values():
-            self.require(group.required if alone else None, None)
-            self.require(group.parent_required, group.preferred if alone else None)
-            self.gang.problems += group.problems
 
     def add_controllers(self) -> None:
         for controller in self.members.sorted_controllers():
@@ -117,15 +122,6 @@ class _Topology:
                 role.slices = (*role.slices, segment)
             self.gang.problems += (kai.UNKNOWN_LEVEL,) if unknown else ()
 
-    def loose_groups(self) -> list[Colocation]:
-        """Levels of groups whose pods may start one by one but share a domain."""
-        every = frozenset(pod.key for pod in self.members.pods)
-        return [
-            Colocation(every, group.required, hard=True, source=group.subject)
-            for group in self.members.loose.values()
-            if group.required is not None
-        ]
-
     def groups_of_composite(self) -> list[Colocation]:
         """What each of several groups that start together asks of its own pods."""
         if len(self.members.groups) < 2:
@@ -143,16 +139,15 @@ class _Topology:
 
     def lift_common_levels(self) -> None:
         """What every role asks becomes the gang's own, and is not asked twice."""
-        gang = self.gang
-        required = {role.required for role in self.roles}
-        if len(required) == 1 and gang.required in (None, *required):
-            gang.required = required.pop() or gang.required
-        preferred = {role.preferred for role in self.roles}
-        if len(preferred) == 1 and gang.preferred in (None, *preferred):
-            gang.preferred = preferred.pop() or gang.preferred
-        for role in self.roles:
-            role.required = None if role.required == gang.required else role.required
-            role.preferred = None if role.preferred == gang.preferred else role.preferred
+        for field in ("required", "preferred"):
+            asked = {getattr(role, field) for role in self.roles}
+            own = getattr(self.gang, field)
+            if len(asked) == 1 and own in (None, *asked):
+                own = asked.pop() or own
+                setattr(self.gang, field, own)
+            for role in self.roles:
+                if getattr(role, field) == own:
+                    setattr(role, field, None)
 
     def add_colocations(self, colocations: Sequence[Colocation]) -> None:
         """Express sets of pods as levels of the gang, levels of a role, or slices."""
@@ -170,7 +165,13 @@ class _Topology:
             if not inside:
                 continue
             if by_index and not (len(roles) == 1 and (one.size or 0) >= roles[0].most):
-                self.add_slices_by_index(one, roles)
+                # Every so many pods by index; over several roles only if it divides the size of each.
+                size = one.size or 1
+                if not one.hard or (len(roles) > 1 and any(role.most % size for role in roles)):
+                    self.give_up(one)
+                    continue
+                for role in roles:
+                    role.slices = (*role.slices, SliceAsk(size, one.level))
             elif not by_index and len(inside) == len(place) and _covers(one, self.roles):
                 self.apply(one, self.gang)
             elif len(roles) == 1:
@@ -186,15 +187,6 @@ class _Topology:
             target.required = target.required or one.level
         else:
             target.preferred = target.preferred or one.level
-
-    def add_slices_by_index(self, one: Colocation, roles: Sequence[KubeRole]) -> None:
-        """Every so many pods by index; over several roles only if it divides the size of each."""
-        size = one.size or 1
-        if not one.hard or (len(roles) > 1 and any(role.most % size for role in roles)):
-            self.give_up(one)
-            return
-        for role in roles:
-            role.slices = (*role.slices, SliceAsk(size, one.level))
 
     def add_parts_of_role(
         self, role: KubeRole, sets: Sequence[tuple[Colocation, set[int]]]
