@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
 
 from models.mig import board_named, resource_of
 from planner.read.kube.devices.slices import GROUP, MIG_DRIVER, PROFILE, is_gpu_driver
@@ -46,6 +45,8 @@ def planned_profile(node: KubeNode, instance: Device) -> bool:
 SHARED_PART = "a resource claim for a part of a GPU that several pods share"
 _OWNER_POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 _MAX_DEVICES = 100_000
+_WAITING = (None, "Pending")
+"""Phases of pods of which no container has started."""
 
 
 class Sort(Enum):
@@ -71,7 +72,6 @@ def _compact(expression: str) -> str:
     return "".join(expression.split()).replace('"', "'")
 
 
-@lru_cache(maxsize=1024)
 def is_part_name(device: str) -> bool:
     """Whether a device's name is that of a MIG partition."""
     return "mig" in re.split(r"[^a-z]+", device.lower())
@@ -111,17 +111,12 @@ class DeviceClasses:
             and request.get("allocationMode") in (None, "ExactCount")
             and request.get("count") in (None, 1)
             and "capacity" not in request
-            and self._is_plain_mig()
         )
+        made = self.input.named(GROUP, "DeviceClass", "", _MIG_CLASS)
+        if plain and made is not None:  # it has to mean MIG instances of any kind
+            joined = "&&".join(_compact(one) for one in _expressions(mapping(made.tree, "spec")))
+            plain = set(joined.split("&&")) in ({_ONLY_MIG}, {_ONLY_DRIVER, _ONLY_MIG})
         return found[1] or found[2] if found is not None and plain else None
-
-    def _is_plain_mig(self) -> bool:
-        """Whether NVIDIA's class means its MIG instances, of any kind, as far as the input says."""
-        found = self.input.named(GROUP, "DeviceClass", "", _MIG_CLASS)
-        if found is None:
-            return True
-        joined = "&&".join(_compact(one) for one in _expressions(mapping(found.tree, "spec")))
-        return set(joined.split("&&")) in ({_ONLY_MIG}, {_ONLY_DRIVER, _ONLY_MIG})
 
     def is_gpu_driver(self, driver: str) -> bool:
         return driver in self.drivers or is_gpu_driver(driver)
@@ -221,9 +216,6 @@ class ClaimedGpus:
         """Whether some of what it requests is allocated."""
         return bool(self.held or self.given)
 
-    def problem(self, words: str) -> None:
-        self.problems[words] = None
-
     def add(self, requests: ClaimedGpus) -> None:
         """What one more claim without an allocation requests."""
         self.gpus = min(self.gpus + requests.gpus, _MAX_DEVICES)
@@ -263,6 +255,9 @@ class Claims:
             for node in nodes
             for one in (*node.instances, *node.possible)
         }
+        self.give_instances = bool(
+            self._instances
+        )  # whether some are planned that only claims give
         self._pools = {(driver, pool) for driver, pool, _ in {**self._devices, **self._instances}}
         self._by_owner: dict[tuple[str, str, str], KubeObject] = {}
         for claim in found.of("ResourceClaim", GROUP):
@@ -276,11 +271,6 @@ class Claims:
             for domain in found.of("ComputeDomain", "resource.nvidia.com")
             if (name := text(domain.tree, "spec", "channel", "resourceClaimTemplate", "name"))
         }
-
-    @property
-    def give_instances(self) -> bool:
-        """Whether MIG instances are planned that only claims give."""
-        return bool(self._instances)
 
     def of(self, pod: KubeObject) -> ClaimedGpus:
         """What the pod requests and holds through its claims."""
@@ -330,22 +320,22 @@ class Claims:
         claim = self.claim_of(pod, entry)
         if claim is not None and self._add_allocation(pod, claim, result):
             return
-        if _waits_on_its_node(pod):
+        if text(pod.tree, "spec", "nodeName") and text(pod.tree, "status", "phase") in _WAITING:
             return  # schedulers allocate before they bind: no kubelet starts a pod bound by hand
-        if claim is not None:
-            requests = self._requests(claim, "spec")
-            result.add(requests)
-            if requests.instances and self.users(claim) > 1:
-                result.problem(SHARED_PART)
+        made = claim or self._input.named(
+            GROUP, "ResourceClaimTemplate", pod.namespace, template or ""
+        )
+        if made is None:
+            result.missing += not channel
             return
-        made = self._input.named(GROUP, "ResourceClaimTemplate", pod.namespace, template or "")
-        if made is not None:
-            requests = self._requests(made, "spec", "spec")
-            result.add(requests)
-            if requests.instances and entry in self.of_group(pod):
-                result.problem(SHARED_PART)
-        elif not channel:
-            result.missing += 1
+        if made not in self._requested:  # read once for all its pods
+            spec = mapping(made.tree, *(["spec"] if claim else ["spec", "spec"]))
+            self._requested[made] = self._read_requests(spec)
+        requests = self._requested[made]
+        result.add(requests)
+        shared = self.users(claim) > 1 if claim else entry in self.of_group(pod)
+        if requests.instances and shared:
+            result.problems[SHARED_PART] = None
 
     def claim_of(self, pod: KubeObject, entry: Tree) -> KubeObject | None:
         """The claim of an entry: named, stated in the status, or owned by the pod."""
@@ -370,10 +360,9 @@ class Claims:
             return False
         users = objects(claim.tree, "status", "reservedFor")
         others = len(users) > 1 or not all(_is(user, pod) for user in users)
-        gpus = False
-        for entry in objects(claim.tree, "status", "allocation", "devices", "results"):
-            gpus |= self._add_device(claim, entry, result, shared=others)
-        if gpus:
+        results = objects(claim.tree, "status", "allocation", "devices", "results")
+        gpus = [self._add_device(claim, entry, result, shared=others) for entry in results]
+        if any(gpus):
             result.exclusive = result.exclusive and not others
             result.node = result.node or _node_of(claim, result)
         return True
@@ -411,13 +400,8 @@ class Claims:
             result.driver = result.driver or driver
         return True
 
-    def _requests(self, made: KubeObject, *path: str) -> ClaimedGpus:
-        """What a claim without an allocation, or a template, requests: read once for all its pods."""
-        if made not in self._requested:
-            self._requested[made] = self._read_requests(mapping(made.tree, *path))
-        return self._requested[made]
-
     def _read_requests(self, spec: Tree) -> ClaimedGpus:
+        """What a claim without an allocation, or a template, requests."""
         result, gpus = ClaimedGpus(), False
         for request in objects(spec, "devices", "requests"):
             choices = objects(request, "firstAvailable")
@@ -428,39 +412,38 @@ class Claims:
                 continue
             first, *others = [self._request(one, result) for one in choices or [exactly]]
             if any(other != first for other in others):
-                result.problem("a choice between devices (firstAvailable)")
+                result.problems["a choice between devices (firstAvailable)"] = None
             result.gpus = min(result.gpus + first, _MAX_DEVICES)
             gpus = gpus or first > 0
         if (gpus or result.instances) and objects(spec, "devices", "constraints"):
-            result.problem("constraints between the devices of a claim")
+            result.problems["constraints between the devices of a claim"] = None
         return result
 
     def _request(self, request: Tree, result: ClaimedGpus) -> int:
         """Whole GPUs of one request without alternatives."""
         name = text(request, "deviceClassName") or ""
         sort = self.classes.sort(name)
-        if sort is Sort.FABRIC:
-            result.fabric = True
-        elif flag(request, "adminAccess"):
-            pass  # looks at devices, holds none
-        elif sort is Sort.OTHER:
-            result.problem(f"devices of class {name}" if name else "devices of no class")
-        else:
-            expressions = _expressions(request)
-            if sort is Sort.PART or "capacity" in request or any(map(means_part, expressions)):
-                result.part = True
-            else:
-                if not all(map(only_type, expressions)):
-                    result.problem("selectors on the devices of a claim")
-                result.driver = result.driver or self.classes.driver(name)
-                return _count(request, result)
-        return 0
-
-
-def _waits_on_its_node(pod: KubeObject) -> bool:
-    """Whether the pod is bound, and none of its containers has started."""
-    waits = text(pod.tree, "status", "phase") in (None, "Pending")
-    return waits and bool(text(pod.tree, "spec", "nodeName"))
+        if sort is Sort.FABRIC or flag(request, "adminAccess"):
+            result.fabric |= sort is Sort.FABRIC
+            return 0  # who has access as an administrator looks at devices, and holds none
+        if sort is Sort.OTHER:
+            result.problems[f"devices of class {name}" if name else "devices of no class"] = None
+            return 0
+        expressions = _expressions(request)
+        if sort is Sort.PART or "capacity" in request or any(map(means_part, expressions)):
+            result.part = True
+            return 0
+        if not all(map(only_type, expressions)):
+            result.problems["selectors on the devices of a claim"] = None
+        result.driver = result.driver or self.classes.driver(name)
+        if request.get("allocationMode") == "All":
+            result.every = True
+            return 0
+        count = 1 if request.get("count") is None else whole(request, "count")
+        if count is None or not 0 < count <= _MAX_DEVICES:
+            result.problems["a number of devices that cannot be read"] = None
+            return 1
+        return count
 
 
 def _entries(pod: KubeObject) -> list[Tree]:
@@ -469,11 +452,9 @@ def _entries(pod: KubeObject) -> list[Tree]:
 
 def _node_of(claim: KubeObject, result: ClaimedGpus) -> str | None:
     """The node an allocation ties its pods to."""
-    for held in result.held.values():
-        if held.node is not None:
-            return held.node
-    terms = objects(claim.tree, "status", "allocation", "nodeSelector", "nodeSelectorTerms")
-    for term in terms:
+    for node in (held.node for held in result.held.values() if held.node is not None):
+        return node
+    for term in objects(claim.tree, "status", "allocation", "nodeSelector", "nodeSelectorTerms"):
         for entry in objects(term, "matchFields"):
             values = entry.get("values")
             if entry.get("key") == "metadata.name" and isinstance(values, list):
@@ -487,17 +468,3 @@ def _is(user: Tree, pod: KubeObject) -> bool:
     if uid is not None and pod.uid is not None:
         return uid == pod.uid
     return user.get("resource") == "pods" and user.get("name") == pod.name
-
-
-def _count(request: Tree, result: ClaimedGpus) -> int:
-    """How many devices a request asks for."""
-    if request.get("allocationMode") == "All":
-        result.every = True
-        return 0
-    if request.get("count") is None:
-        return 1
-    count = whole(request, "count")
-    if count is None or not 0 < count <= _MAX_DEVICES:
-        result.problem("a number of devices that cannot be read")
-        return 1
-    return count

@@ -11,11 +11,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeVar
 
 from models.mig import MAX_SLICES
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, at, flag, mapping, number, objects, text, whole
 from planner.read.kube.records import MAX_GPUS, Device, KubeObject, Objects
+
+Value = TypeVar("Value")
 
 GROUP = "resource.k8s.io"
 
@@ -111,7 +114,11 @@ def read_slices(
     found: dict[tuple[str, str], list[_Found]] = {}
     partitioned: set[tuple[str, str]] = set()
     seen: set[tuple[str, str | None]] = set()
-    rules = _taint_rules(objects_)
+    rules = [
+        mapping(one.tree, "spec", "deviceSelector")
+        for one in objects_.of("DeviceTaintRule", GROUP)
+        if text(one.tree, "spec", "taint", "effect") in _CLOSING
+    ]
     for (driver, pool), slices in sorted(_pools(objects_).items()):
         _check_complete(driver, pool, slices, remarks)
         taken: set[tuple[str, str]] = set()
@@ -160,15 +167,6 @@ def _pools(objects_: Objects) -> dict[tuple[str, str], list[KubeObject]]:
         elif generation == newest:
             slices.append(one)
     return {key: slices for key, (_, slices) in pools.items()}
-
-
-def _taint_rules(objects_: Objects) -> list[Tree]:
-    """Device selectors of the DeviceTaintRules that close devices."""
-    return [
-        mapping(one.tree, "spec", "deviceSelector")
-        for one in objects_.of("DeviceTaintRule", GROUP)
-        if text(one.tree, "spec", "taint", "effect") in _CLOSING
-    ]
 
 
 def _applies(rule: Tree, driver: str, pool: str, device: str) -> bool:
@@ -257,26 +255,13 @@ def _numbers(counters: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
     return sum({1 << number for number, _ in found}), tuple(name for _, name in found)
 
 
-def _possible(tree: Tree, driver: str, pool: str, name: str) -> _Found:
-    """An instance that a claim can make of a GPU; the GPU says where it is, if it is a device itself."""
-    counters, slices = _slices(tree) or ("", 0)
-    profile, parent = _text(tree, driver, "profile"), _text(tree, driver, "parentUUID")
-    made_of = _text(tree, driver, "productName")
-    device = Device(driver, pool, name, 0, product=made_of, profile=profile, slices=slices)
-    bus = _bus(_text(tree, driver, *_BUS_NAMES))
-    sick = _is_tainted(tree)
-    return _Found(device, None, bus, sick, shared=False, parent=parent, counters=counters)
-
-
-def _is_tainted(tree: Tree) -> bool:
-    return any(taint.get("effect") in _CLOSING for taint in objects(_body(tree), "taints"))
-
-
 def _found(tree: Tree, driver: str, pool: str, name: str, *, instance: bool) -> _Found:
-    if instance and "consumesCounters" in _body(tree):
-        return _possible(tree, driver, pool, name)
-    counters, slices = (None, 0) if instance else (_slices(tree) or (None, 0))
-    bus = _text(tree, driver, *_BUS_NAMES)
+    """A device; of an instance that a claim can make, its GPU says where it is, if that is a device too."""
+    body = _body(tree)
+    possible = instance and "consumesCounters" in body
+    counters, slices = ("" if possible else None, 0)
+    if possible or not instance:
+        counters, slices = _slices(tree) or (counters, 0)
     device = Device(
         driver=driver,
         pool=pool,
@@ -288,17 +273,18 @@ def _found(tree: Tree, driver: str, pool: str, name: str, *, instance: bool) -> 
         slices=slices,
     )
     index = _attribute(tree, driver, "parentIndex" if instance else "index")
-    stated = index if isinstance(index, int) and 0 <= index < MAX_GPUS else None
-    body = _body(tree)
-    shared = flag(body, "allowMultipleAllocations")
-    parent = _text(tree, driver, "parentUUID") if instance else None
-    return _Found(device, stated, _bus(bus), _is_tainted(tree), shared, parent, counters)
-
-
-def _bus(written: str | None) -> tuple[int, ...] | None:
-    """A PCI address as numbers that sort as nvidia-smi counts."""
-    found = None if written is None else _BUS.fullmatch(written)
-    return None if found is None else tuple(int(part or "0", 16) for part in found.groups())
+    usable = isinstance(index, int) and 0 <= index < MAX_GPUS and not possible
+    address = _BUS.fullmatch(_text(tree, driver, *_BUS_NAMES) or "")
+    return _Found(
+        device,
+        stated=index if isinstance(index, int) and usable else None,
+        # numbers that sort as nvidia-smi counts
+        bus=tuple(int(part or "0", 16) for part in address.groups()) if address else None,
+        sick=any(taint.get("effect") in _CLOSING for taint in objects(body, "taints")),
+        shared=flag(body, "allowMultipleAllocations"),
+        parent=_text(tree, driver, "parentUUID") if instance else None,
+        counters=counters,
+    )
 
 
 def _numbered(node: str, driver: str, found: Sequence[_Found], remarks: Remarks) -> NodeDevices:
@@ -357,31 +343,26 @@ def _indexed(
     node: str, driver: str, found: Sequence[_Found], remarks: Remarks
 ) -> list[tuple[int, _Found]]:
     """One device of each GPU, ascending by the index of the GPU."""
-    stated = [one.stated for one in found]
-    buses = [one.bus for one in found]
-    names = [_number_in(one.device.name) for one in found]
-    if _usable(stated):
-        indices = [index for index in stated if index is not None]
-    elif _usable(buses):
-        rank = {bus: i for i, bus in enumerate(sorted(bus for bus in buses if bus is not None))}
-        indices = [rank[bus] for bus in buses if bus is not None]
-    elif _usable(names) and all(index is not None and index < MAX_GPUS for index in names):
-        indices = [index for index in names if index is not None]
-    else:
-        remarks.add(
-            f"Node {node}",
-            f"the devices of {driver} have neither index nor PCI address; they are numbered by name",
+    in_names = [_FIRST_NUMBER.search(one.device.name) for one in found]
+    names = _each([None if one is None else number(one.group()) for one in in_names])
+    buses = _each([one.bus for one in found])
+    indices = _each([one.stated for one in found])
+    if not indices and buses:
+        rank = {bus: i for i, bus in enumerate(sorted(buses))}
+        indices = [rank[bus] for bus in buses]
+    elif not indices and names and max(names) < MAX_GPUS:
+        indices = names
+    elif not indices and found:
+        what = (
+            f"the devices of {driver} have neither index nor PCI address; they are numbered by name"
         )
+        remarks.add(f"Node {node}", what)
         found = sorted(found, key=lambda one: (one.device.name, one.device.pool))
         indices = list(range(len(found)))
     return sorted(zip(indices, found, strict=True), key=lambda pair: pair[0])
 
 
-def _number_in(name: str) -> int | None:
-    found = _FIRST_NUMBER.search(name)
-    return None if found is None else number(found.group())
-
-
-def _usable(values: Sequence[object]) -> bool:
-    """Whether every device has a value and no two the same."""
-    return None not in values and len(set(values)) == len(values)
+def _each(values: Sequence[Value | None]) -> list[Value]:
+    """The values if every device has one and no two the same, else none."""
+    known = [value for value in values if value is not None]
+    return known if len(set(known)) == len(values) else []

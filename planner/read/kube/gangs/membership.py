@@ -117,7 +117,12 @@ def _members(api: Objects, pods: Sequence[KubePod]) -> list[Member]:
     readers = {reader.name: reader for reader in groups}
     common: dict[ControllerKey, GroupKey] = {}
     for controller, named in by_controller.items():
-        existing = [key for key in named if _exists(key, readers[key.reader], api)]
+        existing = [
+            key
+            for key in named
+            if (reader := readers[key.reader]).api_group is None
+            or reader.find(api, key.namespace, key.name) is not None
+        ]
         if len(existing) == 1 or len(named) == 1:
             common[controller] = (existing or list(named))[0]
     return [
@@ -138,10 +143,6 @@ def _group_of(pod: KubePod, readers: Sequence[GroupReader], api: Objects) -> Gro
             return key
         first = first or key
     return first
-
-
-def _exists(key: GroupKey, reader: GroupReader, api: Objects) -> bool:
-    return reader.api_group is None or reader.find(api, key.namespace, key.name) is not None
 
 
 def _groups(api: Objects, members: Sequence[Member], remarks: Remarks) -> dict[GroupKey, PodGroup]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from models.units import shown
 from planner.read.findings import Remarks
-from planner.read.kube.levels.node_domains import Column, Found
+from planner.read.kube.levels.node_domains import Column
 from planner.read.kube.lookup import Tree, is_name, mapping, matches, objects, text, texts, whole
 from planner.read.kube.records import KubeNode, KubeObject, LevelAsk, Objects
 
@@ -49,10 +49,6 @@ class Tiers:
         if tier == 0:
             return min(self.columns)
         return max((one for one in self.columns if one <= tier), default=None)
-
-    def found(self) -> Found:
-        """The tiers as levels, widest first."""
-        return Found("HyperNodes", tuple(self.columns[tier] for tier in sorted(self.columns)[::-1]))
 
 
 def read_tiers(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -> Tiers:

@@ -16,12 +16,11 @@ from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Domains, Level
 from models.host_ranges import host_ranges
 from models.instance.policy import KubernetesPolicy
 from models.units import number
-from planner.read.findings import MAX_CHARACTERS, Remarks
+from planner.read.findings import Remarks
 from planner.read.kube.levels.builder import LevelBuilder
 from planner.read.kube.levels.hypernodes import Tiers, read_tiers
-from planner.read.kube.levels.label_families import SOURCE, family_of, from_labels
+from planner.read.kube.levels.label_families import SOURCE, family_of, from_labels, report_unknown
 from planner.read.kube.levels.node_domains import Chain, Column, Found, labelled
-from planner.read.kube.levels.proposals import with_proposals
 from planner.read.kube.lookup import is_name, objects, text, texts
 from planner.read.kube.records import KubeNode, KubeObject, LevelAsk, Objects
 from planner.read.slurm.levels import SlurmTopology
@@ -78,15 +77,13 @@ def _entry(level: Level, nodes: dict[str, list[str]] | None) -> list[str]:
 class Levels:
     """Levels widest first, the domains of every node, and the levels that gangs may name.
 
-    ``found``: one sentence on where they come from. ``proposed``: these and labels that may be levels
-    too, empty if there are none. ``labels``, ``tiers``: level names by label
-    key and by tier; ``node`` for what is no wider than a node. ``refused``: see ``LevelBuilder``.
+    ``found``: one sentence on where they come from. ``labels``, ``tiers``: level names by label key and by
+    tier; ``node`` for what is no wider than a node. ``refused``: see ``LevelBuilder``.
     """
 
     levels: tuple[Level, ...]
     found: str
     domains: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
-    proposed: tuple[Level, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     tiers: Mapping[int, str] = field(default_factory=dict)
     hypernodes: Tiers = field(default_factory=Tiers)
@@ -118,8 +115,7 @@ class Levels:
     def policy_text(self) -> str:
         """A Policy document in YAML that states the levels: by their label, else by their nodes.
 
-        If a level has more domains than a Policy can hold, it states no levels and says why. Proposed levels
-        are a comment.
+        If a level has more domains than a Policy can hold, it states no levels and says why.
         """
         levels = self.levels
         spread = [self._nodes(i) if level.label is None else None for i, level in enumerate(levels)]
@@ -138,10 +134,6 @@ class Levels:
                 lines += [f"    - {first}", *(f"      {line}" for line in rest)]
         else:
             lines.append("  kubernetes: {levels: []}")
-        if self.proposed:
-            what = "Labels that may be levels, too; if they are, in place of `kubernetes` above:"
-            lines += [f"# {what}", "#  kubernetes:", "#    levels:"]
-            lines += [f"#    - {_entry(level, None)[0]}" for level in self.proposed]
         return "\n".join(lines) + "\n"
 
     def _nodes(self, level: int) -> dict[str, list[str]]:
@@ -176,28 +168,9 @@ def read_levels(
     builder.limit()
     for ask in asks:
         builder.add_asked(ask)
-    levels = _finished(builder, found.source)
-    return _proposing(levels, builder, remarks) if found.source == SOURCE else levels
-
-
-def _proposing(levels: Levels, builder: LevelBuilder, remarks: Remarks) -> Levels:
-    """Propose labels that may be levels, with a remark that holds the lines for the Policy."""
-    nodes = builder.with_gpus
-    own = [column for column in builder.chain.columns if column.counted]
-    columns = with_proposals(own, nodes)
-    proposed = tuple(column.to_level(nodes) for column in columns)
-    new = [one for one in columns if one.keys not in [column.keys for column in own]]
-    if not new or None in [level.label for level in proposed]:
-        return levels
-    entries = ", ".join(_entry(level, None)[0] for level in proposed)
-    policy = f"{{kind: Policy, apiVersion: {API_VERSION}, spec: {{kubernetes: {{levels: [{entries}]}}}}}}"
-    hint = f"if that is topology, add a file with this to the paths: {policy}"
-    if len(hint) > MAX_CHARACTERS:
-        hint = "if that is topology, put levels into a Policy: validate --save-policy writes one"
-    what = "divides the nodes evenly, but is no known level; tiers do not count it"
-    for one in new:
-        remarks.add(f"Label {one.keys[0]} ({len(set(one.values.values()))} values)", what, hint)
-    return replace(levels, proposed=proposed)
+    if found.source == SOURCE:
+        report_unknown(builder.with_gpus, remarks)
+    return _finished(builder, found.source)
 
 
 def _source(
@@ -217,7 +190,8 @@ def _source(
     if (kueue := from_topologies(gathered, nodes, remarks)) is not None:
         return kueue
     if hypernodes.columns:
-        return hypernodes.found()
+        columns = hypernodes.columns
+        return Found("HyperNodes", tuple(columns[tier] for tier in sorted(columns, reverse=True)))
     return from_labels(nodes, remarks)
 
 

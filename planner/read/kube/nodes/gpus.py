@@ -45,6 +45,7 @@ _GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
 _GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
 _AMD_PART = "amd.com/gpu.compute-memory-partition"
 _REPLICAS = "nvidia.com/gpu.replicas"
+_SHARING = "nvidia.com/gpu.sharing-strategy"
 _MIG_CONFIG = "nvidia.com/mig.config"
 _MEMORY = "nvidia.com/gpu.memory"
 _MEMORY_DIGITS = 15
@@ -77,6 +78,7 @@ class GpuNames:
     allocates: bool = False
 
 
+@dataclass(slots=True)
 class GpuReader:
     """Reads the GPUs of one node.
 
@@ -85,29 +87,24 @@ class GpuReader:
     given whole and in parts; ``mig``: those in MIG mode. ``sharers``: by whom pods of the input share GPUs.
     """
 
-    def __init__(
-        self,
-        node: KubeNode,
-        names: GpuNames,
-        remarks: Remarks,
-        *,
-        capacity: Mapping[str, int],
-        offered: Mapping[str, int],
-        slices: Sequence[NodeDevices],
-        cards: hami.Cards | None,
-        mig: hami.MigCards | None,
-        sharers: Collection[str],
-    ) -> None:
-        self.node = node
-        self.labels = node.labels
-        self.names = names
-        self.remarks = remarks
-        self.capacity = capacity
-        self.offered = offered
-        self.slices = slices
-        self.cards = cards
-        self.mig = mig
-        self.sharers = sharers
+    node: KubeNode
+    names: GpuNames
+    remarks: Remarks
+    capacity: Mapping[str, int]
+    offered: Mapping[str, int]
+    slices: Sequence[NodeDevices]
+    cards: hami.Cards | None
+    mig: hami.MigCards | None
+    sharers: Collection[str]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.node.labels
+
+    @property
+    def _is_volcanos(self) -> bool:
+        """Whether Volcano registered its cards."""
+        return self.cards is not None and self.cards.key == hami.VOLCANO_REGISTER
 
     def read(self) -> None:
         """Set the node's GPU fields, and withhold instances that change."""
@@ -130,7 +127,8 @@ class GpuReader:
         if self.cards is not None and resource_of(resource) == NVIDIA:
             # What the node advertises are shares of these cards.
             capacity, gpus = self.cards.count, self.cards.count - len(self.cards.sick)
-            gpus = min(gpus, self._advertised(self.cards))
+            shares = node.allocatable.get(BY_VOLCANO, 0) if self._is_volcanos else None
+            gpus = min(gpus, self.offered.get(NVIDIA, 0) if shares is None else shares)
         bare = () if devices is None else devices.mig_mode
         published = 0 if devices is None else len(devices.devices) + len(devices.partitioned)
         published += len(bare)
@@ -145,9 +143,8 @@ class GpuReader:
         if node.shared is None:
             node.installed = max(capacity, gpus, *seen)
             if gpus < node.installed:
-                why = (
-                    "are partitioned and not given whole" if parts or bare else "count as unhealthy"
-                )
+                parted = "are partitioned and not given whole"
+                why = parted if parts or bare else "count as unhealthy"
                 self._add(f"offers fewer GPUs than it has; the others {why}")
         else:
             given = "given whole" if parts else "given"
@@ -203,10 +200,8 @@ class GpuReader:
         if len(found) == 1:
             self.node.board, self.node.possible = found[0].name, devices.possible
         else:
-            what = (
-                "the MIG instances that claims can make of its GPUs are not those of a known board"
-            )
-            self._add(f"{what}; none is planned")
+            what = "the MIG instances that claims can make of its GPUs"
+            self._add(f"{what} are not those of a known board; none is planned")
 
     def _add(self, what: str, hint: str | None = None) -> None:
         self.remarks.add(self.node.object.where, what, hint)
@@ -219,11 +214,11 @@ class GpuReader:
 
     def _resource(self) -> str | None:
         """The resource of its GPUs: of several, the one with the most; ties in the order given."""
-        capacity, offered = self.capacity, self.offered
-        named = [name for name in self.names.resources if name in capacity or name in offered]
-        if not named:
-            return None
-        most = {name: max(capacity.get(name, 0), offered.get(name, 0)) for name in named}
+        most = {
+            name: max(self.capacity.get(name, 0), self.offered.get(name, 0))
+            for name in self.names.resources
+            if name in self.capacity or name in self.offered
+        }
         counted = {name: amount for name, amount in most.items() if amount}
         twice = len(set(counted.values())) == 1 and counted.keys() <= {*_SAME}
         if len(counted) > 1 and not twice:
@@ -231,12 +226,12 @@ class GpuReader:
                 "offers GPUs under several resource names; only the one with the most counts",
                 "list the one that counts under kubernetes.gpuResources in the Policy",
             )
-        return max(named, key=lambda name: most[name])
+        return max(most, key=lambda name: most[name], default=None)
 
     def _resource_without_amounts(
         self, devices: NodeDevices | None, counts: Sequence[int]
     ) -> str | None:
-        if self.cards is not None and self.cards.key == hami.VOLCANO_REGISTER:
+        if self._is_volcanos:
             return NVIDIA
         if devices is not None:
             # If only claims give out its GPUs, pods that request them by a resource cannot go there.
@@ -332,22 +327,19 @@ class GpuReader:
             return "MIG"
         if devices is not None and devices.shared:
             return "fractional"
-        if _is_time_sliced(self.labels):
+        sharing = (self.labels.get(key, "").lower() for key in (_SHARING, _GKE_SHARING))
+        replicas = number(self.labels.get(_REPLICAS)) or 1
+        marked = self.labels.get(PRODUCT, "").endswith("-SHARED")
+        if marked or replicas > 1 or any(one not in ("", "none") for one in sharing):
             return "time-sliced"
         if self.cards is None and any(key in self.node.object.annotations for key in hami.NODES):
             return "fractional"
         return self._ack_sharing()
 
-    def _advertised(self, cards: hami.Cards) -> int:
-        """Shares of its cards that the device plugin offers."""
-        if cards.key == hami.VOLCANO_REGISTER:
-            return self.node.allocatable.get(BY_VOLCANO, 0)
-        return self.offered.get(NVIDIA, 0)
-
     def _shared_by(self, resource: str) -> str | None:
         """The name by which pods of the input ask for parts of its GPUs."""
         if self.cards is not None:
-            by = BY_VOLCANO if self.cards.key == hami.VOLCANO_REGISTER else BY_HAMI
+            by = BY_VOLCANO if self._is_volcanos else BY_HAMI
         elif resource == NVIDIA and NVIDIA in self.offered:
             by = BY_KAI
         else:
@@ -418,14 +410,6 @@ def names_parts(labels: Mapping[str, str]) -> bool:
     )
 
 
-def _is_time_sliced(labels: Mapping[str, str]) -> bool:
-    sharing = labels.get("nvidia.com/gpu.sharing-strategy") or "none"
-    on_gke = labels.get(_GKE_SHARING) or "none"
-    replicas = number(labels.get(_REPLICAS)) or 1
-    shared = labels.get(PRODUCT, "").endswith("-SHARED")
-    return shared or replicas > 1 or sharing != "none" or on_gke.lower() != "none"
-
-
 def _has_all_places(board: Board, devices: NodeDevices) -> bool:
     """Whether each GPU can have instances just where the board can, as far as it knows their profiles.
 
@@ -447,15 +431,10 @@ def _has_all_places(board: Board, devices: NodeDevices) -> bool:
 
 def _is_migged(labels: Mapping[str, str]) -> bool:
     """Whether its GPU resource means partitions. ``mixed`` gives them names of their own."""
-    product = labels.get(PRODUCT)
-    if product is not None and "-MIG-" in product:
+    if "-MIG-" in labels.get(PRODUCT, "") or labels.get(_GKE_PART):
         return True
-    if labels.get(_GKE_PART):
-        return True
-    config = labels.get(_MIG_CONFIG, "all-disabled")
     strategy = labels.get("nvidia.com/mig.strategy")
-    if config == "all-disabled" or strategy == "mixed":
-        return False
     # The product label shows it once the change is done, but with the strategy `none` never.
-    done = product is not None and labels.get(f"{_MIG_CONFIG}.state") == "success"
-    return not (done and strategy != "none") and _SLICE.search(config) is not None
+    done = PRODUCT in labels and labels.get(f"{_MIG_CONFIG}.state") == "success"
+    unseen = strategy != "mixed" and not (done and strategy != "none")
+    return unseen and _SLICE.search(labels.get(_MIG_CONFIG, "")) is not None

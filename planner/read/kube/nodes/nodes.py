@@ -5,7 +5,6 @@ Nothing raises; a malformed node offers nothing rather than too much, and does n
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -51,13 +50,13 @@ def read_nodes(
         for entry in slices.get(one.name, ())
         if resource_of(entry.driver) in mapping(one.tree, "status", "capacity")
     )
-    extended = DeviceClasses(objects_, drivers).names_by_driver()
+    offered = (mapping(one.tree, "status", "allocatable").items() for one in nodes)
     reader = _NodeReader(
         names=GpuNames(
             policy.gpu_resources,
-            extended,
+            DeviceClasses(objects_, drivers).names_by_driver(),
             doubled,
-            any(map(_offers_instances, nodes)),
+            any(name.startswith(RESOURCE) and n not in (0, "0") for o in offered for name, n in o),
             policy.gpu_backend == "dra",
         ),
         slices=slices,
@@ -66,12 +65,6 @@ def read_nodes(
         remarks=remarks,
     )
     return [reader.read(one) for one in nodes]
-
-
-def _offers_instances(node: KubeObject) -> bool:
-    """Whether a device plugin offers MIG instances there."""
-    offered = mapping(node.tree, "status", "allocatable")
-    return any(name.startswith(RESOURCE) and offered[name] not in (0, "0") for name in offered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +83,34 @@ class _NodeReader:
 
     def read(self, object_: KubeObject) -> KubeNode:
         capacity = self._amounts(object_, mapping(object_.tree, "status", "capacity"))
-        allocatable = self._allocatable(object_, capacity)
+        written = at(object_.tree, "status", "allocatable")
+        # The API server takes the capacity if no allocatable is set.
+        allocatable = dict(capacity)
+        if isinstance(written, dict):
+            allocatable = self._amounts(object_, written)
+        for resource in (one for one in _EVERY_POD_TAKES if one not in allocatable):
+            self.remarks.add(object_.where, f"has no {resource} in its status; it offers none")
+            allocatable[resource] = 0
         resources = self.names.resources
         gpus = {name: allocatable.pop(name) for name in resources if name in allocatable}
         node = KubeNode(
             object_,
             allocatable,
-            ready=_is_ready(object_),
+            # A node without the condition has never reported.
+            ready={condition.get("status") for condition in _ready(object_)} == {"True"},
             topology_only=object_.labels.get(ACK_MODE) == "topology",
             failed_at=self._failed_at(object_),
-            withheld=Counter(
-                {
-                    name: amount - allocatable.get(name, 0)
-                    for name, amount in capacity.items()
-                    if name.startswith(RESOURCE) and amount > allocatable.get(name, 0)
-                }
-            ),
         )
-        self._remark_on_other_gpus(node)
+        for name, amount in capacity.items():
+            if name.startswith(RESOURCE) and amount > allocatable.get(name, 0):
+                node.withheld[name] = amount - allocatable.get(name, 0)
+        for name, amount in sorted(allocatable.items()):
+            if is_gpu_name(name) and amount:
+                self.remarks.add(
+                    object_.where,
+                    f"offers GPUs as {name}, which the Policy does not list; they are not counted",
+                    "list the name under kubernetes.gpuResources",
+                )
         GpuReader(
             node,
             self.names,
@@ -126,11 +129,10 @@ class _NodeReader:
 
     def _cards(self, annotations: Mapping[str, str]) -> Cards | None:
         """The whole cards that it registered, if somebody asks for them or for parts of them."""
-        found = None
-        if self.hami or BY_HAMI in self.sharers:
-            found = whole_cards(annotations)
+        asked = self.hami or BY_HAMI in self.sharers
+        found = whole_cards(annotations) if asked else None
         if found is None and BY_VOLCANO in self.sharers:
-            found = whole_cards(annotations, VOLCANO_REGISTER)
+            return whole_cards(annotations, VOLCANO_REGISTER)
         return found
 
     def _failed_at(self, object_: KubeObject) -> int | None:
@@ -139,35 +141,11 @@ class _NodeReader:
         known = [] if stated is None else [_time(stated)]
         if known == [None]:
             self.remarks.add(object_.subject, f"annotation {FAILURE} is not a time; ignored")
-        for condition in objects(object_.tree, "status", "conditions"):
+        created = object_.created
+        for condition in _ready(object_) if created is not None else ():
             since = _time(condition.get("lastTransitionTime"))
-            if (
-                condition.get("type") == "Ready"
-                and since is not None
-                and object_.created is not None
-            ):
-                known += [since] if since - object_.created >= JOINING_S else []
+            known += [since] if since is not None and since - (created or 0) >= JOINING_S else []
         return max((one for one in known if one is not None), default=None)
-
-    def _remark_on_other_gpus(self, node: KubeNode) -> None:
-        """Report GPUs that do not count because the Policy does not list their name."""
-        for name, amount in sorted(node.allocatable.items()):
-            if is_gpu_name(name) and amount:
-                self.remarks.add(
-                    node.object.where,
-                    f"offers GPUs as {name}, which the Policy does not list; they are not counted",
-                    "list the name under kubernetes.gpuResources",
-                )
-
-    def _allocatable(self, node: KubeObject, capacity: dict[str, int]) -> dict[str, int]:
-        written = at(node.tree, "status", "allocatable")
-        # The API server takes the capacity if no allocatable is set.
-        found = self._amounts(node, written) if isinstance(written, dict) else dict(capacity)
-        for resource in _EVERY_POD_TAKES:
-            if resource not in found:
-                self.remarks.add(node.where, f"has no {resource} in its status; it offers none")
-                found[resource] = 0
-        return found
 
     def _amounts(self, node: KubeObject, written: Tree) -> dict[str, int]:
         """Amounts by resource; a malformed one is 0, because an absent one would not limit."""
@@ -176,8 +154,7 @@ class _NodeReader:
             try:
                 found[resource] = _amount(resource, value)
             except InvalidValueError:
-                what = "has an amount that is not a quantity; it counts as 0"
-                self.remarks.add(node.where, what)
+                self.remarks.add(node.where, "has an amount that is not a quantity; it counts as 0")
                 found[resource] = 0
         return found
 
@@ -185,15 +162,14 @@ class _NodeReader:
         """Whether nothing new may go there. ``readable``: its taints are."""
         cordon = at(node.tree, "spec", "unschedulable")
         if not readable:
-            self.remarks.add(node.where, "has a malformed taint; nothing is placed on it")
+            what = "has a malformed taint; nothing is placed on it"
         elif at(node.tree, "metadata", "deletionTimestamp") is not None:
-            self.remarks.add(node.where, "is being deleted; nothing is placed on it")
+            what = "is being deleted; nothing is placed on it"
         elif cordon is not None and not isinstance(cordon, bool):
-            self.remarks.add(
-                node.where, "has a malformed unschedulable field; it counts as cordoned"
-            )
+            what = "has a malformed unschedulable field; it counts as cordoned"
         else:
             return cordon is True
+        self.remarks.add(node.where, what)
         return True
 
 
@@ -221,29 +197,19 @@ def _time(written: object) -> int | None:
         return None
 
 
-def _is_ready(node: KubeObject) -> bool:
-    """Whether every Ready condition is True; a node without one has never reported."""
-    statuses = [
-        condition.get("status")
-        for condition in objects(node.tree, "status", "conditions")
-        if condition.get("type") == "Ready"
-    ]
-    return bool(statuses) and all(status == "True" for status in statuses)
+def _ready(node: KubeObject) -> list[Tree]:
+    """Its Ready conditions."""
+    conditions = objects(node.tree, "status", "conditions")
+    return [condition for condition in conditions if condition.get("type") == "Ready"]
 
 
 def _taints(node: KubeObject) -> tuple[Taint, ...] | None:
     """Its taints; None if one is malformed."""
     written = at(node.tree, "spec", "taints")
-    if written is None:
-        return ()
-    found = [_taint(entry) for entry in written] if isinstance(written, list) else [None]
-    taints = tuple(taint for taint in found if taint is not None)
-    return taints if len(taints) == len(found) else None
-
-
-def _taint(entry: object) -> Taint | None:
-    key, effect = text(entry, "key"), text(entry, "effect")
-    value = at(entry, "value")
-    if key is None or effect not in _EFFECTS or not isinstance(value, str | None):
-        return None
-    return Taint(key, value or "", effect)
+    found = []
+    for entry in written if isinstance(written, list) else () if written is None else (None,):
+        key, effect, value = text(entry, "key"), text(entry, "effect"), at(entry, "value")
+        if key is None or effect not in _EFFECTS or not isinstance(value, str | None):
+            return None
+        found.append(Taint(key, value or "", effect))
+    return tuple(found)

@@ -159,13 +159,14 @@ class _Server:
                     f"server model {shown(name)} ({by}) is unknown; ignored",
                     "name one of the catalogue, or one under serverModels of a Cluster",
                 )
-            elif self.node.board is not None and self.product.gpu != model.gpu:
-                name_ = shown(model.name)
-                self._add(f"is named {name_} ({by}), but has {self.product.gpu} GPUs; ignored")
+                continue
+            what = f"is named {shown(model.name)} ({by}), but has {self.product.gpu} GPUs"
+            differs = self.product.gpu != model.gpu
+            if differs and self.node.board is not None:
+                self._add(f"{what}; ignored")
             elif self._fits(model):
-                if self.product.known and self.product.gpu != model.gpu:
-                    name_ = shown(model.name)
-                    self._add(f"is named {name_} ({by}), but has {self.product.gpu} GPUs")
+                if differs and self.product.known:
+                    self._add(what)
                 return model
         return None
 
@@ -180,33 +181,29 @@ class _Server:
                 return
 
     def _by_machine(self) -> ServerModel | None:
-        """The model of its instance type or machine name, if it has the node's GPUs."""
+        """The model of its instance type or machine name, if it has the node's GPUs.
+
+        By the machine's own name, an alias, or that of an equal machine; one that is sold with several GPUs
+        by its name and its GPU.
+        """
         what = self.product
         for key in (*_INSTANCE_TYPES, _MACHINE):
-            model = self._machine(self.labels.get(key, ""))
-            if model is None:
+            named = self.labels.get(key, "")
+            plain = plain_instance(named)
+            if not plain or plain in NO_INSTANCE:
                 continue
-            if what.known and what.gpu != model.gpu:
+            model = self.find(f"{plain} {what.gpu}") if what.known else None
+            model = model or self.find(instance(named) or plain)
+            if model is not None and what.known and what.gpu != model.gpu:
                 name = shown(model.name)
                 self._add(f"has {what.gpu} GPUs, but {name} does not; its label {key} is ignored")
-            elif self._fits(model):
+            elif model is not None and self._fits(model):
                 return model
         accelerator = GKE_ACCELERATORS.get(self.labels.get(_GKE_ACCELERATOR, ""))
         model = None if accelerator is None else self.find(accelerator)
         if model is not None and model.gpus == self.node.installed and what.gpu == model.gpu:
             return model if self._fits(model) else None
         return None
-
-    def _machine(self, name: str) -> ServerModel | None:
-        """A model by the name of a machine: its own, an alias, or that of an equal machine.
-
-        A machine that is sold with several GPUs is found by its name and its GPU.
-        """
-        plain = plain_instance(name)
-        if not plain or plain in NO_INSTANCE:
-            return None
-        found = self.find(f"{plain} {self.product.gpu}") if self.product.known else None
-        return found or self.find(instance(name) or plain)
 
     def _by_board(self) -> ServerModel | None:
         """The model with a board of so many of these GPUs."""

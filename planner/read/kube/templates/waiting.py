@@ -287,10 +287,6 @@ class _Waiting:
             found.groups.setdefault(one.owner_key or one.key, one)
         return found
 
-    def existing(self) -> _Existing:
-        """Found once, and only if some workload may wait: where none does, pods are not looked at."""
-        return self.api.once(_Existing.of)
-
     def workloads(self, remarks: Remarks) -> Iterator[_Workload]:
         """Every workload that waits without pods, once."""
         known: set[Key] = set()
@@ -304,22 +300,18 @@ class _Waiting:
                     known.update(_named_groups(one, make(one)))
                 if any(key[:2] in _CONTROLLERS for key in line[1:]) or not self.waits(line):
                     continue
-                done = self.existing().done.get(line[0])
+                done = self.api.once(_Existing.of).done.get(line[0])
                 sets = job_pods(one, frozenset(done)) if done else make(one)
                 yield from self.workload(line, list(sets), remarks)
         for key, one in self.queued.by_owner.items():
             if not known & {key, *self.api.owners(one)} and self.waits([one.key]):
                 yield from self.workload([one.key], list(workload_pods(one)), remarks)
         for key, one in self.groups.items():
-            alone = known.isdisjoint((key, one.key)) and self.is_owner_unknown(key, one)
+            # An owner of a kind that is in the input is gone.
+            alone = key[1] not in _NO_GANGS and not self.api.of(key[1], key[0])
+            alone = (key == one.key or alone) and known.isdisjoint((key, one.key))
             if alone and self.waits([one.key]):
                 yield from self.workload([one.key], group_pods(one), remarks)
-
-    def is_owner_unknown(self, owner: Key, one: KubeObject) -> bool:
-        """Whether the owner of a PodGroup is of a kind that is not in the input: else it is gone."""
-        if owner == one.key:
-            return True
-        return owner[1] not in _NO_GANGS and not self.api.of(owner[1], owner[0])
 
     def workload(
         self, line: Sequence[Key], sets: Sequence[PodSet], remarks: Remarks
@@ -344,7 +336,7 @@ class _Waiting:
             remarks.add(one.subject, TOO_MANY)
         elif found.count:
             first = _controller(KubePod(next(found.pods(set()))), self.api)
-            if first is None or first not in self.existing().controllers:
+            if first is None or first not in self.api.once(_Existing.of).controllers:
                 yield found
 
     def waits(self, line: Sequence[Key]) -> bool:
@@ -371,7 +363,7 @@ class _Waiting:
 
     def has_pods(self, key: Key) -> bool:
         """Whether unfinished pods belong to a workload, or name a group after it."""
-        existing = self.existing()
+        existing = self.api.once(_Existing.of)  # where nothing waits, pods are not looked at
         if key[0] not in (kueue.GROUP, volcano.GROUP):
             return key in existing.busy
         owners = self.api.owners(self.api.index[key])
