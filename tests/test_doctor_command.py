@@ -50,7 +50,6 @@ def test_a_missing_right_is_named_and_ends_with_77(served: Callable[..., Doctor]
     (line,) = [line for line in result.out.splitlines() if "missing" in line]
     assert line.split()[:3] == ["rights:", TENANT, "fail"]
     assert f"missing: patch pods in namespace {TENANT}" in line
-    assert f"kubectl auth can-i patch pods -n {TENANT}" in line
     assert result.err.splitlines()[-1].endswith("1 failed")
 
 
@@ -71,7 +70,6 @@ def test_json_says_the_same_and_the_exit_code(examined: Callable[..., Doctor]) -
     assert [(one["check"], one["found"]) for one in bad] == [
         ("rights: reading", "missing: list nodes")
     ]
-    assert bad[0]["hint"].endswith("kubectl auth can-i list nodes")
     (event,) = map(json.loads, result.err.splitlines())
     assert (event["type"], event["verb"], event["exit_code"]) == ("summary", "doctor", 77)
     assert event["failed"] == ["rights: reading"]

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import io
-import os
 import stat
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import handmade
 import pytest
 from apiserver_http import serving
 from apiserver_recorded import RecordedServer, forbidden
 from conftest import RunCli
-from effort import HANG_S
 from snapshots import environment, more
 
 from models.documents.plan import PlanDocument
@@ -136,68 +131,6 @@ def test_no_other_user_may_enter_the_folder_and_it_is_gone_after_a_failure() -> 
         (folder / "more").mkdir()
         raise RuntimeError
     assert not folder.exists()
-
-
-HOLDER = """
-import sys
-from planner.pipelines.live_planner import private_folder
-with private_folder() as folder:
-    (folder / "cluster").mkdir()
-    print(folder, flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_the_folder_of_a_killed_run_is_removed_by_the_next_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run() -> tuple[subprocess.Popen[str], Path]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER],
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        return process, Path(process.stdout.readline().strip())
-
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "gangplan-run-file").touch()
-    (tmp_path / "gangplan-run-link").symlink_to(tmp_path)
-    killed, left = run()
-    alive, used = run()
-    assert left.is_dir()  # its run was alive when the second began
-    killed.kill()
-    killed.communicate(timeout=HANG_S)
-    assert left.is_dir()
-    with private_folder() as own:
-        assert not left.exists()
-        assert (used / "cluster").is_dir()
-        assert own.is_dir()
-    alive.communicate(timeout=HANG_S)
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"gangplan-run-file", "gangplan-run-link"}
-
-
-def test_a_folder_that_another_run_removes_at_once_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between its making and its locking it looks abandoned."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    opened, lost = os.open, []
-
-    def robbed(path: Path, flags: int, **how: Any) -> int:  # noqa: ANN401  # as os.open
-        if not lost:
-            lost.append(path)
-            path.rmdir()
-        return opened(path, flags, **how)
-
-    monkeypatch.setattr("planner.pipelines.live_planner.os.open", robbed)
-    with private_folder() as own:
-        assert own.is_dir()
-        assert [own] != lost
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_place_to_write_it_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from models.apply.gang_state import (
     verdict_for,
 )
 from models.apply.intents import Intent
+from models.apply.lanes import Lanes
 from models.apply.live_state import (
     READY,
     RUNNING,
@@ -31,7 +32,7 @@ from models.apply.live_state import (
 )
 from models.apply.outcomes import GangVerdict, Outcome
 from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
-from models.apply.requests import Done, Rejected, Steps, WriteIntent
+from models.apply.requests import Steps, WriteIntent
 from models.apply.session import ApplySession, Failure, PodBatch, label
 from models.apply.starts import start, withdraw
 
@@ -292,35 +293,39 @@ def mark_whole(
     session: ApplySession, gangs: Iterable[tuple[PodBatch, Iterable[PodStart]]]
 ) -> Steps[None]:
     """Mark these pods of gangs as whole; where that fails, a later run does it."""
-    requests = [
-        WriteIntent(order, _marked(batch, order, pod), pod.version)
-        for batch, chosen in gangs
-        if batch.size > 1 and not session.limits.dry
-        for order in chosen
-        if (pod := session.pod(order)) is not None
-        and session.classifier.started(pod)
-        and not (pod.intent is not None and pod.intent.whole)
-    ]
-    events = yield from session.send_groups("marks", requests, begun=False)
-    for request in requests:
-        if not isinstance(events.get(request.pod.key), Done | Rejected):
-            yield from session.check_lock_sometimes("marks", begun=False)
-            yield from _mark(session, request.pod, request.intent)
+    lanes = Lanes(session)
+    for batch, chosen in gangs:
+        orders = tuple(order for order in chosen if _unmarked(session, order))
+        if batch.size > 1 and orders and not session.limits.dry:
+            yield from lanes.free_one()
+            yield from lanes.add(orders, _mark(session, batch, orders))
+    yield from lanes.finish()
 
 
-def _marked(batch: PodBatch, order: PodStart, pod: LivePod) -> Intent:
-    """The intent with the mark; with the terms that are on the pod, which may have none."""
-    intent = batch.intent(order, whole=True)
-    return intent if pod.intent is None else replace(intent, terms=pod.intent.terms)
+def _unmarked(session: ApplySession, order: PodStart) -> bool:
+    pod = session.pod(order)
+    if pod is None or not session.classifier.started(pod):
+        return False
+    return pod.intent is None or not pod.intent.whole
 
 
-def _mark(session: ApplySession, order: PodStart, intent: Intent) -> Steps[None]:
-    yield from session.reconcile(
+def _mark(session: ApplySession, batch: PodBatch, orders: Iterable[PodStart]) -> Steps[None]:
+    """Mark pods of one gang; with the terms that are on each, which may have none."""
+    for order in orders:
+        yield from session.check_lock_sometimes("marks", begun=False)
+        yield from _mark_pod(session, order, batch.intent(order, whole=True))
+
+
+def _mark_pod(session: ApplySession, order: PodStart, whole: Intent) -> Steps[LivePod | Failure]:
+    def mark(pod: LivePod) -> Intent:
+        return whole if pod.intent is None else replace(whole, terms=pod.intent.terms)
+
+    return session.reconcile(
         order,
-        lambda pod: WriteIntent(order, intent, pod.version),
+        lambda pod: WriteIntent(order, mark(pod), pod.version),
         done=lambda pod: pod.intent is not None and pod.intent.whole,
         obstacle=lambda pod: None if session.classifier.started(pod) else "is not started",
-        assumed=lambda pod: replace(pod, intent=intent),
+        assumed=lambda pod: replace(pod, intent=mark(pod)),
     )
 
 

@@ -6,7 +6,7 @@ next of a bounded number of tries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from models.apply.intents import Intent
@@ -22,7 +22,6 @@ from models.apply.requests import (
     Denied,
     Done,
     Event,
-    EventGroup,
     Gone,
     Halt,
     LockHeld,
@@ -32,9 +31,7 @@ from models.apply.requests import (
     Rejected,
     Remember,
     Request,
-    RequestGroup,
     Steps,
-    WriteIntent,
     message_of,
 )
 
@@ -172,43 +169,10 @@ class ApplySession:
             raise
         self._reread = isinstance(event, LockHeld) and event.reread
 
-    def check_lock_sometimes(self, what: str, *, begun: bool, ahead: int = 1) -> Steps[None]:
-        """Check the lock every LOCK_CHECK_EVERY writes. ``ahead``: writes until the next call."""
-        if self.stopping or self.sent - self._sent_at_check + ahead > LOCK_CHECK_EVERY:
+    def check_lock_sometimes(self, what: str, *, begun: bool) -> Steps[None]:
+        """Check the lock every LOCK_CHECK_EVERY writes."""
+        if self.stopping or self.sent - self._sent_at_check >= LOCK_CHECK_EVERY:
             yield from self.check_lock(what, begun=begun)
-
-    def send_groups(
-        self, what: str, requests: Sequence[WriteIntent], *, begun: bool
-    ) -> Steps[dict[Key, Event]]:
-        """Send requests in groups; the event of each, by pod.
-
-        The caller sends those again one by one that are neither Done nor Rejected; a single request is
-        left to the caller, too. Pods in doubt are read again.
-        """
-        events: dict[Key, Event] = {}
-        for first in range(0, len(requests), LOCK_CHECK_EVERY):
-            group = requests[first : first + LOCK_CHECK_EVERY]
-            if len(group) > 1:
-                yield from self.check_lock_sometimes(what, begun=begun, ahead=len(group))
-                events |= yield from self._send_group(group)
-        return events
-
-    def _send_group(self, requests: Sequence[WriteIntent]) -> Steps[dict[Key, Event]]:
-        self.sent += len(requests)
-        answer = yield RequestGroup(tuple(requests))
-        answers = answer.events if isinstance(answer, EventGroup) else (answer,) * len(requests)
-        events = {one.pod.key: event for one, event in zip(requests, answers, strict=True)}
-        self.writes += sum(not isinstance(event, _UNCHANGED) for event in events.values())
-        for key, event in events.items():
-            if isinstance(event, Done) and event.pod is not None:
-                self.view.pods[key] = event.pod
-        for request in requests:
-            event = events[request.pod.key]
-            if isinstance(event, Halt):
-                raise Halted(event)
-            if isinstance(event, NoAnswer | Rejected):
-                yield from self.read_pod(request.pod)
-        return events
 
     def read_pod(self, order: PodStart | PodStop) -> Steps[LivePod | None]:
         """Read the pod of an order; None if it is gone. Raises Halted without an answer."""

@@ -453,9 +453,8 @@ def _grant(right: Right) -> str:
 
 
 def _lacking(check: str, right: Right) -> Finding:
-    hint = f"{_grant(right)}; check: {rights.kubectl_command(right)}"
     what = f"missing: {rights.describe(right)}"
-    return Finding(check, Level.fail, what, hint, NotPermittedError.exit_code)
+    return Finding(check, Level.fail, what, _grant(right), NotPermittedError.exit_code)
 
 
 def check_admission(

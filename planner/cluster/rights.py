@@ -5,7 +5,6 @@ A right is checked exactly as the server will judge the request that needs it; c
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -239,10 +238,7 @@ def not_permitted(missing: Sequence[Right]) -> NotPermittedError:
     """The error for these rights."""
     listed = "; ".join(describe(right) for right in missing[:_SHOWN])
     rest = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-    hint = (
-        f"bind {granting(missing)}; gangplan doctor lists all missing rights; "
-        f"by hand: {kubectl_command(missing[0])}"
-    )
+    hint = f"bind {granting(missing)}; gangplan doctor lists all missing rights"
     return NotPermittedError(Fault(f"not permitted: {listed}{rest}", hint))
 
 
@@ -283,20 +279,6 @@ def describe(right: Right) -> str:
         resource += f" of {right.group}" if right.group else ""
     name = f" {right.name}" if right.name else ""
     return f"{right.verb} {resource}{name}{_where(right)}"
-
-
-def kubectl_command(right: Right) -> str:
-    """The kubectl command that checks the same."""
-    resource = f"{right.resource}.{right.group}" if right.group else right.resource
-    words = ["kubectl", "auth", "can-i", right.verb]
-    words.append(f"{resource}/{right.name}" if right.name else resource)
-    if right.subresource:
-        words.append(f"--subresource={right.subresource}")
-    if right.namespace is not None:
-        words += ["-n", right.namespace]
-    elif _namespaced(right):
-        words.append("-A")
-    return shlex.join(words)
 
 
 def _served(kind: Kind, groups: Collection[str] | None) -> bool:
@@ -348,7 +330,7 @@ def _allowed(transport: Transport, right: Right) -> bool:
     if not reply.ok or not isinstance(status, dict):
         answer = "no answer" if reply.status == LOST else f"HTTP {reply.status}"
         what = f"cannot check the right to {describe(right)}: {answer}: {one_line(reply.message)}"
-        raise UnavailableError(Fault(what, f"try it by hand: {kubectl_command(right)}"))
+        raise UnavailableError(Fault(what))
     return status.get("allowed") is True
 
 

@@ -11,7 +11,7 @@ import gc
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -92,11 +92,6 @@ Progress = Callable[[str, int, int], None]
 """Called with the resource, the objects read, and an estimate of how many there are in all."""
 
 
-def folder_for(out: Path, *, force: bool) -> SnapshotFolder:
-    """The folder of a snapshot; entering it fails if it cannot be written."""
-    return SnapshotFolder(out, replaceable=FILE_NAMES, force=force)
-
-
 def record(
     transport: Transport, folder: SnapshotFolder, request: SnapshotRequest, progress: Progress
 ) -> Recorded:
@@ -147,7 +142,10 @@ class _Recorder:
             try:
                 self._record(one)
             except UnavailableError as error:
-                raise _with_skip_hint(error, one.kind) from error
+                # One broken kind, for example without its conversion webhook, need not stop the rest.
+                (fault,) = error.faults
+                hint = f"{fault.hint}; or leave this kind out: --skip {one.kind.resource}"
+                raise UnavailableError(Fault(fault.what, hint)) from error
 
     def _record(self, served: ServedKind) -> None:
         """One kind into one file."""
@@ -254,13 +252,6 @@ def _required(
     return NotPermittedError(Fault(f"not permitted: {right} ({message})", hint))
 
 
-def _with_skip_hint(error: UnavailableError, kind: Kind) -> UnavailableError:
-    """One broken kind, for example without its conversion webhook, need not stop the rest."""
-    (fault,) = error.faults
-    hint = f"{fault.hint}; or leave this kind out: --skip {kind.resource}"
-    return UnavailableError(Fault(fault.what, hint))
-
-
 _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -301,10 +292,9 @@ class ListFile:
 class SnapshotFolder:
     """A folder in the making, as a context manager; ``keep`` puts it in its place."""
 
-    def __init__(self, target: Path, *, replaceable: Collection[str], force: bool) -> None:
-        """``replaceable``: names of files that ``force`` may replace."""
+    def __init__(self, target: Path, *, force: bool) -> None:
+        """``force``: files of a snapshot may be replaced."""
         self._shown = target
-        self._replaceable = replaceable
         self._force = force
         try:
             self._target = target.resolve()
@@ -381,7 +371,7 @@ class SnapshotFolder:
             inside = sorted(entry.name for entry in self._target.iterdir())
         except (OSError, ValueError) as error:
             raise self._failure(error) from error
-        foreign = [name for name in inside if name not in self._replaceable]
+        foreign = [name for name in inside if name not in FILE_NAMES]
         if foreign and self._force:
             names = ", ".join(safe(name) for name in foreign[:3])
             more = " and more" if len(foreign) > 3 else ""

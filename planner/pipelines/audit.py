@@ -274,27 +274,13 @@ class _Auditor:
     def _accepted(
         self, free: Instance, unmoved: Solution, moves: tuple[Regain, ...]
     ) -> tuple[tuple[Regain, ...], Solution]:
-        """The moves that the judge accepts together, and the plan with them.
-
-        Each keeps the rules as the search knows them. Where the judge refuses all together, they are tried
-        one after the other as long as there is time: one that it refuses must not hide the others.
-        """
+        """The moves and the plan with them; none if the judge refuses what the search took for kept rules."""
         try:
             return moves, self._judged(free, unmoved, moves)
         except RefusedPlanError:
             if not moves:
                 raise
-        accepted: tuple[Regain, ...] = ()
-        jointly = self._judged(free, unmoved, accepted)
-        for move in moves:
-            try:
-                jointly = self._judged(free, unmoved, (*accepted, move))
-            except RefusedPlanError:
-                continue
-            accepted = (*accepted, move)
-            if not self._left:
-                break
-        return accepted, jointly
+        return (), self._judged(free, unmoved, ())
 
     def _few_restarts(
         self, free: Instance, unmoved: Solution, possible: Solution, jointly: Solution

@@ -5,13 +5,10 @@ Reads what ``snapshot`` reads and searches as ``plan`` does; the folder is remov
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,12 +105,12 @@ class LivePlanner:
 
     def _record(self, folder: Path) -> None:
         from planner.cluster.retry import RetryingTransport
-        from planner.cluster.snapshot import ACCEPT, SnapshotRequest, folder_for, record
+        from planner.cluster.snapshot import ACCEPT, SnapshotFolder, SnapshotRequest, record
 
         source = self._source
         request = SnapshotRequest(skip=source.skip, seal_key=source.seal_key, leave=source.leave)
         with (
-            folder_for(folder, force=False) as made,
+            SnapshotFolder(folder, force=False) as made,
             source.target.connect(ACCEPT) as transport,
         ):
             recorded = record(
@@ -152,55 +149,14 @@ def time_left(before: Planned) -> int:
     return min(limit, max(LEAST_TIME_S, limit - int(before.seconds.get("solve", 0.0))))
 
 
-PREFIX = "gangplan-run-"
-"""Of the names of private folders. Each is locked while it is used."""
-
-
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A temporary folder that only this user can enter. Raises CannotWriteError.
-
-    Removes those that a killed run has left: nobody has them locked. Process ids would not tell, for
-    in containers every run has the same.
-    """
+    """A temporary folder that only this user can enter. Raises CannotWriteError."""
     with ExitStack() as stack:
         try:
-            _remove_abandoned(Path(tempfile.gettempdir()))
-            folder = _locked_folder(stack)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gangplan-run-"))
         except OSError as error:
             hint = "name a folder that can be written to: TMPDIR=/path"
             what = f"cannot create a temporary folder: {error.strerror or error}"
             raise CannotWriteError(Fault(what, hint)) from error
-        yield folder
-
-
-def _locked_folder(stack: ExitStack) -> Path:
-    """A new folder, locked and then removed at the end of the stack. Raises OSError."""
-    while True:
-        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX)))
-        try:
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            continue  # another run took it for abandoned before it was opened
-        stack.callback(os.close, lock)
-        with suppress(OSError):  # a file system without locks: nobody removes anything there
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if path.exists():  # else another run took it for abandoned before it was locked
-            return path
-
-
-def _remove_abandoned(parent: Path) -> None:
-    """Remove private folders of this user that no process has locked. Raises OSError."""
-    for path in parent.glob(f"{PREFIX}*"):
-        try:
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:
-            continue  # another user's, no folder, or gone meanwhile
-        try:
-            if os.fstat(lock).st_uid == os.geteuid():
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
-        except OSError:
-            pass  # a run uses it, or the file system has no locks
-        finally:
-            os.close(lock)
+        yield Path(folder)

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import FrameType
@@ -46,9 +46,6 @@ SETTLE_S = 2.0
 REOPEN_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Pauses before the watch is opened anew; the last one for ever."""
 
-RIGHTS_S = 60.0
-"""So long a right that was there may be missing: a server that has just started knows none."""
-
 PARTLY = (StaleError.exit_code, 7)
 """Exit codes of runs that did what they could: what changes is answered as soon as after success."""
 
@@ -78,8 +75,7 @@ def watch(
     """Run until a signal: its exit code.
 
     Raises what no later round could mend: UsageError, InputError, MissingPathError, CannotWriteError at the
-    start, UnavailableError without kubectl, and NotPermittedError at any time, of a right that was there
-    only after RIGHTS_S.
+    start, UnavailableError without kubectl, and NotPermittedError as long as it has watched nothing.
     """
     _check(request.run)
     bell = Bell(clock)
@@ -161,7 +157,6 @@ class _Ear:
     _heard: bool = False
     _failures: int = 0
     _next: float = 0.0
-    _denied_at: float | None = None
 
     @property
     def left_s(self) -> float:
@@ -178,8 +173,8 @@ class _Ear:
         try:
             self._begin()
         except GangplanError as error:
-            if isinstance(error, NotPermittedError) and not self._may_come_back():
-                raise
+            if isinstance(error, NotPermittedError) and not self._heard:
+                raise  # later on, a server that has just started may know no rights
             self._failed(str(error))
 
     def close(self) -> None:
@@ -189,35 +184,17 @@ class _Ear:
 
     def _begin(self) -> None:
         with ExitStack() as stack:
-            with self._passing(always=not self._heard):
-                wire = stack.enter_context(self.run.target.connect(ACCEPT))
+            wire = stack.enter_context(self.run.target.connect(ACCEPT))
             watches = Watches(wire, self.bell, skip=self.run.skip, known=self._known)
             stack.callback(watches.close)
             kinds = watches.permitted(self.run.options.lock_namespace)
-            with self._passing(always=False):
-                watches.begin(kinds)
+            watches.begin(kinds)
             self._stack = stack.pop_all()
         self._watches, self._heard = watches, True
         if self._failures:
             self.console.say("watching again")
             self.console.event("watch", open=True, why=None)
-        self._failures, self._denied_at = 0, None
-
-    def _may_come_back(self) -> bool:
-        """Whether a right that is missing was there, and has not been missing for long."""
-        if self._denied_at is None:
-            self._denied_at = self.clock()
-        return self._heard and self.clock() - self._denied_at < RIGHTS_S
-
-    @contextlib.contextmanager
-    def _passing(self, *, always: bool) -> Iterator[None]:
-        """Credentials and rights that a server does not know now may come back, unless they never were."""
-        try:
-            yield
-        except NotPermittedError as error:
-            if always:
-                raise
-            raise UnavailableError(*error.faults) from error
+        self._failures = 0
 
     def _failed(self, why: str) -> None:
         self.close()

@@ -63,13 +63,13 @@ def snapshot(
     """Record what planning needs of a cluster, through kubectl."""
     from planner.cluster.proxy import connect
     from planner.cluster.retry import RetryingTransport
-    from planner.cluster.snapshot import ACCEPT, SnapshotRequest, folder_for, record
+    from planner.cluster.snapshot import ACCEPT, SnapshotFolder, SnapshotRequest, record
 
     request = SnapshotRequest(_namespaces(namespaces or []), skipped(skip or []))
     timeout_s = timeout_of(timeout)
     begun = time.monotonic()
     with (
-        folder_for(out, force=force) as folder,
+        SnapshotFolder(out, force=force) as folder,
         connect(
             console.environ,
             context=kube_context,
