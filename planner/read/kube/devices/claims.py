@@ -255,9 +255,8 @@ class Claims:
             for node in nodes
             for one in (*node.instances, *node.possible)
         }
-        self.give_instances = bool(
-            self._instances
-        )  # whether some are planned that only claims give
+        # Whether some are planned that only claims give.
+        self.give_instances = bool(self._instances)
         self._pools = {(driver, pool) for driver, pool, _ in {**self._devices, **self._instances}}
         self._by_owner: dict[tuple[str, str, str], KubeObject] = {}
         for claim in found.of("ResourceClaim", GROUP):

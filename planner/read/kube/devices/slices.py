@@ -178,10 +178,8 @@ def _applies(rule: Tree, driver: str, pool: str, device: str) -> bool:
 
 
 def _check_complete(driver: str, pool: str, slices: Sequence[KubeObject], remarks: Remarks) -> None:
-    wanted = max(
-        (whole(o.tree, "spec", "pool", "resourceSliceCount") or 0 for o in slices), default=0
-    )
-    if wanted > len(slices):
+    counts = [whole(one.tree, "spec", "pool", "resourceSliceCount") or 0 for one in slices]
+    if max(counts, default=0) > len(slices):
         remarks.add(
             f"pool {pool} of {driver}",
             "some of its ResourceSlices are missing; only the devices in the input count",

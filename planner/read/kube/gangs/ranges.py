@@ -22,9 +22,9 @@ WORKERS = "worker"
 MOST_MORE = 16
 """A plan at most doubles the pods that exist of a role, and adds so many: the program grows with them."""
 
-NO_NUMBER = "is no number of pods; its range is ignored"
-ONE_OF_TWO = f"states only one of the annotations {MIN} and {MAX}; ignored"
-SWAPPED = f"annotation {MIN} is above {MAX}; its range is ignored"
+NO_RANGE = (
+    f"its annotations {MIN}, {MAX} and {STEP} are no numbers of pods in order; they are ignored"
+)
 DIFFER = f"its pods differ in their annotations {MIN}, {MAX} and {STEP}; they are ignored"
 TOO_MANY = f"annotation {MIN} asks for far more pods than exist; its range is ignored"
 BELOW_GROUP = "its group needs more pods than its range allows; the range is ignored"
@@ -54,21 +54,12 @@ def wished_range(
 
 
 def _read(written: Mapping[str, str], subject: str, remarks: Remarks) -> ReplicaRange | None:
-    values: dict[str, int] = {STEP: 1}
-    for key in RANGE:
-        if key in written:
-            value = number(written[key].strip())
-            if not value:
-                remarks.add(subject, f"annotation {key} {NO_NUMBER}")
-                return None
-            values[key] = value
-    if MIN not in values or MAX not in values:
-        remarks.add(subject, ONE_OF_TWO)
+    least, most, step = (number(written.get(key, "").strip()) for key in (MIN, MAX, STEP))
+    step = step if STEP in written else 1
+    if not (least and most and step) or least > most:
+        remarks.add(subject, NO_RANGE)
         return None
-    if values[MIN] > values[MAX]:
-        remarks.add(subject, SWAPPED)
-        return None
-    return ReplicaRange(values[MIN], values[MAX], values[STEP])
+    return ReplicaRange(least, most, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +79,7 @@ def fit_ranges(roles: Sequence[KubeRole], needed: int, subject: str, remarks: Re
     if not elastic:
         return
     needed -= sum(role.size or 0 for role in roles if role.wished is None)
-    _raise_floors(elastic, needed)
-    if sum(role.wished.least for role in elastic if role.wished is not None) < needed:
+    if _lacking(elastic, needed) > 0:
         remarks.add(subject, BELOW_GROUP)
         for role in elastic:
             role.wished = None
@@ -100,19 +90,21 @@ def fit_ranges(roles: Sequence[KubeRole], needed: int, subject: str, remarks: Re
             _fit(role, role.wished)
 
 
-def _raise_floors(elastic: Sequence[KubeRole], needed: int) -> None:
-    """Raise the least numbers of the roles until they are as many as are needed: pods that exist first."""
+def _lacking(elastic: Sequence[KubeRole], needed: int) -> int:
+    """Raise the least numbers of the roles until they are as many as are needed: pods that exist first.
+
+    Returns how many they lack then.
+    """
     missing = needed - sum(role.wished.least for role in elastic if role.wished is not None)
     for existing in (True, False):
         for role in elastic:
             wished = role.wished
             if missing > 0 and wished is not None:
-                most = (
-                    wished.at_most(len(role.members)) if existing else wished.at_most(wished.most)
-                )
+                most = wished.at_most(len(role.members) if existing else wished.most)
                 least = min(wished.at_least(wished.least + missing) or most, most)
                 role.wished = replace(wished, least=max(least, wished.least))
                 missing -= role.wished.least - wished.least
+    return missing
 
 
 def share_slack(roles: Sequence[KubeRole], needs: Sequence[Need], *, complete: bool) -> None:

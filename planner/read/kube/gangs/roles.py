@@ -373,7 +373,10 @@ def _needs(
             if (keys or len(needing) > 1) and not any(one.key in own[key] for key in keys):
                 continue
             parts[None].append(role)
-            parts.setdefault(_part(role, one), []).append(role)
+            # The part with a minimum of its own that a role is: by its name, else by its pods.
+            names = {one.roles.get(key) for key in keys} if isinstance(one, PodGroup) else set()
+            by_pods = names.pop() if len(names) == 1 and role.name not in one.minimums else None
+            parts.setdefault(by_pods or role.name, []).append(role)
         for part, members in parts.items():
             pods = one.minimum if part is None else one.minimums.get(part)
             if members and pods is not None and pods > 0:
@@ -383,13 +386,6 @@ def _needs(
         total = sum(one.minimum or 0 for one in needing) - sum(done.values())
         found.append(Need(total, tuple(roles)))
     return found
-
-
-def _part(role: KubeRole, of: PodGroup | Controller) -> str:
-    """The part of a group with a minimum of its own that a role is: by its name, else by its pods."""
-    names = {of.roles.get(pod.key) for _, pod in role.members} if isinstance(of, PodGroup) else ()
-    by_pods = next(iter(names)) if len(names) == 1 else None
-    return role.name if role.name in of.minimums else by_pods or role.name
 
 
 def _pods(roles: Sequence[KubeRole]) -> list[KubePod]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from models.units import shown
 from planner.read.findings import Remarks
-from planner.read.kube.levels.node_domains import Column
+from planner.read.kube.levels.node_domains import Column, Found
 from planner.read.kube.lookup import Tree, is_name, mapping, matches, objects, text, texts, whole
 from planner.read.kube.records import KubeNode, KubeObject, LevelAsk, Objects
 
@@ -49,6 +49,15 @@ class Tiers:
         if tier == 0:
             return min(self.columns)
         return max((one for one in self.columns if one <= tier), default=None)
+
+    def found(self) -> Found | None:
+        """The tiers as levels, widest first."""
+        widest_first = sorted(self.columns, reverse=True)
+        return (
+            Found("HyperNodes", tuple(map(self.columns.__getitem__, widest_first)))
+            if self.columns
+            else None
+        )
 
 
 def read_tiers(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -> Tiers:

@@ -159,7 +159,16 @@ def read_levels(
     ``asks``: what gangs name; of levels that cannot be together the first counts.
     """
     hypernodes = read_tiers(gathered, nodes, remarks)
-    found = _source(gathered, nodes, policy, hypernodes, topology, remarks)
+    if policy.levels is not None:
+        of_nodes = dict(policy.level_domains)
+        found = Found("the Policy", _stated(policy.levels, of_nodes, nodes, remarks))
+    else:
+        found = (
+            (topology and _of_file(topology, nodes, remarks))
+            or from_topologies(gathered, nodes, remarks)
+            or hypernodes.found()
+            or from_labels(nodes, remarks)
+        )
     builder = LevelBuilder(nodes, hypernodes, remarks)
     builder.start(found)
     stated = policy.levels
@@ -171,28 +180,6 @@ def read_levels(
     if found.source == SOURCE:
         report_unknown(builder.with_gpus, remarks)
     return _finished(builder, found.source)
-
-
-def _source(
-    gathered: Objects,
-    nodes: Sequence[KubeNode],
-    policy: KubernetesPolicy,
-    hypernodes: Tiers,
-    topology: SlurmTopology | None,
-    remarks: Remarks,
-) -> Found:
-    """The levels of the first source that has any."""
-    if policy.levels is not None:
-        of_nodes = dict(policy.level_domains)
-        return Found("the Policy", _stated(policy.levels, of_nodes, nodes, remarks))
-    if topology is not None and (of_file := _of_file(topology, nodes, remarks)) is not None:
-        return of_file
-    if (kueue := from_topologies(gathered, nodes, remarks)) is not None:
-        return kueue
-    if hypernodes.columns:
-        columns = hypernodes.columns
-        return Found("HyperNodes", tuple(columns[tier] for tier in sorted(columns, reverse=True)))
-    return from_labels(nodes, remarks)
 
 
 def _stated(

@@ -54,6 +54,8 @@ _TIB = 1 << 20
 
 _SLICE = re.compile(r"(?:^|[^0-9])([1-7])g\.[0-9]+gb")
 
+_NO_DEVICES = NodeDevices("", ())
+
 SHARED = {
     "MIG": "its GPUs are partitioned (MIG)",
     "time-sliced": "its GPUs are time-sliced",
@@ -127,12 +129,10 @@ class GpuReader:
         if self.cards is not None and resource_of(resource) == NVIDIA:
             # What the node advertises are shares of these cards.
             capacity, gpus = self.cards.count, self.cards.count - len(self.cards.sick)
-            shares = node.allocatable.get(BY_VOLCANO, 0) if self._is_volcanos else None
-            gpus = min(gpus, self.offered.get(NVIDIA, 0) if shares is None else shares)
-        bare = () if devices is None else devices.mig_mode
-        published = 0 if devices is None else len(devices.devices) + len(devices.partitioned)
-        published += len(bare)
-        seen = (published, *counts)
+            by = (node.allocatable, BY_VOLCANO) if self._is_volcanos else (self.offered, NVIDIA)
+            gpus = min(gpus, by[0].get(by[1], 0))
+        bare = devices.mig_mode
+        seen = (len(devices.devices) + len(devices.partitioned) + len(bare), *counts)
         node.gpu_resource, node.gpus = resource, gpus
         node.shared = self._why_shared(resource, devices)
         if node.shared is not None and resource == NVIDIA and names_parts(self.labels):
@@ -150,7 +150,7 @@ class GpuReader:
             given = "given whole" if parts else "given"
             self._add(f"{SHARED[node.shared]}; none of them is {given}")
             node.installed = max(*seen, self._behind_shares(capacity or gpus))
-        node.devices = devices.devices if devices is not None else ()
+        node.devices = devices.devices
         node.gpu_names = tuple(dict.fromkeys(self._request_names(resource, devices)))
         self._withhold_changing(parts)
         node.sick = tuple(sorted(self._sick(devices)))
@@ -169,16 +169,14 @@ class GpuReader:
         node.mig_mode = tuple(gpu for gpu in range(cards.count) if gpu not in cards.sick)
         return True
 
-    def _sick(self, devices: NodeDevices | None) -> set[int]:
-        sick = set(self.cards.sick if self.cards is not None else ())
-        sick.update(devices.sick if devices is not None else ())
-        closed = () if devices is None or self.node.board is None else devices.closed
-        sick.update(one.index for one in self.node.possible if one.name in closed)
-        return sick
+    def _sick(self, devices: NodeDevices) -> set[int]:
+        closed = () if self.node.board is None else devices.closed
+        found = {one.index for one in self.node.possible if one.name in closed}
+        return found.union(devices.sick, self.cards.sick if self.cards is not None else ())
 
-    def _instances(self, devices: NodeDevices | None) -> set[str]:
+    def _instances(self, devices: NodeDevices) -> set[str]:
         """Offer the MIG instances that only claims give, and return their resources."""
-        if devices is None or self.names.instances or devices.driver in self.names.doubled:
+        if self.names.instances or devices.driver in self.names.doubled:
             return set()
         self._possible(devices)
         sick = self._sick(devices)
@@ -228,12 +226,10 @@ class GpuReader:
             )
         return max(most, key=lambda name: most[name], default=None)
 
-    def _resource_without_amounts(
-        self, devices: NodeDevices | None, counts: Sequence[int]
-    ) -> str | None:
+    def _resource_without_amounts(self, devices: NodeDevices, counts: Sequence[int]) -> str | None:
         if self._is_volcanos:
             return NVIDIA
-        if devices is not None:
+        if devices.driver:
             # If only claims give out its GPUs, pods that request them by a resource cannot go there.
             driver, common = devices.driver, resource_of(devices.driver)
             named = common in self.names.extended.get(driver, ()) or driver in self.names.doubled
@@ -242,17 +238,14 @@ class GpuReader:
             return NVIDIA if NVIDIA in self.names.resources else self.names.resources[0]
         return None
 
-    def _devices(self, resource: str | None) -> NodeDevices | None:
+    def _devices(self, resource: str | None) -> NodeDevices:
         """The devices that are this resource's GPUs, else the driver with the most of them."""
-        if not self.slices:
-            return None
         found = [one for one in self.slices if resource_of(one.driver) == resource]
-        if not found:
-            if resource in (NVIDIA, AMD):
-                return None
-            if resource is None and len(self.slices) > 1:
-                self._add("has GPUs of several drivers; only the driver with the most counts")
-        return max(found or self.slices, key=lambda one: len(one.devices))
+        if resource is None and len(self.slices) > 1:
+            self._add("has GPUs of several drivers; only the driver with the most counts")
+        if not found and resource not in (NVIDIA, AMD):
+            found = list(self.slices)
+        return max(found, key=lambda one: len(one.devices), default=_NO_DEVICES)
 
     def _label_counts(self, resource: str | None) -> Iterator[int]:
         """Plausible counts of the installed GPUs, from labels that are about this resource."""
@@ -270,12 +263,11 @@ class GpuReader:
             elif count:
                 yield count
 
-    def _allocatable(self, resource: str, devices: NodeDevices | None) -> int:
+    def _allocatable(self, resource: str, devices: NodeDevices) -> int:
         """GPUs that pods may request: by the resource if the node has it, else by its devices."""
         if resource not in self.capacity and resource not in self.offered:
-            if devices is None or devices.driver in self.names.doubled:
-                return 0
-            return len(devices.devices) - len(devices.sick)
+            doubled = devices.driver in self.names.doubled
+            return 0 if doubled else len(devices.devices) - len(devices.sick)
         gpus = self._plausible(self.offered.get(resource))
         capacity = self.capacity.get(resource)
         if capacity is not None and gpus > capacity:
@@ -299,7 +291,7 @@ class GpuReader:
                 name, most = instance_resource(coming), profile.most * self.node.installed
                 self.node.withheld[name] = max(self.node.withheld[name], most)
 
-    def _request_names(self, resource: str, devices: NodeDevices | None) -> Iterator[str]:
+    def _request_names(self, resource: str, devices: NodeDevices) -> Iterator[str]:
         """Names by which pods can request its GPUs: resources, and the driver of claims."""
         by = self._shared_by(resource)
         if by is not None and self.node.sharing is not None:
@@ -311,11 +303,11 @@ class GpuReader:
             yield resource
             if resource in _SAME:
                 yield from (one for one in _SAME if self.offered.get(one) == offered)
-        if devices is not None:
+        if devices.driver:
             yield devices.driver
             yield from self.names.extended.get(devices.driver, ())
 
-    def _why_shared(self, resource: str, devices: NodeDevices | None) -> str | None:
+    def _why_shared(self, resource: str, devices: NodeDevices) -> str | None:
         """Why its GPUs are not given whole; None if they are."""
         if resource_of(resource) == AMD:
             partitioned = not self.labels.get(_AMD_PART, "spx").lower().startswith("spx")
@@ -325,7 +317,7 @@ class GpuReader:
             partitioned = not known and _is_migged(self.labels)
         if partitioned:
             return "MIG"
-        if devices is not None and devices.shared:
+        if devices.shared:
             return "fractional"
         sharing = (self.labels.get(key, "").lower() for key in (_SHARING, _GKE_SHARING))
         replicas = number(self.labels.get(_REPLICAS)) or 1

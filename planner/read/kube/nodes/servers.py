@@ -16,18 +16,8 @@ from models.units import shown
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import resource_of
 from planner.read.kube.lookup import LONGEST
-from planner.read.kube.nodes.products import (
-    AMD_DEVICES,
-    GKE_ACCELERATORS,
-    NO_INSTANCE,
-    PRODUCT,
-    Product,
-    board,
-    gpu_name,
-    instance,
-    plain_instance,
-    product,
-)
+from planner.read.kube.nodes import products
+from planner.read.kube.nodes.products import NO_INSTANCE, PRODUCT, Product, gpu_name, product
 from planner.read.kube.records import MAX_GPUS, KubeNode
 
 KEY = "gangplan.dev/server-model"
@@ -140,7 +130,11 @@ class _Server:
         found += [product(self.labels[key]) for key in _PRODUCTS if self.labels.get(key)]
         for key in _AMD_IDS:
             identity = self.labels.get(key, "").lower().removeprefix("0x")
-            found += [product(AMD_DEVICES[identity])] if identity in AMD_DEVICES else []
+            found += (
+                [product(products.AMD_DEVICES[identity])]
+                if identity in products.AMD_DEVICES
+                else []
+            )
         known = [one for one in found if one.known]
         if len({one.gpu for one in known}) > 1:
             self._add(f"is labelled with several GPU models; {known[0].gpu} counts")
@@ -155,10 +149,8 @@ class _Server:
         for name, by in self._names(policy):
             model = self.find(name) if len(name) <= LONGEST else None
             if model is None:
-                self._add(
-                    f"server model {shown(name)} ({by}) is unknown; ignored",
-                    "name one of the catalogue, or one under serverModels of a Cluster",
-                )
+                hint = "name one of the catalogue, or one under serverModels of a Cluster"
+                self._add(f"server model {shown(name)} ({by}) is unknown; ignored", hint)
                 continue
             what = f"is named {shown(model.name)} ({by}), but has {self.product.gpu} GPUs"
             differs = self.product.gpu != model.gpu
@@ -189,17 +181,17 @@ class _Server:
         what = self.product
         for key in (*_INSTANCE_TYPES, _MACHINE):
             named = self.labels.get(key, "")
-            plain = plain_instance(named)
+            plain = products.plain_instance(named)
             if not plain or plain in NO_INSTANCE:
                 continue
             model = self.find(f"{plain} {what.gpu}") if what.known else None
-            model = model or self.find(instance(named) or plain)
+            model = model or self.find(products.instance(named) or plain)
             if model is not None and what.known and what.gpu != model.gpu:
                 name = shown(model.name)
                 self._add(f"has {what.gpu} GPUs, but {name} does not; its label {key} is ignored")
             elif model is not None and self._fits(model):
                 return model
-        accelerator = GKE_ACCELERATORS.get(self.labels.get(_GKE_ACCELERATOR, ""))
+        accelerator = products.GKE_ACCELERATORS.get(self.labels.get(_GKE_ACCELERATOR, ""))
         model = None if accelerator is None else self.find(accelerator)
         if model is not None and model.gpus == self.node.installed and what.gpu == model.gpu:
             return model if self._fits(model) else None
@@ -208,7 +200,7 @@ class _Server:
     def _by_board(self) -> ServerModel | None:
         """The model with a board of so many of these GPUs."""
         cloud = any(self.labels.get(key, "") not in {"", *NO_INSTANCE} for key in _INSTANCE_TYPES)
-        name = board(self.product, self.installed, cloud=cloud)
+        name = products.board(self.product, self.installed, cloud=cloud)
         model = None if name is None else self.find(name)
         if model is None or not self._fits(model):
             return None

@@ -226,3 +226,15 @@ def group_pods(group: KubeObject) -> Sequence[PodSet]:
 
 def _one_container(requests: Tree) -> Tree:
     return {"spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}}
+
+
+CONTROLLERS: dict[tuple[str, ...], Callable[[KubeObject], Iterator[PodSet]]] = {
+    ("batch", "Job"): job_pods,
+    ("jobset.x-k8s.io", "JobSet"): jobset_pods,
+    ("ray.io", "RayCluster"): ray_pods,
+    ("ray.io", "RayJob"): ray_pods,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): leader_worker_pods,
+    (volcano.JOB_GROUP, "Job"): volcano_pods,
+    **{("kubeflow.org", kind): training_pods for kind in kubeflow.KINDS.values()},
+}
+"""By API group and kind."""

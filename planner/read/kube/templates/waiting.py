@@ -8,7 +8,7 @@ raises; what cannot be read, or is too much, is left out with a remark.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.instance.policy import KubernetesPolicy
@@ -17,7 +17,6 @@ from planner.read.kube.dialect_registry import controller_readers
 from planner.read.kube.dialects import kueue, volcano
 from planner.read.kube.dialects.base import ControllerKey
 from planner.read.kube.dialects.job import completion_index
-from planner.read.kube.dialects.kubeflow import KINDS as TRAINING_KINDS
 from planner.read.kube.dialects.kueue_workloads import KIND as WORKLOAD
 from planner.read.kube.dialects.kueue_workloads import Workloads
 from planner.read.kube.lookup import (
@@ -40,14 +39,10 @@ from planner.read.kube.pods.requests import (
 )
 from planner.read.kube.records import Key, KubeObject, KubePod, Objects
 from planner.read.kube.templates.controllers import (
+    CONTROLLERS,
     PodSet,
     group_pods,
     job_pods,
-    jobset_pods,
-    leader_worker_pods,
-    ray_pods,
-    training_pods,
-    volcano_pods,
     workload_pods,
 )
 
@@ -83,17 +78,6 @@ _NO_GANGS = ("Pod", "ReplicaSet", "StatefulSet", "DaemonSet")
 _OF_SERVER = ("nodeName", "priority")
 """Fields of pods that their creators do not choose: in a template they would cheat others."""
 
-_CONTROLLERS: dict[tuple[str, ...], Callable[[KubeObject], Iterator[PodSet]]] = {
-    ("batch", "Job"): job_pods,
-    ("jobset.x-k8s.io", "JobSet"): jobset_pods,
-    ("ray.io", "RayCluster"): ray_pods,
-    ("ray.io", "RayJob"): ray_pods,
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): leader_worker_pods,
-    (volcano.JOB_GROUP, "Job"): volcano_pods,
-    **{("kubeflow.org", kind): training_pods for kind in TRAINING_KINDS.values()},
-}
-"""By API group and kind."""
-
 
 @dataclass(slots=True)
 class Expected:
@@ -106,24 +90,26 @@ class Expected:
 def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> Expected:
     """The pods that workloads without pods would have, if those of their schedulers are planned."""
     planned: dict[str, list[_Workload]] = {}
-    others: dict[str, list[_Workload]] = {}
+    found = Expected()
     said = remarks if policy.plans_others else Remarks()
     for one in sorted(_Waiting.of(api).workloads(said), key=lambda one: one.age):
         if policy.plans_others and all(policy.plans(one.scheduler(pods)) for pods in one.sets):
             planned.setdefault(one.object.namespace, []).append(one)
         elif one.is_gang:
-            others.setdefault(one.object.namespace, []).append(one)
-    found = Expected()
-    for one in (one for queue in others.values() for one in _first(queue)):
-        for pods in one.sets:
-            found.left_out[one.scheduler(pods)] += pods.count or 0
+            for pods in one.sets:
+                found.left_out[one.scheduler(pods)] += pods.count or 0
     taken: dict[str, set[str]] = {namespace: set() for namespace in planned}
     for pod in api.of("Pod", "") if planned else ():
         taken.setdefault(pod.namespace, set()).add(pod.name)
     for namespace, queue in sorted(planned.items()):
-        first = _first(queue)
-        found.pods += [pod for one in first for pod in one.pods(taken[namespace])]
-        if beyond := len(queue) - len(first):
+        left, beyond = MAX_NAMESPACE_PODS, 0
+        for one in queue:  # the oldest first, while there is place for all pods of one
+            if one.count <= left:
+                left -= one.count
+                found.pods += one.pods(taken[namespace])
+            else:
+                beyond += 1
+        if beyond:
             what = f"{beyond:,} waiting workloads without pods are {BEYOND}"
             remarks.add(f"namespace {namespace}", what)
     return found
@@ -131,7 +117,7 @@ def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> E
 
 def remark_unseen(api: Objects, remarks: Remarks) -> None:
     """A remark where Kueue is at work and the input has no list of what it suspends."""
-    suspended = {kind for _, kind in _CONTROLLERS} | {"TrainJob", WORKLOAD}
+    suspended = {kind for _, kind in CONTROLLERS} | {"TrainJob", WORKLOAD}
     if any(map(api.has_all, suspended)):
         return
     marks = [(pod.namespace + "/", *pod.labels, *pod.annotations) for pod in api.of("Pod", "")]
@@ -141,16 +127,6 @@ def remark_unseen(api: Objects, remarks: Remarks) -> None:
         or any(key.startswith(("kueue-system/", f"{kueue.GROUP}/")) for one in marks for key in one)
     ):
         remarks.add("Kueue", UNSEEN, WITH_WORKLOADS)
-
-
-def _first(queue: Sequence[_Workload]) -> list[_Workload]:
-    """Of the workloads of a namespace the oldest, while there is place for all pods of one."""
-    left, found = MAX_NAMESPACE_PODS, []
-    for one in queue:
-        if one.count <= left:
-            left -= one.count
-            found.append(one)
-    return found
 
 
 def _wants_gpus(pods: PodSet) -> bool:
@@ -290,7 +266,7 @@ class _Waiting:
     def workloads(self, remarks: Remarks) -> Iterator[_Workload]:
         """Every workload that waits without pods, once."""
         known: set[Key] = set()
-        for (group, kind), make in _CONTROLLERS.items():
+        for (group, kind), make in CONTROLLERS.items():
             for one in self.api.of(kind, group):
                 line = [key for key in (one.key, *self.api.owners(one)) if key in self.api.index]
                 known.update(line)
@@ -298,7 +274,7 @@ class _Waiting:
                     known.add(named.key)
                 if self.groups:
                     known.update(_named_groups(one, make(one)))
-                if any(key[:2] in _CONTROLLERS for key in line[1:]) or not self.waits(line):
+                if any(key[:2] in CONTROLLERS for key in line[1:]) or not self.waits(line):
                     continue
                 done = self.api.once(_Existing.of).done.get(line[0])
                 sets = job_pods(one, frozenset(done)) if done else make(one)
