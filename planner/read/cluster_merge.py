@@ -6,7 +6,7 @@ over those that were found.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,9 @@ def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> C
     topology = _only_topology(documents)
     objects = documents.objects
     if documents.slurm is not None:
-        _check_one_cluster(documents, objects)
+        if objects is not None and (objects.of("Node") or objects.of("Pod")):
+            what = "Kubernetes objects and the output of Slurm in one input"
+            documents.findings.fault(Fault(what, "plan one cluster at a time"))
         return _slurm_state(documents, documents.slurm, policy, find, topology)
     if objects is not None and objects.of("Node"):
         return _kubernetes(documents, objects, policy, find, topology)
@@ -71,12 +73,6 @@ def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> C
     if topology is None or written or "Cluster" in documents.unusable:
         return ClusterInput(documents.clusters, find, topology=topology)
     return _slurm(documents, policy, find, topology)
-
-
-def _check_one_cluster(documents: Documents, objects: Objects | None) -> None:
-    if objects is not None and (objects.of("Node") or objects.of("Pod")):
-        what = "Kubernetes objects and the output of Slurm in one input"
-        documents.findings.fault(Fault(what, "plan one cluster at a time"))
 
 
 def _slurm_state(
@@ -99,14 +95,10 @@ def _slurm_state(
         state, policy, find, documents.findings, documents.remarks, topology, written
     )  # fmt: skip
     if made.cluster is not None:
-
-        def found(name: str) -> ServerModel | None:
-            return made.models.get(slug(name)) or find(name)
-
         source = topology.source if topology is not None else "the Policy"
         levels = f"levels from {source}: {', '.join(made.levels)}" if made.levels else None
         clusters = [made.cluster, *_adopt_levels(documents.clusters, made.cluster)]
-        result = ClusterInput(clusters, found, found=levels)
+        result = ClusterInput(clusters, _first(made.models, find), found=levels)
     elif topology is not None and not any(one.spec.nodes for one in written):
         result = _slurm(documents, policy, find, topology, made.gangs)
     else:
@@ -164,10 +156,7 @@ def _kubernetes(
         own,
         pinned_cells(documents.hived),
     )
-
-    def found(name: str) -> ServerModel | None:
-        return made.models.get(slug(name)) or find(name)
-
+    found = _first(made.models, find)
     clusters = [made.cluster, *_adopt_levels(documents.clusters, made.cluster)]
     if made.partial_gpu_names:
         _add_gpu_labels(documents.clusters, made.partial_gpu_names, found)
@@ -182,6 +171,11 @@ def _kubernetes(
     )
 
 
+def _first(models: Mapping[str, ServerModel], find: FindModel) -> FindModel:
+    """Finds these models, by slug, before others."""
+    return lambda name: models.get(slug(name)) or find(name)
+
+
 def _inline_first(entries: Sequence[ClusterEntry], find: FindModel) -> FindModel:
     """Models as Clusters of the input write them, before those of the catalogue."""
     written: dict[str, ServerModel] = {}
@@ -191,11 +185,7 @@ def _inline_first(entries: Sequence[ClusterEntry], find: FindModel) -> FindModel
                 model = document.to_server_model()
                 for text in model.slugs:
                     written.setdefault(text, model)
-
-    def found(name: str) -> ServerModel | None:
-        return written.get(slug(name)) or find(name)
-
-    return found
+    return _first(written, find)
 
 
 def _add_gpu_labels(

@@ -100,14 +100,6 @@ def _is_object(tree: object) -> TypeGuard[Tree]:
     return isinstance(tree, dict) and tree.get("kind") != "List" and is_object(tree)
 
 
-def _is_typed_list(tree: Tree) -> bool:
-    return str(tree["kind"]).endswith("List")
-
-
-def _is_ours(tree: Tree) -> bool:
-    return is_compact(tree) or tree.get("kind") == "List" or _is_object(tree)
-
-
 @dataclass(slots=True)
 class Documents:
     """Every typed document. ``unusable``: kinds of which a document may have been lost.
@@ -210,11 +202,13 @@ class Documents:
     def _document(self, item: Item, source: Source, depth: int) -> None:
         """A document, or an item of a List."""
         tree = item.tree
-        if _is_object(tree) and not (SKIMMED in item.oddities and _is_typed_list(tree)):
+        unread = SKIMMED in item.oddities
+        if _is_object(tree) and not (unread and str(tree["kind"]).endswith("List")):
             self.gatherer.add(tree, source.name, item.oddities, listed=item.listed)
             return
         part = item.part()
-        if item.form is not None and (not depth or not isinstance(tree, dict) or _is_ours(tree)):
+        ours = not isinstance(tree, dict) or tree.get("kind") == "List" or is_compact(tree)
+        if item.form is not None and (not depth or ours or _is_object(tree)):
             form = item.form()
             for fault in form.faults:
                 self.findings.malformed(source, fault)

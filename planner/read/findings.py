@@ -7,7 +7,7 @@ at most 20. Remarks never stop a reading; equal ones are merged and name their f
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from models.documents.base import Path
@@ -156,14 +156,14 @@ class Findings:
                 faults.append(Fault(finding.what, finding.hint, source.name, line, column))
         unique = {_order(fault): fault for fault in faults}
         ordered = [unique[key] for key in sorted(unique)][:MAX_FAULTS]
-        raise InputError(*(_safe(fault) for fault in ordered))
+        raise InputError(
+            *(
+                replace(one, what=printable(one.what), file=one.file and printable(one.file))
+                for one in ordered
+            )
+        )
 
 
 def _order(fault: Fault) -> tuple[str, int, int, str]:
     """Faults without a file come last: they follow from the others."""
     return (fault.file or "\U0010ffff", fault.line or 0, fault.column or 0, fault.what)
-
-
-def _safe(fault: Fault) -> Fault:
-    name = None if fault.file is None else printable(fault.file)
-    return Fault(printable(fault.what), fault.hint, name, fault.line, fault.column)

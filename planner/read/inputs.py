@@ -13,7 +13,6 @@ from typing import BinaryIO
 
 from pydantic import ValidationError
 
-from models.documents.gang import GangDocument
 from models.documents.what_if import WhatIfDocument
 from models.instance.instance import Instance, WhatIf
 from models.instance.policy import Policy
@@ -24,7 +23,6 @@ from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
 from planner.read.instance_builder import LoadedInput, build, policy_alone
 from planner.read.sources import Source, open_sources
-from planner.read.validation import Entry
 
 _ALONE = "put a Policy alone there"
 
@@ -42,14 +40,13 @@ def load(
     policy: str | None = None,
     now: int | None = None,
     queue: tuple[str, ...] | None = None,
-    jobs: tuple[str, Sequence[GangDocument]] | None = None,
     stdin: BinaryIO | None = None,
 ) -> LoadedInput:
     """The Instance of all files, folders and ``-`` in the paths, with remarks.
 
     ``policy``: a file whose Policy replaces any in the paths. ``now``: seconds since the epoch, in
-    place of the Policy's ``now``. ``queue``: schedulers, in place of its ``schedulerNames``. ``jobs``: the
-    name of a trace and its gangs, in the place of those in the paths. Raises InputError, MissingPathError.
+    place of the Policy's ``now``. ``queue``: schedulers, in place of its ``schedulerNames``.
+    Raises InputError, MissingPathError.
     """
     findings = Findings()
     documents = _documents(paths, stdin, findings)
@@ -64,10 +61,7 @@ def load(
         if not own.policies and not findings:
             findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
         documents.policies = own.policies
-    if jobs is not None:
-        source = Source(jobs[0], "", "either")
-        documents.gangs = [Entry(source, (), document, findings) for document in jobs[1]]
-    return build(documents, catalogue_model, now=now, queue=queue, alone=jobs is not None)
+    return build(documents, catalogue_model, now=now, queue=queue)
 
 
 def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:

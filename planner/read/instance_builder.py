@@ -14,7 +14,6 @@ from models.documents.canonical import reference_time
 from models.documents.cluster import NODE_LEVEL
 from models.documents.gang import Hold
 from models.documents.policy import PolicyDocument
-from models.documents.queue import QueueDocument
 from models.hardware import FindModel
 from models.instance.cluster import Node
 from models.instance.gang import Gang, turn
@@ -181,13 +180,12 @@ def build(
     lenient: bool = False,
     now: int | None = None,
     queue: tuple[str, ...] | None = None,
-    alone: bool = False,
 ) -> LoadedInput:
     """The Instance of all documents. Raises InputError with everything that is wrong.
 
     ``lenient``: existing pods may hold more than their nodes have, as they may in a real cluster;
     so may those of a plan's instance that is read as input again. ``now``, ``queue``: in place of the
-    Policy's ``now`` and ``schedulerNames``. ``alone``: gangs of Kubernetes objects are left out.
+    Policy's ``now`` and ``schedulerNames``.
     """
     findings = documents.findings
     documents.report_unrecognised()
@@ -200,7 +198,8 @@ def build(
         reported = reported or (documents.slurm is not None and bool(findings))
         if "Cluster" not in documents.unusable and not reported:
             findings.fault(_no_cluster(documents))
-        _report_gangs(documents)
+        for gang in documents.gangs:
+            gang.report_errors(gang_errors(gang))  # those that do not depend on a cluster
         findings.raise_all()
     merged = merge_clusters(cluster.clusters, ServerModels(cluster.find))
     if cluster.topology is not None:
@@ -217,25 +216,32 @@ def build(
     written: list[GangEntry] = []
     for entry in documents.gangs:
         (observed if lenient or (live and _observed(entry)) else written).append(entry)
-    real = reader.read([*([] if alone else cluster.gangs), *observed], lenient=True)
+    real = reader.read([*cluster.gangs, *observed], lenient=True)
     gangs = tuple(sorted((*real, *reader.read(written)), key=lambda gang: gang.key))
     reader.check_pod_sets(written)
     if findings:
         findings.raise_all()
     merged.cluster = with_all_instances(merged.cluster, gangs)
+    # A Queue document counts instead of a virtual cluster of HiveD with its name.
+    hived = read_hived(
+        documents.hived,
+        merged.cluster,
+        [entry.document.metadata.name for entry in documents.queues],
+        findings,
+        documents.remarks,
+    )
     queues = read_queues(
-        [*documents.queues, *cluster.queues, *_hived(documents, merged)],
+        [*documents.queues, *cluster.queues, *hived],
         merged,
         documents.remarks,
         observed=live or documents.objects is not None or documents.slurm is not None,
     )
     if policy is not None:
         _check_spares(policy, merged)
-    mix = default_mix(gangs, merged.cluster.nodes)
     recorded = cluster.now if document is None or document.spec.now is None else None
     policy_used = policy_of(
         document,
-        mix,
+        default_mix(gangs, merged.cluster.nodes),
         recorded if now is None else now,
         queue,
         default_max_gangs(sum(gang.running for gang in gangs)),
@@ -279,13 +285,6 @@ def _with_fractions(instance: Instance, reader: GangReader) -> Instance:
     return with_fractions(instance, reader.gangs)
 
 
-def _hived(documents: Documents, merged: MergedCluster) -> list[Entry[QueueDocument]]:
-    """The virtual clusters of HiveD's files. A Queue document counts instead of one of its name."""
-    taken = [entry.document.metadata.name for entry in documents.queues]
-    found, remarks = documents.findings, documents.remarks
-    return read_hived(documents.hived, merged.cluster, taken, found, remarks)
-
-
 def _observed(entry: GangEntry) -> bool:
     """Whether every pod of the gang was observed: it has a uid."""
     pods = entry.document.status.pods
@@ -300,12 +299,6 @@ def _no_cluster(documents: Documents) -> Fault:
         return Fault(what, "add the nodes: scontrol show nodes --json > nodes.json")
     hint = f"add Kubernetes objects: {KUBECTL}; or a document of kind Cluster"
     return Fault("no Cluster in the input, and no Kubernetes Node", hint)
-
-
-def _report_gangs(documents: Documents) -> None:
-    """Report the errors of gangs that do not depend on a cluster."""
-    for entry in documents.gangs:
-        entry.report_errors(gang_errors(entry))
 
 
 def policy_alone(documents: Documents) -> Policy:

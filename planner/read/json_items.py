@@ -30,7 +30,7 @@ from planner.read.parser import (
     nested_too_deep,
     parse_json,
 )
-from planner.read.sources import MAX_BYTES, Malformed, Source
+from planner.read.sources import MAX_BYTES, Malformed, Source, whole
 
 MAX_OBJECT = 32 * 2**20
 """Longest item of a long text that is read whole. An API server stores at most 1.5 MiB of an object,
@@ -66,7 +66,7 @@ def read_items(source: Source) -> Iterator[Item]:
 
     An item is valid until the next is asked for. Raises Malformed, MissingPathError.
     """
-    return _JsonItems(source).read() if is_json(source) else YamlReader(source).items()
+    return _JsonItems(source).read() if is_json(source) else YamlReader(whole(source)).items()
 
 
 class _JsonItems:
@@ -117,7 +117,8 @@ class _JsonItems:
             self.at += 1
             if name in tree:
                 oddities[ODD] = None
-            if name == "items" and self._next() == "[" and _may_be_list(tree) and not listed:
+            in_list = name == "items" and str(tree.get("kind", "List")).endswith("List")
+            if in_list and self._next() == "[" and not listed:
                 listed = True
                 tree[name] = []
                 wide = self._wide
@@ -225,7 +226,12 @@ class _JsonItems:
                 too_deep = self._place_from(self.at)
             values += word in "[{,"
             if values > MAX_SKIPPED_VALUES:
-                raise _endless(start) if too_deep is None else nested_too_deep(*too_deep)
+                if too_deep is not None:
+                    raise nested_too_deep(*too_deep)
+                what = f"an item of more than {MAX_SKIPPED_VALUES:,} values"
+                raise Malformed(
+                    what, *start, "leave it out: no object of an API server has so many"
+                )
             self.at = token.end()
             sketch.add(word)
         return sketch.value
@@ -336,11 +342,6 @@ class _JsonItems:
         return None
 
 
-def _endless(start: tuple[int, int]) -> Malformed:
-    what = f"an item of more than {MAX_SKIPPED_VALUES:,} values"
-    return Malformed(what, *start, "leave it out: no object of an API server has so many")
-
-
 _TEXT_END = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*(")?', re.DOTALL)
 
 
@@ -387,11 +388,6 @@ class _Sketch:
         around = self._open[-1] if self._open else None
         if isinstance(around, dict) and self._key is not None and len(around) < _SKETCH_FIELDS:
             around[self._key] = value
-
-
-def _may_be_list(header: dict[str, Any]) -> bool:
-    kind = header.get("kind", "List")
-    return isinstance(kind, str) and kind.endswith("List")
 
 
 def _atom(word: str) -> Any:  # noqa: ANN401

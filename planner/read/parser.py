@@ -19,7 +19,6 @@ import yaml
 
 from models.documents.base import MAX_FIELDS, Path
 from models.units import shown
-from planner.errors import MissingPathError
 from planner.read.sources import Malformed, Source
 
 MAX_DEPTH = 64
@@ -107,7 +106,7 @@ def places(
             if not missing:
                 raise _AllFoundError
 
-    # Of a long text only the beginning is here; it may end in the middle of a word.
+    # Of a long text of JSON only the beginning is here; it may end in the middle of a word.
     with suppress(_AllFoundError, json.JSONDecodeError):
         if is_json(source):
             _visit_json(source, visit)
@@ -137,12 +136,10 @@ def is_json(source: Source) -> bool:
         return True
     if source.rest is not None:
         return _SURELY_JSON.match(source.text) is not None
-    return _JSON_START.match(source.text) is not None and _is_valid_json(source.text)
-
-
-def _is_valid_json(text: str) -> bool:
+    if _JSON_START.match(source.text) is None:
+        return False
     try:
-        json.loads(text, strict=False, parse_int=len, parse_float=len)
+        json.loads(source.text, strict=False, parse_int=len, parse_float=len)
     except (ValueError, RecursionError):
         return False
     return True
@@ -385,16 +382,17 @@ class YamlReader:
         return result
 
     def items(self) -> Iterator[Item]:
-        """Every document, those in a list one at a time. Raises Malformed, MissingPathError."""
+        """Every document, those in a list one at a time. Raises Malformed."""
         return self._read(item_by_item=True)
 
     def _read(self, *, item_by_item: bool = False) -> Iterator[Item]:
-        text = _YamlText(self.source)
+        if (bad := _FORBIDDEN.search(self.source.text)) is not None:
+            what = f"not YAML: the control character {shown(bad.group())}"
+            hint = "remove it, or write it as an escape in double quotes"
+            raise Malformed(what, *_line_and_column(self.source.text, bad.start()), hint)
         try:
-            self._check_characters()
-            yield from self._documents(text, item_by_item=item_by_item)
+            yield from self._documents(item_by_item=item_by_item)
         except yaml.MarkedYAMLError as error:
-            text.check()
             mark = error.problem_mark or error.context_mark
             line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
             if error.problem == _TOO_DEEP:
@@ -404,28 +402,20 @@ class YamlReader:
         except yaml.YAMLError as error:
             raise Malformed(f"not YAML: {_one_line(str(error))}", 1, 1) from None
 
-    def _check_characters(self) -> None:
-        if (bad := _FORBIDDEN.search(self.source.text)) is not None:
-            what = f"not YAML: the control character {shown(bad.group())}"
-            hint = "remove it, or write it as an escape in double quotes"
-            raise Malformed(what, *_line_and_column(self.source.text, bad.start()), hint)
-
-    def _documents(self, text: _YamlText, *, item_by_item: bool) -> Iterator[Item]:
-        self.next_event: Callable[[], Any] = text.events().get_event
+    def _documents(self, *, item_by_item: bool) -> Iterator[Item]:
+        self.next_event: Callable[[], Any] = yaml.CSafeLoader(self.source.text).get_event
         number = 0
         while (event := self.next_event()) is not None:
-            text.passed()
             if type(event) is yaml.DocumentStartEvent:
                 self.anchors.clear()
                 event = self.next_event()
                 if item_by_item and type(event) is yaml.MappingStartEvent:
-                    yield from self._listed(event, (number,), text)
+                    yield from self._listed(event, (number,))
                 else:
                     yield self._item(self._whole(event, (number,), 0), (number,))
                 number += 1
-        text.check()
 
-    def _listed(self, event: Any, path: Path, text: _YamlText) -> Iterator[Item]:  # noqa: ANN401
+    def _listed(self, event: Any, path: Path) -> Iterator[Item]:  # noqa: ANN401
         """The items of a list, and the document without them; or the document."""
         self._begin()
         fields: dict[str, object] = {}
@@ -443,7 +433,6 @@ class YamlReader:
                 where = (*path, name, number)
                 item = self._item(self._whole(event, where, 2), where)
                 item.header = fields
-                text.passed()
                 yield item
                 number += 1
             self.values, self.faults, self.fatal = outside
@@ -506,9 +495,13 @@ class YamlReader:
             self._anchor(event, None)
         value: object
         if type(event) is yaml.MappingStartEvent:
-            value = self._mapping(event, path, depth)
+            value = fields = dict[str, object]()
+            for name, start in self._fields(event, path, depth, fields):
+                fields[name] = self._value(start, (*path, name), depth + 1)
         else:
-            value = self._sequence(path, depth)
+            value = items = list[object]()
+            while type(start := self.next_event()) is not yaml.SequenceEndEvent:
+                items.append(self._value(start, (*path, len(items)), depth + 1))
         if event.anchor is not None:
             self._anchor(event, (value, self.values + self.aliased - before + 1))
         return value
@@ -536,18 +529,6 @@ class YamlReader:
         if not self.fatal:
             self.faults.append(fault)
         self.fatal = True
-
-    def _sequence(self, path: Path, depth: int) -> list[object]:
-        items: list[object] = []
-        while type(event := self.next_event()) is not yaml.SequenceEndEvent:
-            items.append(self._value(event, (*path, len(items)), depth + 1))
-        return items
-
-    def _mapping(self, event: Any, path: Path, depth: int) -> dict[str, object]:  # noqa: ANN401
-        fields: dict[str, object] = {}
-        for name, value in self._fields(event, path, depth, fields):
-            fields[name] = self._value(value, (*path, name), depth + 1)
-        return fields
 
     def _fields(
         self,
@@ -613,58 +594,6 @@ class YamlReader:
 
 _MOST_FAULTS = 20
 """Most faults kept of one document."""
-
-MAX_SILENCE = 2**26
-"""Most characters of a long YAML text between two documents or items of a list."""
-
-
-class _YamlText:
-    """The characters of a text for libyaml, a piece at a time if it is long."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._pending = ""
-        self._rest = source.rest
-        self._silence = 0
-        self._failed: Exception | None = None
-
-    def events(self) -> Any:  # noqa: ANN401  # PyYAML has no types
-        if self._rest is None:
-            return yaml.CSafeLoader(self._source.text)
-        self._pending = self._source.text
-        return yaml.CSafeLoader(self)
-
-    def read(self, size: int = 0, /) -> str:
-        """The next characters. What goes wrong ends the text and is raised by ``check``."""
-        if not self._pending and self._rest is not None and self._failed is None:
-            try:
-                self._pending = next(self._rest, "")
-                self._check_pending()
-            except (Malformed, MissingPathError) as error:
-                self._failed = error
-        if self._failed is not None:
-            return ""
-        found, self._pending = self._pending[:size], self._pending[size:]
-        self._silence += len(found)
-        if self._silence > MAX_SILENCE:
-            what = f"a document or an item of more than {MAX_SILENCE // 2**20} Mi characters"
-            self._failed = Malformed(what, 1, 1, "split it, or write JSON")
-            return ""
-        return found
-
-    def _check_pending(self) -> None:
-        if (bad := _FORBIDDEN.search(self._pending)) is not None:
-            what = f"not YAML: the control character {shown(bad.group())}"
-            raise Malformed(what, 1, 1, "remove it, or write it as an escape in double quotes")
-
-    def passed(self) -> None:
-        """A document or an item has been read."""
-        self._silence = 0
-        self.check()
-
-    def check(self) -> None:
-        if self._failed is not None:
-            raise self._failed
 
 
 def _place(event: Any) -> tuple[int, int]:  # noqa: ANN401

@@ -10,13 +10,17 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from models.documents.base import API_VERSION
 from models.documents.plan import PlanDocument
+from models.units import shortened
 from planner.errors import Fault, InputError, MissingPathError
+
+if TYPE_CHECKING:
+    from models.documents.audit import AuditDocument
 
 Saved = TypeVar("Saved", bound=BaseModel)
 
@@ -113,7 +117,7 @@ def parse(content: bytes, path: str, *, kinds: Sequence[str] = ("Plan",)) -> dic
     except _NotFiniteError as error:
         from planner.read.parser import place_of_word
 
-        what = f"not a plan: {_short_word(str(error))} is not a finite number"
+        what = f"not a plan: {shortened(str(error), 60)} is not a finite number"
         place = place_of_word(content.decode("utf-8-sig"), str(error))
         raise InputError(Fault(what, _HINT, path, *place)) from None
     except RecursionError:
@@ -122,35 +126,35 @@ def parse(content: bytes, path: str, *, kinds: Sequence[str] = ("Plan",)) -> dic
         raise InputError(Fault("not a plan: a number is far too long", _HINT, path)) from None
     if not isinstance(document, dict):
         raise InputError(Fault("not a plan: an object is expected", _HINT, path))
-    if _SURROGATE.search(content) and not _is_unicode(document):
-        raise InputError(Fault("not a plan: half of a surrogate pair in a text", _HINT, path))
+    try:
+        if _SURROGATE.search(content):
+            json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        what = "not a plan: half of a surrogate pair in a text"
+        raise InputError(Fault(what, _HINT, path)) from None
     _check_header(document, path, kinds)
     return document
-
-
-def _is_unicode(document: dict[str, Any]) -> bool:
-    try:
-        json.dumps(document, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _check_header(document: dict[str, Any], path: str, kinds: Sequence[str]) -> None:
     kind, version = document.get("kind"), document.get("apiVersion")
     if kind not in kinds:
-        found = "it has no kind" if kind is None else f"kind is {_short(kind)}"
+        found = "it has no kind" if kind is None else f"kind is {shortened(repr(kind), 60)}"
         wanted = " or ".join(f"a{'n' * (one[0] in 'AEIOU')} {one.lower()}" for one in kinds)
         raise InputError(Fault(f"not {wanted}: {found}", _HINT, path))
     if version != API_VERSION:
-        what = f"unknown version of a {str(kind).lower()}: apiVersion is {_short(version)}"
+        what = f"unknown version of a {str(kind).lower()}: apiVersion is {shortened(repr(version), 60)}"
         hint = f"this gangplan reads {API_VERSION}; plan again or use the gangplan that wrote it"
         raise InputError(Fault(what, hint, path))
 
 
-def _short(value: object) -> str:
-    return _short_word(repr(value))
+def read_saved(content: bytes, path: str) -> tuple[PlanDocument | AuditDocument, dict[str, Any]]:
+    """The plan or audit in ``content``, typed and as JSON. Raises InputError with places."""
+    from models.documents.audit import AuditDocument
 
-
-def _short_word(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    tree = parse(content, path, kinds=("Plan", "Audit"))
+    model = PlanDocument if tree["kind"] == "Plan" else AuditDocument
+    try:
+        return model.model_validate_json(content), tree
+    except ValidationError:
+        return read_slowly(content, path, tree, model), tree

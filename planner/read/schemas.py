@@ -95,7 +95,6 @@ def _referring(part: Any, known: dict[str, str]) -> Any:  # noqa: ANN401
 
 
 def write(folder: Path) -> None:
-    """Write every schema into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, schema in schemas().items():
         text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

@@ -15,7 +15,7 @@ import stat
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
@@ -108,6 +108,16 @@ def read_sources(paths: Sequence[str], stdin: BinaryIO | None) -> tuple[list[Sou
         else:
             faults.append(too_long(source.name))
     return found, faults
+
+
+def whole(source: Source) -> Source:
+    """The source with all of its text. Raises Malformed beyond MAX_BYTES, MissingPathError."""
+    text = source.text
+    for piece in source.rest or ():
+        text += piece
+        if len(text) > MAX_BYTES:
+            raise Malformed(f"more than {MAX_BYTES // 2**20} MiB of YAML", 1, 1, "write JSON")
+    return replace(source, text=text, rest=None)
 
 
 def too_long(name: str) -> Fault:

@@ -14,9 +14,9 @@ from planner.errors import InputError
 from planner.show.console import Console
 
 if TYPE_CHECKING:
+    from models.documents.audit import AuditDocument
     from models.documents.capacity import CapacityDocument
     from models.documents.plan import PlanDocument
-    from planner.read.saved_documents import Saved
     from planner.show.report.page import Page
 
 
@@ -37,7 +37,7 @@ def report(
     """Write one HTML page of a plan or an audit."""
     from planner.atomic_files import check_target, save
     from planner.cli.shown_plan import shown_plan
-    from planner.read.saved_documents import read_saved
+    from planner.read.plan_files import read_saved
     from planner.show.report.page import html
 
     check_target(out, [] if path is None else [path])
@@ -49,7 +49,9 @@ def report(
     console.say(f"saved {shlex.quote(str(out))} ({size}): open it in a browser")
 
 
-def _page(found: Saved, document: dict[str, Any], content: bytes, path: str) -> Page:
+def _page(
+    found: PlanDocument | AuditDocument, document: dict[str, Any], content: bytes, path: str
+) -> Page:
     from models.documents.plan import PlanDocument
 
     if isinstance(found, PlanDocument):

@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.read.kube.kinds import ALL, FRAGMENTS
 from planner.read.kube.lookup import Tree
-from planner.read.kube.pruning import Prune, allowed, compiled
+from planner.read.kube.pruning import Prune, Rules, allowed, compiled
 
 MAX_TEXT = 4_096
 """Longest text of one field; a name has at most 253 characters."""
@@ -104,7 +104,7 @@ class ObjectReducer:
         return found if found == value else value
 
 
-class _Bounded:
+class _Bounded(Rules):
     """Rules for reading. ``lost``: takes the names of fields that pass a bound."""
 
     def __init__(self, lost: dict[str, None], keys: set[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 Tree = dict[str, Any]
 Prune = Callable[[Any], Any]
@@ -22,22 +22,6 @@ _DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}(?:[eE][+-]?[0-9]{1,3}|[KMGTPEkmun]i?)?")
 
 
-class Rules(Protocol):
-    """How values are reduced; ``name``: of the field."""
-
-    def record(self, fields: dict[str, Prune]) -> Prune:
-        """An object of these fields."""
-
-    def list(self, name: str, of: Prune, *, long: bool) -> Prune:
-        """A list; ``long``: it grows with the cluster."""
-
-    def map(self, name: str, of: Prune) -> Prune:
-        """An object with any keys."""
-
-    def typed(self, name: str, of_type: str) -> Prune | None:
-        """A value of a type; None if that is no type but a fragment."""
-
-
 def compiled(fields: str, fragments: Mapping[str, str], rules: Rules | None = None) -> Prune:
     """The pruner of a selection of fields, written like those of GraphQL; for recording by default.
 
@@ -46,7 +30,7 @@ def compiled(fields: str, fragments: Mapping[str, str], rules: Rules | None = No
     ``name[]`` is a list, ``name[+]`` one that grows with the cluster, and ``name[*]`` a map with any
     keys, of what follows.
     """
-    rules = rules or _Recording()
+    rules = rules or Rules()
     return rules.record(_selection(iter(_WORD.findall(fields)), fragments, rules))
 
 
@@ -115,42 +99,40 @@ def _record(fields: dict[str, Prune]) -> Prune:
     return prune
 
 
-class _Recording:
-    """Nothing of an unexpected type passes."""
+class Rules:
+    """How values are reduced: for recording, nothing of an unexpected type passes. ``name``: of the field."""
 
     def record(self, fields: dict[str, Prune]) -> Prune:
+        """An object of these fields."""
         return _record(fields)
 
     def list(self, name: str, of: Prune, *, long: bool) -> Prune:
+        """A list; ``long``: it grows with the cluster."""
         del name, long
-        return _list(of)
+
+        def prune(value: Any) -> Any:  # noqa: ANN401
+            if type(value) is not list:
+                return GONE
+            return [found for found in map(of, value) if found is not GONE]
+
+        return prune
 
     def map(self, name: str, of: Prune) -> Prune:
+        """An object with any keys."""
         del name
-        return _map(of)
+
+        def prune(value: Any) -> Any:  # noqa: ANN401
+            if type(value) is not dict:
+                return GONE
+            pairs = ((name, of(inner)) for name, inner in value.items())
+            return {name: found for name, found in pairs if found is not GONE}
+
+        return prune
 
     def typed(self, name: str, of_type: str) -> Prune | None:
+        """A value of a type; None if that is no type but a fragment."""
         del name
         return _TYPES.get(of_type)
-
-
-def _list(of: Prune) -> Prune:
-    def prune(value: Any) -> Any:  # noqa: ANN401
-        if type(value) is not list:
-            return GONE
-        return [found for found in map(of, value) if found is not GONE]
-
-    return prune
-
-
-def _map(of: Prune) -> Prune:
-    def prune(value: Any) -> Any:  # noqa: ANN401
-        if type(value) is not dict:
-            return GONE
-        pairs = ((name, of(inner)) for name, inner in value.items())
-        return {name: found for name, found in pairs if found is not GONE}
-
-    return prune
 
 
 def _integer(value: Any) -> Any:  # noqa: ANN401

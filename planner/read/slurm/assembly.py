@@ -50,11 +50,8 @@ class SlurmState:
         if isinstance(tree.get("jobs"), list):
             self.jobs.add(source, tree)
             self.jobs.clusters += [name] * bool(name)
-        elif isinstance(tree.get("nodes"), list):
-            self.nodes.add_json(source, tree)
-            self.nodes.clusters += [name] * bool(name)
-        elif isinstance(tree.get("sinfo"), list):
-            self.nodes.add_sinfo(source, tree)
+        elif any(isinstance(tree.get(kind), list) for kind in ("nodes", "sinfo")):
+            self.nodes.add(source, tree)
             self.nodes.clusters += [name] * bool(name)
         else:
             what = "lists partitions or reservations of Slurm, which are not read; nodes and jobs name theirs"
@@ -92,7 +89,11 @@ def assemble(
         nodes = NodeDocuments(state.nodes.all, policy, find, remarks)
         labelled.update(key for labels in nodes.labels.values() for key in labels)
     constraints = Constraints(nodes, labelled, remarks, nodes.largest if nodes is not None else 0)
-    _check_clusters(state, remarks)
+    clusters = {*state.nodes.clusters, *state.jobs.clusters}
+    if len(clusters) > 1:
+        what = "are in the input together; jobs of one may be taken for those of another"
+        subject = f"Slurm clusters {', '.join(sorted(clusters))}"
+        remarks.add(subject, what, "plan one cluster at a time")
     jobs = list(state.jobs.throttled())
     levels = _Levels(topology, policy)
     names = set(state.nodes.all)
@@ -124,15 +125,6 @@ def assemble(
     return Assembled(
         entries, Entry(source, (), cluster, findings), nodes.models, tuple(levels.names)
     )
-
-
-def _check_clusters(state: SlurmState, remarks: Remarks) -> None:
-    names = {*state.nodes.clusters, *state.jobs.clusters}
-    if len(names) > 1:
-        what = "are in the input together; jobs of one may be taken for those of another"
-        remarks.add(
-            f"Slurm clusters {', '.join(sorted(names))}", what, "plan one cluster at a time"
-        )
 
 
 def _say_left_out(trees: GangDocuments, jobs: Sequence[SlurmJob], remarks: Remarks) -> None:

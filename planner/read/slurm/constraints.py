@@ -38,10 +38,6 @@ MAX_ALL_NAMED = 200_000
 class NotExpressed(Exception):  # noqa: N818  # of the job, not of the program
     """What a job asks for that a gang cannot state."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
-
 
 @dataclass(slots=True)
 class Where:
@@ -111,7 +107,7 @@ class Constraints:
                 self.remarks.add("Slurm partitions", what, "scontrol show nodes --json says it")
             return []
         names = list(dict.fromkeys(job.partitions))
-        masks = {name: self.mask(label_key(PARTITION, name)) for name in names}
+        masks = {name: self.sets.having(label_key(PARTITION, name)) for name in names}
         every = 0
         for mask in masks.values():
             every |= mask
@@ -161,21 +157,17 @@ class Constraints:
             )
         return found
 
-    def mask(self, key: str) -> int:
-        """The nodes with a label, as bits."""
-        return self.sets.having(key)
-
     def _eligible(self, where: Where) -> list[str]:
         """Nodes that satisfy the labels; expressions on names are not looked at."""
         found = self.sets.all
         for key in where.selector:
-            found &= self.mask(key)
+            found &= self.sets.having(key)
         if where.terms:
             any_of = 0
             for term in where.terms:
                 mask = self.sets.all
                 for one in term:
-                    mask &= self.mask(one["key"]) if one["operator"] == "Exists" else self.sets.all
+                    mask &= self.sets.having(one["key"]) if one["operator"] == "Exists" else mask
                 any_of |= mask
             found &= any_of
         return [self.names[i] for i in bits(found)]

@@ -82,7 +82,7 @@ class GangDocuments:
             try:
                 alone = self._fill(role, part) or alone
             except NotExpressed as error:
-                problems.append(error.why)
+                problems.append(str(error))
             roles.append(role)
         if not roles:
             return None

@@ -99,25 +99,25 @@ class SlurmNodes:
     def all(self) -> dict[str, SlurmNode]:
         return self.stated or self.partial
 
-    def add_json(self, source: Source, tree: Tree) -> None:
-        """The nodes of ``scontrol show nodes --json``."""
-        for i, one in enumerate(items(tree, "nodes")):
-            path: Path = (*source.path, "nodes", i)
-            if isinstance(one, dict):
-                self._keep(_from_json(one, _Place(source, path, self.findings)), self.stated)
-            else:
-                what = f"expected a node, not {described(one)}"
-                self.findings.add(Finding(source, path, what, "give it as scontrol wrote it"))
+    def add(self, source: Source, tree: Tree) -> None:
+        """The nodes of ``scontrol show nodes --json``, or else of ``sinfo --json``.
 
-    def add_sinfo(self, source: Source, tree: Tree) -> None:
-        """The nodes of ``sinfo --json``: one entry for each partition and node, or group of nodes."""
-        for i, one in enumerate(items(tree, "sinfo")):
-            path: Path = (*source.path, "sinfo", i)
+        sinfo has one entry for each partition and node, or group of nodes.
+        """
+        stated = isinstance(tree.get("nodes"), list)
+        kind = "nodes" if stated else "sinfo"
+        for i, one in enumerate(items(tree, kind)):
+            place = _Place(source, (*source.path, kind, i), self.findings)
             if not isinstance(one, dict):
-                what = f"expected an entry of sinfo, not {described(one)}"
-                self.findings.add(Finding(source, path, what, "give it as sinfo wrote it"))
+                name, tool = ("a node", "scontrol") if stated else ("an entry of sinfo", "sinfo")
+                place.fault(
+                    "", f"expected {name}, not {described(one)}", f"give it as {tool} wrote it"
+                )
                 continue
-            for node in _from_sinfo(one, _Place(source, path, self.findings)):
+            if stated:
+                self._keep(_from_json(one, place), self.stated)
+                continue
+            for node in _from_sinfo(one, place):
                 known = self.partial.get(node.name)
                 if known is None:
                     self._keep(node, self.partial)

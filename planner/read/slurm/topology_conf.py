@@ -21,7 +21,7 @@ from models.host_ranges import MAX_NAMES
 from models.units import described, shown
 from planner.errors import MissingPathError
 from planner.read.findings import Finding, Findings, Remarks
-from planner.read.parser import parse
+from planner.read.parser import match_end, parse
 from planner.read.slurm.definitions import (
     NAME_HINT,
     Block,
@@ -68,13 +68,16 @@ class _Line:
 
 def read_conf(source: Source, findings: Findings) -> Definitions:
     """Everything the file and those it includes define; faults go into the findings."""
-    reader = _Reader(findings, _folder(source))
+    named = source.name != STDIN
+    reader = _Reader(findings, pathlib.Path(source.name).resolve().parent if named else None)
     reader.read(source)
     return reader.found
 
 
 @dataclass(slots=True)
 class _Reader:
+    """``folder``: where included files may be; None for standard input."""
+
     findings: Findings
     folder: pathlib.Path | None
     found: Definitions = field(default_factory=Definitions)
@@ -86,7 +89,7 @@ class _Reader:
                 what = f"a line of more than {MAX_LINE:,} characters"
                 line.spot(0).fault(self.findings, what, "use host ranges")
                 return
-            start = _blank(line.text, 0)
+            start = match_end(_BLANK, line.text, 0)
             if start == len(line.text):
                 continue
             if (include := _INCLUDE.fullmatch(line.text.rstrip(), start)) is not None:
@@ -119,7 +122,7 @@ class _Reader:
                 return None
             spot = line.spot(found.start(2) if found[2] else at)
             pairs[key.lower()] = (key, HostList((found[2] or "").strip('"'), spot))
-            at = _blank(line.text, found.end())
+            at = match_end(_BLANK, line.text, found.end())
         return pairs
 
     def _define(self, pairs: dict[str, tuple[str, HostList]], spot: Spot) -> None:
@@ -189,17 +192,6 @@ class _Reader:
             self.findings.fault(fault)
         for source in sources:
             self.read(source)
-
-
-def _folder(source: Source) -> pathlib.Path | None:
-    """Where included files may be; None for standard input."""
-    return None if source.name == STDIN else pathlib.Path(source.name).resolve().parent
-
-
-def _blank(text: str, at: int) -> int:
-    """Where the blanks from a place on end."""
-    found = _BLANK.match(text, at)
-    return at if found is None else found.end()
 
 
 def _lines(source: Source) -> Iterator[_Line]:

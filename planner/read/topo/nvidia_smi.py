@@ -32,20 +32,21 @@ def read(file: str, lines: Sequence[str]) -> Iterator[Topology]:
     tables = [
         table
         for number in range(1, len(lines) + 1)
-        if (table := read_table(file, lines, number, _is_path, _HINT)) is not None
+        if (table := read_table(file, lines, number, _PATH.fullmatch, _HINT)) is not None
     ]
     ends = [*(table.line - 1 for table in tables), len(lines)]
     for table, end in zip(tables, ends[1:], strict=True):
         yield _topology(table, lines[table.line : end])
 
 
-def _is_path(text: str) -> bool:
-    return _PATH.fullmatch(text) is not None
-
-
 def _topology(table: Table, after: Sequence[str]) -> Topology:
     """The topology of one table; ``after``: the lines below its labels."""
-    _check_diagonal(table)
+    for a in table.gpus:
+        for b, cell in zip(table.labels, table.cells[a], strict=True):
+            if (cell.text == "X") != (a == b):
+                what = f"{shown(cell.text)} between {a} and {b}"
+                hint = "X is on the diagonal and nowhere else: is a column missing?"
+                raise InputError(Fault(what, hint, table.file, table.lines[a], cell.column))
     check_symmetric(table, _name)
     matrix = tuple(tuple(_name(table.text(a, b)) for b in table.gpus) for a in table.gpus)
     words = [
@@ -74,15 +75,6 @@ def _topology(table: Table, after: Sequence[str]) -> Topology:
 
 def _name(text: str) -> str:
     return _NAMES.get(text, text)
-
-
-def _check_diagonal(table: Table) -> None:
-    for a in table.gpus:
-        for b, cell in zip(table.labels, table.cells[a], strict=True):
-            if (cell.text == "X") != (a == b):
-                what = f"{shown(cell.text)} between {a} and {b}"
-                hint = "X is on the diagonal and nowhere else: is a column missing?"
-                raise InputError(Fault(what, hint, table.file, table.lines[a], cell.column))
 
 
 def _nics(table: Table, after: Sequence[str]) -> tuple[NicPaths, ...]:

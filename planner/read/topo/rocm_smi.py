@@ -22,10 +22,9 @@ _NUMA = re.compile(
     r"[ \t]*GPU\[([0-9]{1,4})\]\s*: \(Topology\) Numa (Node|Affinity): (-?[0-9]{1,4})\s*"
 )
 _NUMBER = re.compile(r"[0-9]{1,6}")
-_KNOWN: dict[str, tuple[Callable[[str], bool], str]] = {
+_KNOWN: dict[str, tuple[Callable[[str], object], str]] = {
     TYPE: (lambda text: text.upper() in ("XGMI", "PCIE", "0"), "rocm-smi prints XGMI or PCIE here"),
-    WEIGHT: (lambda text: bool(_NUMBER.fullmatch(text)), "rocm-smi prints numbers here"),
-    HOPS: (lambda text: bool(_NUMBER.fullmatch(text)), "rocm-smi prints numbers here"),
+    **dict.fromkeys((WEIGHT, HOPS), (_NUMBER.fullmatch, "rocm-smi prints numbers here")),
 }
 _ALL = "save all that `rocm-smi --showtopo` prints"
 
@@ -92,7 +91,8 @@ def _topology(file: str, output: _Output) -> Topology:
         if table.labels != gpus:
             what = f"{len(table.labels)} columns in this table, {len(gpus)} GPUs in `{TYPE}`"
             raise table.fault(what, _ALL)
-    if WEIGHT not in output.tables and len(gpus) > 2 and "XGMI" in _words(kind):
+    words = {cell.text.upper() for row in kind.cells.values() for cell in row}
+    if WEIGHT not in output.tables and len(gpus) > 2 and "XGMI" in words:
         what = f"the output is cut off: the table `{WEIGHT}` is missing"
         hint = f"it distinguishes linked GPUs from those linked over another; {_ALL}"
         raise InputError(Fault(what, hint, *place))
@@ -110,10 +110,6 @@ def _topology(file: str, output: _Output) -> Topology:
         if all(node is None for node in nodes)
         else tuple(None if node is None else (node,) for node in nodes),
     )
-
-
-def _words(table: Table) -> set[str]:
-    return {cell.text.upper() for row in table.cells.values() for cell in row}
 
 
 def _node(output: _Output, gpu: int) -> int | None:

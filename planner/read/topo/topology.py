@@ -143,7 +143,7 @@ def table_labels(line: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
 
 
 def read_table(
-    file: str, lines: Sequence[str], number: int, known: Callable[[str], bool], hint: str
+    file: str, lines: Sequence[str], number: int, known: Callable[[str], object], hint: str
 ) -> Table | None:
     """The table whose labels are in line ``number`` (from 1); None if they are not there.
 
@@ -195,7 +195,7 @@ def _check_labels(table: Table) -> None:
 
 
 def _check_row(
-    table: Table, words: Sequence[Cell], line: int, known: Callable[[str], bool], hint: str
+    table: Table, words: Sequence[Cell], line: int, known: Callable[[str], object], hint: str
 ) -> None:
     label, cells = words[0], words[1 : len(table.labels) + 1]
     bad = next((i for i, cell in enumerate(cells) if not known(cell.text)), len(cells))

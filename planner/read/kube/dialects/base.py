@@ -224,12 +224,8 @@ class HoldingReader:
 class CannotEncode(Exception):  # noqa: N818  # said of a plan, not of a fault of ours
     """The back end cannot make the node use the GPUs that the plan chose.
 
-    ``why``: a clause about the pod, without a full stop; may hold names of the cluster (untrusted).
+    Its text: a clause about the pod, without a full stop; may hold names of the cluster (untrusted).
     """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
