@@ -368,7 +368,7 @@ def test_gpus_are_given_whole_once_those_who_had_instances_have_gone(
 
 
 def waiting(found: FakeCluster, *requests: Tree) -> Tree:
-    add(found, "p", "gate", *requests)
+    add(found, "p", *requests)
     return found.pod("p")
 
 

@@ -138,8 +138,7 @@ def test_a_gang_that_waits_for_what_a_policy_may_ignore_says_so() -> None:
     (gang,) = built(node("n1"), asking).instance.gangs
     assert gang.hold is not None
     assert gang.hold.message == (
-        "required podAffinity that cannot be read, or with the others of its namespace is too long; to plan"
-        " it anyway, set kubernetes.ignore: [podAffinity] in the Policy"
+        "required podAffinity; to plan it anyway, set kubernetes.ignore: [podAffinity] in the Policy"
     )
 
 
