@@ -75,9 +75,6 @@ def all_reduce_s(gpus: int, size: Fraction, MBps: Fraction, alpha_s: Fraction) -
 V100_SPEED = 125
 """``relativeSpeed`` of the V100, on which the eight figures were published."""
 
-BATCH = 64
-"""Images a GPU and step, in the eight figures."""
-
 VGG16_BYTES = Fraction(4 * 138_357_544)
 RESNET50_BYTES = Fraction(4 * 25_557_032)
 """Gradients in FP32: 4 bytes for each of the parameters of the model."""

@@ -15,7 +15,8 @@ from test_docs_running import told
 from benchmarks.lab.rules import AT_ONCE
 from benchmarks.lab.scheduler import schedule
 from models.instance.instance import Instance
-from models.values.effective_gpus import effective_before, effective_of
+from models.values.effective_gpus import effective_after, effective_before
+from models.values.tier_values import Evaluation
 from planner.read.inputs import load
 from planner.search.solve import solve
 from planner.show.text import gpu_amount
@@ -31,8 +32,10 @@ def figures(instance: Instance) -> list[str]:
     brief = replace(instance.policy, solve=replace(instance.policy.solve, budget=4))
     plan = solve(replace(instance, policy=brief))
     found = [effective_before(instance)]
-    found += [effective_of(instance, schedule(instance, AT_ONCE[name])) for name in RULES]
-    found.append(effective_of(instance, plan.decisions))
+    found += [
+        effective_after(Evaluation(instance, schedule(instance, AT_ONCE[name]))) for name in RULES
+    ]
+    found.append(effective_after(Evaluation(instance, plan.decisions)))
     return [gpu_amount(value / 1000) for value in found]
 
 

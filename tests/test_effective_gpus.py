@@ -13,7 +13,8 @@ from models.documents.plan import PlanDocument
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.results.plan import compose
-from models.values.effective_gpus import effective_before, effective_of
+from models.values.effective_gpus import effective_after, effective_before
+from models.values.tier_values import Evaluation
 from models.verify.check import check
 from planner.search.solve import Search, solve
 from planner.show.plan.plan_tables import effective_gpus
@@ -44,9 +45,9 @@ def four_racks(main: str) -> Instance:
 def test_gangs_that_run_whole_count_their_gpus_times_their_speed(main: str) -> None:
     instance = four_racks(main)
     assert effective_before(instance) == 16 * 560  # half does not run whole
-    assert effective_of(instance, decide(instance)) == 16 * 560
+    assert effective_after(Evaluation(instance, decide(instance))) == 16 * 560
     new = decide(instance, new=[(3, mask(0, 1))])
-    assert effective_of(instance, new) == 16 * 560 + 2 * 1000
+    assert effective_after(Evaluation(instance, new)) == 16 * 560 + 2 * 1000
 
 
 def test_a_gang_that_moves_counts_the_smaller_of_its_speeds() -> None:
@@ -57,13 +58,13 @@ def test_a_gang_that_moves_counts_the_smaller_of_its_speeds() -> None:
     )
     apart = decide(instance, a=[(0, mask(0, 1)), (1, mask(0, 1))])
     assert effective_before(instance) == 4000
-    spread = effective_of(instance, apart)
+    spread = effective_after(Evaluation(instance, apart))
     assert 0 < spread < 4000
     pods = [(0, 0, 0, mask(0, 1)), (0, 1, 1, mask(0, 1))]
     back = replace(instance, gangs=(gang("a", 2, 2, stands=pods, movable=True),))
     assert effective_before(back) == spread
     together = decide(back, a=[(0, mask(0, 1)), (0, mask(2, 3))])
-    assert effective_of(back, together) == spread
+    assert effective_after(Evaluation(back, together)) == spread
 
 
 @PRESETS
@@ -112,7 +113,7 @@ def test_the_search_says_what_its_start_reached() -> None:
     assert found.one_at_a_time is not None
     ((priority, reached),) = found.one_at_a_time
     assert priority == 0
-    assert 0 < reached <= effective_of(instance, found.decisions) == 32000
+    assert 0 < reached <= effective_after(Evaluation(instance, found.decisions)) == 32000
     stated = {"name": "p", "created_at": "2026-11-20T10:00:00Z", "generator": "test"}
     document = compose(instance, found, **stated)
     assert check(document) == []

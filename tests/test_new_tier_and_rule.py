@@ -243,7 +243,7 @@ def test_every_tier_has_a_value_an_expression_and_a_bound() -> None:
         *tier_values.GANG_VALUES,
         *tier_values.PLAN_VALUES,
         *tier_values.PLACEMENT_VALUES,
-        *tier_values.QUEUE_VALUES,
+        "fair",
     }
     expressed = {
         *program_tiers.OPTION_VALUES,

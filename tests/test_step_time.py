@@ -8,7 +8,6 @@ import pytest
 
 from models.instance.speed import SPEED_STEP, speed_permille
 from models.step_time import (
-    BATCH,
     EXAMPLES,
     LATENCY_S,
     OVERLAP,
@@ -17,6 +16,8 @@ from models.step_time import (
     Training,
     Transformer,
 )
+
+BATCH = 64  # images a GPU and step
 
 NETWORK_LATENCY_S = Fraction(50, 10**6)
 

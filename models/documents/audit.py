@@ -6,14 +6,24 @@ elsewhere at no price. Written by ``gangplan audit``, read by ``gangplan report`
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from models.documents.base import ApiVersion, Document, GpuAmount, Many, Mapped, Name, Time, omitted
+from models.documents.base import (
+    ApiVersion,
+    Document,
+    GpuAmount,
+    Many,
+    Mapped,
+    Name,
+    Natural,
+    Open,
+    Time,
+    omitted,
+)
 from models.documents.plan import PlanDocument, PlanSearch
 from models.instance.solution import Proof
 from models.tiers import Sense
 
-Natural = Annotated[int, Field(ge=0)]
 Gpus = Annotated[float, Field(ge=0)]
 """GPUs, of which parts may count: exact, with up to three digits."""
 
@@ -22,13 +32,7 @@ StartsIf = Literal["now", "others stood better", "others ended", "held", "never"
 MoveSearch = Literal["found", "none exists", "none found"]
 
 
-class AuditPart(Document):
-    """An object that may have fields of a newer minor version."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class AuditMetadata(AuditPart):
+class AuditMetadata(Open):
     """Name, time and maker of an audit."""
 
     name: str
@@ -36,14 +40,14 @@ class AuditMetadata(AuditPart):
     generator: str
 
 
-class AuditLevel(AuditPart):
+class AuditLevel(Open):
     """A topology level, ``node`` last."""
 
     level: str
     domains: Natural
 
 
-class AuditCluster(AuditPart):
+class AuditCluster(Open):
     """The cluster in figures. ``gpus``: installed."""
 
     name: Name
@@ -52,7 +56,7 @@ class AuditCluster(AuditPart):
     levels: Many[AuditLevel] = Field(description="Its levels, widest first, `node` last")
 
 
-class AuditGpus(AuditPart):
+class AuditGpus(Open):
     """GPUs of the cluster."""
 
     installed: Natural = Field(description="Without partitioned ones")
@@ -64,7 +68,7 @@ class AuditGpus(AuditPart):
     )
 
 
-class AuditCause(AuditPart):
+class AuditCause(Open):
     """Why free GPUs are of no use. The causes add up to the stranded GPUs."""
 
     cause: str = Field(
@@ -76,7 +80,7 @@ class AuditCause(AuditPart):
     detail: str
 
 
-class AuditEffectiveGpus(AuditPart):
+class AuditEffectiveGpus(Open):
     """GPUs of the gangs that run whole, times their predicted speed."""
 
     before: Gpus = Field(description="As the gangs stand now")
@@ -86,7 +90,7 @@ class AuditEffectiveGpus(AuditPart):
     bound: Gpus = Field(description="What no better plan of the policy's tiers exceeds")
 
 
-class AuditLoss(AuditPart):
+class AuditLoss(Open):
     """What the present placement costs, in effective GPUs."""
 
     gpus: Gpus = Field(description="What the re-plan regains: possible less before")
@@ -115,7 +119,7 @@ class AuditLoss(AuditPart):
     )
 
 
-class AuditGang(AuditPart):
+class AuditGang(Open):
     """A gang that runs now."""
 
     gang: str = Field(description="namespace/name")
@@ -143,7 +147,7 @@ class AuditGang(AuditPart):
     fixed: str | None = omitted(description="Why no plan can move it; absent: it could move")
 
 
-class AuditWhole(AuditPart):
+class AuditWhole(Open):
     """Wholly free nodes, or domains, of one level."""
 
     level: str
@@ -155,7 +159,7 @@ class AuditWhole(AuditPart):
     domains: Natural = Field(description="That have GPUs, free or not")
 
 
-class AuditWaiting(AuditPart):
+class AuditWaiting(Open):
     """A gang that waits now, or of which pods are missing."""
 
     gang: str = Field(description="namespace/name")
@@ -168,7 +172,7 @@ class AuditWaiting(AuditPart):
     )
 
 
-class AuditMovedGang(AuditPart):
+class AuditMovedGang(Open):
     """One gang of a move."""
 
     gang: str = Field(description="namespace/name")
@@ -180,7 +184,7 @@ class AuditMovedGang(AuditPart):
     speed_after: Natural | None
 
 
-class AuditStart(AuditPart):
+class AuditStart(Open):
     """A waiting gang that starts with a move."""
 
     gang: str = Field(description="namespace/name")
@@ -192,7 +196,7 @@ class AuditStart(AuditPart):
     speed: Natural
 
 
-class AuditMove(AuditPart):
+class AuditMove(Open):
     """Gangs that restart elsewhere together, beyond what is possible without any move.
 
     The moves of an audit concern different gangs and nodes.
@@ -219,14 +223,14 @@ class AuditMove(AuditPart):
     allowed: bool = Field(description="Whether all of its gangs say that they may move")
 
 
-class AuditWholeRegain(AuditPart):
+class AuditWholeRegain(Open):
     """What it takes to regain as much as the re-plan; the re-plan itself may restart more gangs."""
 
     restarts: Natural = Field(description="Running gangs that restart elsewhere")
     gpus: GpuAmount = Field(description="Their GPUs")
 
 
-class AuditObjective(AuditPart):
+class AuditObjective(Open):
     """One tier of the policy: today, in the re-plan, and what no plan exceeds."""
 
     name: str
@@ -238,7 +242,7 @@ class AuditObjective(AuditPart):
     proof: Proof | None
 
 
-class AuditStatus(AuditPart):
+class AuditStatus(Open):
     """What was found."""
 
     gpus: AuditGpus

@@ -310,35 +310,37 @@ def _matching(
 _NAME_HINT = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
 _NAME_FORM = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 
-_name = _matching(_NAME_FORM, 253, "a name", _NAME_HINT)
-Name = Annotated[str, _name[0], _name[1]]
+Name = Annotated[str, *_matching(_NAME_FORM, 253, "a name", _NAME_HINT)]
 
-_scheduler = _matching(
-    rf"({_NAME_FORM}|\*)", 253, "the name of a scheduler", f"{_NAME_HINT}; or '*'"
-)
-SchedulerName = Annotated[str, _scheduler[0], _scheduler[1]]
+SchedulerName = Annotated[
+    str, *_matching(rf"({_NAME_FORM}|\*)", 253, "the name of a scheduler", f"{_NAME_HINT}; or '*'")
+]
 
-_short = _matching(_NAME_FORM, 63, "a short name", _NAME_HINT)
-ShortName = Annotated[str, _short[0], _short[1]]
+ShortName = Annotated[str, *_matching(_NAME_FORM, 63, "a short name", _NAME_HINT)]
 
-_range = _matching(
-    r"[A-Za-z0-9\[]([A-Za-z0-9._,\[\]-]*[A-Za-z0-9\]])?",
-    1000,
-    "a node name or host range",
-    "write a name like gpu-07 or a range like gpu-[01-16,20]",
-)
-HostRange = Annotated[str, _range[0], _range[1]]
+HostRange = Annotated[
+    str,
+    *_matching(
+        r"[A-Za-z0-9\[]([A-Za-z0-9._,\[\]-]*[A-Za-z0-9\]])?",
+        1000,
+        "a node name or host range",
+        "write a name like gpu-07 or a range like gpu-[01-16,20]",
+    ),
+]
 
-_label_key = _matching(
-    r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?",
-    317,
-    "a label or resource name",
-    "write it like example.com/rack: a prefix of lower case and a name of at most 63 characters",
-)
-LabelKey = Annotated[str, _label_key[0], _label_key[1]]
+LabelKey = Annotated[
+    str,
+    *_matching(
+        r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?",
+        317,
+        "a label or resource name",
+        "write it like example.com/rack: a prefix of lower case and a name of at most 63 characters",
+    ),
+]
 
-_label_value = _matching(rf"({_NAME_FORM})?", 63, "a label value", f"{_NAME_HINT}; or empty")
-LabelValue = Annotated[str, _label_value[0], _label_value[1]]
+LabelValue = Annotated[
+    str, *_matching(rf"({_NAME_FORM})?", 63, "a label value", f"{_NAME_HINT}; or empty")
+]
 
 
 @lru_cache(maxsize=1 << 12)
@@ -486,6 +488,17 @@ def decimal_check(least: int | Fraction, most: int | Fraction) -> Callable[[obje
         return amount
 
     return check
+
+
+def above_zero(what: str, hint: str) -> AfterValidator:
+    """Annotation of a number that is not 0."""
+
+    def check(value: Fraction) -> Fraction:
+        if not value:
+            raise InvalidValueError(what, hint)
+        return value
+
+    return AfterValidator(check)
 
 
 def decimal(

@@ -64,9 +64,9 @@ from models.documents.what_if import RelaxedDocument, WhatIfDocument
 from models.hardware import ServerModel, bits
 from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, NextTo, NodeAffinity, Role, Spread, Together
-from models.instance.instance import Instance, WhatIf
+from models.instance.instance import Instance
 from models.instance.policy import KubernetesPolicy, Moves, Policy
-from models.instance.queue import Amount
+from models.instance.queue import AMOUNTS, Amount
 from models.units import duration_text, time_text
 
 D = TypeVar("D", bound=Document)
@@ -88,7 +88,10 @@ def canonical_instance(instance: Instance) -> dict[str, Any]:
     cluster = instance.cluster
     gangs = _GangWriter(cluster)
     queues = {"queues": _queues(instance)} if instance.queues else {}
-    what_if = {"whatIf": _what_if(instance.what_if)} if instance.what_if is not None else {}
+    what_if = {}
+    if (changed := instance.what_if) is not None:
+        relaxed = tuple(RelaxedDocument.model_construct(gang=g, what=w) for g, w in changed.relaxed)
+        what_if = {"whatIf": WhatIfDocument.of(changed, relaxed=relaxed).to_json()}
     return {
         "cluster": _cluster(cluster),
         "gangs": [gangs.write(gang) for gang in instance.gangs],
@@ -98,11 +101,6 @@ def canonical_instance(instance: Instance) -> dict[str, Any]:
         **queues,
         **what_if,
     }
-
-
-def _what_if(what_if: WhatIf) -> dict[str, Any]:
-    relaxed = (RelaxedDocument.model_construct(gang=g, what=w) for g, w in what_if.relaxed)
-    return WhatIfDocument.of(what_if, relaxed=tuple(relaxed)).to_json()
 
 
 def reference_time(instance: Instance) -> int | None:
@@ -126,10 +124,7 @@ def reference_time(instance: Instance) -> int | None:
 
 def server_model_document(model: ServerModel) -> ServerModelDocument:
     """A server model in full."""
-    return ServerModelDocument.of(
-        model,
-        nics=_all(NicDocument, model.nics),
-    )
+    return ServerModelDocument.of(model, nics=_all(NicDocument, model.nics))
 
 
 def _all(kind: type[D], sources: Iterable[object]) -> tuple[D, ...]:
@@ -146,10 +141,7 @@ def _queues(instance: Instance) -> list[dict[str, Any]]:
             spec=QueueSpec.of(
                 queue,
                 parent=None if queue.parent is None else queues[queue.parent].name,
-                guarantee=_amount(instance, queue.guarantee),
-                limit=_amount(instance, queue.limit),
-                lending_limit=_amount(instance, queue.lending_limit),
-                non_preemptible_limit=_amount(instance, queue.non_preemptible_limit),
+                **{field: _amount(instance, getattr(queue, field)) for field in AMOUNTS},
                 order="strict" if queue.strict else "bestEffort",
                 cells=(
                     *(
@@ -286,31 +278,21 @@ class _GangWriter:
 
     def _kind(self, gang: Gang) -> dict[str, Any]:
         document = gang_document(gang, self._cluster).to_json()
+        terms = self._affinities
         for role, written in zip(gang.roles, document["spec"]["roles"], strict=True):
             if role.node_affinity:
-                written["nodeAffinity"] = self._affinity(role.node_affinity)
+                if (own := role.node_affinity) not in terms:
+                    terms[own] = [[one.to_json() for one in term] for term in own]
+                written["nodeAffinity"] = terms[own]
         return document
-
-    def _affinity(self, affinity: NodeAffinity) -> list[Any]:
-        if affinity not in self._affinities:
-            self._affinities[affinity] = [[one.to_json() for one in term] for term in affinity]
-        return self._affinities[affinity]
 
     def _pod(self, pod: ExistingPod, gang: Gang) -> dict[str, Any]:
         kind = (pod.uid is None, pod.node is None, pod.mode)
         role = gang.roles[pod.role].name
         node = None if pod.node is None else self._nodes[pod.node]
         if kind not in self._pod_kinds:
-            document = PodDocument.of(
-                pod,
-                role=role,
-                node=node,
-                gpus=None,
-                budgets=(),
-                rank=None,
-                gpu_group=None,
-                start=None,
-            )
+            none = dict.fromkeys(("gpus", "rank", "gpu_group", "start"))
+            document = PodDocument.of(pod, role=role, node=node, budgets=(), **none)
             self._pod_kinds[kind] = document.to_json()
         own: dict[str, Any] = {"name": pod.name, "role": role, "index": pod.index}
         if pod.uid is not None:
@@ -320,12 +302,8 @@ class _GangWriter:
             own["gpus"] = None if pod.gpus is None else list(bits(pod.gpus))
         if pod.budgets:
             own["budgets"] = list(pod.budgets)
-        if pod.rank is not None:
-            own["rank"] = pod.rank
-        if pod.gpu_group is not None:
-            own["gpuGroup"] = pod.gpu_group
-        if pod.start is not None:
-            own["start"] = pod.start
+        last = {"rank": pod.rank, "gpuGroup": pod.gpu_group, "start": pod.start}
+        own.update({name: value for name, value in last.items() if value is not None})
         return {**self._pod_kinds[kind], **own}
 
 
@@ -355,11 +333,7 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
                 gang, model=None, speed="count" if gang.counts_speed else "ignore"
             ),
         ),
-        status=GangStatus.of(
-            gang,
-            pods=(),
-            planned=(),
-        ),
+        status=GangStatus.of(gang, pods=(), planned=()),
     )
 
 

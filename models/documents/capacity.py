@@ -5,24 +5,17 @@ Written by ``gangplan capacity``, read by ``gangplan report``; unknown fields ar
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from models.documents.base import ApiVersion, Document, Many, Mapped, omitted
+from models.documents.base import ApiVersion, Document, Many, Mapped, Natural, Open, omitted
 from models.documents.gang import LevelName
 from models.documents.plan import PlanMetadata
 
-Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 After = Annotated[Natural | None, Field(description="After the plan; null where no plan was given")]
 
 
-class CapacityPart(Document):
-    """An object that may have fields of a newer minor version."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class CapacityQuestion(CapacityPart):
+class CapacityQuestion(Open):
     """Which nodes count: those that are ready, not cordoned, selected by the policy, and of this kind."""
 
     model: str | None = omitted(description="A GPU model or a server model")
@@ -33,7 +26,7 @@ class CapacityQuestion(CapacityPart):
     )
 
 
-class CapacityCluster(CapacityPart):
+class CapacityCluster(Open):
     """The nodes that count, and their GPUs."""
 
     name: str
@@ -43,7 +36,7 @@ class CapacityCluster(CapacityPart):
     after: After
 
 
-class CapacityLevel(CapacityPart):
+class CapacityLevel(Open):
     """Gangs of a shape that could start together, each in one domain of a level."""
 
     level: LevelName
@@ -54,7 +47,7 @@ class CapacityLevel(CapacityPart):
     after: After
 
 
-class CapacityShape(CapacityPart):
+class CapacityShape(Open):
     """Equal gangs: ``4x8@rack`` is four pods of eight GPUs in one rack."""
 
     shape: str
@@ -71,7 +64,7 @@ class CapacityShape(CapacityPart):
     )
 
 
-class CapacityLargest(CapacityPart):
+class CapacityLargest(Open):
     """The largest gang of pods of one size that could start alone inside one domain of a level."""
 
     gpus: Positive = Field(description="GPUs of each pod")
@@ -83,7 +76,7 @@ class CapacityLargest(CapacityPart):
     )
 
 
-class CapacityOfPart(CapacityPart):
+class CapacityOfPart(Open):
     """Pods with one instance (MIG) or part of a GPU each that could start inside one domain of a level."""
 
     part: str = Field(description="The profile of the instance, or what is asked of a shared GPU")
@@ -98,7 +91,7 @@ class CapacityOfPart(CapacityPart):
     )
 
 
-class CapacityStatus(CapacityPart):
+class CapacityStatus(Open):
     """What was counted."""
 
     shapes: Many[CapacityShape]

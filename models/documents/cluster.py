@@ -187,6 +187,21 @@ class NodeDocument(Document):
 
     def field_errors(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:
         """Contradictions inside the node and with the levels (name to label); paths start at the node."""
+        yield from self._domain_errors(levels)
+        yield from resource_errors(self.allocatable, ("allocatable",))
+        for field in ("allocatable", "held"):
+            for resource in getattr(self, field):
+                if resource.startswith(SHARE):
+                    hint = "write `sharing`; pods that hold parts are of gangs"
+                    what = "parts of GPUs are not counted"
+                    yield FieldError((field, resource), what, hint, at_key=True)
+        for i, gpu in enumerate(self.unhealthy_gpus):
+            if gpu in self.unhealthy_gpus[:i]:
+                yield FieldError(("unhealthyGpus", i), f"GPU {gpu} is listed twice", "list it once")
+        if self.mig:
+            yield from self._partitions()
+
+    def _domain_errors(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:
         for level, value in self.domains.items():
             if level == NODE_LEVEL:
                 yield FieldError(
@@ -203,20 +218,21 @@ class NodeDocument(Document):
                     at_key=True,
                 )
             else:
-                yield from self._label(level, levels[level], value)
-        yield from self._unnamed_domains(levels)
-        yield from resource_errors(self.allocatable, ("allocatable",))
-        for field in ("allocatable", "held"):
-            for resource in getattr(self, field):
-                if resource.startswith(SHARE):
-                    hint = "write `sharing`; pods that hold parts are of gangs"
-                    what = "parts of GPUs are not counted"
-                    yield FieldError((field, resource), what, hint, at_key=True)
-        for i, gpu in enumerate(self.unhealthy_gpus):
-            if gpu in self.unhealthy_gpus[:i]:
-                yield FieldError(("unhealthyGpus", i), f"GPU {gpu} is listed twice", "list it once")
-        if self.mig:
-            yield from self._partitions()
+                label = levels[level]
+                own = value if label is None else self.labels.get(label, value)
+                if label is not None and own != value:
+                    yield FieldError(
+                        ("labels", label),
+                        f"the label {shown(own)} contradicts the domain {shown(value)} of level {level}",
+                        "remove the label: the domain implies it",
+                    )
+        for level, label in levels.items():
+            if label in self.labels and level not in self.domains:
+                yield FieldError(
+                    ("labels", label),
+                    f"the label of level {level}, but no domain at that level",
+                    f"write domains: {{{level}: {self.labels[label]}}}",
+                )
 
     def _partitions(self) -> Iterator[FieldError]:
         listed: set[int] = set()
@@ -242,24 +258,6 @@ class NodeDocument(Document):
                     what = f"{used:,} instances, but `mig` states {instances[resource]:,}"
                     yield FieldError((field, resource), what, "free and held ones are in `mig`")
                     return
-
-    def _label(self, level: str, label: str | None, value: str) -> Iterator[FieldError]:
-        own = self.labels.get(label) if label is not None else None
-        if label is not None and own is not None and own != value:
-            yield FieldError(
-                ("labels", label),
-                f"the label {shown(own)} contradicts the domain {shown(value)} of level {level}",
-                "remove the label: the domain implies it",
-            )
-
-    def _unnamed_domains(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:
-        for level, label in levels.items():
-            if label in self.labels and level not in self.domains:
-                yield FieldError(
-                    ("labels", label),
-                    f"the label of level {level}, but no domain at that level",
-                    f"write domains: {{{level}: {self.labels[label]}}}",
-                )
 
 
 def resource_errors(amounts: Mapping[str, int], path: Path) -> Iterator[FieldError]:

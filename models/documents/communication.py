@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import Annotated, Literal
 
 from pydantic import (
-    AfterValidator,
     Discriminator,
     Field,
     PlainSerializer,
@@ -21,6 +20,7 @@ from models.documents.base import (
     Document,
     FieldError,
     Quantity,
+    above_zero,
     decimal,
     decimal_check,
     omitted,
@@ -28,7 +28,7 @@ from models.documents.base import (
     within,
 )
 from models.step_time import MOST_FRACTION, OVERLAP, TRANSFORMER_TOKENS
-from models.units import InvalidValueError, number, plural
+from models.units import number, plural
 
 DEFAULT_FRACTION = Fraction(1, 4)
 """Part of a step that a gang spends in communication, unless it says otherwise (contract 8)."""
@@ -49,23 +49,10 @@ Pattern = Literal[
 CommunicatingPart = Annotated[Fraction, *decimal(0, MOST_FRACTION)]
 
 
-def _above_zero(value: Fraction) -> Fraction:
-    if not value:
-        raise InvalidValueError("it must be above zero", "write it like 7G")
-    return value
-
-
-Amount = Annotated[Quantity, AfterValidator(_above_zero), PlainSerializer(number)]
+Amount = Annotated[
+    Quantity, above_zero("it must be above zero", "write it like 7G"), PlainSerializer(number)
+]
 Overlap = Annotated[Fraction, *decimal(0, 1)]
-
-_compute_seconds = decimal_check(0, 100_000)
-
-
-def _seconds_above_zero(value: object) -> Fraction:
-    found = _compute_seconds(value)
-    if not found:
-        raise InvalidValueError("it must be above zero", "write seconds, such as 0.25")
-    return found
 
 
 class StepModel(Document):
@@ -77,7 +64,8 @@ class StepModel(Document):
     )
     compute_seconds: Annotated[
         Fraction,
-        PlainValidator(_seconds_above_zero),
+        PlainValidator(decimal_check(0, 100_000)),
+        above_zero("it must be above zero", "write seconds, such as 0.25"),
         PlainSerializer(number),
         WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 100_000}),
     ] = Field(description="Of a step, without communication, on the fastest GPUs it may use")

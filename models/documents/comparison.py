@@ -3,27 +3,29 @@
 Written by ``gangplan compare``; unknown fields are kept.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from models.documents.base import ApiVersion, Document, GpuAmount, Many, Time, omitted
+from models.documents.base import (
+    ApiVersion,
+    Document,
+    GpuAmount,
+    Many,
+    Natural,
+    Open,
+    Time,
+    omitted,
+)
 from models.documents.plan import PlanMetadata
 from models.tiers import Sense
 
-Natural = Annotated[int, Field(ge=0)]
 Side = Literal["first", "second"]
 Effect = Literal["runs", "waits", "stops", "moves", "elsewhere", "new", "gone", "other"]
 Change = Literal["presence", "decision", "pods", "nodes", "gpus", "bandwidth", "share", "speed"]
 
 
-class ComparisonPart(Document):
-    """An object that may have fields of a newer minor version."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class ComparedPlan(ComparisonPart):
+class ComparedPlan(Open):
     """One of the plans."""
 
     file: str
@@ -37,7 +39,7 @@ class ComparedPlan(ComparisonPart):
     effective_gpus: float | None = Field(description="After the plan; null where it does not say")
 
 
-class ComparedValue(ComparisonPart):
+class ComparedValue(Open):
     """A tier of one plan."""
 
     value: int
@@ -45,7 +47,7 @@ class ComparedValue(ComparisonPart):
     proven: bool
 
 
-class ComparedTier(ComparisonPart):
+class ComparedTier(Open):
     """A tier of either plan."""
 
     name: str
@@ -55,7 +57,7 @@ class ComparedTier(ComparisonPart):
     better: Side | None = Field(description="Whose value is better; null where neither is")
 
 
-class ComparedDecision(ComparisonPart):
+class ComparedDecision(Open):
     """What one plan decides of a gang."""
 
     decision: str
@@ -70,7 +72,7 @@ class ComparedDecision(ComparisonPart):
     reason: str | None
 
 
-class ComparedGang(ComparisonPart):
+class ComparedGang(Open):
     """A gang that differs."""
 
     gang: str = Field(description="namespace/name")
@@ -83,7 +85,7 @@ class ComparedGang(ComparisonPart):
     )
 
 
-class ComparedQueue(ComparisonPart):
+class ComparedQueue(Open):
     """GPUs that a queue holds after each plan, and waits for; null where the plan does not have it."""
 
     queue: str
@@ -93,7 +95,7 @@ class ComparedQueue(ComparisonPart):
     second_waiting: Natural | None
 
 
-class ComparedNodes(ComparisonPart):
+class ComparedNodes(Open):
     """Nodes that only one plan has, and nodes that differ, as host ranges."""
 
     first: Many[str]
@@ -101,7 +103,7 @@ class ComparedNodes(ComparisonPart):
     changed: Many[str]
 
 
-class ComparedInput(ComparisonPart):
+class ComparedInput(Open):
     """How the inputs of the plans differ, besides what the what-if states; nodes as host ranges."""
 
     same: bool = Field(description="Both have the same nodes, gangs and queues")
@@ -117,7 +119,7 @@ class ComparedInput(ComparisonPart):
     policy: Many[str] = omitted(default=(), description="Fields of the Policy that differ")
 
 
-class ComparisonStatus(ComparisonPart):
+class ComparisonStatus(Open):
     """What differs."""
 
     same: bool = Field(description="Nothing below differs")

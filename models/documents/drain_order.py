@@ -5,22 +5,15 @@ Written by ``gangplan drain-order``; unknown fields are kept.
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from models.documents.base import ApiVersion, Document, GpuAmount, Many, Time
+from models.documents.base import ApiVersion, Document, GpuAmount, Many, Natural, Open, Time
 from models.documents.plan import PlanMetadata
 
-Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 
 
-class DrainPart(Document):
-    """An object that may have fields of a newer minor version."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class DrainQuestion(DrainPart):
+class DrainQuestion(Open):
     """What is to be drained."""
 
     nodes: Many[str] = Field(description="The nodes to drain, sorted")
@@ -29,7 +22,7 @@ class DrainQuestion(DrainPart):
     )
 
 
-class DrainedGang(DrainPart):
+class DrainedGang(Open):
     """A gang that a wave interrupts, whole."""
 
     namespace: str
@@ -45,14 +38,14 @@ class DrainedGang(DrainPart):
     nodes: Many[str] = Field(description="Where it can restart, sorted")
 
 
-class DrainWave(DrainPart):
+class DrainWave(Open):
     """Nodes that are drained together, and return before the next wave."""
 
     nodes: Many[str]
     gangs: Many[DrainedGang]
 
 
-class DrainStatus(DrainPart):
+class DrainStatus(Open):
     """The order, and what it costs."""
 
     waves: Many[DrainWave]

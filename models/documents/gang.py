@@ -19,7 +19,6 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     Tag,
-    ValidatorFunctionWrapHandler,
     WrapValidator,
     model_serializer,
     model_validator,
@@ -176,10 +175,6 @@ class CheckedTerms(Terms):
     """Terms that were read and checked before; roles of several gangs may share them."""
 
 
-def _unless_checked(value: object, read: ValidatorFunctionWrapHandler) -> object:
-    return value if isinstance(value, CheckedTerms) else read(value)
-
-
 @dataclass(frozen=True, slots=True)
 class Parallelism(Data):
     """How the GPUs of a role share the work of a model."""
@@ -323,6 +318,12 @@ class RoleTopology(Document):
     required: LevelName | None = omitted()
     preferred: LevelName | None = omitted()
 
+    def level_names(self) -> Iterator[tuple[Path, str]]:
+        """Every level that it names, with its path below it."""
+        for field in self.levels():
+            if (level := getattr(self, field)) is not None:
+                yield (field,), level
+
     @classmethod
     @lru_cache
     def levels(cls) -> tuple[str, ...]:
@@ -385,11 +386,8 @@ class ShapeDocument(Document):
     pods: Many[Count]
 
 
-class GroupTopology(Document):
+class GroupTopology(RoleTopology):
     """All pods in one domain of `required`, if possible those with GPUs in one of `preferred`."""
-
-    required: LevelName | None = omitted()
-    preferred: LevelName | None = omitted()
 
 
 class GroupDocument(Document):
@@ -501,7 +499,11 @@ class RoleDocument(Document):
         default={}, description="Labels its nodes must have"
     )
     node_affinity: Annotated[
-        Many[Many[NodeExpression]], read_once(), WrapValidator(_unless_checked)
+        Many[Many[NodeExpression]],
+        read_once(),
+        WrapValidator(
+            lambda value, read: value if isinstance(value, CheckedTerms) else read(value)
+        ),
     ] = omitted(default=(), description="Any of these terms must hold, all expressions of one")
     tolerations: Many[Toleration] = ()
     mix_models: bool = Field(default=False, description="Its pods may run on several GPU models")
@@ -619,9 +621,8 @@ class RoleDocument(Document):
 
     def level_names(self) -> Iterator[tuple[Path, str]]:
         """Every level the role names, with its path below the role."""
-        for field in ("required", "preferred"):
-            if (level := getattr(self.topology, field)) is not None:
-                yield ("topology", field), level
+        for path, level in self.topology.level_names():
+            yield ("topology", *path), level
         if self.slice is not None:
             yield ("slice", "required"), self.slice.required
         for i, outer in enumerate(self.outer_slices):
@@ -738,16 +739,14 @@ class GangDocument(Document):
 
     def level_names(self) -> Iterator[tuple[Path, str]]:
         """Every level the gang names, with its path."""
-        for field in GangTopology.levels():
-            if (level := getattr(self.spec.topology, field)) is not None:
-                yield ("spec", "topology", field), level
+        for path, level in self.spec.topology.level_names():
+            yield ("spec", "topology", *path), level
         for i, role in enumerate(self.spec.roles):
             for path, level in role.level_names():
                 yield ("spec", "roles", i, *path), level
         for i, group in enumerate(self.spec.groups):
-            for field in ("required", "preferred"):
-                if (level := getattr(group.topology, field)) is not None:
-                    yield ("spec", "groups", i, "topology", field), level
+            for path, level in group.topology.level_names():
+                yield ("spec", "groups", i, "topology", *path), level
         if self.spec.near is not None:
             yield ("spec", "near", "level"), self.spec.near.level
 

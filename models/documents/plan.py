@@ -405,7 +405,7 @@ class PlanDigests(Open):
 class PlanUnable(Open):
     """A gang that waits and is not known to be able to start on the empty cluster: it uses up no guarantee.
 
-    It holds no room either, but where ``now`` is true.
+    Nobody in a strict queue waits for it either, but where ``now`` is true.
     """
 
     gang: str = Field(description="namespace/name")
@@ -432,8 +432,8 @@ class PlanStatus(Open):
     queues: Many[PlanQueue] = omitted(default=(), description="By name; only with Queues")
     unable: Many[PlanUnable] = omitted(
         default=(),
-        description="Gangs that go on waiting, would hold room or use up a guarantee, and are not known to be"
-        " able to start on the empty cluster: by namespace and name",
+        description="Gangs that go on waiting, are in a strict queue or would use up a guarantee, and are"
+        " not known to be able to start on the empty cluster: by namespace and name",
     )
     unclaiming: Many[str] = omitted(
         default=(),

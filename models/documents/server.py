@@ -13,6 +13,7 @@ from models.documents.base import (
     Many,
     Prose,
     Title,
+    above_zero,
     bounded_list,
     decimal_check,
     made,
@@ -54,21 +55,10 @@ def _megabits(value: object) -> int:
     return megabits.numerator
 
 
-_speed = decimal_check(0, MAX_SPEED)
-
-
-def _relative_speed(value: object) -> Fraction:
-    found = _speed(value)
-    if not found:
-        raise InvalidValueError(
-            "a relative speed must be above zero", "remove it if the speed is not known"
-        )
-    return found
-
-
 RelativeSpeed = Annotated[
     Fraction,
-    PlainValidator(_relative_speed),
+    PlainValidator(decimal_check(0, MAX_SPEED)),
+    above_zero("a relative speed must be above zero", "remove it if the speed is not known"),
     PlainSerializer(number),
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SPEED}),
 ]
@@ -155,7 +145,8 @@ class ServerModelDocument(Document):
 
     def field_errors(self) -> tuple[FieldError, ...]:
         """Contradictions inside the model, in document order; paths start at the model."""
-        return (*self._naming(), *self._shape(), *self._links(), *self._nics())
+        nics = within(("nics",), nic_errors(self.nics, self.gpus))
+        return (*self._naming(), *self._shape(), *self._links(), *nics)
 
     def to_server_model(self) -> ServerModel:
         """The model as the planner uses it. Raises InvalidValueError with the first contradiction."""
@@ -164,10 +155,8 @@ class ServerModelDocument(Document):
         return made(ServerModel, self, nics=tuple(nic.to_nic() for nic in self.nics))
 
     def _naming(self) -> Iterator[FieldError]:
-        for path, name in (
-            (("name",), self.name),
-            *((("aliases", i), a) for i, a in enumerate(self.aliases)),
-        ):
+        aliases = ((("aliases", i), alias) for i, alias in enumerate(self.aliases))
+        for path, name in ((("name",), self.name), *aliases):
             if not slug(name).strip("-"):
                 yield FieldError(
                     path, f"{shown(name)} has no letter or digit", "add one: they identify a model"
@@ -243,7 +232,9 @@ class ServerModelDocument(Document):
                     "write the same name in both directions",
                 )
             elif found.group(1):
-                links = self._count(links, int(found.group(1)))
+                more = int(found.group(1))
+                # split among neighbours; behind a switch each pair can use all of them
+                links = max(links, more) if self.fabric == "nvswitch" else links + more
         if self.fabric == "pcie" and links:
             yield FieldError(
                 ("matrix", i), f"row {i} has NVLinks in a pcie server",
@@ -255,10 +246,3 @@ class ServerModelDocument(Document):
                 f"row {i} has {links} NVLinks, but a GPU has {self.links_per_gpu}",
                 "check the row, or `linksPerGpu`",
             )
-
-    def _count(self, links: int, more: int) -> int:
-        """Links are split among neighbours; behind a switch each pair can use all of them."""
-        return max(links, more) if self.fabric == "nvswitch" else links + more
-
-    def _nics(self) -> Iterator[FieldError]:
-        yield from within(("nics",), nic_errors(self.nics, self.gpus))

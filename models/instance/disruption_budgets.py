@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from models.documents.cluster import DisruptionBudget
 from models.instance.gang import Gang
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.run_times import protected, protected_until
 from models.instance.solution import GangDecision
 
@@ -66,13 +66,12 @@ class Guards:
     fixed: frozenset[int]
 
 
+@once
 def guards(instance: Instance) -> Guards:
     """What the budgets say of each gang by itself."""
-    return instance.once(_guards) if instance.cluster.budgets else Guards({}, frozenset())
-
-
-def _guards(instance: Instance) -> Guards:
     budgets = instance.cluster.budgets
+    if not budgets:
+        return Guards({}, frozenset())
     position = {budget.key: i for i, budget in enumerate(budgets)}
     takings: dict[int, Takings] = {}
     fixed = set()

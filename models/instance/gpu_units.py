@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from models.gpu_shares import part_of
 from models.instance.cluster import Node
 from models.instance.gang import Gang, Role, has_parts, is_part
 from models.instance.instance import Instance
-from models.instance.queue import Amount, Queue
+from models.instance.queue import AMOUNTS, Amount, Queue
 from models.mig import RESOURCE, board_named, boards, boards_of
 
 THOUSANDTHS = 1000
@@ -35,8 +36,7 @@ def in_gpu_units(instance: Instance) -> Instance:
 
 def _whole(queues: Iterable[Queue]) -> bool:
     """Whether all amounts of these queues are whole GPUs."""
-    amounts = [one for q in queues for one in (q.guarantee, q.limit)]
-    amounts += [one for q in queues for one in (q.lending_limit, q.non_preemptible_limit)]
+    amounts: list[Amount] = [getattr(queue, field) for queue in queues for field in AMOUNTS]
     return all(
         not n % THOUSANDTHS for one in amounts for n in (one.gpus or 0, *dict(one.models).values())
     )
@@ -47,13 +47,8 @@ def _in_whole_gpus(queue: Queue) -> Queue:
         models = tuple((model, n // THOUSANDTHS) for model, n in one.models)
         return Amount(None if one.gpus is None else one.gpus // THOUSANDTHS, models)
 
-    return replace(
-        queue,
-        guarantee=gpus(queue.guarantee),
-        limit=gpus(queue.limit),
-        lending_limit=gpus(queue.lending_limit),
-        non_preemptible_limit=gpus(queue.non_preemptible_limit),
-    )
+    changed: dict[str, Any] = {field: gpus(getattr(queue, field)) for field in AMOUNTS}
+    return replace(queue, **changed)
 
 
 class _Counts:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property, wraps
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, TypeVarTuple, cast
 
 from models.documents.policy import GPUS, NO_COST
 from models.instance.cluster import Cluster, Node
@@ -22,6 +22,7 @@ from models.instance.speed import RelativeSpeeds
 from models.units import number
 
 Found = TypeVar("Found")
+Args = TypeVarTuple("Args")
 
 Lines = tuple[tuple[int, ...], ...]
 """Gangs of strict queues in their order, a line each."""
@@ -302,5 +303,23 @@ def once(find: Callable[[Instance], Found]) -> Callable[[Instance], Found]:
     @wraps(find)
     def kept(instance: Instance) -> Found:
         return instance.once(find)
+
+    return kept
+
+
+def once_each(
+    find: Callable[[Instance, *Args], Found],
+) -> Callable[[Instance, *Args], Found]:
+    """The same for each of the other arguments, which are hashed."""
+
+    def known(_instance: Instance) -> dict[object, Found]:
+        return {}
+
+    @wraps(find)
+    def kept(instance: Instance, *args: *Args) -> Found:
+        found = instance.once(known)
+        if args not in found:
+            found[args] = find(instance, *args)
+        return found[args]
 
     return kept

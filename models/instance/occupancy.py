@@ -116,6 +116,17 @@ def is_blind(instance: Instance, node: Node, unknown: int) -> bool:
     return unknown > 0 or (instance.policy.gpu_binding == "none" and unswitched)
 
 
+def pods_after(
+    instance: Instance, decisions: Sequence[GangDecision]
+) -> list[tuple[Role, PodPlacement]]:
+    """Every pod of these decisions, one for each gang, with its role."""
+    return [
+        (gang.roles[pod.role], pod)
+        for gang, decision in zip(instance.gangs, decisions, strict=True)
+        for pod in decision.pods
+    ]
+
+
 def free_after(instance: Instance, pods: Sequence[tuple[Uses, PodPlacement]]) -> list[int]:
     """Healthy GPUs of every node that no pod holds after the plan; 0 where the node accepts no pods.
 

@@ -6,13 +6,11 @@ Levels are indices into Cluster.levels, ``len(levels)`` meaning ``node``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
-
-from models.instance.gang import Role
 
 Gpu = str | None
 """Slug of a GPU model; None for all models together."""
@@ -79,6 +77,19 @@ class Queue:
     cells: tuple[Cell, ...] = ()
     pins: tuple[Pin, ...] = ()
     min_run_time_s: int | None = None
+
+
+AMOUNTS = ("guarantee", "limit", "lending_limit", "non_preemptible_limit")
+"""The fields of a queue that are amounts."""
+
+
+def path_of(queues: Sequence[Queue], q: int | None) -> tuple[int, ...]:
+    """The queue and all above it, itself first."""
+    found = []
+    while q is not None:
+        found.append(q)
+        q = queues[q].parent
+    return tuple(found)
 
 
 class Holder(NamedTuple):
@@ -172,13 +183,3 @@ class QueueShares:
     def fairness(self, rank: int, fair: Mapping[int, int]) -> int:
         """The sum of the ``rank`` smallest x of the queues that gangs name."""
         return sum(sorted(fair.get(queue, 0) for queue in self.parts)[:rank])
-
-    def fair_units(self, queue: int, role: Role) -> int:
-        """What a pod of a gang that names the queue counts in its fair share."""
-        requests = dict(role.requests)
-        asked = (role.units, *(requests.get(name, 0) for name in RESOURCES))
-        largest = max(
-            (Fraction(n, total) for n, total in zip(asked, self.totals, strict=True) if total),
-            default=Fraction(0),
-        )
-        return int(UNITS * largest / self.parts[queue])

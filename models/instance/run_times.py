@@ -11,6 +11,7 @@ from dataclasses import replace
 from models.instance.gang import Gang
 from models.instance.instance import Instance, once
 from models.instance.policy import Policy, lengthened_s, pause_s
+from models.instance.queue import path_of
 
 
 def min_run_time(instance: Instance, gang: Gang) -> int:
@@ -27,12 +28,10 @@ def min_run_time(instance: Instance, gang: Gang) -> int:
 def granted_run_times(instance: Instance) -> Mapping[str | None, int]:
     """By queue, what gangs in it have that state none: that of the nearest queue upward which states one."""
     found: dict[str | None, int] = {}
-    for queue in instance.queues:
-        at = queue
-        while at.min_run_time_s is None and at.parent is not None:
-            at = instance.queues[at.parent]
-        if at.min_run_time_s is not None:
-            found[queue.name] = at.min_run_time_s
+    for q, queue in enumerate(instance.queues):
+        above = (instance.queues[a].min_run_time_s for a in path_of(instance.queues, q))
+        if (stated := next((s for s in above if s is not None), None)) is not None:
+            found[queue.name] = stated
     return found
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance, once
-from models.instance.queue import Cell, Queue
+from models.instance.queue import Cell, Queue, path_of
 from models.queues.pins import pinned_nodes
 from models.queues.queue_shares import cell_model, model_of_nodes
 
@@ -127,17 +127,12 @@ def _rows(
     """Names and parents of the rows, and the row of every queue."""
     queues = instance.queues
 
-    def depth(q: int | None) -> int:
-        return 0 if q is None else 1 + depth(queues[q].parent)
-
     own = (q for q in range(len(queues)) if cells[q] or pins.get(q))
-    order = sorted(own, key=lambda q: (depth(q), q))
+    order = sorted(own, key=lambda q: (len(path_of(queues, q)), q))
     row_of = {q: row for row, q in enumerate(order)}
 
     def nearest(q: int | None) -> int:
-        while q is not None and q not in row_of:
-            q = queues[q].parent
-        return -1 if q is None else row_of[q]
+        return next((row_of[a] for a in path_of(queues, q) if a in row_of), -1)
 
     return (
         tuple(queues[q].name for q in order),

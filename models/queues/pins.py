@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
-from models.instance.instance import Instance
-from models.instance.queue import Pin
+from models.instance.instance import Instance, once
+from models.instance.queue import Pin, path_of
 
 Nodes = frozenset[int]
 
@@ -79,11 +79,8 @@ def place_of(cluster: Cluster, pin: Pin) -> Nodes:
     )
 
 
+@once
 def _any(instance: Instance) -> bool:
-    return bool(instance.queues) and instance.once(_some)
-
-
-def _some(instance: Instance) -> bool:
     return any(queue.pins for queue in instance.queues)
 
 
@@ -94,13 +91,7 @@ class _Pins:
         self._instance = instance
         nodes = instance.cluster.nodes
         queues = instance.queues
-        self.above: list[tuple[int, ...]] = []
-        for q in range(len(queues)):
-            path, at = list[int](), queues[q].parent
-            while at is not None:
-                path.append(at)
-                at = queues[at].parent
-            self.above.append((q, *path))
+        self.above = [path_of(queues, q) for q in range(len(queues))]
         self._number: dict[str | None, int] = {queue.name: q for q, queue in enumerate(queues)}
         self.nodes: dict[int, Nodes] = {}
         found: dict[int, list[int]] = {}

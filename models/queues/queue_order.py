@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from models.instance.gang import Gang
-from models.instance.instance import Instance, Lines
+from models.instance.instance import Instance, Lines, once
 from models.instance.solution import PodPlacement
 from models.queues.queue_shares import queue_of
 from models.queues.reservations import queue_place
@@ -19,14 +19,13 @@ Pods = Sequence[Sequence[PodPlacement]]
 """Of every gang."""
 
 
+@once
 def lines(instance: Instance) -> Lines:
     """The gangs of each strict queue that are planned in turn, the first one first."""
     if instance.outside is not None:
         return instance.outside.lines
-    return instance.once(_lines) if any(queue.strict for queue in instance.queues) else ()
-
-
-def _lines(instance: Instance) -> Lines:
+    if not any(queue.strict for queue in instance.queues):
+        return ()
     found = dict[int, list[int]]()
     for index, (gang, queue) in enumerate(zip(instance.gangs, queue_of(instance), strict=True)):
         if queue is None or not instance.queues[queue].strict:
@@ -46,9 +45,10 @@ def _turn(instance: Instance, gang: int) -> tuple[object, ...]:
 
 def place_in_line(instance: Instance, gang: Gang) -> tuple[int, int] | None:
     """(line, place in it) of a gang; None for one that is in none."""
-    return instance.once(_places).get(gang.key) if lines(instance) else None
+    return _places(instance).get(gang.key)
 
 
+@once
 def _places(instance: Instance) -> dict[tuple[str, str], tuple[int, int]]:
     return {
         instance.gangs[gang].key: (number, place)
@@ -88,12 +88,11 @@ def behind(instance: Instance, pods: Pods, gang: int) -> int | None:
 
 def overtaking(instance: Instance, pods: Pods) -> list[int]:
     """Gangs that start although an earlier one of their queue waits."""
-    return [
-        gang
-        for line in lines(instance)
-        for gang in line[_first_waiting(line, pods) :]
-        if pods[gang]
-    ]
+    found = list[int]()
+    for line in lines(instance):
+        waiting = (i for i, gang in enumerate(line) if not pods[gang])
+        found += (gang for gang in line[next(waiting, len(line)) :] if pods[gang])
+    return found
 
 
 def lines_in_part(instance: Instance, part: Mapping[int, int]) -> Lines:
@@ -115,10 +114,6 @@ def pairs(instance: Instance) -> Iterator[tuple[int, int]]:
     """(gang, the one right after it in its line)."""
     for line in lines(instance):
         yield from zip(line, line[1:], strict=False)
-
-
-def _first_waiting(line: Sequence[int], pods: Pods) -> int:
-    return next((i for i, gang in enumerate(line) if not pods[gang]), len(line))
 
 
 def _right_before(instance: Instance, gang: int) -> int | None:

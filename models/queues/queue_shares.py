@@ -15,8 +15,19 @@ from typing import NamedTuple
 
 from models.hardware import slug
 from models.instance.gang import Gang, Role
-from models.instance.instance import Instance, once
-from models.instance.queue import RESOURCES, Amount, Cell, Gpu, Holder, Queue, QueueShares, QueueUse
+from models.instance.instance import Instance, once, once_each
+from models.instance.queue import (
+    RESOURCES,
+    UNITS,
+    Amount,
+    Cell,
+    Gpu,
+    Holder,
+    Queue,
+    QueueShares,
+    QueueUse,
+    path_of,
+)
 from models.instance.solution import PodPlacement, placed
 from models.queues.guarantee_turns import Turn, turns
 from models.queues.pins import pinned_gpus
@@ -125,27 +136,26 @@ def add_use(
         for gpu, gpus in gpus_beyond(instance, gang, pods).items():
             use.beyond[holder.firm, gpu] += sign * gpus
     if queue is not None:
-        units = instance.once(_FairUnits)
-        use.fair[queue] += sign * sum(units.of(queue, gang.roles[pod.role]) for pod in pods)
-
-
-class _FairUnits:
-    """What pods count in fair shares, by queue and what they ask for."""
-
-    def __init__(self, instance: Instance) -> None:
-        self._shares = stated_shares(instance)
-        self._known: dict[object, int] = {}
-
-    def of(self, queue: int, role: Role) -> int:
-        key = (queue, role.units, role.requests)
-        if key not in self._known:
-            self._known[key] = self._shares.fair_units(queue, role)
-        return self._known[key]
+        units = (fair_units(instance, queue, gang.roles[pod.role]) for pod in pods)
+        use.fair[queue] += sign * sum(units)
 
 
 def fair_units(instance: Instance, queue: int, role: Role) -> int:
     """What a pod of a gang that names the queue counts in its fair share."""
-    return instance.once(_FairUnits).of(queue, role)
+    return _fair_units(instance, queue, role.units, role.requests)
+
+
+@once_each
+def _fair_units(
+    instance: Instance, queue: int, units: int, requests: tuple[tuple[str, int], ...]
+) -> int:
+    known, others = stated_shares(instance), dict(requests)
+    asked = (units, *(others.get(name, 0) for name in RESOURCES))
+    largest = max(
+        (Fraction(n, total) for n, total in zip(asked, known.totals, strict=True) if total),
+        default=Fraction(0),
+    )
+    return int(UNITS * largest / known.parts[queue])
 
 
 class Refusal(NamedTuple):
@@ -229,10 +239,8 @@ class QueueCounts:
 
     def allow(self, index: int, pods: Sequence[PodPlacement]) -> bool:
         """Whether a gang may have these pods, too."""
-        return (
-            self.refusal(index, gpus_held(self._instance, self._instance.gangs[index], pods))
-            is None
-        )
+        gpus = gpus_held(self._instance, self._instance.gangs[index], pods)
+        return self.refusal(index, gpus) is None
 
     def refusal(self, index: int, gpus: Mapping[Gpu, int]) -> Refusal | None:
         """What keeps a gang from so many more GPUs by model, as in ``broken``; None if nothing does."""
@@ -425,16 +433,13 @@ def _kept(
 ) -> dict[Gpu, tuple[int, ...]]:
     """What each queue does not lend of g(q) and g(q, m); only where some is above 0."""
     found = {
-        gpu: tuple(max(0, g - _lent(queue, gpu, g)) for queue, g in zip(queues, own, strict=True))
+        gpu: tuple(
+            0 if (lent := _of(queue.lending_limit, gpu)) is None else max(0, g - lent)
+            for queue, g in zip(queues, own, strict=True)
+        )
         for gpu, own in promised.items()
     }
     return {gpu: own for gpu, own in found.items() if any(own)}
-
-
-def _lent(queue: Queue, gpu: Gpu, promised: int) -> int:
-    """The most that it lends; all that it is promised where nothing is said."""
-    stated = _of(queue.lending_limit, gpu)
-    return promised if stated is None else stated
 
 
 def _of(amount: Amount, gpu: Gpu) -> int | None:
@@ -459,11 +464,8 @@ def empty_shares(instance: Instance, *, in_order: bool) -> QueueShares | None:
     bare = bare_shares(instance)
     if bare is None:
         return None
-    empty, nodes, models = (
-        QueueCounts(instance, bare),
-        instance.cluster.nodes,
-        model_of_nodes(instance),
-    )
+    empty, nodes = QueueCounts(instance, bare), instance.cluster.nodes
+    models = model_of_nodes(instance)
     ours = [n for n, node in enumerate(nodes) if instance.ours(node)]
     there = {
         gpu: instance.gpu_unit * sum(nodes[n].gpus for n in ours if gpu is None or models[n] == gpu)
@@ -493,7 +495,7 @@ def _bare(instance: Instance) -> QueueShares:
         for amount in (queue.limit, queue.guarantee, queue.non_preemptible_limit)
     )
     models = tuple(sorted({name for amount in amounts for name, _ in amount.models}))
-    paths = tuple(_path(queues, q) for q in range(len(queues)))
+    paths = tuple(path_of(queues, q) for q in range(len(queues)))
     limits = {
         gpu: tuple(_limit(queues[q], promised, q, gpu) for q in range(len(queues)))
         for gpu in (None, *models)
@@ -526,14 +528,12 @@ def _bare(instance: Instance) -> QueueShares:
     )
 
 
+@once
 def guarantee_turns(instance: Instance) -> tuple[Turn, ...]:
     """Who uses up guarantees, in turn."""
-    return instance.once(_guarantee_turns) if instance.queues else ()
-
-
-def _guarantee_turns(instance: Instance) -> tuple[Turn, ...]:
     bare = bare_shares(instance)
-    assert bare is not None, "there are queues"
+    if bare is None or not instance.queues:
+        return ()
     own, models = queue_of(instance), model_of_nodes(instance)
     able = instance.could_start.can_now
     return tuple(turns(instance, own, bare.paths, bare.guarantees, models, able))
@@ -552,20 +552,8 @@ def _shares(instance: Instance) -> QueueShares:
             instance.gangs[turn.gang].key for turn in guarantee_turns(instance) if turn.within
         ),
         before={gpu: tuple(held) for gpu, held in now.held.items()},
-        most={
-            gpu: tuple(
-                None if limit is None else max(held, limit)
-                for held, limit in zip(now.held[gpu], bare.limits[gpu], strict=True)
-            )
-            for gpu in bare.gpus
-        },
-        most_firm={
-            gpu: tuple(
-                None if limit is None else max(held, limit)
-                for held, limit in zip(now.firm[gpu], bare.firm_limits[gpu], strict=True)
-            )
-            for gpu in bare.firm_limits
-        },
+        most=_at_most(now.held, bare.limits),
+        most_firm=_at_most(now.firm, bare.firm_limits),
         most_taken=_most_taken(bare, now),
         healthy=healthy,
         shortfall={
@@ -578,6 +566,19 @@ def _shares(instance: Instance) -> QueueShares:
     )
 
 
+def _at_most(
+    held: Mapping[Gpu, Sequence[int]], limits: Mapping[Gpu, Sequence[int | None]]
+) -> dict[Gpu, tuple[int | None, ...]]:
+    """What queues may hold after the plan: as much as before it, in any case."""
+    return {
+        gpu: tuple(
+            None if limit is None else max(before, limit)
+            for before, limit in zip(held[gpu], own, strict=True)
+        )
+        for gpu, own in limits.items()
+    }
+
+
 def _most_taken(bare: QueueShares, now: QueueCounts) -> dict[Gpu, tuple[int | None, ...]]:
     """What queues may hold with what those below keep; None where they keep nothing, or without a limit."""
     found = {}
@@ -588,16 +589,6 @@ def _most_taken(bare: QueueShares, now: QueueCounts) -> dict[Gpu, tuple[int | No
             for q, limit in enumerate(bare.limits[gpu])
         )
     return found
-
-
-def _path(queues: Sequence[Queue], q: int) -> tuple[int, ...]:
-    found, at = [], q
-    while True:
-        found.append(at)
-        parent = queues[at].parent
-        if parent is None:
-            return tuple(found)
-        at = parent
 
 
 def _limit(queue: Queue, promised: Mapping[Gpu, tuple[int, ...]], q: int, gpu: Gpu) -> int | None:

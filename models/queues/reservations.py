@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from models.instance.gang import Gang, Role, turn
-from models.instance.instance import Instance, once
+from models.instance.instance import Instance, once, once_each
 from models.instance.run_times import min_run_time
 from models.instance.solution import GangDecision, PodPlacement, QueuePlace, Reserved, placed
 from models.queues.queue_shares import within_guarantee
@@ -114,16 +114,14 @@ def open_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:
     closing = tuple(i for i, one in enumerate(instance.reserved) if closes(instance, one, gang))
     if not closing:
         return eligible
-    kept = instance.once(_narrowed)
-    key = (eligible, closing)
-    if key not in kept:
-        kept[key] = eligible.difference(*(instance.reserved[i].nodes for i in closing))
-    return kept[key]
+    return _without_reserved(instance, eligible, closing)
 
 
-def _narrowed(_instance: Instance) -> dict[object, frozenset[int]]:
-    """Open nodes, by the eligible ones and the reservations that close some."""
-    return {}
+@once_each
+def _without_reserved(
+    instance: Instance, nodes: frozenset[int], closing: tuple[int, ...]
+) -> frozenset[int]:
+    return nodes.difference(*(instance.reserved[i].nodes for i in closing))
 
 
 def closes(instance: Instance, one: Reserved, gang: Gang) -> bool:

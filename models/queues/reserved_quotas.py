@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from models.hardware import slug
 from models.instance.disruption_budgets import guards
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.queue import Gpu
 from models.instance.run_times import stoppable_from
 from models.instance.solution import GangDecision, PodPlacement, Reserved, placed
@@ -69,12 +69,8 @@ def _claims(instance: Instance) -> tuple[Claim, ...]:
             if holds_then(instance, index, one, comes=True)
         )
         ordered = sorted(waiting, key=lambda i: queue_place(instance, instance.gangs[i]))
-        found.append(Claim(one, counts, {i: _asked(instance, i) for i in ordered}))
+        found.append(Claim(one, counts, {i: instance.gangs[i].least_units for i in ordered}))
     return tuple(found)
-
-
-def _asked(instance: Instance, index: int) -> int:
-    return instance.gangs[index].least_units
 
 
 def holds_then(instance: Instance, index: int, one: Reserved, *, comes: bool) -> bool:
@@ -157,12 +153,9 @@ def hindered(instance: Instance, beside: Sequence[Claim], index: int) -> list[Re
     ]
 
 
+@once
 def barred(instance: Instance) -> frozenset[tuple[str, str]]:
     """Keys of gangs that wait for a holder, whatever starts beside those that have to."""
-    return instance.once(_barred) if claims(instance) else frozenset()
-
-
-def _barred(instance: Instance) -> frozenset[tuple[str, str]]:
     first, gangs = due(instance), instance.gangs
     return frozenset(
         gangs[index].key

@@ -186,20 +186,16 @@ def _ideal_exchange(instance: Instance, gang: Gang, model: ServerModel, gpus: in
     return max(found)
 
 
-def _rates(
-    cluster: Cluster, sets: dict[int, ServerSet], *, joined: bool
-) -> tuple[Fraction | None, Fraction | None]:
+def _rates(cluster: Cluster, sets: dict[int, ServerSet], *, joined: bool) -> Rates:
     """B and ideal; None where there is none, or where a rate they need is not known."""
     bandwidth = None
-    with contextlib.suppress(
-        UnknownRate
-    ):  # the readers refuse it for every gang that may be placed
+    # the readers refuse it for every gang that may be placed
+    with contextlib.suppress(UnknownRate):
         bandwidth = gang_MBps(cluster, sets, joined=joined)
     if bandwidth is None:
         return None, None
-    models = tuple(dict.fromkeys(m for n in sets if (m := cluster.nodes[n].model) is not None))
     gpus = sum(chosen.count for chosen in sets.values())
     try:
-        return bandwidth, ideal_MBps(models, gpus, joined=joined)
+        return bandwidth, ideal_MBps(_models(cluster, sets), gpus, joined=joined)
     except UnknownRate:
         return bandwidth, None

@@ -43,7 +43,7 @@ from models.rates.gang_rates import gang_rates
 from models.results.audit_figures import best_speeds, effective_bound, fixed_gangs, wholly_free
 from models.results.plan import Words, code_alone
 from models.units import epoch_seconds, first_of, number
-from models.values.effective_gpus import counted_gpus, gpus_at_speed
+from models.values.effective_gpus import gpus_at_speed
 from models.values.relocation import MOVES_UNPROVEN, PlanWorth, plan_worth
 from models.values.stranded_gpus import CAUSES, free_gpus, stranded_by_cause
 from models.values.tier_values import Evaluation, known_masks
@@ -299,7 +299,7 @@ class AuditWriter:
         _, best = gang_rates(self._free, gang, pods, self._known)
         bandwidth = None if value is None else value.bandwidth
         speed = line.speed if line.admitted else None
-        lost = counted_gpus(gang) * (self._best[index] - speed) if speed is not None else 0
+        lost = gang.least_units * (self._best[index] - speed) if speed is not None else 0
         domains = () if value is None else value.domains
         return AuditGang.model_construct(
             gang=_name(gang),
@@ -362,7 +362,7 @@ class AuditWriter:
                 AuditWaiting.model_construct(
                     gang=_name(gang),
                     priority=gang.own_priority,
-                    gpus=self._free.in_gpus(counted_gpus(gang)),
+                    gpus=self._free.in_gpus(gang.least_units),
                     starts_if=starts_if,
                     moves=tuple(moves),
                     reason=None if starts_if == "now" or reason is None else self._words(reason),
@@ -402,7 +402,7 @@ class AuditWriter:
         """None exists where every gang has its best speed, or no plan is better by the policy's tiers."""
         if any(self._regained(changes) > 0 for changes in self._found.moves):
             return "found"
-        most = sum(counted_gpus(gang) * self._best[i] for i, gang in enumerate(self._free.gangs))
+        most = sum(gang.least_units * self._best[i] for i, gang in enumerate(self._free.gangs))
         if self._unmoved >= most:
             return "none exists"
         tiers = self._found.possible.tiers
@@ -444,7 +444,7 @@ class AuditWriter:
             starts=tuple(
                 AuditStart.model_construct(
                     gang=_name(free.gangs[i]),
-                    gpus=self._free.in_gpus(counted_gpus(free.gangs[i])),
+                    gpus=self._free.in_gpus(free.gangs[i].least_units),
                     nodes=self._names(changes[i].pods),
                     instead_of=self._names(unmoved[i].pods),
                     speed=after.lines[i].speed or 0,

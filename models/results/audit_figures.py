@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from models.instance.instance import Instance
-from models.instance.occupancy import free_after
+from models.instance.occupancy import free_after, pods_after
 from models.instance.solution import GangDecision, Solution
 from models.instance.speed import FULL_SPEED
 from models.program.base_state import base_decisions
 from models.tiers import MAINS
 from models.units import plural
-from models.values.effective_gpus import counted_gpus
 from models.values.leftover import whole_domains, whole_nodes
 from models.values.stranded_gpus import whole_by_level
 from models.values.tier_values import Evaluation
@@ -56,12 +55,7 @@ def wholly_free(
     instance: Instance, decisions: Sequence[GangDecision]
 ) -> Mapping[str, tuple[int, int]]:
     """Wholly free domains and all domains with GPUs, by level."""
-    pods = [
-        (gang.roles[pod.role], pod)
-        for gang, decision in zip(instance.gangs, decisions, strict=True)
-        for pod in decision.pods
-    ]
-    return whole_by_level(instance, free_after(instance, pods))
+    return whole_by_level(instance, free_after(instance, pods_after(instance, decisions)))
 
 
 def effective_bound(free: Instance, solution: Solution, best: Mapping[int, int]) -> int:
@@ -82,11 +76,11 @@ def effective_bound(free: Instance, solution: Solution, best: Mapping[int, int])
     least: dict[int, int] = {}
     by_gpus = 1 if main == "goodput" else FULL_SPEED
     for index, gang in enumerate(free.gangs):
-        most = counted_gpus(gang) * best.get(index, FULL_SPEED)
+        most = gang.least_units * best.get(index, FULL_SPEED)
         whole = gang.running and index not in free.incomplete
         sums = running if whole else others
         sums[gang.priority] = sums.get(gang.priority, 0) + most
-        if whole and not counted_gpus(gang):  # counts as one GPU in the tier, and nothing here
+        if whole and not gang.least_units:  # counts as one GPU in the tier, and nothing here
             least[gang.priority] = least.get(gang.priority, 0) + FULL_SPEED
     total = 0
     for number in sorted({*running, *others}):

@@ -34,6 +34,7 @@ from models.documents.stated import unchecked
 from models.hardware import bits
 from models.instance.gang import Gang, has_parts
 from models.instance.instance import Instance
+from models.instance.occupancy import pods_after
 from models.instance.queue import Gpu, Queue
 from models.instance.reshaping import partitions, parts, reshaping
 from models.instance.solution import (
@@ -113,11 +114,7 @@ class PlanWriter:
         instance = self._instance
         if not reshaping(instance):
             return {}
-        pods = [
-            (gang.roles[pod.role], pod)
-            for gang, decision in zip(instance.gangs, decisions, strict=True)
-            for pod in decision.pods
-        ]
+        pods = pods_after(instance, decisions)
         nodes = instance.cluster.nodes
         found = {
             "partitions": [

@@ -158,12 +158,12 @@ def dropping(**changes: Any) -> Callable[[Any], Any]:  # noqa: ANN401  # fields 
     return lambda one: replace(one, **changes)
 
 
-def asked_level(field: str) -> Callable[[Instance, Gang], Iterable[Asked[Gang]]]:
-    """What a gang asks for by a field that is a level, or None."""
+def asked_level(field: str) -> Callable[[Instance, Any], Iterable[Asked[Any]]]:
+    """What a gang or role asks for by a field that is a level, or None."""
     without = dropping(**{field: None})
 
-    def asked(instance: Instance, gang: Gang) -> Iterable[Asked[Gang]]:
-        level = getattr(gang, field)
+    def asked(instance: Instance, one: Any) -> Iterable[Asked[Any]]:  # noqa: ANN401
+        level = getattr(one, field)
         return () if level is None else (Asked(instance.cluster.level_name(level), without),)
 
     return asked

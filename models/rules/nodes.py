@@ -54,11 +54,8 @@ HOLD = Requirement(
 
 def _selected(instance: Instance, _pods: Sequence[Pods], _gang: int) -> Iterator[Asked[Instance]]:
     if instance.policy.node_selector:
-        yield Asked(_labels(instance.policy.node_selector), _unselected)
-
-
-def _unselected(instance: Instance) -> Instance:
-    return replace(instance, policy=replace(instance.policy, node_selector=()))
+        without = replace(instance.policy, node_selector=())
+        yield Asked(_labels(instance.policy.node_selector), dropping(policy=without))
 
 
 SELECTED = Requirement(
@@ -133,12 +130,9 @@ def _taints(instance: Instance, role: Role) -> Iterator[Asked[Role]]:
         }
     )
     if kept:
-        yield Asked(first_of(kept, 3, "other"), partial(_tolerating, kept))
-
-
-def _tolerating(keys: Sequence[str], role: Role) -> Role:
-    more = (Toleration(key, "Exists") for key in keys)
-    return replace(role, tolerations=(*role.tolerations, *more))
+        more = (Toleration(key, "Exists") for key in kept)
+        change = dropping(tolerations=(*role.tolerations, *more))
+        yield Asked(first_of(kept, 3, "other"), change)
 
 
 TAINT = Requirement(

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cached_property
 
 from models.instance.gang import Gang, NextTo, Role, Spread, selects
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.solution import PodPlacement, placed
 from models.rules.declaration import Asked, Declaration, Pods, Requirement, dropping
 from models.units import first_of
@@ -86,12 +86,9 @@ class PodRules:
     gangs: frozenset[tuple[str, str]]
 
 
+@once
 def pod_rules(instance: Instance) -> PodRules:
     """The rules of an instance."""
-    return instance.once(_pod_rules)
-
-
-def _pod_rules(instance: Instance) -> PodRules:
     found = tuple(rule for rule in _rules(instance) if _can_break(instance, rule))
     of: dict[int, dict[Rule, None]] = {}
     by_role: dict[RoleKey, list[Rule]] = {}
@@ -391,12 +388,9 @@ def breaking(instance: Instance, pods: Sequence[Pods]) -> list[int]:
     return sorted(g for g, own in rules.of.items() if any(counts.broken(rule) for rule in own))
 
 
+@once
 def standing_exempt(instance: Instance) -> frozenset[tuple[int, int, int]]:
     """(gang, role, node) of pods that run and may break a rule only as long as they stay."""
-    return instance.once(_standing_exempt)
-
-
-def _standing_exempt(instance: Instance) -> frozenset[tuple[int, int, int]]:
     rules = pod_rules(instance)
     if not rules.rules:
         return frozenset()
@@ -431,7 +425,6 @@ def _requirement(kind: Kind, name: str, field: str, asks: str) -> Requirement:
     def concerns(instance: Instance, gang: int, _pods: Sequence[Pods]) -> bool:
         return kind in about(instance, gang)
 
-    relaxes = "rules about other pods: affinity, anti-affinity and spread"
     return Requirement(
         name,
         asks,
@@ -440,7 +433,7 @@ def _requirement(kind: Kind, name: str, field: str, asks: str) -> Requirement:
         concerns=concerns,
         on_empty=True,
         word="affinity",
-        relaxes=relaxes,
+        relaxes="rules about other pods: affinity, anti-affinity and spread",
     )
 
 
@@ -455,17 +448,13 @@ SPREAD = _requirement(
 )
 
 
-def _has_pod_rules(instance: Instance, gang: Gang) -> bool:
-    return gang.key in pod_rules(instance).gangs
-
-
 DECLARED = Declaration(
     "pods of the gang",
     (APART, TOGETHER, SPREAD),
     eligible=suitable_nodes,
     node_key=counted_at,
     gang_key=rule_key,
-    own_variables=_has_pod_rules,
+    own_variables=lambda instance, gang: gang.key in pod_rules(instance).gangs,
     breaking=breaking,
     admits=lambda space, gang, pods: space.keeps_pod_rules(gang, pods),
 )

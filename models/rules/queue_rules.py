@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.instance.queue import Amount
+from models.instance.queue import AMOUNTS, Amount
 from models.queues.cell_places import Reach, breaks_cells
 from models.queues.cells import cells_by_model, without_places
 from models.queues.queue_order import behind, overtaking, place_in_line
@@ -109,18 +110,8 @@ CELLS = Requirement(
 
 def _without_limits(instance: Instance) -> Instance:
     """Without limits and guarantees; what cells promise stays with the cells."""
-    nothing = Amount()
-    queues = tuple(
-        replace(
-            queue,
-            guarantee=nothing,
-            limit=nothing,
-            lending_limit=nothing,
-            non_preemptible_limit=nothing,
-            borrowing=True,
-        )
-        for queue in instance.queues
-    )
+    nothing: dict[str, Any] = dict.fromkeys(AMOUNTS, Amount())
+    queues = tuple(replace(queue, **nothing, borrowing=True) for queue in instance.queues)
     return replace(instance, queues=queues, shares=None)
 
 

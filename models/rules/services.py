@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from models.instance.gang import Gang, Role
-from models.instance.instance import Instance, once
+from models.instance.instance import Instance, once, once_each
 from models.instance.solution import GangDecision
 from models.rules.declaration import Asked, Declaration, Requirement, dropping
 from models.rules.demands import RoleDemand
@@ -68,15 +68,13 @@ def nodes_of_service(instance: Instance, gang: Gang, role: Role) -> frozenset[in
     names = running_models(instance)[key] if key is not None and bound(role) else None
     if not names:
         return None
-    known = instance.once(_nodes_by_models)
-    if names not in known:
-        nodes = enumerate(instance.cluster.nodes)
-        known[names] = frozenset(n for n, node in nodes if node.model and node.model.gpu in names)
-    return known[names]
+    return _nodes_of(instance, names)
 
 
-def _nodes_by_models(_instance: Instance) -> dict[frozenset[str], frozenset[int]]:
-    return {}
+@once_each
+def _nodes_of(instance: Instance, names: frozenset[str]) -> frozenset[int]:
+    nodes = enumerate(instance.cluster.nodes)
+    return frozenset(n for n, node in nodes if node.model and node.model.gpu in names)
 
 
 def chosen_models(

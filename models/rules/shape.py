@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from models.instance.gang import Gang
 from models.instance.instance import Instance, once
 from models.instance.solution import PodPlacement, placed
-from models.rules.declaration import Asked, Declaration, Pods, Requirement, Space, asked_level
+from models.rules.declaration import Asked, Declaration, Pods, Requirement, asked_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,8 @@ def tenants(instance: Instance, pods: Sequence[Pods]) -> Tenants:
     for level, domains in found.items():
         of = instance.cluster.domain_of[level]
         for gang, own in enumerate(pods):
-            for pod in (
-                _gpu_pods(instance.gangs[gang], own) if own else ()
-            ):  # few have any, at times
+            # few have any, at times
+            for pod in _gpu_pods(instance.gangs[gang], own) if own else ():
                 domains[of[pod.node]].add(gang)
     return found
 
@@ -198,7 +197,8 @@ def spares_of_part(
     rules, spares = spare_nodes(instance), []
     if not rules:
         return ()
-    held, fixed = held_nodes(instance, pods), held_nodes(instance, _others(pods, freed))
+    others = [() if gang in freed else own for gang, own in enumerate(pods)]
+    held, fixed = held_nodes(instance, pods), held_nodes(instance, others)
     for rule in rules:
         least = rule.least - sum(n not in held and n not in position for n in rule.nodes)
         own = tuple(position[n] for n in rule.nodes if n in position and n not in fixed)
@@ -227,21 +227,14 @@ def _closed_beside(
     return closed
 
 
-def _others(pods: Sequence[Pods], freed: Collection[int]) -> list[Pods]:
-    return [() if gang in freed else own for gang, own in enumerate(pods)]
-
-
 # Nodes kept free
 
 
+@once
 def spare_nodes(instance: Instance) -> tuple[SpareNodes, ...]:
     """The nodes of which some stay free, domain by domain, where the rule asks for any."""
     if not instance.policy.spares:
         return ()
-    return instance.once(_spare_nodes)
-
-
-def _spare_nodes(instance: Instance) -> tuple[SpareNodes, ...]:
     if instance.outside is not None:
         return tuple(SpareNodes(nodes, least) for nodes, least in instance.outside.spares)
     cluster = instance.cluster
@@ -264,12 +257,9 @@ def _spare_nodes(instance: Instance) -> tuple[SpareNodes, ...]:
     return tuple(found)
 
 
+@once
 def spare_domains(instance: Instance) -> Mapping[int, tuple[int, ...]]:
     """For every node of them, which of ``spare_nodes`` it is in."""
-    return instance.once(_spare_domains) if spare_nodes(instance) else {}
-
-
-def _spare_domains(instance: Instance) -> dict[int, tuple[int, ...]]:
     found: dict[int, tuple[int, ...]] = {}
     for number, rule in enumerate(spare_nodes(instance)):
         for n in rule.nodes:
@@ -298,9 +288,8 @@ def _on_spares(instance: Instance, pods: Sequence[Pods]) -> set[int]:
                 came[pod.node].add(gang)
     for rule in short:
         gangs = set[int]().union(*(came[n] for n in rule.nodes if n in came))
-        if gangs and found.isdisjoint(
-            gangs
-        ):  # a part may have too few with every gang where it runs
+        # a part may have too few with every gang where it runs
+        if gangs and found.isdisjoint(gangs):
             found.add(_lowest(instance, gangs))
     return found
 
@@ -325,9 +314,10 @@ def _some_alone(instance: Instance, gang: int, pods: Sequence[Pods]) -> bool:
     gangs = instance.gangs
     if not exclusive_levels(instance) or gangs[gang].exclusive is not None:
         return gangs[gang].exclusive is not None
-    return any(pods[other] for other in instance.once(_exclusive_gangs))
+    return any(pods[other] for other in _exclusive_gangs(instance))
 
 
+@once
 def _exclusive_gangs(instance: Instance) -> tuple[int, ...]:
     return tuple(i for i, gang in enumerate(instance.gangs) if gang.exclusive is not None)
 
@@ -369,14 +359,6 @@ def _domains_alone(instance: Instance, node: int) -> Hashable:
     return tuple(instance.cluster.domain_of[level][node] for level in levels)
 
 
-def _spared_among(instance: Instance, node: int) -> Hashable:
-    return spare_domains(instance).get(node)
-
-
-def _shares_evenly(space: Space, gang: int, pods: tuple[PodPlacement, ...]) -> bool:
-    return balanced(space.instance, gang, (*space.pods[gang], *pods))
-
-
 DECLARED = (
     Declaration(
         "balance",
@@ -393,13 +375,15 @@ DECLARED = (
         closed=_closed_beside,
         counted=True,
     ),
-    Declaration("spares", (SPARES,), node_key=_spared_among),
+    Declaration(
+        "spares", (SPARES,), node_key=lambda instance, node: spare_domains(instance).get(node)
+    ),
 )
 
 WHOLE_DOMAINS = Declaration(
     "whole domains",
     breaking=breaking,
-    admits=_shares_evenly,
+    admits=lambda space, gang, pods: balanced(space.instance, gang, (*space.pods[gang], *pods)),
     elsewhere=True,
     on_empty=True,
 )

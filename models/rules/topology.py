@@ -9,17 +9,11 @@ from models.instance.instance import Instance
 from models.rules.declaration import Asked, Declaration, Requirement, asked_level, dropping
 from models.rules.demands import RoleDemand
 
-
-def _required_of_role(instance: Instance, role: Role) -> Iterator[Asked[Role]]:
-    if role.required is not None:
-        yield Asked(instance.cluster.level_name(role.required), dropping(required=None))
-
-
 REQUIRED = Requirement(
     "required",
     "all its pods must be in one {}",
     of_gang=asked_level("required"),
-    of_role=_required_of_role,
+    of_role=asked_level("required"),
     code="RequiredTopology",
     word="required",
     relaxes="every level that is required",

@@ -7,23 +7,16 @@ GPU, so that it starts; here it counts nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
-from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.solution import ByPriority, GangDecision
+from models.instance.solution import ByPriority
 from models.values.tier_values import Evaluation, speed_before
-
-
-def counted_gpus(gang: Gang) -> int:
-    """What a gang counts at its smallest size: nothing for one without GPUs and parts."""
-    return gang.least_units
 
 
 def gpus_at_speed(evaluation: Evaluation) -> list[int]:
     """Permille-GPU of every gang that runs whole, 0 for others and for those without GPUs."""
     return [
-        counted_gpus(line.gang) * line.speed if line.admitted and line.speed is not None else 0
+        line.gang.least_units * line.speed if line.admitted and line.speed is not None else 0
         for line in evaluation.lines
     ]
 
@@ -31,17 +24,12 @@ def gpus_at_speed(evaluation: Evaluation) -> list[int]:
 def effective_before(instance: Instance) -> int:
     """What the gangs are worth that run whole before the plan."""
     speeds = ((gang, speed_before(instance, i)) for i, gang in enumerate(instance.gangs))
-    return sum(counted_gpus(gang) * speed for gang, speed in speeds if speed is not None)
+    return sum(gang.least_units * speed for gang, speed in speeds if speed is not None)
 
 
 def effective_after(evaluation: Evaluation) -> int:
     """What the gangs are worth that a plan admits; a running one counts the smaller of its two speeds."""
     return sum(gpus_at_speed(evaluation))
-
-
-def effective_of(instance: Instance, decisions: Sequence[GangDecision]) -> int:
-    """The same of these decisions, one for each gang."""
-    return effective_after(Evaluation(instance, decisions))
 
 
 def effective_by_priority(evaluation: Evaluation) -> ByPriority:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.instance.instance import Instance
-from models.instance.occupancy import PODS, Room, free_after, rooms
+from models.instance.occupancy import PODS, Room, free_after, pods_after, rooms
 from models.instance.solution import GangDecision, MoveSet
-from models.values.effective_gpus import counted_gpus, effective_after
+from models.values.effective_gpus import effective_after
 from models.values.leftover import whole_domains, whole_nodes
 from models.values.tier_values import Evaluation, admitted
 
@@ -50,7 +50,7 @@ def plan_worth(instance: Instance, decisions: Sequence[GangDecision]) -> PlanWor
     whole = wholly_free(instance, decisions)
     return PlanWorth(
         admitted=frozenset(runs),
-        gpus=sum(counted_gpus(instance.gangs[index]) for index in runs),
+        gpus=sum(instance.gangs[index].least_units for index in runs),
         bandwidth=bandwidth,
         whole_nodes=len(whole),
         whole_gpus=sum(whole.values()),
@@ -61,12 +61,7 @@ def plan_worth(instance: Instance, decisions: Sequence[GangDecision]) -> PlanWor
 
 def wholly_free(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, int]:
     """Nodes that are wholly free after the plan, with their GPUs."""
-    pods = [
-        (gang.roles[pod.role], pod)
-        for gang, decision in zip(instance.gangs, decisions, strict=True)
-        for pod in decision.pods
-    ]
-    return whole_nodes(instance, free_after(instance, pods))
+    return whole_nodes(instance, free_after(instance, pods_after(instance, decisions)))
 
 
 def move_set(
@@ -133,7 +128,8 @@ def move_sets(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[tu
         if here.departures:
             links.join(here.departures)
             links.join((*sorted(here.departures)[:1], *_dependent_arrivals(here, left[node])))
-            if not _switched(instance, node):
+            model = instance.cluster.nodes[node].model
+            if model is not None and not model.switched:
                 _join_by_index(links, here)
     for nodes in whole_domains(instance, wholly_free(instance, decisions)):
         links.join(gang for n in nodes if n in traffic for gang in sorted(traffic[n].departures))
@@ -141,11 +137,6 @@ def move_sets(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[tu
     for gang in movers:
         sets.setdefault(links.root(gang), []).append(gang)
     return tuple(tuple(gangs) for gangs in sets.values())
-
-
-def _switched(instance: Instance, node: int) -> bool:
-    model = instance.cluster.nodes[node].model
-    return model is None or model.switched
 
 
 def _traffic(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, _Traffic]:
@@ -161,22 +152,15 @@ def _traffic(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int,
                 continue
             stays = old is not None and new is not None and old[0] == new[0]
             resources = {} if stays else {PODS: 1, **dict(role.requests)}
+            resources[GPUS] = role.gpus
             if old is not None and decision.decision == "move":
                 assert old[0] is not None
                 here = found.setdefault(old[0], _Traffic())
-                _add(
-                    here.departures,
-                    here.departing_gpus,
-                    index,
-                    {**resources, GPUS: role.gpus},
-                    old[1],
-                )
+                _add(here.departures, here.departing_gpus, index, resources, old[1])
             if new is not None:
                 assert new[0] is not None
                 here = found.setdefault(new[0], _Traffic())
-                _add(
-                    here.arrivals, here.arriving_gpus, index, {**resources, GPUS: role.gpus}, new[1]
-                )
+                _add(here.arrivals, here.arriving_gpus, index, resources, new[1])
     return found
 
 

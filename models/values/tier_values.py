@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from models.hardware import ServerModel
 from models.instance.gang import Gang, Role
-from models.instance.instance import Instance, once
+from models.instance.instance import Instance, once, once_each
 from models.instance.occupancy import PODS, free_after, free_on
 from models.instance.queue import QueueUse
 from models.instance.reshaping import reshaping, taken_gpus
@@ -99,14 +99,12 @@ def standing_value(instance: Instance, index: int) -> GangValue | None:
     return _value_before(instance, index)
 
 
+@once_each
 def _value_before(instance: Instance, index: int) -> GangValue:
-    known = instance.once(_values_before)
-    if index not in known:
-        gang = instance.gangs[index]
-        pods = placed(gang, gang.running_pods)
-        alone = _value_alone(instance, index, pods)
-        known[index] = alone or gang_value(instance, gang, pods, instance.once(_known_before))
-    return known[index]
+    gang = instance.gangs[index]
+    pods = placed(gang, gang.running_pods)
+    alone = _value_alone(instance, index, pods)
+    return alone or gang_value(instance, gang, pods, instance.once(_known_before))
 
 
 def most_speed(instance: Instance, index: int) -> int | None:
@@ -116,10 +114,6 @@ def most_speed(instance: Instance, index: int) -> int | None:
     unless restarts are free.
     """
     return None if instance.restarts_free else speed_before(instance, index)
-
-
-def _values_before(_instance: Instance) -> dict[int, GangValue]:
-    return {}
 
 
 def _known_before(instance: Instance) -> list[int]:
@@ -329,8 +323,8 @@ class Evaluation:
         if tier.family in PLAN_VALUES:
             value = PLAN_VALUES[tier.family](self.instance, self.free, self.usable)
             return value + self._taken() if tier.family == "stranded" else value
-        if tier.family in QUEUE_VALUES:
-            return QUEUE_VALUES[tier.family](self.instance, tier, self.queue_use)
+        if tier.family == "fair":
+            return stated_shares(self.instance).fairness(tier.rank or 0, self.queue_use.fair)
         if tier.name not in self._totals:
             lines = self.lines
             if tier.priority is not None:
@@ -618,13 +612,3 @@ PLAN_VALUES: dict[str, Callable[[Instance, Sequence[int], Sequence[int]], int]] 
     "suspect": lambda instance, free, _usable: sum(free[n] for n in suspects(instance)),
 }
 """Tiers whose value depends on the free GPUs of every node, and on those of use to a request."""
-
-
-def _fair(instance: Instance, tier: Tier, use: QueueUse) -> int:
-    return stated_shares(instance).fairness(tier.rank or 0, use.fair)
-
-
-QUEUE_VALUES: dict[str, Callable[[Instance, Tier, QueueUse], int]] = {
-    "fair": _fair,
-}
-"""Tiers whose value depends on what gangs in queues hold."""

@@ -22,7 +22,7 @@ from models.program.interruption import Question
 from models.program.options import standing_gpus
 from models.rules.demands import Demand
 from models.tiers import larger_is_better
-from models.values.effective_gpus import counted_gpus, gpus_at_speed
+from models.values.effective_gpus import gpus_at_speed
 from models.values.tier_values import Evaluation, admitted, tiers_of
 from planner.search.free_space import FreeSpace, Pods, counts_of
 from planner.search.ledger import Ledger
@@ -191,7 +191,7 @@ class _Finder:
             if gang.hold is not None if waits else not gang.movable:
                 continue
             most = best_speeds.get(index, FULL_SPEED)
-            potential = counted_gpus(gang) * (most - self.speeds[index])
+            potential = gang.least_units * (most - self.speeds[index])
             if potential > 0:
                 found[waits].append((index, potential))
         for gangs in found.values():
@@ -445,7 +445,7 @@ class _Finder:
 
         def held(n: int) -> tuple[int, int]:
             others = (self.instance.gangs[i] for i in self._tenants[n] if i != index)
-            return sum(counted_gpus(gang) for gang in others), n
+            return sum(gang.least_units for gang in others), n
 
         return sorted(nodes, key=held)
 
@@ -505,7 +505,7 @@ class _Finder:
         effective = 0
         for i in changed:
             gained = self._speed(i) - self.speeds[i]
-            effective += counted_gpus(self.instance.gangs[i]) * gained
+            effective += self.instance.gangs[i].least_units * gained
         pods = (pod for i in changed for pod in (*space.pods[i], *self.base[i].pods))
         nodes = frozenset(pod.node for pod in pods)
         free = {n: space.by_node[n].free for n in nodes}
