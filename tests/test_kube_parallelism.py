@@ -34,9 +34,8 @@ def gang_of(found: LoadedInput) -> Gang:
     return gang
 
 
-@pytest.mark.parametrize("written", ["tensor=8,pipeline=2", ' {"tensor": 8, "pipeline": 2}'])
-def test_degrees_stand_on_the_controller_or_on_every_pod(written: str) -> None:
-    notes = {KEY: written}
+def test_degrees_stand_on_the_controller_or_on_every_pod() -> None:
+    notes = {KEY: "tensor=8,pipeline=2"}
     for objects in ([job(4, annotations=notes), *workers(4)], [job(4), *workers(4, notes)]):
         found = built(*objects)
         assert gang_of(found).roles[0].parallelism == DEGREES
@@ -47,9 +46,8 @@ def test_degrees_stand_on_the_controller_or_on_every_pod(written: str) -> None:
     "written",
     [
         "", " ", "8", "tensor", "tensor=", "tensor=8.0", "tensor=-8", "tensor=0", "tensor=8,tensor=8",
-        "depth=2", "tensor=\u0668", "tensor=9999999", "[8]", "{", '{"tensor": "8"}', '{"tensor": null}',
-        '{"tensor": 1e400}', '{"zero": 1}', "{" * 400, "tensor=8" + " " * 600, "tensor=8;pipeline=2",
-        '{"tensor": ' + "9" * 480 + "}",
+        "depth=2", "tensor=\u0668", "tensor=9999999", "[8]", '{"tensor": 8}', "tensor=" + "9" * 480,
+        "tensor=8" + " " * 600, "tensor=8;pipeline=2",
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_a_remark(written: str) -> None:

@@ -6,7 +6,6 @@ role on its pods first. What cannot be read is remarked and ignored.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import get_args
 
@@ -98,7 +97,7 @@ def mark_parallel_roles(
             continue
         try:
             degrees = _degrees(stated)
-        except InvalidValueError:
+        except ValueError:
             remarks.add(gang.subject, f"annotation {PARALLELISM} is not {_DEGREES_FORM}; ignored")
             continue
         if policy.trust_communication:
@@ -108,21 +107,14 @@ def mark_parallel_roles(
 
 
 def _degrees(written: str) -> Parallelism:
-    """Degrees as JSON, or as ``tensor=8,pipeline=4``."""
-    tree: object
-    try:
-        if len(written) > MAX_DEGREES:
-            raise InvalidValueError("too long")
-        if written.lstrip().startswith("{"):
-            tree = json.loads(written)
-        else:
-            pairs = [part.partition("=") for part in written.split(",")]
-            tree = {name.strip(): whole_number(degree) for name, _, degree in pairs}
-            if len(tree) < len(pairs):
-                raise InvalidValueError("a degree twice")
-        return Parallelism.read(tree)
-    except (ValueError, RecursionError) as error:
-        raise InvalidValueError("no degrees") from error
+    """Degrees as ``tensor=8,pipeline=4``."""
+    if len(written) > MAX_DEGREES:
+        raise InvalidValueError("too long")
+    pairs = [part.partition("=") for part in written.split(",")]
+    tree = {name.strip(): whole_number(degree) for name, _, degree in pairs}
+    if len(tree) < len(pairs):
+        raise InvalidValueError("a degree twice")
+    return Parallelism.read(tree)
 
 
 def _stated(

@@ -20,7 +20,6 @@ from planner.read.kube.levels.node_domains import (
     alone,
     divisions,
     labelled,
-    nests,
     with_distinct_names,
 )
 from planner.read.kube.records import KubeNode, LevelAsk
@@ -208,27 +207,14 @@ class LevelBuilder:
     def limit(self) -> None:
         """Keep at most MAX_LEVELS of the cluster's own."""
         while len(self.chain.columns) > MAX_LEVELS:
-            at = self.most_dispensable()
-            gone, kept = self.chain.columns[at], list(self.chain.columns)
+            # None that the Policy states or NVLink joins: one of one domain for all, else the innermost.
+            free = [i for i, one in enumerate(self.chain.columns) if not one.stated]
+            places = [i for i in free if not self.chain.columns[i].nvlink] or free
+            trivial = (i for i in places if len(set(self.chain.divisions[i])) == 1)
+            gone = self.chain.columns[next(trivial, places[-1])]
             what = f"left out: more than {MAX_LEVELS} levels"
             self.remarks.add(f"level {gone.name}", what, "state `levels` in the Policy")
-            self.chain.set(kept[:at] + kept[at + 1 :])
-
-    def most_dispensable(self) -> int:
-        """The place of a level of one domain for all, else of one whose domains the others repeat.
-
-        Else of the innermost that can be left out. Levels of a Policy are never too many.
-        """
-        columns, divided = self.chain.columns, self.chain.divisions
-        free = [i for i, one in enumerate(columns) if not (one.stated or one.nvlink)]
-        for i in free:
-            if len(set(divided[i])) == 1:
-                return i
-        for i in free:
-            rest = divisions([*columns[:i], *columns[i + 1 :]], self.nodes)
-            if all(nests(new, old) for new, old in zip(rest[i:], divided[i + 1 :], strict=True)):
-                return i
-        return free[-1]
+            self.chain.set([one for one in self.chain.columns if one is not gone])
 
     def finish(self) -> None:
         """Give each level a name of its own, and report servers that lack a domain, so are alone there."""

@@ -15,7 +15,6 @@ from models.documents.base import API_VERSION, MAX_FIELDS
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Domains, Level
 from models.host_ranges import host_ranges
 from models.instance.policy import KubernetesPolicy
-from models.units import number
 from planner.read.findings import Remarks
 from planner.read.kube.levels.builder import LevelBuilder
 from planner.read.kube.levels.hypernodes import Tiers, read_tiers
@@ -56,15 +55,8 @@ def found_text(source: str, chain: Chain) -> str:
 
 def _entry(level: Level, nodes: dict[str, list[str]] | None) -> list[str]:
     """Lines of one level: a single one, unless its nodes are listed."""
-    fields: dict[str, object] = {"name": level.name}
-    if level.label is not None:
-        fields["label"] = level.label
-    if level.oversubscription != 1:
-        fields["oversubscription"] = number(level.oversubscription)
-    if level.nvlink:
-        fields["nvlink"] = True
-    if not level.counted:
-        fields["counted"] = False
+    silent = (("oversubscription", 1), ("nvlink", False))
+    fields = {key: value for key, value in level.to_json().items() if (key, value) not in silent}
     if nodes is None:
         flow = yaml.safe_dump(fields, default_flow_style=True, sort_keys=False, width=1000)
         return [flow.strip()]
