@@ -10,6 +10,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 
 from planner.cluster.kubectl import Kubectl
@@ -33,7 +34,7 @@ MAX_BYTES = 256 * 2**20
 """Largest body that is read."""
 
 CONNECTIONS = 8
-"""Requests in flight at once that the server may carry out side by side; more are pipelined."""
+"""Requests in flight at once, at most."""
 
 FILTERED = "Filtered"
 """Reason of a reply of the proxy itself: the path is not an accepted one, nothing was forwarded."""
@@ -95,24 +96,30 @@ class ProxyTransport:
         with self._turn:
             if not self._ready():
                 return self._ended()
-            try:
-                answer = self._connections[0].request(method, path, _raw(body), content_type)
-            except BrokenError as error:
-                return _lost(error)
-            return self._reply(answer)
+            request = ApiRequest(method, path, body, content_type=content_type)
+            return self._asked(self._connections[0], request)
 
     def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
-        """Shared among the connections and pipelined on each, so they are carried out in any order."""
-        raw = [(one.method, one.path, _raw(one.body), one.content_type) for one in requests]
+        """Shared among the connections, so they are carried out in any order."""
+
+        def share(first: int) -> list[Reply]:
+            connection = self._connections[first]
+            return [self._asked(connection, one) for one in requests[first::CONNECTIONS]]
+
         with self._turn:
             if not self._ready():
                 return [self._ended()] * len(requests)
-            found = [
-                connection.pipeline(raw[first::CONNECTIONS])
-                for first, connection in enumerate(self._connections)
-            ]
-            answers = [next(found[number % CONNECTIONS]) for number in range(len(raw))]
-        return [_lost(one) if isinstance(one, BrokenError) else self._reply(one) for one in answers]
+            with ThreadPoolExecutor(CONNECTIONS) as pool:
+                found = list(pool.map(share, range(min(CONNECTIONS, len(requests)))))
+        return [found[n % CONNECTIONS][n // CONNECTIONS] for n in range(len(requests))]
+
+    def _asked(self, connection: UnixHttpConnection, one: ApiRequest) -> Reply:
+        body = None if one.body is None else _ENCODE(one.body).encode("utf-8", "surrogatepass")
+        try:
+            return self._reply(connection.request(one.method, one.path, body, one.content_type))
+        except BrokenError as error:
+            reason = {"reason": TOO_LONG} if error.too_long else {}
+            return Reply(LOST, body=reason, why=str(error))
 
     def lines(self, path: str, idle_s: float) -> Iterator[bytes]:
         """The lines of an answer that goes on, on a connection of its own; any thread may ask.
@@ -199,14 +206,6 @@ class ProxyTransport:
                 value = None
             self._date = (written, value)
         return value
-
-
-def _raw(body: Tree | None) -> bytes | None:
-    return None if body is None else _ENCODE(body).encode("utf-8", "surrogatepass")
-
-
-def _lost(error: BrokenError) -> Reply:
-    return Reply(LOST, body={"reason": TOO_LONG} if error.too_long else {}, why=str(error))
 
 
 def _without_body(answer: HttpAnswer, why: str) -> Reply:

@@ -197,7 +197,7 @@ class RetryingTransport:
         return reply
 
     def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
-        """Pipelined at first; then retries one by one, until one of them is lost for good."""
+        """All at once at first; then retries one by one, until one of them is lost for good."""
         replies = send_all(self._transport, requests)
         for number, one in enumerate(requests):
             reply = replies[number]

@@ -75,8 +75,8 @@ class Transport(Protocol):
 
 
 @runtime_checkable
-class PipeliningTransport(Protocol):
-    """A transport that sends the next request before it has the reply to the last one."""
+class ManyTransport(Protocol):
+    """A transport that sends several requests at once."""
 
     def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
         """A reply each, in order; the server may carry the requests out in any order.
@@ -86,8 +86,8 @@ class PipeliningTransport(Protocol):
 
 
 def send_all(transport: Transport, requests: Sequence[ApiRequest]) -> list[Reply]:
-    """Pipelined if the transport can do that, else one by one."""
-    if isinstance(transport, PipeliningTransport):
+    """At once if the transport can do that, else one by one."""
+    if isinstance(transport, ManyTransport):
         return transport.send_all(requests)
     return [
         transport.send(one.method, one.path, one.body, content_type=one.content_type)

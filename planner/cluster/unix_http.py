@@ -1,4 +1,4 @@
-"""HTTP/1.1 over one kept connection to a unix socket: one request at a time, or pipelined.
+"""HTTP/1.1 over one kept connection to a unix socket: one request at a time.
 
 An answer is whole and within its limits of time and size, or it is a BrokenError and the connection
 is closed: a late answer is never taken for that of another request.
@@ -12,7 +12,7 @@ import io
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.message import Message
 from http import HTTPStatus
@@ -27,12 +27,6 @@ _OVERHEAD = 2**20
 
 _MAX_REFUSAL = 2000
 """Bytes that are read of an answer in place of lines."""
-
-_AHEAD = 32 * 2**10
-"""Bytes of requests in flight: less than a socket buffers, so that sending never waits."""
-
-HttpRequest = tuple[str, str, bytes | None, str]
-"""Method, target, body, content type."""
 
 
 class BrokenError(Exception):
@@ -66,18 +60,15 @@ class UnixHttpConnection:
         self, method: str, target: str, body: bytes | None, content_type: str
     ) -> HttpAnswer:
         """Send one request and read its answer. Raises BrokenError."""
-        return self._exchange(_encoded(method, target, body, content_type))
-
-    def pipeline(self, requests: Sequence[HttpRequest]) -> Iterator[HttpAnswer | BrokenError]:
-        """Send requests without waiting for answers in between; an answer each, in order.
-
-        The first are sent at once, the rest while the answers are taken: those of other connections may be
-        awaited in between. The server carries the requests out one after the other. After a broken answer
-        all are broken: it is unknown which of them were carried out.
-        """
-        groups = list(_groups([_encoded(*one) for one in requests]))
-        broken = self._sent(b"".join(groups[0])) if groups else None
-        return self._answers(groups, broken)
+        sent = _encoded(method, target, body, content_type)
+        with self._breaking():
+            stream = self._connected()
+            stream.socket.limit(self._timeout_s, self._max_bytes + _OVERHEAD)
+            stream.socket.sendall(sent)
+            answer, last = _answer(stream, self._max_bytes)
+        if last:
+            self.close()
+        return answer
 
     def lines(self, target: str, idle_s: float) -> Iterator[bytes]:
         """GET an answer that goes on: its lines as they come, until it ends.
@@ -98,48 +89,10 @@ class UnixHttpConnection:
                 stream.socket.limit(idle_s, self._max_bytes + _OVERHEAD)
         self.close()
 
-    def _answers(
-        self, groups: list[list[bytes]], broken: BrokenError | None
-    ) -> Iterator[HttpAnswer | BrokenError]:
-        for number, group in enumerate(groups):
-            if number and broken is None:
-                broken = self._sent(b"".join(group))
-            for _ in group:
-                if broken is None:
-                    try:
-                        yield self._exchange(b"")
-                        continue
-                    except BrokenError as error:
-                        broken = error
-                yield broken
-
-    def _sent(self, raw: bytes) -> BrokenError | None:
-        """Send bytes; why they could not be."""
-        try:
-            with self._breaking():
-                stream = self._connected()
-                stream.socket.limit(self._timeout_s, self._max_bytes + _OVERHEAD)
-                stream.socket.sendall(raw)
-        except BrokenError as error:
-            return error
-        return None
-
     def close(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.end()
-
-    def _exchange(self, sent: bytes) -> HttpAnswer:
-        """Send bytes, if any, and read the next answer. Raises BrokenError."""
-        with self._breaking():
-            stream = self._connected() if sent else self._kept()
-            stream.socket.limit(self._timeout_s, self._max_bytes + _OVERHEAD)
-            if sent:
-                stream.socket.sendall(sent)
-            answer, last = _answer(stream, self._max_bytes)
-        if last:
-            self.close()
-        return answer
 
     @contextlib.contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -157,11 +110,6 @@ class UnixHttpConnection:
                 case ValueError() | HTTPException():
                     raise BrokenError(f"not an HTTP answer: {error}") from error
             raise
-
-    def _kept(self) -> _Stream:
-        if self._stream is None:
-            raise EOFError("it was closed")
-        return self._stream
 
     def _connected(self) -> _Stream:
         """The kept connection, or a new one if the server has closed it."""
@@ -268,15 +216,3 @@ def _encoded(method: str, target: str, body: bytes | None, content_type: str) ->
         return f"{head}\r\n".encode("ascii")
     head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode("ascii") + body
-
-
-def _groups(requests: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Requests in groups of at most _AHEAD bytes, or of one that is longer."""
-    group: list[bytes] = []
-    for request in requests:
-        if group and sum(map(len, group)) + len(request) > _AHEAD:
-            yield group
-            group = []
-        group.append(request)
-    if group:
-        yield group

@@ -1,103 +1,20 @@
-"""Requests sent ahead of the answers to those before: each gets its own answer, or none at all."""
+"""Requests sent at once: each gets its own answer, or none at all."""
 
 from __future__ import annotations
 
 import json
-import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from effort import HANG_S
 from test_proxy import wired
 from test_retry import OK, patient
-from wire_server import Answer, Asked, Server, answer, on_socket
+from wire_server import Answer, Asked, answer
 
 from planner.cluster.proxy import CONNECTIONS
 from planner.cluster.retry import MAX_RETRY_AFTER_S
 from planner.cluster.transport import LOST, STRATEGIC, Reply
 from planner.cluster.transport import ApiRequest as Question
-from planner.cluster.unix_http import BrokenError, UnixHttpConnection
-
-TYPE = "application/json"
-
-
-def numbered(asked: Asked) -> Answer:
-    """Says what it was asked; /lost gets no answer, /last is the last of its connection."""
-    match asked.path:
-        case "/lost":
-            return None
-        case "/last":
-            return answer(body=b"last", Connection="close")
-        case _:
-            return answer(body=f"{asked.target} ".encode() + asked.body)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with on_socket(tmp_path / "s", numbered) as server:
-        yield server
-
-
-@pytest.fixture
-def channel(tmp_path: Path) -> Iterator[UnixHttpConnection]:
-    found = UnixHttpConnection(lambda: str(tmp_path / "s"), timeout_s=5.0, max_bytes=100_000)
-    yield found
-    found.close()
-
-
-def asked(channel: UnixHttpConnection, *targets: str, body: bytes | None = None) -> list[str]:
-    """Bodies of the answers; "broken" where there is none."""
-    found = channel.pipeline([("POST", target, body, TYPE) for target in targets])
-    return ["broken" if isinstance(one, BrokenError) else one.body.decode() for one in found]
-
-
-def test_each_gets_its_own_answer_over_one_connection(
-    server: Server, channel: UnixHttpConnection
-) -> None:
-    targets = [f"/{number}" for number in range(100)]
-    assert asked(channel, *targets, body=b"b") == [f"{target} b" for target in targets]
-    assert (server.connections, server.targets()) == (1, targets)
-
-
-def test_nothing_is_waited_for_between_requests(tmp_path: Path) -> None:
-    path = str(tmp_path / "s")
-
-    def serve(listener: socket.socket) -> None:
-        wire, _ = listener.accept()
-        with wire:
-            seen = b""
-            while b"/1 HTTP" not in seen:  # no answer before both have come
-                seen += wire.recv(4096)
-            wire.sendall(answer(body=b"first") + answer(body=b"second"))
-
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen()
-        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
-        thread.start()
-        channel = UnixHttpConnection(lambda: path, timeout_s=5.0, max_bytes=1000)
-        assert asked(channel, "/0", "/1") == ["first", "second"]
-        channel.close()
-        thread.join(HANG_S)
-
-
-def test_after_a_broken_answer_none_is_taken_for_another(
-    server: Server, channel: UnixHttpConnection
-) -> None:
-    assert asked(channel, "/0", "/lost", "/2", "/3") == ["/0 ", "broken", "broken", "broken"]
-    assert asked(channel, "/4", "/5") == ["/4 ", "/5 "]
-    assert server.connections == 2
-
-
-def test_nothing_is_sent_where_one_could_be_two_requests(
-    server: Server, channel: UnixHttpConnection
-) -> None:
-    with pytest.raises(ValueError, match="not a request target"):
-        asked(channel, "/0", "/1 HTTP/1.1\r\nX: y")
-    assert server.asked == []
-
 
 # ---- through the real kubectl
 
@@ -143,7 +60,7 @@ def test_what_kubectl_cannot_get_an_answer_to_is_lost(tmp_path: Path) -> None:
 # ---- with patience
 
 WRITE = Question("PATCH", "/api/v1/namespaces/a/pods/b", {}, STRATEGIC)
-DRY = Question("POST", "/api/v1/namespaces/a/pods/b/binding?dryRun=All", {})
+DRY = Question("POST", "/api/v1/namespaces/a/pods/b/eviction?dryRun=All", {})
 
 
 def test_a_lost_write_is_not_sent_again() -> None:
