@@ -5,11 +5,10 @@ Data goes to stdout, messages to stderr; JSON logs use the fixed event types.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.units import plural
@@ -30,7 +29,7 @@ from planner.show.apply import (
     verdict_table,
 )
 from planner.show.text import Format
-from planner.untrusted_text import json_safe, safe
+from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
@@ -157,22 +156,10 @@ def _print_data(
             "dryRun": request.dry,
         }
         data = document(verdict, facts, lambda one: _undo(one, request, result))
-        console.data(dumped(data, output))
+        console.document(data, output)
     elif verdict.gangs:
         shown = None if output is Format.wide else plan
         console.table(verdict_table(verdict, shown, dry=request.dry))
-
-
-def dumped(
-    data: Any,  # noqa: ANN401  # whatever JSON holds
-    output: Format,
-) -> str:
-    """As JSON or YAML, safe for a terminal."""
-    if output is Format.yaml:
-        from planner.show.plan.plan_output import yaml_text
-
-        return yaml_text(data)
-    return json_safe(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
 
 
 def _undo(one: GangVerdict, request: ApplyRequest, result: ApplyResult) -> list[str]:

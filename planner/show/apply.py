@@ -26,7 +26,7 @@ from models.apply.requests import (
     Ungate,
 )
 from models.units import plural
-from planner.show.table import Cell, Column, Style, Table
+from planner.show.table import Cell, Style, Table, columns_of, row_of
 from planner.show.text import compress, number
 from planner.untrusted_text import safe
 
@@ -213,24 +213,17 @@ def announce_changes(
 def change_table(found: Iterable[PlannedChange], *, evictions: bool) -> Table:
     """One row per gang. ``evictions``: whether they are allowed."""
     rows = tuple(
-        (
-            Cell(one.named),
+        row_of(
+            one.named,
             Cell(one.action, "dim" if not one.changes else None),
-            Cell(_pods(one)),
-            Cell(number(one.gpus) if one.gpus else "-"),
-            Cell(compress(one.nodes, " ")),
+            _pods(one),
+            number(one.gpus) if one.gpus else "-",
+            compress(one.nodes, " "),
             Cell(_note(one, evictions=evictions), None if evictions else "warn"),
         )
         for one in found
     )
-    columns = (
-        Column("GANG"),
-        Column("ACTION"),
-        Column("PODS", right=True),
-        Column("GPUS", right=True),
-        Column("NODES", fold=True),
-        Column("NOTE", fold=True),
-    )
+    columns = columns_of("GANG|ACTION|>PODS|>GPUS|NODES~|NOTE~")
     return Table(columns, rows).without_empty_columns()
 
 
@@ -300,22 +293,16 @@ _MEANS = {
 def verdict_table(verdict: Verdict, plan: str | None, *, dry: bool = False) -> Table:
     """One row per gang, with its plan unless that is ``plan``."""
     rows = tuple(
-        (
-            Cell("/".join(one.gang)),
+        row_of(
+            "/".join(one.gang),
             Cell(_DRY.get(one.outcome, one.outcome) if dry else one.outcome, _STYLES[one.outcome]),
-            Cell(number(one.pods) if one.pods and not dry else "-"),
-            Cell("" if one.plan == plan else one.plan),
-            Cell(_why(one, dry=dry)),
+            number(one.pods) if one.pods and not dry else "-",
+            "" if one.plan == plan else one.plan,
+            _why(one, dry=dry),
         )
         for one in verdict.gangs
     )
-    columns = (
-        Column("GANG"),
-        Column("OUTCOME"),
-        Column("PODS", right=True),
-        Column("OF PLAN", optional=True),
-        Column("WHY", fold=True),
-    )
+    columns = columns_of("GANG|OUTCOME|>PODS|OF PLAN??|WHY~")
     return Table(columns, rows).without_empty_columns()
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from models.instance.solution import ADMITTED
 from models.units import first_of, plural
-from planner.show.plan.plan_output import yaml_text
-from planner.show.table import Cell, Column, Style, Table
+from planner.show.table import Cell, Column, Style, Table, columns_of, row_of
 from planner.show.text import (
     AuditFormat,
     compress,
@@ -20,7 +18,6 @@ from planner.show.text import (
     permille,
     whole_percent,
 )
-from planner.untrusted_text import json_safe
 
 if TYPE_CHECKING:
     from models.documents.audit import (
@@ -48,10 +45,8 @@ def show(
     console: Console, output: AuditFormat, audit: AuditDocument, document: dict[str, Any]
 ) -> None:
     """Print the audit. ``document``: the same as JSON."""
-    if output is AuditFormat.json:
-        console.data(json_safe(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
-    elif output is AuditFormat.yaml:
-        console.data(yaml_text(document))
+    if output in (AuditFormat.json, AuditFormat.yaml):
+        console.document(document, output)
     else:
         sections = sections_of(audit, wide=output is AuditFormat.wide)
         parts = (
@@ -119,19 +114,14 @@ def _facts(audit: AuditDocument) -> Table:
             f"{gpu_amount(effective.before)} GPUs now, {gpu_amount(effective.possible)} in the re-plan",
         ),
     ]
-    cells = tuple((Cell(name, "head"), Cell(text)) for name, text in rows if text != "-")
-    return Table((Column("WHAT"), Column("IS", fold=True)), cells, headless=True)
+    cells = tuple(row_of(Cell(name, "head"), text) for name, text in rows if text != "-")
+    return Table(columns_of("WHAT|IS~"), cells, headless=True)
 
 
 def _stranded(audit: AuditDocument) -> Table:
-    columns = (
-        Column("STRANDED", fold=True),
-        Column("GPUS", right=True),
-        Column("NODES", right=True),
-        Column("WHY", fold=True),
-    )
+    columns = columns_of("STRANDED~|>GPUS|>NODES|WHY~")
     rows = tuple(
-        (Cell(one.cause), Cell(gpu_amount(one.gpus)), Cell(number(one.nodes)), Cell(one.detail))
+        row_of(one.cause, gpu_amount(one.gpus), number(one.nodes), one.detail)
         for one in audit.status.stranded_why
     )
     price = audit.status.lost.stranded_money_per_day
@@ -147,17 +137,10 @@ def _gangs(audit: AuditDocument, *, wide: bool) -> Table:
     slow = [one for one in gangs if wide or one.lost_gpus > 0]
     listed = slow if wide else slow[:MAX_ROWS]
     columns = (
-        Column("RUNNING GANG", fold=True),
-        Column("PRIO", right=True, droppable=True),
-        Column("GPUS", right=True),
-        Column("GB/S", right=True, droppable=True),
-        Column("BEST", right=True, droppable=True),
-        Column("OF BEST", right=True, droppable=True),
-        Column("SPEED", right=True),
-        Column("RE-PLANNED", right=True),
-        Column("LACKS", right=True),
-        Column("REGAINS", right=True),
-        Column("NODES", fold=True, optional=True),
+        *columns_of(
+            "RUNNING GANG~|>PRIO?|>GPUS|>GB/S?|>BEST?|>OF BEST?|>SPEED|>RE-PLANNED|>LACKS|"
+            ">REGAINS|NODES~??"
+        ),
         *((Column("CANNOT MOVE", fold=True),) if wide else ()),
     )
     notes = [f"{len(slow) - len(listed)} more run below their best speed: -o wide lists all"]
@@ -176,20 +159,20 @@ def _gangs(audit: AuditDocument, *, wide: bool) -> Table:
 
 
 def _gang(one: AuditGang, *, wide: bool) -> tuple[Cell, ...]:
-    cells = (
-        Cell(one.gang),
-        Cell(number(one.priority)),
-        Cell(number(one.gpus)),
-        Cell(gigabytes(one.bandwidth)),
-        Cell(gigabytes(one.best)),
-        Cell(permille(one.share)),
-        Cell(whole_percent(one.speed)),
-        Cell(whole_percent(one.replan_speed)),
+    cells = row_of(
+        one.gang,
+        number(one.priority),
+        number(one.gpus),
+        gigabytes(one.bandwidth),
+        gigabytes(one.best),
+        permille(one.share),
+        whole_percent(one.speed),
+        whole_percent(one.replan_speed),
         Cell(gpu_amount(one.lost_gpus), "warn" if one.lost_gpus else None),
-        Cell(_signed(one.regains_gpus)),
-        Cell(compress(one.nodes)),
+        _signed(one.regains_gpus),
+        compress(one.nodes),
     )
-    return (*cells, Cell(one.fixed or "-")) if wide else cells
+    return row_of(*cells, one.fixed or "-") if wide else cells
 
 
 def _signed(gpus: float) -> str:
@@ -197,18 +180,13 @@ def _signed(gpus: float) -> str:
 
 
 def _whole(audit: AuditDocument) -> Table:
-    columns = (
-        Column("WHOLLY FREE"),
-        Column("NOW", right=True),
-        Column("POSSIBLE", right=True),
-        Column("OF", right=True),
-    )
+    columns = columns_of("WHOLLY FREE|>NOW|>POSSIBLE|>OF")
     rows = tuple(
-        (
-            Cell(one.level),
-            Cell(number(one.now)),
+        row_of(
+            one.level,
+            number(one.now),
             Cell(_at_least(one), "good" if one.possible > one.now else None),
-            Cell(number(one.domains)),
+            number(one.domains),
         )
         for one in audit.status.whole
     )
@@ -235,12 +213,7 @@ STARTS = {
 
 def _waiting(audit: AuditDocument, *, wide: bool) -> Table:
     """Waiting gangs by what they wait for; each by itself in ``wide``."""
-    columns = (
-        Column("STARTS"),
-        Column("GANGS", right=True),
-        Column("GPUS", right=True),
-        Column("WHICH", fold=True),
-    )
+    columns = columns_of("STARTS|>GANGS|>GPUS|WHICH~")
     groups: dict[str, list[AuditWaiting]] = {}
     for one in audit.status.waiting:
         groups.setdefault(one.starts_if, []).append(one)
@@ -275,15 +248,8 @@ def _in_place_of(audit: AuditDocument) -> Iterator[str]:
 
 
 def _moves(audit: AuditDocument) -> Table:
-    columns = (
-        Column("MOVE", right=True),
-        Column("REGAINS", right=True),
-        Column("RESTARTS", right=True),
-        Column("GPUS", right=True),
-        Column("LOST WORK", right=True, droppable=True),
-        Column("WHOLE NODES", right=True, droppable=True),
-        Column("MAY MOVE", droppable=True),
-        Column("WHICH", fold=True),
+    columns = columns_of(
+        ">MOVE|>REGAINS|>RESTARTS|>GPUS|>LOST WORK?|>WHOLE NODES?|MAY MOVE?|WHICH~"
     )
     rows = tuple(_move(n, one) for n, one in enumerate(audit.status.moves, 1))
     notes = ["each move can be made without the others"] if len(rows) > 1 else []
@@ -324,15 +290,15 @@ def _move(n: int, one: AuditMove) -> tuple[Cell, ...]:
     starts = [_start(gang) for gang in one.starts]
     waits = [f"{name} waits" for name in one.waits]
     whole = f"{one.whole_nodes:+}" if one.whole_nodes else "-"
-    return (
-        Cell(str(n)),
+    return row_of(
+        str(n),
         Cell(_signed(one.regains_gpus), "good"),
-        Cell(number(one.restarts)),
-        Cell(number(one.gpus)),
-        Cell("unknown" if lost is None else f"{lost / HOUR_S:,.1f} GPU-h"),
-        Cell(whole),
-        Cell("yes" if one.allowed else "no"),
-        Cell(first_of([*starts, *goes, *waits], 2 * MAX_NAMES)),
+        number(one.restarts),
+        number(one.gpus),
+        "unknown" if lost is None else f"{lost / HOUR_S:,.1f} GPU-h",
+        whole,
+        "yes" if one.allowed else "no",
+        first_of([*starts, *goes, *waits], 2 * MAX_NAMES),
     )
 
 
@@ -342,21 +308,14 @@ def _start(gang: AuditStart) -> str:
 
 
 def _objectives(audit: AuditDocument) -> Table:
-    columns = (
-        Column("TIER", fold=True),
-        Column("SENSE"),
-        Column("NOW", right=True),
-        Column("POSSIBLE", right=True),
-        Column("BOUND", right=True),
-        Column("GAP", right=True),
-    )
+    columns = columns_of("TIER~|SENSE|>NOW|>POSSIBLE|>BOUND|>GAP")
     rows = tuple(
-        (
-            Cell(one.name),
+        row_of(
+            one.name,
             Cell(one.sense, "dim"),
-            Cell(number(one.now)),
-            Cell(number(one.possible)),
-            Cell(number(one.bound) if one.gap == 0 or one.proof else "-"),
+            number(one.now),
+            number(one.possible),
+            number(one.bound) if one.gap == 0 or one.proof else "-",
             Cell(percent(one.gap), "good" if one.gap == 0 else "warn"),
         )
         for one in audit.status.objectives

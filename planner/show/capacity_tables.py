@@ -11,7 +11,7 @@ from models.documents.capacity import (
     CapacityShape,
 )
 from models.units import plural
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import number
 
 ANYWHERE = "ANYWHERE"
@@ -142,15 +142,15 @@ def domains(found: CapacityDocument) -> Table:
     names = [shape.shape for shape in found.status.shapes]
     none = (0, None if found.cluster.after is None else 0)
     rows = [
-        (
-            Cell(level),
+        row_of(
+            level,
             Cell(domain, "head"),
             *(_cell(*counts[level, domain].get(name, none)) for name in names),
         )
         for level, domain in sorted(counts, key=lambda key: (order[key[0]], key[1]))
     ]
     shaped = (Column(name, right=True) for name in names)
-    columns = (Column("LEVEL", fold=True), Column("DOMAIN", fold=True), *shaped)
+    columns = (*columns_of("LEVEL~|DOMAIN~"), *shaped)
     return Table(columns, tuple(rows))
 
 

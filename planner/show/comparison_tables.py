@@ -15,7 +15,7 @@ from models.documents.comparison import (
 )
 from models.results.comparison import equal
 from models.units import first_of, plural
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import NO_BOUND, gpu_amount, number, permille, whole_percent
 
 MAX_GANGS = 40
@@ -55,14 +55,14 @@ def facts(found: ComparisonDocument) -> Table:
 
 def _plan(side: str, plan: ComparedPlan) -> tuple[Cell, ...]:
     effective = "-" if plan.effective_gpus is None else gpu_amount(plan.effective_gpus)
-    return (
+    return row_of(
         Cell(side, "head"),
-        Cell(plan.file),
-        Cell(plan.outcome),
-        Cell(number(plan.nodes)),
-        Cell(number(plan.gangs)),
-        Cell(effective),
-        Cell(plan.what_if or ""),
+        plan.file,
+        plan.outcome,
+        number(plan.nodes),
+        number(plan.gangs),
+        effective,
+        plan.what_if or "",
     )
 
 
@@ -72,21 +72,19 @@ def tiers(found: ComparisonDocument, *, wide: bool) -> Table:
     sides = _sides(found)
     titles = [_title(found, side).upper() for side in sides]
     columns = (
-        Column("TIER", fold=True),
-        Column("SENSE", droppable=True),
+        *columns_of("TIER~|SENSE?"),
         Column(titles[0], right=True),
         Column("BOUND", right=True, droppable=True),
         Column(titles[1], right=True),
-        Column("BOUND", right=True, droppable=True),
-        Column("BETTER"),
+        *columns_of(">BOUND?|BETTER"),
     )
     rows = [
-        (
+        row_of(
             Cell(tier.name, "head" if tier.name == found.status.decided_by else None),
             Cell(tier.sense, "dim"),
             *_value(getattr(tier, sides[0])),
             *_value(getattr(tier, sides[1])),
-            Cell(_better(tier, found.status.decided_by)),
+            _better(tier, found.status.decided_by),
         )
         for tier in shown
     ]
@@ -114,23 +112,16 @@ def gangs(found: ComparisonDocument, *, every: bool) -> Table:
     differing = found.status.gangs
     shown = differing if every else differing[:MAX_GANGS]
     sides = _sides(found)
-    columns = (
-        Column("GANG", fold=True),
-        Column("DECISION"),
-        Column("GPUS", right=True),
-        Column("SHARE", right=True, droppable=True),
-        Column("SPEED", right=True, droppable=True),
-        Column("NODES", fold=True),
-    )
+    columns = columns_of("GANG~|DECISION|>GPUS|>SHARE?|>SPEED?|NODES~")
     pairs = [(gang, [getattr(gang, side) for side in sides]) for gang in shown]
     rows = [
-        (
+        row_of(
             Cell(gang.gang, "head"),
-            Cell(_decision(both)),
-            Cell(_both(both, lambda one: number(one.gpus) if one.pods else "-")),
-            Cell(_both(both, lambda one: permille(one.share))),
-            Cell(_both(both, lambda one: whole_percent(one.speed))),
-            Cell(_seats(both, other_gpus="gpus" in gang.changed)),
+            _decision(both),
+            _both(both, lambda one: number(one.gpus) if one.pods else "-"),
+            _both(both, lambda one: permille(one.share)),
+            _both(both, lambda one: whole_percent(one.speed)),
+            _seats(both, other_gpus="gpus" in gang.changed),
         )
         for gang, both in pairs
     ]
@@ -166,7 +157,7 @@ def queues(found: ComparisonDocument) -> Table:
         texts = texts[::-1] if turned else texts
         return Cell(texts[0] if first == second else " -> ".join(texts))
 
-    columns = (Column("QUEUE"), Column("HOLDS", right=True), Column("WAITS FOR", right=True))
+    columns = columns_of("QUEUE|>HOLDS|>WAITS FOR")
     rows = [
         (
             Cell(one.queue, "head"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from planner.errors import CannotWriteError, Fault
 from planner.signals import CTRL_C, Interrupted
-from planner.untrusted_text import safe
+from planner.untrusted_text import json_safe, safe
 
 MAX_REMARKS = 8
 """Most remarks that a dry run prints."""
@@ -144,6 +144,15 @@ class Console:
             raise CannotWriteError(
                 Fault(f"cannot write to standard output: {error.strerror or error}")
             ) from error
+
+    def document(self, tree: object, form: str = "json") -> None:
+        """Write a document to stdout as JSON or YAML, safe for a terminal."""
+        if form == "yaml":
+            from planner.show.plan.plan_output import yaml_text
+
+            self.data(yaml_text(tree))
+        else:
+            self.data(json_safe(json.dumps(tree, indent=2, ensure_ascii=False)) + "\n")
 
     @property
     def width(self) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from models.documents.drain_order import DrainOrderDocument
 from models.units import plural, time_text
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import compress, number
 
 RESTARTS = {"atOnce": "at once", "afterWave": "after the wave"}
@@ -25,26 +25,18 @@ def facts(found: DrainOrderDocument) -> list[str]:
 
 def waves(found: DrainOrderDocument) -> Table:
     """A row for each wave."""
-    columns = (
-        Column("WAVE", right=True),
-        Column("NODES", right=True),
-        Column("GANGS", right=True),
-        Column("GPUS", right=True),
-        Column("AT ONCE", right=True, optional=True),
-        Column("WAIT", right=True),
-        Column("WHICH NODES", fold=True),
-    )
+    columns = columns_of(">WAVE|>NODES|>GANGS|>GPUS|>AT ONCE??|>WAIT|WHICH NODES~")
     rows = []
     for position, wave in enumerate(found.status.waves, 1):
         held = sum(gang.gpus for gang in wave.gangs)
         waiting = sum(gang.gpus for gang in wave.gangs if gang.restarts == "afterWave")
         rows.append(
-            (
+            row_of(
                 Cell(str(position), "head"),
-                Cell(number(len(wave.nodes))),
-                Cell(number(len(wave.gangs))),
-                Cell(number(held)),
-                Cell(number(held - waiting)),
+                number(len(wave.nodes)),
+                number(len(wave.gangs)),
+                number(held),
+                number(held - waiting),
                 Cell(number(waiting), "warn" if waiting else None),
                 Cell(compress(wave.nodes, " "), "dim"),
             )
@@ -58,23 +50,15 @@ def waves(found: DrainOrderDocument) -> Table:
 
 def gangs(found: DrainOrderDocument) -> Table:
     """A row for each gang that restarts."""
-    columns = (
-        Column("GANG"),
-        Column("WAVE", right=True),
-        Column("GPUS", right=True),
-        Column("STOPPABLE", optional=True),
-        Column("EXPECTED END", optional=True),
-        Column("RESTARTS"),
-        Column("WHERE", fold=True),
-    )
+    columns = columns_of("GANG|>WAVE|>GPUS|STOPPABLE??|EXPECTED END??|RESTARTS|WHERE~")
     rows = [
-        (
+        row_of(
             Cell(f"{gang.namespace}/{gang.name}", "head"),
-            Cell(str(position)),
-            Cell(number(gang.gpus)),
+            str(position),
+            number(gang.gpus),
             Cell("yes" if gang.stoppable else "no", None if gang.stoppable else "warn"),
-            Cell("-" if gang.expected_end is None else time_text(gang.expected_end)),
-            Cell(RESTARTS[gang.restarts]),
+            "-" if gang.expected_end is None else time_text(gang.expected_end),
+            RESTARTS[gang.restarts],
             Cell(compress(gang.nodes, " "), "dim"),
         )
         for position, wave in enumerate(found.status.waves, 1)

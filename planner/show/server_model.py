@@ -16,7 +16,7 @@ from models.units import number as exact
 from models.units import plural
 from planner.show.bandwidth_table import bandwidth_table, bandwidth_tables
 from planner.show.cluster_map import natural
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import gigabytes, listed, number
 from planner.untrusted_text import document_safe
 
@@ -68,8 +68,8 @@ def facts(model: ServerModel, found: Recognition | None = None) -> Table:
         *(("source", source) for source in model.sources),
         ("confidence", model.confidence),
     ]
-    shown = tuple((Cell(name, "dim"), Cell(value)) for name, value in rows if value)
-    return Table((Column("fact"), Column("value", fold=True)), shown, headless=True)
+    shown = tuple(row_of(Cell(name, "dim"), value) for name, value in rows if value)
+    return Table(columns_of("fact|value~"), shown, headless=True)
 
 
 def _recognition_facts(found: Recognition) -> list[tuple[str, str]]:
@@ -127,24 +127,17 @@ def commonness(model: ServerModel) -> int:
 def catalogue_table(models: Sequence[ServerModel]) -> Table:
     """One row a server model, 2xlarge before 12xlarge; aliases that its name does not contain."""
     rows = [
-        (
+        row_of(
             Cell(model.name, "head"),
-            Cell(str(model.gpus)),
-            Cell(model.gpu),
-            Cell(model.fabric if model.fabric == "pcie" else f"{model.fabric}, {_link(model)}"),
-            Cell(_links_a_gpu(model)),
-            Cell(", ".join(one for one in model.aliases if slug(one) not in slug(model.name))),
+            str(model.gpus),
+            model.gpu,
+            model.fabric if model.fabric == "pcie" else f"{model.fabric}, {_link(model)}",
+            _links_a_gpu(model),
+            ", ".join(one for one in model.aliases if slug(one) not in slug(model.name)),
         )
         for model in sorted(models, key=lambda model: natural(model.name))
     ]
-    columns = (
-        Column("SERVER MODEL", fold=True),
-        Column("GPUS", right=True),
-        Column("GPU"),
-        Column("FABRIC"),
-        Column("LINKS A GPU", right=True),
-        Column("ALIASES", fold=True),
-    )
+    columns = columns_of("SERVER MODEL~|>GPUS|GPU|FABRIC|>LINKS A GPU|ALIASES~")
     return Table(columns, tuple(rows))
 
 
@@ -294,23 +287,20 @@ def links(model: ServerModel, found: Recognition | None = None) -> Table | None:
         gpus = range(model.gpus)
         matrix = tuple(tuple("X" if a == b else pair for b in gpus) for a in gpus)
     rows = tuple(
-        (
+        row_of(
             Cell(f"GPU{g}", "head"),
             *(Cell(cell, None if cell.startswith("NV") else "dim") for cell in row),
-            Cell(_group(model.numa, g)),
-            Cell((cpus[g] if cpus is not None else None) or ""),
-            Cell(_group(model.pcie_switch, g)),
-            Cell(_near(model, g)),
+            _group(model.numa, g),
+            (cpus[g] if cpus is not None else None) or "",
+            _group(model.pcie_switch, g),
+            _near(model, g),
         )
         for g, row in enumerate(matrix)
     )
     columns = (
         Column(""),
         *(Column(f"GPU{g}") for g in range(len(matrix))),
-        Column("NUMA"),
-        Column("CPUs", optional=True),
-        Column("switch", optional=True),
-        Column("near NICs", fold=True),
+        *columns_of("NUMA|CPUs??|switch??|near NICs~"),
     )
     return Table(columns, rows).without_empty_columns()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.units import first_of, time_text
 from planner.cluster.plan_status import GangPhase, GangStatus, PendingPod, PlanStatus
-from planner.show.table import Cell, Column, Style, Table
+from planner.show.table import Cell, Column, Style, Table, columns_of, row_of
 from planner.show.text import lasting, number
 from planner.untrusted_text import one_line
 
@@ -73,34 +73,32 @@ def _undoable(gang: GangStatus) -> bool:
 
 def facts(status: Status, program: str) -> Table:
     """The lock and the last run. ``program``: as the user called it."""
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (Cell("lock"), _lock(status.lease, program)),
         (Cell("last run"), _last_run(status.lease.last_run, status.lease.now)),
     ]
     if status.forged:
         shown = first_of(["/".join(key) for key in status.forged], _MAX_FORGED)
         rows.append(
-            (Cell("ignored"), Cell(f"gangplan annotations that no run wrote, on {shown}", "warn"))
+            row_of("ignored", Cell(f"gangplan annotations that no run wrote, on {shown}", "warn"))
         )
-    return Table((Column(""), Column("", fold=True)), tuple(rows), headless=True)
+    return Table(columns_of("|~"), tuple(rows), headless=True)
 
 
 def plans(status: Status) -> Table:
     """Plans whose ids pods carry."""
     states = [state for state in GangPhase if any(state in dict(one.gangs) for one in status.plans)]
     rows = tuple(
-        (
-            Cell(one.plan),
-            Cell(number(one.pods)),
-            Cell(number(sum(dict(one.gangs).values()))),
+        row_of(
+            one.plan,
+            number(one.pods),
+            number(sum(dict(one.gangs).values())),
             *(Cell(number(dict(one.gangs).get(state, 0)), _STYLES.get(state)) for state in states),
         )
         for one in status.plans
     )
     columns = (
-        Column("PLAN"),
-        Column("PODS", right=True),
-        Column("GANGS", right=True),
+        *columns_of("PLAN|>PODS|>GANGS"),
         *(Column(state.upper(), right=True) for state in states),
     )
     return Table(columns, rows)
@@ -109,22 +107,16 @@ def plans(status: Status) -> Table:
 def unsettled(status: Status) -> Table:
     """Gangs that are neither untouched nor whole."""
     rows = tuple(
-        (
-            Cell("/".join(one.gang)),
+        row_of(
+            "/".join(one.gang),
             Cell(one.state, _STYLES[one.state]),
-            Cell(f"{one.started:,} of {one.size:,}"),
-            Cell(one.plan),
-            Cell(_next(one)),
+            f"{one.started:,} of {one.size:,}",
+            one.plan,
+            _next(one),
         )
         for one in status.unsettled
     )
-    columns = (
-        Column("GANG"),
-        Column("STATE"),
-        Column("STARTED", right=True),
-        Column("PLAN", optional=True),
-        Column("NEXT", fold=True),
-    )
+    columns = columns_of("GANG|STATE|>STARTED|PLAN??|NEXT~")
     return Table(columns, rows)
 
 
@@ -141,20 +133,12 @@ def _next(gang: GangStatus) -> str:
 def pins(status: Status) -> Table:
     """Pods that wait for their scheduler."""
     rows = tuple(
-        (
-            Cell("/".join(pin.pod)),
-            Cell(pin.node),
-            Cell(one_line(pin.why) if pin.why else "not tried yet"),
-            Cell(pin.plan),
+        row_of(
+            "/".join(pin.pod), pin.node, one_line(pin.why) if pin.why else "not tried yet", pin.plan
         )
         for pin in status.pins
     )
-    columns = (
-        Column("PENDING POD"),
-        Column("NODE"),
-        Column("SCHEDULER SAYS", fold=True),
-        Column("PLAN", optional=True),
-    )
+    columns = columns_of("PENDING POD|NODE|SCHEDULER SAYS~|PLAN??")
     return Table(columns, rows)
 
 

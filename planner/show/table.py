@@ -94,6 +94,25 @@ class Cell:
         object.__setattr__(self, "text", safe(self.text))
 
 
+def columns_of(titles: str) -> tuple[Column, ...]:
+    """Columns of ``TIER~|>GAP?|NODES??``: ``>`` right, ``~`` fold, ``?`` droppable, ``??`` optional."""
+    return tuple(
+        Column(
+            title.strip(">~?"),
+            right=title.startswith(">"),
+            fold="~" in title,
+            optional=title.endswith("??"),
+            droppable=title.endswith("?") and not title.endswith("??"),
+        )
+        for title in titles.split("|")
+    )
+
+
+def row_of(*cells: Cell | str) -> tuple[Cell, ...]:
+    """A row of cells; text alone is one without a style."""
+    return tuple(one if isinstance(one, Cell) else Cell(one) for one in cells)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """``rows[r][c]``: one cell per column. ``notes``: lines below the table. ``headless``: no titles."""

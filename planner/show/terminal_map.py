@@ -24,7 +24,7 @@ from planner.show.console import WIDTH, Console
 from planner.show.plan.gang_groups import Requests
 from planner.show.plan.plan_tables import STYLE, gpu_count
 from planner.show.plan.selection import Selection
-from planner.show.table import STYLES, Cell, Column, Table
+from planner.show.table import STYLES, Cell, Table, columns_of, row_of
 from planner.show.text import compress, number, short_names
 from planner.show.text import width as text_width
 from planner.untrusted_text import safe
@@ -196,23 +196,17 @@ def _title(domain: MapDomain, columns: int, shorten: Callable[[str], str]) -> st
 def _legend(found: ClusterMap, only: Selection, requests: Requests) -> Table:
     """Whose the letters are."""
     rows = [
-        (
-            Cell(LETTERS[style]),
-            Cell("/".join(gang.key)),
+        row_of(
+            LETTERS[style],
+            "/".join(gang.key),
             Cell(gang.decision, STYLE[gang.decision]),
-            Cell(number(gpu_count(gang, requests.get(gang.key)))),
-            Cell(compress((pod.node for pod in gang.pods), " ")),
+            number(gpu_count(gang, requests.get(gang.key))),
+            compress((pod.node for pod in gang.pods), " "),
         )
         for gang, style in zip(found.gangs, found.styles, strict=True)
         if style >= 0 and only.takes(gang)
     ]
-    columns = (
-        Column(""),
-        Column("GANG", fold=True),
-        Column("DECISION", droppable=True),
-        Column("GPUS", right=True),
-        Column("NODES", fold=True),
-    )
+    columns = columns_of("|GANG~|DECISION?|>GPUS|NODES~")
     return Table(columns, tuple(rows))
 
 
@@ -233,18 +227,8 @@ def _folded(found: ClusterMap) -> Table:
         notes.append(f"and {len(listed) - MAX_DOMAINS:,} more domains")
     if depth < len(found.levels):
         notes.append(f"folded: narrower levels are {', '.join(map(safe, found.levels[depth:]))}")
-    columns = (
-        Column("DOMAIN", fold=True),
-        Column("NODES", right=True, droppable=True),
-        Column("GPUS", right=True),
-        Column("BEFORE", right=True),
-        Column("AFTER", right=True),
-        Column("FREE", right=True),
-        Column("UNHEALTHY", right=True, droppable=True),
-        Column("MIG", right=True, droppable=True),
-        Column("CLOSED", right=True, droppable=True),
-        Column("GANGS", right=True, droppable=True),
-        Column("HELD", optional=True),
+    columns = columns_of(
+        "DOMAIN~|>NODES?|>GPUS|>BEFORE|>AFTER|>FREE|>UNHEALTHY?|>MIG?|>CLOSED?|>GANGS?|HELD??"
     )
     return Table(columns, tuple(rows), tuple(notes)).without_empty_columns()
 
@@ -261,18 +245,18 @@ def _row(domain: MapDomain, indent: int) -> tuple[Cell, ...]:
     gangs = {holder for node in domain.all_nodes() for holder in node.after if holder >= 0}
     name = f"{domain.level} {domain.name}" if domain.level else "cluster"
     free = counts.usable - counts.held_after
-    return (
-        Cell("- " * indent + name),
-        Cell(number(counts.nodes)),
-        Cell(number(counts.gpus)),
-        Cell(number(counts.held_before)),
-        Cell(number(counts.held_after)),
-        Cell(number(free)),
-        Cell(number(counts.unhealthy) if counts.unhealthy else ""),
-        Cell(number(counts.partitioned) if counts.partitioned else ""),
-        Cell(number(counts.closed) if counts.closed else ""),
-        Cell(number(len(gangs))),
-        Cell(_bar(domain)),
+    return row_of(
+        "- " * indent + name,
+        number(counts.nodes),
+        number(counts.gpus),
+        number(counts.held_before),
+        number(counts.held_after),
+        number(free),
+        number(counts.unhealthy) if counts.unhealthy else "",
+        number(counts.partitioned) if counts.partitioned else "",
+        number(counts.closed) if counts.closed else "",
+        number(len(gangs)),
+        _bar(domain),
     )
 
 

@@ -22,7 +22,7 @@ class Format(StrEnum):
 
 
 class AuditFormat(StrEnum):
-    """``-o`` of an audit."""
+    """``-o`` of an audit and of a count of capacity."""
 
     table = "table"
     wide = "wide"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,15 +9,7 @@ import typer
 from planner.cli.options import PathsArgument, PolicyOption, QueueOption, schedulers_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
-
-
-class CapacityFormat(StrEnum):
-    """``-o`` of ``capacity``."""
-
-    table = "table"
-    wide = "wide"
-    json = "json"
-    yaml = "yaml"
+from planner.show.text import AuditFormat
 
 
 @verb
@@ -55,9 +45,9 @@ def capacity(
     queue: QueueOption = None,
     policy: PolicyOption = None,
     output: Annotated[
-        CapacityFormat,
+        AuditFormat,
         typer.Option("-o", "--output", help="Format on stdout: wide lists every domain."),
-    ] = CapacityFormat.table,
+    ] = AuditFormat.table,
 ) -> None:
     """Count the gangs that could start, now and after a plan."""
     from models.documents.capacity import CapacityQuestion
@@ -69,20 +59,13 @@ def capacity(
     )
     occupied = read_occupied(paths, policy=policy, queue=schedulers_of(queue), stdin=console.stdin)
     found = capacity_document(occupied, question, shape or (), now(console.environ))
-    if output is CapacityFormat.json:
-        from planner.untrusted_text import json_safe
-
-        text = json.dumps(found.to_json(), ensure_ascii=False, indent=2)
-        console.data(json_safe(text) + "\n")
-    elif output is CapacityFormat.yaml:
-        from planner.show.plan.plan_output import yaml_text
-
-        console.data(yaml_text(found.to_json()))
+    if output in (AuditFormat.json, AuditFormat.yaml):
+        console.document(found.to_json(), output)
     else:
         from planner.show import capacity_tables
         from planner.show.plan.short_names import shortener
 
-        wide = output is CapacityFormat.wide
+        wide = output is AuditFormat.wide
         if not wide:
             console.shorten = shortener(occupied.instance)
         facts = console.lines(capacity_tables.facts(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -43,7 +42,7 @@ def compare(
     from planner.read import plan_files
     from planner.show import comparison_tables as tables
     from planner.show.plan.short_names import shortener_of_plans
-    from planner.untrusted_text import json_safe, safe
+    from planner.untrusted_text import safe
 
     if first == second == "-":
         raise UsageError(Fault("both plans read stdin", "name a file"))
@@ -57,12 +56,8 @@ def compare(
         created_at=now(console.environ),
         generator=f"gangplan {__version__}",
     )
-    if output is Format.json:
-        console.data(json_safe(json.dumps(found.to_json(), ensure_ascii=False, indent=2)) + "\n")
-    elif output is Format.yaml:
-        from planner.show.plan.plan_output import yaml_text
-
-        console.data(yaml_text(found.to_json()))
+    if output in (Format.json, Format.yaml):
+        console.document(found.to_json(), output)
     elif output is Format.name:
         console.data("".join(f"gang/{safe(one.gang)}\n" for one in found.status.gangs))
     else:

@@ -77,13 +77,12 @@ def diff(
 
 
 def _data(console: Console, output: Format, found: list[Difference]) -> None:
-    from planner.cli.apply_report import dumped
     from planner.untrusted_text import safe
 
     if output in (Format.json, Format.yaml):
         fields = ("object", "field", "before", "after")
         data = [{name: getattr(one, name) for name in fields} for one in found]
-        console.data(dumped(data, output))
+        console.document(data, output)
     elif output is Format.name:
         console.data("".join(f"{safe(name)}\n" for name in _objects_of(found)))
     elif found:
@@ -142,16 +141,16 @@ _LONGEST = 160
 
 def _table(found: Sequence[Difference]) -> Table:
     """One row per object, with a row per field below it."""
-    from planner.show.table import Cell, Column, Table
+    from planner.show.table import Cell, Table, columns_of, row_of
 
     rows = []
     last = None
     for one in found:
         if one.object != last:
-            rows.append((Cell(one.object, "head"), Cell("")))
+            rows.append(row_of(Cell(one.object, "head"), ""))
         rows.append((Cell(f"  {one.field}"), _change(one)))
         last = one.object
-    return Table((Column("OBJECT, FIELD"), Column("CHANGE", fold=True)), tuple(rows))
+    return Table(columns_of("OBJECT, FIELD|CHANGE~"), tuple(rows))
 
 
 def _change(one: Difference) -> Cell:

@@ -5,11 +5,10 @@ Changes nothing. The checks are in ``planner.cli.doctor_checks``.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,8 +16,7 @@ from models.units import plural
 from planner.cli.options import Connection, LockNamespaceOption, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
-from planner.show.table import Cell, Column, Style, Table
-from planner.untrusted_text import json_safe
+from planner.show.table import Cell, Style, Table, columns_of, row_of
 
 if TYPE_CHECKING:
     from planner.cli.doctor_checks import Finding
@@ -82,7 +80,7 @@ def doctor(  # the options of the verb
     findings = list(examine(request, stdin=console.stdin))
     code = exit_code(findings)
     if output is Output.json:
-        console.data(_as_json(findings, code))
+        console.document(_document(findings, code))
     else:
         console.table(findings_table(findings))
     console.say(summary(findings))
@@ -112,36 +110,27 @@ def _namespace(name: str) -> str:
 
 
 _STYLES: Mapping[str, Style] = {"ok": "good", "warn": "warn", "fail": "bad"}
-_COLUMNS = (
-    Column("CHECK"),
-    Column("STATUS"),
-    Column("FOUND", fold=True),
-    Column("WHAT TO DO", fold=True),
-)
+_COLUMNS = columns_of("CHECK|STATUS|FOUND~|WHAT TO DO~")
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
     """One row per finding, in the order of the checks."""
     rows = tuple(
-        (
-            Cell(one.check),
-            Cell(one.level.value, _STYLES[one.level.value]),
-            Cell(one.found),
-            Cell(one.hint or ""),
+        row_of(
+            one.check, Cell(one.level.value, _STYLES[one.level.value]), one.found, one.hint or ""
         )
         for one in findings
     )
     return Table(_COLUMNS, rows).without_empty_columns()
 
 
-def _as_json(findings: Sequence[Finding], code: int) -> str:
+def _document(findings: Sequence[Finding], code: int) -> dict[str, Any]:
     """``{"checks": [{"check", "is", "found", "hint"}], "exitCode"}``."""
     checks = [
         {"check": one.check, "is": one.level.value, "found": one.found, "hint": one.hint}
         for one in findings
     ]
-    tree = {"checks": checks, "exitCode": code}
-    return json_safe(json.dumps(tree, indent=2, ensure_ascii=False)) + "\n"
+    return {"checks": checks, "exitCode": code}
 
 
 def summary(findings: Sequence[Finding]) -> str:

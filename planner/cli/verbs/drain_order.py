@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -49,17 +48,13 @@ def drain_order(
     from planner.pipelines.drain_order import drain_order_document
     from planner.pipelines.plan import now
     from planner.read.inputs import load
-    from planner.untrusted_text import json_safe, safe
+    from planner.untrusted_text import safe
 
     loaded = load(paths, policy=policy, queue=schedulers_of(queue), stdin=console.stdin)
     console.remarks(loaded.remarks)
     found = drain_order_document(loaded.instance, node or (), at_most, now(console.environ))
-    if output is Format.json:
-        console.data(json_safe(json.dumps(found.to_json(), ensure_ascii=False, indent=2)) + "\n")
-    elif output is Format.yaml:
-        from planner.show.plan.plan_output import yaml_text
-
-        console.data(yaml_text(found.to_json()))
+    if output in (Format.json, Format.yaml):
+        console.document(found.to_json(), output)
     elif output is Format.name:
         names = (name for wave in found.status.waves for name in wave.nodes)
         console.data("".join(f"node/{safe(name)}\n" for name in names))

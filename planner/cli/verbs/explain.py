@@ -14,7 +14,6 @@ from planner.cli.shown_plan import complete_gangs, shown_plan
 from planner.cli.verbs.show import changed_digest, warn_if_changed
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
-from planner.untrusted_text import json_safe
 
 if TYPE_CHECKING:
     from models.documents.explanation import PlaceReasons, Why
@@ -66,8 +65,6 @@ def explain(
     ] = Format.table,
 ) -> None:
     """Explain one gang: why it waits, and what makes it start."""
-    import json
-
     from planner.read import plan_files
     from planner.read.inputs import instance_from_document
     from planner.show.explain import explanation_tables
@@ -91,7 +88,7 @@ def explain(
     why, place, code = _asked(console, plan, found, seconds)
     if output is Format.json:
         shown = explanation_tables.document(found, plan, stated, why, place)
-        console.data(json_safe(json.dumps(shown, indent=2, ensure_ascii=False)) + "\n")
+        console.document(shown)
     else:
         console.shorten = shortener_of_plans(plan.instance)
         tables = explanation_tables.tables(found, plan, stated, why, place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -60,10 +59,8 @@ def status(
 
     if output is StatusFormat.json:
         from planner.show import status as statuses
-        from planner.untrusted_text import json_safe
 
-        text = json.dumps(statuses.document(found, undo), ensure_ascii=False, indent=2)
-        console.data(json_safe(text) + "\n")
+        console.document(statuses.document(found, undo))
     else:
         _tables(console, found, undo)
     console.event(

@@ -18,7 +18,7 @@ from planner.cli.options import verb
 from planner.errors import Fault, InputError, MissingPathError, UsageError
 from planner.show.console import Console
 from planner.show.text import Format, listed
-from planner.untrusted_text import json_safe, safe
+from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
     from models.hardware import ServerModel
@@ -197,7 +197,7 @@ def _print_documents(console: Console, found: Found, output: Format) -> None:
         console.data("---\n".join(model_yaml(document) for document in documents))
         return
     whole = documents[0] if len(documents) == 1 else documents
-    console.data(json_safe(json.dumps(whole, indent=2, ensure_ascii=False)) + "\n")
+    console.document(whole)
 
 
 def _advise(console: Console, recognitions: list[Recognition]) -> None:

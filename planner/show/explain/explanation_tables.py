@@ -19,7 +19,7 @@ from planner.show.plan.delay_words import delay, passed_over
 from planner.show.plan.gang_groups import why as why_of
 from planner.show.plan.plan_tables import MARK, STYLE, below_full, places
 from planner.show.plan.slowdown import Slowdowns
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import (
     domain_text,
     gigabytes,
@@ -91,7 +91,7 @@ def _facts(
         *rank_rows(found, stated),
     ]
     return Table(
-        (Column("what"), Column("how", fold=True)),
+        columns_of("what|how~"),
         tuple((Cell(name, "dim"), cell) for name, cell in rows),
         headless=True,
     )
@@ -296,19 +296,13 @@ def _candidates(one: Candidates) -> Table:
     """The nodes for one role: which are excluded and why, what the others have, the best domains."""
     blank = (Cell("-"),) * 3
     rows = [
-        *(
-            (Cell(f"excluded: {cause}"), Cell(number(count)), *blank)
-            for cause, count in one.excluded
-        ),
+        *(row_of(f"excluded: {cause}", number(count), *blank) for cause, count in one.excluded),
         (Cell("eligible", "good" if one.eligible.nodes else "bad"), *_room(one.eligible)),
         *(_best_row(level, place, one) for level, place in one.best),
     ]
     columns = (
         Column(f"NODES FOR ROLE {one.role.name}", fold=True),
-        Column("NODES", right=True),
-        Column("FREE GPUS", right=True),
-        Column("ROOM FOR PODS", right=True),
-        Column("IF EMPTY", right=True),
+        *columns_of(">NODES|>FREE GPUS|>ROOM FOR PODS|>IF EMPTY"),
     )
     notes = (f"it needs room for {plural(one.needed, 'pod')}",) if one.needed else ()
     return Table(columns, tuple(rows), notes)
@@ -319,7 +313,7 @@ def _best_row(level: str, place: Place, one: Candidates) -> tuple[Cell, ...]:
     name = (
         (place.name or "").rpartition("/")[2] if level == "node" else domain_text(place.name or "")
     )
-    return (Cell(f"best {level}{required}: {name}"), *_room(place))
+    return row_of(f"best {level}{required}: {name}", *_room(place))
 
 
 def _room(place: Place) -> tuple[Cell, ...]:
@@ -333,15 +327,8 @@ def _holders(found: Explanation) -> Table:
     rows = tuple(_holder(found, one) for one in found.holders[:MAX_HOLDERS])
     rest = found.holders[MAX_HOLDERS:]
     more = f"and {len(rest):,} more, with {plural(sum(one.gpus for one in rest), 'GPU')} there"
-    columns = (
-        Column(""),
-        Column("WHO HOLDS ITS NODES", fold=True),
-        Column("PRIO", right=True),
-        Column("DECISION"),
-        Column("GPUS THERE", right=True),
-        Column("SINCE", right=True, droppable=True),
-        Column("ENDS IN", right=True, droppable=True),
-        Column("MAY BE", droppable=True),
+    columns = columns_of(
+        "|WHO HOLDS ITS NODES~|>PRIO|DECISION|>GPUS THERE|>SINCE?|>ENDS IN?|MAY BE?"
     )
     notes = [more] if rest else []
     if any(one.overdue for one in found.holders):
@@ -361,15 +348,15 @@ def _holder(found: Explanation, one: Holder) -> tuple[Cell, ...]:
     gang, style = one.gang, STYLE[one.decision]
     may = _may(gang)
     started = gang.started_at if gang.running else None
-    return (
+    return row_of(
         Cell(MARK.get(one.decision, ""), style),
-        Cell("/".join(gang.key)),
-        Cell(str(gang.own_priority)),
+        "/".join(gang.key),
+        str(gang.own_priority),
         Cell(one.decision, style),
-        Cell(number(one.gpus)),
-        Cell("-" if started is None else lasting(max(0, found.instance.now - started))),
-        Cell(_end(found, one)),
-        Cell(", ".join(may) or "-"),
+        number(one.gpus),
+        "-" if started is None else lasting(max(0, found.instance.now - started)),
+        _end(found, one),
+        ", ".join(may) or "-",
     )
 
 

@@ -14,7 +14,7 @@ from models.documents.explanation import (
 )
 from models.units import first_of, plural, shown_of
 from planner.show.explain import why_words
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import domain_text, nodes_and_gpus, number, ranges
 
 MAX_GANGS = 6
@@ -44,7 +44,7 @@ def headline(gang: str, reason: str, why: Why) -> Table:
     if do:
         rows.append(("do", Cell(do, "good")))
     return Table(
-        (Column("what"), Column("how", fold=True)),
+        columns_of("what|how~"),
         ((Cell("gang", "dim"), Cell(gang, "head")), *((Cell(n, "dim"), cell) for n, cell in rows)),
         headless=True,
     )
@@ -100,12 +100,7 @@ def _causes(why: Why) -> Table:
         *gangs[: shown_of(len(gangs), MAX_GANGS)],
     ]
     rows = [
-        (
-            Cell(why_words.label(one)),
-            Cell(why_words.what(one)),
-            Cell(number(one.gpus)),
-            Cell(why_words.until(one)),
-        )
+        row_of(why_words.label(one), why_words.what(one), number(one.gpus), why_words.until(one))
         for one in shown
         if why.standing in NOTES
     ]
@@ -116,38 +111,26 @@ def _causes(why: Why) -> Table:
         notes.append(f"and {plural(len(rest), 'more gang')}, with {gpus}; -o json lists all")
     if why.standing in NOTES:
         notes.append(ALONE if len(why.causes) == 1 else NOTES[why.standing])
-    columns = (
-        Column("WHAT KEEPS IT WAITING", fold=True),
-        Column("WHAT IT DOES", fold=True),
-        Column("GPUS", right=True, droppable=True),
-        Column("UNTIL", fold=True, droppable=True),
-    )
+    columns = columns_of("WHAT KEEPS IT WAITING~|WHAT IT DOES~|>GPUS?|UNTIL~?")
     return Table(columns, tuple(rows), tuple(notes))
 
 
 def _remedies(why: Why) -> Table:
     rows = tuple(
-        (
-            Cell(why_words.do(one)),
-            Cell(why_words.who(one)),
-            Cell(_where(one.pods)),
-            Cell(
-                f"{first_of(one.first, MAX_FIRST, 'other gang')} would start there first"
-                if one.first
-                else ""
-            ),
+        row_of(
+            why_words.do(one),
+            why_words.who(one),
+            _where(one.pods),
+            f"{first_of(one.first, MAX_FIRST, 'other gang')} would start there first"
+            if one.first
+            else "",
         )
         for one in why.remedies
     )
     notes = ["each was tried: with everything else as planned, a place for all its pods was found"]
     if not why.complete:
         notes.append(f"more may help: the time limit of {why.limit_seconds} s ended the search")
-    columns = (
-        Column("WHAT MAKES IT START", fold=True),
-        Column("WHO", droppable=True),
-        Column("ON", fold=True, droppable=True),
-        Column("BUT", fold=True),
-    )
+    columns = columns_of("WHAT MAKES IT START~|WHO?|ON~?|BUT~")
     some = any(row[-1].text for row in rows)
     table = Table(columns, rows, tuple(notes))
     return table if some else table.of_columns([0, 1, 2])
@@ -182,15 +165,12 @@ def place(reasons: PlaceReasons) -> Table:
     for one in reasons.others:
         alike.setdefault((one.why,) if not one.possible else (one.why, one.domain), []).append(one)
     rows = tuple(
-        (Cell(first_of([domain_text(one.domain) for one in ones], 1, "other")), *_compared(ones[0]))
+        row_of(first_of([domain_text(one.domain) for one in ones], 1, "other"), *_compared(ones[0]))
         for ones in alike.values()
     )
     columns = (
         Column(f"INSTEAD OF {reasons.level} {domain_text(reasons.domain)}", fold=True),
-        Column("WOULD BE"),
-        Column("FIRST TIER THAT DIFFERS", fold=True),
-        Column("HERE", right=True, droppable=True),
-        Column("THERE", right=True, droppable=True),
+        *columns_of("WOULD BE|FIRST TIER THAT DIFFERS~|>HERE?|>THERE?"),
     )
     return Table(columns, rows, tuple(_notes(reasons)))
 

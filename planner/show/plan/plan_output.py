@@ -118,7 +118,7 @@ def _laid_out(
     return "\n".join(parts)
 
 
-def yaml_text(document: dict[str, Any]) -> str:
+def yaml_text(document: object) -> str:
     """The document as YAML, keys in document order, written by libyaml where it is built in."""
     import yaml
 

@@ -32,7 +32,7 @@ from planner.show.plan.gang_groups import text as group_text
 from planner.show.plan.proofs import bought, outcome
 from planner.show.plan.selection import Selection
 from planner.show.plan.slowdown import Slowdowns
-from planner.show.table import Cell, Column, Style, Table
+from planner.show.table import Cell, Column, Style, Table, columns_of, row_of
 from planner.show.text import (
     NO_BOUND,
     compress,
@@ -106,27 +106,19 @@ def tiers(plan: PlanDocument, *, wide: bool, apart: bool = True) -> Table:
     gaps = ", those with a gap apart" * apart
     notes = (f"tiers of one family in one row{gaps} (-o wide lists all)",) if families_shown else ()
     differ = wide or any(tier.best != tier.value for tier in objectives)
-    columns = (
-        Column("TIER", fold=True),
-        Column("SENSE", droppable=True),
-        Column("VALUE", right=True),
-        Column("BEST", right=True),
-        Column("BOUND", right=True, droppable=True),
-        Column("GAP", right=True, droppable=True),
-        Column("PROOF", droppable=True),
-    )
+    columns = columns_of("TIER~|SENSE?|>VALUE|>BEST|>BOUND?|>GAP?|PROOF?")
     table = Table(columns, tuple(rows), notes)
     return table if differ else table.of_columns([0, 1, 2, 4, 5, 6])
 
 
 def _row(tier: PlanObjective) -> tuple[Cell, ...]:
-    return (
-        Cell(tier.name),
+    return row_of(
+        tier.name,
         Cell(tier.sense, "dim"),
-        Cell(number(tier.value)),
-        Cell(number(tier.best)),
+        number(tier.value),
+        number(tier.best),
         *_bound_cells(tier),
-        Cell(tier.proof or "-"),
+        tier.proof or "-",
     )
 
 
@@ -146,14 +138,14 @@ def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:
     proof = "numerical" if "numerical" in proofs else "exact"
     total = sum(tier.value for tier in members)
     best = sum(tier.best for tier in members)
-    return (
-        Cell(f"{family} ({plural(len(members), 'tier')})"),
+    return row_of(
+        f"{family} ({plural(len(members), 'tier')})",
         Cell(members[0].sense, "dim"),
-        Cell(number(total)),
-        Cell(number(best)),
-        Cell(number(best) if whole else "-" if bounded else NO_BOUND),
+        number(total),
+        number(best),
+        number(best) if whole else "-" if bounded else NO_BOUND,
         Cell(percent(worst), "good" if worst == 0 else "warn"),
-        Cell(proof if whole else f"{proven} of {len(members)}"),
+        proof if whole else f"{proven} of {len(members)}",
     )
 
 
@@ -215,8 +207,8 @@ def facts(plan: PlanDocument) -> Table:
         ),
     ]
     return Table(
-        (Column("what"), Column("how many", fold=True)),
-        tuple((Cell(name, "dim"), Cell(text)) for name, text in rows),
+        columns_of("what|how many~"),
+        tuple(row_of(Cell(name, "dim"), text) for name, text in rows),
         headless=True,
     )
 
@@ -261,10 +253,7 @@ def gangs(
     columns = (
         *_FIRST_COLUMNS,
         *([Column("PODS", right=True, droppable=True)] if wide else []),
-        Column("GPUS", right=True),
-        Column("GB/S", right=True, droppable=True),
-        Column("OF BEST", right=True, droppable=True),
-        Column("SPEED", right=True, droppable=True),
+        *columns_of(">GPUS|>GB/S?|>OF BEST?|>SPEED?"),
         *([Column("COUNTS", right=True, optional=True)] if wide else []),
         *([Column("SLOWED BY", fold=True, optional=True)] if wide else []),
         *(Column(level.upper(), right=True, optional=True) for level in levels),
@@ -297,26 +286,19 @@ def _counted(gang: PlanGang) -> str:
     return "" if gang.speed_after is None else whole_percent(gang.speed)
 
 
-_FIRST_COLUMNS = (
-    Column(""),
-    Column("GANG", fold=True),
-    Column("PRIO", right=True, droppable=True),
-    Column("SCHEDULER", droppable=True),
-    Column("DECISION"),
-    Column("STARTS"),
-)
+_FIRST_COLUMNS = columns_of("|GANG~|>PRIO?|SCHEDULER?|DECISION|STARTS")
 
 
 def _first_cells(group: Sequence[PlanGang], requests: Requests) -> tuple[Cell, ...]:
     gang = group[0]
     style = STYLE[gang.decision]
-    return (
+    return row_of(
         Cell(MARK.get(gang.decision, ""), style),
-        Cell(row_name(group)),
-        Cell(priorities(group, requests)),
-        Cell(schedulers(group, requests)),
+        row_name(group),
+        priorities(group, requests),
+        schedulers(group, requests),
         Cell(f"{gang.decision}{', aged' * all(one.aged for one in group)}", style),
-        Cell(starts(group)),
+        starts(group),
     )
 
 
@@ -336,7 +318,7 @@ def _compact(
         )
         for group in shared
     )
-    columns = (*_FIRST_COLUMNS, Column("GPUS", right=True), Column("WHICH, OR WHY NOT", fold=True))
+    columns = (*_FIRST_COLUMNS, *columns_of(">GPUS|WHICH, OR WHY NOT~"))
     if not notes and any(len(group) > 1 for group in shared):
         notes = ("--all shows every gang",)
     return Table(columns, rows, tuple(notes)).without_empty_columns()
@@ -375,8 +357,8 @@ def pods(plan: PlanDocument, only: Selection) -> Table:
             whole = "any" if pod.gpus is None else ranges(pod.gpus)
             gpus = ", ".join([*([whole] if whole else []), *instances.get(pod.role, ())])
             name = f"{gang.namespace}/{pod.name}"
-            rows.append((Cell(name), Cell(pod.node), Cell(gpus or "-")))
-    return Table((Column("POD", fold=True), Column("NODE"), Column("GPUS")), tuple(rows))
+            rows.append(row_of(name, pod.node, gpus or "-"))
+    return Table(columns_of("POD~|NODE|GPUS"), tuple(rows))
 
 
 def _instances_a_pod(request: GangDocument | None) -> dict[str, list[str]]:

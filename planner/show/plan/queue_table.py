@@ -5,7 +5,7 @@ from __future__ import annotations
 from models.documents.plan import PlanDocument, PlanQueue
 from models.host_ranges import host_ranges
 from models.units import plural
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import number
 
 MAX_QUEUES = 20
@@ -36,14 +36,7 @@ def queues(plan: PlanDocument, *, wide: bool, every: bool) -> Table:
     columns = (
         Column("QUEUE", fold=True),
         *([Column("GPU MODEL", droppable=True)] if wide else []),
-        Column("UNDER", droppable=True),
-        Column("GUARANTEE", right=True),
-        Column("LIMIT", right=True),
-        Column("BEFORE", right=True),
-        Column("AFTER", right=True),
-        Column("BORROWED", right=True, droppable=True),
-        Column("WAITING", right=True),
-        Column("CELLS", fold=True, droppable=True),
+        *columns_of("UNDER?|>GUARANTEE|>LIMIT|>BEFORE|>AFTER|>BORROWED?|>WAITING|CELLS~?"),
     )
     rows = [row for queue in shown for row in _rows(queue, wide=wide)]
     left_out = [queue.name for queue in found if queue not in shown]
@@ -54,23 +47,23 @@ def queues(plan: PlanDocument, *, wide: bool, every: bool) -> Table:
 
 def _rows(queue: PlanQueue, *, wide: bool) -> list[tuple[Cell, ...]]:
     rows = [
-        (
-            Cell(queue.name),
+        row_of(
+            queue.name,
             *([Cell("")] if wide else []),
-            Cell(queue.parent or ""),
-            Cell(number(queue.guarantee)),
-            Cell(number(queue.limit)),
-            Cell(number(queue.before)),
-            Cell(number(queue.after)),
-            Cell(number(queue.borrowed) if queue.borrowed else ""),
+            queue.parent or "",
+            number(queue.guarantee),
+            number(queue.limit),
+            number(queue.before),
+            number(queue.after),
+            number(queue.borrowed) if queue.borrowed else "",
             Cell(number(queue.waiting), "warn" if queue.waiting else None),
-            Cell(cells_text(queue)),
+            cells_text(queue),
         )
     ]
     for one in queue.models if wide else ():
         amounts = (one.guarantee, one.limit, one.before, one.after)
         given = (Cell(number(amount)) for amount in amounts)
-        rows.append((Cell(""), Cell(one.model), Cell(""), *given, *(Cell("") for _ in range(3))))
+        rows.append(row_of("", one.model, "", *given, *(Cell("") for _ in range(3))))
     return rows
 
 

@@ -10,7 +10,7 @@ from models.units import first_of, plural
 from planner.show.plan.gang_groups import Requests, rank
 from planner.show.plan.plan_tables import STYLE, places
 from planner.show.plan.selection import Selection
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import compress, gpu_amount, lasting, number
 
 CHANGED = ("complete", "move", "resize", "preempt")
@@ -53,11 +53,7 @@ def changes(plan: PlanDocument, *, wide: bool, only: Selection | None = None) ->
         ]
         rows.append(tuple(cells))
     columns = (
-        Column("RUNNING GANG", fold=True),
-        Column("DECISION", droppable=True),
-        Column("PODS", right=True, optional=True),
-        Column("GPUS", right=True),
-        Column("LOST", right=True, droppable=True),
+        *columns_of("RUNNING GANG~|DECISION?|>PODS??|>GPUS|>LOST?"),
         *([Column("GPU-HOURS", right=True)] if wide else []),
         Column("FROM -> TO", fold=True),
     )
@@ -153,21 +149,16 @@ def moves(plan: PlanDocument, only: Selection | None = None) -> Table:
     levels = [level for level in plan.instance.cluster.spec.levels if level.counted]
     domain = levels[-1].name if levels else "domain"
     rows = [
-        (
+        row_of(
             Cell(compress(moved.gangs, ", "), "busy"),
-            Cell(number(moved.gpus)),
-            Cell(f"{moved.gain:,.3f}"),
-            Cell(_bought(moved.bought, domain)),
+            number(moved.gpus),
+            f"{moved.gain:,.3f}",
+            _bought(moved.bought, domain),
         )
         for moved in plan.status.moves
         if only is None or not only.filters or not shown.isdisjoint(moved.gangs)
     ]
-    columns = (
-        Column("MOVED TOGETHER", fold=True),
-        Column("GPUS", right=True),
-        Column("GAIN", right=True),
-        Column("BOUGHT", fold=True),
-    )
+    columns = columns_of("MOVED TOGETHER~|>GPUS|>GAIN|BOUGHT~")
     return Table(columns, tuple(rows))
 
 

@@ -23,7 +23,7 @@ from planner.show.plan.selection import Selection
 from planner.show.plan.short_names import shortener_of_plans
 from planner.show.report.map_view import MapView
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import compress, gpu_amount, listed, number
 from planner.untrusted_text import safe
 
@@ -214,23 +214,17 @@ def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
 
 def _reservations(plan: PlanDocument) -> Table:
     rows = [
-        (
-            Cell("/".join(gang.key)),
-            Cell(time_text(gang.reserved.start)),
-            Cell(gang.reserved.domain or "-"),
-            Cell(compress(gang.reserved.nodes, " ")),
-            Cell(listed(gang.reserved.beside, "and") or "-"),
+        row_of(
+            "/".join(gang.key),
+            time_text(gang.reserved.start),
+            gang.reserved.domain or "-",
+            compress(gang.reserved.nodes, " "),
+            listed(gang.reserved.beside, "and") or "-",
         )
         for gang in plan.spec.gangs
         if gang.reserved is not None and gang.reserved.nodes
     ]
-    columns = (
-        Column("GANG"),
-        Column("STARTS BY"),
-        Column("IN", fold=True),
-        Column("NODES", fold=True),
-        Column("GANGS AHEAD OF IT THAT MAY USE THEM", fold=True),
-    )
+    columns = columns_of("GANG|STARTS BY|IN~|NODES~|GANGS AHEAD OF IT THAT MAY USE THEM~")
     return Table(columns, tuple(rows)).without_empty_columns()
 
 
@@ -283,8 +277,8 @@ def search_rows(search: PlanSearch, more: Sequence[tuple[str, str]]) -> Table:
         *more,
         ("not recorded", "the order in which the search found its plans, and how long it took"),
     ]
-    cells = tuple((Cell(name, "dim"), Cell(text)) for name, text in rows)
-    return Table((Column("what"), Column("how")), cells, headless=True)
+    cells = tuple(row_of(Cell(name, "dim"), text) for name, text in rows)
+    return Table(columns_of("what|how"), cells, headless=True)
 
 
 def _start(alone: float, after: float) -> str:
