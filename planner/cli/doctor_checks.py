@@ -179,9 +179,10 @@ def check_cluster(
     found, account = check_account(transport)
     yield found
     groups = served_groups(transport)
-    yield from check_reading(transport, groups)
+    every = tuple(dict.fromkeys((*rights.snapshot_rights(), *rights.view_rights())))
+    yield from _everywhere("rights: reading", transport, groups, every)
     if request.watch:
-        yield from check_watching(transport, groups)
+        yield from _everywhere("rights: watching", transport, groups, rights.watch_rights())
     yield from check_locking(transport, request.options.lock_namespace)
     view: ClusterView | None = None
     waiting: list[LivePod] = []
@@ -310,7 +311,8 @@ _MINOR = re.compile(r"v(\d{1,3})\.(\d{1,4})")
 
 def check_skew(ours: str | None, theirs: str | None) -> Finding:
     """``ours``: version of kubectl. ``theirs``: of the server."""
-    minors = [found and (int(found[1]), int(found[2])) for found in map(_minor, (ours, theirs))]
+    matches = [_MINOR.match(version or "") for version in (ours, theirs)]
+    minors = [found and (int(found[1]), int(found[2])) for found in matches]
     if minors[0] is None or minors[1] is None:
         what = f"kubectl {ours or 'of unknown version'}, server {theirs or 'of unknown version'}"
         return warned("version skew", what, "compare: kubectl version")
@@ -320,10 +322,6 @@ def check_skew(ours: str | None, theirs: str | None) -> Finding:
         return passed("version skew", what)
     hint = "use a kubectl within one minor version of the server: KUBECTL=/path/to/kubectl"
     return warned("version skew", what, hint)
-
-
-def _minor(version: str | None) -> re.Match[str] | None:
-    return _MINOR.match(version or "")
 
 
 def check_clock(ours: float, theirs: float | None) -> Finding:
@@ -363,20 +361,10 @@ _DENIED = "ValidatingAdmissionPolicy 'gangplan-"
 _OTHERS = f"{_DENIED}marks'"
 
 
-def check_reading(transport: Transport, groups: frozenset[str] | None) -> Iterator[Finding]:
-    """Rights to read. A missing right for a kind that is not served is a warning only."""
-    every = tuple(dict.fromkeys((*rights.snapshot_rights(), *rights.view_rights())))
-    yield from _everywhere("rights: reading", transport, groups, every)
-
-
-def check_watching(transport: Transport, groups: frozenset[str] | None) -> Iterator[Finding]:
-    """Rights to hear of changes, likewise: for ``run --watch`` alone."""
-    yield from _everywhere("rights: watching", transport, groups, rights.watch_rights())
-
-
 def _everywhere(
     check: str, transport: Transport, groups: frozenset[str] | None, every: Sequence[Right]
 ) -> Iterator[Finding]:
+    """A missing right for a kind that is not served is a warning only."""
     missing = rights.missing_rights(transport, every)
     for right in missing:
         lost = rights.lost_without(right)
@@ -508,7 +496,8 @@ def check_backend(
     transport: Transport, chosen: Backend, orders: PlanActions | None, view: ClusterView
 ) -> Iterator[Finding]:
     """What the back end enforces, and why it cannot carry the plan."""
-    if chosen.name == "dra" and not _served(transport, RESOURCE_SLICES):
+    slices = (transport.send("GET", f"{path}?limit=1").ok for path in RESOURCE_SLICES)
+    if chosen.name == "dra" and not any(slices):
         what = "dra: this cluster does not serve ResourceSlices"
         hint = "install a DRA driver, or choose another kubernetes.gpuBackend in the Policy"
         yield Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
@@ -520,7 +509,3 @@ def check_backend(
         yield Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
     if not field_errors:
         yield passed("GPU back end", f"{chosen.name}: {chosen.note()}")
-
-
-def _served(transport: Transport, paths: tuple[str, ...]) -> bool:
-    return any(transport.send("GET", f"{path}?limit=1").ok for path in paths)

@@ -33,7 +33,7 @@ def timeout_of(text: str, option: str = "--request-timeout") -> float:
     """A timeout of at least one second."""
     found = seconds_of(option, text)
     if found < 1:
-        raise UsageError(Fault(f"{option} is below one second", "use a value such as 60s or 5m"))
+        raise UsageError(Fault(f"{option} is below one second", "use a value such as 90s or 5m"))
     return float(found)
 
 

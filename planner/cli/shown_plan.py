@@ -9,14 +9,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from planner.show.console import Console
-
-if TYPE_CHECKING:
-    pass
 
 _COMPLETED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 """Names that shells are given: no other character comes near a command line."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.instance.solution import ADMITTED
 from models.units import first_of, plural
-from planner.show.table import Cell, Column, Style, Table, columns_of, row_of
+from planner.show.table import Cell, Column, Style, Table, columns_of, pairs, row_of
 from planner.show.text import (
     AuditFormat,
     compress,
@@ -114,8 +114,7 @@ def _facts(audit: AuditDocument) -> Table:
             f"{gpu_amount(effective.before)} GPUs now, {gpu_amount(effective.possible)} in the re-plan",
         ),
     ]
-    cells = tuple(row_of(Cell(name, "head"), text) for name, text in rows if text != "-")
-    return Table(columns_of("WHAT|IS~"), cells, headless=True)
+    return pairs((one for one in rows if one[1] != "-"), "head")
 
 
 def _stranded(audit: AuditDocument) -> Table:

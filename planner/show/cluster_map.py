@@ -349,7 +349,8 @@ def _islands(model: ServerModelDocument) -> tuple[Islands, str]:
             "NVLink",
         )
     else:
-        of = next((of for of in (model.pcie_switch, model.numa) if _known(of)), None)
+        known = (of for of in (model.pcie_switch, model.numa) if of and None not in of)
+        of = next(known, None)
         if of is None:
             return (every,), ""
         members: dict[int | None, list[int]] = {}
@@ -358,10 +359,6 @@ def _islands(model: ServerModelDocument) -> tuple[Islands, str]:
         groups = tuple(tuple(own) for own in members.values())
         kind = "PCIe switch" if of is model.pcie_switch else "NUMA node"
     return (groups, kind) if 1 < len(groups) < model.gpus else ((every,), "")
-
-
-def _known(groups: tuple[int | None, ...] | None) -> bool:
-    return groups is not None and None not in groups
 
 
 def _cliques(linked: Sequence[Sequence[bool]]) -> Islands:

@@ -79,17 +79,14 @@ class Rendering:
     def items(self) -> list[Item]:
         return [item for gang in self.gangs for item in gang.items]
 
-    def count(self, *kinds: str) -> int:
-        return sum(item.kind in kinds for item in self.items)
-
     @property
     def started(self) -> int:
         """Pods that are patched."""
-        return self.count(_PATCH)
+        return sum(item.kind == _PATCH for item in self.items)
 
     @property
     def evicted(self) -> int:
-        return self.count(_EVICTION)
+        return sum(item.kind == _EVICTION for item in self.items)
 
 
 UNPARTITIONED = "left out: GPUs have to be partitioned first, as `gangplan show` says"
@@ -182,15 +179,10 @@ def _evicted(gang: GangActions, stop: PodStop) -> Item:
         "metadata": {"name": stop.name, "namespace": stop.namespace},
         "deleteOptions": {"preconditions": {"uid": stop.uid}},
     }
-    command = _raw(stop, path)
+    url = f"/api/v1/namespaces/{stop.namespace}/pods/{stop.name}/{_EVICTION}"
+    # The only command that keeps the uid.
+    command = shlex.join(["kubectl", "create", "--raw", url, "-f", path])
     return Item(f"{gang.namespace}/{gang.name}", _EVICTION, path, command, manifest)
-
-
-def _raw(pod: PodStart | PodStop, path: str) -> str:
-    """``create --raw``: the only command that keeps the uid."""
-    sub = path.rpartition(".")[2]
-    url = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{sub}"
-    return shlex.join(["kubectl", "create", "--raw", url, "-f", path])
 
 
 def _path(gang: GangActions, pod: PodStart | PodStop, kind: str) -> str:

@@ -162,19 +162,16 @@ def text(metrics: Metrics, last_success: float | None) -> str:
 
 
 def _lines(metrics: Metrics, last_success: float | None) -> Iterator[str]:
-    yield from _gauge(LAST_SUCCESS, "When a run last ended with exit code 0.", last_success)
-    yield from _gauge("gangplan_exit_code", "Exit code of the last run.", metrics.exit_code)
-    yield from _gauge(
-        "gangplan_gap_ratio", "Largest gap of its plan between value and bound.", metrics.gap
-    )
-    yield from _gauge(
-        "gangplan_pending_gangs", "Gangs that its plan leaves waiting.", metrics.pending
-    )
-    yield from _gauge(
-        "gangplan_never_gangs", "Of those, gangs that could never start here.", metrics.never
-    )
-    yield from _gauge("gangplan_started_gangs", "Gangs that it started.", metrics.started)
-    yield from _gauge("gangplan_evicted_pods", "Pods that it evicted.", metrics.evicted)
+    for name, said, value in (
+        (LAST_SUCCESS, "When a run last ended with exit code 0.", last_success),
+        ("gangplan_exit_code", "Exit code of the last run.", metrics.exit_code),
+        ("gangplan_gap_ratio", "Largest gap of its plan between value and bound.", metrics.gap),
+        ("gangplan_pending_gangs", "Gangs that its plan leaves waiting.", metrics.pending),
+        ("gangplan_never_gangs", "Of those, gangs that could never start here.", metrics.never),
+        ("gangplan_started_gangs", "Gangs that it started.", metrics.started),
+        ("gangplan_evicted_pods", "Pods that it evicted.", metrics.evicted),
+    ):
+        yield from _gauge(name, said, value)
     for name, said in _EFFECTIVE.items():
         suffix = "" if name == "after" else f"_{name}"
         yield from _gauge(f"gangplan_effective_gpus{suffix}", said, metrics.effective.get(name))
@@ -215,10 +212,7 @@ def _last_success(path: Path) -> float | None:
         if not path.is_file() or path.stat().st_size > _MAX_BYTES:
             return None
         found = _SAMPLE.search(path.read_text(encoding="utf-8", errors="replace"))
-        return None if found is None else _finite(float(found[1]))
+        time = math.nan if found is None else float(found[1])
+        return time if math.isfinite(time) else None
     except (OSError, ValueError):
         return None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -26,10 +26,6 @@ def sentence(code: str, fields: ReasonFields) -> str:
     return said or "no more is known"
 
 
-def _unstated(_: ReasonFields) -> Clauses:
-    yield "the reason that was found is left out: the check of the plan refused it (see the warnings)"
-
-
 def _short(f: ReasonFields) -> Clauses:
     """What it needs, what room there is, who holds the rest, and what would help."""
     if f.text is not None:
@@ -391,7 +387,14 @@ def _never(f: ReasonFields) -> Clauses:
         yield f"{pod} requests {f.asked} {resource}"
         yield f"no node that it may use offers more than {f.offered}"
     elif f.counted is not None:
-        yield from _counted_on_empty(f)
+        yield _needs(f)
+        yield _room(f)
+        if f.level is not None:
+            yield "a wider level, or fewer pods, would help"
+        elif f.one_model:
+            yield "mixModels may help"
+        else:
+            yield "fewer or smaller pods, or more nodes, would help"
     else:
         selected = " that the Policy selects" * f.selected
         yield f"{who}needs {_wanted(f) or 'nodes'}"
@@ -408,17 +411,6 @@ def _no_place(f: ReasonFields) -> Clauses:
     else:
         rule = _RULES_KEPT.get(f.rule, f"the rule {shown(f.rule)}")
         yield f"no place on the empty cluster keeps {rule}"
-
-
-def _counted_on_empty(f: ReasonFields) -> Clauses:
-    yield _needs(f)
-    yield _room(f)
-    if f.level is not None:
-        yield "a wider level, or fewer pods, would help"
-    elif f.one_model:
-        yield "mixModels may help"
-    else:
-        yield "fewer or smaller pods, or more nodes, would help"
 
 
 def _preempted(f: ReasonFields) -> Clauses:
@@ -478,6 +470,10 @@ _CLAUSES: Mapping[str, Callable[[ReasonFields], Clauses]] = {
     "Backoff": _backoff,
     "Gated": _short,
     "Unsupported": _short,
-    UNSTATED: _unstated,
+    UNSTATED: lambda _: iter(
+        (
+            "the reason that was found is left out: the check of the plan refused it (see the warnings)",
+        )
+    ),
 }
 """What is said of each code."""

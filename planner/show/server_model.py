@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from models.documents.canonical import server_model_document
 from models.hardware import slug
 from models.units import number as exact
 from models.units import plural
 from planner.show.bandwidth_table import bandwidth_table, bandwidth_tables
 from planner.show.cluster_map import natural
-from planner.show.table import Cell, Column, Table, columns_of, row_of
+from planner.show.plan.plan_output import yaml_text
+from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
 from planner.show.text import gigabytes, listed, number
-from planner.untrusted_text import document_safe
 
 if TYPE_CHECKING:
     from models.hardware import ServerModel
@@ -68,8 +66,7 @@ def facts(model: ServerModel, found: Recognition | None = None) -> Table:
         *(("source", source) for source in model.sources),
         ("confidence", model.confidence),
     ]
-    shown = tuple(row_of(Cell(name, "dim"), value) for name, value in rows if value)
-    return Table(columns_of("fact|value~"), shown, headless=True)
+    return pairs((name, value) for name, value in rows if value)
 
 
 def _recognition_facts(found: Recognition) -> list[tuple[str, str]]:
@@ -351,21 +348,5 @@ def _matrix(rows: list[list[str]]) -> str:
 
 def _field(key: str, value: object) -> str:
     if key == "nics" and isinstance(value, list):
-        return "nics:\n" + "".join(f"- {_dumped(nic, flow=True)}" for nic in value)
-    return _dumped({key: value}, flow=None if key in ("numa", "pcieSwitch") else False)
-
-
-def _dumped(document: dict[str, object], *, flow: bool | None) -> str:
-    """YAML of the document; characters that drive a terminal are written as escapes."""
-
-    def dump(*, unicode: bool) -> str:
-        return yaml.safe_dump(
-            document,
-            default_flow_style=flow,
-            sort_keys=False,
-            allow_unicode=unicode,
-            width=10**6,
-        )
-
-    text = dump(unicode=True)
-    return text if document_safe(text) else dump(unicode=False)
+        return "nics:\n" + "".join(f"- {yaml_text(nic, flow=True)}" for nic in value)
+    return yaml_text({key: value}, flow=None if key in ("numa", "pcieSwitch") else False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -111,6 +111,12 @@ def columns_of(titles: str) -> tuple[Column, ...]:
 def row_of(*cells: Cell | str) -> tuple[Cell, ...]:
     """A row of cells; text alone is one without a style."""
     return tuple(one if isinstance(one, Cell) else Cell(one) for one in cells)
+
+
+def pairs(rows: Iterable[tuple[str, Cell | str]], style: Style = "dim") -> Table:
+    """A table without titles: what, in that style, and how."""
+    cells = tuple(row_of(Cell(what, style), how) for what, how in rows)
+    return Table(columns_of("what|how~"), cells, headless=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,13 @@ class AuditFormat(StrEnum):
     yaml = "yaml"
 
 
+class ShortFormat(StrEnum):
+    """``-o`` of verbs that print a table or one JSON object."""
+
+    table = "table"
+    json = "json"
+
+
 def width(text: str) -> int:
     """Width of the text on a terminal: two columns for wide characters, none for combining marks."""
     if text.isascii():

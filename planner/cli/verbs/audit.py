@@ -14,6 +14,7 @@ from planner.cli.options import (
     PathsArgument,
     PolicyOption,
     schedulers_of,
+    timeout_of,
     verb,
 )
 from planner.errors import Fault, UsageError
@@ -68,7 +69,7 @@ def audit(
     ] = AuditFormat.table,
 ) -> None:
     """State what the placement costs, and which moves would help."""
-    from planner.cli.verbs.plan import seconds_of_limit, time_of
+    from planner.cli.verbs.plan import time_of
     from planner.pipelines import audit as auditing
     from planner.pipelines import plan as planning
     from planner.show import terminal_map
@@ -87,7 +88,7 @@ def audit(
         out_plan=out_plan,
         policy=policy,
         queue=schedulers_of(queue),
-        time_limit_s=None if time_limit is None else seconds_of_limit(time_limit),
+        time_limit_s=None if time_limit is None else int(timeout_of(time_limit, "--time-limit")),
         now=None if now is None else time_of(now, created_at),
         metrics=metrics_file,
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,16 +16,10 @@ from planner.cli.options import Connection, LockNamespaceOption, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.table import Cell, Style, Table, columns_of, row_of
+from planner.show.text import ShortFormat
 
 if TYPE_CHECKING:
     from planner.cli.doctor_checks import Finding
-
-
-class Output(StrEnum):
-    """``-o``."""
-
-    table = "table"
-    json = "json"
 
 
 @verb
@@ -60,8 +53,8 @@ def doctor(  # the options of the verb
     connection: Connection,
     lock_namespace: LockNamespaceOption = "gangplan-system",
     output: Annotated[
-        Output, typer.Option("-o", "--output", help="Format on stdout.")
-    ] = Output.table,
+        ShortFormat, typer.Option("-o", "--output", help="Format on stdout.")
+    ] = ShortFormat.table,
 ) -> None:
     """Check kubectl, rights, clock, lock, nodes; show what to do."""
     from planner.cli.doctor_checks import DoctorRequest, Level, examine, exit_code
@@ -79,7 +72,7 @@ def doctor(  # the options of the verb
     )
     findings = list(examine(request, stdin=console.stdin))
     code = exit_code(findings)
-    if output is Output.json:
+    if output is ShortFormat.json:
         console.document(_document(findings, code))
     else:
         console.table(findings_table(findings))

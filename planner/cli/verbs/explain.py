@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,18 +13,12 @@ from planner.cli.shown_plan import complete_gangs, shown_plan
 from planner.cli.verbs.show import changed_digest, warn_if_changed
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
+from planner.show.text import ShortFormat
 
 if TYPE_CHECKING:
     from models.documents.explanation import PlaceReasons, Why
     from models.documents.plan import PlanDocument
     from planner.show.explain.explanation import Explanation
-
-
-class Format(StrEnum):
-    """``-o`` of ``explain``."""
-
-    table = "table"
-    json = "json"
 
 
 @verb
@@ -61,8 +54,8 @@ def explain(
         ),
     ] = "5s",
     output: Annotated[
-        Format, typer.Option("-o", "--output", help="Format on stdout.")
-    ] = Format.table,
+        ShortFormat, typer.Option("-o", "--output", help="Format on stdout.")
+    ] = ShortFormat.table,
 ) -> None:
     """Explain one gang: why it waits, and what makes it start."""
     from planner.read import plan_files
@@ -86,7 +79,7 @@ def explain(
     found = explanation(plan, instance_from_document(document["instance"]), stated.key)
     seconds = 0 if changed_digest(document, plan) else seconds  # nothing follows from a broken plan
     why, place, code = _asked(console, plan, found, seconds)
-    if output is Format.json:
+    if output is ShortFormat.json:
         shown = explanation_tables.document(found, plan, stated, why, place)
         console.document(shown)
     else:

@@ -20,6 +20,7 @@ from planner.cli.options import (
     QueueOption,
     SaveOption,
     schedulers_of,
+    timeout_of,
     verb,
 )
 from planner.cli.verbs.show import explain_next
@@ -154,7 +155,7 @@ def plan(
         policy=policy,
         require=tuple(require or ()),
         budget=budget,
-        time_limit_s=None if time_limit is None else seconds_of_limit(time_limit),
+        time_limit_s=None if time_limit is None else int(timeout_of(time_limit, "--time-limit")),
         seed=seed,
         workers=workers,
         previous=previous,
@@ -269,18 +270,6 @@ def _summary(console: Console, planned: Planned, code: int) -> None:
         seconds=planned.seconds,
         digests=status.digests.model_dump(),
     )
-
-
-def seconds_of_limit(text: str) -> int:
-    from models.units import InvalidValueError, seconds
-
-    try:
-        limit = seconds(text)
-    except InvalidValueError as refused:
-        raise UsageError(Fault(f"--time-limit: {refused.what}", refused.hint)) from None
-    if limit < 1:
-        raise UsageError(Fault("--time-limit is below one second", "use a value such as 90s or 5m"))
-    return limit
 
 
 def time_of(text: str, clock: str) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +19,7 @@ from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
 if TYPE_CHECKING:
-    from planner.cluster.snapshot import Recorded, SnapshotRequest
+    from planner.cluster.snapshot import Recorded
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -79,39 +78,15 @@ def snapshot(
         ) as proxy,
     ):
         transport = RetryingTransport(proxy)
-        recorded = record(transport, folder, request, _LiveLine(console))
+
+        def on_progress(resource: str, done: int, of: int) -> None:
+            console.doing(f"recording {resource}: {done:,} of {of:,}")
+
+        recorded = record(transport, folder, request, on_progress)
     console.clear_live()
-    run = _Run(proxy.context, transport.retries, time.monotonic() - begun)
-    _report(console, out, request, recorded, run)
-
-
-class _LiveLine:
-    """The progress line of a terminal; nothing elsewhere."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._on = console.is_terminal(console.stderr) and not console.json_log
-
-    def __call__(self, resource: str, done: int, of: int) -> None:
-        if self._on:
-            self._console.live(f"recording {resource}: {done:,} of {of:,}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """The context, the requests sent again, and the duration."""
-
-    context: str | None
-    retries: int
-    seconds: float
-
-
-def _report(
-    console: Console, out: Path, request: SnapshotRequest, recorded: Recorded, run: _Run
-) -> None:
-    """What was recorded, what is missing and why, and the next command."""
+    seconds = time.monotonic() - begun
     counts = ", ".join(f"{count:,} {name}" for name, count in recorded.counts.items())
-    source = "this pod's cluster" if run.context is None else f"context {run.context}"
+    source = "this pod's cluster" if proxy.context is None else f"context {proxy.context}"
     console.say(f"recorded {source}: {counts or 'nothing'}")
     absent = _grouped(recorded)
     if absent:
@@ -128,27 +103,27 @@ def _report(
     if request.namespaces:
         names = ", ".join(request.namespaces)
         console.warn(f"only pods of {names} are recorded; GPUs held by others look free")
-    if run.retries:
-        console.say(f"{plural(run.retries, 'request')} sent again")
+    if transport.retries:
+        console.say(f"{plural(transport.retries, 'request')} sent again")
     if recorded.restarts:
         console.say(f"{plural(recorded.restarts, 'list')} restarted")
     place = shlex.quote(str(out))
-    console.say(f"saved {place} ({recorded.bytes / 1e6:.1f} MB in {run.seconds:.1f} s)")
+    console.say(f"saved {place} ({recorded.bytes / 1e6:.1f} MB in {seconds:.1f} s)")
     console.next(f"{console.program} plan {place}")
     console.event(
         "summary",
         verb="snapshot",
         status="recorded",
         exit_code=0,
-        context=run.context,
+        context=proxy.context,
         cluster=recorded.cluster,
         counts={name: float(count) for name, count in recorded.counts.items()},
         absent=absent,
         forbidden=list(recorded.forbidden),
-        retries=run.retries,
+        retries=transport.retries,
         restarts=recorded.restarts,
         bytes=recorded.bytes,
-        seconds=round(run.seconds, 3),
+        seconds=round(seconds, 3),
     )
 
 

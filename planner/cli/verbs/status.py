@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,19 +10,13 @@ import typer
 from planner.cli.options import Connection, LockNamespaceOption, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
+from planner.show.text import ShortFormat
 
 if TYPE_CHECKING:
     from models.instance.policy import KubernetesPolicy
     from planner.cluster.plan_status import GangStatus
     from planner.pipelines.apply_steps import ClusterTarget
     from planner.show.status import Status, Undo
-
-
-class StatusFormat(StrEnum):
-    """``-o``: how the status is printed."""
-
-    table = "table"
-    json = "json"
 
 
 @verb
@@ -41,8 +34,8 @@ def status(
     connection: Connection,
     lock_namespace: LockNamespaceOption = "gangplan-system",
     output: Annotated[
-        StatusFormat, typer.Option("-o", "--output", help="Format on stdout.")
-    ] = StatusFormat.table,
+        ShortFormat, typer.Option("-o", "--output", help="Format on stdout.")
+    ] = ShortFormat.table,
 ) -> None:
     """Show the lock, the last run, and incomplete gangs."""
     from planner.read.inputs import read_policy
@@ -57,7 +50,7 @@ def status(
     def undo(gang: GangStatus) -> list[str]:
         return undo_commands(gang.left, found.context, connection.kubeconfig)
 
-    if output is StatusFormat.json:
+    if output is ShortFormat.json:
         from planner.show import status as statuses
 
         console.document(statuses.document(found, undo))

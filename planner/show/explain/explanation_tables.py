@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from models.documents.explanation import PlaceReasons, Why
-from models.documents.plan import PlanDocument, PlanGang, PlanQueue
+from models.documents.gang import Parallelism
+from models.documents.plan import PlanDocument, PlanGang, PlanPod, PlanQueue
 from models.gpu_shares import share_in
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
+from models.rates.gang_rates import own_sets
+from models.rates.gpu_sets import UnknownRate
+from models.rates.group_bandwidth import GroupRates
+from models.rates.group_bandwidth import Place as RankPlace
+from models.rates.ranks import placed_kinds
 from models.rules.registry import joint_requirements
 from models.units import plural, quantity_text, time_text
+from models.values.tier_values import known_masks
 from planner.show.explain import why_tables
 from planner.show.explain.explanation import Candidates, Explanation, Holder, Place
-from planner.show.explain.rank_tables import degrees_text, rank_rows
-from planner.show.plan.delay_words import delay, passed_over
+from planner.show.plan.gang_groups import Slowdowns, delay, passed_over
 from planner.show.plan.gang_groups import why as why_of
 from planner.show.plan.plan_tables import MARK, STYLE, below_full, places
-from planner.show.plan.slowdown import Slowdowns
-from planner.show.table import Cell, Column, Table, columns_of, row_of
+from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
 from planner.show.text import (
     domain_text,
     gigabytes,
@@ -88,13 +94,9 @@ def _facts(
         *_placement(plan, stated),
         *([] if place is None else [("why there", Cell(why_tables.summary(place)))]),
         *_later(plan, found, stated),
-        *rank_rows(found, stated),
+        *_rank_rows(found, stated),
     ]
-    return Table(
-        columns_of("what|how~"),
-        tuple((Cell(name, "dim"), cell) for name, cell in rows),
-        headless=True,
-    )
+    return pairs(rows)
 
 
 def _standing(gang: Gang) -> str:
@@ -143,6 +145,65 @@ def _since(found: Explanation, since: int | None) -> str:
     return f"since {time_text(since)} ({lasting(max(0, found.instance.now - since))})"
 
 
+MAX_RUNS = 12
+"""Nodes in a row that are listed with the ranks on them."""
+
+
+def _degrees(degrees: Parallelism) -> str:
+    """``tensor 8, pipeline 2``: what it states beyond 1."""
+    names = ("tensor", "context", "expert", "data", "pipeline")
+    stated = [(name, getattr(degrees, name)) for name in names]
+    return ", ".join(f"{name} {value}" for name, value in stated if (value or 1) > 1)
+
+
+def _rank_rows(found: Explanation, stated: PlanGang) -> Iterator[tuple[str, Cell]]:
+    """One row for the groups and one for the ranks of each role that has them."""
+    several = sum(1 for role in found.gang.roles if role.gpus) > 1
+    for index, role in enumerate(found.gang.roles):
+        pods = [pod for pod in stated.pods if pod.role == role.name and pod.rank is not None]
+        pods.sort(key=lambda pod: pod.rank or 0)
+        if not pods:
+            continue
+        prefix = f"{role.name}: " if several else ""
+        groups = _groups(found, index, pods)
+        if groups:
+            yield "groups", Cell(prefix + groups)
+        yield "ranks", Cell(prefix + _ranks(role, pods))
+
+
+def _groups(found: Explanation, index: int, pods: list[PlanPod]) -> str:
+    """``tensor 8 at 370.8 GB/s, data 2 at 50.0 GB/s``: size and rate of every kind of group."""
+    instance, gang = found.instance, found.gang
+    by_index = {pod.index: pod for pod in found.decision.pods if pod.role == index}
+    own = [by_index[pod.index] for pod in pods if pod.index in by_index]
+    sets = own_sets(instance, gang, own, known_masks(instance, found.decisions))
+    kinds = placed_kinds(gang, index, own, sets)
+    if kinds is None:
+        return ""
+    places = [RankPlace.of(pod.node, pod.gpus) for pod in own]
+    gpus, joined = gang.roles[index].gpus, gang.nvlink_across_nodes
+    rates = GroupRates(instance.cluster, places, sets, kinds, gpus, joined=joined)
+    try:
+        found_rates = rates.rates(range(len(own)))
+    except UnknownRate:
+        return ""
+    pairs = zip(kinds, found_rates, strict=True)
+    return ", ".join(
+        f"{kind.name} {kind.size} at {gigabytes(int(rate))} GB/s" for kind, rate in pairs
+    )
+
+
+def _ranks(role: Role, pods: list[PlanPod]) -> str:
+    """``0-15 n1, 16-31 n2``: the ranks on each node in turn, in order."""
+    runs = []
+    for node, there in groupby(pods, key=lambda pod: pod.node):
+        ranks = [pod.rank or 0 for pod in there]
+        first, last = ranks[0], ranks[-1] + role.gpus - 1
+        runs.append(f"{node} {first}-{last}" if last > first else f"{node} {first}")
+    more = f", and {len(runs) - MAX_RUNS:,} more" if len(runs) > MAX_RUNS else ""
+    return ", ".join(runs[:MAX_RUNS]) + more
+
+
 _NEEDS = {
     "balance": "equally many pods in each {}, or one more",
     "exclusive": "each {} without GPUs of other gangs",
@@ -188,7 +249,7 @@ def _role(found: Explanation, role: Role) -> str:
     if role.gpus or share_in(name for name, _ in role.requests) is None:
         asked = [plural(role.gpus, "GPU"), *asked]
     parts = [f"role {role.name}: {count} of {listed(asked, 'and')}"]
-    if role.parallelism is not None and (degrees := degrees_text(role.parallelism)):
+    if role.parallelism is not None and (degrees := _degrees(role.parallelism)):
         parts.append(degrees)
     if role.model is not None:
         parts.append(f"on {role.model}")

@@ -14,7 +14,7 @@ from models.documents.explanation import (
 )
 from models.units import first_of, plural, shown_of
 from planner.show.explain import why_words
-from planner.show.table import Cell, Column, Table, columns_of, row_of
+from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
 from planner.show.text import domain_text, nodes_and_gpus, number, ranges
 
 MAX_GANGS = 6
@@ -43,11 +43,7 @@ def headline(gang: str, reason: str, why: Why) -> Table:
     do = _first_step(why)
     if do:
         rows.append(("do", Cell(do, "good")))
-    return Table(
-        columns_of("what|how~"),
-        ((Cell("gang", "dim"), Cell(gang, "head")), *((Cell(n, "dim"), cell) for n, cell in rows)),
-        headless=True,
-    )
+    return pairs([("gang", Cell(gang, "head")), *rows])
 
 
 def _before_it(why: Why) -> str:

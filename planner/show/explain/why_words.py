@@ -23,15 +23,12 @@ FAULTS = {
     "UnhealthyGpus": "with GPUs that are not healthy",
 }
 
-_Words = Callable[[WhyCause], str]
+_Words = Callable[[WhyCause], str] | str
+"""Words of a cause; in a text stands its name for {}."""
 
 
-def _fixed(text: str) -> _Words:
-    return lambda _: text
-
-
-def _named(text: str) -> _Words:
-    return lambda one: text.format(one.name)
+def _said(words: _Words, one: WhyCause) -> str:
+    return words.format(one.name) if isinstance(words, str) else words(one)
 
 
 def _share(one: WhyCause) -> str:
@@ -69,7 +66,7 @@ WHAT: Mapping[str, _Words] = {
         f"a pod requests {request_text(str(one.fields['asked']), str(one.name))}"
     ),
     "slice": _slices,
-    "size": _fixed(
+    "size": (
         "its pods fit nowhere, even if every node were empty and in order, and without its other requirements"
     ),
 }
@@ -77,30 +74,28 @@ WHAT: Mapping[str, _Words] = {
 
 UNTIL: Mapping[str, _Words] = {
     "gang": _gone,
-    "node": _fixed("is in order"),
-    "policyNodeSelector": _fixed("the Policy's nodeSelector is dropped"),
-    "spares": _fixed("the Policy's spares are dropped"),
-    "queueOrder": _fixed("the queue's order is bestEffort, or that gang starts or is gone"),
-    "reservation": _fixed(
-        "that gang is gone, or this gang states an expectedDuration that ends before"
-    ),
-    "cells": _fixed("the cells of queues are dropped, or this gang is preemptible"),
-    "queue": _fixed("leave it more"),
-    "hold": _fixed("the hold is removed"),
-    "required": _named("it requires a wider level than {}, or none"),
-    "service": _fixed("it leaves the service"),
-    "minBandwidthShare": _fixed("minBandwidthShare is lower or dropped"),
+    "node": "is in order",
+    "policyNodeSelector": "the Policy's nodeSelector is dropped",
+    "spares": "the Policy's spares are dropped",
+    "queueOrder": "the queue's order is bestEffort, or that gang starts or is gone",
+    "reservation": "that gang is gone, or this gang states an expectedDuration that ends before",
+    "cells": "the cells of queues are dropped, or this gang is preemptible",
+    "queue": "leave it more",
+    "hold": "the hold is removed",
+    "required": "it requires a wider level than {}, or none",
+    "service": "it leaves the service",
+    "minBandwidthShare": "minBandwidthShare is lower or dropped",
     "request": lambda one: f"its pods request less {_less_of(str(one.name), 'of a GPU')}",
-    "slice": _fixed("the slices are dropped or wider"),
-    "nodeSelector": _fixed("the nodeSelector is dropped"),
-    "nodeAffinity": _fixed("the node affinity is dropped"),
-    "model": _fixed("another model is accepted"),
-    "taints": _fixed("it tolerates them"),
-    "oneModel": _fixed("mixModels is allowed"),
-    "podAntiAffinity": _fixed("the anti-affinity is dropped"),
-    "podAffinity": _fixed("the affinity to pods is dropped"),
-    "topologySpread": _fixed("the spread is dropped"),
-    "size": _fixed("it has fewer or smaller pods, or the cluster more or larger nodes"),
+    "slice": "the slices are dropped or wider",
+    "nodeSelector": "the nodeSelector is dropped",
+    "nodeAffinity": "the node affinity is dropped",
+    "model": "another model is accepted",
+    "taints": "it tolerates them",
+    "oneModel": "mixModels is allowed",
+    "podAntiAffinity": "the anti-affinity is dropped",
+    "podAffinity": "the affinity to pods is dropped",
+    "topologySpread": "the spread is dropped",
+    "size": "it has fewer or smaller pods, or the cluster more or larger nodes",
 }
 """When it no longer keeps the gang waiting; of those in ``_PRONOUN`` without the subject.
 
@@ -134,11 +129,8 @@ DROP = {
 
 def what(one: WhyCause) -> str:
     """What a cause does."""
-    own = WHAT.get(one.type)
-    if own is not None:
-        return own(one)
     asked = named(one.type)
-    return one.type if asked is None else asked.asks.format(one.name)
+    return _said(WHAT.get(one.type, one.type if asked is None else asked.asks), one)
 
 
 def until(one: WhyCause) -> str:
@@ -148,8 +140,7 @@ def until(one: WhyCause) -> str:
 
 
 def _until(one: WhyCause) -> str:
-    own = UNTIL.get(one.type)
-    return f"{one.type} is dropped" if own is None else own(one)
+    return _said(UNTIL.get(one.type, f"{one.type} is dropped"), one)
 
 
 def label(one: WhyCause) -> str:
@@ -292,10 +283,6 @@ def _late(gang: Mapping[str, Any]) -> str:
     )
 
 
-def _several(one: WhyRemedy) -> str:
-    return listed([_dropped(change) for change in one.change["drop"]], "and")
-
-
 DO: Mapping[str, Callable[[WhyRemedy], str]] = {
     "required": _required,
     "minBandwidthShare": _bandwidth,
@@ -311,7 +298,7 @@ DO: Mapping[str, Callable[[WhyRemedy], str]] = {
     "move": _move,
     "stop": _stop,
     "wait": _wait,
-    "several": _several,
+    "several": lambda one: listed([_dropped(change) for change in one.change["drop"]], "and"),
 }
 """What is to be done; any other type drops what it is named after."""
 

@@ -1,4 +1,4 @@
-"""Gangs that share a row of a table: which do, what the row is called, and why they wait."""
+"""Gangs that share a row of a table, what the row is called; why they wait, start later or run slowly."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from fractions import Fraction
 
 from models.documents.gang import GangDocument
-from models.documents.plan import GangKey, PlanGang
+from models.documents.plan import GangKey, PlanDocument, PlanGang
 from models.instance.policy import SLURM
-from models.units import plural, time_text
+from models.instance.speed import FULL_SPEED
+from models.units import first_of, plural, time_text
 from planner.show.reason_words import sentence
-from planner.show.text import compress, number
+from planner.show.text import compress, number, permille
 
 Requests = Mapping[GangKey, GangDocument]
 
@@ -51,7 +53,7 @@ WAITING_ROWS = {
 """Rows of gangs that wait; the others are counted by the code of their reason."""
 
 FIRST_NAMES = 3
-"""Waiting gangs of a row that are named; the others are counted."""
+"""Gangs of a row, or that delay another, that are named; the others are counted."""
 
 ORDER = ("place", "complete", "move", "resize", "preempt", "wait", "keep")
 """What happens, before what waits and what stays."""
@@ -198,3 +200,72 @@ def kept_note(kept: Sequence[PlanGang], gpus: float, sharing: Sharing) -> str:
     on = f"{number(gpus)} GPU{'s' * (gpus != 1)}"
     named = names(sorted(kept, key=lambda gang: gang.key), most=FIRST_NAMES + 1)
     return f"{len(kept):,} running {are}, on {on}" + f" ({named})" * (not sharing.compact)
+
+
+_CAUSES = {
+    "Arrival": "{} came since, or may start first",
+    "Failure": "{} out of order or gone",
+    "Overrun": "{} longer than expected",
+    "Input": "the input is another",
+}
+"""By cause, with what it names."""
+
+_VERBS = {"Failure": ("is", "are"), "Overrun": ("runs", "run")}
+
+_PASSED = {
+    "NoStart": "no start was found for it within the horizon",
+    "Promised": "the reservation of its priority was promised to a gang behind it by an earlier plan",
+}
+
+
+def delay(gang: PlanGang) -> str:
+    """``promised 14:10 by an earlier plan; later, for x came since``; empty without a delay."""
+    late = gang.delayed
+    if late is None:
+        return ""
+    names = first_of(list(late.by), FIRST_NAMES)
+    if late.cause in _VERBS:
+        names += f" {_VERBS[late.cause][len(late.by) > 1]}"
+    later = "no start is reserved now" if gang.reserved is None else "later now"
+    cause = _CAUSES[late.cause].format(names)
+    return f"promised {time_text(late.promised)} by an earlier plan; {later}: {cause}"
+
+
+def passed_over(gang: PlanGang) -> str:
+    """Why a gang behind it holds a reservation and it does not; empty if none does."""
+    return "" if gang.passed_over is None else _PASSED[gang.passed_over]
+
+
+class Slowdowns:
+    """The causes, gang by gang, of one plan."""
+
+    def __init__(self, plan: PlanDocument) -> None:
+        spec = plan.instance.cluster.spec
+        speeds = {m.name: m.relative_speed for m in spec.server_models if m.gpus}
+        on = {node.name: speeds[node.model] for node in spec.nodes if node.model in speeds}
+        slowest = min((speed for speed in on.values() if speed is not None), default=Fraction(1))
+        self._speed_of = {name: speed or slowest for name, speed in on.items()}
+        """Relative speed of the nodes with GPUs; where it is not known, as the slowest that is."""
+
+    def of(self, gang: PlanGang, request: GangDocument | None) -> str:
+        """``links, GPU model at 31.5 %``: those that apply; empty at full speed."""
+        if gang.speed_to_come is None or gang.speed_to_come >= FULL_SPEED or request is None:
+            return ""
+        communication = request.spec.communication
+        share = None if communication.pattern == "none" else gang.share
+        relative = self._relative(gang, request)
+        causes = []
+        if share is not None and share < FULL_SPEED and communication.fraction:
+            causes.append("links")
+        if relative < FULL_SPEED:
+            causes.append(f"GPU model at {permille(relative)}")
+        return ", ".join(causes)
+
+    def _relative(self, gang: PlanGang, request: GangDocument) -> int:
+        """Permille of the fastest GPU model: the slowest that it has GPUs on."""
+        if request.spec.communication.speed == "ignore":
+            return FULL_SPEED
+        with_gpus = {role.name for role in request.spec.roles if role.gpus}
+        nodes = {pod.node for pod in gang.pods if pod.role in with_gpus}
+        own = [self._speed_of[node] for node in nodes if node in self._speed_of]
+        return int(FULL_SPEED * min(own) / max(self._speed_of.values())) if own else FULL_SPEED

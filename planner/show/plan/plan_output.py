@@ -118,15 +118,22 @@ def _laid_out(
     return "\n".join(parts)
 
 
-def yaml_text(document: object) -> str:
-    """The document as YAML, keys in document order, written by libyaml where it is built in."""
+def yaml_text(document: object, *, flow: bool | None = False) -> str:
+    """The document as YAML, keys in document order, by libyaml where it is built in. ``flow``: PyYAML's."""
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
     def dump(*, unicode: bool) -> str:
         return str(
-            yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=unicode, width=10**6)
+            yaml.dump(
+                document,
+                Dumper=dumper,
+                default_flow_style=flow,
+                sort_keys=False,
+                allow_unicode=unicode,
+                width=10**6,
+            )
         )
 
     text = dump(unicode=True)

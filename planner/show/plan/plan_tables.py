@@ -13,11 +13,12 @@ from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
 from models.instance.solution import ADMITTED
 from models.mig import RESOURCE
 from models.units import plural
-from planner.show.plan.delay_words import delay
 from planner.show.plan.gang_groups import (
     ORDER,
     Requests,
     Sharing,
+    Slowdowns,
+    delay,
     fold,
     folded_note,
     groups,
@@ -31,8 +32,7 @@ from planner.show.plan.gang_groups import (
 from planner.show.plan.gang_groups import text as group_text
 from planner.show.plan.proofs import bought, outcome
 from planner.show.plan.selection import Selection
-from planner.show.plan.slowdown import Slowdowns
-from planner.show.table import Cell, Column, Style, Table, columns_of, row_of
+from planner.show.table import Cell, Column, Style, Table, columns_of, pairs, row_of
 from planner.show.text import (
     NO_BOUND,
     compress,
@@ -206,11 +206,7 @@ def facts(plan: PlanDocument) -> Table:
             f"{plural(len(gangs), 'gang')}: {running:,} running, {len(gangs) - running:,} waiting",
         ),
     ]
-    return Table(
-        columns_of("what|how many~"),
-        tuple(row_of(Cell(name, "dim"), text) for name, text in rows),
-        headless=True,
-    )
+    return pairs(rows)
 
 
 def _instances(nodes: Iterable[NodeDocument]) -> str:

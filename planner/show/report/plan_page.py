@@ -16,8 +16,7 @@ from models.units import plural, shortened, time_text
 from planner.show import capacity_tables
 from planner.show.cluster_map import ClusterMap, cluster_map
 from planner.show.plan import plan_tables, queue_table, running_changes
-from planner.show.plan.delay_words import delay
-from planner.show.plan.gang_groups import Sharing, why
+from planner.show.plan.gang_groups import Sharing, delay, why
 from planner.show.plan.proofs import bought, largest_gap, more_work, most_effective_gpus
 from planner.show.plan.selection import Selection
 from planner.show.plan.short_names import shortener_of_plans
