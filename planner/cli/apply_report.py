@@ -24,8 +24,8 @@ from planner.show.apply import (
     counts,
     document,
     planned_changes,
+    say_undo,
     undo_commands,
-    undo_heading,
     verdict_table,
 )
 from planner.show.text import Format
@@ -117,15 +117,11 @@ def report(console: Console, request: ApplyRequest, output: Format, result: Appl
     _print_data(console, request, output, result, verdict)
     partial = [one for one in verdict.gangs if one.outcome is Outcome.partial]
     for one in verdict.gangs:
-        commands = _undo(one, request, result)
-        if commands:
-            console.warn(undo_heading(one))
-            for command in commands:
-                console.say(f"  {command}")
+        say_undo(console, one, _undo(one, request, result))
     writes = "dry run, nothing was written" if request.dry else plural(verdict.writes, "write")
     stopped = "" if verdict.stop is None else f"stopped: {verdict.stop}; "
     console.say(f"{stopped}gangs: {counted(verdict, dry=request.dry)} ({writes})")
-    console.next(next_command(console.program, request, verdict))
+    console.next(next(next_commands(console.program, request, verdict)))
     console.event(
         "apply_done",
         plan=result.plan.orders.plan,
@@ -193,12 +189,8 @@ def _summary(console: Console, result: ApplyResult, status: str, verdict: Verdic
 # ---- the next command
 
 
-def next_command(program: str, request: ApplyRequest, verdict: Verdict) -> str:
-    """The most urgent command to run next, quoted for a shell, and in brackets why."""
-    return next(_next_commands(program, request, verdict))
-
-
-def _next_commands(program: str, request: ApplyRequest, verdict: Verdict) -> Iterator[str]:
+def next_commands(program: str, request: ApplyRequest, verdict: Verdict) -> Iterator[str]:
+    """The commands to run next, the most urgent first, quoted for a shell, and in brackets why."""
     outcomes = {one.outcome for one in verdict.gangs}
     options, again = request.options, f"{program} apply"
     if verdict.stop is not None or Outcome.halted in outcomes:

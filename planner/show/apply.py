@@ -223,8 +223,7 @@ def change_table(found: Iterable[PlannedChange], *, evictions: bool) -> Table:
         )
         for one in found
     )
-    columns = columns_of("GANG|ACTION|>PODS|>GPUS|NODES~|NOTE~")
-    return Table(columns, rows).without_empty_columns()
+    return Table(columns_of("GANG|ACTION|>PODS|>GPUS|NODES~|NOTE~"), rows).without_empty_columns()
 
 
 def _pods(one: PlannedChange) -> str:
@@ -302,8 +301,7 @@ def verdict_table(verdict: Verdict, plan: str | None, *, dry: bool = False) -> T
         )
         for one in verdict.gangs
     )
-    columns = columns_of("GANG|OUTCOME|>PODS|OF PLAN??|WHY~")
-    return Table(columns, rows).without_empty_columns()
+    return Table(columns_of("GANG|OUTCOME|>PODS|OF PLAN??|WHY~"), rows).without_empty_columns()
 
 
 def _why(one: GangVerdict, *, dry: bool) -> str:
@@ -316,12 +314,14 @@ def sizes(one: GangVerdict) -> str:
     return ", ".join(f"{r.role} from {r.before:,} to {r.after:,} pods" for r in one.resizes)
 
 
-def undo_heading(one: GangVerdict) -> str:
-    """The warning above the commands that undo a gang."""
-    gang = "/".join(one.gang)
-    if one.unsure:
-        return f"gang {gang} may have been whole; if it cannot continue, these commands undo it:"
-    return f"gang {gang} is {one.outcome}; these commands undo it:"
+def say_undo(console: Console, one: GangVerdict, commands: Iterable[str]) -> None:
+    """The commands that undo a gang, if any, below a warning."""
+    whole = "may have been whole; if it cannot continue,"
+    state = whole if one.unsure else f"is {one.outcome};"
+    for place, command in enumerate(commands):
+        if not place:
+            console.warn(f"gang {'/'.join(one.gang)} {state} these commands undo it:")
+        console.say(f"  {command}")
 
 
 def counts(verdict: Verdict) -> dict[str, int]:

@@ -179,7 +179,6 @@ def _signed(gpus: float) -> str:
 
 
 def _whole(audit: AuditDocument) -> Table:
-    columns = columns_of("WHOLLY FREE|>NOW|>POSSIBLE|>OF")
     rows = tuple(
         row_of(
             one.level,
@@ -189,7 +188,7 @@ def _whole(audit: AuditDocument) -> Table:
         )
         for one in audit.status.whole
     )
-    return Table(columns, rows)
+    return Table(columns_of("WHOLLY FREE|>NOW|>POSSIBLE|>OF"), rows)
 
 
 def _at_least(one: AuditWhole) -> str:
@@ -212,7 +211,6 @@ STARTS = {
 
 def _waiting(audit: AuditDocument, *, wide: bool) -> Table:
     """Waiting gangs by what they wait for; each by itself in ``wide``."""
-    columns = columns_of("STARTS|>GANGS|>GPUS|WHICH~")
     groups: dict[str, list[AuditWaiting]] = {}
     for one in audit.status.waiting:
         groups.setdefault(one.starts_if, []).append(one)
@@ -229,7 +227,7 @@ def _waiting(audit: AuditDocument, *, wide: bool) -> Table:
         style = _STYLES.get(starts_if)
         which = Cell(STARTS[starts_if], style)
         rows.append((which, Cell(number(len(group))), Cell(number(total)), Cell(names)))
-    return Table(columns, tuple(rows), tuple(_in_place_of(audit)))
+    return Table(columns_of("STARTS|>GANGS|>GPUS|WHICH~"), tuple(rows), tuple(_in_place_of(audit)))
 
 
 def _in_place_of(audit: AuditDocument) -> Iterator[str]:
@@ -307,7 +305,6 @@ def _start(gang: AuditStart) -> str:
 
 
 def _objectives(audit: AuditDocument) -> Table:
-    columns = columns_of("TIER~|SENSE|>NOW|>POSSIBLE|>BOUND|>GAP")
     rows = tuple(
         row_of(
             one.name,
@@ -319,7 +316,7 @@ def _objectives(audit: AuditDocument) -> Table:
         )
         for one in audit.status.objectives
     )
-    return Table(columns, rows)
+    return Table(columns_of("TIER~|SENSE|>NOW|>POSSIBLE|>BOUND|>GAP"), rows)
 
 
 def _ending(audit: AuditDocument) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from models.rates.gpu_sets import UnknownRate, signatures
 from models.rates.server_bandwidth import TableRow, link_count, switched_MBps, table
 from models.step_time import EXAMPLES
-from planner.show.table import Cell, Column, Table
+from planner.show.table import Cell, Column, Table, columns_of
 from planner.show.text import listed, number
 
 if TYPE_CHECKING:
@@ -103,10 +103,7 @@ def bandwidth_table(model: ServerModel, *, wide: bool = False) -> Table:
             notes = [f"`links`: multiples of the rate of one link; {unknown}."]
     except UnknownRate as unknown:
         return Table((), (), (f"no bandwidth table: {unknown}",), headless=True)
-    names = ("GPUs", "inside", "rings", "chains", "sets", "such as", "NICs", "several servers")
-    columns = tuple(
-        Column(name, right=name != "such as", optional=name == "chains") for name in names
-    )
+    columns = columns_of(">GPUs|>inside|>rings|>chains??|>sets|such as|>NICs|>several servers")
     cells = tuple(_row(row, mesh=model.fabric != "pcie", priced=bool(model.nics)) for row in rows)
     shown = Table(columns, cells).without_empty_columns()
     titles = {column.title for column in shown.columns}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from models.documents.capacity import (
     CapacityDocument,
@@ -27,17 +27,9 @@ def facts(found: CapacityDocument) -> list[str]:
     ]
 
 
-def tables(
-    found: CapacityDocument, width: int | None, shorten: Callable[[str], str] | None, *, wide: bool
-) -> list[Table]:
-    """What is printed; on a terminal that is too narrow in more tables, or in lists.
-
-    ``wide``: with every domain that has room, and no column left out.
-    """
-    every = [shapes(found, wide=wide), largest(found, wide=wide)]
-    if shorten is not None:
-        every = [one.reworded(shorten) for one in every]
-    parts = [part for one in every if one.rows for part in one.parts(width)]
+def tables(found: CapacityDocument, width: int | None, *, wide: bool) -> list[Table]:
+    """What is printed. ``wide``: with every domain that has room, and no column left out."""
+    parts = [one for one in (shapes(found, wide=wide), largest(found, wide=wide)) if one.rows]
     grid = domains(found)
     if wide and grid.rows:
         parts.append(grid if grid.fits(width) else _listed(grid))

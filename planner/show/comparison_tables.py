@@ -41,16 +41,8 @@ def _title(found: ComparisonDocument, side: Side) -> str:
 def facts(found: ComparisonDocument) -> Table:
     """The two plans."""
     rows = [_plan(_title(found, side), getattr(found, side)) for side in _sides(found)]
-    columns = ("PLAN", "FILE", "OUTCOME", "NODES", "GANGS", "EFFECTIVE GPUS", "WHAT IF")
-    titled = tuple(
-        Column(
-            title,
-            right=title in ("NODES", "GANGS", "EFFECTIVE GPUS"),
-            fold=title in ("FILE", "WHAT IF"),
-        )
-        for title in columns
-    )
-    return Table(titled, tuple(rows)).without_empty_columns()
+    columns = columns_of("PLAN|FILE~|OUTCOME|>NODES|>GANGS|>EFFECTIVE GPUS|WHAT IF~")
+    return Table(columns, tuple(rows)).without_empty_columns()
 
 
 def _plan(side: str, plan: ComparedPlan) -> tuple[Cell, ...]:
@@ -112,7 +104,6 @@ def gangs(found: ComparisonDocument, *, every: bool) -> Table:
     differing = found.status.gangs
     shown = differing if every else differing[:MAX_GANGS]
     sides = _sides(found)
-    columns = columns_of("GANG~|DECISION|>GPUS|>SHARE?|>SPEED?|NODES~")
     pairs = [(gang, [getattr(gang, side) for side in sides]) for gang in shown]
     rows = [
         row_of(
@@ -127,7 +118,7 @@ def gangs(found: ComparisonDocument, *, every: bool) -> Table:
     ]
     rest = len(differing) - len(shown)
     notes = (f"{plural(rest, 'more gang')} (-o wide lists all)",) if rest else ()
-    return Table(columns, tuple(rows), notes)
+    return Table(columns_of("GANG~|DECISION|>GPUS|>SHARE?|>SPEED?|NODES~"), tuple(rows), notes)
 
 
 Both = Sequence[ComparedDecision | None]
@@ -157,7 +148,6 @@ def queues(found: ComparisonDocument) -> Table:
         texts = texts[::-1] if turned else texts
         return Cell(texts[0] if first == second else " -> ".join(texts))
 
-    columns = columns_of("QUEUE|>HOLDS|>WAITS FOR")
     rows = [
         (
             Cell(one.queue, "head"),
@@ -166,7 +156,7 @@ def queues(found: ComparisonDocument) -> Table:
         )
         for one in found.status.queues
     ]
-    return Table(columns, tuple(rows))
+    return Table(columns_of("QUEUE|>HOLDS|>WAITS FOR"), tuple(rows))
 
 
 EFFECTS: Mapping[Effect, tuple[str, str]] = {

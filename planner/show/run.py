@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.units import plural
-from planner.show.apply import MAX_NAMES, counts, sizes, undo_heading
+from planner.show.apply import MAX_NAMES, counts, say_undo, sizes
 from planner.show.metrics import Metrics
 from planner.show.plan.proofs import bought, gained, more_work, tiers_proven
 from planner.show.text import gpu_amount
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
-    from models.documents.plan import PlanDocument, PlanGang
+    from models.documents.plan import PlanDocument
     from planner.show.console import Console
 
 Undo = Callable[[GangVerdict], list[str]]
@@ -147,7 +147,9 @@ class RunReport:
             Outcome.pending in outcomes
         ):  # perhaps since an earlier run: nothing was done with it now
             touched = {one.gang for one in self.verdicts if one.outcome is not Outcome.unchanged}
-            away |= {g.key for g in self.decided.spec.gangs if self._is_unbound(g)} - touched
+            kept = (g for g in self.decided.spec.gangs if g.decision == "keep")
+            unbound = {g.key for g in kept for p in g.pods if (g.namespace, p.name) in self.unbound}
+            away |= unbound - touched
         gangs = (g for g in self.decided.spec.gangs if g.key in away and g.decision in decisions)
         return (
             sum(
@@ -156,10 +158,6 @@ class RunReport:
             )
             / 1000
         )
-
-    def _is_unbound(self, gang: PlanGang) -> bool:
-        pods = ((gang.namespace, pod.name) for pod in gang.pods)
-        return gang.decision == "keep" and any(pod in self.unbound for pod in pods)
 
     def _count(self, decisions: Iterable[str]) -> int:
         gangs = () if self.decided is None else self.decided.spec.gangs
@@ -290,11 +288,7 @@ def show_verdict(
         said = "; ".join(filter(None, (sizes(one), one.why)))
         why = f": {said}" if said else ""
         console.say(f"{'/'.join(one.gang)}: {_WORDS[one.outcome]}{why}")
-        commands = undo(one)
-        if commands:
-            console.warn(undo_heading(one))
-            for command in commands:
-                console.say(f"  {command}")
+        say_undo(console, one, undo(one))
     if plan is None and not changed and verdict.stop is None:
         return
     whys = [one for one in changed if one.why][:MAX_NAMES]

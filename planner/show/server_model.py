@@ -134,8 +134,7 @@ def catalogue_table(models: Sequence[ServerModel]) -> Table:
         )
         for model in sorted(models, key=lambda model: natural(model.name))
     ]
-    columns = columns_of("SERVER MODEL~|>GPUS|GPU|FABRIC|>LINKS A GPU|ALIASES~")
-    return Table(columns, tuple(rows))
+    return Table(columns_of("SERVER MODEL~|>GPUS|GPU|FABRIC|>LINKS A GPU|ALIASES~"), tuple(rows))
 
 
 def catalogue_document(model: ServerModel) -> dict[str, Any]:

@@ -116,8 +116,7 @@ def unsettled(status: Status) -> Table:
         )
         for one in status.unsettled
     )
-    columns = columns_of("GANG|STATE|>STARTED|PLAN??|NEXT~")
-    return Table(columns, rows)
+    return Table(columns_of("GANG|STATE|>STARTED|PLAN??|NEXT~"), rows)
 
 
 def _next(gang: GangStatus) -> str:
@@ -138,8 +137,7 @@ def pins(status: Status) -> Table:
         )
         for pin in status.pins
     )
-    columns = columns_of("PENDING POD|NODE|SCHEDULER SAYS~|PLAN??")
-    return Table(columns, rows)
+    return Table(columns_of("PENDING POD|NODE|SCHEDULER SAYS~|PLAN??"), rows)
 
 
 def undoing(status: Status, undo: Undo) -> Iterator[str]:

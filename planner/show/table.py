@@ -161,26 +161,6 @@ class Table:
         narrowest = replace(self, columns=tuple(map(_with_broken_title, self.columns)))
         return width is None or _needed(narrowest.widths()) <= width
 
-    def parts(self, width: int | None) -> Iterator[Table]:
-        """The table; if it does not fit, its columns in tables below each other that repeat the first one.
-
-        Droppable columns are left out first, from the right.
-        """
-        less = self
-        for c in reversed(range(len(self.columns))):
-            if self.columns[c].droppable and not less.fits(width):
-                less = less.of_columns([n for n in range(len(less.columns)) if n != c])
-        if less.fits(width):
-            yield less
-            return
-        part = [0]
-        for c in range(1, len(less.columns)):
-            if len(part) > 1 and not less.of_columns([*part, c]).fits(width):
-                yield replace(less.of_columns(part), notes=())
-                part = [0]
-            part.append(c)
-        yield less.of_columns(part)
-
     def plain(self, *, color: bool = False) -> str:
         """Columns two spaces apart, one line per row."""
         head = () if self.headless else (tuple(Cell(c.title, "head") for c in self.columns),)

@@ -206,8 +206,7 @@ def _legend(found: ClusterMap, only: Selection, requests: Requests) -> Table:
         for gang, style in zip(found.gangs, found.styles, strict=True)
         if style >= 0 and only.takes(gang)
     ]
-    columns = columns_of("|GANG~|DECISION?|>GPUS|NODES~")
-    return Table(columns, tuple(rows))
+    return Table(columns_of("|GANG~|DECISION?|>GPUS|NODES~"), tuple(rows))
 
 
 _BAR_LEGEND = "# held before and after, + held after alone, - freed, . free, x unhealthy or shared"

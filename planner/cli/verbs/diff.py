@@ -12,13 +12,13 @@ import typer
 from models.units import plural, shortened, shown_of
 from planner.cli.options import Connection, PlanArgument, verb
 from planner.show.console import Console
+from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import Format
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from planner.cluster.plan_diff import Difference, Value
     from planner.pipelines.apply_steps import VerifiedPlan
-    from planner.show.table import Cell, Table
 
 CHANGES = 2
 MAX_WARNINGS = 8
@@ -141,8 +141,6 @@ _LONGEST = 160
 
 def _table(found: Sequence[Difference]) -> Table:
     """One row per object, with a row per field below it."""
-    from planner.show.table import Cell, Table, columns_of, row_of
-
     rows = []
     last = None
     for one in found:
@@ -155,8 +153,6 @@ def _table(found: Sequence[Difference]) -> Table:
 
 def _change(one: Difference) -> Cell:
     """``+ new``, ``- old`` or ``old -> new``."""
-    from planner.show.table import Cell
-
     if one.before is None:
         return Cell(f"+ {_shown(one.after)}", "good")
     if one.after is None or one.after == []:

@@ -47,12 +47,11 @@ def render(
     from planner.pipelines.plan import verify_file
     from planner.read import plan_files
     from planner.show import manifests as rendertext
-    from planner.show.manifests import rendering
 
     plan = verify_file(plan_files.read_bytes(path, console.stdin), path)
     console.event("verify_done", violations=0)
     try:
-        found = rendering(plan)
+        found = rendertext.rendering(plan)
     except InapplicablePlanError as error:
         raise InputError(Fault(error.what, error.hint, path)) from None
     if to is None:
@@ -60,7 +59,11 @@ def render(
         console.data(shown(found))
         return
     _write(to, found)
-    _print_summary(console, to, found)
+    console.say(
+        f"rendered plan {found.plan} into {shlex.quote(str(to))}: {rendertext.counted(found)}"
+    )
+    if not found.known:
+        console.warn("the plan has no pod uids: it cannot be applied")
     if path != "-" and found.known:
         console.next(f"{console.program} apply {shlex.quote(path)}")
 
@@ -150,12 +153,3 @@ def _remove(folder: Path, name: str) -> None:
     for parent in (target.parent, target.parent.parent):
         if parent.is_dir() and not any(parent.iterdir()):
             parent.rmdir()
-
-
-def _print_summary(console: Console, folder: Path, found: Rendering) -> None:
-    from planner.show.manifests import counted
-
-    place = shlex.quote(str(folder))
-    console.say(f"rendered plan {found.plan} into {place}: {counted(found)}")
-    if not found.known:
-        console.warn("the plan has no pod uids: it cannot be applied")

@@ -138,7 +138,10 @@ class Explanation:
         pins = closed_by_pins(instance, self.gang) if role.gpus else frozenset[int]()
         for n, node in enumerate(instance.cluster.nodes):
             causes = list(_causes(instance, role, node))
-            causes += [_pinned(instance, self.gang, n)] if n in pins else []
+            if n in pins:
+                causes.append(
+                    f"pinned to queue {next(iter(trespassing(instance, self.gang, [n])))}"
+                )
             if causes:
                 first[causes[0]] += 1
             if len(causes) == 1:
@@ -236,9 +239,12 @@ class Explanation:
         never = reason is not None and reason.code == NEVER
         givers = () if never else self._givers()  # nobody who gives way would help it
         by_rules = self._rules_about_pods() if reason is not None and reason.code in _RULES else ()
-        reserved = self._reserved() if reason is not None and reason.code == RESERVED else ()
+        reserved = (
+            "it may start on reserved nodes if it states an expectedDuration and ends before the"
+            " reservation starts, or if it is preemptible and of lower priority"
+        )
         before = [
-            *reserved,
+            *([reserved] if reason is not None and reason.code == RESERVED else []),
             *self._in_line(),
             *([] if never else self._used_up()),
             *self._shortages(),
@@ -284,7 +290,8 @@ class Explanation:
             said = []
             for turn in users[: shown_of(len(users), MAX_NAMED)]:
                 gang = self.instance.gangs[turn.gang]
-                does = "runs" if gang.running else "waits" if self._waits(turn.gang) else "starts"
+                waits = self.decisions[turn.gang].decision == "wait"
+                does = "runs" if gang.running else "waits" if waits else "starts"
                 said.append(
                     f"{'/'.join(gang.key)} ({decimal_text(gpus(turn.gpus.get(None, 0)))}, {does})"
                 )
@@ -297,16 +304,6 @@ class Explanation:
                 f" {decimal_text(gpus(max(0, left)))} are left by those whose turn is earlier:"
                 f" {listed(said, 'and')}"
             )
-
-    def _waits(self, index: int) -> bool:
-        return self.decisions[index].decision == "wait"
-
-    def _reserved(self) -> Iterator[str]:
-        """What would let it start on nodes that are reserved for others."""
-        yield (
-            "it may start on reserved nodes if it states an expectedDuration and ends before the"
-            " reservation starts, or if it is preemptible and of lower priority"
-        )
 
     def _shortages(self) -> Iterator[str]:
         for one in self.candidates:
@@ -452,11 +449,6 @@ def _causes(instance: Instance, role: Role, node: Node) -> Iterator[str]:
         (node.gpus >= role.gpus, lambda: TOO_SMALL),
     )
     yield from (cause() for passed, cause in tests if not passed)
-
-
-def _pinned(instance: Instance, gang: Gang, n: int) -> str:
-    """To whose gangs a node is left."""
-    return f"pinned to queue {next(iter(trespassing(instance, gang, [n])))}"
 
 
 def _taint(role: Role, node: Node) -> str:

@@ -83,14 +83,20 @@ def _facts(
     gang = found.gang
     decision = f"{stated.decision}{', aged' * stated.aged}"
     reason = "" if headed else why_of(stated)
+    time, since = gang.started_at if gang.running else gang.submitted_at, "since an unknown time"
+    if time is not None:
+        since = f"since {time_text(time)} ({lasting(max(0, found.instance.now - time))})"
+    seconds = gang.expected_duration_s
+    lasts = "nobody knows how long" if seconds is None else lasting(seconds)
     rows = [
         *([] if headed else [("gang", Cell("/".join(gang.key), "head"))]),
         ("decision", Cell(f"{decision}: {reason}" if reason else decision, STYLE[stated.decision])),
         ("priority", Cell(_standing(gang))),
         *(("queue", Cell(text)) for text in _queues(plan, gang)),
-        (_word(found), Cell(_since(found, gang.started_at if gang.running else gang.submitted_at))),
+        ("runs" if gang.running else "waits" if found.waits else "waited", Cell(since)),
         *(("needs", Cell(text)) for text in _needs(found)),
-        *(("lasts", Cell(text)) for text in _lasts(found)),
+        # How long it runs, where that decides who may start before whom.
+        *([] if found.instance.policy.reservations is None else [("lasts", Cell(lasts))]),
         *_placement(plan, stated),
         *([] if place is None else [("why there", Cell(why_tables.summary(place)))]),
         *_later(plan, found, stated),
@@ -132,17 +138,6 @@ def _queues(plan: PlanDocument, gang: Gang) -> Iterator[str]:
 
 def _limit(limit: float | None) -> str:
     return "no limit" if limit is None else f"limit {limit:,}"
-
-
-def _word(found: Explanation) -> str:
-    """What it does since a time."""
-    return "runs" if found.gang.running else "waits" if found.waits else "waited"
-
-
-def _since(found: Explanation, since: int | None) -> str:
-    if since is None:
-        return "since an unknown time"
-    return f"since {time_text(since)} ({lasting(max(0, found.instance.now - since))})"
 
 
 MAX_RUNS = 12
@@ -306,14 +301,6 @@ def _placement(plan: PlanDocument, stated: PlanGang) -> list[tuple[str, Cell]]:
     return rows
 
 
-def _lasts(found: Explanation) -> list[str]:
-    """How long it runs, where that decides who may start before whom."""
-    seconds = found.gang.expected_duration_s
-    if found.instance.policy.reservations is None:
-        return []
-    return ["nobody knows how long" if seconds is None else lasting(seconds)]
-
-
 def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tuple[str, Cell]]:
     """What is reserved for a gang that waits, or when it may start."""
     held, expected, now = stated.reserved, stated.expected_start, found.instance.now
@@ -454,12 +441,7 @@ def document(
         ),
         **stated.model_dump(
             by_alias=True,
-            include={
-                "reserved",
-                "expected_start",
-                "passed_over",
-                "delayed",
-            },
+            include={"reserved", "expected_start", "passed_over", "delayed"},
         ),
         "candidates": [_candidates_document(one) for one in found.candidates],
         "holders": [_holder_document(one) for one in found.holders] if found.waits else [],

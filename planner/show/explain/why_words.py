@@ -352,14 +352,8 @@ def _changes(standing: str, causes: Sequence[WhyCause]) -> str:
 def _gangs(standing: str, gangs: Sequence[WhyCause]) -> str:
     names = first_of([_gpus(one) for one in gangs], NAMED, "other gang")
     started = sum(map(_starts, gangs))
-    words = (
-        ("gone",)
-        if not started
-        else ("not started",)
-        if started == len(gangs)
-        else ("gone", "not started")
-    )
-    gone = " or ".join(words)
+    some = "not started" if started == len(gangs) else "gone or not started"
+    gone = some if started else "gone"
     if standing == "each":
         return f"any one of {len(gangs):,} gangs is {gone}: {names}"
     return f"{_every(len(gangs))} gangs are {gone}: {names}"

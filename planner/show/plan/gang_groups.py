@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -13,6 +12,7 @@ from models.documents.plan import GangKey, PlanDocument, PlanGang
 from models.instance.policy import SLURM
 from models.instance.speed import FULL_SPEED
 from models.units import first_of, plural, time_text
+from planner.show.cluster_map import natural
 from planner.show.reason_words import sentence
 from planner.show.text import compress, number, permille
 
@@ -125,7 +125,9 @@ def names(gangs: Sequence[PlanGang], *, most: int | None = None, folded: bool = 
     """
     if len(gangs) == 1:
         return "/".join(gangs[0].key)
-    shown = sorted(gangs, key=_by_number) if most is None else gangs[:most]
+    shown = gangs[:most]
+    if most is None:
+        shown = sorted(gangs, key=lambda gang: (gang.namespace, natural(gang.name)))
     by_namespace: dict[str, list[str]] = {}
     for gang in shown:
         by_namespace.setdefault(gang.namespace, []).append(gang.name)
@@ -135,12 +137,6 @@ def names(gangs: Sequence[PlanGang], *, most: int | None = None, folded: bool = 
     )
     more = len(gangs) - len(shown)
     return f"{listed} and {more:,} more" if more > 0 else listed
-
-
-def _by_number(gang: PlanGang) -> tuple[str, list[tuple[str, int]]]:
-    """Sort key: ``job-9`` before ``job-10``."""
-    parts = re.findall(r"([^0-9]*)([0-9]*)", gang.name)
-    return gang.namespace, [(word, int(digits or -1)) for word, digits in parts]
 
 
 def row_name(gangs: Sequence[PlanGang]) -> str:

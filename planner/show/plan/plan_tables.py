@@ -248,38 +248,31 @@ def gangs(
     levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
     columns = (
         *_FIRST_COLUMNS,
-        *([Column("PODS", right=True, droppable=True)] if wide else []),
-        *columns_of(">GPUS|>GB/S?|>OF BEST?|>SPEED?"),
-        *([Column("COUNTS", right=True, optional=True)] if wide else []),
-        *([Column("SLOWED BY", fold=True, optional=True)] if wide else []),
+        *columns_of(">PODS?|>GPUS|>GB/S?|>OF BEST?|>SPEED?|>COUNTS??|SLOWED BY~??"),
         *(Column(level.upper(), right=True, optional=True) for level in levels),
-        *([Column("DOMAINS", fold=True, droppable=True)] if wide else []),
-        Column("NODES, OR WHY NOT", fold=True),
+        *columns_of("DOMAINS~?|NODES, OR WHY NOT~"),
     )
     slowdowns = Slowdowns(plan) if wide else None
     rows = []
     for group in shared:
         gang = group[0]
         request = requests.get(gang.key)
+        counts = gang.speed_after  # where the speed that counts is not the one that it will have
         cells = (
             *_first_cells(group, requests),
-            *([Cell(number(len(gang.pods)))] if wide else []),
+            Cell(number(len(gang.pods)) if wide else ""),
             Cell(_gpus_text(group, requests)),
             Cell(gigabytes(gang.bandwidth)),
             Cell(permille(gang.share), below_full(gang.share)),
             Cell(whole_percent(gang.speed_to_come), below_full(gang.speed_to_come)),
-            *([Cell(_counted(gang)), Cell(slowdowns.of(gang, request))] if slowdowns else []),
+            Cell("" if counts is None or not wide else whole_percent(gang.speed)),
+            Cell(slowdowns.of(gang, request) if slowdowns else ""),
             *(Cell(number((gang.domains or {}).get(level))) for level in levels),
-            *([Cell(_where(gang, domains_of))] if wide else []),
+            Cell(_where(gang, domains_of) if wide else ""),
             _last_cell(group, sharing, gpus_of),
         )
         rows.append(cells)
     return Table(columns, tuple(rows), tuple(notes)).without_empty_columns()
-
-
-def _counted(gang: PlanGang) -> str:
-    """The speed that counts, where it is not the one that the gang will have."""
-    return "" if gang.speed_after is None else whole_percent(gang.speed)
 
 
 _FIRST_COLUMNS = columns_of("|GANG~|>PRIO?|SCHEDULER?|DECISION|STARTS")

@@ -158,8 +158,7 @@ def moves(plan: PlanDocument, only: Selection | None = None) -> Table:
         for moved in plan.status.moves
         if only is None or not only.filters or not shown.isdisjoint(moved.gangs)
     ]
-    columns = columns_of("MOVED TOGETHER~|>GPUS|>GAIN|BOUGHT~")
-    return Table(columns, tuple(rows))
+    return Table(columns_of("MOVED TOGETHER~|>GPUS|>GAIN|BOUGHT~"), tuple(rows))
 
 
 def _bought(bought: PlanBought, domain: str) -> str:
