@@ -266,9 +266,7 @@ def _remaining(audit: AuditDocument) -> Iterator[str]:
     whole = f"to regain all of it takes restarting {gangs} with {gpus}"
     if status.move_search == "none exists":
         yield "proven: no move regains effective GPUs"
-    elif status.move_search == "none found" and not status.whole_regain.restarts:
-        yield "no move was found that regains effective GPUs; it is not proven that none exists"
-    elif status.move_search == "none found" and lost.placement:
+    elif status.move_search == "none found" and lost.placement and status.whole_regain.restarts:
         yield f"no move of a few gangs was found that regains a part of the {cost}; {whole}"
     elif status.move_search == "none found":
         yield "no move was found that regains effective GPUs; it is not proven that none exists"

@@ -268,7 +268,11 @@ def json_document(found: Rendering) -> str:
 
 def files(found: Rendering) -> dict[str, str]:
     """Text by path; INDEX last."""
-    written = {item.path: _file(item) for item in found.items}
+    written = {}
+    for item in found.items:  # YAML if kubectl parses it, JSON if it is sent unchanged
+        text = json.dumps(item.manifest, indent=2, ensure_ascii=False) + "\n"
+        sent = text if document_safe(text) else json_safe(text)
+        written[item.path] = yaml_text(item.manifest) if item.kind == _PATCH else sent
     lines = [_comment(heading(found))]
     for gang in found.gangs:
         lines.append(_comment(["", f"{gang.gang}: {gang.decision}"]))
@@ -282,14 +286,6 @@ def listed(index: str) -> list[str]:
     return [
         line.partition("\t")[0] for line in index.splitlines() if line and not line.startswith("#")
     ]
-
-
-def _file(item: Item) -> str:
-    """YAML if kubectl parses it, JSON if it is sent unchanged."""
-    if item.kind == "patch":
-        return yaml_text(item.manifest)
-    text = json.dumps(item.manifest, indent=2, ensure_ascii=False) + "\n"
-    return text if document_safe(text) else json_safe(text)
 
 
 def _command(item: Item) -> str:

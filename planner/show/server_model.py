@@ -332,20 +332,16 @@ def model_document(model: ServerModel, assumed: tuple[str, ...] = ()) -> dict[st
 
 def model_yaml(document: dict[str, Any]) -> str:
     """The document with a row of the matrix and a NIC a line, as in the catalogue."""
-    return "".join(
-        _matrix(value) if key == "matrix" else _field(key, value) for key, value in document.items()
-    )
-
-
-def _matrix(rows: list[list[str]]) -> str:
-    width = max(len(cell) for row in rows for cell in row) + 1
-    lines = [
-        "".join(f"{cell},".ljust(width + 1) for cell in row[:-1]) + row[-1] for row in rows
-    ]  # fmt: skip
-    return "matrix:\n" + "".join(f"- [{line}]\n" for line in lines)
-
-
-def _field(key: str, value: object) -> str:
-    if key == "nics" and isinstance(value, list):
-        return "nics:\n" + "".join(f"- {yaml_text(nic, flow=True)}" for nic in value)
-    return yaml_text({key: value}, flow=None if key in ("numa", "pcieSwitch") else False)
+    text = ""
+    for key, value in document.items():
+        if key == "matrix":
+            width = max(len(cell) for row in value for cell in row) + 1
+            rows = (
+                "".join(f"{cell},".ljust(width + 1) for cell in row[:-1]) + row[-1] for row in value
+            )
+            text += "matrix:\n" + "".join(f"- [{row}]\n" for row in rows)
+        elif key == "nics":
+            text += "nics:\n" + "".join(f"- {yaml_text(nic, flow=True)}" for nic in value)
+        else:
+            text += yaml_text({key: value}, flow=None if key in ("numa", "pcieSwitch") else False)
+    return text

@@ -14,6 +14,7 @@ from planner.cli.options import Connection, PlanArgument, verb
 from planner.show.console import Console
 from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import Format
+from planner.untrusted_text import one_line, safe
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
@@ -54,7 +55,14 @@ def diff(
         view = reader.read_view()
     console.event("read", nodes=len(view.nodes), pods=len(view.pods))
     found = differences(plan.orders, view, reader, plan.backend)
-    _data(console, output, found)
+    if output in (Format.json, Format.yaml):
+        fields = ("object", "field", "before", "after")
+        data = [{name: getattr(one, name) for name in fields} for one in found]
+        console.document(data, output)
+    elif output is Format.name:
+        console.data("".join(f"{safe(name)}\n" for name in _objects_of(found)))
+    elif found:
+        console.table(_table(found))
     stale = [f"stale: {one}" for one in changes(plan.orders, view)]
     moved = _warn(console, plan, view, stale)
     code = CHANGES if found and detailed_exitcode else 0
@@ -76,23 +84,9 @@ def diff(
         raise typer.Exit(code)
 
 
-def _data(console: Console, output: Format, found: list[Difference]) -> None:
-    from planner.untrusted_text import safe
-
-    if output in (Format.json, Format.yaml):
-        fields = ("object", "field", "before", "after")
-        data = [{name: getattr(one, name) for name in fields} for one in found]
-        console.document(data, output)
-    elif output is Format.name:
-        console.data("".join(f"{safe(name)}\n" for name in _objects_of(found)))
-    elif found:
-        console.table(_table(found))
-
-
 def _warn(console: Console, plan: VerifiedPlan, view: ClusterView, stale: list[str]) -> int:
     """Warn about gangs that budgets withhold, and changed facts of the plan; how many of these."""
     from models.apply.evictions import withheld_by_budgets
-    from planner.untrusted_text import one_line
 
     for gang, why in withheld_by_budgets(plan.orders, view).items():
         console.warn(one_line(f"withheld: gang {'/'.join(gang)}: {why}"))

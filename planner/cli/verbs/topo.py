@@ -6,7 +6,6 @@ A name is looked up in the catalogue, which is listed without one; a file holds 
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -106,7 +105,7 @@ def _list(console: Console, output: Format) -> None:
         if output is Format.yaml:
             console.data("---\n".join(model_yaml(entry) for entry in entries))
         else:
-            console.data(json.dumps(entries, indent=2) + "\n")
+            console.document(entries)
     else:
         from planner.show.server_model import catalogue_table, commonness
 

@@ -59,7 +59,8 @@ def tables(
     parts = [_facts(found, plan, stated, place, headed=why is not None)]
     if why is not None:
         name, reason = "/".join(found.gang.key), why_of(stated)
-        parts = [why_tables.headline(name, reason, why), *why_tables.tables(why), *parts]
+        headline = why_tables.headline(name, reason, why)
+        parts = [headline, why_tables.causes(why), why_tables.remedies(why), *parts]
     if place is not None:
         parts.append(why_tables.place(place))
     parts += map(_candidates, found.candidates)
@@ -306,28 +307,18 @@ def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tup
     held, expected, now = stated.reserved, stated.expected_start, found.instance.now
     if stated.decision != "wait":
         return []
-    late = [_overdue(found, one) for one in found.overdue_for(held)]
-    assumed = [("overdue", Cell(text)) for text in late[:MAX_OVERDUE]]
+    rows = []
     if held is not None:
         where = places(held.pods, plan.instance.installed_gpus())
         inside = "" if held.domain is None else f" ({held.domain})"
         by = f"by {time_text(held.start)} (in {lasting(max(0, held.start - now))})"
-        return [
-            ("starts", Cell(f"{by}, if gangs end as expected")),
-            ("there", Cell(where + inside)),
-            *_missed(stated),
-            *assumed,
-        ]
-    if expected is not None:
+        rows = [("starts", f"{by}, if gangs end as expected"), ("there", where + inside)]
+    elif expected is not None:
         about = f"about {time_text(expected)} (in {lasting(max(0, expected - now))})"
-        said = Cell(f"{about}, if nothing new arrives: an estimate")
-        return [("starts", said), *_missed(stated), *assumed]
-    return [*_missed(stated)]
-
-
-def _missed(stated: PlanGang) -> list[tuple[str, Cell]]:
-    """That it starts later than was stated, or that gangs behind it hold a reservation."""
-    rows = (("delayed", delay(stated)), ("passed over", passed_over(stated)))
+        rows = [("starts", f"{about}, if nothing new arrives: an estimate")]
+    late = [_overdue(found, one) for one in found.overdue_for(held)] if rows else []
+    rows += [("delayed", delay(stated)), ("passed over", passed_over(stated))]
+    rows += [("overdue", text) for text in late[:MAX_OVERDUE]]
     return [(title, Cell(said)) for title, said in rows if said]
 
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from models.documents.explanation import (
-    OtherPlace,
-    PlaceReasons,
-    Why,
-    WhyPod,
-    WhyTier,
-)
+from models.documents.explanation import OtherPlace, PlaceReasons, Why, WhyPod, WhyTier
 from models.units import first_of, plural, shown_of
 from planner.show.explain import why_words
 from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
@@ -57,7 +51,7 @@ def _before_it(why: Why) -> str:
 
 def _first_step(why: Why) -> str:
     if why.standing == "fits":
-        return _of_one_that_fits(why)
+        return _of_one_that_fits(why.tier)
     if why.remedies:
         first, *others = map(why_words.do, why.remedies)
         more = f" ({plural(len(others), 'other way')} below)" if others else ""
@@ -71,25 +65,17 @@ def _first_step(why: Why) -> str:
     return "no way that was tried makes it start"
 
 
-def _of_one_that_fits(why: Why) -> str:
-    if why.tier is None:
+def _of_one_that_fits(tier: WhyTier | None) -> str:
+    if tier is None:
         return "plan again with more time: no tier would be worse with it"
-    if why.tier.better:
-        return f"plan again with more time: {_tier(why.tier)} would be better with it"
-    return f"change the order of the tiers, if it should start: with it, {_tier(why.tier)} would be worse"
+    there = f"the tier {tier.name} ({tier.there:,} instead of {tier.here:,})"
+    if tier.better:
+        return f"plan again with more time: {there} would be better with it"
+    return f"change the order of the tiers, if it should start: with it, {there} would be worse"
 
 
-def _tier(tier: WhyTier) -> str:
-    return f"the tier {tier.name} ({tier.there:,} instead of {tier.here:,})"
-
-
-def tables(why: Why) -> list[Table]:
-    """The causes, and the ways to make it start."""
-    parts = [_causes(why), _remedies(why)]
-    return [part for part in parts if part.rows]
-
-
-def _causes(why: Why) -> Table:
+def causes(why: Why) -> Table:
+    """What keeps it waiting."""
     gangs = [one for one in why.causes if one.type == "gang"]
     shown = [
         *(one for one in why.causes if one.type != "gang"),
@@ -111,7 +97,8 @@ def _causes(why: Why) -> Table:
     return Table(columns, tuple(rows), tuple(notes))
 
 
-def _remedies(why: Why) -> Table:
+def remedies(why: Why) -> Table:
+    """The ways to make it start."""
     rows = tuple(
         row_of(
             why_words.do(one),

@@ -31,7 +31,7 @@ from planner.show.plan.gang_groups import (
 )
 from planner.show.plan.gang_groups import text as group_text
 from planner.show.plan.proofs import bought, outcome
-from planner.show.plan.selection import Selection
+from planner.show.plan.selection import EVERY_GANG, Selection
 from planner.show.table import Cell, Column, Style, Table, columns_of, pairs, row_of
 from planner.show.text import (
     NO_BOUND,
@@ -224,14 +224,14 @@ def gangs(
     *,
     wide: bool,
     sharing: Sharing = Sharing.none,
-    only: Selection | None = None,
+    only: Selection = EVERY_GANG,
 ) -> Table:
     """The gangs by decision, priority and name, one or several to a row.
 
     Gangs that stay as they are become a note, unless no row is shared. ``only``: those to show.
     """
     requests = plan.instance.gangs_by_key()
-    listed = [gang for gang in plan.spec.gangs if only is None or only.takes(gang)]
+    listed = [gang for gang in plan.spec.gangs if only.takes(gang)]
     kept = [gang for gang in listed if gang.decision == "keep" and not gang.incomplete]
     notes = []
     if sharing and kept:

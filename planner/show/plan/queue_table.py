@@ -5,7 +5,7 @@ from __future__ import annotations
 from models.documents.plan import PlanDocument, PlanQueue
 from models.host_ranges import host_ranges
 from models.units import plural
-from planner.show.table import Cell, Column, Table, columns_of, row_of
+from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import number
 
 MAX_QUEUES = 20
@@ -18,25 +18,13 @@ def queues(plan: PlanDocument, *, wide: bool, every: bool) -> Table:
     Unless ``every`` one is shown, those that promise, limit, hold and want nothing are left out.
     """
     found = list(plan.status.queues)
-    shown = (
-        found
-        if every
-        else [
-            one
-            for one in found
-            if one.guarantee
-            or one.limit is not None
-            or one.models
-            or one.cells
-            or one.before
-            or one.after
-            or one.waiting
-        ][:MAX_QUEUES]
-    )
-    columns = (
-        Column("QUEUE", fold=True),
-        *([Column("GPU MODEL", droppable=True)] if wide else []),
-        *columns_of("UNDER?|>GUARANTEE|>LIMIT|>BEFORE|>AFTER|>BORROWED?|>WAITING|CELLS~?"),
+    shown = found
+    if not every:
+        of_note = ("guarantee", "models", "cells", "before", "after", "waiting")
+        said = [q for q in found if q.limit is not None or any(getattr(q, f) for f in of_note)]
+        shown = said[:MAX_QUEUES]
+    columns = columns_of(
+        "QUEUE~|GPU MODEL?|UNDER?|>GUARANTEE|>LIMIT|>BEFORE|>AFTER|>BORROWED?|>WAITING|CELLS~?"
     )
     rows = [row for queue in shown for row in _rows(queue, wide=wide)]
     left_out = [queue.name for queue in found if queue not in shown]
@@ -49,7 +37,7 @@ def _rows(queue: PlanQueue, *, wide: bool) -> list[tuple[Cell, ...]]:
     rows = [
         row_of(
             queue.name,
-            *([Cell("")] if wide else []),
+            "",
             queue.parent or "",
             number(queue.guarantee),
             number(queue.limit),

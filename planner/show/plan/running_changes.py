@@ -9,8 +9,8 @@ from models.documents.plan import PlanBought, PlanDocument, PlanGang, PlanPod
 from models.units import first_of, plural
 from planner.show.plan.gang_groups import Requests, rank
 from planner.show.plan.plan_tables import STYLE, places
-from planner.show.plan.selection import Selection
-from planner.show.table import Cell, Column, Table, columns_of, row_of
+from planner.show.plan.selection import EVERY_GANG, Selection
+from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import compress, gpu_amount, lasting, number
 
 CHANGED = ("complete", "move", "resize", "preempt")
@@ -20,17 +20,13 @@ MAX_NAMED = 3
 """Gangs named of those that replace another."""
 
 
-def changes(plan: PlanDocument, *, wide: bool, only: Selection | None = None) -> Table:
+def changes(plan: PlanDocument, *, wide: bool, only: Selection = EVERY_GANG) -> Table:
     """One row for each running gang that changes: pods and GPUs before and after, and where.
 
     LOST: time since the last checkpoint or start for GPUs that stop; empty if no such gang has either time.
     ``wide`` adds the sum in GPU-hours. ``only``: the gangs to show.
     """
-    decided = [
-        gang
-        for gang in plan.spec.gangs
-        if gang.decision in CHANGED and (only is None or only.takes(gang))
-    ]
+    decided = [g for g in plan.spec.gangs if g.decision in CHANGED and only.takes(g)]
     if not decided:
         return Table((), ())
     requests = plan.instance.gangs_by_key()
@@ -42,21 +38,17 @@ def changes(plan: PlanDocument, *, wide: bool, only: Selection | None = None) ->
     arrivals = _arrivals(plan, requests)
     rows = []
     for row in changing:
-        cells = [
-            Cell(f"{row.gang.namespace}/{row.gang.name}"),
+        cells = row_of(
+            f"{row.gang.namespace}/{row.gang.name}",
             Cell(row.gang.decision, STYLE[row.gang.decision]),
-            Cell(_from_to(len(row.before), len(row.after))),
-            Cell(_from_to(row.gpus(row.before), row.gpus(row.after))),
-            Cell(_lost(row, now, missing)),
-            *([Cell(_gpu_hours(row, now))] if wide else []),
-            Cell(_way(row, gpus_of, arrivals)),
-        ]
-        rows.append(tuple(cells))
-    columns = (
-        *columns_of("RUNNING GANG~|DECISION?|>PODS??|>GPUS|>LOST?"),
-        *([Column("GPU-HOURS", right=True)] if wide else []),
-        Column("FROM -> TO", fold=True),
-    )
+            _from_to(len(row.before), len(row.after)),
+            _from_to(row.gpus(row.before), row.gpus(row.after)),
+            _lost(row, now, missing),
+            Cell(_gpu_hours(row, now) if wide else ""),
+            _way(row, gpus_of, arrivals),
+        )
+        rows.append(cells)
+    columns = columns_of("RUNNING GANG~|DECISION?|>PODS??|>GPUS|>LOST?|>GPU-HOURS|FROM -> TO~")
     return Table(columns, tuple(rows)).without_empty_columns()
 
 
@@ -140,12 +132,12 @@ def _gpu_hours(row: _Change, now: int) -> str:
     return f"{tenths / 10:,.1f}"
 
 
-def moves(plan: PlanDocument, only: Selection | None = None) -> Table:
+def moves(plan: PlanDocument, only: Selection = EVERY_GANG) -> Table:
     """One row for each set of moves: the gangs moved together, and the gain.
 
     ``only``: sets of which one gang is shown.
     """
-    shown = {"/".join(gang.key) for gang in plan.spec.gangs if only is None or only.takes(gang)}
+    shown = {"/".join(gang.key) for gang in plan.spec.gangs if only.takes(gang)}
     levels = [level for level in plan.instance.cluster.spec.levels if level.counted]
     domain = levels[-1].name if levels else "domain"
     rows = [
@@ -156,7 +148,7 @@ def moves(plan: PlanDocument, only: Selection | None = None) -> Table:
             _bought(moved.bought, domain),
         )
         for moved in plan.status.moves
-        if only is None or not only.filters or not shown.isdisjoint(moved.gangs)
+        if not only.filters or not shown.isdisjoint(moved.gangs)
     ]
     return Table(columns_of("MOVED TOGETHER~|>GPUS|>GAIN|BOUGHT~"), tuple(rows))
 

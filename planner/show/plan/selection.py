@@ -68,6 +68,9 @@ class Selection:
         )
 
 
+EVERY_GANG = Selection()
+
+
 def matching(
     name: str, namespace: str | None, known: Iterable[GangKey], option: str
 ) -> list[GangKey]:

@@ -142,7 +142,13 @@ class MapView:
 
     def summary(self, domain: MapDomain) -> str:
         """``8 nodes, 64 GPUs, 56 held``, and from where they were."""
-        return summary(domain)
+        counts = domain.counts
+        held = f"{counts.held_after:,} held"
+        if counts.held_before != counts.held_after:
+            held = f"{counts.held_before:,} → {counts.held_after:,} held"
+        sick = f", {counts.unhealthy:,} unhealthy" if counts.unhealthy else ""
+        parts = f", {counts.partitioned:,} partitioned or shared" if counts.partitioned else ""
+        return f"{plural(counts.nodes, 'node')}, {plural(counts.gpus, 'GPU')}, {held}{sick}{parts}"
 
     def node(self, node: MapNode) -> DrawnNode:
         """One node, drawn."""
@@ -209,17 +215,6 @@ def _domains(domain: MapDomain) -> Iterator[MapDomain]:
     yield domain
     for inner in domain.domains:
         yield from _domains(inner)
-
-
-def summary(domain: MapDomain) -> str:
-    """``8 nodes, 64 GPUs, 40 held before, 56 after``."""
-    counts = domain.counts
-    held = f"{counts.held_after:,} held"
-    if counts.held_before != counts.held_after:
-        held = f"{counts.held_before:,} → {counts.held_after:,} held"
-    sick = f", {counts.unhealthy:,} unhealthy" if counts.unhealthy else ""
-    parts = f", {counts.partitioned:,} partitioned or shared" if counts.partitioned else ""
-    return f"{plural(counts.nodes, 'node')}, {plural(counts.gpus, 'GPU')}, {held}{sick}{parts}"
 
 
 def said(node: MapNode, names: Sequence[str], states: tuple[str, str]) -> str:

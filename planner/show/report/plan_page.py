@@ -46,10 +46,14 @@ def plan_page(
     return Page(
         title=f"Plan of {cluster_name(plan.instance.cluster)}",
         subject="; ".join(facts[key] for key in ("nodes", "not in use", "gangs") if key in facts),
-        made=_made(plan),
+        made=f"made {time_text(plan.metadata.created_at)} by {safe(plan.metadata.generator)}",
         headline=[_sentence(line) for line in plan_tables.results(plan)],
         figures=list(_figures(plan, drawn)),
-        sections=[one for one in _sections(plan, capacity) if one.lines or _parts(one)],
+        sections=[
+            one
+            for one in _sections(plan, capacity)
+            if one.lines or any(part.table and part.table.rows for part in one.parts)
+        ],
         map=view,
         warnings=list(_warnings(plan, changed=changed)),
         gangs={safe(name): index for index, name in enumerate(names)},
@@ -68,15 +72,6 @@ def cluster_name(cluster: ClusterDocument) -> str:
     start = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], letters))
     start = start[: 1 + max(start.rfind(separator) for separator in "-_.")]
     return f"{name}{uid}" + (f", nodes {safe(start)}…" if start and len(names) > 1 else "")
-
-
-def _parts(section: Section) -> bool:
-    return any(part.table and part.table.rows for part in section.parts)
-
-
-def _made(plan: PlanDocument) -> str:
-    metadata = plan.metadata
-    return f"made {time_text(metadata.created_at)} by {safe(metadata.generator)}"
 
 
 def _warnings(plan: PlanDocument, *, changed: bool) -> Iterator[str]:
@@ -163,22 +158,17 @@ ROUNDED = 100
 
 def _sections(plan: PlanDocument, capacity: CapacityDocument | str | None) -> Iterator[Section]:
     yield Section("starts", "What starts", (), [Part(_gangs(plan, ("place", "complete")))])
-    yield Section(
-        "changes",
-        "What changes for running gangs",
-        (),
-        [
-            Part(running_changes.changes(plan, wide=True)),
-            Part(running_changes.moves(plan), "What the moves buy"),
-        ],
-    )
+    changes = Part(running_changes.changes(plan, wide=True))
+    moves = Part(running_changes.moves(plan), "What the moves buy")
+    yield Section("changes", "What changes for running gangs", (), [changes, moves])
     yield Section("waits", "What waits, and why", (), [Part(_gangs(plan, ("wait",)))])
     yield Section("reserved", "Reservations", (), [Part(_reservations(plan))])
     yield Section("running", "What keeps running", (), [Part(_gangs(plan, ("keep",)))])
     yield Section("queues", "Queues", (), [Part(queue_table.queues(plan, wide=True, every=True))])
     if capacity is not None:
         yield Section("capacity", "What else could start", *_capacity(plan, capacity))
-    yield Section("proof", "How good the plan is", (), _proofs(plan))
+    tiers = [Part(plan_tables.tiers(plan, wide=True)), Part(_search(plan), "How it was found")]
+    yield Section("proof", "How good the plan is", (), tiers)
     notes = [safe(note) for note in (*plan.status.notes, *plan.status.remarks)]
     yield Section(
         "notes", "Assumptions and remarks", (), [Part(lines_table(notes))] if notes else ()
@@ -238,10 +228,6 @@ def _capacity(plan: PlanDocument, found: CapacityDocument | str) -> tuple[list[s
     ]
 
 
-def _proofs(plan: PlanDocument) -> list[Part]:
-    return [Part(plan_tables.tiers(plan, wide=True)), Part(_search(plan), "How it was found")]
-
-
 _STOPPED = {
     "proof": "every tier was proven best",
     "budget": "the deterministic budget was used up",
@@ -256,7 +242,11 @@ def _search(plan: PlanDocument) -> Table:
     gained = status.effective_gpus
     rows = []
     if gained is not None and gained.one_at_a_time is not None:
-        rows.append(("start of the search", _start(gained.one_at_a_time, gained.after)))
+        took = (
+            f"taking one gang after another gives {gpu_amount(gained.one_at_a_time)} effective GPUs"
+        )
+        more = f"; this plan has {gpu_amount(gained.after)}"
+        rows.append(("start of the search", took + more * (gained.after != gained.one_at_a_time)))
     if (fewer := bought(plan)) is not None:
         rows.append(("bought with fewer effective GPUs", fewer))
     rows += [
@@ -278,11 +268,6 @@ def search_rows(search: PlanSearch, more: Sequence[tuple[str, str]]) -> Table:
     ]
     cells = tuple(row_of(Cell(name, "dim"), text) for name, text in rows)
     return Table(columns_of("what|how"), cells, headless=True)
-
-
-def _start(alone: float, after: float) -> str:
-    took = f"taking one gang after another gives {gpu_amount(alone)} effective GPUs"
-    return took if after == alone else f"{took}; this plan has {gpu_amount(after)}"
 
 
 def lines_table(lines: Sequence[str]) -> Table:
