@@ -209,7 +209,16 @@ def _ended(console: Console, error: BaseException, arguments: Sequence[str]) -> 
             hint = "plan a part of the cluster at a time"
             return _failed(console, BUG, Fault("out of memory", hint))
         case _:
-            return _bug(console, error)
+            if console.debug:
+                import traceback
+
+                console.say("".join(traceback.format_exception(error)).rstrip(), fold=False)
+            said = f"unexpected {type(error).__name__}: {str(error)[:500] or 'no message'}"
+            hint = (
+                "this is a bug; please report it with the input and the output of the same command"
+                " with --debug"
+            )
+            return _failed(console, BUG, Fault(said, None if console.debug else hint))
 
 
 def _failed(console: Console, code: int, *faults: Fault) -> int:
@@ -219,20 +228,10 @@ def _failed(console: Console, code: int, *faults: Fault) -> int:
     return code
 
 
-def _bug(console: Console, error: BaseException) -> int:
-    if console.debug:
-        import traceback
-
-        console.say("".join(traceback.format_exception(error)).rstrip(), fold=False)
-    said = f"unexpected {type(error).__name__}: {str(error)[:500] or 'no message'}"
-    hint = "this is a bug; please report it with the input and the output of the same command with --debug"
-    return _failed(console, BUG, Fault(said, None if console.debug else hint))
-
-
 def _usage_fault(error: typer.TyperException, program: str, arguments: Sequence[str]) -> Fault:
     """Typer's message in our format: lower case, no full stop, with a hint."""
     message = error.format_message().strip()
-    known = sorted(command.name or _name(command) for command in app.registered_commands)
+    known = sorted(command.name or "" for command in app.registered_commands)
     if message.startswith(_NO_COMMAND):
         word, _, close = message.removeprefix(_NO_COMMAND).partition(" Did you mean ")
         hint = f"did you mean {close} " if close else ""
@@ -243,8 +242,3 @@ def _usage_fault(error: typer.TyperException, program: str, arguments: Sequence[
     message = message.replace("Value error, ", "").replace("Input should be", "it should be")
     lowered = message[:1].lower() + message[1:]
     return Fault(" ".join(lowered.rstrip(".").split()), f"see {path} --help")
-
-
-def _name(command: object) -> str:
-    callback = getattr(command, "callback", None)
-    return getattr(callback, "__name__", "")

@@ -227,7 +227,14 @@ def check_machine() -> Iterator[Finding]:
     """Python, gangplan, the solver, libyaml."""
     yield passed("gangplan", f"{__version__} with Python {platform.python_version()}")
     yield _solver()
-    yield _libyaml()
+    import yaml
+
+    if yaml.__with_libyaml__:
+        yield passed("libyaml", f"PyYAML {yaml.__version__} with libyaml")
+        return
+    what = f"PyYAML {yaml.__version__} without libyaml: large files are read several times slower"
+    hint = "install PyYAML from a wheel: pip install --force-reinstall pyyaml"
+    yield warned("libyaml", what, hint)
 
 
 def _solver() -> Finding:
@@ -263,17 +270,6 @@ kind: Gang
 metadata: {name: second, namespace: doctor}
 spec: {priority: 1, roles: [{name: worker, replicas: 1, gpus: 4}]}
 """
-
-
-def _libyaml() -> Finding:
-    import yaml
-
-    if yaml.__with_libyaml__:
-        return passed("libyaml", f"PyYAML {yaml.__version__} with libyaml")
-    what = f"PyYAML {yaml.__version__} without libyaml: large files are read several times slower"
-    return warned(
-        "libyaml", what, "install PyYAML from a wheel: pip install --force-reinstall pyyaml"
-    )
 
 
 def check_kubectl(kubectl: Kubectl) -> tuple[Finding, str | None]:

@@ -112,20 +112,22 @@ LockNamespaceOption = Annotated[
 ]
 
 
+ContextOption = Annotated[
+    str | None,
+    typer.Option("--context", metavar="NAME", help="The kubectl context; default: the current."),
+]
+KubeconfigOption = Annotated[
+    str | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="The kubeconfig file kubectl uses."),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """The options that say how to reach the cluster."""
 
-    kube_context: Annotated[
-        str | None,
-        typer.Option(
-            "--context", metavar="NAME", help="The kubectl context; default: the current."
-        ),
-    ] = None
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option("--kubeconfig", metavar="FILE", help="The kubeconfig file kubectl uses."),
-    ] = None
+    kube_context: ContextOption = None
+    kubeconfig: KubeconfigOption = None
     request_timeout: Annotated[
         str, typer.Option("--request-timeout", metavar="DURATION", help="Timeout of one request.")
     ] = "30s"

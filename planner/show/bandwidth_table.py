@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from models.rates.gpu_sets import UnknownRate, signatures
 from models.rates.server_bandwidth import TableRow, link_count, switched_MBps, table
 from models.step_time import EXAMPLES
-from planner.show.table import Cell, Column, Table, columns_of
+from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import listed, number
 
 if TYPE_CHECKING:
@@ -196,18 +196,15 @@ def _row(row: TableRow, *, mesh: bool, priced: bool) -> tuple[Cell, ...]:
     """``priced``: the model has NICs, so that what leaves it is known."""
     out = row.out if priced else None
     several = out if row.inside is None or row.inside < _IN_LINKS else None
-    return tuple(
-        Cell(text)
-        for text in (
-            str(row.gpus),
-            "unlimited" if row.inside is None else _inside(row.inside),
-            str(row.rings) if mesh and row.rings is not None else "-",
-            str(row.chains) if mesh and row.chains is not None else "-",
-            number(row.subsets),
-            _indices(row.example),
-            "-" if out is None else _range(*out),
-            "-" if several is None else _range(*(_least(row.inside, rate) for rate in several)),
-        )
+    return row_of(
+        str(row.gpus),
+        "unlimited" if row.inside is None else _inside(row.inside),
+        str(row.rings) if mesh and row.rings is not None else "-",
+        str(row.chains) if mesh and row.chains is not None else "-",
+        number(row.subsets),
+        _indices(row.example),
+        "-" if out is None else _range(*out),
+        "-" if several is None else _range(*(_least(row.inside, rate) for rate in several)),
     )
 
 

@@ -45,7 +45,6 @@ class Item:
     ``command`` is empty without a uid: it might reach another pod.
     """
 
-    gang: str
     kind: str
     path: str
     command: str
@@ -158,7 +157,7 @@ def _started(
     words += ["--type=strategic", "--patch-file", path]
     command = "" if pod.uid == UNKNOWN else shlex.join(words)
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    return Item(f"{gang.namespace}/{gang.name}", _PATCH, path, command, manifest)
+    return Item(_PATCH, path, command, manifest)
 
 
 def _pin(pod: PodStart, host: str | None) -> Json:
@@ -182,7 +181,7 @@ def _evicted(gang: GangActions, stop: PodStop) -> Item:
     url = f"/api/v1/namespaces/{stop.namespace}/pods/{stop.name}/{_EVICTION}"
     # The only command that keeps the uid.
     command = shlex.join(["kubectl", "create", "--raw", url, "-f", path])
-    return Item(f"{gang.namespace}/{gang.name}", _EVICTION, path, command, manifest)
+    return Item(_EVICTION, path, command, manifest)
 
 
 def _path(gang: GangActions, pod: PodStart | PodStop, kind: str) -> str:

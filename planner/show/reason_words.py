@@ -376,7 +376,8 @@ def _never(f: ReasonFields) -> Clauses:
         yield _needs(f)
         yield f"queue {shown(f.queue)} may hold at most {f.limit:,}{_of_firm(f)}"
     elif f.rule is not None or f.apart:
-        yield from _no_place(f)
+        yield _needs(f)
+        yield _no_place(f.rule)
     elif f.node_gpus is not None:
         yield f"{who}needs pods of {plural(f.gpus_per_pod or 0, 'GPU')}"
         yield f"the largest node that it may use has {f.node_gpus:,}"
@@ -403,14 +404,10 @@ def _never(f: ReasonFields) -> Clauses:
             yield f"its GPU models are {_some(f.models, f.more, 'other')}"
 
 
-def _no_place(f: ReasonFields) -> Clauses:
-    """The rule that no place keeps, which a search proved."""
-    yield _needs(f)
-    if f.rule is None:
-        yield "an exact search found that its pods do not fit together even on the empty cluster"
-    else:
-        rule = _RULES_KEPT.get(f.rule, f"the rule {shown(f.rule)}")
-        yield f"no place on the empty cluster keeps {rule}"
+def _no_place(rule: str | None) -> str:
+    if rule is None:
+        return "an exact search found that its pods do not fit together even on the empty cluster"
+    return f"no place on the empty cluster keeps {_RULES_KEPT.get(rule, f'the rule {shown(rule)}')}"
 
 
 def _preempted(f: ReasonFields) -> Clauses:

@@ -51,9 +51,18 @@ def topology_tables(
 
 def facts(model: ServerModel, found: Recognition | None = None) -> Table:
     """Name and value of what the model states."""
+    recognised = []
+    if found is not None:
+        read, others = found.topology, [match for match in found.matches if match not in found.best]
+        recognised = [
+            ("read from", f"{read.file}:{read.line}, {read.tool}"),
+            ("recognised as", _recognised(found)),
+            ("numbering", _numbering(found.matches)),
+            ("same links", _names(others)),
+        ]
     rows = [
         ("server model", model.name),
-        *(() if found is None else _recognition_facts(found)),
+        *recognised,
         ("also", ", ".join(model.aliases)),
         ("vendor", model.vendor),
         ("GPUs", _gpus(model, found)),
@@ -67,16 +76,6 @@ def facts(model: ServerModel, found: Recognition | None = None) -> Table:
         ("confidence", model.confidence),
     ]
     return pairs((name, value) for name, value in rows if value)
-
-
-def _recognition_facts(found: Recognition) -> list[tuple[str, str]]:
-    topology = found.topology
-    return [
-        ("read from", f"{topology.file}:{topology.line}, {topology.tool}"),
-        ("recognised as", _recognised(found)),
-        ("numbering", _numbering(found.matches)),
-        ("same links", _names([match for match in found.matches if match not in found.best])),
-    ]
 
 
 def _recognised(found: Recognition) -> str:
@@ -139,16 +138,9 @@ def catalogue_table(models: Sequence[ServerModel]) -> Table:
 
 def catalogue_document(model: ServerModel) -> dict[str, Any]:
     """What the catalogue's table says of a model, in the names of a server model's fields."""
-    return {
-        "name": model.name,
-        "aliases": list(model.aliases),
-        "vendor": model.vendor,
-        "gpu": model.gpu,
-        "gpus": model.gpus,
-        "fabric": model.fabric,
-        "linkMBps": model.link_MBps,
-        "linksPerGpu": model.links_per_gpu,
-    }
+    fields = ("name", "aliases", "vendor", "gpu", "gpus", "fabric", "linkMBps", "linksPerGpu")
+    document = server_model_document(model).to_json()
+    return {field: document.get(field) for field in fields}
 
 
 def _links_a_gpu(model: ServerModel) -> str:
@@ -244,14 +236,13 @@ def _nics(model: ServerModel) -> str:
     for nic in model.nics:
         speeds[nic.megabits] = speeds.get(nic.megabits, 0) + 1
     ordered = sorted(speeds.items(), key=lambda item: -(item[0] or 0))
-    return ", ".join(f"{count} x {_gigabits(speed)}" for speed, count in ordered) or "none"
-
-
-def _gigabits(megabits: int | None) -> str:
-    if megabits is None:
-        return "unknown speed"
-    whole, rest = divmod(megabits, 1000)
-    return f"{whole}.{rest:03d}".rstrip("0").rstrip(".") + " Gb/s"
+    return (
+        ", ".join(
+            f"{count} x " + ("unknown speed" if speed is None else f"{speed / 1000:g} Gb/s")
+            for speed, count in ordered
+        )
+        or "none"
+    )
 
 
 def _domain(model: ServerModel) -> str:

@@ -107,12 +107,10 @@ def _arguments(path: str | None, gang: str | None) -> tuple[str | None, str]:
     return None, path
 
 
-Asked = tuple["Why | None", "PlaceReasons | None", int | None]
-"""What was proven, and the exit code of a signal that ended it."""
-
-
-def _asked(console: Console, plan: PlanDocument, found: Explanation, seconds: int) -> Asked:
-    """Why the gang waits, or why it is where it is; neither in no time."""
+def _asked(
+    console: Console, plan: PlanDocument, found: Explanation, seconds: int
+) -> tuple[Why | None, PlaceReasons | None, int | None]:
+    """Why it waits, or why it is where it is; neither in no time; the exit code of a signal that ended it."""
     if not seconds:
         return None, None, None
     from planner.pipelines import explain as asking

@@ -85,9 +85,11 @@ def run(
 
     if str(out) == "-":
         raise UsageError(Fault("--out takes a file", "the plan does not go to stdout here"))
+    if "-" in (*(paths or ()), policy):
+        raise UsageError(Fault("run does not read stdin", "pass a file"))
     request = pipeline.RunRequest(
         planning=PlanRequest(
-            paths=_paths(paths or [], policy),
+            paths=tuple(paths or ()),
             out=out,
             policy=policy,
             budget=budget,
@@ -104,7 +106,11 @@ def run(
     if watch:
         from planner.pipelines import watch as watching
 
-        least_s, most_s = _intervals(min_interval or LEAST, max_interval or MOST)
+        least_s = timeout_of(min_interval or LEAST, "--min-interval")
+        most_s = timeout_of(max_interval or MOST, "--max-interval")
+        if least_s > most_s:
+            hint = "leave one of them out, or swap them"
+            raise UsageError(Fault("--min-interval is above --max-interval", hint))
         words = _of_a_round(console.arguments)
         code = watching.watch(watching.WatchRequest(request, words, least_s, most_s), console)
     elif min_interval or max_interval:
@@ -114,15 +120,6 @@ def run(
         code = pipeline.run(request, console)
     if code:
         raise typer.Exit(code)
-
-
-def _intervals(least: str, most: str) -> tuple[float, float]:
-
-    found = timeout_of(least, "--min-interval"), timeout_of(most, "--max-interval")
-    if found[0] > found[1]:
-        hint = "leave one of them out, or swap them"
-        raise UsageError(Fault("--min-interval is above --max-interval", hint))
-    return found
 
 
 def _of_a_round(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -135,10 +132,3 @@ def _of_a_round(arguments: Sequence[str]) -> tuple[str, ...]:
         else:
             kept.append(word)
     return tuple(kept)
-
-
-def _paths(paths: list[str], policy: str | None) -> tuple[str, ...]:
-    """Raises UsageError for stdin: it could be read only once."""
-    if "-" in (*paths, policy):
-        raise UsageError(Fault("run does not read stdin", "pass a file"))
-    return tuple(paths)

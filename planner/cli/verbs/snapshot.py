@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from models.units import plural
-from planner.cli.options import SkipOption, timeout_of, verb
+from planner.cli.options import ContextOption, KubeconfigOption, SkipOption, timeout_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -32,16 +32,8 @@ def snapshot(
         Path,
         typer.Option("--out", metavar="DIR", help="The folder to create, with one file per kind."),
     ],
-    kube_context: Annotated[
-        str | None,
-        typer.Option(
-            "--context", metavar="NAME", help="The kubectl context; default: the current."
-        ),
-    ] = None,
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option("--kubeconfig", metavar="FILE", help="The kubeconfig file kubectl uses."),
-    ] = None,
+    kube_context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
     namespaces: Annotated[
         list[str] | None,
         typer.Option(

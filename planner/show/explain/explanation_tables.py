@@ -337,22 +337,18 @@ def _candidates(one: Candidates) -> Table:
     rows = [
         *(row_of(f"excluded: {cause}", number(count), *blank) for cause, count in one.excluded),
         (Cell("eligible", "good" if one.eligible.nodes else "bad"), *_room(one.eligible)),
-        *(_best_row(level, place, one) for level, place in one.best),
     ]
+    for level, place in one.best:
+        required = ", which is required" if level == one.required else ""
+        path = place.name or ""
+        name = path.rpartition("/")[2] if level == "node" else domain_text(path)
+        rows.append(row_of(f"best {level}{required}: {name}", *_room(place)))
     columns = (
         Column(f"NODES FOR ROLE {one.role.name}", fold=True),
         *columns_of(">NODES|>FREE GPUS|>ROOM FOR PODS|>IF EMPTY"),
     )
     notes = (f"it needs room for {plural(one.needed, 'pod')}",) if one.needed else ()
     return Table(columns, tuple(rows), notes)
-
-
-def _best_row(level: str, place: Place, one: Candidates) -> tuple[Cell, ...]:
-    required = ", which is required" if level == one.required else ""
-    name = (
-        (place.name or "").rpartition("/")[2] if level == "node" else domain_text(place.name or "")
-    )
-    return row_of(f"best {level}{required}: {name}", *_room(place))
 
 
 def _room(place: Place) -> tuple[Cell, ...]:

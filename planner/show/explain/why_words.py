@@ -45,10 +45,6 @@ def _starts(one: WhyCause) -> bool:
     return one.fields.get("decision") in STARTING
 
 
-def _gone(one: WhyCause) -> str:
-    return "is not started" if _starts(one) else "ends, is stopped or moves away"
-
-
 def _slices(one: WhyCause) -> str:
     each = [f"each {plural(s['pods'], 'pod')} in one {s['level']}" for s in one.fields["slices"]]
     return " and ".join(each)
@@ -73,7 +69,7 @@ WHAT: Mapping[str, _Words] = {
 """What a cause does; any other asks for what its requirement says."""
 
 UNTIL: Mapping[str, _Words] = {
-    "gang": _gone,
+    "gang": lambda one: "is not started" if _starts(one) else "ends, is stopped or moves away",
     "node": "is in order",
     "policyNodeSelector": "the Policy's nodeSelector is dropped",
     "spares": "the Policy's spares are dropped",

@@ -117,15 +117,10 @@ def _row(tier: PlanObjective) -> tuple[Cell, ...]:
         Cell(tier.sense, "dim"),
         number(tier.value),
         number(tier.best),
-        *_bound_cells(tier),
+        Cell(number(tier.bound)) if tier.bounded else Cell(NO_BOUND, "warn"),
+        Cell(percent(tier.gap), "good" if tier.gap == 0 else "warn") if tier.bounded else "-",
         tier.proof or "-",
     )
-
-
-def _bound_cells(tier: PlanObjective) -> tuple[Cell, Cell]:
-    if not tier.bounded:
-        return Cell(NO_BOUND, "warn"), Cell("-")
-    return Cell(number(tier.bound)), Cell(percent(tier.gap), "good" if tier.gap == 0 else "warn")
 
 
 def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:

@@ -80,7 +80,10 @@ def html(page: Page) -> str:
         page=page,
         style=Markup(style),  # noqa: S704  # ours, from this folder
         script=Markup(script),  # noqa: S704  # the same
-        policy=_policy(style, script),
+        policy=(
+            f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
+            " base-uri 'none'; form-action 'none'"
+        ),
         data=Markup(embedded(page.data)),  # noqa: S704  # escaped for a script element
     )
 
@@ -89,13 +92,6 @@ def embedded(data: Mapping[str, Any]) -> str:
     """JSON that can stand inside a script element: no markup in it, ASCII alone."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _policy(style: str, script: str) -> str:
-    return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
-        " base-uri 'none'; form-action 'none'"
-    )
 
 
 def _hash(text: str) -> str:
