@@ -450,7 +450,9 @@ class GangReader:
         planned: tuple[PlannedPod, ...],
     ) -> Gang:
         spec = document.spec
-        roles = self._plain_roles(spec.roles)
+        if id(spec.roles) not in self._roles:
+            self._roles[id(spec.roles)] = tuple(map(self._role, spec.roles))
+        roles = self._roles[id(spec.roles)]
         if spec.groups or any(role.shape is not None for role in spec.roles):
             divided = tuple(
                 _divided(document, written, role, self.levels)
@@ -487,12 +489,6 @@ class GangReader:
 
     def _level(self, name: str | None) -> int | None:
         return None if name is None else self.levels.get(name)
-
-    def _plain_roles(self, written: tuple[RoleDocument, ...]) -> tuple[Role, ...]:
-        """The roles as they are written, without what shapes and groups make of them."""
-        if id(written) not in self._roles:
-            self._roles[id(written)] = tuple(map(self._role, written))
-        return self._roles[id(written)]
 
     def _role(self, role: RoleDocument) -> Role:
         least, most, step = role.span

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from models.documents.base import API_VERSION, Path, Read, suggestion
 from models.documents.cluster import ClusterDocument
@@ -331,20 +331,18 @@ class Documents:
         self._validate(source, path, tree, str(kind))
 
     def _validate(self, source: Source, path: Path, tree: dict[str, object], kind: str) -> None:
-        if kind == "Cluster":
-            cluster = validate(ClusterDocument, tree, source, path, self.findings, self._known)
-            self.clusters += [cluster] if cluster else []
-            self.unusable.update(() if cluster else (kind,))
-        elif kind == "Gang":
-            gang = validate(GangDocument, tree, source, path, self.findings, self._known)
-            self.gangs += [gang] if gang else []
-        elif kind == "Queue":
-            queue = validate(QueueDocument, tree, source, path, self.findings)
-            self.queues += [queue] if queue else []
-            self.unusable.update(() if queue else (kind,))
-        else:
-            policy = validate(PolicyDocument, tree, source, path, self.findings)
-            self.policies += [policy] if policy else []
+        into: dict[str, tuple[type[Any], list[Any], Read | None]] = {
+            "Cluster": (ClusterDocument, self.clusters, self._known),
+            "Gang": (GangDocument, self.gangs, self._known),
+            "Queue": (QueueDocument, self.queues, None),
+            "Policy": (PolicyDocument, self.policies, None),
+        }
+        model, entries, known = into[kind]
+        entry = validate(model, tree, source, path, self.findings, known)
+        if entry is not None:
+            entries.append(entry)
+        elif kind in ("Cluster", "Queue"):
+            self.unusable.add(kind)
 
     def _fault(
         self, source: Source, path: Path, what: str, hint: str | None, *, at_key: bool = False

@@ -153,7 +153,9 @@ def read_saved(content: bytes, path: str) -> tuple[PlanDocument | AuditDocument,
     from models.documents.audit import AuditDocument
 
     tree = parse(content, path, kinds=("Plan", "Audit"))
-    model = PlanDocument if tree["kind"] == "Plan" else AuditDocument
+    model: type[PlanDocument | AuditDocument] = (
+        PlanDocument if tree["kind"] == "Plan" else AuditDocument
+    )
     try:
         return model.model_validate_json(content), tree
     except ValidationError:

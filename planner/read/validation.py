@@ -83,7 +83,10 @@ def _describe_value(
         options = list(literals_at(model, path))
         hint = suggestion(value, options, "one of") if isinstance(value, str) else None
         return f"{described(value)} is not allowed here", hint or f"one of: {', '.join(options)}"
-    return _bound(kind, value, context) or (str(error["msg"]).lower(), None)
+    if kind not in _BOUNDS:
+        return str(error["msg"]).lower(), None
+    what, bound = _BOUNDS[kind]
+    return what.format(value=described(value)), bound.format(**context)
 
 
 def _inside(path: Path) -> str:
@@ -113,13 +116,6 @@ _BOUNDS = {
     "string_too_short": ("an empty text", "write at least one character"),
     "string_too_long": ("the text is too long", "the most is {max_length} characters"),
 }
-
-
-def _bound(kind: str, value: object, context: dict[str, Any]) -> tuple[str, str] | None:
-    if kind not in _BOUNDS:
-        return None
-    what, hint = _BOUNDS[kind]
-    return what.format(value=described(value)), hint.format(**context)
 
 
 def fields_at(model: type[BaseModel], path: Path) -> list[str]:

@@ -59,7 +59,7 @@ fragment PodAffinity
   preferredDuringSchedulingIgnoredDuringExecution[] { weight podAffinityTerm=PodTerm }
 fragment PodSpec
   nodeName schedulerName priority priorityClassName runtimeClassName
-  restartPolicy hostNetwork activeDeadlineSeconds terminationGracePeriodSeconds
+  restartPolicy activeDeadlineSeconds terminationGracePeriodSeconds
   nodeSelector[*]=Label tolerations[]=Toleration
   affinity {
     nodeAffinity {
@@ -100,7 +100,7 @@ fragment ClaimSpec
       name ...DeviceRequest exactly=DeviceRequest
       firstAvailable[] { name ...DeviceRequest }
     }
-    constraints[] { requests[] matchAttribute distinctAttribute }
+    constraints[] { requests[] }
     config[] {
       requests[] opaque { driver parameters { apiVersion kind domainID allocationMode } }
     }
@@ -163,9 +163,7 @@ pods Pod v1 certain
     resources=Resources allocatedResources[*]=Quantity
     containerStatuses[]=ContainerStatus initContainerStatuses[]=ContainerStatus
     resourceClaimStatuses[] { name resourceClaimName }
-    extendedResourceClaimStatus {
-      resourceClaimName requestMappings[] { resourceName requestName }
-    }
+    extendedResourceClaimStatus { resourceClaimName }
   }
 namespaces Namespace v1 cluster certain
 priorityclasses.scheduling.k8s.io PriorityClass v1 cluster certain
@@ -204,7 +202,6 @@ resourceslices.resource.k8s.io ResourceSlice v1 v1beta2 v1beta1 cluster
   spec {
     driver nodeName allNodes perDeviceNodeSelection nodeSelector=NodeSelector
     pool { name generation resourceSliceCount }
-    sharedCounters[] { name counters[*]=Capacity }
     devices[] { name basic=Device ...Device }
   }
 deviceclasses.resource.k8s.io DeviceClass v1 v1beta2 v1beta1 cluster

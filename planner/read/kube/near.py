@@ -65,14 +65,9 @@ def _wishes(gang: KubeGang, reader: PodRules) -> list[Wish]:
     models = (model_pod(role) for role in gang.roles)
     found: dict[tuple[int, Wish], None] = {}
     for pod in (pod for pod in models if pod is not None and pod.gpus):
-        found |= dict.fromkeys(
-            sorted(_stated(pod.object.tree, gang.namespace, reader), key=_weight)
-        )
-    return [wish for _, wish in sorted(found, key=_weight)]
-
-
-def _weight(wish: tuple[int, Wish]) -> int:
-    return -wish[0]
+        stated = _stated(pod.object.tree, gang.namespace, reader)
+        found |= dict.fromkeys(sorted(stated, key=lambda wish: -wish[0]))
+    return [wish for _, wish in sorted(found, key=lambda wish: -wish[0])]
 
 
 def _stated(pod: object, namespace: str, reader: PodRules) -> Iterator[tuple[int, Wish]]:

@@ -225,6 +225,7 @@ def allowed(key: str) -> bool:
 def with_volume_claims(prune: Prune) -> Prune:
     """For pods: keeps the names of the volume claims as the annotation VOLUME_CLAIMS, and no volume."""
     from planner.read.kube.pods.constraints import VOLUME_CLAIMS
+    from planner.read.kube.pods.volumes import volume_claims
 
     def pruned(value: Any) -> Any:  # noqa: ANN401
         kept = prune(value)
@@ -233,24 +234,9 @@ def with_volume_claims(prune: Prune) -> Prune:
         metadata = kept["metadata"]
         annotations = metadata.get("annotations", {})
         annotations.pop(VOLUME_CLAIMS, None)  # a tenant may have written it
-        if claims := _volume_claims(value, metadata.get("name")):
+        claims = dict.fromkeys(volume_claims(value.get("spec"), metadata.get("name")))
+        if claims:
             metadata["annotations"] = {**annotations, VOLUME_CLAIMS: ",".join(claims)}
         return kept
 
     return pruned
-
-
-def _volume_claims(pod: Tree, name: object) -> list[str]:
-    """The claim of an ephemeral volume is named after the pod and the volume."""
-    spec = pod.get("spec")
-    volumes = spec.get("volumes") if type(spec) is dict else None
-    found: dict[str, None] = {}
-    for volume in volumes if type(volumes) is list else ():
-        if type(volume) is not dict:
-            continue
-        claim = volume.get("persistentVolumeClaim")
-        if type(claim) is dict and type(claim.get("claimName")) is str:
-            found[claim["claimName"]] = None
-        elif "ephemeral" in volume and type(volume.get("name")) is str:
-            found[f"{name}-{volume['name']}"] = None
-    return list(found)

@@ -48,15 +48,6 @@ class Where:
     tolerations: list[Json] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """GPUs and cpus of a pod that takes a whole node. ``full``: these are all that any such node has."""
-
-    gpus: int
-    cpus: int
-    full: bool
-
-
 @dataclass(slots=True)
 class Constraints:
     """What jobs ask of nodes. ``nodes``: None where a Cluster states them, and not Slurm.
@@ -172,13 +163,16 @@ class Constraints:
             found &= any_of
         return [self.names[i] for i in bits(found)]
 
-    def whole_nodes(self, job: SlurmJob, kind: str | None, gpus: int, cpus: int) -> Whole:
-        """What a job that asks for whole nodes requests of each, on the nodes that it may use.
+    def whole_nodes(
+        self, job: SlurmJob, kind: str | None, gpus: int, cpus: int
+    ) -> tuple[int, int, bool]:
+        """(GPUs, cpus) that a job which asks for whole nodes requests of each, on the nodes it may use.
 
-        ``kind``: the type of the GPUs that it asks for, None for any.
+        And whether these are all that any such node has. ``kind``: the type of the GPUs that it asks for,
+        None for any.
         """
         if self.nodes is None:
-            return Whole(gpus, cpus, full=False)
+            return gpus, cpus, False
         asked = gpus if job.per_node else 0
         key = (job.partitions, job.features, job.reservation, kind, asked)
         if key not in self._whole:
@@ -197,7 +191,7 @@ class Constraints:
                 " it asks for, on nodes without other jobs with GPUs"
             )
             self.remarks.add(job.subject, what)
-        return Whole(min(counts) if full else gpus, min(every, default=cpus), full)
+        return min(counts) if full else gpus, min(every, default=cpus), full
 
     def counted(self, requests: Json) -> Json:
         """The requests without memory, where Slurm gives jobs no memory."""

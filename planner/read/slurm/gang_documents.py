@@ -175,9 +175,8 @@ class GangDocuments:
         cpus, memory = -(-job.cpus // pods), -(-job.memory // pods)
         if job.exclusive:
             kind = next(iter(_kinds(job)), None)
-            whole = self.constraints.whole_nodes(job, kind, gpus, cpus)
-            role["gpus"], cpus = whole.gpus, whole.cpus
-            alone = not whole.full
+            role["gpus"], cpus, full = self.constraints.whole_nodes(job, kind, gpus, cpus)
+            alone = not full
         requests = {"cpu": cpus} | ({"memory": f"{memory}Mi"} if memory else {})
         role["requests"] = self.constraints.counted(requests)
         self._keep_to(job, role)

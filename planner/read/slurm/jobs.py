@@ -234,12 +234,18 @@ def _job(tree: Tree, job_id: int) -> SlurmJob | None:
         problems.append("its list of nodes cannot be read")
     details = items(tree, "gres_detail")
     parts, hets = number(tree, "het_job_id") or 0, number(tree, "het_job_offset") or 0
+    hets_of = said(tree, "het_job_id_set")  # such as 120-122
     own = {name: gpus(said(tree, f"tres_per_{name}")) for name in ("node", "task", "socket", "job")}
     if not any(own.values()) and asked.get("gres/gpu"):
         own["job"] = _from_tres(asked)
     if shared := _shared(tree):
         problems.append(f"it asks for {shared}, parts of GPUs, which are not planned")
+    shared_words, exclusive = (
+        {word.lower() for word in words(tree, name)} for name in ("shared", "exclusive")
+    )
     if not runs:
+        asks = sorted((shared_words | exclusive) & {"user", "mcs", "topo"})
+        problems += [f"it asks for nodes with --exclusive={word}" for word in asks]
         problems += _unplanned(tree)
     return SlurmJob(
         number=job_id,
@@ -270,20 +276,15 @@ def _job(tree: Tree, job_id: int) -> SlurmJob | None:
         features=said(tree, "features"),
         required_nodes=said(tree, "required_nodes"),
         excluded_nodes=said(tree, "excluded_nodes"),
-        exclusive=_exclusive(tree),
+        exclusive="none" in shared_words or bool(exclusive & {"true", "exclusive"}),
         reservation=said(tree, "resv_name"),
         switches=_amount(tree, problems, "required_switches", "minimum_switches"),
         switch_wait_s=_amount(tree, problems, "maximum_switch_wait_time"),
         segment=_amount(tree, problems, "segment_size"),
         het=(parts, hets) if parts > 0 else None,
-        het_parts=_het_parts(said(tree, "het_job_id_set")),
+        het_parts=len(expanded(f"[{hets_of.strip('[]')}]", MAX_TASKS) or ()) if hets_of else 0,
         problems=tuple(problems),
     )
-
-
-def _het_parts(text: str) -> int:
-    """Number of parts of a heterogeneous job: its set of jobs is written like ``120-122``."""
-    return len(expanded(f"[{text.strip('[]')}]", MAX_TASKS) or ()) if text else 0
 
 
 def _amount(tree: Tree, problems: list[str], *names: str) -> int:
@@ -352,18 +353,8 @@ def _held(tree: Tree, states: set[str]) -> str:
     return reason
 
 
-def _exclusive(tree: Tree) -> bool:
-    """Whether it takes whole nodes."""
-    shared = {word.lower() for word in words(tree, "shared")}
-    exclusive = {word.lower() for word in words(tree, "exclusive")}
-    return "none" in shared or bool(exclusive & {"true", "exclusive"})
-
-
 def _unplanned(tree: Tree) -> Iterator[str]:
     """What a job that waits asks for that a plan cannot express."""
-    shared = {word.lower() for word in (*words(tree, "shared"), *words(tree, "exclusive"))}
-    for word in sorted(shared & {"user", "mcs", "topo"}):
-        yield f"it asks for nodes with --exclusive={word}"
     if flag(tree, "contiguous"):
         yield "it asks for contiguous nodes"
     if said(tree, "batch_features"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, compress, product
 
 from models.hardware import MAX_MESH_GPUS, ServerModel
 from models.rates.server_bandwidth import link_count
@@ -61,9 +61,7 @@ def matching_servers(topology: Topology, models: Sequence[ServerModel]) -> tuple
     """Servers of the same links, the closest first."""
     known = [one for one in models if one.gpus > 1 and not one.confidence.startswith(INFERRED)]
     found = [match for model in known if (match := _match(topology, model)) is not None]
-    return tuple(
-        sorted(found, key=lambda match: tuple(-value for value in match.closeness))
-    )  # fmt: skip
+    return tuple(sorted(found, key=lambda match: match.closeness, reverse=True))
 
 
 def _match(topology: Topology, model: ServerModel) -> Match | None:
@@ -81,7 +79,8 @@ def _match(topology: Topology, model: ServerModel) -> Match | None:
         needed = ("pcie",)
     if isomorphism(_printed(topology, ()), _known(topology, model, ())) is None:
         return None
-    for chosen in _subsets(comparable):
+    for kept in product((True, False), repeat=len(comparable)):  # earlier aspects count more
+        chosen = tuple(compress(comparable, kept))
         if not set(needed) <= set(chosen):
             continue
         gpus = isomorphism(_printed(topology, chosen), _known(topology, model, chosen))
@@ -89,16 +88,6 @@ def _match(topology: Topology, model: ServerModel) -> Match | None:
             differs = tuple(aspect for aspect in comparable if aspect not in chosen)
             return Match(model, gpus, chosen, differs)
     return None
-
-
-def _subsets(aspects: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Every subset, one with an earlier aspect before those without it."""
-    if not aspects:
-        yield ()
-        return
-    rest = list(_subsets(aspects[1:]))
-    yield from ((aspects[0], *chosen) for chosen in rest)
-    yield from rest
 
 
 def _comparable(topology: Topology, model: ServerModel) -> Iterator[str]:

@@ -79,7 +79,7 @@ def registration(written: str, *, volcano: bool = False) -> tuple[Card, ...]:
         return ()
     if written.lstrip().startswith("["):
         return tuple(_json_cards(written))
-    return tuple(_volcano_cards(written) if volcano else _cards(written))
+    return tuple(_cards(written, volcano=volcano))
 
 
 def _json_cards(written: str) -> Iterator[Card]:
@@ -105,22 +105,15 @@ def _place(tree: Tree) -> tuple[int, int]:
     return (start, size) if start is not None and size is not None else (0, 0)
 
 
-def _cards(written: str) -> Iterator[Card]:
+def _cards(written: str, *, volcano: bool) -> Iterator[Card]:
+    """Of Volcano's cards all cores count as 100 percent; they are numbered as they are listed."""
     for place, fields in enumerate(_fields(written)):
-        uuid = fields[0] if len(fields) > 1 else ""
-        index = number(fields[7]) if len(fields) > 7 else place
-        healthy, partitioned = fields[6:7] == ["true"], fields[8:9] == ["mig"]
+        uuid, health, mode = fields[0] if len(fields) > 1 else "", *((4, 5) if volcano else (6, 8))
+        index = number(fields[7]) if len(fields) > 7 and not volcano else place
+        healthy, partitioned = fields[health : health + 1] == ["true"], fields[mode:][:1] == ["mig"]
         pods, memory, cores = (number(one) or 0 for one in (*fields[1:4], "", "", "")[:3])
+        cores = ALL_CORES if volcano else cores
         yield Card(uuid, index if uuid else None, healthy, partitioned, memory, cores, pods)
-
-
-def _volcano_cards(written: str) -> Iterator[Card]:
-    """All cores of a card count as 100 percent; cards are numbered as they are listed."""
-    for place, fields in enumerate(_fields(written)):
-        uuid = fields[0] if len(fields) > 1 else ""
-        healthy, partitioned = fields[4:5] == ["true"], fields[5:6] == ["mig"]
-        pods, memory = (number(one) or 0 for one in (*fields[1:3], "", "")[:2])
-        yield Card(uuid, place if uuid else None, healthy, partitioned, memory, ALL_CORES, pods)
 
 
 def _fields(written: str) -> Iterator[list[str]]:

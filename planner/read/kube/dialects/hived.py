@@ -39,7 +39,7 @@ _VIRTUAL_CLUSTER = re.compile(
 _PINNED = re.compile(
     r"(?:^|[{,\s])\"?(?:pinnedCellId|reservationId)\"?\s{0,9}:\s{0,9}[\"']?([A-Za-z0-9._-]{1,253})"
 )
-_NEGATIVE = re.compile(r"(?:^|[{,\s])\"?priority\"?\s{0,9}:\s{0,9}-[1-9]")
+_NEGATIVE = re.compile(r"(?:^|[{,\s])\"?priority\"?\s{0,9}:\s{0,9}(-[1-9])")
 _NUMBER = re.compile(r"\"?(?:leafCellNumber|gpuNumber)\"?\s{0,9}:\s{0,9}([0-9]{1,9})")
 
 
@@ -60,33 +60,31 @@ def isolation(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...]
     return gpu_indices(number(part) for part in _ENTRY.findall(block.group(1))) if block else ()
 
 
+def _in_spec(annotations: Mapping[str, str], pattern: re.Pattern[str]) -> str | None:
+    """What a pattern finds in the scheduling spec."""
+    spec = annotation(annotations, SPEC)
+    found = None if spec is None or len(spec) > MAX_ANNOTATION else pattern.search(spec)
+    return None if found is None else found.group(1)
+
+
 def requested_cells(annotations: Mapping[str, str]) -> int | None:
     """How many leaf cells the scheduling spec requests; None if it does not say."""
-    spec = annotation(annotations, SPEC)
-    if spec is None or len(spec) > MAX_ANNOTATION:
-        return None
-    found = _NUMBER.search(spec)
-    return None if found is None else number(found.group(1))
+    return number(_in_spec(annotations, _NUMBER))
 
 
 def virtual_cluster(annotations: Mapping[str, str]) -> str | None:
     """The virtual cluster that the scheduling spec names: the queue of the pod."""
-    spec = annotation(annotations, SPEC)
-    found = None if spec is None or len(spec) > MAX_ANNOTATION else _VIRTUAL_CLUSTER.search(spec)
-    return None if found is None else found.group(1)
+    return _in_spec(annotations, _VIRTUAL_CLUSTER)
 
 
 def pinned_cell(annotations: Mapping[str, str]) -> str | None:
     """The pinned cell that the scheduling spec names: the pod runs on its nodes and nowhere else."""
-    spec = annotation(annotations, SPEC)
-    found = None if spec is None or len(spec) > MAX_ANNOTATION else _PINNED.search(spec)
-    return None if found is None else found.group(1)
+    return _in_spec(annotations, _PINNED)
 
 
 def is_opportunistic(annotations: Mapping[str, str]) -> bool:
     """Whether the scheduling spec has a negative priority: the pod gives way to all that is promised."""
-    spec = annotation(annotations, SPEC)
-    return spec is not None and len(spec) <= MAX_ANNOTATION and bool(_NEGATIVE.search(spec))
+    return _in_spec(annotations, _NEGATIVE) is not None
 
 
 DIALECT = Dialect(

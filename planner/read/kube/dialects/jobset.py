@@ -135,17 +135,14 @@ def _roles_of_pods(pods: Sequence[KubePod], api: Objects) -> list[RoleSpec]:
     roles = []
     for role, members in sorted(by_role.items()):
         jobs = max(number(pod.labels.get(REPLICAS)) or 1 for pod in members)
-        each = max(_pods_of_job(pod, api) or 1 for pod in members)
+        made = (api.owner_of(pod.object) for pod in members)
+        jobs_of = (
+            mapping(one.tree, "spec") for one in made if one is not None and one.kind == "Job"
+        )
+        each = max((parallel_pods(spec) or 1 for spec in jobs_of), default=1)
         each = max(each, 1 + max(completion_index(pod) or 0 for pod in members))
         roles.append(RoleSpec(role, jobs * each, stride=each))
     return roles
-
-
-def _pods_of_job(pod: KubePod, api: Objects) -> int | None:
-    job = api.owner_of(pod.object)
-    return (
-        parallel_pods(mapping(job.tree, "spec")) if job is not None and job.kind == "Job" else None
-    )
 
 
 def _role(pod: KubePod) -> str:

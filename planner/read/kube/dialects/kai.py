@@ -68,14 +68,14 @@ def describe(
     if group is None:
         return PodGroup(key, roles=subgroup)
     constraint = mapping(group.tree, "spec", "topologyConstraint")
-    required, preferred, unknown = _levels(constraint, api)
+    required, preferred, unknown = _levels(constraint, _FIELDS, api)
     subgroups: dict[str, Tree] = {}
     for tree in objects(group.tree, "spec", "subGroups"):
         if (name := text(tree, "name")) is not None:
             subgroups.setdefault(name, tree)
     colocations: list[Colocation] = []
     for name, tree in subgroups.items():
-        *levels, lost = _levels(mapping(tree, "topologyConstraint"), api)
+        *levels, lost = _levels(mapping(tree, "topologyConstraint"), _FIELDS, api)
         members = frozenset(pod for pod, own in subgroup.items() if _under(own, name, subgroups))
         colocations += [
             Colocation(members, level, hard, f"sub-group {name}")
@@ -116,19 +116,14 @@ def _under(own: str | None, name: str, subgroups: dict[str, Tree]) -> bool:
     return False
 
 
-def _levels(constraint: Tree, api: Objects) -> tuple[LevelAsk | None, LevelAsk | None, bool]:
-    """(required, preferred, whether the required one is unknown) of a topologyConstraint."""
-    return _named_levels(
-        text(constraint, "topology"),
-        text(constraint, "requiredTopologyLevel"),
-        text(constraint, "preferredTopologyLevel"),
-        api,
-    )
+_FIELDS = ("topology", "requiredTopologyLevel", "preferredTopologyLevel")
 
 
-def _named_levels(
-    topology: str | None, required: str | None, preferred: str | None, api: Objects
+def _levels(
+    tree: Mapping[str, object], names: Sequence[str], api: Objects
 ) -> tuple[LevelAsk | None, LevelAsk | None, bool]:
+    """(required, preferred, whether the required one is unknown) of a topologyConstraint or annotations."""
+    topology, required, preferred = (text(tree, name) for name in names)
     found = _level(topology, required, api)
     return found, _level(topology, preferred, api), found is None and bool(required)
 
@@ -150,9 +145,7 @@ def controller_levels(
     annotations: dict[str, str], api: Objects
 ) -> tuple[LevelAsk | None, LevelAsk | None, bool]:
     """(required, preferred, whether the required one is unknown) of a controller's annotations."""
-    return _named_levels(
-        annotations.get(TOPOLOGY), annotations.get(REQUIRED), annotations.get(PREFERRED), api
-    )
+    return _levels(annotations, (TOPOLOGY, REQUIRED, PREFERRED), api)
 
 
 def segments(annotations: dict[str, str], api: Objects) -> tuple[SliceAsk | None, bool]:

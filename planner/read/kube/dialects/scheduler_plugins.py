@@ -41,7 +41,7 @@ def describe(
 
 def read_quotas(sources: QuotaSources) -> Iterable[Quota]:
     """Guarantee and reclaim of a quota that a tenant may have written would be at the cost of others."""
-    for found in sources.api.once(_Quotas).spaces.values():
+    for found in sources.api.once(_spaces).values():
         for made in found:
             quota = Quota(
                 _key(made),
@@ -63,7 +63,7 @@ def read_quotas(sources: QuotaSources) -> Iterable[Quota]:
 def find_quota(sources: QuotaSources, namespace: str, stated: str | None) -> str | None:
     """The quota of the namespace, which counts all its pods: the first, one named as it before others."""
     del stated
-    found = sources.api.once(_Quotas).spaces.get(namespace)
+    found = sources.api.once(_spaces).get(namespace)
     return None if found is None else _key(found[0])
 
 
@@ -71,16 +71,13 @@ def _key(made: KubeObject) -> str:
     return f"{made.namespace}/{made.name}"
 
 
-class _Quotas:
+def _spaces(api: Objects) -> dict[str, list[KubeObject]]:
     """The ElasticQuotas by namespace; in a namespace one named as it comes first."""
-
-    def __init__(self, api: Objects) -> None:
-        self.spaces: dict[str, list[KubeObject]] = {}
-        found = api.of("ElasticQuota", GROUP)
-        for one in sorted(
-            found, key=lambda one: (one.namespace, one.name != one.namespace, one.name)
-        ):
-            self.spaces.setdefault(one.namespace, []).append(one)
+    spaces: dict[str, list[KubeObject]] = {}
+    found = api.of("ElasticQuota", GROUP)
+    for one in sorted(found, key=lambda one: (one.namespace, one.name != one.namespace, one.name)):
+        spaces.setdefault(one.namespace, []).append(one)
+    return spaces
 
 
 DIALECT = Dialect(

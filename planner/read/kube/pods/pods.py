@@ -405,18 +405,14 @@ def unpinned_spec(pod: KubePod, node: KubeNode) -> Tree:
     if intent is None or intent.node != node.name:
         return spec
     if intent.pin == "hostname":
-        return _without_host(spec, node)
+        selector = mapping(spec, "nodeSelector")
+        if HOSTNAME_LABEL not in selector or selector[HOSTNAME_LABEL] != node.labels.get(
+            HOSTNAME_LABEL
+        ):
+            return spec
+        return {**spec, "nodeSelector": {k: v for k, v in selector.items() if k != HOSTNAME_LABEL}}
     added = intent.pin.split()[1:]
     return _without_name(spec, node, {int(place) for place in added}) if added else spec
-
-
-def _without_host(spec: Tree, node: KubeNode) -> Tree:
-    selector = mapping(spec, "nodeSelector")
-    if HOSTNAME_LABEL not in selector or selector[HOSTNAME_LABEL] != node.labels.get(
-        HOSTNAME_LABEL
-    ):
-        return spec
-    return {**spec, "nodeSelector": {k: v for k, v in selector.items() if k != HOSTNAME_LABEL}}
 
 
 def _without_name(spec: Tree, node: KubeNode, places: set[int]) -> Tree:

@@ -59,21 +59,26 @@ def read_volumes(
 
 
 def _named_claims(pod: KubeObject) -> Iterator[str]:
-    """Names of the volume claims of a pod of the input, which may be a recorded one: that has no volumes.
-
-    The claim of an ephemeral volume is named after the pod and the volume.
-    """
+    """Names of the volume claims of a pod of the input, which may be a recorded one: that has no volumes."""
     spec = mapping(pod.tree, "spec")
     if VOLUME_CLAIMS in pod.annotations and "volumes" not in spec:
         names = (name.strip() for name in pod.annotations[VOLUME_CLAIMS].split(","))
         yield from (name for name in names if name)
+    yield from volume_claims(spec, pod.name)
+
+
+def volume_claims(spec: object, pod: object) -> Iterator[str]:
+    """Names of the volume claims in the spec of a pod of that name.
+
+    The claim of an ephemeral volume is named after the pod and the volume.
+    """
     for volume in objects(spec, "volumes"):
         if "persistentVolumeClaim" in volume:
             name = text(volume, "persistentVolumeClaim", "claimName")
             if name is not None:
                 yield name
         elif "ephemeral" in volume and (name := text(volume, "name")):
-            yield f"{pod.name}-{name}"
+            yield f"{pod}-{name}"
 
 
 @dataclass(frozen=True, slots=True)
