@@ -331,7 +331,7 @@ def test_gpus_are_given_whole_once_those_who_had_instances_have_gone(
             may = {"gangplan.dev/preemptible": "true"}
             add(found, f"low{number}", asks("1g.10gb"), on="n1", annotations=may)
             hold(found, f"low{number}", made(1, "1g.10gb", start, GPUS))
-        add(found, "high", "gate", asks_whole(2), priority=1000)
+        add(found, "high", asks_whole(2), priority=1000)
         found.add_namespace("gangplan-system")
         return found
 
@@ -464,7 +464,7 @@ def a_random_cluster(random: Random, *, evicting: bool = False) -> FakeCluster:
     for number, profile in enumerate(profiles):
         add(found, f"new{number}", asks(profile), **first)
     if random.random() < (0.8 if evicting else 0.3):
-        add(found, "whole", "gate", asks_whole(1), **first)
+        add(found, "whole", asks_whole(1), **first)
     found.add_namespace("gangplan-system")
     return found
 
