@@ -200,13 +200,10 @@ def stated_tiers(
             ranks = range(1, min(queues, MAX_RANKS) + 1) if row.per_queue else (None,)
             yield from (Tier(name, None, row.sense, tolerance, rank) for rank in ranks)
             continue
-        groups = [[row], *_followers(row)]
+        # each of the others of its objective is stated for all priorities after those before it
+        others = ([r] for r in TIERS if r.objective == row.name and r != row and not r.fused)
+        groups = [[row], *others]
         if row.fused and main is not None:  # its place decides where all of them go
             groups = [[r for r in fused if not r.first]] if name == main else []
         for rows, priority in product(groups, priorities):
             yield from of(rows, priority)
-
-
-def _followers(row: TierFamily) -> list[list[TierFamily]]:
-    """The other tiers of its objective, each stated for all priorities after those before it."""
-    return [[r] for r in TIERS if r.objective == row.name and r != row and not r.fused]

@@ -32,12 +32,11 @@ def shown(text: object) -> str:
     raw = str(text) if isinstance(text, str) else repr(text)
     if raw.isprintable() and len(raw) <= _SHOWN:
         return f"'{raw}'"  # readers ask for a hundred thousand, most for no message
-    cut = (c if c.isprintable() else _escaped(c) for c in shortened(raw, _SHOWN))
+    cut = (
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii")
+        for c in shortened(raw, _SHOWN)
+    )
     return f"'{''.join(cut)}'"
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def plural(count: float, noun: str) -> str:
@@ -252,11 +251,7 @@ def epoch_seconds(text: str) -> int:
     if found is None:
         raise InvalidValueError(f"{shown(text)} is not an RFC 3339 time", hint)
     day, hour, minute, second = found.group(1), *(int(found.group(part)) for part in (2, 3, 4))
-    sign, off_hours, off_minutes = (
-        found.group(5),
-        int(found.group(6) or 0),
-        int(found.group(7) or 0),
-    )
+    sign, (off_hours, off_minutes) = found.group(5), (int(found.group(i) or 0) for i in (6, 7))
     if off_hours > 23 or off_minutes > 59:
         raise InvalidValueError(f"{shown(text)} has an impossible offset from UTC", hint)
     midnight = _midnight(day)

@@ -16,9 +16,9 @@ from exhaustive_spreads import Room
 from exhaustive_values import standing
 
 from models.hardware import Nic, ServerModel
+from models.program.packing import automorphisms
 from models.rates.nic_bandwidth import nics_MBps
 from models.rates.server_bandwidth import inside_MBps
-from models.rates.set_classes import automorphisms
 
 State = tuple[Room, ...]
 """Room of every node. The first entry is a mask of free GPUs, or their number on a blind node."""

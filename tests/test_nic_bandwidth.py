@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.hardware import Nic, ServerModel, bits, mask_of
+from models.program.packing import automorphisms, count_only
 from models.rates.catalogue import find, server_models
 from models.rates.gpu_sets import UnknownRate
 from models.rates.nic_bandwidth import extreme_nics_MBps, nics_MBps
 from models.rates.server_bandwidth import inside_MBps
-from models.rates.set_classes import automorphisms, count_only
 
 
 def model(name: str) -> ServerModel:

@@ -301,10 +301,11 @@ def unchecked(plan: Mapping[str, Any]) -> tuple[Unchecked, ...]:
     for top in plan:
         for path, code in _open(top, [plan[top]], ""):
             found.setdefault(path, set()).add(code)
-    for path, row in ROWS.items():
-        if row.always and (path != _EXPECTED or _reserves(plan["instance"])):
-            found.setdefault(path, set())
     instance = plan["instance"]
+    estimates = instance["policy"]["spec"].get("reservations") is not None
+    for path, row in ROWS.items():
+        if row.always and (path != _EXPECTED or estimates):
+            found.setdefault(path, set())
     services = any(gang["spec"].get("service") is not None for gang in instance["gangs"])
     parts = any(
         "dynamicMig" in node or "sharing" in node for node in instance["cluster"]["spec"]["nodes"]
@@ -322,11 +323,6 @@ def unchecked(plan: Mapping[str, Any]) -> tuple[Unchecked, ...]:
 def of_older(found: Sequence[Unchecked]) -> tuple[Unchecked, ...]:
     """What is not checked of a plan without a list of its own: no field has to show that a reason is one."""
     return (*found, Unchecked(_REASONS, (), OLDER))
-
-
-def _reserves(instance: Mapping[str, Any]) -> bool:
-    """Whether starts are estimated at all."""
-    return instance["policy"]["spec"].get("reservations") is not None
 
 
 def _why(path: str, codes: set[str]) -> tuple[tuple[str, ...], str]:

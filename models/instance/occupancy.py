@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from models.instance.cluster import Node
 from models.instance.gang import Role
 from models.instance.instance import Instance
-from models.instance.reshaping import Uses, beside, reshaping, taken_gpus
+from models.instance.reshaping import Uses, beside, is_blind, reshaping, taken_gpus
 from models.instance.solution import GangDecision, PodPlacement
 
 PODS = "pods"
@@ -108,12 +107,6 @@ def beside_parts(instance: Instance, n: int, room: Room) -> Room:
     used = {resource: offered[resource] - left[resource] for resource in one.resources}
     free, instances = one.left(room.free_gpus, used)
     return replace(room, free_gpus=max(0, free), left=tuple({**left, **instances}.items()))
-
-
-def is_blind(instance: Instance, node: Node, unknown: int) -> bool:
-    """Whether pods placed on the node get no GPU indices. ``unknown``: GPUs of unknown index."""
-    unswitched = node.model is not None and not node.model.switched
-    return unknown > 0 or (instance.policy.gpu_binding == "none" and unswitched)
 
 
 def pods_after(

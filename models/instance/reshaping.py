@@ -482,7 +482,7 @@ def _keeps(
         if ((node := instance.cluster.nodes[n]).sharing is not None or n not in unstated)
         and n not in hidden
         and not any(isinstance(gpu, str) for gpu in own)
-        and not _hides(instance, node)
+        and not is_blind(instance, node)
     }
     found, fixed = Counter[tuple[int, int, int]](), Counter[int]()
     for index, gang in enumerate(instance.gangs) if able else ():
@@ -516,7 +516,7 @@ def _with_keeps(instance: Instance, keeps: Keeps) -> Instance:
 def _reshaped(instance: Instance, node: Node, requested: Iterable[str], *, clear: bool) -> Node:
     if node.sharing is not None:
         return with_parts(node, requested)
-    dynamic = node.dynamic_mig is not None and clear and not _hides(instance, node)
+    dynamic = node.dynamic_mig is not None and clear and not is_blind(instance, node)
     return _with_instances(node, requested) if dynamic else node
 
 
@@ -567,6 +567,11 @@ def with_parts(node: Node, requested: Iterable[str]) -> Node:
     sizes = [_size(node, resource) or NO_ROOM for resource in parts]
     found = all_times_in(sizes, rooms, [amount_of(resource) for resource in parts])
     could = {r: most - held[r] for r, most in zip(parts, found, strict=True) if most}
+    return _offering(node, could)
+
+
+def _offering(node: Node, could: Mapping[str, int]) -> Node:
+    """The node that offers, too, what its GPUs could have."""
     offered = dict(node.allocatable)
     more = {r: offered.get(r, 0) + most for r, most in could.items()}
     return replace(
@@ -607,7 +612,7 @@ def unshared(instance: Instance, node: Node, *, repaired: bool = False) -> Node:
     requested = [name for name, _ in node.allocatable if name.startswith((RESOURCE, SHARE))]
     if node.sharing is not None:
         return with_parts(alone, requested)
-    return alone if _hides(instance, alone) else _with_instances(alone, requested)
+    return alone if is_blind(instance, alone) else _with_instances(alone, requested)
 
 
 def _with_instances(node: Node, requested: Iterable[str]) -> Node:
@@ -625,15 +630,7 @@ def _with_instances(node: Node, requested: Iterable[str]) -> Node:
         for name in p.names
         if p.starts
     }
-    could = {r: most[r] - held[r] for r in sorted(requested) if most.get(r)}
-    offered = dict(node.allocatable)
-    return replace(
-        node,
-        allocatable=tuple(
-            sorted({**offered, **{r: offered.get(r, 0) + m for r, m in could.items()}}.items())
-        ),
-        reshapable=tuple(could.items()),
-    )
+    return _offering(node, {r: most[r] - held[r] for r in sorted(requested) if most.get(r)})
 
 
 def _most_beside(board: Board, profile: str, room: InUse) -> int:
@@ -641,10 +638,14 @@ def _most_beside(board: Board, profile: str, room: InUse) -> int:
     return max((count for (count,) in board.geometries((profile,), room)), default=0)
 
 
-def _hides(instance: Instance, node: Node) -> bool:
-    """Whether the indices of the node's GPUs are not known, whoever holds them."""
-    blind = instance.policy.gpu_binding == "none" and node.model and not node.model.switched
-    return bool(blind or node.unknown_unhealthy)
+def is_blind(instance: Instance, node: Node, unknown: int | None = None) -> bool:
+    """Whether pods placed on the node get no GPU indices.
+
+    ``unknown``: GPUs of unknown index; None: whoever holds some, the unhealthy ones.
+    """
+    unswitched = node.model is not None and not node.model.switched
+    sick = node.unknown_unhealthy if unknown is None else unknown
+    return sick > 0 or (instance.policy.gpu_binding == "none" and unswitched)
 
 
 class Uses(Protocol):
@@ -740,7 +741,7 @@ def _used(
     known, kept = reshaping(instance), Counter[int]()
     used: dict[int, Counter[str]] = {}
     free: dict[int, int] = {}
-    hidden = {n for n in known if _hides(instance, instance.cluster.nodes[n])}
+    hidden = {n for n in known if is_blind(instance, instance.cluster.nodes[n])}
     for role, pod in pods:
         if pod.node in known:
             if pod.gpus is None:

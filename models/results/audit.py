@@ -34,7 +34,6 @@ from models.documents.audit import (
 )
 from models.documents.base import API_VERSION
 from models.documents.plan import PlanSearch
-from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import NEVER, GangDecision, PodPlacement, Solution
 from models.program.base_state import base_decisions
@@ -127,12 +126,8 @@ class AuditWriter:
             move_search=self._move_search(),
             whole_regain=self._whole_regain(),
             objectives=self._objectives(),
-            search=PlanSearch.model_construct(
-                solver=search.solver,
-                seed=self._free.policy.solve.seed,
-                effort=round(search.effort, 3),
-                solver_calls=search.solver_calls,
-                stopped_by=search.stopped_by,
+            search=PlanSearch.of(
+                search, seed=self._free.policy.solve.seed, effort=round(search.effort, 3)
             ),
             notes=self._notes(),
             remarks=tuple(remarks),
@@ -289,11 +284,8 @@ class AuditWriter:
         return tuple(sorted(found, key=lambda one: (-one.lost_gpus, one.gang)))
 
     def _gang(self, index: int) -> AuditGang:
-        gang, line, after = (
-            self._free.gangs[index],
-            self._present.lines[index],
-            self._replanned.lines[index],
-        )
+        gang, line = self._free.gangs[index], self._present.lines[index]
+        after = self._replanned.lines[index]
         cluster, value = self._free.cluster, line.value
         pods = line.decision.pods
         _, best = gang_rates(self._free, gang, pods, self._known)
@@ -302,7 +294,7 @@ class AuditWriter:
         lost = gang.least_units * (self._best[index] - speed) if speed is not None else 0
         domains = () if value is None else value.domains
         return AuditGang.model_construct(
-            gang=_name(gang),
+            gang="/".join(gang.key),
             priority=gang.own_priority,
             gpus=self._free.in_gpus(standing_gpus(self._free, index)),
             bandwidth=None if bandwidth is None else int(bandwidth),
@@ -360,7 +352,7 @@ class AuditWriter:
             ]
             found.append(
                 AuditWaiting.model_construct(
-                    gang=_name(gang),
+                    gang="/".join(gang.key),
                     priority=gang.own_priority,
                     gpus=self._free.in_gpus(gang.least_units),
                     starts_if=starts_if,
@@ -431,7 +423,7 @@ class AuditWriter:
         return AuditMove.model_construct(
             gangs=tuple(
                 AuditMovedGang.model_construct(
-                    gang=_name(free.gangs[i]),
+                    gang="/".join(free.gangs[i].key),
                     gpus=self._free.in_gpus(standing_gpus(free, i)),
                     movable=self._stated.gangs[i].movable,
                     leaves=self._names(self._base[i].pods),
@@ -443,7 +435,7 @@ class AuditWriter:
             ),
             starts=tuple(
                 AuditStart.model_construct(
-                    gang=_name(free.gangs[i]),
+                    gang="/".join(free.gangs[i].key),
                     gpus=self._free.in_gpus(free.gangs[i].least_units),
                     nodes=self._names(changes[i].pods),
                     instead_of=self._names(unmoved[i].pods),
@@ -454,7 +446,9 @@ class AuditWriter:
                 and changes[i].pods
                 and _nodes(changes[i].pods) != _nodes(unmoved[i].pods)
             ),
-            waits=tuple(_name(free.gangs[i]) for i in sorted(changes) if not changes[i].pods),
+            waits=tuple(
+                "/".join(free.gangs[i].key) for i in sorted(changes) if not changes[i].pods
+            ),
             restarts=len(moved),
             gpus=self._free.in_gpus(sum(standing_gpus(free, i) for i in moved)),
             lost_runtime=self._lost_runtime(moved),
@@ -481,15 +475,7 @@ class AuditWriter:
 
     def _objectives(self) -> tuple[AuditObjective, ...]:
         return tuple(
-            AuditObjective.model_construct(
-                name=tier.name,
-                sense=tier.sense,
-                now=now,
-                possible=tier.value,
-                bound=tier.bound,
-                gap=tier.gap,
-                proof=tier.proof,
-            )
+            AuditObjective.of(tier, now=now, possible=tier.value)
             for tier, now in zip(self._found.possible.tiers, self._present.vector(), strict=True)
         )
 
@@ -510,7 +496,3 @@ class AuditWriter:
 def _nodes(pods: Iterable[PodPlacement]) -> list[tuple[int, int, int]]:
     """Where the pods stand, whatever their GPUs."""
     return [(pod.role, pod.index, pod.node) for pod in pods]
-
-
-def _name(gang: Gang) -> str:
-    return f"{gang.namespace}/{gang.name}"

@@ -106,7 +106,8 @@ class PlanWriter:
             "spec": spec,
             "status": status.to_json(),
         }
-        plan["status"] = _marked(plan, status)
+        marks = tuple(map(PlanUnchecked.of, unchecked(plan)))
+        plan["status"] = status.model_copy(update={"unchecked": marks}).to_json()
         return plan
 
     def _parts(self, decisions: Sequence[GangDecision]) -> dict[str, Any]:
@@ -154,12 +155,8 @@ class PlanWriter:
             outcome="optimal" if optimal else "feasible",
             gpu_unit=self._instance.gpu_unit,
             objectives=tuple(PlanObjective.of(tier) for tier in solution.tiers),
-            search=PlanSearch.model_construct(
-                solver=solution.solver,
-                seed=self._instance.policy.solve.seed,
-                effort=round(solution.effort, 3),
-                solver_calls=solution.solver_calls,
-                stopped_by=solution.stopped_by,
+            search=PlanSearch.of(
+                solution, seed=self._instance.policy.solve.seed, effort=round(solution.effort, 3)
             ),
             effective_gpus=effective,
             queues=queue_status(self._instance, solution.decisions),
@@ -202,15 +199,6 @@ _WRITTEN_OTHERWISE = tuple(
     for number in (rb"e-[0-9]+", rb"0\.0000[0-9]*", rb"NaN", rb"Infinity")
 )
 """Ends of lines with a number that Python writes otherwise (below 0.0001) or refuses (not finite)."""
-
-
-def _marked(plan: Mapping[str, Any], status: PlanStatus) -> dict[str, Any]:
-    """The status with what of the plan is not checked."""
-    marks = (
-        PlanUnchecked.model_construct(field=one.field, codes=one.codes, why=one.why)
-        for one in unchecked(plan)
-    )
-    return status.model_copy(update={"unchecked": tuple(marks)}).to_json()
 
 
 def _unable(instance: Instance, starting: Collection[int]) -> tuple[PlanUnable, ...]:

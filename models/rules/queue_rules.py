@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from models.instance.gang import Gang, Role
@@ -16,7 +15,7 @@ from models.queues.queue_order import behind, overtaking, place_in_line
 from models.queues.queue_shares import QueueCounts, Refusal, queue_of, shares, within_guarantee
 from models.queues.reservations import closes, left_waiting, trespassing
 from models.queues.reserved_quotas import barred, claims, crowding
-from models.rules.declaration import Asked, Declaration, Pods, Requirement, Space
+from models.rules.declaration import Asked, Declaration, Pods, Requirement, Space, dropping
 from models.units import time_text
 from models.values.tier_values import Evaluation
 
@@ -47,16 +46,9 @@ QUEUE_ORDER = Requirement(
 def _reserved(instance: Instance, _pods: Sequence[Pods], gang: int) -> Iterator[Asked[Instance]]:
     for one in instance.reserved:
         if closes(instance, one, instance.gangs[gang]):
-            yield Asked(
-                "/".join(one.gang),
-                partial(_unreserved, one.gang),
-                {"nodes": len(one.nodes), "from": time_text(one.start)},
-            )
-
-
-def _unreserved(holder: tuple[str, str], instance: Instance) -> Instance:
-    reserved = tuple(one for one in instance.reserved if one.gang != holder)
-    return replace(instance, reserved=reserved)
+            others = tuple(other for other in instance.reserved if other.gang != one.gang)
+            fields = {"nodes": len(one.nodes), "from": time_text(one.start)}
+            yield Asked("/".join(one.gang), dropping(reserved=others), fields)
 
 
 RESERVATION = Requirement(
@@ -215,10 +207,6 @@ def _in_cells(space: Space) -> list[int]:
     return found[::-1]
 
 
-def _places_of_cells(instance: Instance, node: int) -> Hashable:
-    return tuple(cells.place(node) for cells in cells_by_model(instance))
-
-
 def user_of_cells(instance: Instance, gang: Gang) -> Hashable:
     """Gangs for which the cells of queues are alike."""
     by_model = cells_by_model(instance)
@@ -247,7 +235,7 @@ DECLARED = (
     ),
     Declaration(
         "cells",
-        node_key=_places_of_cells,
+        node_key=lambda instance, node: tuple(c.place(node) for c in cells_by_model(instance)),
         gang_key=user_of_cells,
         broken=lambda plan: breaks_cells(plan.instance, [one.pods for one in plan.decisions]),
         back=_in_cells,

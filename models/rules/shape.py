@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance, once
@@ -142,6 +143,17 @@ def closed_to(instance: Instance, gang: Gang) -> frozenset[int]:
     return outer | inner if outer and inner else outer or inner
 
 
+def _kept_out(instance: Instance, there: Tenants, gang: int) -> frozenset[int]:
+    """The nodes of domains in which a new pod of the gang must not be beside these gangs."""
+    return frozenset(
+        n
+        for level, domains in there.items()
+        for d, gangs in domains.items()
+        if apart(instance, gangs, level, gang)
+        for n in instance.cluster.domains[level][d].nodes
+    )
+
+
 class _FixedTenants:
     """The gangs whose pods stay in any plan, by domain, and what they close to others."""
 
@@ -159,14 +171,7 @@ class _FixedTenants:
         own = gang.running and gang.exclusive is not None
         key = number if own else (gang.exclusive, None)  # others have no domain of their own there
         if key not in self._known:
-            cluster = self._instance.cluster
-            self._known[key] = frozenset(
-                n
-                for level, domains in self._there.items()
-                for d, gangs in domains.items()
-                if apart(self._instance, gangs, level, number)
-                for n in cluster.domains[level][d].nodes
-            )
+            self._known[key] = _kept_out(self._instance, self._there, number)
         return self._known[key]
 
 
@@ -213,18 +218,7 @@ def _closed_beside(
     """The nodes of domains in which a gang may not be next to these pods."""
     if not exclusive_levels(instance):
         return None
-    there = tenants(instance, pods)
-
-    def closed(gang: int) -> frozenset[int]:
-        return frozenset(
-            n
-            for level, domains in there.items()
-            for d, gangs in domains.items()
-            if apart(instance, gangs, level, gang)
-            for n in instance.cluster.domains[level][d].nodes
-        )
-
-    return closed
+    return partial(_kept_out, instance, tenants(instance, pods))
 
 
 # Nodes kept free

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from models.hardware import bits, mask_of
 from models.instance.gang import Role
 from models.instance.instance import Instance
-from models.instance.occupancy import PODS, Room, is_blind
-from models.instance.reshaping import taken_gpus
+from models.instance.occupancy import PODS, Room
+from models.instance.reshaping import is_blind, taken_gpus
 from models.instance.solution import PodPlacement
 from models.program.packing import Arc
 from models.queues.cell_places import Reach

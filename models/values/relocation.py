@@ -130,7 +130,9 @@ def move_sets(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[tu
             links.join((*sorted(here.departures)[:1], *_dependent_arrivals(here, left[node])))
             model = instance.cluster.nodes[node].model
             if model is not None and not model.switched:
-                _join_by_index(links, here)
+                for gang, gpus in sorted(here.departing_gpus.items()):
+                    takers = sorted(here.arriving_gpus.items())
+                    links.join((gang, *(taker for taker, taken in takers if taken & gpus)))
     for nodes in whole_domains(instance, wholly_free(instance, decisions)):
         links.join(gang for n in nodes if n in traffic for gang in sorted(traffic[n].departures))
     sets: dict[int, list[int]] = {}
@@ -190,13 +192,6 @@ def _dependent_arrivals(here: _Traffic, after: Room) -> list[int]:
         for gang, amounts in sorted(here.arrivals.items())
         if any(amounts.get(resource) for resource in used)
     ]
-
-
-def _join_by_index(links: _DisjointSets, here: _Traffic) -> None:
-    for gang, gpus in sorted(here.departing_gpus.items()):
-        links.join(
-            (gang, *(taker for taker, taken in sorted(here.arriving_gpus.items()) if taken & gpus))
-        )
 
 
 class _DisjointSets:

@@ -16,8 +16,8 @@ from models.hardware import bits
 from models.instance.disruption_budgets import guards
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.instance.occupancy import PODS, Room, is_blind
-from models.instance.reshaping import Filling, Reshaping, beside, reshaping
+from models.instance.occupancy import PODS, Room
+from models.instance.reshaping import Filling, Reshaping, beside, is_blind, reshaping
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome, standing_pods
