@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from models.documents.base import Data, FieldError, Path, Read, fields_of, suggestion
+from models.documents.gang import GangDocument
 from models.units import InvalidValueError, described, shown
 from planner.read.findings import Finding, Findings
 from planner.read.sources import Source
@@ -219,6 +220,22 @@ class Entry(Generic[D]):
     def lacks(self, *path: str | int) -> bool:
         """Whether a part at or below a path was removed."""
         return any(lost[: len(path)] == path for lost in self.lost)
+
+
+def first_error(model: type[BaseModel], tree: object, error: ValidationError) -> str:
+    """What is wrong first with a tree that is no document of the model, in words."""
+    first = error.errors(include_url=False)[0]
+    return describe_error(model, dict(first), real_path(tree, first)[0])[0]
+
+
+def sound_gang(tree: dict[str, Any]) -> tuple[GangDocument | None, str]:
+    """The document of a tree; None, and what is wrong with it, if it is invalid."""
+    try:
+        document = GangDocument.model_validate(tree)
+    except ValidationError as error:
+        return None, first_error(GangDocument, tree, error)
+    wrong = next(iter(document.field_errors()), None)
+    return (document, "") if wrong is None else (None, wrong.what)
 
 
 def validate(

@@ -53,7 +53,7 @@ from planner.read.kube.shares import hold_beyond_resources
 from planner.read.kube.templates.waiting import expected_pods, remark_unseen
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import KUBECTL, Source
-from planner.read.validation import Entry, describe_error, real_path
+from planner.read.validation import Entry, first_error, sound_gang
 
 MAX_LEFT_OUT = 20
 """Schedulers of waiting pods that are not planned and that a plan names."""
@@ -208,22 +208,11 @@ def _named_nodes(
 
 def _gang(tree: Json, gang: KubeGang, remarks: Remarks) -> GangDocument | None:
     """The document; if it is invalid, one that keeps what its pods hold and starts nothing."""
-    document, what = _validated(tree)
+    document, what = sound_gang(tree)
     if document is None:
-        document, _ = _validated(_running_only(tree, f"it cannot be planned: {what}"))
+        document, _ = sound_gang(_running_only(tree, f"it cannot be planned: {what}"))
         remarks.add(gang.subject, f"cannot be planned ({what}); what its pods hold stays held")
     return document
-
-
-def _validated(tree: Json) -> tuple[GangDocument | None, str]:
-    """The document of a tree; None, and what is wrong with it, if it is invalid."""
-    try:
-        document = GangDocument.model_validate(tree)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        return None, describe_error(GangDocument, dict(first), real_path(tree, first)[0])[0]
-    wrong = next(iter(document.field_errors()), None)
-    return (document, "") if wrong is None else (None, wrong.what)
 
 
 def _running_only(tree: Json, why: str) -> Json:
@@ -321,8 +310,7 @@ def _node(tree: Json, node: KubeNode, remarks: Remarks) -> NodeDocument:
     try:
         return NodeDocument.model_validate(tree)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        what = describe_error(NodeDocument, dict(first), real_path(tree, first)[0])[0]
+        what = first_error(NodeDocument, tree, error)
     remarks.add(node.object.where, f"{what}; nothing is placed on it")
     safe = {name: tree[name] for name in ("name", "model", "domains", "podSets") if name in tree}
     return NodeDocument.model_validate({**safe, "unschedulable": True})

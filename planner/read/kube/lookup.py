@@ -65,6 +65,12 @@ def whole(tree: object, *path: str) -> int | None:
     return value
 
 
+def holds_condition(tree: object, kind: str) -> bool:
+    """Whether the status of an object has this condition, and it is true."""
+    found = objects(tree, "status", "conditions")
+    return any(one.get("type") == kind and one.get("status") == "True" for one in found)
+
+
 def flag(tree: object, *path: str) -> bool:
     return at(tree, *path) is True
 

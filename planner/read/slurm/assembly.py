@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
-
 from models.documents.base import API_VERSION
 from models.documents.cluster import ClusterDocument, Level
 from models.documents.gang import GangDocument
@@ -25,7 +23,7 @@ from planner.read.slurm.levels import SlurmTopology
 from planner.read.slurm.node_documents import Held, NodeDocuments, count_pods
 from planner.read.slurm.nodes import SlurmNodes
 from planner.read.sources import Source
-from planner.read.validation import Entry, describe_error, real_path
+from planner.read.validation import Entry, sound_gang
 
 Json = dict[str, Any]
 
@@ -114,7 +112,11 @@ def assemble(
     entries: list[Entry[GangDocument]] = []
     gangs: list[Json] = []
     for tree in trees.trees(jobs):
-        if (document := _gang(tree, remarks)) is not None:
+        document, wrong = sound_gang(tree)
+        if document is None:  # what its pods hold counts as used by others
+            subject = f"job {tree['metadata']['name']}"
+            remarks.add(subject, f"cannot be planned ({wrong}); it is left out")
+        else:
             entries.append(Entry(source, ("items", len(gangs)), document, findings))
             gangs.append(tree)
     _say_left_out(trees, jobs, remarks)
@@ -243,19 +245,3 @@ def _check_nvlink(nodes: NodeDocuments, levels: _Levels, remarks: Remarks) -> No
     what = "share NVLink with other servers, and no level says with which: it counts inside a server only"
     for name in linked:
         remarks.add(f"node {name}", what, hint)
-
-
-def _gang(tree: Json, remarks: Remarks) -> GangDocument | None:
-    """The document; if it is invalid, a remark: what its pods hold counts as used by others."""
-    try:
-        document = GangDocument.model_validate(tree)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        what = describe_error(GangDocument, dict(first), real_path(tree, first)[0])[0]
-    else:
-        wrong = next(iter(document.field_errors()), None)
-        if wrong is None:
-            return document
-        what = wrong.what
-    remarks.add(f"job {tree['metadata']['name']}", f"cannot be planned ({what}); it is left out")
-    return None

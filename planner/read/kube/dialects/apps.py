@@ -18,7 +18,7 @@ from planner.read.kube.dialects.base import (
     count,
 )
 from planner.read.kube.dialects.gangplan import GANG, is_elastic
-from planner.read.kube.lookup import number, objects, text, whole
+from planner.read.kube.lookup import holds_condition, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
 ROLE = "worker"
@@ -81,16 +81,11 @@ def _removal(pod: KubePod) -> tuple[object, ...]:
         pod.terminating,
         not pod.bound,
         _PHASES.index(phase) if phase in _PHASES else len(_PHASES),
-        not _is_ready(pod),
+        not holds_condition(pod.object.tree, "Ready"),
         "gangplan.dev/whole" not in pod.annotations,
         pod.object.created or 0,
         pod.name,
     )
-
-
-def _is_ready(pod: KubePod) -> bool:
-    conditions = objects(pod.object.tree, "status", "conditions")
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
 
 def role_index(pod: KubePod, controller: Controller) -> RoleIndex:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from models.units import InvalidValueError, epoch_seconds
 from planner.read.kube.dialects.kueue_quotas import GROUP
-from planner.read.kube.lookup import at, objects, text, whole
+from planner.read.kube.lookup import at, holds_condition, objects, text, whole
 from planner.read.kube.records import Key, KubeObject, Objects
 
 KIND = "Workload"
@@ -107,8 +107,7 @@ def _precedence(workload: KubeObject) -> tuple[bool, int, str]:
 
 def is_finished(workload: KubeObject) -> bool:
     """Whether it has finished or is being deleted."""
-    found = objects(workload.tree, "status", "conditions")
-    ended = any(one.get("type") == "Finished" and one.get("status") == "True" for one in found)
+    ended = holds_condition(workload.tree, "Finished")
     return ended or at(workload.tree, "metadata", "deletionTimestamp") is not None
 
 

@@ -15,6 +15,7 @@ from planner.read.kube.lookup import (
     Tree,
     at,
     bits,
+    holds_condition,
     is_label_selector,
     mapping,
     objects,
@@ -167,7 +168,7 @@ def _guards(
 
 def _state(pod: Tree) -> bool | None:
     """Whether a running pod is ready; None of one that waits."""
-    return _is_ready(pod) if _is_guarded(pod) else None
+    return holds_condition(pod, "Ready") if _is_guarded(pod) else None
 
 
 def _lets_unready_go(budget: Tree) -> bool:
@@ -178,10 +179,3 @@ def _lets_unready_go(budget: Tree) -> bool:
     status = mapping(budget, "status")
     healthy, desired = whole(status, "currentHealthy") or 0, whole(status, "desiredHealthy") or 0
     return policy == "IfHealthyBudget" and healthy >= desired > 0
-
-
-def _is_ready(pod: Tree) -> bool:
-    return any(
-        text(one, "type") == "Ready" and text(one, "status") == "True"
-        for one in objects(pod, "status", "conditions")
-    )

@@ -155,12 +155,15 @@ class _Reader:
             self.remarks.add(pod.subject, why, HIVED_HINT if why == NO_HIVED else None)
             request = GpuRequest()
             drop_part(pod)
-        request = self._part_held(pod, request)
+        node = self.places.nodes.get(pod.node or "")
+        if node is not None and PART in node.allocatable:
+            request = _as_part(pod, request)
         holding = self._holding(pod, requests, request, claimed)
         if requests.unreadable:
             what = "requests an amount that cannot be read; it counts as 0"
             self.remarks.add(pod.subject, what)
-        self.constraints.read(pod, self._unpinned_spec(pod))
+        spec = mapping(pod.object.tree, "spec") if node is None else unpinned_spec(pod, node)
+        self.constraints.read(pod, spec)
         if pod.node is None and selects_parts(pod.selector, pod.affinity):
             request = _as_part(pod, request)
         pod.gpus = self._requested_gpus(pod, request, claimed)
@@ -201,11 +204,6 @@ class _Reader:
             pod.requests[found.part.resource] = found.part.gpus
         return found
 
-    def _part_held(self, pod: KubePod, request: GpuRequest) -> GpuRequest:
-        """What the pod requests beside the parts of GPUs that it holds under the name of whole ones."""
-        node = self.places.nodes.get(pod.node or "")
-        return _as_part(pod, request) if node is not None and PART in node.allocatable else request
-
     def _holding(
         self, pod: KubePod, requests: PodRequests, request: GpuRequest, claimed: ClaimedGpus
     ) -> Holding | None:
@@ -216,10 +214,6 @@ class _Reader:
         if unreadable and not pod.bound:
             return None  # no API server accepts such a pod, so no scheduler starts it
         return read_holding(pod, node, request, claimed, self.remarks, unreadable=unreadable)
-
-    def _unpinned_spec(self, pod: KubePod) -> Tree:
-        node = self.places.nodes.get(pod.node or "")
-        return mapping(pod.object.tree, "spec") if node is None else unpinned_spec(pod, node)
 
     def _ungranted(self, pod: KubePod, request: GpuRequest, amounts: Collection[str]) -> str | None:
         """Why a bound pod has none of the GPUs, or the shares, that it requests; None if it has them.

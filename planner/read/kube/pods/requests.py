@@ -324,14 +324,7 @@ def _special(
     for name, counter in _SHARES.items():
         if name in amounts:
             return _fraction(amounts.get(counter, 1))
-    return _of_classes(amounts, others, classes, whole=bool(whole))
-
-
-def _of_classes(
-    amounts: Mapping[str, int], others: list[str], classes: Mapping[str, Sort], *, whole: bool
-) -> GpuRequest | None:
-    """Device classes requested as extended resources."""
-    for name in others:
+    for name in others:  # device classes requested as extended resources
         if classes.get(name) is Sort.PART:
             return _fraction(amounts[name])
         if classes.get(name) is Sort.WHOLE and not whole:
