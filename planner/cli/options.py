@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 
 
-def seconds_of(option: str, text: str, *, word: str | None = None) -> int:
-    """Whole seconds, including 0. ``word``: that the option takes, too. Raises UsageError that names it."""
+def seconds_of(option: str, text: str) -> int:
+    """Whole seconds, including 0. Raises UsageError that names the option."""
     from models.units import InvalidValueError, seconds
 
     try:
         return seconds(text)
     except InvalidValueError as refused:
-        hint = refused.hint if word is None else f"{refused.hint}, or use {word}"
-        raise UsageError(Fault(f"{option}: {refused.what}", hint)) from None
+        raise UsageError(Fault(f"{option}: {refused.what}", refused.hint)) from None
 
 
 def timeout_of(text: str, option: str = "--request-timeout") -> float:

@@ -119,10 +119,6 @@ class PlannedChange:
     after: tuple[Key, ...] = ()
 
     @property
-    def named(self) -> str:
-        return "/".join(self.gang)
-
-    @property
     def changes(self) -> bool:
         return self.action != DONE
 
@@ -186,7 +182,7 @@ def announce_changes(
         nodes = [safe(name) for name in one.nodes[:MAX_NAMES]]
         console.event(
             "change",
-            gang=safe(one.named),
+            gang=safe("/".join(one.gang)),
             action=one.action,
             starts=one.starts,
             evicts=one.stops,
@@ -214,7 +210,7 @@ def change_table(found: Iterable[PlannedChange], *, evictions: bool) -> Table:
     """One row per gang. ``evictions``: whether they are allowed."""
     rows = tuple(
         row_of(
-            one.named,
+            "/".join(one.gang),
             Cell(one.action, "dim" if not one.changes else None),
             _pods(one),
             number(one.gpus) if one.gpus else "-",

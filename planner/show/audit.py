@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         AuditDocument,
         AuditGang,
         AuditMove,
-        AuditStart,
         AuditWaiting,
         AuditWhole,
     )
@@ -282,7 +281,11 @@ def _remaining(audit: AuditDocument) -> Iterator[str]:
 def _move(n: int, one: AuditMove) -> tuple[Cell, ...]:
     lost = one.lost_runtime
     goes = [f"{gang.gang}: {compress(gang.leaves)} to {compress(gang.comes)}" for gang in one.gangs]
-    starts = [_start(gang) for gang in one.starts]
+    starts = [
+        f"{gang.gang} starts on {compress(gang.nodes)}"
+        + (f" instead of {compress(gang.instead_of)}" if gang.instead_of else "")
+        for gang in one.starts
+    ]
     waits = [f"{name} waits" for name in one.waits]
     whole = f"{one.whole_nodes:+}" if one.whole_nodes else "-"
     return row_of(
@@ -295,11 +298,6 @@ def _move(n: int, one: AuditMove) -> tuple[Cell, ...]:
         "yes" if one.allowed else "no",
         first_of([*starts, *goes, *waits], 2 * MAX_NAMES),
     )
-
-
-def _start(gang: AuditStart) -> str:
-    instead = f" instead of {compress(gang.instead_of)}" if gang.instead_of else ""
-    return f"{gang.gang} starts on {compress(gang.nodes)}{instead}"
 
 
 def _objectives(audit: AuditDocument) -> Table:

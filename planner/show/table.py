@@ -29,11 +29,6 @@ def wrapped(text: str, columns: int) -> list[str]:
     return [*lines, line] if line else lines or [""]
 
 
-def breaks_words(text: str, columns: int) -> bool:
-    """Whether a word is wider than ``columns``."""
-    return any(width(word) > columns for word in text.split())
-
-
 def _pieces(word: str, columns: int) -> list[str]:
     """The word in pieces that fit."""
     pieces = []
@@ -251,9 +246,8 @@ def _row(
 
 
 def _hangs(text: str, columns: int) -> bool:
-    return bool(text) and (
-        not columns or breaks_words(text, columns) or len(wrapped(text, columns)) > _MAX_FOLDED
-    )
+    broken = any(width(word) > columns for word in text.split())
+    return bool(text) and (not columns or broken or len(wrapped(text, columns)) > _MAX_FOLDED)
 
 
 def _folded(table: Table, row: tuple[Cell, ...], widths: list[int], *, color: bool) -> list[str]:

@@ -430,26 +430,25 @@ def document(
             by_alias=True,
             include={"reserved", "expected_start", "passed_over", "delayed"},
         ),
-        "candidates": [_candidates_document(one) for one in found.candidates],
+        "candidates": [
+            {
+                "role": one.role.name,
+                "neededPods": one.needed,
+                "excluded": [{"cause": cause, "nodes": nodes} for cause, nodes in one.excluded],
+                "excludedOnlyBy": [{"cause": cause, "nodes": nodes} for cause, nodes in one.alone],
+                "eligible": _place_document(one.eligible),
+                "best": [
+                    {"level": level, "required": level == one.required, "domain": best.name}
+                    | _place_document(best)
+                    for level, best in one.best
+                ],
+            }
+            for one in found.candidates
+        ],
         "holders": [_holder_document(one) for one in found.holders] if found.waits else [],
         "help": list(found.help),
         "why": None if why is None else why_tables.document(why),
         "place": None if place is None else place.to_json(),
-    }
-
-
-def _candidates_document(one: Candidates) -> dict[str, Any]:
-    return {
-        "role": one.role.name,
-        "neededPods": one.needed,
-        "excluded": [{"cause": cause, "nodes": nodes} for cause, nodes in one.excluded],
-        "excludedOnlyBy": [{"cause": cause, "nodes": nodes} for cause, nodes in one.alone],
-        "eligible": _place_document(one.eligible),
-        "best": [
-            {"level": level, "required": level == one.required, "domain": place.name}
-            | _place_document(place)
-            for level, place in one.best
-        ],
     }
 
 

@@ -438,7 +438,9 @@ def _by_node(
     for node, own in nodes[:MAX_NODES]:
         alike: dict[str, list[int | str | None]] = {}
         for _, gpu, parts in own:
-            alike.setdefault(_geometry(parts), []).append(gpu)
+            sizes = Counter(parts).items()
+            geometry = " + ".join(name if n == 1 else f"{n} x {name}" for name, n in sizes)
+            alike.setdefault(geometry, []).append(gpu)
         pairs = ((_gpus(gpus), geometry) for geometry, gpus in alike.items())
         said = (f"{names} {how} {geometry}".rstrip() for names, geometry in pairs)
         lines.append(f"{verb} on {node}: {', '.join(said)}")
@@ -452,11 +454,6 @@ def _gpus(gpus: Sequence[int | str | None]) -> str:
     unknown = sum(gpu is None for gpu in gpus)
     said = [f"GPU {','.join(names)}"] * bool(names) + [plural(unknown, "GPU")] * bool(unknown)
     return " and ".join(said)
-
-
-def _geometry(profiles: Iterable[str]) -> str:
-    counts = Counter(profiles).items()
-    return " + ".join(name if count == 1 else f"{count} x {name}" for name, count in counts)
 
 
 def effective_gpus(plan: PlanDocument) -> list[str]:
