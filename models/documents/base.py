@@ -450,17 +450,16 @@ def _in_units(units: Callable[[str, Fraction], int]) -> AfterValidator:
     return AfterValidator(convert)
 
 
-def _quantity_texts(amounts: dict[str, int]) -> dict[str, str]:
-    return {name: quantity_text(name, units) for name, units in amounts.items()}
-
-
 _Amounts = Mapped[
     LabelKey,
     Annotated[
         int, PlainValidator(lambda v: v if isinstance(v, Units) else _quantity(v)), _QUANTITY
     ],
 ]
-_TEXTS = PlainSerializer(_quantity_texts, return_type=dict[str, str])
+_TEXTS = PlainSerializer(
+    lambda amounts: {name: quantity_text(name, units) for name, units in amounts.items()},
+    return_type=dict[str, str],
+)
 
 Requested = Annotated[_Amounts, _in_units(requested), _TEXTS]
 """Amounts by resource, written as quantities: millicores of cpu, others in whole units, rounded up."""

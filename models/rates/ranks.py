@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
 from math import factorial
 
 from models.instance.cluster import Cluster
@@ -250,7 +251,7 @@ class _Dealing:
         better = True
         while better:
             better = False
-            for a, b in self._pairs():
+            for a, b in combinations(self._open, 2):
                 order = list(best[1])
                 if self._alike[order[a]] == self._alike[order[b]]:
                     continue
@@ -262,11 +263,6 @@ class _Dealing:
                 if worth < best[0]:
                     best, better = (worth, tuple(order)), True
         return best
-
-    def _pairs(self) -> Iterator[tuple[int, int]]:
-        for i, a in enumerate(self._open):
-            for b in self._open[i + 1 :]:
-                yield a, b
 
 
 def _worth(found: tuple[Worth, tuple[int, ...]]) -> Worth:

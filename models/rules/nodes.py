@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -206,10 +206,6 @@ def _every_node(instance: Instance) -> frozenset[int]:
     return frozenset(range(len(instance.cluster.nodes)))
 
 
-def _is_suspect(instance: Instance, node: int) -> Hashable:
-    return instance.policy.lists("suspect") and node in suspects(instance)
-
-
 HOLDS = Declaration("holds", (HOLD,))
 
 DECLARED = (
@@ -220,7 +216,12 @@ DECLARED = (
         node_key=pinned_by,
     ),
     Declaration("closed nodes", eligible=_open_to),
-    Declaration("suspect nodes", node_key=_is_suspect),
+    Declaration(
+        "suspect nodes",
+        node_key=lambda instance, node: (
+            instance.policy.lists("suspect") and node in suspects(instance)
+        ),
+    ),
 )
 
 RESOURCES = Declaration("resources", (REQUEST,))
