@@ -161,7 +161,3 @@ class Neighbours:
             for taint in taints
             if taint["effect"] in ("NoSchedule", "NoExecute")
         )
-
-
-def conflicts(one: tuple[str, int, str], other: tuple[str, int, str]) -> bool:
-    return one[:2] == other[:2] and (one[2] == other[2] or "0.0.0.0" in (one[2], other[2]))

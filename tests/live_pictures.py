@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import subprocess
 import time
@@ -19,19 +18,6 @@ from live_objects import Tree, Wanted, pods
 from snapshots import environment
 
 TAINT = "example.com/gangplan"
-_MASKS = (
-    (r"gp-[0-9a-f]{20}", "gp-ID"),
-    (r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID"),
-    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
-    (r"\(\d+s ago\)", "(Ns ago)"),
-    (r"\d+\.\d s\b", "N s"),
-)
-
-
-def masked(said: str) -> str:
-    for pattern, name in _MASKS:
-        said = re.sub(pattern, name, said)
-    return said
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,9 +65,6 @@ class Cluster:
     def litter(self) -> list[str]:
         """What stands beside ``out`` that was not there before."""
         return sorted(entry.name for entry in self.folder.iterdir() if entry.name.startswith("out"))
-
-
-Serve = Callable[[RecordedServer], Cluster]
 
 
 @contextmanager

@@ -146,15 +146,6 @@ def test_a_signal_at_the_question_means_no_and_leaves_the_line(
     assert said.err.splitlines()[-1].endswith(said_last)
 
 
-def test_there_is_no_question_where_nothing_is_left_to_do(gated: Bench) -> None:
-    plan = gated.plan()
-    gated.apply(plan)
-
-    said = gated.run("apply", str(plan), answers=b"")
-
-    assert (said.code, "[y/N]" in said.err) == (0, False)
-
-
 # ---- what it says
 
 
@@ -179,13 +170,6 @@ def test_as_data_it_tells_every_gang(gated: Bench) -> None:
         ("b", "started", 2),
     ]
     assert (data["status"], data["exitCode"], data["writes"]) == ("applied", 0, 8)
-
-
-def test_wide_names_the_plan_of_every_gang(gated: Bench) -> None:
-    said = gated.apply(gated.plan(), "-o", "wide")
-
-    assert said.out.splitlines()[0].split() == ["GANG", "OUTCOME", "PODS", "OF", "PLAN"]
-    assert said.out.count(" gp-") == 2
 
 
 def test_names_are_for_the_next_program(gated: Bench) -> None:

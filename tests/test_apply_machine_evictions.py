@@ -28,7 +28,7 @@ from apply_world import (
 )
 from effort import examples
 
-from models.apply.outcomes import ApplyLimits, Outcome
+from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions, Resize
 from models.apply.requests import (
     Conflict,
@@ -84,42 +84,6 @@ def outcomes(world: World, plan: PlanActions, **more: object) -> dict[str, Outco
     return {one.gang[1]: one.outcome for one in played.verdict.gangs}
 
 
-def test_victims_go_first_and_their_room_is_seen_free_before_a_winner_starts() -> None:
-    world, plan = crowded()
-    assert changes(plan, world.view()) == []
-    played = apply(world, plan)
-    assert bound(world) == END
-    assert doubled(world) == []
-    assert {one.gang[1]: one.outcome for one in played.verdict.gangs} == {
-        "f": Outcome.started, "m": Outcome.started, "v": Outcome.stopped,
-        "w": Outcome.started, "x": Outcome.started,
-    }  # fmt: skip
-    assert played.verdict.evicted == 4
-    names = [r.pod.name for r in played.requests if isinstance(r, Evict)]
-    assert names == ["v-0", "v-1", "m-0", "m-1"]
-    assert apply(world, plan).verdict.writes == 0
-
-
-def test_without_allow_evictions_no_pod_is_evicted_and_only_the_others_start() -> None:
-    world, plan = crowded()
-    assert outcomes(world, plan, allow_evictions=False) == {
-        "f": Outcome.started, "m": Outcome.withheld, "v": Outcome.withheld,
-        "w": Outcome.withheld, "x": Outcome.withheld,
-    }  # fmt: skip
-    assert not any(isinstance(request, Evict) for request in world.log)
-    assert all(pod.intent is None for key, pod in world.pods.items() if key[1] != "f-0")
-
-
-def test_no_more_pods_are_evicted_than_allowed_and_never_a_part_of_what_is_needed() -> None:
-    # w needs two, x needs two more. One is too few for either, three are enough for w alone.
-    for most, gone in [(1, 0), (2, 2), (3, 2), (4, 4)]:
-        world, plan = crowded()
-        apply(world, plan, limits=replace(LIMITS, max_evictions=most))
-        assert sum(isinstance(request, Evict) for request in world.log) == gone
-        assert ("w-0" in bound(world)) is (gone >= 2)
-        assert ("x-0" in bound(world)) is (gone >= 4)
-
-
 def test_a_victim_that_went_by_itself_needs_no_leave() -> None:
     world, plan = crowded()
     for i in range(2):
@@ -152,23 +116,6 @@ def test_no_gang_is_moved_to_where_there_is_no_room_for_it() -> None:
     found = outcomes(world, plan)
     assert (found["m"], found["x"]) == (Outcome.skipped, Outcome.withheld)
     assert bound(world)["m-0"] == "n1"
-
-
-def test_a_budget_is_asked_again_until_it_allows_the_eviction() -> None:
-    world, plan = crowded()
-    world.budget = {("default", "v-1"): 3}
-    assert outcomes(world, plan)["w"] is Outcome.started
-    assert bound(world) == END
-
-
-def test_a_budget_that_never_allows_it_withholds_the_winner() -> None:
-    world, plan = crowded()
-    world.budget = {("default", "v-1"): 1000}
-    found = outcomes(world, plan)
-    assert (found["w"], found["v"], found["f"]) == (
-        Outcome.withheld, Outcome.halted, Outcome.started,
-    )  # fmt: skip
-    assert all(not name.startswith("w-") for name in bound(world))
 
 
 def test_new_pods_of_another_controller_are_not_taken_for_those_that_moved() -> None:
@@ -301,49 +248,6 @@ def test_a_gang_shrinks_through_its_controller_and_the_winner_waits_for_the_room
     assert not any(isinstance(request, Evict) for request in world.log)
 
 
-def test_a_controller_without_a_scale_makes_the_resize_advice() -> None:
-    world, plan = elastic()
-    played = apply(world, plan)
-    found = {one.gang[1]: one for one in played.verdict.gangs}
-    assert found["e"].outcome is Outcome.advised
-    assert found["e"].resizes == (Resize("worker", 4, 2),)
-    assert found["w"].outcome is Outcome.withheld
-    assert len(bound(world)) == 4
-
-
-def growing() -> tuple[World, PlanActions]:
-    """e runs with one pod; the plan grows it to two, whose second does not exist yet."""
-    world = World()
-    world.node("n0")
-    e = world.pod("e-0", 4, mode="none", node="n0")
-    more = replace(order_for(e, "n0"), name="e-1", uid="", index=1)
-    grow = gang(
-        "e", [more], "resize", resizes=(Resize("worker", 1, 2),),
-        members=(("worker", ("default", "e-0")),),
-    )  # fmt: skip
-    return world, orders(world, grow)
-
-
-def test_a_gang_grows_by_its_controller_and_the_new_pod_starts_where_planned() -> None:
-    world, plan = growing()
-
-    def fault(count: int, request: Request, world: World) -> Event | None:
-        if isinstance(request, Scale):
-            world.pod("e-1", 4)
-            return Done()
-        return None
-
-    assert outcomes(world, plan, fault=fault) == {"e": Outcome.started}
-    assert bound(world) == {"e-0": "n0", "e-1": "n0"}
-    assert apply(world, plan).verdict.writes == 0
-
-
-def test_a_scale_is_not_touched_without_leave() -> None:
-    world, plan = growing()
-    assert outcomes(world, plan, allow_evictions=False) == {"e": Outcome.advised}
-    assert not any(isinstance(request, WRITES) for request in world.log)
-
-
 def growing_set() -> tuple[World, PlanActions]:
     """The same gang of a ReplicaSet, from one pod to three: nobody knows the names of the new ones."""
     world = World()
@@ -432,26 +336,6 @@ def test_other_pods_than_planned_that_go_are_reported_and_the_next_plan_goes_on(
 # ---- dry runs, and everything at once
 
 
-def dry_answers(count: int, request: Request, world: World) -> Event | None:
-    """A server asked for a dry run says yes to every write, and does nothing."""
-    return Done() if isinstance(request, WRITES) else None
-
-
-def test_a_dry_run_asks_for_every_write_and_waits_for_nothing() -> None:
-    world, plan = crowded()
-    played = apply(world, plan, dry_answers, replace(LIMITS, dry=True))
-    names = [type(request).__name__ for request in played.requests if isinstance(request, WRITES)]
-    # f, w and x have five pods: each a patch; v and m four evictions.
-    assert {name: names.count(name) for name in names} == {
-        "Ungate": 5, "Evict": 4,
-    }  # fmt: skip
-    found = {one.gang[1]: one.outcome for one in played.verdict.gangs}
-    assert (found["w"], found["v"], found["m"]) == (
-        Outcome.pending, Outcome.stopped, Outcome.stopped,
-    )  # fmt: skip
-    assert world.pods == crowded()[0].pods
-
-
 def test_many_cuts_and_faults_around_evictions_still_get_to_the_same_end() -> None:
     draw = random.Random(11)
     start, plan = crowded()
@@ -464,11 +348,6 @@ def test_many_cuts_and_faults_around_evictions_still_get_to_the_same_end() -> No
         apply(world, plan)
         assert bound(world) == END
         assert apply(world, plan).verdict.writes == 0
-
-
-def test_waits_grow_longer_and_are_as_long_together_as_allowed() -> None:
-    assert list(ApplyLimits(wait_rounds=20, tick_s=2.0).waits()) == [2, 2, 4, 6, 10, 10, 6]
-    assert list(ApplyLimits(wait_rounds=0).waits()) == []
 
 
 # ---- what is left of a gang that was evicted in part

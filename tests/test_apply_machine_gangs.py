@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,6 @@ from apply_world import (
     recover,
 )
 
-from models.apply import lanes
-from models.apply.intents import KEYS, Intent, read_intent
-from models.apply.live_state import PodClassifier, PodState
 from models.apply.outcomes import GangVerdict, Outcome
 from models.apply.pins import REQUIRED
 from models.apply.plan_actions import PlanActions
@@ -36,9 +32,7 @@ from models.apply.recovery import evict_partial
 from models.apply.requests import (
     CheckLock,
     Event,
-    Halt,
     ReadCluster,
-    RemoveIntent,
     Request,
     Ungate,
 )
@@ -126,36 +120,7 @@ def test_the_lock_is_looked_at_before_each_gang_and_every_few_writes() -> None:
     assert begun == [*[False] * 6, True, True]
 
 
-def test_a_stop_leaves_the_gang_to_be_resumed_and_begins_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(lanes, "LANES", 1)
-    world, plan = gang_of(40, "dra", gpus=1)
-    other = world.pod("b-0", 0)
-    plan = replace(plan, gangs=(*plan.gangs, gang("b", [order_for(other, "n0")])))
-
-    def stop(count: int, request: Request, world: World) -> Event | None:
-        return Halt("SIGTERM") if isinstance(request, CheckLock) and request.begun else None
-
-    verdict = apply(world, plan, stop).verdict
-    assert [(v.gang[1], v.outcome) for v in verdict.gangs] == [
-        ("a", Outcome.halted), ("b", Outcome.halted),
-    ]  # fmt: skip
-    assert (verdict.stop, verdict.lock_lost) == ("SIGTERM", False)
-    # 40 intents, 40 allocations and 16 starts: then came the look that stopped it.
-    assert len(bound(world)) == 16
-    apply(world, plan)
-    assert len(bound(world)) == 41
-
-
 # ---- whole, and what came after
-
-
-def test_three_pods_on_three_nodes_are_marked_once_all_are_bound() -> None:
-    world, plan = gang_of(8)
-    apply(world, plan)
-    marked = {p.name: p.node for p in world.pods.values() if p.intent and p.intent.whole}
-    assert marked == {"a-0": "n0", "a-2": "n1", "a-4": "n2"}
 
 
 def test_a_gang_that_lost_pods_after_it_was_whole_is_left_alone() -> None:
@@ -165,16 +130,6 @@ def test_a_gang_that_lost_pods_after_it_was_whole_is_left_alone() -> None:
     assert recover(world).verdict.gangs == ()
     again = one(apply(world, plan).verdict)
     assert (again.outcome, again.why) == (Outcome.unchanged, "1 of its pods are gone since")
-
-
-def test_a_gang_of_which_a_started_pod_finished_before_the_last_started_is_still_finished() -> None:
-    world, plan = gang_of(4)
-    with pytest.raises(Killed):
-        apply(world, plan, killed_after(3, Ungate))
-    for name in bound(world):
-        world.change(("default", name), finished=True)
-    assert one(recover(world).verdict).outcome is Outcome.started
-    assert len(bound(world)) == 4
 
 
 def test_a_gang_that_its_owner_deletes_while_it_starts_is_let_go() -> None:
@@ -209,28 +164,6 @@ def test_a_pod_that_another_plan_put_in_the_place_of_a_lost_one_makes_the_gang_w
 # ---- pins that came to nothing
 
 
-def test_a_gang_whose_pins_cannot_hold_is_reported_whether_or_not_some_of_it_is_bound() -> None:
-    for rival_on in (("n1",), ("n0", "n1")):
-        world, plan = gang_of(4)
-
-        def rival(
-            count: int, request: Request, world: World, on: tuple[str, ...] = rival_on
-        ) -> Event | None:
-            if isinstance(request, Ungate) and ("default", f"r-{on[0]}") not in world.pods:
-                for node in on:
-                    world.pod(f"r-{node}", 8, mode="none", node=node)
-            return None
-
-        found = one(apply(world, plan, rival).verdict)
-        assert found.outcome is Outcome.partial
-        assert len(found.undo) == 4
-        # The next run reports the same.
-        assert one(apply(world, plan).verdict).outcome is Outcome.partial
-        world.pods = {key: pod for key, pod in world.pods.items() if pod.name[0] == "a"}
-        world.schedule()
-        assert one(apply(world, plan).verdict).outcome is Outcome.unchanged
-
-
 def filled(world: World) -> None:
     world.pod("r-0", 8, mode="none", node="n1")
 
@@ -249,55 +182,6 @@ def tainted(world: World) -> None:
 
 def removed(world: World) -> None:
     del world.nodes["n1"]
-
-
-@pytest.mark.parametrize(
-    ("deed", "why"),
-    [
-        (filled, "node n1 has 0 free GPUs, the plan needs 8"),
-        (cordoned, "node n1 is cordoned"),
-        (broken, "node n1 is not Ready"),
-        (tainted, "node n1 is tainted down:NoSchedule"),
-        (removed, "node n1 is gone"),
-    ],
-)
-def test_a_node_that_pins_cannot_hold_on_any_more_is_reported_with_its_undo_commands(
-    deed: Callable[[World], None], why: str
-) -> None:
-    """Nothing of it is bound: kube-scheduler has not come to it."""
-    start, plan = gang_of(4)
-    start.schedules = False
-    for key in list(start.pods):
-        start.change(key, tolerations=())
-
-    def meanwhile(count: int, request: Request, world: World) -> Event | None:
-        opened = sum(not pod.gates for pod in world.pods.values() if pod.name[0] == "a")
-        if opened == 3 and isinstance(request, Ungate):
-            deed(world)
-        return None
-
-    world = start.copy()
-    found = [apply(world, plan, meanwhile).verdict, apply(world, plan).verdict]
-    found.append(recover(world).verdict)
-    later = start.copy()
-    assert one(apply(later, plan).verdict).outcome is Outcome.pending
-    deed(later)
-    found += [apply(later, plan).verdict, recover(later).verdict]
-    for verdict in found:
-        told = one(verdict)
-        assert (told.outcome, told.why, len(told.undo)) == (Outcome.partial, why, 4)
-
-
-def test_pins_that_wait_for_a_scheduler_alone_are_pending() -> None:
-    world, plan = gang_of(4)
-    world.schedules = False
-    for _ in range(2):
-        found = one(apply(world, plan).verdict)
-        assert (found.outcome, found.undo) == (Outcome.pending, ())
-    assert recover(world).verdict.gangs == ()
-    world.schedules = True
-    world.schedule()
-    assert one(apply(world, plan).verdict).outcome is Outcome.unchanged
 
 
 def test_room_that_a_leaving_pod_holds_is_only_waited_for() -> None:
@@ -353,31 +237,6 @@ def test_a_gate_of_somebody_else_holds_the_whole_gang_back() -> None:
     assert bound(world) == {}
 
 
-@pytest.mark.parametrize("whose", [PLAN, OTHER_PLAN])
-def test_intents_that_we_did_not_write_start_nothing_and_are_replaced(whose: str) -> None:
-    world, plan = gang_of(2)
-    for i in range(2):
-        forged = Intent(whose, "a", 2, "n0", None)
-        world.change(("default", f"a-{i}"), intent=forged, intent_is_ours=False)
-    assert recover(world).requests == []
-    played = apply(world, plan)
-    assert one(played.verdict).outcome is Outcome.started
-    assert sum(isinstance(request, RemoveIntent) for request in played.requests) == 2
-
-
-def test_pods_that_we_did_not_mark_are_not_evicted() -> None:
-    world, plan = gang_of(3)
-    with pytest.raises(Killed):
-        apply(world, plan, killed_after(2, Ungate))
-    left = next(pod for pod in world.pods.values() if pod.node is None)
-    del world.pods[left.key]
-    for name in bound(world):
-        world.change(("default", name), intent_is_ours=False)
-    world.log.clear()
-    recover(world, limits=replace(LIMITS, evict_partial=True))
-    assert not any(isinstance(request, WRITES) for request in world.log)
-
-
 def test_undoing_takes_no_more_evictions_than_allowed() -> None:
     world, plan = gang_of(3)
     apply(world, plan, lambda n, r, w: w.pods.pop(("default", "a-0"), None) and None
@@ -391,49 +250,6 @@ def test_undoing_takes_no_more_evictions_than_allowed() -> None:
 
 
 # ---- words
-
-
-def test_an_intent_is_read_back_as_it_was_written() -> None:
-    for gpus in (None, (0,), (1, 5, 7)):
-        for whole in (False, True):
-            intent = Intent(PLAN, "a.b", 12, "gpu-01", gpus, whole)
-            assert set(intent.annotations()) <= set(KEYS)
-            assert read_intent(intent.labels(), intent.annotations()) == intent
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("plan", "gp-x"), ("gang", ""), ("gang-size", "0"), ("gang-size", "x"), ("node", "../n"),
-        ("node", "--help"), ("gpus", "a"), ("gpus", ""), ("whole", "no"),
-    ],
-)  # fmt: skip
-def test_what_we_would_not_write_is_no_intent(key: str, value: str) -> None:
-    intent = Intent(PLAN, "a", 2, "n0", (0,), whole=True)
-    written = {**intent.annotations(), f"gangplan.dev/{key}": value}
-    assert read_intent(intent.labels(), written) is None
-
-
-def test_states_of_a_pod_follow_it_from_gate_to_end() -> None:
-    classifier = PodClassifier("gangplan.dev/placement")
-    world = World()
-    pod = world.pod("a-0")
-    intent = Intent(PLAN, "a", 1, "n0", None)
-
-    def state(**more: object) -> PodState:
-        return classifier.state(replace(pod, **more), pod.uid, "n0")  # type: ignore[arg-type]
-
-    assert classifier.state(None, pod.uid, "n0") is PodState.gone
-    assert classifier.state(pod, "other", "n0") is PodState.gone
-    assert state() is PodState.waiting
-    assert state(intent=intent) is PodState.intended
-    assert state(terminating=True) is PodState.gone
-    assert state(gates=()) is PodState.ungated
-    assert state(gates=(), finished=True) is PodState.gone
-    assert state(gates=(), node="n0") is PodState.bound
-    assert state(gates=(), node="n1") is PodState.misplaced
-    assert state(gates=(), node="n0", finished=True) is PodState.finished
-    assert state(gates=(), node="n0", terminating=True) is PodState.terminating
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
@@ -499,21 +315,6 @@ def test_a_pod_whose_owner_took_our_intent_off_meanwhile_is_not_started() -> Non
     assert (found.outcome, found.why) == (Outcome.partial, "pod a-3 lost its intent")
     assert sorted(bound(world)) == ["a-0", "a-1", "a-2"]
     assert [name for _, name, _ in found.undo] == ["a-0", "a-1", "a-2"]
-
-
-def test_room_that_a_rival_took_while_the_gang_started_is_found_by_the_last_look() -> None:
-    world, plan = gang_of(4, "dra")
-
-    def rival(count: int, request: Request, world: World) -> Event | None:
-        if isinstance(request, Ungate) and ("default", "r-0") not in world.pods:
-            world.pod("r-0", 8, mode="none", node="n1")
-        return None
-
-    found = one(apply(world, plan, rival).verdict)
-    assert (found.outcome, found.why) == (
-        Outcome.partial, "node n1 has 0 free GPUs, the plan needs 8",
-    )  # fmt: skip
-    assert len(found.undo) == 4
 
 
 def test_a_pod_that_changed_hands_after_it_was_reported_is_not_evicted() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from apply_world import OTHER_PLAN, PLAN, World, apply, gang, order_for, orders, stop_for
+from apply_world import OTHER_PLAN, World, gang, order_for, orders, stop_for
 
 from models.apply.intents import Intent
 from models.apply.plan_actions import NodeAssumptions, PlanActions
-from models.apply.staleness import changes, has_started
+from models.apply.staleness import changes
 
 A = ("default", "a-0")
 
@@ -34,10 +34,6 @@ def told(world: World, plan: PlanActions) -> list[str]:
 
 def node(world: World, **more: object) -> None:
     world.nodes["n0"] = replace(world.nodes["n0"], **more)  # type: ignore[arg-type]
-
-
-def test_an_unchanged_cluster_is_not_stale() -> None:
-    assert told(*one()) == []
 
 
 @pytest.mark.parametrize(
@@ -151,47 +147,9 @@ def test_pinned_and_leaving_pods_take_room_and_finished_ones_do_not() -> None:
     assert len(told(world, plan)) == 1
 
 
-def test_harmless_change_is_not_reported() -> None:
-    world, plan = one()
-    world.change(A)
-    world.node("n9")
-    del world.nodes["n1"]
-    world.pod("new-0", 8)
-    node(world, gpus=9, labels=(("pool", "x"), ("rack", "r1"), ("more", "y")))
-    assert told(world, plan) == []
-
-
 def test_room_that_victims_still_hold_is_not_missing() -> None:
     world, plan = one()
     victim = world.pod("v-0", 8, mode="none", node="n0")
     assert len(told(world, plan)) == 1
     stops = gang("v", (), "preempt", stops=(stop_for(victim),))
     assert told(world, replace(plan, gangs=(*plan.gangs, stops))) == []
-
-
-def test_two_gangs_that_fit_alone_but_not_together_are_reported() -> None:
-    world = World()
-    world.node("n0")
-    a, b = world.pod("a-0", 4), world.pod("b-0", 4)
-    plan = orders(world, gang("a", [order_for(a, "n0")]), gang("b", [order_for(b, "n0")]))
-    assert told(world, plan) == []
-    world.pod("r-0", 4, mode="none", node="n0")
-    assert told(world, plan) == ["node n0 has 4 free GPUs, the plan needs 8"]
-
-
-def test_what_this_plan_did_already_is_progress() -> None:
-    world, plan = one()
-    assert not has_started(plan, world.view())
-    apply(world, plan)
-    assert has_started(plan, world.view())
-    assert told(world, plan) == []
-    world.change(A, finished=True)
-    assert told(world, plan) == []
-
-
-def test_the_words_of_a_stranger_are_not_progress() -> None:
-    world, plan = one()
-    world.change(A, intent=Intent(PLAN, "a", 1, "n0", (0, 1, 2, 3)), intent_is_ours=False)
-    assert not has_started(plan, world.view())
-    world.change(A, gates=())
-    assert told(world, plan) == ["pod default/a-0 lost its gate"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from models.apply.live_state import LiveNode, LivePod
-from models.apply.pins import CannotPin, pin, pin_record
+from models.apply.pins import CannotPin, pin
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -33,14 +33,6 @@ def pod(*, selector: dict[str, str] | None = None, terms: list[Any] | None = Non
 def terms_of(spec: dict[str, Any]) -> list[Any]:
     found: list[Any] = spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     return found
-
-
-def test_a_hostname_of_one_node_alone_is_enough() -> None:
-    assert pin(pod(), ALONE) == {"nodeSelector": {HOST: "host-1"}}
-
-
-def test_a_selector_that_names_the_host_already_needs_nothing_more() -> None:
-    assert pin(pod(selector={HOST: "host-1"}), ALONE) == {}
 
 
 @pytest.mark.parametrize("node", [ALONE, SHARED, BARE])
@@ -76,20 +68,3 @@ def test_an_empty_alternative_matches_nothing_and_stays_empty() -> None:
 def test_an_affinity_that_matches_nothing_cannot_be_pinned() -> None:
     with pytest.raises(CannotPin, match="matches no node"):
         pin(pod(terms=[{}, {"matchExpressions": []}]), BARE)
-
-
-def test_a_pod_that_is_pinned_by_name_already_needs_nothing_more() -> None:
-    assert pin(pod(terms=[{"matchFields": [NAMED]}]), BARE) == {}
-
-
-def test_the_record_of_a_pin_says_what_was_added() -> None:
-    def record(pod: LivePod, node: LiveNode) -> str:
-        return pin_record(pod, pin(pod, node))
-
-    other = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
-    assert record(pod(), ALONE) == "hostname"
-    assert record(pod(selector={HOST: "host-1"}), ALONE) == "none"
-    assert record(pod(), BARE) == "terms 0"
-    named = {"matchFields": [NAMED]}
-    assert record(pod(terms=[named]), BARE) == "none"
-    assert record(pod(terms=[other, {}, named, other]), BARE) == "terms 0 3"

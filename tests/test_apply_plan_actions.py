@@ -14,7 +14,6 @@ from models.apply.plan_actions import (
     GangActions,
     InapplicablePlanError,
     PlanActions,
-    Resize,
     plan_id,
 )
 from models.documents.plan import PlanDocument
@@ -52,56 +51,6 @@ def by_name(orders: PlanActions) -> dict[str, GangActions]:
     return {gang.name: gang for gang in orders.gangs}
 
 
-def test_only_gangs_that_change_are_ordered_and_by_key() -> None:
-    orders = actions_of(document())
-    assert [gang.name for gang in orders.gangs] == [
-        "batch", "half", "llama", "serve", "shrink", "tune",
-    ]  # fmt: skip
-    assert orders.cluster == "kube-system-uid"
-    assert orders.namespaces == ("default",)
-    assert (orders.gate, orders.backend) == ("gangplan.dev/placement", "annotation")
-
-
-def test_a_placed_gang_starts_all_its_pods_where_the_plan_says() -> None:
-    llama = by_name(actions_of(document()))["llama"]
-    assert llama.stops == ()
-    assert (llama.decision, llama.priority) == ("place", 10)
-    assert llama.submitted_at == plan_changes.NOON - 30 * plan_changes.HOUR
-    assert [(p.name, p.uid, p.node, p.gpus, p.gpu_count) for p in llama.starts] == [
-        (f"llama-worker-{i}", f"uid-llama-worker-{i}", f"n0{i + 1}", tuple(range(8)), 8)
-        for i in range(2)
-    ]
-
-
-def test_a_completed_gang_starts_only_what_is_missing() -> None:
-    half = by_name(actions_of(document()))["half"]
-    assert [(p.index, p.node, p.gpus) for p in half.starts] == [(1, "n05", (4, 5, 6, 7))]
-    assert half.stops == ()
-
-
-def test_a_preempted_gang_stops_all_its_pods() -> None:
-    batch = by_name(actions_of(document()))["batch"]
-    assert batch.starts == ()
-    assert [(s.uid, s.node, s.gpu_count) for s in batch.stops] == [("uid-batch-worker-0", "n02", 8)]
-
-
-def test_a_moved_gang_stops_and_starts_what_moves() -> None:
-    tune = by_name(actions_of(document()))["tune"]
-    assert [stop.node for stop in tune.stops] == ["n01"]
-    assert [(p.uid, p.node) for p in tune.starts] == [("uid-tune-worker-0", "n06")]
-
-
-def test_resizes_say_from_how_many_to_how_many_and_whose_scale_it_is() -> None:
-    found = by_name(actions_of(document()))
-    assert found["serve"].resizes == (Resize("worker", 2, 3),)
-    assert found["serve"].members == (("worker", ("default", "serve-worker-0")),)
-    assert [(p.name, p.uid, p.node) for p in found["serve"].starts] == [
-        ("serve-worker-2", "", "n06")
-    ]
-    assert found["shrink"].resizes == (Resize("worker", 2, 1),)
-    assert [stop.name for stop in found["shrink"].stops] == ["shrink-worker-1"]
-
-
 def test_nodes_are_relied_on_with_what_selectors_taints_and_levels_say() -> None:
     plan = document()
     node = plan["instance"]["cluster"]["spec"]["nodes"][0]
@@ -129,18 +78,6 @@ def test_nodes_are_relied_on_with_what_selectors_taints_and_levels_say() -> None
     assert n01.taints == (("gpu", "", "NoSchedule"),)
 
 
-def test_requests_are_exact_and_the_policy_names_gate_and_back_end() -> None:
-    plan = document()
-    llama = next(g for g in plan["instance"]["gangs"] if g["metadata"]["name"] == "llama")
-    llama["spec"]["roles"][0]["requests"] = {"cpu": "1500m", "memory": "2Gi"}
-    plan["instance"]["policy"]["spec"]["kubernetes"] = {
-        "schedulingGate": "us/gate", "gpuBackend": "dra",
-    }  # fmt: skip
-    orders = actions_of(plan)
-    assert by_name(orders)["llama"].starts[0].requests == (("cpu", 1500), ("memory", 2 * 2**30))
-    assert (orders.gate, orders.backend) == ("us/gate", "dra")
-
-
 def test_the_id_of_a_plan_is_a_label_value_and_differs_with_either_digest() -> None:
     plan = document()
     ids = {plan_id(PlanDocument.model_validate(plan))}
@@ -150,13 +87,6 @@ def test_the_id_of_a_plan_is_a_label_value_and_differs_with_either_digest() -> N
         ids.add(plan_id(PlanDocument.model_validate(other)))
     assert len(ids) == 3
     assert all(re.fullmatch(r"gp-[0-9a-f]{20}", one) for one in ids)
-
-
-def test_a_plan_without_the_uid_of_its_cluster_cannot_be_ordered() -> None:
-    plan = document()
-    del plan["instance"]["cluster"]["metadata"]["uid"]
-    with pytest.raises(InapplicablePlanError, match="which cluster"):
-        actions_of(plan)
 
 
 @pytest.mark.parametrize(("gang", "word"), [("llama", "starts"), ("batch", "stops")])

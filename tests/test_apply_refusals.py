@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apiserver import Call, FakeCluster
+from apiserver import FakeCluster
 from apply_runs import TOLERATE, Bench, Tree, a_cluster, bench, placed, refusing
 from plan_documents import sealed
 
@@ -259,40 +259,6 @@ def test_a_conflict_of_one_gang_does_not_stop_the_other(gated: Bench) -> None:
     assert outcomes["b"] == "started"
     assert outcomes["a"] in ("skipped", "partial", "halted")
     assert said.code == 7
-
-
-def test_a_gang_that_can_no_longer_be_whole_is_reported_with_its_undo_commands(
-    gated: Bench,
-) -> None:
-    """a-1 vanishes once a-0 is started: 1 of 2 pods runs, the other never will."""
-    plan = gated.plan()
-    cluster = gated.cluster
-
-    def vanish(call: Call) -> None:
-        started = call.method == "PATCH" and "schedulingGates" in str(call.body)
-        if started and call.path.endswith(("/pods/a-0", "/pods/a-1")) and not gone:
-            gone.append(call.path[-1])
-            cluster.remove("Pod", "a-1" if call.path.endswith("a-0") else "a-0")
-
-    gone: list[str] = []
-    cluster.after.append(vanish)
-
-    said = gated.apply(plan, "-o", "json")
-    (gang,) = [one for one in said.data()["gangs"] if one["name"] == "a"]
-    left = f"a-{gone[0]}"
-    uid = cluster.pod(left)["metadata"]["uid"]
-
-    assert (said.code, gang["outcome"]) == (7, "partial")
-    assert len(gang["undo"]) == 1
-    assert f"delete --raw /api/v1/namespaces/default/pods/{left} " in gang["undo"][0]
-    assert uid in gang["undo"][0]
-    assert gang["undo"][0] in said.err
-    assert "--evict-partial" in said.err.splitlines()[-1]
-
-    undone = gated.apply(plan, "--evict-partial", "-o", "json")
-    (gang,) = [one for one in undone.data()["gangs"] if one["name"] == "a"]
-    assert gang["outcome"] == "undone"
-    assert cluster.node_of(left) is None
 
 
 # ---- names that bite

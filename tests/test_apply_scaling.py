@@ -51,21 +51,6 @@ def replicas(cluster: FakeCluster, plural: str) -> int:
     return found
 
 
-def test_a_stateful_set_gets_the_number_of_the_plan() -> None:
-    cluster, pod = controller()
-
-    assert scale(FakeWire(cluster), request(), seen(pod)) == Done()
-    assert replicas(cluster, "statefulsets") == 3
-
-
-def test_a_number_that_is_there_already_is_left_alone() -> None:
-    cluster, pod = controller(replicas=3)
-    cluster.calls.clear()
-
-    assert scale(FakeWire(cluster), request(), seen(pod)) == Done()
-    assert cluster.writes == []
-
-
 def test_a_number_that_the_plan_did_not_see_is_not_overwritten() -> None:
     cluster, pod = controller(replicas=7)
 
@@ -132,19 +117,6 @@ def test_without_a_scale_of_its_own_it_is_advice(owner: Tree) -> None:
     assert cluster.writes == []
 
 
-def test_a_pod_that_was_never_seen_has_no_controller() -> None:
-    cluster, _ = controller()
-
-    assert isinstance(scale(FakeWire(cluster), request(), {}), Rejected)
-
-
-def test_a_dry_run_leaves_the_number_as_it_is() -> None:
-    cluster, pod = controller()
-
-    assert scale(FakeWire(cluster), request(), seen(pod), dry=True) == Done()
-    assert replicas(cluster, "statefulsets") == 2
-
-
 def test_a_number_changed_meanwhile_is_a_conflict() -> None:
     cluster, pod = controller()
     wire = FakeWire(cluster)
@@ -198,15 +170,6 @@ def costs(cluster: FakeCluster) -> dict[str, str]:
     }
 
 
-def test_the_pod_that_is_to_go_has_the_least_cost_before_the_scale_is_set() -> None:
-    cluster, pods = replica_set()
-    cluster.calls.clear()
-
-    assert scale(FakeWire(cluster), going(pods[1]), seen(*pods)) == Done()
-    assert [call.path.rpartition("/")[2] for call in cluster.writes] == ["vit-1", "scale"]
-    assert (costs(cluster), replicas(cluster, "replicasets")) == ({"vit-1": GOES_FIRST}, 2)
-
-
 def test_marks_of_a_run_that_was_cut_off_are_taken_off_the_pods_that_stay() -> None:
     cluster, pods = replica_set()
     marked = annotated(cluster, "vit-2", {COST: GOES_FIRST})
@@ -231,32 +194,3 @@ def test_a_pod_that_may_not_be_marked_keeps_its_set_as_it_is() -> None:
     found = scale(FakeWire(cluster), going(pods[1]), seen(*pods))
     assert found == Rejected("pod vit-1 cannot be marked as the one to go: no")
     assert (costs(cluster), replicas(cluster, "replicasets")) == ({}, 3)
-
-
-def test_a_refused_scale_gives_the_pods_their_former_costs() -> None:
-    cluster, pods = replica_set()
-    own = annotated(cluster, "vit-1", {COST: "7"})
-    cluster.before.append(refusing("/scale", 403, "no"))
-
-    assert scale(FakeWire(cluster), going(own), seen(pods[0], own, pods[2])) == Rejected("no")
-    assert costs(cluster) == {"vit-1": "7"}
-
-
-def test_a_set_shrinks_to_the_pods_that_stay_whatever_more_it_has() -> None:
-    """Two pods of five run: the others, which wait, are none of those that stay."""
-    cluster, pods = replica_set()
-    merge = "application/merge-patch+json"
-    assert cluster.handle("PATCH", f"{SET}/scale", {"spec": {"replicas": 5}}, merge)[0] == 200
-
-    assert scale(FakeWire(cluster), going(pods[1]), seen(*pods)) == Done()
-    assert replicas(cluster, "replicasets") == 2
-
-
-def test_a_set_that_has_shrunk_further_is_left_alone() -> None:
-    cluster, pods = replica_set()
-    merge = "application/merge-patch+json"
-    assert cluster.handle("PATCH", f"{SET}/scale", {"spec": {"replicas": 1}}, merge)[0] == 200
-
-    found = scale(FakeWire(cluster), going(pods[1]), seen(*pods))
-    assert found == Rejected("its scale is 1, the plan saw 3")
-    assert costs(cluster) == {}

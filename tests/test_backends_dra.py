@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
@@ -43,20 +42,6 @@ def pair() -> tuple[FakeCluster, Tree]:
     return found, add_pod(found, "p", "c")
 
 
-def test_a_claim_is_given_the_devices_that_are_the_gpus_of_the_plan() -> None:
-    found, pod = pair()
-    assert give(found, pod, (2, 3)) == Done()
-    allocation = status_of(found, "c")["allocation"]
-    assert allocation["devices"]["results"] == [
-        {"request": "gpu", "driver": DRIVER, "pool": "pool-n1", "device": "gpu-2"},
-        {"request": "gpu", "driver": DRIVER, "pool": "pool-n1", "device": "gpu-3"},
-    ]
-    field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
-    assert allocation["nodeSelector"] == {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    user = {"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}
-    assert status_of(found, "c")["reservedFor"] == [user]
-
-
 def test_a_claim_is_protected_before_it_is_allocated() -> None:
     found, pod = pair()
     steps: list[tuple[bool, bool]] = []
@@ -70,15 +55,6 @@ def test_a_claim_is_protected_before_it_is_allocated() -> None:
     give(found, pod, (2, 3))
     assert steps == [(True, False), (True, True)]
     assert metadata_of(found, "c")["annotations"] == {MARK: PLAN}
-
-
-def test_every_write_names_uid_and_version() -> None:
-    found, pod = pair()
-    give(found, pod, (2, 3))
-    bodies = [call.body["metadata"] for call in found.calls if call.method == "PATCH"]
-    assert len(bodies) == 2
-    assert all(body["uid"] == metadata_of(found, "c")["uid"] for body in bodies)
-    assert all(body["resourceVersion"] for body in bodies)
 
 
 def after_the_answer(cluster_: FakeCluster, number: int, what: Callable[[], Answer]) -> None:
@@ -144,29 +120,6 @@ def test_a_change_of_the_claim_in_between_is_read_again() -> None:
     found.before.append(touch)
     assert give(found, pod, (2, 3)) == Done()
     assert status_of(found, "c")["reservedFor"][0]["name"] == "p"
-
-
-def test_a_missing_right_is_reported() -> None:
-    found, pod = pair()
-    kind = found.kinds.named("ResourceClaim")
-
-    def deny(call: Call) -> Answer | None:
-        status = call.place is not None and call.place.sub == "status"
-        return found.deny("patch", kind, "default", "c", "status") if status else None
-
-    found.before.append(deny)
-    answer = give(found, pod, (2, 3))
-    assert isinstance(answer, Rejected)
-    assert "resourceclaims/status" in answer.message
-
-
-def test_gpus_are_dealt_to_several_claims_in_turn() -> None:
-    found = cluster()
-    for name, count in (("a", 1), ("b", 2)):
-        found.create(claim(name, request(count)))
-    pod = add_pod(found, "p", "a", "b")
-    assert give(found, pod, (1, 4, 6)) == Done()
-    assert (devices_of(found, "a"), devices_of(found, "b")) == (["gpu-1"], ["gpu-4", "gpu-6"])
 
 
 def test_a_claim_keeps_what_it_holds_of_the_plan() -> None:
@@ -276,13 +229,6 @@ def test_a_claim_that_chosen_gpus_cannot_answer_is_refused_untouched(tree: Tree,
     assert found.writes == []
 
 
-def test_a_gpu_that_no_device_is_is_refused() -> None:
-    found, pod = pair()
-    assert give(found, pod, (7, 8)) == Rejected("no device of node n1 is its GPU 8")
-    elsewhere = give(found, pod, (0, 1), "n9")
-    assert elsewhere == Rejected("no driver for its claims published devices of node n9")
-
-
 def test_a_claim_that_is_not_made_yet_is_asked_for_later() -> None:
     found = cluster()
     made = found.add_pod(
@@ -330,22 +276,6 @@ def test_releasing_gives_the_devices_back_and_takes_the_mark_off() -> None:
     assert give(found, pod, (4, 5), backend=backend) == Done()
 
 
-def test_a_claim_made_since_the_pod_was_read_is_released_too() -> None:
-    found = cluster()
-    found.create(claim("p-gpu"))
-    entries = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
-    old = found.add_pod("p", gpus=0, gates=[GATE], resourceClaims=entries)
-
-    def told(tree: Tree) -> Tree:
-        tree["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p-gpu"}]
-        return tree
-
-    found.change("Pod", "p", told)
-    assert give(found, old, (0, 1)) == Done()
-    assert backend_of("dra").release(FakeWire(found), old) == Done()
-    assert devices_of(found, "p-gpu") == []
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_release_that_was_cut_short_is_finished(number: int) -> None:
     found, pod = pair()
@@ -356,18 +286,3 @@ def test_a_release_that_was_cut_short_is_finished(number: int) -> None:
     assert backend_of("dra").release(FakeWire(found), pod) == Done()
     assert status_of(found, "c").get("allocation") is None
     assert MARK not in metadata_of(found, "c").get("annotations", {})
-
-
-def test_every_path_it_asks_for_is_one_it_names_to_the_proxy() -> None:
-    found, pod = pair()
-    backend = backend_of("dra")
-    give(found, pod, (0, 1), backend=backend)
-    backend.release(FakeWire(found), pod)
-    (accepted,) = backend.accept
-    assert "," not in accepted
-    assert all(
-        re.match(accepted, call.path) or call.path == "/api/v1/namespaces/default/pods/p"
-        for call in found.calls
-    )
-    assert not re.match(accepted, "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/b/binding")
-    assert not re.match(accepted, "/api/v1/secrets")

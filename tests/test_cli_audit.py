@@ -125,29 +125,6 @@ def test_the_moves_that_regain_most_have_their_price(audit: Callable[..., AuditD
     assert (move.gangs[0].speed, move.gangs[0].speed_after) == (820, 1000)
 
 
-def test_gangs_that_cannot_move_stay(audit: Callable[..., AuditDocument]) -> None:
-    """``split`` lacks a pod: what stands of it stays, and so nothing is lost to where it stands."""
-    found = audit(gang("split", 3, 4, "a1 b1"), NOTE, BIG).status
-    split = next(one for one in found.gangs if one.gang == "default/split")
-    assert (split.fixed, split.complete, split.speed) == ("1 pod missing", False, None)
-    assert found.lost.slow == 0
-    assert {one.gang: one.starts_if for one in found.waiting} == {
-        "default/split": "now",
-        "default/big": "others ended",
-    }
-
-
-def test_pods_without_gpus_count_nothing(audit: Callable[..., AuditDocument]) -> None:
-    """However many of them wait."""
-    few, many = (
-        audit(SPLIT, BIG).status,
-        audit(SPLIT, BIG, *(gang(f"cpu{i}", 1, 0) for i in range(9))).status,
-    )
-    bound = {"startable_at_most"}  # tiers may count each as a GPU
-    assert few.lost.model_dump(exclude=bound) == many.lost.model_dump(exclude=bound)
-    assert few.effective_gpus == many.effective_gpus
-
-
 def test_the_first_line_separates_what_needs_no_move_from_what_placement_costs(
     cli: RunCli, tmp_path: Path
 ) -> None:

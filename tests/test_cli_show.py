@@ -159,13 +159,6 @@ def test_a_missing_file_is_66_and_a_folder_65(cli: RunCli, tmp_path: Path) -> No
     assert cli("show", "a\0b").code == 66
 
 
-def test_an_endless_file_is_not_read_for_ever(cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.read.plan_files.MAX_PLAN_BYTES", 1 << 20)
-    result = cli("show", "/dev/zero")
-    assert result.code == 65
-    assert "larger than 1 MiB" in result.err
-
-
 def test_hostile_names_drive_no_terminal(cli: RunCli, plan_file: str) -> None:
     plan = handmade.plan()
     evil = "\x1b[31mred\x07\n\r\t\u202egnp.\u2028\x9b31m[bold]x[/bold]"
@@ -196,28 +189,6 @@ def test_impossible_names_are_refused_and_drive_no_terminal(
     assert (result.code, result.out) == (65, "")
     assert not {c for c in result.err if not c.isprintable()} - {"\n"}
     assert "spec.gangs[2].name: '\\x1b[31mred\\x07\\u202e' cannot be a name" in result.err
-
-
-def test_many_priorities_become_one_row_a_family(
-    cli: RunCli, plan_file: str, golden: Callable[[str, str], None]
-) -> None:
-    plan = handmade.plan()
-    tiers = []
-    for priority in range(300, 0, -1):
-        tiers += [
-            handmade.tier(f"admission/{priority}", "max", 8, 9 if priority == 7 else 8),
-            handmade.tier(f"waiting/{priority}", "max", 3600),
-        ]
-    plan["status"]["objectives"] = [*tiers, handmade.tier("span", "min", 16)]
-    Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
-    out = cli("show", plan_file).out
-    golden("show-many-tiers.txt", out)
-    # 300 tiers of 8 GPUs and 300 of an hour; the one with a gap is told by itself.
-    assert "admission (300 tiers)" in out
-    assert "2,400" in out
-    assert "admission/7 " in out
-    wide = cli("show", plan_file, "-o", "wide").out
-    assert wide.count("waiting/") == 300
 
 
 def test_a_tier_without_a_bound_shows_none(cli: RunCli, plan_file: str) -> None:

@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from conftest import Result, RunCli
 from kube import node
@@ -154,44 +153,3 @@ def test_a_gang_without_gpus_starts_and_is_no_effective_gpu_anywhere(
 
 
 # gangs that move
-
-
-@pytest.mark.parametrize("width", [100, 160])
-def test_a_moved_gang_shows_the_speed_that_it_will_have(
-    cli: RunCli, tmp_path: Path, width: int
-) -> None:
-    """``pair`` stands on two servers and makes room for ``big``, which needs one of them whole.
-
-    One NIC of 10 Gb/s a server: 1,250 MB/s of the 370,800 inside one, a share of 3 permille, so a step takes
-    0.75 + 0.25 / 0.003 = 84 times as long: 11 permille, in steps of 20 none. With fraction 0.01 it is
-    0.99 + 0.01 / 0.003 = 4.32 times as long: 231 permille, which counts as 220.
-    """
-    slow = [{"name": "eth0", "gbps": 10}]
-    servers = cluster(h1="DGX H100", h2="DGX H100")
-    for one in servers["spec"]["nodes"]:
-        one["nics"] = slow
-    pods = [
-        {"name": f"pair-{i}", "role": "worker", "index": i, "node": f"h{i + 1}", "gpus": [0, 1]}
-        for i in range(2)
-    ]
-    movable = {"movable": True, "communication": {"fraction": 0.01}}
-    path = written(
-        tmp_path,
-        servers,
-        gang("pair", 2, 2, spec=movable, status={"pods": pods}),
-        gang("big", 1, 8),
-    )
-    plan, _ = planned(cli, path)
-    pair = by_name(plan)["pair"]
-    assert (pair["decision"], pair["share"]) == ("move", 1000)
-    assert (pair["speed"], pair["speedAfter"]) == (220, 1000)
-    assert "speedAfter" not in by_name(plan)["big"]
-    saved = path.replace(".yaml", ".plan.json")
-    row = columns(cli("show", saved, environ={"COLUMNS": str(width)}).out, "pair")
-    assert (row["OF BEST"], row["SPEED"]) == ("100.0 %", "100 %")
-    wide = columns(cli("show", saved, "-o", "wide").out, "pair")
-    assert (wide["SPEED"], wide["COUNTS"]) == ("100 %", "22 %")
-    explained = cli("explain", saved, "pair").out
-    assert re.search(r"speed +100 %; 22 % counts, its speed before the plan", explained)
-    # 4 x 0.22 and 8 x 1: the speed that counts
-    assert plan["status"]["effectiveGpus"]["after"] == 8.88

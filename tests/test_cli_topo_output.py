@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 from conftest import RunCli
-from effort import spread
 
 from models.documents.server import ServerModelDocument
 
@@ -38,36 +36,6 @@ def test_every_sample_is_shown_or_refused_with_65(cli: RunCli) -> None:
             assert result.code == 0
             assert result.out.startswith("server model")
             assert "error" not in result.err
-
-
-def test_content_counts_not_the_name_of_the_file(cli: RunCli, tmp_path: Path) -> None:
-    raw = Path(path("07-")).read_bytes()
-    asked = cli("topo", path("07-"), "--name", "mine").out.split("\n", 2)[2]
-    for name in ("nvidia-smi.txt", "out.yaml", "plain", "model.json"):
-        (tmp_path / name).write_bytes(raw)
-        shown = cli("topo", str(tmp_path / name), "--name", "mine")
-        assert (shown.code, shown.out.split("\n", 2)[2]) == (0, asked)
-    assert cli("topo", "-", "--name", "mine", stdin=raw).out.split("\n", 2)[2] == asked
-
-
-def test_yaml_is_a_server_model_that_reads_back(cli: RunCli) -> None:
-    for sample in spread(sorted(SAMPLES.glob("*.txt")), 3):
-        if sample.name.startswith(REFUSED):
-            continue
-        written = cli("topo", str(sample), "-o", "yaml")
-        assert written.code == 0
-        for document in documents(written.out):
-            assert document.field_errors() == ()
-        again = cli("topo", "-", "-o", "yaml", stdin=written.out.encode())
-        assert again.code == 0
-        # The rates that were left out are written out as the defaults; the models are the same.
-        read = [document.to_server_model() for document in documents(again.out)]
-        assert read == [document.to_server_model() for document in documents(written.out)]
-        as_json = cli("topo", str(sample), "-o", "json")
-        trees = json.loads(as_json.out)
-        assert (trees if isinstance(trees, list) else [trees]) == list(
-            yaml.safe_load_all(written.out)
-        )
 
 
 def test_the_model_that_is_written_can_be_planned_with(cli: RunCli, tmp_path: Path) -> None:

@@ -14,13 +14,11 @@ from deploying import TENANT, USER, built, grant, granted, install, shipped
 from snapshots import environment
 
 from planner.cli.doctor_checks import (
-    REVIEW,
     CheckedWork,
     DoctorRequest,
     Finding,
     Level,
     check_cluster,
-    exit_code,
 )
 from planner.cluster.rights import Right, describe
 from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
@@ -46,17 +44,6 @@ def benched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         yield made
 
 
-def test_a_plan_is_applied_whole_with_only_what_is_shipped(benched: Bench) -> None:
-    plan = benched.plan()
-    benched.user = USER
-    said = benched.apply(plan)
-    assert said.code == 0, said.err
-    assert all(node is not None for node in benched.bound().values())
-    assert benched.apply(plan).code == 0
-    assert {call.user for call in benched.cluster.calls} == {USER}
-    assert not [call for call in benched.cluster.calls if call.answer and call.answer[0] == 403]
-
-
 def test_a_running_gang_is_preempted_with_only_what_is_shipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,21 +59,6 @@ def test_a_running_gang_is_preempted_with_only_what_is_shipped(
         said = made.apply(plan, "--allow-evictions", "--wait", "5s")
         assert said.code == 0, said.err
         assert made.bound() == {"high-0": "n1"}
-
-
-def test_what_another_account_may_do_is_not_held_back(benched: Bench) -> None:
-    cluster = benched.cluster
-    path = f"/api/v1/namespaces/{TENANT}/pods/a-0"
-    body = {"metadata": {"labels": {"x": "y"}}}
-    merge = "application/merge-patch+json"
-    assert cluster.handle("PATCH", path, body, merge)[0] == 200
-    code, tree, _ = cluster.handle("PATCH", path, {"metadata": {"labels": {"x": "z"}}}, merge, USER)
-    assert code == 422
-    assert tree["message"] == (
-        "pods \"a-0\" is forbidden: ValidatingAdmissionPolicy 'gangplan-pods' with binding "
-        "'gangplan-pods' denied request: gangplan may change no label of a pod but "
-        "gangplan.dev/plan, and that only to the id of a plan"
-    )
 
 
 def test_an_account_that_the_policies_do_not_know_is_said_to_be_refused_and_why(
@@ -159,14 +131,6 @@ def _doctor(cluster: FakeCluster, *, watch: bool = False) -> list[Finding]:
     return list(check_cluster(FakeWire(cluster, USER), wish, needs))
 
 
-def test_with_all_that_is_shipped_doctor_misses_nothing() -> None:
-    findings = _doctor(_cluster())
-    rights = [one for one in findings if one.check.startswith("rights")]
-    assert [one.level for one in rights] == [Level.ok] * 3
-    (policy,) = [one for one in findings if one.check == "admission policy"]
-    assert policy.level is Level.ok
-
-
 def test_doctor_asks_for_the_right_to_watch_where_that_is_wanted() -> None:
     cluster = _cluster()
     findings = [one for one in _doctor(cluster, watch=True) if one.check == "rights: watching"]
@@ -187,22 +151,6 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> tuple[FakeCluster, Path]:
     folder, cluster = tmp_path_factory.mktemp("ready"), _cluster()
     with pytest.MonkeyPatch.context() as patch, bench(cluster, folder, patch) as made:
         return cluster, made.plan()
-
-
-@pytest.mark.parametrize("right", GRANTS, ids=[describe(right) for right in GRANTS])
-def test_doctor_names_the_right_that_is_missing(
-    right: Right, ready: tuple[FakeCluster, Path]
-) -> None:
-    cluster, _ = ready
-    grant(cluster, without=right)
-    cluster.calls.clear()
-    named = [one for one in _doctor(cluster) if f"missing: {describe(right)}" in one.found]
-    assert [one.check.partition(":")[0] for one in named] == ["rights"]
-    assert [call.path for call in cluster.writes] == [REVIEW]  # which asks who we are
-    served = right.group in {"", "apps", "batch", "coordination.k8s.io", "resource.k8s.io"}
-    optional = right == Right("list", "", "namespaces")
-    if served:
-        assert exit_code(named) == (0 if optional else 77)
 
 
 APPLIED = [

@@ -134,21 +134,6 @@ def test_what_moved_since_the_plan_was_made_is_said(gated: Bench) -> None:
     assert "next: gangplan apply" not in said.err
 
 
-def test_the_plan_of_another_cluster_is_refused(
-    gated: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = gated.plan()
-    other = FakeCluster()
-    other.change(
-        "Namespace",
-        "kube-system",
-        lambda tree: {**tree, "metadata": {**tree["metadata"], "uid": "x"}},
-    )
-
-    with bench(other, tmp_path, monkeypatch) as elsewhere:
-        assert elsewhere.run("diff", str(plan)).code == 65
-
-
 def test_labels_with_escape_codes_do_nothing_to_the_terminal(gated: Bench) -> None:
     plan = gated.plan()
     gated.cluster.scheduler.on = False

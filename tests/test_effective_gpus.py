@@ -16,7 +16,7 @@ from models.results.plan import compose
 from models.values.effective_gpus import effective_after, effective_before
 from models.values.tier_values import Evaluation
 from models.verify.check import check
-from planner.search.solve import Search, solve
+from planner.search.solve import solve
 from planner.show.plan.plan_tables import effective_gpus
 from planner.show.plan.proofs import bought
 
@@ -101,24 +101,6 @@ def crossed() -> Instance:
         objectives=["goodput"],
         gangs=[gang("a-new", 1, 8), gang("b-new", 2, 8), gang("c-new", 1, 8)],
     )
-
-
-def test_the_search_says_what_its_start_reached() -> None:
-    instance = crossed()
-    search = Search(instance)
-    assert search.best().one_at_a_time is None  # before there is a start
-    found = search.run()
-    again = search.best()
-    assert found.one_at_a_time == again.one_at_a_time == solve(instance).one_at_a_time
-    assert found.one_at_a_time is not None
-    ((priority, reached),) = found.one_at_a_time
-    assert priority == 0
-    assert 0 < reached <= effective_after(Evaluation(instance, found.decisions)) == 32000
-    stated = {"name": "p", "created_at": "2026-11-20T10:00:00Z", "generator": "test"}
-    document = compose(instance, found, **stated)
-    assert check(document) == []
-    assert "byPriority" not in document["status"]["effectiveGpus"]
-    assert bought(PlanDocument.model_validate(document)) is None
 
 
 def displaced(*more: Gang) -> Instance:

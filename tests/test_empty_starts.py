@@ -56,8 +56,6 @@ def ruled(pods: int, gpus: int, **rules: object) -> Role:
     return replace(role("w", pods, gpus), **rules)  # type: ignore[arg-type]
 
 
-SERVER = {"cpu": 100}
-
 NEVER: dict[str, tuple[Gang, str | None]] = {
     "apart": (of(ruled(3, 1, anti_affinity=(NextTo(RACK),))), "AntiAffinity"),
     "too few domains": (of(ruled(3, 1, spread=(Spread(RACK, 1, None, 5),))), "Spread"),

@@ -108,42 +108,6 @@ def test_rows_hold_as_in_python_integers(largest: int) -> None:
     assert seen == {True, False}
 
 
-def knapsack(weights: Sequence[int], room: int) -> tuple[Program, list[int]]:
-    program = Program()
-    chosen = [program.boolean() for _ in weights]
-    load = Linear()
-    for variable, weight in zip(chosen, weights, strict=True):
-        load.add(variable, weight)
-    program.at_most(load, room)
-    return program, chosen
-
-
-def test_a_relaxation_answers_one_goal_after_another_while_its_program_grows() -> None:
-    program, chosen = knapsack([3, 3, 3], 7)
-    relaxation = Relaxation(program, Budget(SolveLimits()))
-    count = Linear().add_all(chosen)
-    most = relaxation.bound(Goal(count, maximize=True), seconds=5)
-    assert most.bound == 2  # 7 / 3
-    assert most.values is not None
-    assert sum(most.values) == pytest.approx(7 / 3)
-    kept = (count, 2, UNBOUNDED)
-    first = Linear().add(chosen[0])
-    assert relaxation.bound(Goal(first, maximize=False, keep=(kept,)), seconds=5).bound == 0
-    # A fourth item that weighs nothing, at most one of it and the first: both is impossible.
-    extra = program.boolean()
-    program.at_most(Linear().add(extra).add(chosen[0]), 1)
-    both = Linear().add(extra).add(chosen[0])
-    assert relaxation.bound(Goal(both, maximize=True, keep=(kept,)), seconds=5).bound == 1
-    assert relaxation.bound(Goal(count, maximize=True), seconds=5).bound == 2
-
-
-def test_a_relaxation_never_says_less_than_the_ranges_of_the_variables() -> None:
-    program, chosen = knapsack([1] * 5, 100)
-    relaxation = Relaxation(program, Budget(SolveLimits()))
-    goal = Goal(Linear().add_all(chosen), maximize=True)
-    assert relaxation.bound(goal, seconds=0.0).bound == 5
-
-
 def test_a_relaxation_that_the_clock_ends_says_so_in_the_budget() -> None:
     draw = random.Random(1)
     program = Program()

@@ -37,25 +37,12 @@ def packing(count: int) -> tuple[Program, Goal]:
     return program, Goal(Linear().add_all(items), maximize=True)
 
 
-def test_a_call_returns_as_soon_as_it_ends() -> None:
-    started = time.monotonic()
-    for _ in range(20):
-        assert InterruptibleCall(plenty(), lambda: 7).result() == 7
-    assert time.monotonic() - started < 0.5
-
-
 def test_a_call_that_overruns_its_limit_is_abandoned() -> None:
     release = threading.Event()
     started = time.monotonic()
     assert InterruptibleCall(plenty(), release.wait, seconds=0.1).result() is None
     assert time.monotonic() - started < 3
     release.set()
-
-
-def test_a_stop_reaches_a_call_through_its_interrupter() -> None:
-    budget, release = plenty(), threading.Event()
-    threading.Timer(0.1, budget.stop.set).start()
-    assert InterruptibleCall(budget, release.wait, release.set).result() is True
 
 
 @pytest.mark.parametrize("largest", [0, 10**9])
@@ -93,18 +80,6 @@ def test_highs_gets_no_hint_that_breaks_a_row_or_range(
     goal = Goal(Linear().add_all(both), maximize=True)
     answer = Branching(program, goal, plenty(), nodes=100, seconds=60, hint=hint).answer()
     assert (answer.bound, hints) == (1, [given])
-
-
-def test_a_stop_while_a_large_program_is_sent_is_no_failure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", 0)
-    budget = plenty()
-    budget.stop.set()
-    # 20,000 rows of five entries: more than a pipe holds.
-    program, goal = packing(20_000)
-    answer = Branching(program, goal, budget, nodes=10, seconds=600).answer()
-    assert (answer.status, answer.values) == (Status.UNKNOWN, ())
 
 
 def test_a_stop_kills_the_process_of_a_large_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,25 +129,6 @@ def test_a_process_answers_one_small_program_after_another(
     assert ready._process.returncode not in (None, 0)
 
 
-def test_who_gives_up_a_call_that_is_over_stops_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", 0)
-    mathopt_process.SolverProcess.dismiss()
-    program, goal = packing(40)
-    first = Relaxation(program, plenty()).bound(goal, seconds=60)
-    (process,) = mathopt_process.SolverProcess._ready
-    process.kill(process.turn - 1)
-    again = Relaxation(program, plenty()).bound(goal, seconds=60)
-    assert (again.bound, again.values) == (first.bound, first.values)
-    assert mathopt_process.SolverProcess._ready == [process]
-    process._process.kill()
-    process._process.wait()
-    after = Relaxation(program, plenty()).bound(goal, seconds=60)  # one that died while it was idle
-    assert (after.bound, after.values) == (first.bound, first.values)
-    mathopt_process.SolverProcess.dismiss()
-
-
 class Dying(mathopt_process.SolverProcess):
     """The first process dies of a segmentation fault once its call has come."""
 
@@ -210,19 +166,3 @@ def test_a_solver_that_dies_costs_its_call_and_no_other(
     assert again.bound < 40
     assert again.values is not None
     Dying.dismiss()
-
-
-def test_glop_answers_the_same_in_a_process_and_in_a_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    program, goal = packing(60)
-    found = []
-    for largest in (0, 10**9):
-        monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", largest)
-        relaxation = Relaxation(program, plenty())
-        # The second goal starts from the basis of the first.
-        goals = (goal, goal.as_good_as(10))
-        found.append([relaxation.bound(one, seconds=60) for one in goals])
-    assert [(one.bound, one.values) for one in found[0]] == [
-        (one.bound, one.values) for one in found[1]
-    ]

@@ -75,33 +75,6 @@ def test_a_plan_says_which_gpus_are_shared_and_by_what(cli: RunCli, folder: Path
     assert "/ partitioned (MIG) or shared" in drawn
 
 
-def test_explain_counts_room_in_what_is_left_of_gpus(cli: RunCli, folder: Path) -> None:
-    """After the plan the first server has one idle GPU, and 0.4 of the shared one; the third has four."""
-    made(cli, folder)
-    done = cli("explain", str(folder / "plan.json"), "serving/chat")
-    (row,) = (line.split() for line in done.out.splitlines() if line.startswith("eligible"))
-    # nodes, free GPUs, room for pods beside all others, room if the cluster were empty
-    assert row == ["eligible", "3", "5", "11", "21"]
-    done = cli("explain", str(folder / "plan.json"), "research/train")
-    (row,) = (line.split() for line in done.out.splitlines() if line.startswith("eligible"))
-    assert row == ["eligible", "3", "5", "0", "3"]  # GPUs that are shared now are whole there
-
-
-def test_gpus_that_a_plan_shares_are_there_for_those_who_are_promised_some(
-    cli: RunCli, folder: Path
-) -> None:
-    """8, 4 + 3 x 0.5 and 7 x 0.4 GPUs start beside 0.85 that run: of 24 they leave 6.85."""
-    for gpus, starts in ((6.85, 3), (6.851, 2)):
-        (folder / "input" / "queues.yaml").write_text(
-            "{apiVersion: gangplan.dev/v1alpha1, kind: Queue, metadata: {name: q},"
-            f" spec: {{guarantee: {{gpus: {gpus}}}}}}}"
-        )
-        plan = made(cli, folder)
-        decisions = [gang["decision"] for gang in plan["spec"]["gangs"]]
-        assert decisions.count("place") == starts
-        assert plan["status"]["queues"][0]["guarantee"] == gpus
-
-
 # The judge
 
 

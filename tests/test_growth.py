@@ -38,13 +38,3 @@ def test_no_phase_grows_faster_than_n_log_n(on: bool, tmp_path: Path) -> None:
     grown = {phase: round(large[phase] / small[phase], 2) for phase in small}
     fast = {phase for phase, ratio in grown.items() if ratio > most}
     assert not fast, (most, grown)
-
-
-def test_what_loops_over_pairs_is_found() -> None:
-    def pairs(count: int) -> int:
-        with counting() as found:
-            for one in range(count):
-                sum(other > one for other in range(count))
-        return found[0]
-
-    assert pairs(LARGE) / pairs(SMALL) > SLACK * LARGE * log2(LARGE) / (SMALL * log2(SMALL))

@@ -65,7 +65,6 @@ def nodes(name: str) -> list[Tree]:
 
 # ---- a cluster by hand: two waiting pods of one Job, 4 GPUs each, on nodes n0..n3 of racks r0, r1
 
-FIELD = {"key": "metadata.name", "operator": "NotIn", "values": ["n3"]}
 OFFER = {"cpu": "16", "memory": "64Gi", "pods": "3", "nvidia.com/gpu": "8", "x.io/nic": "4"}
 
 
@@ -114,45 +113,3 @@ def cluster(**spec: object) -> list[Tree]:
 
 
 LOW, HIGH = [0, 1, 2, 3], [4, 5, 6, 7]
-GOOD = plan(("n0", LOW), ("n1", HIGH))
-
-
-def affine(term: Tree) -> Tree:
-    required = {"nodeSelectorTerms": [{}, term]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-
-
-@pytest.mark.parametrize(
-    ("spec", "bad", "why"),
-    [
-        ({}, plan(("n0", LOW), ("n1", LOW)), "Pod a/p1 on n1: GPUs [0, 1] are held"),
-        ({}, plan(("n0", LOW), ("n0", LOW)), "Pod a/p1 on n0: GPUs [0, 1, 2, 3] are held"),
-        ({}, plan(("n0", LOW), ("n0", [5, 6, 7, 8])), "Pod a/p1 on n0: GPU index beyond 8"),
-        ({}, plan(("n0", LOW), ("n0", [4, 5])), "Pod a/p1 on n0: names 2 GPUs, asks 4"),
-        ({}, plan(("n1", None), ("n1", None)), "Node n1: nvidia.com/gpu 10 of 8"),
-        ({}, plan(("n0", LOW), ("n2", LOW)), "rack: 2 domains for p0 and its set"),
-        ({}, plan(("n0", LOW)), "Pod a/p1: left behind by its gang"),
-        (
-            {"nodeSelector": {"rack": "r0"}},
-            plan(("n2", LOW), ("n0", LOW)),
-            "Pod a/p0 on n2: nodeSelector",
-        ),
-        (
-            {"affinity": affine({"matchFields": [FIELD]})},
-            plan(("n3", LOW), ("n0", LOW)),
-            "Pod a/p0 on n3: nodeAffinity",
-        ),
-        (
-            {
-                "affinity": affine(
-                    {"matchExpressions": [{"key": "gen", "operator": "Lt", "values": ["2"]}]}
-                )
-            },
-            plan(("n2", LOW), ("n0", LOW)),
-            "Pod a/p0 on n2: nodeAffinity",
-        ),
-    ],
-)
-def test_one_pod_in_the_wrong_place_is_told(spec: Tree, bad: Tree, why: str) -> None:
-    assert field_errors(cluster(**spec), GOOD) == []
-    assert why in field_errors(cluster(**spec), bad)

@@ -97,32 +97,3 @@ def test_a_gang_that_another_gate_holds_waits_and_takes_no_room(tmp_path: Path) 
     assert [outcome.decision(f"all-{i}") for i in range(4)] == ["place"] * 4
     free = planned(instance(tmp_path, job(2), *(worker(i, gated=True) for i in (0, 1)), *other))
     assert free.decision("j") == "place"
-
-
-def test_of_several_gates_the_first_is_named_and_text_of_others_is_harmless(
-    tmp_path: Path,
-) -> None:
-    pods = [held_by(worker(0, gated=True), "a/\x1b[31m", "b"), held_by(worker(1, gated=True), "b")]
-    hold = gang_of(instance(tmp_path, job(2), *pods), "j").hold
-    assert hold is not None
-    assert (hold.code, hold.message) == (
-        "Gated",
-        "its pods have the scheduling gates a/\\x1b[31m, b",
-    )
-    long = [held_by(worker(i, gated=True), "x" * 5000) for i in (0, 1)]
-    hold = gang_of(instance(tmp_path, job(2), *long), "j").hold
-    assert hold is not None
-    assert len(hold.message) == 1000
-
-
-def test_a_pod_waits_for_a_gate_of_others_too_and_a_standing_gang_for_its_own(
-    tmp_path: Path,
-) -> None:
-    ours = held_by(pod("p", gpus=1, gated=True), KUEUE)
-    pods = [worker(0, on="n0"), held_by(worker(1, gated=True), KUEUE)]
-    theirs = held_by(pod("q", gpus=1), KUEUE)
-    found = instance(tmp_path, ours, job(2), *pods, theirs)
-    outcome = planned(found)
-    assert (outcome.decision("p"), outcome.reason("p")) == ("wait", "Gated")
-    assert (outcome.decision("j"), outcome.reason("j")) == ("keep", "Gated")
-    assert [gang.name for gang in found.gangs] == ["j", "p"]

@@ -75,30 +75,6 @@ def test_nvl72_has_the_tiers_of_its_hypernodes_and_cliques() -> None:
     )
 
 
-def test_nvl72_without_hypernodes_has_the_switches_of_both_generations_of_labels() -> None:
-    gathered = kube.load("nvl72")
-    del gathered.by_kind["HyperNode"]
-    levels, nodes, said = found(gathered, "accelerator.topograph.run/domain")
-    assert levels.levels == (
-        Level("core"),  # racks 1-3 have the new key, 4 and 5 the old one: neither is implied
-        Level("spine"),
-        Level("leaf"),
-        Level("clique", CLIQUE, nvlink=True),
-    )
-    for one in nodes:
-        rack = int(one.name[7:9])
-        switches: tuple[str | None, ...] = ("core-1", f"spine-{(rack + 1) // 2}", f"leaf-{rack}")
-        if one.name == "gb200-r04-n18":  # no labels of either
-            switches = (None, None, None)
-        assert levels.domain(one.name) == (*switches, one.labels.get(CLIQUE))
-    # leaf-4 is nvl-4: what accelerators name is what leaf switches name
-    assert levels.resolve(LevelAsk(label="accelerator.topograph.run/domain")) == "leaf"
-    assert levels.resolve(LevelAsk(label="network.topology.nvidia.com/leaf")) == "leaf"
-    assert levels.resolve(LevelAsk(label="fabric.topograph.run/tier-0")) == "leaf"
-    assert [line.partition(":")[0] for line in said] == ["Node gb200-r02-n18", "Node gb200-r04-n18"]
-    assert "is alone there and below" in said[1]
-
-
 # --- label families
 
 
@@ -356,17 +332,6 @@ def test_a_label_that_a_node_lacks_is_no_level_around_the_racks() -> None:
     assert found([*trees, racks], "a/hall")[0].resolve(LevelAsk(label="a/hall")) == "node"
 
 
-def test_levels_that_gangs_name_are_not_counted_and_change_no_other() -> None:
-    plain, _ = asked()
-    levels, _ = asked("a/all", "a/pod", "a/pair")
-    counted = [level.counted for level in levels.levels]
-    assert (names(levels), counted) == (["all", "row", "pod", "rack"], [False, True, False, True])
-    assert tuple(level for level in levels.levels if level.counted) == plain.levels
-    for i in range(8):
-        own = levels.domain(f"n{i}")
-        assert (own[1], own[3]) == plain.domain(f"n{i}")
-
-
 def test_levels_that_gangs_name_put_out_none_of_the_cluster() -> None:
     # ten levels of the cluster, each inside the one before; the gangs name five around them
     own = [f"a/k{number}" for number in range(MAX_LEVELS)]
@@ -388,33 +353,6 @@ def test_levels_that_gangs_name_put_out_none_of_the_cluster() -> None:
     assert [level.counted for level in levels.levels] == [True, False, *[True] * 8]
     resolved = [levels.resolve(LevelAsk(label=key)) for key in ("b/m0", "b/m1", "a/k0")]
     assert resolved == ["m0", "m0", None]
-
-
-def test_more_labels_than_levels_are_not_resolved() -> None:
-    keys = [f"a/k{number:02d}" for number in range(20)]
-    # each splits off one more node of 40, so no two divide alike
-    trees = [
-        node(f"n{i}", {key: str(max(0, number - i)) for number, key in enumerate(keys)})
-        for i in range(40)
-    ]
-    levels, _, said = found(trees, *keys)
-    assert len(levels.levels) == MAX_LEVELS
-    resolved = [levels.resolve(LevelAsk(label=key)) for key in keys]
-    assert resolved == [f"k{number:02d}" for number in range(10)] + [None] * 10
-    assert levels.why_not(LevelAsk(label=keys[-1])) == "which would be one more than 10"
-    assert said[0].startswith(
-        "level k10, k11, k12 and 7 more: left out: a gang names it, but it would"
-    )
-
-
-def test_names_are_valid_and_their_own() -> None:
-    keys = ["a/rack", "b/rack", "c/node", "d/" + "x" * 63, "e/9_.Z"]
-    trees = [
-        node(f"n{i}", {key: f"v{i // 2 ** (5 - k)}" for k, key in enumerate(keys)})
-        for i in range(64)
-    ]
-    levels, _, _ = found([*trees, topology("t", *keys)])
-    assert names(levels) == ["rack", "rack-2", "node-2", "x" * 63, "9_.Z"]
 
 
 # --- the Policy that is saved

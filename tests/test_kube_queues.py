@@ -503,18 +503,6 @@ def test_a_pod_that_kueue_does_not_manage_is_planned_as_kube_scheduler_would(
     assert not said(found, "no promise holds back")
 
 
-def test_a_gang_of_a_queue_goes_before_pods_that_no_queue_has(tmp_path: Path) -> None:
-    """h1, h2 and a1 have 8 GPUs each; prod is promised all, and its job takes 20: 4 are left for two pods."""
-    labels = {"kueue.x-k8s.io/queue-name": "main"}
-    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {GPU: "4"}}}]}}
-    spec = {"suspend": True, "parallelism": 5, "completions": 5, "template": template}
-    job = thing("batch/v1", "Job", "train", spec, "research", labels=labels)
-    job["spec"]["template"]["metadata"] = {"annotations": {"gangplan.dev/mix-models": "true"}}
-    _, decisions = plan_all(tmp_path, *promised(24), job, theirs("s-1"), theirs("s-2"))
-    assert decisions.pop("train") == ("place", None)
-    assert sorted(decisions.values(), key=str) == [("place", None), ("wait", "NoRoom")]
-
-
 @pytest.mark.parametrize(
     ("scheduler", "labels"),
     [
@@ -533,25 +521,3 @@ def test_a_pod_that_a_system_of_queues_manages_is_bound_by_promises(
     found, decisions = plan_all(tmp_path, *promised(24), theirs("p", scheduler, **labels))
     assert decisions == {"p": ("wait", "Quota")}
     assert said(found, queues.UNKNOWN) == bool(labels)
-
-
-def test_a_pod_of_kube_scheduler_is_free_next_to_queues_of_volcano_and_kai(tmp_path: Path) -> None:
-    deserved = {"deserved": {GPU: "24"}, "reclaimable": True}
-    volcano = thing("scheduling.volcano.sh/v1beta1", "Queue", "team", deserved)
-    share = {"resources": {"gpu": {"quota": 24, "limit": -1}}}
-    kai = thing("scheduling.run.ai/v2", "Queue", "lab", share)
-    for queue in (volcano, kai):
-        _, decisions = plan_all(tmp_path, queue, theirs("p"))
-        assert decisions == {"p": ("place", None)}
-
-
-def test_more_promised_than_is_usable_is_a_remark_about_the_promises(tmp_path: Path) -> None:
-    cordoned = {**NODES[1], "spec": {"unschedulable": True}}
-    path = tmp_path / "in.json"
-    items = [NODES[0], cordoned, NODES[2], *promised(24)]
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    found = load([str(path)])
-    assert said(
-        found,
-        "24 promised to all queues together, and the cluster has 16 that are usable and 8 that are not",
-    )

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -57,27 +56,6 @@ def test_notes_stay_with_the_lease_through_renewals_release_and_the_next_run() -
     assert "gangplan.dev/notes" not in server.notes
 
 
-@pytest.mark.parametrize("fault", ["before", "after", "409", "500"])
-def test_notes_are_written_though_a_request_is_lost_or_refused(fault: str) -> None:
-    server = LeaseServer()
-    wire = LeaseWire(server)
-    lock = take(wire)
-    number = len(wire.sent)
-    wire.fault = lambda count: fault if count == number else None
-    assert lock.remember(STOPPING)
-    assert notes_of(server.tree) == STOPPING
-
-
-def test_a_plan_that_becomes_known_is_told_with_the_next_renewal() -> None:
-    server = LeaseServer()
-    lock = take(LeaseWire(server), plan=None)
-    assert "gangplan.dev/plan" not in server.notes
-    lock.plan = "gp-2"
-    lock.renew_if_needed()
-    assert server.notes["gangplan.dev/plan"] == "gp-2"
-    assert (lock.plan, lock.left_s()) == ("gp-2", 59)
-
-
 def test_a_lock_that_somebody_freed_or_deleted_is_lost() -> None:
     for spoil, why in (
         ("freed", "it was unlocked"),
@@ -109,39 +87,6 @@ def test_a_server_that_does_not_answer_lets_the_lock_run_down() -> None:
     assert lock.lost is None
     wire.fault = lambda _: None
     assert lock.holds()
-
-
-def test_a_clock_of_ours_that_stood_still_is_put_right_by_any_answer() -> None:
-    server = LeaseServer()
-    stopped = [0.0]
-    lock = take(LeaseWire(server), clock=lambda: stopped[0])
-    server.now += 45  # a machine that was paused: for it no time has passed
-    assert lock.left_s() == 59
-    lock.note_date(server.now)
-    assert lock.left_s() == 14
-    lock.note_date(START)
-    lock.note_date(None)
-    assert lock.left_s() == 14
-
-
-def test_it_is_kept_while_we_compute() -> None:
-    server = LeaseServer()
-    wire = LeaseWire(server)
-    lock = take(wire)
-    with lock.renewing(tick_s=0.005):
-        server.now += 20  # a third of 60 s, to the second: not yet
-        time.sleep(0.03)
-        assert server.spec["renewTime"] == micro(START)
-        for _ in range(6):
-            server.now += 21
-            until = time.monotonic() + HANG_S
-            while server.spec["renewTime"] != micro(server.now) and time.monotonic() < until:
-                time.sleep(0.002)
-            assert server.spec["renewTime"] == micro(server.now)
-    asked = len(wire.sent)
-    server.now += 30
-    time.sleep(0.03)
-    assert len(wire.sent) == asked
 
 
 def test_a_bug_while_it_is_kept_is_not_swallowed() -> None:

@@ -10,8 +10,7 @@ from apiserver_http import FakeWire
 
 from models.apply.intents import Intent, SealKey
 from models.instance.policy import KubernetesPolicy
-from planner.cluster.live_view import ClusterReader, for_planning, read_cluster
-from planner.cluster.pages import PAGE
+from planner.cluster.live_view import for_planning, read_cluster
 from planner.cluster.transport import JSON, Reply, Tree
 from planner.errors import UnavailableError
 from planner.read.kube.pods.placement import PROVEN
@@ -45,36 +44,6 @@ def marked(cluster: FakeCluster, name: str, manager: str = "gangplan") -> None:
     assert cluster.handle("PATCH", path, body, "application/merge-patch+json")[0] == 200
 
 
-def test_nodes_tell_what_keeps_pods_off_and_what_they_offer(cluster: FakeCluster) -> None:
-    nodes = read_cluster(FakeWire(cluster), SETTINGS).nodes
-
-    assert [(n.gpus, n.ready, n.unschedulable) for n in nodes.values()] == [
-        (8, True, False),
-        (4, True, True),
-        (8, False, False),
-    ]
-    assert nodes["n1"].taints == (("a", "b", "NoSchedule"),), "PreferNoSchedule repels no pod"
-    assert dict(nodes["n1"].allocatable)["cpu"] == 96_000
-    assert dict(nodes["n1"].allocatable)["pods"] == 110
-
-
-def test_a_hostname_counts_only_where_it_is_one_nodes_alone(cluster: FakeCluster) -> None:
-    for name in ("x", "y"):
-        cluster.add_node(name, labels={"kubernetes.io/hostname": "twin"})
-    nodes = read_cluster(FakeWire(cluster), SETTINGS).nodes
-
-    assert (nodes["n1"].hostname, nodes["x"].hostname, nodes["y"].hostname) == ("n1", None, None)
-
-
-def test_a_waiting_pod_holds_nothing_and_tells_how_it_is_started(cluster: FakeCluster) -> None:
-    made = cluster.add_pod("p", gpus=2, gates=[GATE, "other"], scheduler="gangplan", cpu="1500m")
-    pod = read_cluster(FakeWire(cluster), SETTINGS).pods["default", "p"]
-
-    assert (pod.uid, pod.version) == (made["metadata"]["uid"], made["metadata"]["resourceVersion"])
-    assert (pod.gates, pod.scheduler, pod.place) == ((GATE, "other"), "gangplan", None)
-    assert (pod.gpus, dict(pod.requests)["cpu"]) == (2, 1500)
-
-
 def test_who_stands_where_is_bound_nominated_pinned_or_intended(cluster: FakeCluster) -> None:
     cluster.add_pod("bound", node="n1")
     cluster.add_node("n4")
@@ -95,16 +64,6 @@ def test_who_stands_where_is_bound_nominated_pinned_or_intended(cluster: FakeClu
     }
     assert pods["default", "bound"].node == "n1"
     assert pods["default", "meant"].node is None
-
-
-def test_finished_pods_hold_nothing_and_dying_ones_still_do(cluster: FakeCluster) -> None:
-    cluster.add_pod("done", node="n1", phase="Succeeded")
-    cluster.add_pod("dying", node="n1", grace=30)
-    cluster.handle("DELETE", "/api/v1/namespaces/default/pods/dying")
-    pods = read_cluster(FakeWire(cluster), SETTINGS).pods
-
-    assert (pods["default", "done"].finished, pods["default", "done"].place) == (True, None)
-    assert (pods["default", "dying"].terminating, pods["default", "dying"].place) == (True, "n1")
 
 
 def test_an_intent_is_ours_only_if_our_field_manager_wrote_all_of_it(cluster: FakeCluster) -> None:
@@ -143,36 +102,6 @@ def test_to_planning_only_a_seal_proves_an_intent(cluster: FakeCluster) -> None:
     assert for_planning(sealed, None) == sealed
 
 
-def test_gpus_that_a_standing_pod_holds_are_reported_where_they_are_known(
-    cluster: FakeCluster,
-) -> None:
-    cluster.add_pod("told", gpus=2, node="n1")
-    marked(cluster, "told")
-    cluster.add_pod("silent", gpus=1, node="n1")
-    cluster.add_pod("forger", gpus=2, node="n1", annotations={"gangplan.dev/gpus": "4,5"})
-    pods = read_cluster(FakeWire(cluster), SETTINGS).pods
-
-    assert pods["default", "told"].indices == (4, 5)
-    assert pods["default", "silent"].indices is None
-    assert pods["default", "forger"].indices is None, "else it could claim those of others"
-
-
-def test_a_pod_looked_at_again_keeps_what_it_asks_and_tells_what_changed(
-    cluster: FakeCluster,
-) -> None:
-    cluster.add_pod("p", gpus=2, gates=[GATE])
-    reader = ClusterReader(FakeWire(cluster), SETTINGS)
-    before = reader.read_view().pods["default", "p"]
-    marked(cluster, "p")
-
-    after = reader.one(cluster.pod("p"))
-
-    assert after is not None
-    assert after == read_cluster(FakeWire(cluster), SETTINGS).pods["default", "p"]
-    assert (before.place, after.place) == (None, "n1")
-    assert (after.gpus, after.held_at, after.indices) == (2, "n1", (4, 5))
-
-
 # ---- lists
 
 
@@ -203,23 +132,6 @@ class Pages:
         end = len(self.items) if whole else begin + 2
         more = {"continue": str(end)} if end < len(self.items) else {}
         return Reply(200, {"items": self.items[begin:end], "metadata": more})
-
-
-def test_a_list_is_read_page_by_page_to_its_end() -> None:
-    wire = Pages(5)
-
-    assert len(read_cluster(wire, SETTINGS).nodes) == 5
-    nodes = [path for path in wire.paths if "nodes" in path]
-    assert nodes == [
-        f"/api/v1/nodes?limit={PAGE}",
-        f"/api/v1/nodes?limit={PAGE}&continue=2",
-        f"/api/v1/nodes?limit={PAGE}&continue=4",
-    ]
-
-
-@pytest.mark.parametrize("gone", [1, 3, 4])
-def test_a_list_that_expires_half_way_is_begun_again(gone: int) -> None:
-    assert len(read_cluster(Pages(5, gone), SETTINGS).nodes) == 5
 
 
 @pytest.mark.parametrize(

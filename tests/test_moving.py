@@ -7,15 +7,12 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-import pytest
-from building import build, gang, mask, node, role
-from building_servers import switched
+from building import build, gang, mask, role
 from moves_made import decide, small, solved
 
 from models.instance.instance import Instance
 from models.instance.policy import Moves
-from models.instance.solution import MoveSet, Solution, TierResult
-from planner.search.improve import moves as moving
+from models.instance.solution import MoveSet, Solution
 from planner.search.improve.moves import keep_worthwhile
 
 
@@ -75,11 +72,6 @@ def crowded(least: str | None = None) -> tuple[Instance, dict[str, Solution]]:
     return instance, {name: solved(instance, plan) for name, plan in plans.items()}
 
 
-def test_a_plan_without_moves_is_returned_without_a_search() -> None:
-    instance, plans = crowded()
-    assert keep_worthwhile(instance, plans[""], never) == plans[""]
-
-
 def test_each_set_is_told_by_the_plan_in_which_only_the_others_move() -> None:
     instance, plans = crowded()
     runs = Runs(instance, plans)
@@ -112,25 +104,6 @@ def test_a_set_below_the_least_gain_is_left_out_and_named() -> None:
     )
 
 
-def negative() -> tuple[Instance, Solution, Solution]:
-    """A move by which a higher gang of 1 GPU comes and a lower one of 2 GPUs does not."""
-    instance = build(
-        nodes=[node("n01", switched(2)), node("n02", switched(2))],
-        gangs=[
-            gang("high", 1, 1, roles=[role("w", 1, 1, selector={"on": "n01"})], priority=9),
-            gang("low", 1, 2),
-            small("own", 0, mask(0)),
-            gang("pal", 1, 1, stands=[(0, 0, 0, mask(1))]),
-        ],
-    )
-    plan = decide(instance, high=[(0, mask(0))], own=[(1, mask(0))])
-    return (
-        instance,
-        solved(instance, plan),
-        solved(instance, decide(instance, low=[(1, mask(0, 1))])),
-    )
-
-
 def test_a_plan_that_is_as_good_without_a_set_takes_its_place() -> None:
     # A search that was cut: its plan with a and c moving lacks new, so that c moves for nothing.
     instance, plans = crowded()
@@ -160,41 +133,3 @@ def alike(count: int, least: str) -> Instance:
         ),
         least,
     )
-
-
-def test_a_stubborn_search_ends_with_no_moves_and_names_all() -> None:
-    # No node is ever whole (GPU 7 is sick). g00 and g01 each bring a gang of 1 GPU: a gain of 1 / 2. Another
-    # moves along for nothing, until only g00 and g01 may move: then old comes without g01 as well.
-    nodes = [node(f"n{i:02}", switched(8), unhealthy=[7]) for i in range(31)]
-    movable = [small(f"g{i:02}", i, mask(0, 1)) for i in range(30)]
-    waiting = [gang("new", 1, 1), gang("old", 1, 1)]
-    instance = with_least(build(nodes=nodes, gangs=[*movable, *waiting]), "0.2")
-
-    def run(immovable: frozenset[int]) -> Solution:
-        free = [
-            one.name for i, one in enumerate(instance.gangs) if one.movable and i not in immovable
-        ]
-        others = [name for name in free if name > "g01"][:1]
-        moving = [name for name in free if name <= "g01"] + others
-        pods = {name: [(30, mask(2 * k, 2 * k + 1))] for k, name in enumerate(moving)}
-        pods |= {"new": [(0, mask(0))]} if "g00" in free else {}
-        pods |= {"old": [(1, mask(0))]} if "g01" in free or not others else {}
-        plan = solved(instance, decide(instance, **pods))
-        return replace(plan, tiers=(TierResult("preference", "max", len(pods), 9, 9, "exact"),))
-
-    found = keep_worthwhile(instance, run(frozenset()), run)
-    assert found.moves == ()
-    assert all(d.decision != "move" for d in found.decisions)
-    tried = [f"default/g{i:02}" for i in range(2, 3 + moving.MAX_ROUNDS)]
-    said = [note.partition(" (")[0].rpartition(" ")[2] for note in found.notes]
-    assert said == [*tried, "default/g01", "default/g00"]
-    assert found.notes[-1] == (
-        "not moved, since the gangs that moved instead also gained too little: default/g00 (2 GPUs); "
-        "that would gain +1 GPU admitted (default/new): a gain of 0.500"
-    )
-
-
-def test_a_search_that_moves_what_must_stay_is_caught() -> None:
-    instance, plans = crowded("0.5")
-    with pytest.raises(AssertionError, match="must not"):
-        keep_worthwhile(instance, plans["a c"], lambda _: plans["a c"])

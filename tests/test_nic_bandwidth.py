@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
@@ -12,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.hardware import Nic, ServerModel, bits, mask_of
-from models.program.packing import automorphisms, count_only
-from models.rates.catalogue import find, server_models
+from models.program.packing import count_only
+from models.rates.catalogue import find
 from models.rates.gpu_sets import UnknownRate
 from models.rates.nic_bandwidth import extreme_nics_MBps, nics_MBps
-from models.rates.server_bandwidth import inside_MBps
 
 
 def model(name: str) -> ServerModel:
@@ -121,32 +119,3 @@ def test_extremes_and_count_only_agree_with_every_set(
 )
 def test_models_where_the_number_of_gpus_alone_decides(name: str, alike: bool) -> None:
     assert count_only(model(name), model(name).nics) is alike
-
-
-def test_the_dgx1_v100_has_four_automorphisms() -> None:
-    v100 = model("DGX-1 V100")
-    assert automorphisms(v100, v100.nics) == (
-        (0, 1, 2, 3, 4, 5, 6, 7),
-        (1, 0, 3, 2, 5, 4, 7, 6),
-        (4, 5, 6, 7, 0, 1, 2, 3),
-        (5, 4, 7, 6, 1, 0, 3, 2),
-    )
-
-
-def test_automorphisms_are_a_group_that_changes_no_bandwidth() -> None:
-    for made in server_models():
-        if made.link_MBps is None and made.fabric != "pcie":
-            continue  # not priced at all
-        if made.matrix is None and not made.switched:
-            continue
-        nics = tuple(replace(nic, megabits=nic.megabits or 100_000) for nic in made.nics)
-        group = automorphisms(made, nics)
-        assert group[0] == tuple(range(made.gpus))
-        assert list(group) == sorted(set(group))
-        sample = group[:: max(1, len(group) // 12)]
-        for one in sample:
-            assert tuple(one[g] for g in sample[-1]) in group
-            for mask in (made.all_gpus & some for some in (0b1, 0b11, 0b101, 0b1101, -1)):
-                image = mask_of(one[g] for g in bits(mask))
-                assert inside_MBps(made, image) == inside_MBps(made, mask)
-                assert nics_MBps(made, nics, image) == nics_MBps(made, nics, mask)

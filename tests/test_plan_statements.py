@@ -13,9 +13,7 @@ from conftest import RunCli
 from plan_documents import sealed
 from test_queue_limit import HEAD, cluster, written
 
-from models.documents.stated import ROWS, STATEMENTS
 from models.instance.solution import Delayed, GangDecision, Reason
-from models.verify.judged_rules import guards
 from planner.pipelines import plan as pipeline
 from planner.pipelines.timed_search import TimedSearch
 
@@ -162,10 +160,3 @@ def test_an_unstated_reason_states_nothing(tmp_path: Path, cli: RunCli) -> None:
         out.write_text(json.dumps(sealed(plan)))
         assert cli("verify", str(out)).code == code
         gang["reason"] = before
-
-
-def test_statements_are_fields_of_the_table_and_rules_of_the_judge() -> None:
-    for rule, paths in STATEMENTS.items():
-        assert rule in guards()
-        for path in paths:
-            assert any(row == path or row.startswith(f"{path}.") for row in ROWS), path

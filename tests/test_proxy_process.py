@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -129,21 +128,6 @@ def test_the_socket_is_in_a_folder_that_only_we_can_enter(short: Path, tmp_path:
         assert list(short.iterdir()) == []
 
 
-def test_nothing_is_left_where_the_block_raises(short: Path, tmp_path: Path) -> None:
-    with on_localhost(tmp_path, nothing) as (_, config):
-        started: list[int] = []
-
-        def fails() -> None:
-            with connect(environment(short), kubeconfig=str(config)):
-                started.extend(ours())
-                raise KeyError
-
-        with pytest.raises(KeyError):
-            fails()
-        assert started
-        assert living(started) == []
-
-
 OPENS = """
 import os, sys, time
 from planner.cluster.proxy import connect
@@ -181,30 +165,6 @@ def test_the_proxy_goes_with_us_however_we_are_killed(
         assert comes_true(lambda: not list(short.iterdir()))
 
 
-def test_signals_to_everybody_do_not_keep_the_tether_from_cleaning_up(
-    short: Path, tmp_path: Path
-) -> None:
-    with on_localhost(tmp_path, nothing) as (_, config), opener(config, short) as process:
-        started = descendants(process.pid)
-        # as a service manager does it: SIGTERM to all of a group, then SIGKILL to who is left of ours
-        for pid in (*started, process.pid):
-            os.kill(pid, signal.SIGTERM)
-        process.wait(HANG_S)
-        assert comes_true(lambda: not living(started))
-        assert comes_true(lambda: not list(short.iterdir()))
-
-
-def test_the_proxy_goes_even_with_a_tether_that_is_killed(short: Path, tmp_path: Path) -> None:
-    with on_localhost(tmp_path, nothing) as (_, config), opener(config, short) as process:
-        started = descendants(process.pid)
-        os.kill(tether_of(started), signal.SIGKILL)
-        assert comes_true(lambda: not living(started))
-        process.kill()
-        process.wait(HANG_S)
-        for folder in short.iterdir():  # nobody was left to do it
-            shutil.rmtree(folder)
-
-
 def test_a_proxy_that_somebody_ends_is_started_again(short: Path, tmp_path: Path) -> None:
     with (
         on_localhost(tmp_path, nothing) as (_, config),
@@ -228,22 +188,6 @@ def refused(error: type[GangplanError], environ: dict[str, str], **more: object)
         pass
     (fault,) = caught.value.faults
     return fault.lines()
-
-
-def test_no_such_context(short: Path, tmp_path: Path) -> None:
-    config = kubeconfig(tmp_path / "config", "http://127.0.0.1:9")
-    lines = refused(
-        UnavailableError, environment(short), kubeconfig=str(config), context="elsewhere"
-    )
-    assert lines == [
-        'error: kubectl proxy failed: context "elsewhere" does not exist',
-        f"hint: try it by hand: kubectl --kubeconfig={config} --context=elsewhere get nodes",
-    ]
-
-
-def test_no_kubectl(short: Path) -> None:
-    lines = refused(UnavailableError, environment(short, KUBECTL="/no/kubectl"))
-    assert lines[0] == "error: $KUBECTL is /no/kubectl, which is not a program that can be run"
 
 
 def test_nobody_listens_at_the_server(short: Path, tmp_path: Path) -> None:
@@ -310,31 +254,6 @@ def test_a_program_that_never_serves_is_ended(
     lines = refused(UnavailableError, environment(short, KUBECTL=str(program)), context="test")
     assert lines[0] == "error: kubectl proxy failed: it did not begin to serve within 0.4 s"
     assert comes_true(lambda: not ours())
-
-
-def test_a_program_that_talks_without_end_is_not_held_up(short: Path, tmp_path: Path) -> None:
-    talk = "head -c 3000000 /dev/zero | tr '\\0' 'x' >&2; echo >&2"
-    program = script(tmp_path / "kubectl", f'{talk}\nexec {real_kubectl()} "$@"')
-    with (
-        on_localhost(tmp_path, nothing) as (_, config),
-        connect(environment(short, KUBECTL=str(program)), kubeconfig=str(config), context="test"),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("bad", ["too long", "not there", "a file", "relative", "full"])
-def test_a_place_that_is_no_good_is_not_taken(bad: str, short: Path, tmp_path: Path) -> None:
-    places = {
-        # 103 bytes at most, of which the folder's name and the socket's take 24
-        "too long": str(tmp_path / ("x" * 40) / ("y" * 60)),
-        "not there": str(tmp_path / "none"),
-        "a file": str(tmp_path / "kubeconfig"),
-        "relative": "somewhere",
-        "full": "/proc",
-    }
-    environ = environment(short, TMPDIR=places[bad], XDG_RUNTIME_DIR=f"{short}/")
-    with on_localhost(tmp_path, nothing) as (_, config), connect(environ, kubeconfig=str(config)):
-        assert len(list(short.iterdir())) == 1
 
 
 @pytest.mark.slow

@@ -35,7 +35,6 @@ from planner.search.explain import reasons
 from planner.search.explain.notes import notes_of
 from planner.search.explain.reasons import with_reasons
 from planner.search.explain.shortage import EmptyCluster
-from planner.search.free_space import MaximalSpace
 from planner.search.solve import solve
 
 FULL = mask(*range(8))
@@ -67,22 +66,6 @@ def test_a_stopped_gang_names_the_highest_who_come() -> None:
         {"gang": f"default/q{i}", "priority": i} for i in (4, 3, 2, 1)
     ]  # a single other one is named, too
     assert made.of("low").reason == Reason.of("Preempted", by=by, more=0)
-
-
-def test_a_count_says_no_even_without_those_that_may_give_way() -> None:
-    low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
-    firm = gang("firm", 1, 8, stands=[(0, 0, 1, FULL)], priority=9)
-    gangs = [low, firm, gang("high", 2, 8, priority=9)]
-    # low may be stopped for it: 8 of 16 GPUs; the others are those of firm, which it needs too.
-    assert why(build(nodes_per_rack=2, gangs=gangs), "high") == Reason.of(
-        "NoRoom",
-        **NEEDS,
-        counted="running",
-        without=1,
-        room_pods=1,
-        room_gpus=8,
-        holders=held(("firm", 8)),
-    )
 
 
 @pytest.mark.parametrize(("hours", "first"), [((9, 2, 5), "g1"), ((2, 9, None), "g0")])
@@ -238,43 +221,6 @@ def test_a_taint_of_a_condition_passes_and_others_stay() -> None:
     assert made.of("a").reason == Reason.of("Never", taints=["dedicated"])
 
 
-def test_what_lower_gangs_take_is_no_reason_for_a_higher_one() -> None:
-    # high needs two whole servers of one rack, and each rack has one: the lower ones take those.
-    nodes = [node(f"n{i}", switched(), rack=f"r{i // 2}") for i in range(4)]
-    firm = gang("firm", 2, 8, stands=[(0, 0, 0, FULL), (0, 1, 2, FULL)], priority=9)
-    peer = gang("peer", 1, 4, priority=9)
-    queue = [gang("high", 2, 8, same="rack", priority=8), gang("l1", 1, 8), gang("l2", 1, 4)]
-    made = by_search(build(nodes=nodes, gangs=[firm, peer, *queue]))
-    assert {made.of(name).decision for name in ("peer", "l1", "l2")} == {"place"}
-    # Of each rack firm holds one of two servers; peer, which starts, comes first and has four GPUs of one.
-    assert made.of("high").reason == Reason.of(
-        "RequiredTopology",
-        **NEEDS,
-        level="rack",
-        counted="running",
-        domain="b1/r0",
-        room_pods=1,
-        room_gpus=8,
-        holders=held(("firm", 8)),
-        instead=True,
-    )
-
-
-def test_what_the_higher_ones_leave_is_counted_without_the_lower_ones() -> None:
-    queue = [gang("top", 1, 8, priority=9), gang("mid", 2, 8, priority=5), gang("low", 1, 8)]
-    made = by_search(build(nodes_per_rack=2, gangs=queue))
-    assert made.of("low").decision == "place"
-    assert made.of("mid").reason == Reason.of(
-        "Outranked",
-        **NEEDS,
-        counted="first",
-        first={"higher": 1, "aged": 0, "peers": 0},
-        room_pods=1,
-        room_gpus=8,
-        proven="noPlanAdmits",
-    )
-
-
 def test_gangs_that_start_on_nodes_of_another_pool_do_not_come_first() -> None:
     # top and peer start on h1, which old and new may not use: of those one gets a1, the other waits.
     nodes = [node(n, switched(), labels={"pool": n[0]}) for n in ("h1", "a1")]
@@ -289,50 +235,6 @@ def test_gangs_that_start_on_nodes_of_another_pool_do_not_come_first() -> None:
     found = made.of("new").reason
     assert found is not None
     assert (found.code, found.fields.first) == ("NoRoom", ReasonFirst(higher=0, aged=0, peers=1))
-
-
-def test_who_could_be_stopped_for_anybody_is_no_proof_against_anybody() -> None:
-    # low stops for high, and peer may have what high leaves of it: so peer is not said to be impossible.
-    low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True, priority=5)
-    queue = [gang("high", 1, 4, priority=9), gang("peer", 1, 4, priority=5)]
-    assert why(build(gangs=[low, *queue]), "peer").fields.counted == "first"
-    # Without a higher gang in the queue nobody may stop it.
-    assert why(build(gangs=[low, queue[1]]), "peer") == Reason.of(
-        "NoRoom",
-        pods=1,
-        gpus_per_pod=4,
-        gpus=4,
-        counted="running",
-        room_pods=0,
-        room_gpus=0,
-        holders=held(("low", 8)),
-    )
-
-
-def test_whole_slices_are_counted_by_domain() -> None:
-    # Six servers for six pods, but a slice of three needs three servers of one rack, and racks have two.
-    waits = gang("a", roles=[role("worker", 6, 8, slices=(3, "rack"))])
-    assert why(build(racks=3, nodes_per_rack=2, gangs=[waits]), "a") == Reason.of(
-        "Never",
-        pods=6,
-        gpus_per_pod=8,
-        gpus=48,
-        slices=2,
-        slice_pods=3,
-        level="rack",
-        counted="empty",
-        room_slices=0,
-        room_gpus=48,
-    )
-
-
-def test_all_roles_are_counted_together_where_they_share_a_domain() -> None:
-    roles = [role("head", 1, 8), role("worker", 2, 8)]
-    waits = gang("a", roles=roles, same="rack")
-    found = why(build(racks=2, nodes_per_rack=2, gangs=[waits]), "a")
-    assert found.code == "Never"
-    assert (found.fields.gpus, found.fields.level, found.fields.room_gpus) == (24, "rack", 16)
-    assert (found.fields.role, found.fields.pods) == (None, None)
 
 
 def test_where_counts_allow_it_an_exact_search_says_no() -> None:
@@ -442,35 +344,6 @@ def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:
         assert found is not None
         first = ReasonFirst(higher=0, aged=aged, peers=1 - aged)
         assert (found.code, found.fields.first) == (code, first)
-
-
-def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
-    # It could itself be stopped for high; what it lacks must fit beside what stands all the same.
-    broken = gang("broken", 2, 8, same="rack", stands=[(0, 0, 0, FULL)], preemptible=True)
-    fixed = gang("fixed", 1, 8, stands=[(0, 0, 1, FULL)])
-    high = gang("high", 1, 8, priority=9)
-    instance = build(racks=2, nodes_per_rack=2, gangs=[broken, fixed, high])
-    assert why(instance, "broken") == Reason.of(
-        "Incomplete",
-        missing=1,
-        cause="NoRoom",
-        pods=1,
-        gpus_per_pod=8,
-        gpus=8,
-        counted="running",
-        room_pods=0,
-        room_gpus=0,
-        holders=held(("fixed", 8)),
-    )
-    maximal = MaximalSpace(instance)
-    assert [instance.gangs[i].name for i in maximal.removed] == ["broken"]
-    maximal.exempt(0)
-    assert maximal.removed == ()
-
-
-def test_a_held_gang_gives_its_hold_as_the_reason() -> None:
-    found = why(build(gangs=[gang("a", held="Unsupported")]), "a")
-    assert found == Reason.of("Unsupported", text="it is held")
 
 
 def test_notes_name_unknown_runtimes_and_ages() -> None:

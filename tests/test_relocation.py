@@ -50,44 +50,6 @@ def test_gangs_that_free_a_node_or_a_rack_together_are_one_set() -> None:
     assert move_sets(instance, decide(instance, **moved)) == ((0, 1), (2,))
 
 
-def test_worth_counts_gpus_bandwidth_whole_nodes_and_whole_racks() -> None:
-    # Racks r1 = n01, n02 and r2 = n03, n04. pair: 2 GPUs behind a switch, its best: 1000 x 2.
-    # Weight 5 does not count here. lone: one GPU, no bandwidth. still: pattern none. late waits.
-    instance = build(
-        racks=2,
-        nodes_per_rack=2,
-        gangs=[
-            gang("pair", 1, 2, weight=5),
-            gang("lone", 1, 1),
-            gang("still", 1, 2, pattern="none"),
-            gang("late", 1, 8),
-        ],
-    )
-    plan = decide(instance, pair=[(0, mask(0, 1))], lone=[(0, mask(2))], still=[(0, mask(3, 4))])
-    found = plan_worth(instance, plan)
-    names = sorted(instance.gangs[i].name for i in found.admitted)
-    assert names == ["lone", "pair", "still"]
-    assert (found.gpus, found.bandwidth) == (5, 2000)
-    # n02, n03 and n04 are free: three nodes of 8, and rack r2
-    assert (found.whole_nodes, found.whole_gpus, found.whole_domains) == (3, 24, 1)
-
-
-def test_gain_is_what_each_gpu_moved_bought_rounded_down() -> None:
-    # a (3 GPUs) leaves n01 to big (8): 8 GPUs and 8 x 1000 permille. n02 was free and is not: -8.
-    # (8 + 8 - 8) / 3 = 2.666...
-    instance = build(nodes_per_rack=2, gangs=[small("a", 0, mask(0, 1, 2)), gang("big", 1, 8)])
-    plan = decide(instance, a=[(1, mask(0, 1, 2))], big=[(0, mask(*range(8)))])
-    found = move_set(
-        instance, [0], plan_worth(instance, plan), plan_worth(instance, decide(instance))
-    )
-    assert found == MoveSet((0,), 3, (1,), 8, 8000, -1, 0, 2666)
-    # The other way round it is a loss: -2.666... rounds down.
-    lost = move_set(
-        instance, [0], plan_worth(instance, decide(instance)), plan_worth(instance, plan)
-    )
-    assert lost == MoveSet((0,), 3, (), -8, -8000, 1, 0, -2667)
-
-
 def test_under_goodput_a_gain_counts_effective_gpus() -> None:
     # a (1 GPU) leaves n01 to big: two pods of 8 GPUs on n01 and n02, each in a rack of its own. Inside
     # 370,800 MB/s, through the NICs 50,000, behind an oversubscription of 4 a quarter: share 250 of the best.

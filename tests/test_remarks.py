@@ -45,20 +45,6 @@ def test_objects_of_several_kinds_are_named_with_their_kinds() -> None:
     ]
 
 
-def test_fewer_objects_are_named_where_names_are_long() -> None:
-    long = [f"Node {letter * 60}" for letter in "abcd"]
-    assert lines(*((subject, "is odd", None) for subject in long)) == [
-        f"Node {'a' * 60} and 3 more: is odd"
-    ]
-
-
-def test_equal_remarks_with_other_hints_are_told_apart() -> None:
-    assert lines(("a", "is odd", "x"), ("b", "is odd", "y")) == [
-        "a: is odd (hint: x)",
-        "b: is odd (hint: y)",
-    ]
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

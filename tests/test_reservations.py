@@ -10,11 +10,11 @@ from threading import Event
 from typing import Any
 
 import pytest
-from building import build, gang, role
+from building import build, gang
 from plan_documents import Doc
 
 from models.documents.policy import Reservations
-from models.instance.gang import ExistingPod, Gang
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import Amount, Queue
 from models.instance.solution import Solution
@@ -324,11 +324,3 @@ def test_tries_for_reservations_and_estimates_end(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(forecast, "MAX_TRIES", 0)
     monkeypatch.setattr(reservations, "MAX_TRIES", 0)
     assert known() == (set(), set())
-
-
-def _half(node: int) -> Gang:
-    return replace(
-        runs(f"half{node}", node, None),
-        roles=(role("worker", 1, 4),),
-        pods=(ExistingPod("p", 0, 0, node=node, gpus=0b1111),),
-    )

@@ -3,7 +3,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
-from deploying import run_rights
 
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop, Resize
 from planner.cluster.rights import (
@@ -125,12 +124,6 @@ def test_reading_asks_only_for_groups_that_are_served() -> None:
     assert {"ray.io", "kueue.x-k8s.io"} < {right.group for right in snapshot_rights()}
 
 
-def test_what_is_lacking_is_named_in_order() -> None:
-    rights = plan_rights(_orders(PLACE), lock_namespace="l", evictions=False, backend="none")
-    denied = {rights[1], rights[-1]}
-    assert missing_rights(Reviewer(denied), rights) == [rights[1], rights[-1]]
-
-
 def test_the_roles_to_bind_are_named_with_their_namespaces() -> None:
     rights = plan_rights(
         _orders(PLACE, replace(PLACE, namespace="b")),
@@ -146,23 +139,6 @@ def test_the_roles_to_bind_are_named_with_their_namespaces() -> None:
     assert fault.hint.startswith(roles)
 
 
-def test_a_right_held_in_all_namespaces_is_asked_for_once() -> None:
-    rights = run_rights(
-        ["a", "b", "c"], lock_namespace="l", evictions=False, backend="none", groups=()
-    )
-    reviewer = Reviewer()
-    assert missing_rights(reviewer, rights) == []
-    # identity; namespaces, nodes, pods and two more kinds of the core API; 3 of devices; 3 of the lock; 2
-    assert len(reviewer.asked) == 14
-
-
-def test_a_right_held_in_some_namespaces_is_asked_for_in_each() -> None:
-    evicting = Right("create", "", "pods", "eviction")
-    in_b = Right("create", "", "pods", "eviction", "b")
-    rights = run_rights(["a", "b"], lock_namespace="l", evictions=True, backend="none", groups=())
-    assert missing_rights(Reviewer({evicting, in_b}), rights) == [in_b]
-
-
 def test_what_is_demanded_and_missing_ends_the_run_with_77() -> None:
     patch = Right("patch", "", "pods", namespace="a")
     with pytest.raises(NotPermittedError) as caught:
@@ -174,13 +150,6 @@ def test_what_is_demanded_and_missing_ends_the_run_with_77() -> None:
     )
 
 
-def test_many_missing_rights_are_counted_in_one_line() -> None:
-    rights = [Right("get", "", "pods", namespace=f"n{number}") for number in range(6)]
-    denied = {*rights, Right("get", "", "pods")}
-    with pytest.raises(NotPermittedError, match=r"namespace n3; and 2 more$"):
-        require(Reviewer(denied), rights)
-
-
 def test_a_server_that_does_not_say_is_no_permission() -> None:
     rights = [Right("list", "", "nodes")]
     for reply in (Reply(0, why="connection reset"), Reply(500), Reply(201, {"status": "yes"})):
@@ -188,8 +157,3 @@ def test_a_server_that_does_not_say_is_no_permission() -> None:
             missing_rights(Reviewer(reply=reply), rights)
     odd = Reply(201, {"status": {"allowed": "true"}})
     assert missing_rights(Reviewer(reply=odd), rights) == rights
-
-
-def test_one_who_may_not_ask_is_told_so() -> None:
-    with pytest.raises(NotPermittedError, match="not permitted to review own rights"):
-        missing_rights(Reviewer(reply=Reply(403, {"message": "no"})), [Right("list", "", "nodes")])

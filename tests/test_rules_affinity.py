@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, get_args
 
 import pytest
-from building import build, gang, instance_document, node, role
+from building import build, gang, node, role
 from building_servers import switched
 from bundles import read_all
 from outcomes import document_of, planned
@@ -21,7 +21,6 @@ from models.program.demand_builder import remaining_demand
 from models.program.formulation import pairs
 from models.verify.check import check
 from planner.errors import InputError
-from planner.read.inputs import instance_from_document
 from planner.search.start.greedy import greedy
 from planner.show.reason_words import words
 
@@ -192,28 +191,6 @@ def read_role(more: dict[str, Any]) -> Instance:
         },
     ]
     return read_all(documents)
-
-
-def test_it_is_read_and_written_and_its_absence_is_not() -> None:
-    written = [
-        [
-            {"key": "metadata.name", "operator": "In", "values": ["n"], "field": True},
-            {"key": "cores", "operator": "Gt", "values": ["-1"]},
-        ],
-        [],
-    ]
-    instance = read_role({"nodeAffinity": written})
-    assert instance.gangs[0].roles[0].node_affinity == (
-        (one("metadata.name", "In", "n", field=True), one("cores", "Gt", "-1")),
-        (),
-    )
-    document = instance_document(instance)
-    assert document["gangs"][0]["spec"]["roles"][0]["nodeAffinity"] == written
-    assert instance_from_document(document) == instance
-    usual: dict[str, Any]
-    for usual in ({}, {"nodeAffinity": []}):
-        document = instance_document(read_role(usual))
-        assert "nodeAffinity" not in document["gangs"][0]["spec"]["roles"][0]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from building import build, gang, instance_document, node, role
+from building import build, gang, node, role
 from building_servers import switched
 from bundles import read_all
 from outcomes import document_of, planned
@@ -15,7 +15,6 @@ from plan_documents import entry, restated, wanted
 from models.instance.instance import Instance
 from models.verify.check import check
 from planner.errors import InputError
-from planner.read.inputs import instance_from_document
 
 
 def indices(instance: Instance, name: str = "a") -> list[int]:
@@ -137,16 +136,6 @@ def read_gang(role_: dict[str, Any], pods: list[dict[str, Any]]) -> Instance:
         },
     ]
     return read_all(documents)
-
-
-def test_the_first_index_is_read_and_written_unless_it_is_0() -> None:
-    instance = read_gang({"firstIndex": 3}, [{"role": "w", "index": 4}])
-    written = instance_document(instance)
-    assert written["gangs"][0]["spec"]["roles"][0]["firstIndex"] == 3
-    assert instance_from_document(written) == instance
-    for usual in ({}, {"firstIndex": 0}):
-        document = instance_document(read_gang(usual, []))
-        assert "firstIndex" not in document["gangs"][0]["spec"]["roles"][0]
 
 
 @pytest.mark.parametrize(

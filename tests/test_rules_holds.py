@@ -6,17 +6,14 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from building import build, gang, instance_document, node
+from building import build, gang, node
 from building_servers import switched
-from bundles import read_all
 from outcomes import document_of, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
-from models.documents.gang import Hold
 from models.instance.instance import Instance
 from models.verify.check import check
 from planner.pipelines.required_gangs import unmet
-from planner.read.inputs import instance_from_document
 from planner.search.solve import solve
 from planner.show.reason_words import words
 
@@ -100,31 +97,3 @@ def test_the_judge_takes_no_other_hold(bad: object) -> None:
     plan = document_of(build(gangs=[gang("a", 2, 2)]))
     wanted(plan, "a")["status"]["hold"] = bad
     assert {violation.rule for violation in check(sealed(plan))} >= {"form"}
-
-
-def test_a_hold_is_read_and_written_and_its_absence_is_not() -> None:
-    role_ = {"name": "w", "replicas": 1, "gpus": 1}
-    documents = [
-        {
-            "apiVersion": "gangplan.dev/v1alpha1",
-            "kind": "Cluster",
-            "metadata": {"name": "c"},
-            "spec": {"nodes": [{"name": "n", "model": "DGX H100"}]},
-        },
-        *(
-            {
-                "apiVersion": "gangplan.dev/v1alpha1",
-                "kind": "Gang",
-                "metadata": {"name": name},
-                "spec": {"roles": [role_]},
-                "status": status,
-            }
-            for name, status in (("a", {"hold": hold("Incomplete")}), ("b", {}))
-        ),
-    ]
-    instance = read_all(documents)
-    assert [one.hold for one in instance.gangs] == [Hold("Incomplete", HELD), None]
-    written = instance_document(instance)
-    assert written["gangs"][0]["status"] == {"pods": [], "hold": hold("Incomplete")}
-    assert written["gangs"][1]["status"] == {"pods": []}
-    assert instance_from_document(written) == instance

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from building import build, gang, instance_document, node
+from building import build, gang, node
 from building_servers import nvl
 from bundles import read_all
 from outcomes import document_of, planned
@@ -18,7 +18,6 @@ from plan_documents import Doc, entry, restated, sealed, wanted
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.verify.check import check
-from planner.read.inputs import instance_from_document
 
 
 def racks(*gangs: Gang, count: int = 2, oversubscription: tuple[int, int] = (1, 1)) -> Instance:
@@ -142,14 +141,3 @@ def read_gang(talk: dict[str, Any], *, held_to_its_rack: bool = False) -> Instan
         },
     ]
     return read_all(documents)
-
-
-def test_the_setting_is_read_and_written_only_where_it_says_something() -> None:
-    instance = read_gang({"nvlinkAcrossNodes": False})
-    assert not instance.gangs[0].nvlink_across_nodes
-    written = instance_document(instance)
-    assert written["gangs"][0]["spec"]["communication"]["nvlinkAcrossNodes"] is False
-    assert instance_from_document(written) == instance
-    for usual in ({}, {"nvlinkAcrossNodes": True}):
-        document = instance_document(read_gang(usual))
-        assert "nvlinkAcrossNodes" not in document["gangs"][0]["spec"]["communication"]

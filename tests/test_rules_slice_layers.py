@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from building import LEVELS, build, gang, instance_document, node, role
+from building import LEVELS, build, gang, node, role
 from building_servers import switched
 from bundles import read_all
 from outcomes import NOW, planned
@@ -17,7 +17,6 @@ from models.instance.instance import Instance
 from models.results.plan import compose
 from models.verify.check import check
 from planner.errors import InputError
-from planner.read.inputs import instance_from_document
 from planner.search.solve import solve
 
 
@@ -167,17 +166,6 @@ def read_role(more: dict[str, Any]) -> Instance:
 
 
 INNER = {"size": 2, "required": "node"}
-
-
-def test_layers_are_read_and_written_and_their_absence_is_not() -> None:
-    outer = [{"size": 4, "required": "rack"}, {"size": 8, "required": "block"}]
-    instance = read_role({"slice": INNER, "outerSlices": outer})
-    assert instance.gangs[0].roles[0].slice_layers == ((2, 2), (4, 1), (8, 0))
-    document = instance_document(instance)
-    assert document["gangs"][0]["spec"]["roles"][0]["outerSlices"] == outer
-    assert instance_from_document(document) == instance
-    usual = instance_document(read_role({"slice": INNER, "outerSlices": []}))
-    assert "outerSlices" not in usual["gangs"][0]["spec"]["roles"][0]
 
 
 @pytest.mark.parametrize(

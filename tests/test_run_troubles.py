@@ -65,21 +65,6 @@ def test_of_two_runs_one_works_and_the_other_says_who_does(
     assert "run locked (exit 75): nothing changed" in summary(other)
 
 
-def test_a_run_that_finds_the_lock_taken_writes_nothing_at_all(
-    bench: RunBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writes: list[int] = []
-
-    def second() -> None:
-        before = bench.asked()
-        assert bench.run().code == 75
-        writes.append(sum(call.number >= before for call in bench.cluster.writes))
-
-    while_solving(monkeypatch, second)
-    assert bench.run().code == 0
-    assert writes == [0]
-
-
 def test_a_lock_that_was_lost_during_the_search_ends_the_run_before_it_writes(
     bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,19 +133,6 @@ def test_a_missing_right_is_named_before_anything_of_a_gang_is_written(
     assert "run not permitted (exit 77)" in summary(result)
 
 
-def test_a_run_goes_on_without_the_right_to_list_disruption_budgets(bench: RunBench) -> None:
-    def deny(call: Call) -> Answer | None:
-        if not call.path.endswith("/selfsubjectaccessreviews"):
-            return None
-        asked = call.body["spec"]["resourceAttributes"]
-        allowed = asked["resource"] != "poddisruptionbudgets"
-        return 201, {"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}, {}
-
-    bench.cluster.before.append(deny)
-    result = bench.run()
-    assert result.code == 0, result.err
-
-
 @pytest.mark.parametrize(
     ("kind", "plural", "group"),
     [
@@ -206,24 +178,6 @@ class Cut:
     def __call__(self, call: Call) -> Answer | None:
         self.seen += is_write(call)
         return LOST if self.seen > self.at else None
-
-
-@pytest.mark.parametrize("writes", [1, 2, 3, 5, 6, 7, 10, 11])
-def test_what_a_run_left_partial_is_finished_by_the_next_one(writes: int, bench: RunBench) -> None:
-    bench.cluster.before.append(Cut(writes))
-    first = bench.run("--log-format", "json")
-    assert first.code == 7, first.err
-    events(first)
-    bench.cluster.before.clear()
-    bench.cluster.advance(120)  # the lock was not released, and has expired
-    second = bench.run()
-    assert second.code == 0, second.err
-    assert everything_runs(bench)
-    before = bench.asked()
-    third = bench.run()
-    assert third.code == 0
-    assert bench.written(since=before) == []
-    assert "run unchanged" in summary(third)
 
 
 def test_a_gang_that_can_no_longer_be_whole_is_reported_by_every_run(bench: RunBench) -> None:

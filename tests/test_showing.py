@@ -12,18 +12,12 @@ from hypothesis import strategies as st
 from models.host_ranges import hosts
 from planner.show.console import Console, LogFormat
 from planner.show.progress import SearchProgress
-from planner.show.table import Cell, Column, Table, draw, wrapped
+from planner.show.table import Cell, Column, Table, draw
 from planner.show.text import (
     compress,
-    gigabytes,
     nodes_and_gpus,
-    number,
-    percent,
-    permille,
     ranges,
-    width,
 )
-from planner.untrusted_text import safe
 
 
 @given(
@@ -63,25 +57,6 @@ def test_gpus_are_named_where_a_node_is_shared() -> None:
     assert nodes_and_gpus({"a1": "0", "b1": "0"}) == "a1:0 b1:0"
 
 
-def test_numbers_are_rounded_against_the_plan() -> None:
-    assert number(1234567) == "1,234,567"
-    assert number(None) == "-"
-    assert gigabytes(370899) == "370.8"
-    assert gigabytes(10**400).endswith(",000.0")  # an edited plan; a float ends at 1e308
-    assert permille(999) == "99.9 %"
-    assert permille(1000) == "100.0 %"
-    assert percent(0.0) == "0 %"
-    assert percent(1e-9) == "<0.01 %"
-    assert percent(0.0213) == "2.13 %"
-
-
-@given(st.text())
-def test_safe_text_drives_no_terminal(text: str) -> None:
-    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in safe(text))
-    assert not set(safe(text)) & set("\u202a\u202b\u202d\u202e\u2066\u2067\u2028\u2029\u200f\ufeff")
-    safe(text).encode()
-
-
 TABLE = Table(
     (Column("NAME"), Column("GPUS", right=True, optional=True), Column("WHY", fold=True)),
     (
@@ -90,24 +65,6 @@ TABLE = Table(
     ),
     ("one note",),
 )
-
-
-def test_plain_columns_align_and_are_never_cut() -> None:
-    lines = TABLE.plain().splitlines()
-    assert lines[0] == "NAME   GPUS  WHY"
-    assert lines[1] == "a         8"
-    # 東京 fills four columns of a terminal with two characters.
-    assert lines[2] == "東京  1,024  " + ("long " * 40).rstrip()
-    assert lines[3] == "one note"
-
-
-def test_a_drawn_table_folds_inside_the_terminal() -> None:
-    drawn = draw(TABLE, width=40, color=False)
-    assert all(width(line) <= 40 for line in drawn.splitlines())
-    assert drawn.count("long") == 40
-    assert "1,024" in drawn
-    assert "\x1b" not in drawn
-    assert "\x1b[32m" in draw(TABLE, width=40, color=True)
 
 
 def test_a_narrow_terminal_loses_optional_columns_but_no_text() -> None:
@@ -161,13 +118,6 @@ def test_a_long_last_cell_hangs_below_its_row_and_no_name_is_broken() -> None:
     assert "\x1b[33meight nine ten\x1b[0m\n" in hung
 
 
-@given(st.text("ab ,東", max_size=60), st.integers(2, 12))
-def test_wrapped_text_loses_only_blanks_and_fits(text: str, columns: int) -> None:
-    lines = wrapped(text, columns)
-    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-    assert all(width(line) <= columns for line in lines)
-
-
 class Clock:
     """Seconds that pass when told."""
 
@@ -215,23 +165,6 @@ def test_progress_off_a_terminal_is_a_line_at_most_every_five_seconds() -> None:
         "  1.0s  bandwidth  value 1,001  bound 2,000  gap 99.80 %",
         "  6.0s  bandwidth  value 1,006  bound 2,000  gap 98.81 %",
         " 11.0s  bandwidth  value 1,011  bound 2,000  gap 97.82 %",
-    ]
-
-
-def test_a_live_line_that_is_too_wide_leaves_out_whole_words() -> None:
-    lines = []
-    for columns in ("100", "80", "60"):
-        err, clock = Terminal(), Clock()
-        console = Console(stderr=err, environ={"TERM": "xterm", "COLUMNS": columns})
-        progress = SearchProgress(console, clock, tiers=["bandwidth"], limit_s=120)
-        progress.update("bandwidth", 1_000_000, 1_250_000)
-        progress.tick(budget_left=60)
-        lines.append(err.getvalue().removeprefix("\r\x1b[2K"))
-    said = "  0.0s  tier 1 of 1 bandwidth  value 1,000,000"
-    assert lines == [
-        f"{said}  bound 1,250,000  gap 25.00 %  left: 120s, budget 60",
-        f"{said}  gap 25.00 %  left: 120s",
-        f"{said}  gap 25.00 %",
     ]
 
 

@@ -56,20 +56,6 @@ def test_a_tree_of_three_leaf_switches_has_two_levels() -> None:
     assert topology.remarks == ()
 
 
-def test_a_tree_of_three_layers_of_switches_has_three_levels() -> None:
-    topology = sample("tree-three-layers.topology.conf")
-    assert names(topology) == ["switch-3", "switch-2", "leaf"]
-    # 16 nodes a rack, 8 racks a row, in order: 128 nodes a row
-    assert dict(topology.domains) == {
-        f"h100-{number + 1:03}": (
-            "fabric",
-            f"row{number // 128 + 1}",
-            f"tor{number // 16 + 1:02}",
-        )
-        for number in range(384)
-    }
-
-
 def test_in_an_unbalanced_tree_a_short_branch_is_its_own_domain_where_it_has_no_switch() -> None:
     topology = sample("tree-unbalanced.topology.conf")
     # core > east1 > pod01-06 > edge1-60, but core > pod07-12 > edge61-120; 32 nodes an edge
@@ -82,29 +68,6 @@ def test_in_an_unbalanced_tree_a_short_branch_is_its_own_domain_where_it_has_no_
     # east1 and the 6 other pods; 12 pods; 120 edges
     assert [len({path[: i + 1] for path in paths}) for i in range(4)] == [1, 7, 12, 120]
     assert len(topology.domains) == 3_840
-
-
-def test_roots_without_a_common_one_are_domains_of_the_widest_level() -> None:
-    topology = sample("tree-no-common-root.topology.conf")
-    assert names(topology) == ["switch-2", "leaf"]
-    assert dict(topology.domains) == {
-        **dict.fromkeys(numbered("gn{}", 1, 6), ("north", "north-a")),
-        **dict.fromkeys(numbered("gn{}", 7, 12), ("north", "north-b")),
-        **dict.fromkeys(numbered("gn{}", 13, 18), ("south", "south-a")),
-        **dict.fromkeys(numbered("gn{}", 19, 24), ("south", "south-b")),
-        **dict.fromkeys(numbered("gn{}", 25, 30), ("lab", "lab")),
-    }
-
-
-def test_of_several_parents_the_first_counts_and_the_others_are_remarked() -> None:
-    topology = sample("tree-linkspeed-multi-parent.topology.conf")
-    assert names(topology) == ["switch-2", "leaf"]
-    assert dict(topology.domains) == {
-        f"dgx{number}": ("plane0", f"edge{number // 3}") for number in range(15)
-    }
-    assert list(dict.fromkeys(remark.subject for remark in topology.remarks)) == [
-        f"switch edge{number}" for number in range(5)
-    ]
 
 
 def test_a_tree_with_what_a_provider_calls_its_switches_in_comments_is_read() -> None:

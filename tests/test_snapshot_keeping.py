@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from kube import SNAPSHOTS, pod
 from kube_kinds import SAMPLES
 
-from planner.read.kube import kinds
 from planner.read.kube.dialect_registry import holding_readers
 from planner.read.kube.kinds import ALL, PODS, Kind
 from planner.read.kube.pods.constraints import VOLUME_CLAIMS
@@ -230,20 +229,3 @@ def test_of_annotations_only_those_of_the_scheduling_world_are_kept() -> None:
 
 def test_annotations_that_tell_who_holds_which_gpu_are_all_kept() -> None:
     assert {key for one in holding_readers() for key in one.keys if not allowed(key)} == set()
-
-
-def test_one_row_of_the_table_adds_a_kind() -> None:
-    row = """
-widgets.example.com Widget v2 v1 cluster
-  spec { size parts[] { name limits[*]=Quantity } }
-"""
-    ((words, fields),) = kinds._rows(row)
-    widget = kinds._kind(words, fields)
-    assert (widget.resource, widget.versions) == ("widgets.example.com", ("v2", "v1"))
-    assert (widget.namespaced, widget.certain) == (False, False)
-    part = {"name": "a", "limits": {"gpu": "8", "odd": SECRET}}
-    spec = {"size": 3, "parts": [{**part, "command": [SECRET]}, SECRET], "token": SECRET}
-    assert widget.prune({"kind": "Widget", "spec": spec, "status": {"x": SECRET}}) == {
-        "kind": "Widget",
-        "spec": {"size": 3, "parts": [{"name": "a", "limits": {"gpu": "8"}}]},
-    }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +17,6 @@ from building import build, gang
 from effort import HANG_S
 from outcomes import NOW
 
-from benchmarks.generator import busy
 from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
 from models.instance.solution import Solution
@@ -27,7 +25,6 @@ from models.verify.check import check
 from planner.pipelines.timed_search import TimedSearch
 from planner.search.solve import Search
 from planner.show.console import Console
-from planner.signals import Stop
 
 LIMIT_S = 20
 
@@ -40,15 +37,6 @@ class Stuck(Search):
 
     def run(self) -> Solution:
         super().run()
-        self.reached.set()
-        self.waits.wait()
-        raise AssertionError("left behind")
-
-
-class Unstarted(Stuck):
-    """A search that has no plan yet and never ends."""
-
-    def run(self) -> Solution:
         self.reached.set()
         self.waits.wait()
         raise AssertionError("left behind")
@@ -97,22 +85,6 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     Stuck.waits.set()
 
 
-@pytest.mark.usefixtures("stuck")
-def test_a_search_that_never_ends_is_left_behind_at_the_limit() -> None:
-    timed = Timed()
-    assert timed.decided(timed.run()) == ["place", "wait"]
-    # One look each tick, a few more around the early plan, one tick of grace: soon after the limit.
-    assert LIMIT_S <= next(timed.looks) <= LIMIT_S + 8
-
-
-@pytest.mark.usefixtures("stuck")
-def test_a_long_search_has_its_first_plan_verified_once() -> None:
-    timed = Timed()
-    timed.run()
-    (early,) = timed.early
-    assert timed.decided(early) == ["place", "wait"]
-
-
 class Terminal(io.StringIO):
     """A terminal that tells when it shows that the first plan is verified."""
 
@@ -157,16 +129,6 @@ def test_a_first_plan_is_not_verified_where_that_would_take_the_time_of_the_last
     assert timed.early == []
 
 
-@pytest.mark.usefixtures("stuck")
-def test_a_stop_leaves_the_search_behind_after_the_grace() -> None:
-    timed = Timed(limit=10**6)
-    timed.stop.set()
-    solution = timed.run()
-    assert timed.decided(solution) == ["place", "wait"]
-    assert solution.stopped_by == "signal"
-    assert timed.early == []
-
-
 class Slow(Search):
     """A search whose first plan comes long after the limit, on a clock that then goes on."""
 
@@ -195,15 +157,6 @@ def test_a_first_plan_starts_who_fits_however_late_it_is(
 
 
 @pytest.mark.usefixtures("stuck")
-def test_before_the_first_plan_a_stop_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.search.solve.Search", Unstarted)
-    timed = Timed()
-    timed.stop.set()
-    assert timed.decided(timed.run()) == ["wait", "wait"]
-    assert timed.early == []
-
-
-@pytest.mark.usefixtures("stuck")
 def test_what_takes_long_to_finish_is_begun_earlier() -> None:
     # The early plan takes 6 of 20 seconds to finish, so that the last one is begun twice 6 before.
     timed = Timed()
@@ -218,23 +171,6 @@ def test_what_takes_long_to_finish_is_begun_earlier() -> None:
     assert next(timed.looks) <= LIMIT_S - 4
 
 
-def test_a_first_plan_that_is_waited_for_does_not_change_how_the_search_ends() -> None:
-    instance = busy(10, 8, 1)
-    search = Search(instance)
-    search.may_go_on.clear()
-    found: list[Solution] = []
-    thread = threading.Thread(target=lambda: found.append(search.run()))
-    thread.start()
-    while not search.started:
-        thread.join(0.01)
-    first = search.best()
-    search.may_go_on.set()
-    thread.join()
-    assert check(compose(instance, first, name="p", created_at=NOW, generator="test")) == []
-    assert found[0].decisions == Search(instance).run().decisions
-    assert found[0].decisions != first.decisions
-
-
 def test_what_goes_wrong_in_the_search_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_search: Search) -> Solution:
         raise ZeroDivisionError("a bug")
@@ -242,29 +178,3 @@ def test_what_goes_wrong_in_the_search_is_raised_here(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Search, "run", broken)
     with pytest.raises(ZeroDivisionError, match="a bug"):
         Timed().run()
-
-
-def test_a_plan_that_is_looked_at_early_does_not_change_how_the_search_ends() -> None:
-    timed = Timed()
-    search = Search(timed.instance)
-    plain = search.run()
-    seen = Search(timed.instance)
-    seen.best()
-    again = seen.run()
-    seen.best()
-    assert again.stopped_by == plain.stopped_by == "proof"
-    assert again.decisions == plain.decisions
-    assert again.tiers == plain.tiers
-
-
-def test_the_first_signal_is_answered_at_once_and_further_ones_too(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    stop = Stop(b"saving\n", b"stopping")
-    said = []
-    for _ in range(3):
-        stop.caught(signal.SIGINT, None)
-        said.append(capfd.readouterr().err)
-    assert said == ["stopping", "saving\n", "saving\n"]
-    assert stop.event.is_set()
-    assert stop.exit_code == 130

@@ -55,15 +55,6 @@ def echo(path: Path) -> Iterator[Server]:
         yield server
 
 
-def test_one_connection_carries_all_requests(path: Path, echo: Server) -> None:
-    wire = channel(path)
-    for number in range(50):
-        body = b"b" * number if number % 2 else None
-        assert ask(wire, f"/{number}", "POST", body) == f"POST /{number} ".encode() + (body or b"")
-    assert echo.connections == 1
-    wire.close()
-
-
 def test_a_connection_closed_between_requests_is_opened_anew(path: Path, echo: Server) -> None:
     wire = channel(path)
     ask(wire)
@@ -71,14 +62,6 @@ def test_a_connection_closed_between_requests_is_opened_anew(path: Path, echo: S
     time.sleep(0.05)
     assert ask(wire, "/again") == b"GET /again "
     assert (echo.connections, len(echo.asked)) == (2, 2)
-
-
-def test_nothing_is_sent_that_could_be_two_requests(path: Path, echo: Server) -> None:
-    wire = channel(path)
-    for target in ("/a b", "/a\r\nX: y", "x", "", "/\x00", "/ä"):
-        with pytest.raises(ValueError, match="not a request target"):
-            ask(wire, target)
-    assert echo.asked == []
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"

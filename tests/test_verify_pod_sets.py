@@ -53,7 +53,6 @@ def test_the_plan_breaks_no_rule() -> None:
 
 
 APART, JOIN, SPREAD = "anti-affinity", "affinity", "spread"
-NOT_SLOW = [{"key": "disk", "operator": "NotIn", "values": ["slow"]}]
 
 BROKEN: list[tuple[str, Change, str, dict[str, str]]] = [
     ("two pods on one node", _move("each", 1, "a1", 7), APART, {"each": "node a1"}),

@@ -489,60 +489,6 @@ spec: {roles: [{name: w, replicas: 1, WHOLE}]}
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        (
-            {
-                "NODE": "dynamicMig: H100-80",
-                "SMALL": "profile: 1g.10gb",
-                "LARGE": "profile: 3g.40gb",
-                "START": ", start: 0",
-                "WHOLE": "gpu: {profile: 7g.80gb}",
-                "{movable: true, ": "{",
-            },
-            "1g.10gb",
-        ),
-        (
-            {
-                "NODE": "sharing: {memory: 80Gi, pods: 10}",
-                "SMALL": "fraction: 0.25",
-                "LARGE": "fraction: 0.5",
-                "START": "",
-                "WHOLE": "gpus: 1",
-                "{movable: true, ": "{",
-            },
-            "0.25",
-        ),
-    ],
-)
-def test_a_part_of_a_gpu_that_is_in_the_way_is_named(
-    words: dict[str, str], part: str, cli: RunCli, tmp_path: Path
-) -> None:
-    """It has room on the GPU of the other, and leaves one whole behind: in the plan after this one."""
-    text = PARTS
-    for name, word in words.items():
-        text = text.replace(name, word)
-    (tmp_path / "in.yaml").write_text(text, encoding="utf-8")
-    plan = str(tmp_path / "plan.json")
-    assert cli("plan", str(tmp_path / "in.yaml"), "--out", plan).code == 0
-    said = cli("explain", plan, "default/big").out
-    moves = [one for one in said.splitlines() if f"notebook ({part} on n1) to n2: " in one]
-    assert moves
-    assert all("by hand, then plan again" in one for one in moves)
-    kept = [line.split("  ")[0] for line in said.splitlines() if "it ends, is stopped" in line]
-    assert kept == ["default/notebook", "default/other"]
-    # done by hand, the next plan starts it
-    moved = text.replace("index: 0, node: n1, gpus: [0]", "index: 0, node: n2, gpus: [0]", 1)
-    moved = moved.replace(", start: 0}", ", start: 4}", 1)
-    (tmp_path / "in.yaml").write_text(moved, encoding="utf-8")
-    assert cli("plan", str(tmp_path / "in.yaml"), "--out", plan).code == 0
-    decided = {
-        one["name"]: one["decision"] for one in json.loads(Path(plan).read_text())["spec"]["gangs"]
-    }
-    assert decided["big"] == "place"
-
-
 @pytest.mark.parametrize("kind", [sharing, partial(dynamic, beside=True)])
 def test_what_is_proven_beside_parts_of_gpus_is_so(kind: Callable[..., Instance | None]) -> None:
     """No gang starts in a world in which the small program says that it cannot."""
