@@ -148,7 +148,7 @@ class Console:
     def document(self, tree: object, form: str = "json") -> None:
         """Write a document to stdout as JSON or YAML, safe for a terminal."""
         if form == "yaml":
-            from planner.show.plan.plan_output import yaml_text
+            from planner.show.text import yaml_text
 
             self.data(yaml_text(tree))
         else:

@@ -26,8 +26,8 @@ from models.documents.cluster import HOSTNAME_LABEL, NodeDocument
 from models.documents.plan import PlanDocument
 from models.units import plural
 from planner.cluster.backends.registry import backend_of
-from planner.show.plan.plan_output import yaml_text
 from planner.show.table import wrapped
+from planner.show.text import yaml_text
 from planner.untrusted_text import document_safe, json_safe, safe
 
 Json = dict[str, Any]

@@ -14,9 +14,8 @@ from models.units import number as exact
 from models.units import plural
 from planner.show.bandwidth_table import bandwidth_table, bandwidth_tables
 from planner.show.cluster_map import natural
-from planner.show.plan.plan_output import yaml_text
 from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
-from planner.show.text import gigabytes, listed, number
+from planner.show.text import gigabytes, listed, number, yaml_text
 
 if TYPE_CHECKING:
     from models.hardware import ServerModel

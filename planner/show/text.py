@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from models.gpu_shares import part_of
 from models.units import SHOWN_SCHEDULERS, decimal_text, first_of, plural
+from planner.untrusted_text import document_safe
 
 
 class Format(StrEnum):
@@ -237,3 +238,25 @@ _PARTS = re.compile(rf"[{_SEPARATORS}]{{0,253}}[^{_SEPARATORS}]+")
 
 LEAST_OF_A_NAME = 7
 """Characters of a shortened name at least, the dots included."""
+
+
+def yaml_text(document: object, *, flow: bool | None = False) -> str:
+    """The document as YAML, keys in document order, by libyaml where it is built in. ``flow``: PyYAML's."""
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+    def dump(*, unicode: bool) -> str:
+        return str(
+            yaml.dump(
+                document,
+                Dumper=dumper,
+                default_flow_style=flow,
+                sort_keys=False,
+                allow_unicode=unicode,
+                width=10**6,
+            )
+        )
+
+    text = dump(unicode=True)
+    return text if document_safe(text) else dump(unicode=False)

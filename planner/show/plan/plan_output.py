@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from planner.show.console import WIDTH
 from planner.show.plan.gang_groups import Sharing
 from planner.show.plan.short_names import shortener_of_plans
-from planner.show.text import Format
-from planner.untrusted_text import document_safe, json_safe, safe
+from planner.show.text import Format, yaml_text
+from planner.untrusted_text import json_safe, safe
 
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
@@ -116,25 +116,3 @@ def _laid_out(
         elif section.rows or section.notes:
             parts.append(console.drawn(section, width=width))
     return "\n".join(parts)
-
-
-def yaml_text(document: object, *, flow: bool | None = False) -> str:
-    """The document as YAML, keys in document order, by libyaml where it is built in. ``flow``: PyYAML's."""
-    import yaml
-
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-    def dump(*, unicode: bool) -> str:
-        return str(
-            yaml.dump(
-                document,
-                Dumper=dumper,
-                default_flow_style=flow,
-                sort_keys=False,
-                allow_unicode=unicode,
-                width=10**6,
-            )
-        )
-
-    text = dump(unicode=True)
-    return text if document_safe(text) else dump(unicode=False)
