@@ -71,7 +71,7 @@ def _entry(name: str, /, **changes: object) -> Change:
 
 
 def _reason(code: str) -> Doc:
-    """As older versions wrote it, with nothing but words."""
+    """With nothing but words."""
     return {"code": code, "message": "gives a2 to high."}
 
 

@@ -81,7 +81,7 @@ class Intent:
     ``pin``: what of the pod's spec is our pin and not its own wish: ``hostname`` (of its node selector),
     ``terms 0 2`` (the node's name in these terms of its required node affinity), ``none`` (its own
     constraints left it only that node); empty before it is pinned, and if gangplan binds it.
-    ``rank``: of its first GPU, None where the plan deals none. ``terms``: None in those of earlier versions.
+    ``rank``: of its first GPU, None where the plan deals none. ``terms``: None if it states none.
     """
 
     plan: str

@@ -255,11 +255,11 @@ class AuditStatus(Open):
     moves: Many[AuditMove] = Field(
         description="Those that regain most, most first; each may be done without the others"
     )
-    move_search: MoveSearch | None = omitted(
+    move_search: MoveSearch = Field(
         description="Whether moves that regain effective GPUs were found, are proven not to exist, "
         "or were merely not found"
     )
-    whole_regain: AuditWholeRegain | None = omitted(
+    whole_regain: AuditWholeRegain = Field(
         description="What it takes to regain as much as the re-plan"
     )
     objectives: Many[AuditObjective]

@@ -155,7 +155,7 @@ class PlanReason(Open):
 
     code: Name
     message: str = Field(description="The fields in words, for people; no program reads them")
-    fields: ReasonFields | None = omitted(description="Absent in plans of older versions")
+    fields: ReasonFields | None = omitted(description="Absent where there is nothing but the code")
 
 
 class PlanGang(Open):
@@ -426,9 +426,7 @@ class PlanStatus(Open):
     )
     objectives: Many[PlanObjective]
     search: PlanSearch
-    effective_gpus: PlanEffectiveGpus | None = omitted(
-        description="Absent in plans of older versions"
-    )
+    effective_gpus: PlanEffectiveGpus | None = omitted()
     queues: Many[PlanQueue] = omitted(default=(), description="By name; only with Queues")
     unable: Many[PlanUnable] = omitted(
         default=(),
@@ -450,7 +448,7 @@ class PlanStatus(Open):
     )
     unchecked: Many[PlanUnchecked] = omitted(
         default=(),
-        description="What `verify` does not check, or not wholly; absent in plans of older versions",
+        description="What `verify` does not check, or not wholly; all of it, if anything",
     )
     digests: PlanDigests
 

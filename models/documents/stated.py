@@ -22,9 +22,6 @@ FOUND = "what the search found or did not find; another search may find more"
 OTHER_PLAN = "a comparison with a plan that is not in the document"
 ESTIMATE = "an estimate; it depends on places that are not in the plan"
 NEWER = "a field that this version does not know"
-OLDER = (
-    "the plan lists nothing that is not checked, as older versions do, which state less of a reason"
-)
 
 _NOTHING: tuple[object, ...] = (None, [], {})
 """Values that state nothing."""
@@ -318,11 +315,6 @@ def unchecked(plan: Mapping[str, Any]) -> tuple[Unchecked, ...]:
         Unchecked(path, *_why(path, found[path]))
         for path in sorted(found, key=lambda path: (order.get(path, len(order)), path))
     )
-
-
-def of_older(found: Sequence[Unchecked]) -> tuple[Unchecked, ...]:
-    """What is not checked of a plan without a list of its own: no field has to show that a reason is one."""
-    return (*found, Unchecked(_REASONS, (), OLDER))
 
 
 def _why(path: str, codes: set[str]) -> tuple[tuple[str, ...], str]:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, cast
 
 from models.documents.plan import PlanDocument
-from models.documents.stated import Unchecked, of_older, unchecked
+from models.documents.stated import Unchecked, unchecked
 from models.verify import judged_rules as table
 from models.verify import what_if
 from models.verify.adaptor import (
@@ -128,8 +128,6 @@ class Judge:
             found += check(outcome)
         if found:
             return Verdict(ordered(found), reading.document)
-        if not status.unchecked:
-            unknown = of_older(unknown)
         if not refute:
             return Verdict([], reading.document, unchecked=unknown)
         seen = examine(outcome, rules, count=count)

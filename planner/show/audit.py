@@ -255,8 +255,6 @@ def _moves(audit: AuditDocument) -> Table:
 def _remaining(audit: AuditDocument) -> Iterator[str]:
     """What the listed moves regain of what placement costs, and what the rest takes; why none are listed."""
     status, lost = audit.status, audit.status.lost
-    if status.move_search is None or status.whole_regain is None:  # of an earlier version
-        return
     cost = gpu_amount(lost.placement)
     gangs, gpus = (
         plural(status.whole_regain.restarts, "gang"),

@@ -75,11 +75,9 @@ class Grounds:
         self.rooms = rooms
         self.empty = empty
 
-    def faults(self, gang: Gang, code: str, fields: ReasonFields | None) -> Iterator[str]:
-        if known(code) and (fields is None or not shown(code, fields)):
+    def faults(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
+        if known(code) and not shown(code, fields):
             yield "states nothing that shows it"
-        if fields is None:
-            return
         yield from self._tiers(gang, fields)
         yield from self._others(fields)
         if code == "Selector":

@@ -21,8 +21,6 @@ RULE = "effective-gpus"
 def check(outcome: Outcome) -> Iterator[Violation]:
     stated = outcome.case.status.effective_gpus
     if stated is None:
-        if outcome.case.status.unchecked:  # plans of older versions have none
-            yield Violation(RULE, None, "status.effectiveGpus: is not stated")
         return
     unit = outcome.facts.gpu_unit
     most = FULL_SPEED * sum(change.gang.counts_at_min for change in outcome.changes)
@@ -42,8 +40,7 @@ def _by_priority(outcome: Outcome, stated: PlanEffectiveGpus) -> Iterator[Violat
     rows, alone = stated.by_priority, stated.one_at_a_time
     fewer = alone is not None and _permille(outcome, alone) > outcome.effective
     if fewer and not rows:
-        if outcome.case.status.unchecked:  # plans of older versions have none
-            yield Violation(RULE, None, "status.effectiveGpus.byPriority: is not stated")
+        yield Violation(RULE, None, "status.effectiveGpus.byPriority: is not stated")
     elif rows and not fewer:
         what = "is stated of a plan that has no fewer"
         yield Violation(RULE, None, f"status.effectiveGpus.byPriority: {what}")

@@ -41,7 +41,9 @@ def check(outcome: Outcome) -> Iterator[Violation]:
                 "counted", f"says that it counts {stated.document.gpus} GPUs, is {gpus}"
             )
         yield from _figures(change, stated, figures)
-        if figures.speed != stated.document.speed and _must_state_speed(outcome, stated):
+        may_lack = not outcome.facts.counts_goodput
+        lacks = may_lack and "speed" not in stated.document.model_fields_set
+        if figures.speed != stated.document.speed and not lacks:
             what = f"says {quoted(stated.document.speed)}, is {quoted(figures.speed)}"
             yield change.violation("speed", what)
         after = stated.document.speed_after
@@ -56,11 +58,6 @@ def _counted(outcome: Outcome, change: Change) -> float | None:
         return None
     counts = {"preempt": change.running_gpus, "wait": change.gang.counts_at_min}
     return outcome.facts.in_gpus(counts.get(change.kind, change.gpus))
-
-
-def _must_state_speed(outcome: Outcome, stated: StatedGang) -> bool:
-    """Plans of older versions have no speeds, and need none where nothing counts them."""
-    return outcome.facts.counts_goodput or "speed" in stated.document.model_fields_set
 
 
 def _reason(outcome: Outcome, change: Change, stated: StatedGang) -> Iterator[Violation]:

@@ -1,7 +1,7 @@
 """What a plan states of gangs that wait, are stopped or lack pods, against what it does.
 
 A code, or a field of its reason, that the plan itself contradicts is a violation. The sentence beside them is
-not read. Plans of older versions have nothing but the code to check.
+not read; of a reason without fields nothing but the code is checked.
 """
 
 from __future__ import annotations
@@ -86,14 +86,13 @@ class Reasons:
         elif change.kind == "keep":
             yield from _incomplete(change, fields)
         elif change.kind == "wait":
-            if self.outcome.case.status.unchecked:  # plans of older versions state less
-                yield from self.grounds.faults(change.gang, code, reason.fields)
-                yield from lonely(change.gang, code, fields, self._levels_named)
             yield from self._code(change.gang, code)
             yield from self._in_line(change.gang, code, reason.fields)
             yield from self._reserved_for(change.gang, code, reason.fields)
             yield from self._reserved_in_queues(change.gang, code, reason.fields)
             if reason.fields is not None:
+                yield from self.grounds.faults(change.gang, code, fields)
+                yield from lonely(change.gang, code, fields, self._levels_named)
                 yield from self._fields(change.gang, code, fields)
             counted = change.gang.service is None and not self.rooms.reshapes
             if counted and self.work.left > 0:

@@ -1,6 +1,6 @@
 """What a plan lists as not checked: nothing that it states and the judge does not check may be missing.
 
-A newer version may check less or list more; that is no difference. Plans of older versions list nothing.
+A newer version may check less or list more; that is no difference. A plan may leave the list out.
 """
 
 from __future__ import annotations

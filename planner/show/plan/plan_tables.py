@@ -457,7 +457,7 @@ def _gpus(gpus: Sequence[int | str | None]) -> str:
 
 
 def effective_gpus(plan: PlanDocument) -> list[str]:
-    """What the plan makes of the GPUs, and what it has for fewer; nothing for plans of older versions."""
+    """What the plan makes of the GPUs, and what it has for fewer; nothing where it does not say."""
     effective = plan.status.effective_gpus
     if effective is None:
         return []

@@ -30,7 +30,7 @@ TRIED = (
 
 
 def most_effective_gpus(plan: PlanDocument) -> float | None:
-    """Effective GPUs that no better plan exceeds; None for plans of older versions.
+    """Effective GPUs that no better plan exceeds; None if unknown.
 
     Better: in the order of the tiers. The bound of a tier holds for plans that are as good in all tiers
     before it. A better plan is as good up to the first tier with a gap and may be worse in those after it,
@@ -141,7 +141,7 @@ def outcome(plan: PlanDocument) -> str:
 
 
 def work_bound(plan: PlanDocument) -> str | None:
-    """What no better plan exceeds, in words; None for plans of older versions."""
+    """What no better plan exceeds, in words; None if unknown."""
     most, more = most_effective_gpus(plan), more_work(plan)
     if most is None or more == "0 %":
         return None if most is None else "no better plan has more effective GPUs"
@@ -177,13 +177,15 @@ def proofs(
     supposed = plan.instance.what_if
     stated = (gang.reason for gang in plan.spec.gangs if gang.reason is not None)
     unread = sum(reason.fields is None for reason in stated)
-    older = "as older versions wrote them: only the code is checked"
     return [
         f"verified: {gangs} break no rule{values}",
         *([] if supposed is None else [f"a what-if {safe(supposed)}: it cannot be applied"]),
         *(f"{what}: {_listed(names)}{why}" for what, names, why in lines if names),
         *([TRIED] if len(counted) < len(tiers) else []),
-        *([f"not checked: {plural(unread, 'reason')} without fields, {older}"] if unread else []),
+        *(
+            [f"only the code is checked of {plural(unread, 'reason')} without fields"]
+            * bool(unread)
+        ),
         *_not_checked(unknown),
     ]
 
