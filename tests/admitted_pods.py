@@ -87,7 +87,7 @@ def pinned(pod: Tree, *, hostname: str | None) -> Tree:
     """Our own patch, made by the code that makes it in a run."""
     labels = (("kubernetes.io/hostname", hostname or "shared"),)
     node = LiveNode("n1", hostname=hostname, labels=labels)
-    return ungated(pod, pin(_seen(pod), node))
+    return ungated(pod, pin(_seen(pod, None), node))
 
 
 def patch_of(old: Tree, new: Tree) -> Asked:

@@ -83,13 +83,6 @@ def test_a_long_annotation_is_not_parsed() -> None:
     assert dialects.comma_list("1" + "," * dialects.MAX_ANNOTATION) == ()
 
 
-def test_an_absurd_number_of_devices_is_a_problem() -> None:
-    for count, problems in ((claims._MAX_DEVICES, 0), (claims._MAX_DEVICES + 1, 1)):
-        result = claims.ClaimedGpus()
-        claims._count({"count": count}, result)
-        assert len(result.problems) == problems
-
-
 def test_a_long_expression_is_not_searched() -> None:
     short = "device.attributes['gpu.nvidia.com'].type == 'mig'"
     padded = short.ljust(claims._MAX_EXPRESSION)

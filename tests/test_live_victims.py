@@ -88,37 +88,6 @@ def test_a_victim_cut_by_a_kill_is_reported_until_it_is_gone(live: Live, at: int
     assert overfull(live.pods()) == []
 
 
-def test_a_short_gang_stops_a_long_one_of_its_priority_by_what_ran_before(live: Live) -> None:
-    """All jobs of 56 GPUs took a day, all of 24 GPUs a minute, says the trace beside the policy."""
-    run_low(live)
-    live.create(Wanted("short", 3, 8, "gate"))
-    jobs = [
-        {
-            "name": f"j{i}",
-            "namespace": live.namespace,
-            "submitSeconds": i,
-            "durationSeconds": seconds,
-        }
-        | {"pods": pods, "gpus": 8}
-        for i, (seconds, pods) in enumerate([(86_400, 7), (60, 3)] * 9)
-    ]
-    head = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Trace", "metadata": {"name": "before"}}
-    history = live.folder / "history.yaml"
-    history.write_text(json.dumps({**head, "spec": {"jobs": jobs}}), encoding="utf-8")
-    made = policy(live.run)
-    made["spec"]["order"] = "shortest"
-    shortest = live.folder / "shortest.yaml"
-    shortest.write_text(json.dumps(made), encoding="utf-8")
-    words = ["run", str(history), "--policy", str(shortest)]
-    words += ["--lock-namespace", live.lock_namespace, "--allow-evictions"]
-    assert left(live) == 7
-    for _ in range(2):
-        done = ran(live, *words)
-    assert (done.code, left(live)) == (0, 0), done.err
-    live.wait_until(lambda: len(placed(live.pods())) == 3, "the short gang")
-    assert overfull(live.pods()) == []
-
-
 def limited(live: Live) -> Path:
     """The policy of ``run`` with a pending limit of two seconds."""
     made = policy(live.run)

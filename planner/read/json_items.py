@@ -22,6 +22,7 @@ from planner.read.parser import (
     Item,
     Parsed,
     YamlReader,
+    check_characters,
     decimal,
     is_json,
     json_fault,
@@ -66,7 +67,10 @@ def read_items(source: Source) -> Iterator[Item]:
 
     An item is valid until the next is asked for. Raises Malformed, MissingPathError.
     """
-    return _JsonItems(source).read() if is_json(source) else YamlReader(whole(source)).items()
+    if is_json(source):
+        return _JsonItems(source).read()
+    check_characters(source)  # before the rest of a long text is read
+    return YamlReader(whole(source)).items()
 
 
 class _JsonItems:

@@ -350,6 +350,14 @@ _STRING_TAGS = ("!", "tag:yaml.org,2002:str")
 _COLLECTION_TAGS = ("!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
+def check_characters(source: Source) -> None:
+    """Raises Malformed for a character that no YAML has, in what is here of the text."""
+    if (bad := _FORBIDDEN.search(source.text)) is not None:
+        what = f"not YAML: the control character {shown(bad.group())}"
+        hint = "remove it, or write it as an escape in double quotes"
+        raise Malformed(what, *_line_and_column(source.text, bad.start()), hint)
+
+
 class YamlReader:
     """Builds every document of a YAML text: bounded depth and size, no tags, no Python objects.
 
@@ -386,10 +394,7 @@ class YamlReader:
         return self._read(item_by_item=True)
 
     def _read(self, *, item_by_item: bool = False) -> Iterator[Item]:
-        if (bad := _FORBIDDEN.search(self.source.text)) is not None:
-            what = f"not YAML: the control character {shown(bad.group())}"
-            hint = "remove it, or write it as an escape in double quotes"
-            raise Malformed(what, *_line_and_column(self.source.text, bad.start()), hint)
+        check_characters(self.source)
         try:
             yield from self._documents(item_by_item=item_by_item)
         except yaml.MarkedYAMLError as error:
