@@ -220,7 +220,7 @@ def test_a_move_of_a_gang_that_gangplan_pinned_is_mended_wherever_it_was_cut_off
     kind: str,
     options: tuple[str, ...],
 ) -> None:
-    for at in spread(range(120), 60, thorough=10):
+    for at in spread(range(60), 30, thorough=10):
         folder = tmp_path / str(at)
         folder.mkdir()
         cluster = spread_out()
