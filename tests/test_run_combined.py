@@ -220,7 +220,7 @@ def test_a_move_of_a_gang_that_gangplan_pinned_is_mended_wherever_it_was_cut_off
     kind: str,
     options: tuple[str, ...],
 ) -> None:
-    for at in spread(range(60), 30, thorough=10):
+    for at in spread(range(120), 60, thorough=10):
         folder = tmp_path / str(at)
         folder.mkdir()
         cluster = spread_out()
@@ -236,6 +236,8 @@ def test_a_move_of_a_gang_that_gangplan_pinned_is_mended_wherever_it_was_cut_off
             if at % 2:
                 killed(bench, Fault(at // 2, kind, every=True), *options)
             try:
+                assert quiet(bench, "--wait", "2s", *options).code == 0
+                cluster.advance(3600)  # where one pod of low had gone, low is left alone for a while
                 done = quiet(bench, "--wait", "2s", *options)
                 places = bench.places()
                 assert done.code == 0, done.err
