@@ -68,6 +68,8 @@ def audit() -> dict[str, Any]:
                 "moves": [1],
             }
         ],
+        "moveSearch": "found",
+        "wholeRegain": {"restarts": 1, "gpus": 2},
         "moves": [
             {
                 "gangs": [

@@ -284,7 +284,6 @@ def test_a_holder_that_starts_keeps_its_nodes_from_those_behind_it() -> None:
             [{"gang": "default/big", "priority": 5, "start": "2031-01-01T00:00:00Z"}],
             "nodes are reserved for default/big from another time",
         ),
-        ([], "names no gang that holds a reservation, such as default/big"),
     ],
 )
 def test_a_reason_names_the_gang_that_holds_the_reservation(
