@@ -237,7 +237,8 @@ def test_a_move_of_a_gang_that_gangplan_pinned_is_mended_wherever_it_was_cut_off
                 killed(bench, Fault(at // 2, kind, every=True), *options)
             try:
                 assert quiet(bench, "--wait", "2s", *options).code == 0
-                cluster.advance(3600)  # where one pod of low had gone, low is left alone for a while
+                # where one pod of low had gone, low is left alone for a while
+                cluster.advance(3600)
                 done = quiet(bench, "--wait", "2s", *options)
                 places = bench.places()
                 assert done.code == 0, done.err

@@ -13,13 +13,9 @@ from plan_documents import (
     Doc,
     best_is,
     both,
-    cluster,
     decided,
-    dgx,
     entry,
     gang,
-    made,
-    node,
     objective,
     off,
     restated,
@@ -29,9 +25,9 @@ from plan_documents import (
     stands,
     wanted,
 )
-from plan_queues import ALL, HIGH, STATED, TIERS, queue, queues_plan, spec_of
+from plan_queues import HIGH, STATED, TIERS, queue, queues_plan, spec_of
 
-from models.verify.check import Judge, check, derive
+from models.verify.check import check, derive
 
 
 def _queue(name: str, **changes: object) -> Change:
@@ -344,14 +340,6 @@ def test_a_proof_of_a_guarantee_that_one_more_gang_could_use_is_refuted() -> Non
     assert (found.rule, found.gang) == ("NotMaximal", "default/c-wait")
     assert found.message.startswith("guarantee/0: ")
     assert found.message.endswith("starting beside the others gives 12")
-
-
-def test_what_higher_guarantees_take_is_left_to_no_lower_one_by_counting() -> None:
-    gangs = [gang("a", role(gpus=8), queue="q", priority=5), gang("b", role(gpus=8), queue="q")]
-    stated = [decided("a", "place", ("h0", ALL)), decided("b", "wait", why="NoRoom")]
-    plan = made(cluster([dgx()], [node("h0", "DGX H100", "b1/r1")]), gangs, stated)
-    plan["instance"]["queues"] = [queue("q", guarantee={"gpus": 16})]
-    assert {"guarantee/5", "guarantee/0"} <= Judge().check(restated(plan)).counted
 
 
 @pytest.mark.parametrize("name", TIERS)

@@ -174,10 +174,9 @@ def holding(*names: str, gpus: int = 4) -> Fields:
         (("a", "b"), None),
         (("c",), None),
         (("a",), "without those that it names it would not fit there"),
-        (("a", "c"), "it would fit although default/a stays"),
     ],
 )
-def test_holders_are_enough_and_none_is_needless(named: tuple[str, ...], what: str | None) -> None:
+def test_holders_are_enough(named: tuple[str, ...], what: str | None) -> None:
     """a and b hold h0, c half of h1: wide asks for a whole server."""
     nodes = [node(f"h{i}", "DGX H100", "b1/r1") for i in range(2)]
     high = [4, 5, 6, 7]

@@ -180,9 +180,7 @@ _TIER = {
     "sense": _AGAIN,
     "value": _AGAIN,
     "best": Row("within the tolerance of the value"),
-    "bound": Row(
-        "that neither the plan nor a better one that is found exceeds it; some by counting", PROOF
-    ),
+    "bound": Row("that neither the plan nor a better one that is found exceeds it", PROOF),
     "gap": _AGAIN,
     "proof": Row("that a bound that is reached has one", PROOF),
 }

@@ -63,16 +63,14 @@ STATED: tuple[Check, ...] = (
 class Verdict:
     """``violations``: [] if there is none. ``document``: the plan as read, None if its form is broken.
 
-    ``remarks``: better plans where the plan claims no proof, and places that it did not find. ``counted``:
-    tiers that are best by counting alone. ``unchecked``: what the plan states and nobody checked. All three
-    only of plans without a violation. ``refuted``: tiers whose stated bound is wrong, where that is all that
-    is wrong with the plan.
+    ``remarks``: better plans where the plan claims no proof, and places that it did not find.
+    ``unchecked``: what the plan states and nobody checked. Both only of plans without a violation.
+    ``refuted``: tiers whose stated bound is wrong, where that is all that is wrong with the plan.
     """
 
     violations: list[Violation]
     document: PlanDocument | None
     remarks: tuple[str, ...] = ()
-    counted: frozenset[str] = frozenset()
     refuted: frozenset[str] = frozenset()
     unchecked: tuple[Unchecked, ...] = ()
 
@@ -95,13 +93,11 @@ class Judge:
         document: PlanDocument | None = None,
         *,
         refute: bool = True,
-        count: bool = True,
     ) -> Verdict:
         """All violations of a plan. A broken document is checked for form alone.
 
         ``plan``: the JSON document, of which the digests are taken; ``document``: the same as the
-        document type, if it has been read already. ``refute``: whether better plans are looked for;
-        ``count``: and which tiers are best by counting alone, which no violation depends on.
+        document type, if it has been read already. ``refute``: whether better plans are looked for.
         """
         reading = read_case(plan, document, self._instance)
         self._instance = reading.instance or self._instance
@@ -130,11 +126,11 @@ class Judge:
             return Verdict(ordered(found), reading.document)
         if not refute:
             return Verdict([], reading.document, unchecked=unknown)
-        seen = examine(outcome, rules, count=count)
+        seen = examine(outcome, rules)
         if seen.violations:
             return Verdict(ordered(seen.violations), reading.document, refuted=seen.refuted)
         remarks = (*seen.remarks, *stated_unable.overlooked(outcome))
-        return Verdict([], reading.document, remarks, seen.counted, unchecked=unknown)
+        return Verdict([], reading.document, remarks, unchecked=unknown)
 
 
 def check(plan: object, document: PlanDocument | None = None) -> list[Violation]:

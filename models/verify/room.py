@@ -197,81 +197,45 @@ def fitting(role: Role, left: Left, most: int = 1 << 20) -> int:
     return max(0, most)
 
 
-def placements(
-    room: Room, gang: Gang, keys: Sequence[PodKey], standing: Mapping[PodKey, Pod]
-) -> Iterator[dict[PodKey, Pod]]:
-    """Pods of the gang with these ones added to those that stand: a few ways, the narrowest first.
-
-    ``standing``: on the room's plan, they hold what they hold.
-    """
-    by_role: dict[int, list[PodKey]] = {}
-    for key in sorted(keys):
-        by_role.setdefault(key[0], []).append(key)
-    if all(room.sums(gang.roles[r], -1).get(0, 0) >= len(own) for r, own in by_role.items()):
-        for model in _models(room, gang, by_role, standing) if by_role else ():
-            yield from _on_model(room, gang, by_role, standing, model)
+def placements(room: Room, gang: Gang) -> Iterator[dict[PodKey, Pod]]:
+    """All pods of a gang at its least counts: a few ways, the narrowest first."""
+    if all(room.sums(role, -1).get(0, 0) >= role.min for role in gang.roles):
+        for model in _models(room, gang):
+            yield from _on_model(room, gang, model)
 
 
-def _on_model(
-    room: Room,
-    gang: Gang,
-    by_role: Mapping[int, Sequence[PodKey]],
-    standing: Mapping[PodKey, Pod],
-    model: str | None,
-) -> Iterator[dict[PodKey, Pod]]:
-    facts, work = room.facts, room.grounds.work
-    fixed = _domain(facts, standing.values(), gang.required)
-    own = {r: model if gang.roles[r].gpus else None for r in by_role}
-    caps = {r: room.caps(gang.roles[r], own[r]) for r in by_role}
-    widest = -1 if gang.required is None else gang.required
-    for level in range(facts.node_level, widest - 1, -1):
-        sums = {r: room.sums(gang.roles[r], level, own[r]) for r in by_role}
-        if not work.spend(min(len(one) for one in sums.values())):
-            return
-        for domain in _fullest(sums, by_role):
-            nodes = None if level < 0 else room.grounds.members(level)[domain]
-            if nodes is not None and fixed not in (None, _domain_of(facts, nodes[0], gang)):
-                continue
-            work.spend(10 + sum(map(len, caps.values() if nodes is None else (nodes,))))
-            pods = _Placing(room, gang, standing, caps, nodes).all(by_role)
-            if pods is not None:
-                yield pods
-
-
-def _domain(facts: Facts, pods: Collection[Pod], level: int | None) -> int | None:
-    """The domain of a level that the pods use, None without pods or level."""
-    if level is None:
-        return None
-    return next((facts.nodes[pod.node].domain[level] for pod in pods), None)
-
-
-def _domain_of(facts: Facts, n: int, gang: Gang) -> int | None:
-    return None if gang.required is None else facts.nodes[n].domain[gang.required]
-
-
-def _models(
-    room: Room, gang: Gang, by_role: Mapping[int, object], standing: Mapping[PodKey, Pod]
-) -> Iterator[str | None]:
+def _models(room: Room, gang: Gang) -> Iterator[str | None]:
     """GPU models of which one is used alone, the fastest first; None: any, where the rules allow that."""
-    roles = [gang.roles[r] for r in by_role if gang.roles[r].gpus]
-    names = list(room.grounds.models)
+    roles, names = [role for role in gang.roles if role.gpus], room.grounds.models
     if roles and len(names) > 1:
-        nodes = (room.facts.nodes[pod.node] for pod in standing.values() if gang.held(pod))
-        used = {node.model.gpu for node in nodes if node.model is not None}
-        yield from sorted(names, key=lambda name: name not in used)
+        yield from names
     if len(names) < 2 or all(role.mix_models for role in roles):
         yield None
 
 
-def _fullest(
-    sums: Mapping[int, Mapping[int, int]], by_role: Mapping[int, Sequence[PodKey]]
-) -> list[int]:
+def _on_model(room: Room, gang: Gang, model: str | None) -> Iterator[dict[PodKey, Pod]]:
+    facts, work, roles = room.facts, room.grounds.work, gang.roles
+    own = [model if role.gpus else None for role in roles]
+    caps = [room.caps(role, name) for role, name in zip(roles, own, strict=True)]
+    widest = -1 if gang.required is None else gang.required
+    for level in range(facts.node_level, widest - 1, -1):
+        sums = [room.sums(role, level, name) for role, name in zip(roles, own, strict=True)]
+        if not work.spend(min(map(len, sums))):
+            return
+        for domain in _fullest(sums, roles):
+            nodes = None if level < 0 else room.grounds.members(level)[domain]
+            work.spend(10 + sum(map(len, caps if nodes is None else (nodes,))))
+            pods = _Placing(room, gang, caps, nodes).all()
+            if pods is not None:
+                yield pods
+
+
+def _fullest(sums: Sequence[Mapping[int, int]], roles: Sequence[Role]) -> list[int]:
     """Domains that hold every role by itself, the fullest first."""
-    (first, needed), *others = ((r, len(own)) for r, own in by_role.items())
     fit = [
-        (room + sum(sums[r][domain] for r, _ in others), domain)
-        for domain, room in sums[first].items()
-        if room >= needed and all(sums[r].get(domain, 0) >= count for r, count in others)
+        (sum(one[domain] for one in sums), domain)
+        for domain in sums[0]
+        if all(one.get(domain, 0) >= role.min for one, role in zip(sums, roles, strict=True))
     ]
     return [domain for _, domain in nsmallest(DOMAINS_TRIED, fit)]
 
@@ -280,33 +244,28 @@ class _Placing:
     """One attempt to place the pods of a gang. ``nodes``: on these alone; ``spent``: pods by node."""
 
     def __init__(
-        self,
-        room: Room,
-        gang: Gang,
-        standing: Mapping[PodKey, Pod],
-        caps: Mapping[int, Caps],
-        nodes: Sequence[int] | None,
+        self, room: Room, gang: Gang, caps: Sequence[Caps], nodes: Sequence[int] | None
     ) -> None:
         self.room = room
         self.facts = room.facts
         self.gang = gang
-        self.standing = standing
         self.caps = caps
         self.nodes = nodes
         self.spent: dict[int, list[PodKey]] = {}
 
-    def all(self, by_role: Mapping[int, Sequence[PodKey]]) -> dict[PodKey, Pod] | None:
+    def all(self) -> dict[PodKey, Pod] | None:
         """All roles, those with the largest pods first, of equals those with least room; None: not found."""
         roles = self.gang.roles
-        order = sorted(by_role, key=lambda r: (-roles[r].gpus, sum(self.caps[r].values()), r))
-        for number in order:
-            role = self.gang.roles[number]
-            caps = self.caps[number]
+        for number in sorted(
+            range(len(roles)), key=lambda r: (-roles[r].gpus, sum(self.caps[r].values()), r)
+        ):
+            role, caps = roles[number], self.caps[number]
             nodes = [*caps] if self.nodes is None else [n for n in self.nodes if n in caps]
             layers = role.slices
             if role.required is not None:
                 layers = (*layers, (1 << 30, role.required))
-            if not self._layered(number, by_role[number], layers, nodes):
+            keys = [(number, index) for index in range(role.first, role.first + role.min)]
+            if not self._layered(keys, layers, nodes):
                 return None
         return self._with_gpus()
 
@@ -328,68 +287,38 @@ class _Placing:
         return fitting(self.gang.roles[number], (free, resources))
 
     def _layered(
-        self,
-        number: int,
-        keys: Sequence[PodKey],
-        layers: Sequence[tuple[int, int]],
-        nodes: Sequence[int],
+        self, keys: Sequence[PodKey], layers: Sequence[tuple[int, int]], nodes: Sequence[int]
     ) -> bool:
-        """Place the pods so that those of a slice share a domain; ``layers``: the outermost last."""
+        """Place pods of a role so that those of a slice share a domain; ``layers``: the outermost last."""
         if not layers:
-            return self._pack(number, keys, nodes)
-        size, level = layers[-1]
+            return self._fill(keys, nodes)
         groups: dict[int, list[PodKey]] = {}
         for key in keys:
-            groups.setdefault(key[1] // size, []).append(key)
-        for which, group in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0])):
-            own = [
-                pod
-                for (r, index), pod in self.standing.items()
-                if r == number and index // size == which
-            ]
-            if not self._group(number, group, layers, nodes, _domain(self.facts, own, level)):
-                return False
-        return True
+            groups.setdefault(key[1] // layers[-1][0], []).append(key)
+        return all(
+            self._group(group, layers, nodes)
+            for _, group in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0]))
+        )
 
     def _group(
-        self,
-        number: int,
-        group: Sequence[PodKey],
-        layers: Sequence[tuple[int, int]],
-        nodes: Sequence[int],
-        fixed: int | None,
+        self, group: Sequence[PodKey], layers: Sequence[tuple[int, int]], nodes: Sequence[int]
     ) -> bool:
         """One slice, in the fullest domain that holds it."""
-        level = layers[-1][1]
         domains: dict[int, list[int]] = {}
         for n in nodes:
-            domains.setdefault(self.facts.nodes[n].domain[level], []).append(n)
-        fit = [
-            (room, domain)
-            for domain, own in domains.items()
-            if fixed in (None, domain)
-            and (room := sum(self._cap(number, n) for n in own)) >= len(group)
-        ]
-        for _, domain in sorted(fit)[:DOMAINS_TRIED]:
+            domains.setdefault(self.facts.nodes[n].domain[layers[-1][1]], []).append(n)
+        rooms = {d: sum(self._cap(group[0][0], n) for n in own) for d, own in domains.items()}
+        fit = sorted((room, domain) for domain, room in rooms.items() if room >= len(group))
+        for _, domain in fit[:DOMAINS_TRIED]:
             before = {n: list(own) for n, own in self.spent.items()}
-            if self._layered(number, group, layers[:-1], domains[domain]):
+            if self._layered(group, layers[:-1], domains[domain]):
                 return True
             self.spent = before
         return False
 
-    def _pack(self, number: int, keys: Sequence[PodKey], nodes: Sequence[int]) -> bool:
-        """As near as possible to the pods that the gang has already."""
-        nodes_of = self.facts.nodes
-        used = {*self.spent, *(pod.node for pod in self.standing.values())}
-        for level in range(self.facts.node_level, -1, -1) if used else ():
-            near = {nodes_of[n].domain[level] for n in used}
-            if self._fill(number, keys, [n for n in nodes if nodes_of[n].domain[level] in near]):
-                return True
-        return self._fill(number, keys, nodes)
-
-    def _fill(self, number: int, keys: Sequence[PodKey], nodes: Sequence[int]) -> bool:
+    def _fill(self, keys: Sequence[PodKey], nodes: Sequence[int]) -> bool:
         """Fill the roomiest nodes; the last pods go to the fullest node that holds them."""
-        found = [(cap, n) for n in nodes if (cap := self._cap(number, n))]
+        found = [(cap, n) for n in nodes if (cap := self._cap(keys[0][0], n))]
         if sum(cap for cap, _ in found) < len(keys):
             return False
         found.sort()
@@ -402,11 +331,10 @@ class _Placing:
         return True
 
     def _with_gpus(self) -> dict[PodKey, Pod]:
-        pods = dict(self.standing)
-        several = len({*self.spent, *(pod.node for pod in pods.values())}) > 1
+        pods = {}
         for n, keys in self.spent.items():
             count = sum(self.gang.roles[r].gpus for r, _ in keys)
-            mask = self._gpus(n, count, several=several) if count else 0
+            mask = self._gpus(n, count) if count else 0
             for role, index in sorted(keys):
                 each = self.gang.roles[role].gpus
                 own = mask
@@ -415,38 +343,28 @@ class _Placing:
                 pods[role, index] = Pod(role, index, n, own if each else 0)
         return pods
 
-    def _gpus(self, n: int, count: int, *, several: bool) -> int | None:
-        """GPUs for the new pods on a node; None where the plan must not name them."""
+    def _gpus(self, n: int, count: int) -> int | None:
+        """GPUs for the new pods on a node, those that reach most; None where the plan must not name them."""
         node, use = self.facts.nodes[n], self.room.outcome.usage.nodes[n]
         assert node.model is not None, "a node without a model has no room for GPUs"
-        if use.unaccounted(node):
+        exact = self.facts.policy.gpu_binding == "exact" or node.model.switched
+        if use.unaccounted(node) or not exact:
             return None
-        if not (self.facts.policy.gpu_binding == "exact" or node.model.switched):
-            return None
-        free = node.healthy & ~use.known
-        if count == free.bit_count():
-            return free
-        own = 0
-        for pod in self.standing.values():
-            own |= (pod.gpus or 0) if pod.node == n else 0
-        every = [1 << i for i in range(node.gpus) if free >> i & 1]
-        if node.model.switched and not several:
+        every = [1 << i for i in range(node.gpus) if (node.healthy & ~use.known) >> i & 1]
+        if node.model.switched:
             return sum(every[:count])
         sets = (sum(one) for one in islice(combinations(every, count), GPU_SETS_TRIED))
-        return max(sets, key=lambda mask: self._rate(node, mask | own, several=several))
+        return max(sets, key=lambda mask: _inside(node, mask))
 
-    @staticmethod
-    def _rate(node: Node, mask: int, *, several: bool) -> Fraction:
-        """What a set of GPUs of a node reaches at least; 0 where a rate is not known."""
-        assert node.model is not None, "see _gpus"
-        try:
-            found = gpu_rates.inside(node.model, mask)
-            rates = [] if found is None else [found.low]
-            if several:
-                rates.append(gpu_rates.network(node.model, node.nics, mask))
-            return min(rates, default=Fraction(0))
-        except gpu_rates.RateNotKnownError:
-            return Fraction(0)
+
+def _inside(node: Node, mask: int) -> Fraction:
+    """What a set of GPUs of a node reaches at least; 0 where a rate is not known."""
+    assert node.model is not None, "it has GPUs"
+    try:
+        found = gpu_rates.inside(node.model, mask)
+    except gpu_rates.RateNotKnownError:
+        return Fraction(0)
+    return Fraction(0) if found is None else found.low
 
 
 def _lowest(mask: int, count: int) -> int:

@@ -185,7 +185,7 @@ class _Checks:
 
     def answer(self, text: bytearray, *, refute: bool) -> dict[str, list[Any]]:
         """What is wrong with a document."""
-        verdict = self._judge.check(self._document(text), refute=refute, count=False)
+        verdict = self._judge.check(self._document(text), refute=refute)
         return {
             "violations": [[one.rule, one.gang, one.message] for one in verdict.violations],
             "refuted": sorted(verdict.refuted),

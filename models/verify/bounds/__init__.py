@@ -1,1 +1,1 @@
-"""The judge's proofs of stated bounds: by counting, and by refuting what would be better."""
+"""The judge's check of stated bounds: it refutes those that a plan beats."""

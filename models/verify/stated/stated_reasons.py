@@ -503,10 +503,10 @@ class Reasons:
                 return
             if (there := held(change, place)) != one.gpus:
                 yield f"{printable(one.gang)} holds {one.gpus} GPUs there, but it holds {there}"
-        gone = self.gone(gang, fields, place)
+        gone = self._gone(gang, fields, place)
         roles = gang.roles if role is None or gang.required is not None else (role,)
         inside = place if fields.domain is None else self._inside(fields, place)
-        alone = self.rooms.without(gone | self.named_holders(fields))
+        alone = self.rooms.without(gone | self._named_holders(fields))
         if not self.rooms.suffices(alone, gang, inside, roles):
             yield "without those that it names it would not fit there"
 
@@ -528,14 +528,11 @@ class Reasons:
         domains = {nodes[n].domain[level] for n in place}
         return {n for n, node in enumerate(nodes) if node.domain[level] in domains}
 
-    def gone(self, gang: Gang, fields: ReasonFields, place: Nodes | None = None) -> set[int]:
+    def _gone(self, gang: Gang, fields: ReasonFields, place: Nodes) -> set[int]:
         """Gangs in the place besides the holders that do not count: stopped for this one, or starting.
 
         The latter only if it could start ``instead`` of them, which are not of higher priority.
         """
-        if place is None:
-            role = role_named(gang, fields.role) if fields.pods is not None else None
-            place = set(self.rooms.place(gang, role, fields))
         self.work.spend(len(self.outcome.changes))
         found = set()
         for i, change in enumerate(self.outcome.changes):
@@ -559,7 +556,7 @@ class Reasons:
         allowed = self.facts.budgets
         return all(n <= allowed.get((gang.namespace, name), 0) for name, n in wanted.items())
 
-    def named_holders(self, fields: ReasonFields) -> set[int]:
+    def _named_holders(self, fields: ReasonFields) -> set[int]:
         """Positions of the gangs that a reason names as holders."""
         named = (self.by_name.get(one.gang) for one in fields.holders)
         return {self._position[one.gang.key] for one in named if one is not None}

@@ -15,7 +15,7 @@ from models.verify import judged_rules as table
 from models.verify.adaptor import Case
 from models.verify.changes import Change
 from models.verify.empty_cluster import EmptyCluster
-from models.verify.facts import Facts, Gang, Pod, PodKey, PodRule
+from models.verify.facts import Facts, Gang, PodRule
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work, placements
 from models.verify.rules.partitions import lacking
@@ -172,13 +172,8 @@ class _Empty:
         gang = self._emptied.facts.gangs[i]
         if not self.counts.fits(gang) or self._work.left <= 0:
             return False
-        keys = [(r, n) for r, role in enumerate(gang.roles) for n in _indices(role.first, role.min)]
-        nobody: dict[PodKey, Pod] = {}
-        for pods in islice(placements(self._room, gang, keys, nobody), WAYS):
-            variant = Variant(self._emptied, {i: pods})
-            if not breaks(variant):
-                return True
-        return False
+        ways = islice(placements(self._room, gang), WAYS)
+        return any(not breaks(Variant(self._emptied, {i: pods})) for pods in ways)
 
     @cached_property
     def _room(self) -> Room:
@@ -205,7 +200,3 @@ class _Empty:
         )
         empty = replace(facts, nodes=tuple(self.counts.nodes_in_order()), gangs=gangs)
         return Outcome(Case(empty, stated, case.status))
-
-
-def _indices(first: int, count: int) -> range:
-    return range(first, first + count)

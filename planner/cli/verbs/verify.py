@@ -23,6 +23,6 @@ def verify(
     plan, verdict = judge_file(plan_files.read_bytes(path, console.stdin), path)
     console.event("verify_done", violations=0)
     console.remarks(verdict.remarks)
-    console.data(console.lines(proofs(plan, verdict.counted, verdict.unchecked)))
+    console.data(console.lines(proofs(plan, verdict.unchecked)))
     if path != "-":
         console.next(f"{console.program} show {shlex.quote(path)}")

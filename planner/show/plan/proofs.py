@@ -6,7 +6,7 @@ Nothing that is merely stated is called verified: a bound that no count gives re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from models.documents.plan import PlanDocument
@@ -23,10 +23,7 @@ MAX_PRIORITIES = 3
 MAX_NAMED = 4
 """Tiers named in one line."""
 
-TRIED = (
-    "tried against the other tiers, with bounded work: starts, growth, other places, one or a few gangs for"
-    " another, two gangs in each other's place"
-)
+TRIED = "tried with bounded work: starts, one gang in the room of another, gangs as they were"
 
 
 def most_effective_gpus(plan: PlanDocument) -> float | None:
@@ -149,19 +146,15 @@ def work_bound(plan: PlanDocument) -> str | None:
     return f"a better plan has at most {gpu_amount(most)} effective GPUs{share}"
 
 
-def proofs(
-    plan: PlanDocument, counted: Collection[str], unknown: Sequence[Unchecked] = ()
-) -> list[str]:
-    """The lines. ``counted``: tiers that are best by counting alone. ``unknown``: what nobody checked."""
+def proofs(plan: PlanDocument, unknown: Sequence[Unchecked] = ()) -> list[str]:
+    """The lines. ``unknown``: what nobody checked."""
     tiers = plan.status.objectives
-    rest = [tier for tier in tiers if tier.name not in counted]
-    exact = [tier.name for tier in rest if tier.proven and tier.proof == "exact"]
-    numerical = [tier.name for tier in rest if tier.proven and tier.proof == "numerical"]
-    open_ = [tier.name for tier in rest if not tier.proven]
+    exact = [tier.name for tier in tiers if tier.proven and tier.proof == "exact"]
+    numerical = [tier.name for tier in tiers if tier.proven and tier.proof == "numerical"]
+    open_ = [tier.name for tier in tiers if not tier.proven]
     gangs = plural(len(plan.spec.gangs), "gang")
     values = f"; the values of {plural(len(tiers), 'tier')} are as stated" if tiers else ""
     lines = (
-        ("best by counting", [tier.name for tier in tiers if tier.name in counted], ""),
         (
             "best if the planner's formulation is right",
             exact,
@@ -181,7 +174,7 @@ def proofs(
         f"verified: {gangs} break no rule{values}",
         *([] if supposed is None else [f"a what-if {safe(supposed)}: it cannot be applied"]),
         *(f"{what}: {_listed(names)}{why}" for what, names, why in lines if names),
-        *([TRIED] if len(counted) < len(tiers) else []),
+        *([TRIED] if tiers else []),
         *(
             [f"only the code is checked of {plural(unread, 'reason')} without fields"]
             * bool(unread)
