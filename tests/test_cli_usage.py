@@ -18,7 +18,7 @@ from planner.cli import app as command_line
 
 VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo", "diff")
 VERBS += ("apply", "run", "status", "unlock", "doctor", "explain", "audit")
-VERBS += ("compare", "capacity", "report", "drain-order")
+VERBS += ("compare", "capacity", "report")
 
 
 def test_version_is_printed(cli: RunCli) -> None:

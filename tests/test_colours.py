@@ -113,7 +113,6 @@ def test_an_input_is_read_planned_and_audited_in_colour(name: str, cli: RunCli) 
     path = str(input_folder(name))
     seen(cli, "validate", path)
     seen(cli, "plan", path, *ALL, widths=NARROW)
-    seen(cli, "drain-order", path, "-o", "wide")
     seen(cli, "audit", path, widths=NARROW, same=False)
 
 

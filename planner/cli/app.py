@@ -24,7 +24,6 @@ from planner.cli.verbs.capacity import capacity
 from planner.cli.verbs.compare import compare
 from planner.cli.verbs.diff import diff
 from planner.cli.verbs.doctor import doctor
-from planner.cli.verbs.drain_order import drain_order
 from planner.cli.verbs.explain import explain
 from planner.cli.verbs.plan import plan
 from planner.cli.verbs.render import render
@@ -91,11 +90,6 @@ _VERBS = (
         "gangplan compare plan.json drained.json --detailed-exitcode",
     ),
     (capacity, "gangplan capacity monday --shape 4x8@rack", "gangplan capacity plan.json -o wide"),
-    (
-        drain_order,
-        "gangplan drain-order monday",
-        "gangplan drain-order monday --node gpu-[01-32] --at-most 4 -o wide",
-    ),
     (
         report,
         "gangplan report plan.json --out report.html",

@@ -56,7 +56,7 @@ def with_changes(instance: Instance, changes: Changes) -> tuple[Instance, tuple[
     """
     if not any(changes.options()):
         return instance, ()
-    drained = nodes_named(changes.drain, instance, "--drain")
+    drained = _drained(changes.drain, instance)
     without = {resolve(name, instance, "--without") for name in changes.without}
     relaxed = dict.fromkeys(_relaxed(text, instance, without) for text in changes.relax)
     gangs = list(instance.gangs)
@@ -104,19 +104,19 @@ def _remarks(instance: Instance, drained: set[int], evicted: Sequence[int]) -> I
             )
 
 
-def nodes_named(texts: Iterable[str], instance: Instance, option: str) -> set[int]:
-    """The nodes of an option: names and host ranges, several with commas between them. Raises UsageError."""
+def _drained(texts: Iterable[str], instance: Instance) -> set[int]:
+    """The nodes of ``--drain``: names and host ranges, with commas between them. Raises UsageError."""
     known = {node.name: n for n, node in enumerate(instance.cluster.nodes)}
     found = set()
     for text in (part for one in texts for part in _parts(one)):
         try:
             names = [text] if text in known else list(hosts(text))
         except InvalidValueError as error:
-            raise UsageError(Fault(f"{option}: {error.what}", error.hint)) from None
+            raise UsageError(Fault(f"--drain: {error.what}", error.hint)) from None
         for name in names:
             if name not in known:
                 hint = suggestion(name, known, "nodes")
-                raise UsageError(Fault(f"{option} {shown(text)}: no node {shown(name)}", hint))
+                raise UsageError(Fault(f"--drain {shown(text)}: no node {shown(name)}", hint))
             found.add(known[name])
     return found
 

@@ -19,7 +19,6 @@ from models.documents.base import Data
 from models.documents.capacity import CapacityDocument
 from models.documents.cluster import ClusterDocument
 from models.documents.comparison import ComparisonDocument
-from models.documents.drain_order import DrainOrderDocument
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument
 from models.documents.policy import PolicyDocument
@@ -37,7 +36,6 @@ KINDS: dict[str, type[BaseModel]] = {
     "audit": AuditDocument,
     "capacity": CapacityDocument,
     "comparison": ComparisonDocument,
-    "drain-order": DrainOrderDocument,
     "server-model": ServerModelDocument,
 }
 
