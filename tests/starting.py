@@ -142,8 +142,6 @@ def _without_wishes(instance: Instance, gang: Gang, kept: Named) -> Gang:
         gang = replace(gang, balance=None)
     if "exclusive" not in whole:
         gang = replace(gang, exclusive=None)
-    if "service" not in whole:
-        gang = replace(gang, service=None)
     if "minBandwidthShare" not in whole:
         gang = replace(gang, min_bandwidth_share=Fraction(0))
     if "hold" not in whole:

@@ -274,8 +274,8 @@ _OF_INCOMPLETE = ("text", "missing")
 """Fields of a reason of a gang that lacks pods; the others are those of its cause, and not counted again."""
 
 _UNCOUNTED = ("domain", "model", "roomPods", "roomSlices", "roomGpus", "holders[].gpus")
-"""Fields of reasons that are not counted again for gangs of a service, which may use some GPU models, without
-running gangs that may give way, and where a plan may partition GPUs or share them; there no resources are."""
+"""Fields of reasons that are not counted again without running gangs that may give way, and where a plan may
+partition GPUs or share them; there no resources are."""
 
 _REASONS = "spec.gangs[].reason"
 _EXPECTED = "spec.gangs[].expectedStart"
@@ -301,11 +301,10 @@ def unchecked(plan: Mapping[str, Any]) -> tuple[Unchecked, ...]:
     for path, row in ROWS.items():
         if row.always and (path != _EXPECTED or estimates):
             found.setdefault(path, set())
-    services = any(gang["spec"].get("service") is not None for gang in instance["gangs"])
     parts = any(
         "dynamicMig" in node or "sharing" in node for node in instance["cluster"]["spec"]["nodes"]
     )
-    names = (*_UNCOUNTED * (services or parts), *("resources",) * parts)
+    names = (*_UNCOUNTED, "resources") if parts else ()
     for name in names:
         found.setdefault(f"{_REASONS}.fields.{name}", set())
     order = {path: at for at, path in enumerate(ROWS)}

@@ -28,7 +28,6 @@ from models.queues.queue_shares import add_use, shares
 from models.queues.reserved_quotas import crowded_out
 from models.rules.pod_rules import Kind, Rule, pod_rules
 from models.rules.registry import closed_in_part
-from models.rules.services import bound, chosen_models, members, running_models
 from models.rules.shape import spares_of_part
 from models.values.nearness import in_part
 from models.values.tier_values import admitted
@@ -167,7 +166,7 @@ class Standing:
                 _evenly(
                     self.instance,
                     gang,
-                    _on(self._of_service(gang, free, position), position),
+                    _on(self._beside(gang, free, position), position),
                     order,
                 )
                 for gang in gangs
@@ -220,24 +219,6 @@ class Standing:
         pods = [one.pods for one in self.decisions]
         kept = kept_behind(self.instance, pods, freed) | crowded_out(self.instance, pods, freed)
         return tuple(gang for gang in sorted(freed) if gangs[gang].running or gang not in kept)
-
-    def _of_service(self, index: int, freed: set[int], position: Mapping[int, int]) -> Gang:
-        """The gang, on the GPU model of those of its service that are not freed, and near those it names."""
-        gang = self._beside(index, freed, position)
-        if gang.service is None:
-            return gang
-        key = (gang.namespace, gang.service)
-        others = [i for i in members(self.instance)[key] if i not in freed]
-        names = running_models(self.instance)[key]
-        names = names or chosen_models(self.instance, self.decisions, others)
-        if not names:
-            return gang
-        name = min(names)
-        roles = (
-            replace(role, model=name) if bound(role) and role.model is None else role
-            for role in gang.roles
-        )
-        return replace(gang, roles=tuple(roles), service=None)
 
     def _beside(self, index: int, freed: set[int], position: Mapping[int, int]) -> Gang:
         """The gang, which knows where those stand that it should be near, and that are not freed."""

@@ -22,7 +22,6 @@ from models.verify.rules import (
     reservations,
     resources,
     running,
-    services,
     spares,
     topology,
 )
@@ -34,7 +33,6 @@ RULES: tuple[Judged, ...] = (
     resources.RULE,
     eligibility.RULE,
     topology.RULE,
-    services.RULE,
     pod_affinity.RULE,
     running.RULE,
     queue_limit.RULE,

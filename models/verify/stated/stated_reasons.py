@@ -94,8 +94,7 @@ class Reasons:
                 yield from self.grounds.faults(change.gang, code, fields)
                 yield from lonely(change.gang, code, fields, self._levels_named)
                 yield from self._fields(change.gang, code, fields)
-            counted = change.gang.service is None and not self.rooms.reshapes
-            if counted and self.work.left > 0:
+            if not self.rooms.reshapes and self.work.left > 0:
                 yield from self._room(change.gang, code, reason.fields)
             else:
                 yield from self._running_holders(fields)
