@@ -29,8 +29,6 @@ from models.queues.reserved_quotas import crowded_out
 from models.rules.pod_rules import Kind, Rule, pod_rules
 from models.rules.registry import closed_in_part
 from models.rules.shape import spares_of_part
-from models.values.nearness import in_part
-from models.values.tier_values import admitted
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,7 @@ class Standing:
                 _evenly(
                     self.instance,
                     gang,
-                    _on(self._beside(gang, free, position), position),
+                    _on(self.instance.gangs[gang], position),
                     order,
                 )
                 for gang in gangs
@@ -219,14 +217,6 @@ class Standing:
         pods = [one.pods for one in self.decisions]
         kept = kept_behind(self.instance, pods, freed) | crowded_out(self.instance, pods, freed)
         return tuple(gang for gang in sorted(freed) if gangs[gang].running or gang not in kept)
-
-    def _beside(self, index: int, freed: set[int], position: Mapping[int, int]) -> Gang:
-        """The gang, which knows where those stand that it should be near, and that are not freed."""
-
-        def runs_whole(other: int) -> bool:
-            return admitted(self.instance, other, self.decisions[other])
-
-        return in_part(self.instance, self.decisions, runs_whole, index, freed, position)
 
     def _without_fixed(self, n: int, freed: set[int]) -> Node:
         """The node without what pods of other gangs hold there after the plan."""

@@ -33,7 +33,6 @@ DECLARED: tuple[Declaration, ...] = (
     pod_rules.DECLARED,
     *shape.DECLARED,
     bandwidth.DECLARED,
-    bandwidth.NEAR,
     nodes.RESOURCES,
     *queue_rules.DECLARED,
     shape.WHOLE_DOMAINS,

@@ -29,7 +29,6 @@ from models.instance.cluster import Node
 from models.instance.gang import (
     ExistingPod,
     Gang,
-    Near,
     NextTo,
     NodeAffinity,
     PlannedPod,
@@ -186,9 +185,7 @@ class GangReader:
     def _check_levels(self, entry: GangEntry) -> None:
         spec = entry.document.spec
         kind = (id(spec.roles), id(spec.topology))
-        if not self.merged.levels_known or (
-            kind in self._levelled and not spec.groups and spec.near is None
-        ):
+        if not self.merged.levels_known or (kind in self._levelled and not spec.groups):
             return
         self._levelled.add(kind)
         for path, level in entry.document.level_names():
@@ -466,7 +463,7 @@ class GangReader:
                 for written, parts in zip(spec.roles, divided, strict=True)
                 for part in parts
             )
-        topology, near = spec.topology, spec.near
+        topology = spec.topology
         return made(
             Gang,
             document.metadata,
@@ -482,9 +479,6 @@ class GangReader:
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
             planned=tuple(sorted(planned)),
             together=tuple(_together(document, self.levels)),
-            near=None
-            if near is None
-            else Near(tuple(sorted(near.gangs)), self.levels.get(near.level, 0)),
         )
 
     def _level(self, name: str | None) -> int | None:

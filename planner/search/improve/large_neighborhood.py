@@ -18,7 +18,6 @@ from models.instance.solution import GangDecision
 from models.program.formulation import formulate
 from models.program.interruption import TooLarge
 from models.program.part import Part, Standing
-from models.values.nearness import companions
 from models.values.tier_values import Evaluation
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
@@ -287,7 +286,7 @@ class _NeighborhoodSearch:
         if losses:
             gangs, weights = zip(*losses, strict=True)
             first = rng.choices(gangs, weights)[0]
-            opened = sorted({of[n] for n in self._standing.nodes(first) | self._beside(first)})
+            opened = sorted({of[n] for n in self._standing.nodes(first)})
             rng.shuffle(opened)
             opened = opened[:domains]
         near = rng.random() < 0.5
@@ -302,11 +301,6 @@ class _NeighborhoodSearch:
             if one not in opened:
                 opened.append(one)
         return {n for d in opened for n in self._members(d)}
-
-    def _beside(self, gang: int) -> set[int]:
-        """Nodes of one of the gangs that this one should be near."""
-        others = companions(self._instance).get(gang, ())
-        return self._standing.nodes(self._rng.choice(others)) if others else set()
 
     def _members(self, domain: int) -> list[int]:
         nodes = list(self._instance.cluster.domains[self._level][domain].nodes)
@@ -334,8 +328,7 @@ class _NeighborhoodSearch:
 def _unmet_preference(instance: Instance, evaluation: Evaluation, index: int) -> int:
     gang, value = instance.gangs[index], evaluation.lines[index].value
     unmet = value is not None and gang.preferred is not None and value.domains[gang.preferred] > 1
-    apart = value is not None and evaluation.near.get(index) == 0
-    return gang.weight_gpus * (unmet + apart)
+    return gang.weight_gpus * unmet
 
 
 def _lost_bandwidth(instance: Instance, evaluation: Evaluation, index: int) -> int:
