@@ -164,7 +164,6 @@ OTHERS_WORDS = {
     "planner/cluster/kubectl.py",
     "planner/cluster/proxy.py",  # kubectl's
     "planner/cluster/writes.py",  # the API server's
-    "planner/read/mistaken_texts.py",  # of commands whose output is given in place of a document
     "planner/read/model_files.py",
     "planner/read/topo/server_match.py",  # the confidence that a server model states
     "planner/read/topo/topology.py",

@@ -740,7 +740,7 @@ class GangDocument(Document):
         yield from self.own_errors()
 
     def shared_errors(self) -> Iterator[FieldError]:
-        """Those in its roles and communication, which many gangs may have in common."""
+        """Those in its roles, which many gangs may have in common."""
         if not self.spec.roles:
             yield FieldError(("spec", "roles"), "a gang without roles", "write at least one role")
         names: set[str] = set()
@@ -756,19 +756,12 @@ class GangDocument(Document):
             yield FieldError(
                 ("spec", "roles"), f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}"
             )
-        communication = self.spec.communication.field_errors(self.min_gpus)
-        yield from within(("spec", "communication"), communication)
 
     def own_errors(self) -> Iterator[FieldError]:
         """The others."""
         if self.spec.groups or any(role.shape is not None for role in self.spec.roles):
             yield from _group_errors(self)
         yield from _pod_errors(self)
-
-    @property
-    def min_gpus(self) -> int:
-        """GPUs of all its pods at `min`."""
-        return sum(role.span[0] * role.gpus for role in self.spec.roles)
 
 
 MAX_SET_NAME = 253

@@ -18,15 +18,12 @@ from models.documents.queue import QueueDocument
 from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
-from planner.read.hived import is_hived
 from planner.read.json_items import read_items
 from planner.read.kube.lookup import Tree, items, mapping, text
-from planner.read.mistaken_texts import mistaken
 from planner.read.parser import SKIMMED, Item
 from planner.read.sources import (
     Malformed,
     Source,
-    is_node_records,
     is_slurm_output,
     slurm_format,
     too_long,
@@ -104,8 +101,7 @@ def _is_object(tree: object) -> TypeGuard[Tree]:
 class Documents:
     """Every typed document. ``unusable``: kinds of which a document may have been lost.
 
-    ``topologies``: files of Slurm, ``slurm``: what its commands wrote;
-    ``hived``: configurations of HiveD.
+    ``topologies``: files of Slurm, ``slurm``: what its commands wrote.
     """
 
     findings: Findings
@@ -116,7 +112,6 @@ class Documents:
     unusable: set[str] = field(default_factory=set)
     remarks: Remarks = field(default_factory=Remarks)
     topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
-    hived: list[tuple[Source, Tree]] = field(default_factory=list)
     slurm: SlurmState | None = None
     unrecognised: list[tuple[str, Finding]] = field(default_factory=list)
     _gatherer: Gatherer | None = None
@@ -155,11 +150,7 @@ class Documents:
 
     def read(self, source: Source) -> None:
         """Add every document of a text. Raises MissingPathError for a file that breaks off."""
-        if self._slurm_text(source):
-            return
-        if source.named and (mistake := mistaken(source)) is not None:
-            self.findings.fault(mistake)
-            self.mark_all_unusable()
+        if self._slurm_topology(source):
             return
         empty = True
         waiting: list[Item] = []
@@ -233,8 +224,6 @@ class Documents:
                 self.mark_all_unusable()
         elif is_object(tree) and tree.get("kind") != "List":
             self.gatherer.add(tree, source.name)
-        elif is_hived(tree):
-            self.hived.append((source, tree))
         elif not depth and is_slurm_output(tree):
             self._slurm_state().add(source, tree, self.findings, self.remarks)
         elif depth and (found := as_object(tree)) is not None:
@@ -259,18 +248,15 @@ class Documents:
             self.slurm = SlurmState(nodes, jobs)
         return self.slurm
 
-    def _slurm_text(self, source: Source) -> bool:
-        """Whether the text is a topology file or a list of nodes of Slurm; then it is read."""
-        topology = slurm_format(source.name, source.text) is not None
-        if not topology and not is_node_records(source.text):
+    def _slurm_topology(self, source: Source) -> bool:
+        """Whether the text is a topology file of Slurm; then it is read."""
+        if slurm_format(source.name, source.text) is None:
             return False
         if source.rest is not None:
             self.findings.fault(too_long(source.name))
             self.mark_all_unusable()
-        elif topology:
-            self._topology(source)
         else:
-            self._slurm_state().nodes.add_text(source)
+            self._topology(source)
         return True
 
     def _topology(self, source: Source) -> None:

@@ -45,7 +45,6 @@ from planner.read.compact_queues import read_queues
 from planner.read.document_kinds import Documents
 from planner.read.findings import Remarks
 from planner.read.group_slices import with_group_slices
-from planner.read.hived import read_hived
 from planner.read.sources import KUBECTL
 from planner.read.unkeepable_promises import check_rates, remark_promises, remark_speeds
 from planner.read.validation import Entry
@@ -222,16 +221,8 @@ def build(
     if findings:
         findings.raise_all()
     merged.cluster = with_all_instances(merged.cluster, gangs)
-    # A Queue document counts instead of a virtual cluster of HiveD with its name.
-    hived = read_hived(
-        documents.hived,
-        merged.cluster,
-        [entry.document.metadata.name for entry in documents.queues],
-        findings,
-        documents.remarks,
-    )
     queues = read_queues(
-        [*documents.queues, *cluster.queues, *hived],
+        [*documents.queues, *cluster.queues],
         merged,
         documents.remarks,
         observed=live or documents.objects is not None or documents.slurm is not None,
@@ -255,7 +246,7 @@ def build(
     )
     gangs = limit_queues(paused(instance), instance.policy.queue_limit, documents.remarks)
     instance = replace(instance, gangs=with_group_slices(gangs, merged.cluster, documents.remarks))
-    instance = with_reshapable(_with_fractions(instance, reader))
+    instance = with_reshapable(instance)
     instance = replace(instance, policy=replace(instance.policy, now=reference_time(instance)))
     instance = banded(instance)
     check_rates(instance, merged)
@@ -274,15 +265,6 @@ def build(
         states_max_gangs=document is not None and document.spec.states_max_gangs,
         left_out=cluster.left_out,
     )
-
-
-def _with_fractions(instance: Instance, reader: GangReader) -> Instance:
-    """The fractions of the gangs that say what they train."""
-    if not any(entry.document.spec.communication.model for entry in reader.gangs.values()):
-        return instance
-    from planner.read.step_fractions import with_fractions  # it loads the bandwidth tables
-
-    return with_fractions(instance, reader.gangs)
 
 
 def _observed(entry: GangEntry) -> bool:
