@@ -126,8 +126,6 @@ ODD_JSON = {
     "a field twice": '1, "priority": 2',
     "a control character": '"\x01"',
     "a lone surrogate": '"\\ud800"',
-    "nesting": "[" * 100_000 + "]" * 100_000,
-    "objects in objects": '{"a":' * 5_000 + "0" + "}" * 5_000,
 }
 
 
@@ -138,9 +136,28 @@ def test_an_odd_value_in_json_costs_its_own_object_only(odd: str) -> None:
     found = read(text.replace(f'"{RAW}"', ODD_JSON[odd]))
     gangs = facts(found)["gangs"]
     assert gangs["victim"] == [(2, 1, 1)]
-    # Nested too deep: it counts as holding all of its node.
-    assert gangs["evil"] == [(8 if "[" in ODD_JSON[odd] or "{" in ODD_JSON[odd] else 3, 1, 1)]
+    assert gangs["evil"] == [(3, 1, 1)]
     assert remarks_on(found, EVIL)
+
+
+@pytest.mark.parametrize(
+    "nested", ["[" * 100_000 + "]" * 100_000, '{"a\\"[":' * 50_000 + "0" + "}" * 50_000]
+)
+@pytest.mark.parametrize("listed", ["List", "PodList"])
+@pytest.mark.usefixtures("size")
+def test_an_item_that_is_nested_too_deep_is_left_out_alone(nested: str, listed: str) -> None:
+    trees = CLUSTER if listed == "List" else CLUSTER[2:]
+    text = kubectl([evil(spec={"priority": RAW}), *trees]).replace(f'"{RAW}"', nested)
+    if listed == "PodList":
+        head = '"kind": "List"'
+        assert text.count(head) == 1
+        text = text.replace(head, '"kind": "PodList"')
+        with pytest.raises(InputError, match="but no Node among the objects"):
+            read(text)
+        return
+    found = read(text)
+    assert facts(found)["gangs"] == {"victim": [(2, 1, 1)]}
+    assert any("nested too deep to be read; it is left out" in line for line in found.remarks)
 
 
 ODD_YAML = {
@@ -163,16 +180,18 @@ def test_an_odd_value_in_yaml_costs_its_own_object_only(odd: str) -> None:
     assert any("no API server writes" in line for line in remarks_on(found, EVIL))
 
 
-def test_an_object_that_is_too_large_to_be_read_holds_its_node(
+def test_an_object_that_is_too_large_to_be_read_is_refused_with_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(json_items, "MAX_OBJECT", 10_000)
     monkeypatch.setattr(sources, "WHOLE_BYTES", 300)
     monkeypatch.setattr(sources, "_PIECE_BYTES", 1_000)
     large = evil(metadata={"annotations": {'a\\"b': '\\"' * 20_000}, "labels": MANY})
-    found = read(kubectl([large, *CLUSTER]))
-    assert facts(found)["gangs"] == {"victim": [(2, 1, 1)], "evil": [(8, 1, 1)]}
-    assert any("too large or nested too deep" in line for line in remarks_on(found, EVIL))
+    text = kubectl([large, *CLUSTER])
+    with pytest.raises(InputError, match="an item of more than") as caught:
+        read(text)
+    (fault,) = caught.value.faults
+    assert text.split("\n")[(fault.line or 0) - 1].strip() == "{"
 
 
 def test_lists_of_one_kind_are_read_from_files_in_pieces(

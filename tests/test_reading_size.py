@@ -155,7 +155,7 @@ def test_an_item_without_end_is_refused_while_it_is_read(
     result = child("-c", CHILD, str(path))
     assert result.returncode == 65, result.stderr[-2000:]
     what, place = result.stdout.splitlines()[:2]
-    assert what == "error: an item of more than 1,000,000 values"
+    assert what == "error: an item of more than 1,000,000 values or 32 Mi characters"
     assert place == f"  --> {path}:2:19"  # behind a blank and the pod
 
 

@@ -763,6 +763,11 @@ class GangDocument(Document):
             yield from _group_errors(self)
         yield from _pod_errors(self)
 
+    @property
+    def min_gpus(self) -> int:
+        """GPUs of all its pods at `min`."""
+        return sum(role.span[0] * role.gpus for role in self.spec.roles)
+
 
 MAX_SET_NAME = 253
 MAX_SHORT_NAME = 63

@@ -20,12 +20,12 @@ from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.json_items import read_items
 from planner.read.kube.lookup import Tree, items, mapping, text
-from planner.read.parser import SKIMMED, Item
+from planner.read.parser import TOO_DEEP, Item
 from planner.read.sources import (
     Malformed,
     Source,
     is_slurm_output,
-    slurm_format,
+    is_topology_conf,
     too_long,
 )
 from planner.read.validation import Entry, validate
@@ -193,8 +193,11 @@ class Documents:
     def _document(self, item: Item, source: Source, depth: int) -> None:
         """A document, or an item of a List."""
         tree = item.tree
-        unread = SKIMMED in item.oddities
-        if _is_object(tree) and not (unread and str(tree["kind"]).endswith("List")):
+        if depth and TOO_DEEP in item.oddities:
+            finding = Finding(item.part(), item.path, "nested too deep to be read", None)
+            self.unrecognised.append((f"item {item.path[-1]} of {source.name}", finding))
+            return
+        if _is_object(tree):
             self.gatherer.add(tree, source.name, item.oddities, listed=item.listed)
             return
         part = item.part()
@@ -250,7 +253,7 @@ class Documents:
 
     def _slurm_topology(self, source: Source) -> bool:
         """Whether the text is a topology file of Slurm; then it is read."""
-        if slurm_format(source.name, source.text) is None:
+        if not is_topology_conf(source.name, source.text):
             return False
         if source.rest is not None:
             self.findings.fault(too_long(source.name))

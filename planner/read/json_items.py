@@ -1,7 +1,7 @@
 """The values of a JSON text one at a time: the items of a list, each before the next is read.
 
-A text of any length takes the memory of its largest item. An item that is too large or nested too deep
-is skimmed: its atoms near the top are kept. What else is odd about an item is said with it.
+A text of any length takes the memory of its largest item. An item that is nested too deep is passed over.
+What else is odd about an item is said with it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 
 from models.documents.base import MAX_FIELDS, Path
 from planner.read.parser import (
-    CUT_OFF,
     MAX_DEPTH,
     MAX_NUMBER_DIGITS,
     ODD,
-    SKIMMED,
+    TOO_DEEP,
     Item,
     Parsed,
     YamlReader,
@@ -37,29 +36,19 @@ MAX_OBJECT = 32 * 2**20
 """Longest item of a long text that is read whole. An API server stores at most 1.5 MiB of an object,
 which JSON may write ten times as long."""
 
-MAX_SKIPPED_VALUES = 1_000_000
-"""Most values, also inside each other, of an item that is skimmed: more than the 1.5 MiB of an object can
-have."""
+MAX_ITEM_MARKS = 1_000_000
+"""Most brackets and commas of such an item: more than the 1.5 MiB of an object can have."""
 
 MAX_JSON_MARKS = 8_000_000
 """Most brackets and commas of one document of a long text, counted before any value is built."""
-
-_TOO_LARGE = f"a document of more than {MAX_OBJECT // 2**20} Mi characters, or nested too deep"
-_APART = "put it into a file of its own"
 
 MAX_BLANK = 2**20
 """Most blanks between two values."""
 
 _BLANK = re.compile(r"[ \t\n\r]*+")
-# Python before 3.11.5 loses its place in a possessive repetition of a group that fails half-way.
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}:,]|[^\s\[\]{}:,"]++', re.DOTALL)
-_DEEP = re.compile(r'[^"\[\]{}]*+')
+_BRACKET_OR_TEXT = re.compile(r'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
 _ESCAPE = 12
 """Characters of the longest escape, a surrogate pair: an error so near the end may be a cut."""
-
-_SKETCH_DEPTH = 2
-_SKETCH_TEXT = 1_024
-_SKETCH_FIELDS = 1_000
 
 
 def read_items(source: Source) -> Iterator[Item]:
@@ -173,9 +162,10 @@ class _JsonItems:
             return Source(name, text, "json", named, line=line, column=column, path=path)
 
         doubtful = bool(oddities) or self._wide
-        if doubtful and self._forgot and (SKIMMED in oddities or path == (0,)):
-            what = _TOO_LARGE if SKIMMED in oddities else f"a list that {ODD}"
-            fault = Malformed(what, *self._place(end), _APART)
+        if doubtful and self._forgot and path == (0,):
+            fault = Malformed(
+                f"a list that {ODD}", *self._place(end), "put it into a file of its own"
+            )
             return Item(tree, path, lambda: self.source, oddities, lambda: Parsed([], [fault]))
         return Item(tree, path, part, oddities, (lambda: json_form(part())) if doubtful else None)
 
@@ -190,8 +180,8 @@ class _JsonItems:
             except json.JSONDecodeError as error:
                 if error.pos >= len(self.text) - _ESCAPE or error.msg.startswith("Unterminated"):
                     large = len(self.text) - self.at > MAX_OBJECT
-                    if item and (large or self._item_marks > MAX_SKIPPED_VALUES):
-                        return self._skim(), (SKIMMED,)
+                    if item and (large or self._item_marks > MAX_ITEM_MARKS):
+                        raise self._too_large() from None
                     if self._grow(item=item):
                         continue
                 elif "control character" in error.msg and decode is self._strict:
@@ -202,59 +192,42 @@ class _JsonItems:
                 decode = self._lenient
                 continue
             except RecursionError:
-                return self._skim(), (SKIMMED,)
+                self._pass_over()
+                return None, (TOO_DEEP,)
             if end == len(self.text) and self.text[end - 1] not in '}]"' and self._grow(item=item):
                 continue  # half a number
             self.at = end
             return tree, (ODD,) if self._odd or decode is self._lenient else ()
 
-    def _skim(self) -> Any:  # noqa: ANN401  # the sketch of any value
-        """Pass over the value; its sketch."""
-        sketch = _Sketch()
-        start, values = self._place_from(self.at), 0
-        too_deep: tuple[int, int] | None = None
-        while not sketch.whole:
-            self._forget()
-            if sketch.depth > _SKETCH_DEPTH:
-                self.at = match_end(_DEEP, self.text, self.at)
-            if not self._next():
-                raise self._malformed(CUT_OFF)
-            token = _TOKEN.match(self.text, self.at)
-            if token is None:
-                self._skip_long_text()
+    def _pass_over(self) -> None:
+        """Move behind the value, which is nested too deep to be read. Raises Malformed without an end."""
+        at = too_deep = self.at
+        depth = brackets = 0
+        while brackets <= MAX_ITEM_MARKS and len(self.text) - self.at <= MAX_OBJECT:
+            found = _BRACKET_OR_TEXT.search(self.text, at)
+            word = "" if found is None else found.group()
+            if found is None or (word[0] == '"' and not found.group(1)):  # perhaps cut off
+                at = len(self.text) if found is None else found.start()
+                if not self._grow(item=True):
+                    break
                 continue
-            word = token.group()
-            if token.end() == len(self.text) and word[0] not in '[]{}:,"' and self._grow(item=True):
-                continue  # half a number
-            if too_deep is None and sketch.depth > MAX_DEPTH and word in "[{":
-                too_deep = self._place_from(self.at)
-            values += word in "[{,"
-            if values > MAX_SKIPPED_VALUES:
-                if too_deep is not None:
-                    raise nested_too_deep(*too_deep)
-                what = f"an item of more than {MAX_SKIPPED_VALUES:,} values"
-                raise Malformed(
-                    what, *start, "leave it out: no object of an API server has so many"
-                )
-            self.at = token.end()
-            sketch.add(word)
-        return sketch.value
-
-    def _skip_long_text(self) -> None:
-        """Pass over a text that ends beyond what is held; an empty one takes its place."""
-        place = self.at + 1
-        while True:
-            found = _TEXT_END.match(self.text, place)
-            assert found is not None  # it matches nothing, too
-            self._count(self.at)
-            self._forgot = True
-            ended = found.group(1)
-            self.text = ('""' if ended else '"') + self.text[found.end() :]
-            self._counted, self.at, place = 0, 0, 1
-            if ended:
+            at = found.end()
+            brackets += word[0] != '"'
+            depth += (word in "[{") - (word in "]}")
+            if depth == MAX_DEPTH + 2 and too_deep == self.at:
+                too_deep = found.start()
+            if not depth:
+                self.at = at
                 return
-            if not self._grow(item=True):
-                raise self._malformed(CUT_OFF)
+        raise nested_too_deep(*self._place_from(too_deep))
+
+    def _too_large(self) -> Malformed:
+        """The fault of an item without end."""
+        what = (
+            f"an item of more than {MAX_ITEM_MARKS:,} values or {MAX_OBJECT // 2**20} Mi characters"
+        )
+        hint = "leave it out: no object of an API server is so large"
+        return Malformed(what, *self._place_from(self.at), hint)
 
     def _next(self) -> str:
         """The next character that is not blank; "" at the end."""
@@ -343,60 +316,4 @@ class _JsonItems:
             except ValueError:
                 pass  # an exponent beyond what Decimal holds
         self._odd = True
-        return None
-
-
-_TEXT_END = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*(")?', re.DOTALL)
-
-
-class _Sketch:
-    """What is kept of a value that is passed over: objects and their atoms near the top.
-
-    Lists are empty. ``depth``: of brackets that are open.
-    """
-
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.depth = 0
-        self.whole = False
-        self._open: list[dict[str, Any] | list[Any]] = []
-        self._key: str | None = None
-
-    def add(self, word: str) -> None:
-        """The next token."""
-        if word in "[{":
-            self._begin({} if word == "{" else [])
-        elif word in "]}":
-            self.depth -= 1
-            del self._open[self.depth :]
-            self.whole = self.depth <= 0
-        elif word == ",":
-            self._key = None
-        elif word != ":" and self.depth == len(self._open) and len(word) <= _SKETCH_TEXT:
-            if self._key is None and word[0] == '"':
-                self._key = _atom(word)
-            else:
-                self._keep(_atom(word))
-
-    def _begin(self, made: dict[str, Any] | list[Any]) -> None:
-        if not self.depth:
-            self.value = made
-        elif self.depth == len(self._open):
-            self._keep(made)
-        if self.depth == len(self._open) < _SKETCH_DEPTH:
-            self._open.append(made)
-        self.depth += 1
-        self._key = None
-
-    def _keep(self, value: object) -> None:
-        around = self._open[-1] if self._open else None
-        if isinstance(around, dict) and self._key is not None and len(around) < _SKETCH_FIELDS:
-            around[self._key] = value
-
-
-def _atom(word: str) -> Any:  # noqa: ANN401
-    """The value of a text, a number or a constant; None if it cannot be read."""
-    try:
-        return json.loads(word, strict=False, parse_float=decimal)
-    except ValueError:
         return None

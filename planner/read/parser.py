@@ -43,7 +43,7 @@ MAX_ANCHORS = 10_000
 """Most anchors of one YAML document."""
 
 ODD = "has parts that no API server writes, such as a field twice; what cannot be read is left out"
-SKIMMED = "is too large or nested too deep to be read; it counts with what is known of it"
+TOO_DEEP = "is nested too deep to be read; it is left out"
 CUT_OFF = "the text is cut short"
 
 _JSON_START = re.compile(r"\s*[\[{]")

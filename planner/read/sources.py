@@ -308,31 +308,23 @@ def _format(name: str) -> Format:
     return "yaml" if lower.endswith((".yaml", ".yml")) else "either"
 
 
-_CONF = re.compile(r"(switchname|blockname|blocksizes|ringname)[ \t]*=", re.IGNORECASE)
-_YAML = re.compile(r"-[ \t]+(topology|cluster_default|tree|block|flat|ring|torus3d)[ \t]*:")
-_JSON = re.compile(r'\[\s*\{\s*"(topology|cluster_default)"\s*:')
+_CONF = re.compile(r"(switchname|blockname|blocksizes)[ \t]*=", re.IGNORECASE)
 _CONF_NAME = re.compile(r"(.*[/\\.])?topology\.conf", re.IGNORECASE | re.DOTALL)
 
 
-def slurm_format(name: str, text: str) -> Literal["conf", "yaml"] | None:
-    """The format of a Slurm topology file by its first line with content; None for another text.
-
-    A file named ``topology.conf`` always is one.
-    """
+def is_topology_conf(name: str, text: str) -> bool:
+    """Whether a text is a topology file of Slurm, by its name or its first line with content."""
+    if _CONF_NAME.fullmatch(name) is not None:
+        return True
     at = 0
     while at < len(text):
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
         line = text[at:end].strip()
-        if line and not line.startswith(("#", "---", "%YAML")):
-            if _CONF.match(line):
-                return "conf"
-            start = text.index(line[0], at)
-            if (start == at and _YAML.match(line)) or _JSON.match(text, start):
-                return "yaml"
-            break
+        if line and not line.startswith("#"):
+            return _CONF.match(line) is not None
         at = end + 1
-    return "conf" if _CONF_NAME.fullmatch(name) is not None else None
+    return False
 
 
 SLURM_LISTS = ("nodes", "jobs", "partitions", "reservations")

@@ -75,7 +75,9 @@ class Gatherer:
         if isinstance(item, dict):
             self._one(item, kind.removesuffix("List"), version, where, oddities)
         else:
-            self.remarks.add(f"item {number} of the {kind} in {where}", "not an object; ignored")
+            self.remarks.add(
+                f"item {number} of the {kind} in {where}", "not an object that can be read; ignored"
+            )
 
     def _one(
         self, tree: Tree, kind: str, version: str, where: str, oddities: Sequence[str]

@@ -14,10 +14,9 @@ from models.documents.cluster import Level
 from models.instance.cluster import Cluster, Node
 from planner.errors import Fault
 from planner.read.findings import Findings, Remarks
-from planner.read.slurm.definitions import Definitions
 from planner.read.slurm.levels import SlurmTopology, from_blocks, from_switches
-from planner.read.slurm.topology_conf import Layout, read_conf, read_yaml
-from planner.read.sources import Source, printable, slurm_format
+from planner.read.slurm.topology_conf import read_conf
+from planner.read.sources import Source, printable
 
 
 def cluster_tree(topology: SlurmTopology, model_of: Callable[[str], str | None]) -> dict[str, Any]:
@@ -91,47 +90,27 @@ def _moved_to_domains(node: Node, cluster: Cluster, topology: SlurmTopology) -> 
 
 
 def read_topology(source: Source) -> SlurmTopology:
-    """The levels of a topology file. Raises InputError with every fault."""
+    """The levels of a topology file, a tree or blocks. Raises InputError with every fault."""
     findings, remarks = Findings(), Remarks()
     called = f"Slurm topology {printable(source.name)}"
-    if slurm_format(source.name, source.text) == "yaml":
-        chosen = read_yaml(source, findings, remarks)
-    else:
-        chosen = _layout(read_conf(source, findings), source, findings)
-    if chosen is None:
-        findings.raise_all()
-    layout, found = chosen
-    if layout == "tree":
+    found = read_conf(source, findings)
+    sizes = found.sizes
+    topology = SlurmTopology(called, ())
+    if found.switches and (found.blocks or sizes is not None):
+        spot = found.blocks[0].spot if found.blocks else sizes.spot if sizes else None
+        if spot is not None:
+            spot.fault(findings, "switches and blocks in one file", "keep one of the two")
+    elif found.switches:
         topology = from_switches(found.switches, called, findings, remarks)
-    elif layout == "block":
-        topology = from_blocks(found.blocks, found.sizes, called, findings, remarks)
-    else:
-        topology = SlurmTopology(called, ())
-    if findings:
-        findings.raise_all()
-    if layout != "flat" and not topology.domains:
+    elif found.blocks:
+        topology = from_blocks(found.blocks, sizes, called, findings, remarks)
+    elif not findings:
+        findings.fault(Fault("no switch or block in this file", _NO_NODES, source.name, 1, 1))
+    if not findings and not topology.domains:
         findings.fault(Fault("no node in this topology file", _NO_NODES, source.name, 1, 1))
+    if findings:
         findings.raise_all()
     return replace(topology, remarks=tuple(remarks.all))
 
 
 _NO_NODES = "write SwitchName=... Nodes=..., or BlockName=... Nodes=..."
-
-
-def _layout(
-    found: Definitions, source: Source, findings: Findings
-) -> tuple[Layout, Definitions] | None:
-    """A ``topology.conf`` holds one topology: a tree or blocks."""
-    if found.switches and (found.blocks or found.sizes is not None):
-        spot = found.blocks[0].spot if found.blocks else found.sizes.spot if found.sizes else None
-        if spot is not None:
-            hint = "write topology.yaml for several topologies"
-            spot.fault(findings, "switches and blocks in one file", hint)
-        return None
-    if found.switches:
-        return "tree", found
-    if found.blocks:
-        return "block", found
-    if not findings:
-        findings.fault(Fault("no switch or block in this file", _NO_NODES, source.name, 1, 1))
-    return None

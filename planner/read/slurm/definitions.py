@@ -7,29 +7,25 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
-from models.documents.base import Name, Path
+from models.documents.base import Name
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.units import InvalidValueError, shown
 from planner.errors import Fault
-from planner.read.findings import Finding, Findings
+from planner.read.findings import Findings
 from planner.read.sources import Source
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A place: a line and column of a ``topology.conf``, or a path inside a ``topology.yaml``."""
+    """A line and column of a ``topology.conf``."""
 
     source: Source
-    line: int = 1
-    column: int = 1
-    path: Path | None = None
+    line: int
+    column: int
 
     def fault(self, findings: Findings, what: str, hint: str | None = None) -> None:
         """Report something wrong here."""
-        if self.path is not None:
-            findings.add(Finding(self.source, self.path, what, hint))
-        else:
-            findings.fault(Fault(what, hint, self.source.name, self.line, self.column))
+        findings.fault(Fault(what, hint, self.source.name, self.line, self.column))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,7 @@ class BlockSizes:
 
 @dataclass(slots=True)
 class Definitions:
-    """One topology: a tree of switches, blocks, or neither (flat)."""
+    """One topology: a tree of switches, or blocks."""
 
     switches: list[Switch] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)

@@ -1,27 +1,21 @@
-"""A ``topology.conf``, or the default topology of a ``topology.yaml``, each entry with its place.
+"""A ``topology.conf``, each entry with its place.
 
-Comments, continued lines, quotes, keys in any case, and included files from the folder of the
-file. Names are not resolved here. A remark names each other topology of a YAML file.
+Comments, continued lines, quotes, and keys in any case. Names are not resolved here.
 """
 
 from __future__ import annotations
 
 import bisect
-import pathlib
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-
-from models.documents.base import Many, Name, Path, suggestion
+from models.documents.base import suggestion
 from models.host_ranges import MAX_NAMES
-from models.units import described, shown
-from planner.errors import MissingPathError
-from planner.read.findings import Finding, Findings, Remarks
-from planner.read.parser import match_end, parse
+from models.units import shown
+from planner.read.findings import Findings
+from planner.read.parser import match_end
 from planner.read.slurm.definitions import (
     NAME_HINT,
     Block,
@@ -32,14 +26,11 @@ from planner.read.slurm.definitions import (
     Switch,
     is_name,
 )
-from planner.read.sources import STDIN, Source, read_sources
-from planner.read.validation import validate
+from planner.read.sources import Source
 
-MAX_INCLUDES = 100
 MAX_LINE = 1_000_000
 """Longest line, continued ones joined."""
 _PAIR = re.compile(r'([A-Za-z0-9_.]+)[ \t]*=[ \t]*("[^"]*"|[^\s"=]+)?(?=\s|$)')
-_INCLUDE = re.compile(r"include[ \t]+(\S.*)", re.IGNORECASE)
 _BLANK = re.compile(r"\s*")
 _COMMENT = re.compile(r"(?<!\\)#")
 
@@ -48,7 +39,6 @@ _LINES = {
     "BlockName": ("Nodes",),
     "BlockSizes": (),
 }
-_NO_LEVELS = {"ringname": "a ring", "torusname": "a torus"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +57,16 @@ class _Line:
 
 
 def read_conf(source: Source, findings: Findings) -> Definitions:
-    """Everything the file and those it includes define; faults go into the findings."""
-    named = source.name != STDIN
-    reader = _Reader(findings, pathlib.Path(source.name).resolve().parent if named else None)
+    """Everything the file defines; faults go into the findings."""
+    reader = _Reader(findings)
     reader.read(source)
     return reader.found
 
 
 @dataclass(slots=True)
 class _Reader:
-    """``folder``: where included files may be; None for standard input."""
-
     findings: Findings
-    folder: pathlib.Path | None
     found: Definitions = field(default_factory=Definitions)
-    includes: int = 0
 
     def read(self, source: Source) -> None:
         for line in _lines(source):
@@ -92,9 +77,7 @@ class _Reader:
             start = match_end(_BLANK, line.text, 0)
             if start == len(line.text):
                 continue
-            if (include := _INCLUDE.fullmatch(line.text.rstrip(), start)) is not None:
-                self._include(include[1], line.spot(start))
-            elif (pairs := self._pairs(line, start)) is not None:
+            if (pairs := self._pairs(line, start)) is not None:
                 self._define(pairs, line.spot(start))
             if self.findings.full:
                 return
@@ -128,11 +111,6 @@ class _Reader:
     def _define(self, pairs: dict[str, tuple[str, HostList]], spot: Spot) -> None:
         kind = next((one for one in _LINES if one.lower() in pairs), None)
         if kind is None:
-            word = next((word for word in pairs if word in _NO_LEVELS), None)
-            if word is not None:
-                what = f"{_NO_LEVELS[word]} has no levels: this topology cannot be planned with"
-                spot.fault(self.findings, what, "trees of switches and blocks are read")
-                return
             first = next(iter(pairs.values()))[0]
             hint = suggestion(first, _LINES, "lines start with")
             spot.fault(self.findings, f"unknown keyword {shown(first)}", hint)
@@ -169,30 +147,6 @@ class _Reader:
         else:
             self.found.sizes = BlockSizes(tuple(int(word) for word in words), value.spot)
 
-    def _include(self, name: str, spot: Spot) -> None:
-        """Read an included file, if it is in the folder of the file or below it."""
-        self.includes += 1
-        if self.includes > MAX_INCLUDES:
-            what = f"more than {MAX_INCLUDES} included files"
-            spot.fault(self.findings, what, "put them into one")
-            return
-        try:
-            path = None if self.folder is None else (self.folder / name.strip()).resolve()
-            if path is None or not path.is_relative_to(self.folder or path) or not path.is_file():
-                what = f"cannot include {shown(name)}"
-                hint = "only files in the folder of this file are included"
-                spot.fault(self.findings, what, hint)
-                return
-            sources, faults = read_sources([str(path)], None)
-        except (MissingPathError, OSError, ValueError, RuntimeError):
-            what = f"cannot include {shown(name)}"
-            spot.fault(self.findings, what, "check its name and permissions")
-            return
-        for fault in faults:
-            self.findings.fault(fault)
-        for source in sources:
-            self.read(source)
-
 
 def _lines(source: Source) -> Iterator[_Line]:
     """The lines without comments, those that end in a backslash joined with the next."""
@@ -212,171 +166,3 @@ def _lines(source: Source) -> Iterator[_Line]:
             parts, starts, length = [], [], 0
     if starts:
         yield _Line("".join(parts), tuple(starts), source)
-
-
-LAYOUTS = ("tree", "block", "flat", "ring", "torus3d")
-READ = ("tree", "block", "flat")
-
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-Text = Annotated[str, Field(min_length=1)]
-
-
-class _Topology(_Entry):
-    """A named topology of any layout."""
-
-    topology: Text
-    cluster_default: bool = False
-    tree: Any = None
-    block: Any = None
-    flat: Any = None
-    ring: Any = None
-    torus3d: Any = None
-
-
-class _Switch(_Entry):
-    switch: Name
-    children: Text | None = None
-    nodes: Text | None = None
-    link_speed: Any = None
-
-
-class _Switches(_Entry):
-    switches: Many[_Switch] | None = None
-
-
-class _Block(_Entry):
-    block: Name
-    nodes: Text | None = None
-
-
-def _listed(value: object) -> object:
-    return value if isinstance(value, list) or value is None else [value]
-
-
-class _Blocks(_Entry):
-    blocks: Many[_Block] | None = None
-    block_sizes: Annotated[
-        Many[Annotated[int, Field(ge=-(10**9), le=10**9)]] | None, BeforeValidator(_listed)
-    ] = None
-
-
-class _TreeLayout(_Entry):
-    tree: _Switches
-
-
-class _BlockLayout(_Entry):
-    block: _Blocks
-
-
-Layout = Literal["tree", "block", "flat"]
-
-
-def read_yaml(
-    source: Source, findings: Findings, remarks: Remarks
-) -> tuple[Layout, Definitions] | None:
-    """The default topology of the file, or the first; None where nothing can be read."""
-    found = _topologies(source, findings)
-    if not found:
-        if not findings:
-            hint = "write a list with `topology:`"
-            findings.add(Finding(source, (0,), "no topology in this file", hint))
-        return None
-    defaults = [one for one in found if one[0].cluster_default]
-    for _, path, _ in defaults[1:]:
-        what = "a second default topology"
-        findings.add(Finding(source, (*path, "cluster_default"), what, "keep one"))
-    chosen = defaults[0] if defaults else found[0]
-    for topology, _, _ in found:
-        if topology is not chosen[0]:
-            what = f"not used: the topology of the cluster is {shown(chosen[0].topology)}"
-            hint = "mark another one with `cluster_default: true`"
-            remarks.add(f"topology {topology.topology}", what, hint)
-    return _definitions(*chosen, source, findings)
-
-
-def _topologies(source: Source, findings: Findings) -> list[tuple[_Topology, Path, dict[str, Any]]]:
-    """Every named topology of the file, its path and its fields."""
-    parsed = parse(source)
-    for malformed in parsed.faults:
-        findings.malformed(source, malformed)
-    found: list[tuple[_Topology, Path, dict[str, Any]]] = []
-    for number, document in enumerate([] if parsed.faults else parsed.documents):
-        if document is not None and not isinstance(document, list):
-            what = f"expected a list, not {described(document)}"
-            findings.add(Finding(source, (number,), what, "write `- ` before each"))
-            continue
-        for i, tree in enumerate(document or ()):
-            entry = validate(_Topology, tree, source, (number, i), findings)
-            if entry is not None:
-                found.append((entry.document, (number, i), tree))
-    return found
-
-
-def _definitions(
-    topology: _Topology, path: Path, tree: dict[str, Any], source: Source, findings: Findings
-) -> tuple[Layout, Definitions] | None:
-    """What the chosen topology defines."""
-    layouts = [layout for layout in LAYOUTS if layout in tree]
-    name = shown(topology.topology)
-    if len(layouts) != 1:
-        what = f"topology {name} has {' and '.join(layouts) or 'no layout'}"
-        findings.add(Finding(source, path, what, f"give it one of {', '.join(READ)}"))
-        return None
-    if layouts[0] not in READ:
-        what = f"a {layouts[0]} has no levels: topology {name} is not read"
-        hint = f"{', '.join(READ)} are; mark one with `cluster_default: true`"
-        findings.add(Finding(source, (*path, layouts[0]), what, hint, at_key=True))
-        return None
-    if layouts[0] == "tree":
-        return _tree(tree, path, source, findings)
-    if layouts[0] == "block":
-        return _blocks(tree, path, source, findings)
-    return "flat", Definitions()
-
-
-def _tree(
-    tree: dict[str, Any], path: Path, source: Source, findings: Findings
-) -> tuple[Layout, Definitions] | None:
-    entry = validate(_TreeLayout, {"tree": tree["tree"]}, source, path, findings)
-    if entry is None:
-        return None
-    switches = [
-        Switch(
-            one.switch,
-            Spot(source, path=(*path, "tree", "switches", i, "switch")),
-            _hosts(one.children, source, (*path, "tree", "switches", i, "children")),
-            _hosts(one.nodes, source, (*path, "tree", "switches", i, "nodes")),
-        )
-        for i, one in enumerate(entry.document.tree.switches or ())
-    ]
-    return "tree", Definitions(switches=switches)
-
-
-def _blocks(
-    tree: dict[str, Any], path: Path, source: Source, findings: Findings
-) -> tuple[Layout, Definitions] | None:
-    entry = validate(_BlockLayout, {"block": tree["block"]}, source, path, findings)
-    if entry is None:
-        return None
-    layout = entry.document.block
-    blocks = [
-        Block(
-            one.block,
-            Spot(source, path=(*path, "block", "blocks", i, "block")),
-            _hosts(one.nodes, source, (*path, "block", "blocks", i, "nodes")),
-        )
-        for i, one in enumerate(layout.blocks or ())
-    ]
-    sizes = None
-    if layout.block_sizes is not None:
-        spot = Spot(source, path=(*path, "block", "block_sizes"))
-        sizes = BlockSizes(layout.block_sizes, spot)
-    return "block", Definitions(blocks=blocks, sizes=sizes)
-
-
-def _hosts(text: str | None, source: Source, path: Path) -> HostList | None:
-    return None if text is None else HostList(text, Spot(source, path=path))
