@@ -19,7 +19,6 @@ from models.verify.check import check
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.search.solve import solve
-from planner.show.explain.explanation import Explanation
 from planner.show.reason_words import words
 
 Tree = dict[str, Any]
@@ -253,14 +252,3 @@ def test_who_asks_for_what_nobody_gets_uses_up_no_guarantee(system: str, attack:
     after = decisions(cluster(system, *more(), attacker(system, "v", spoil)))
     assert before["victim"]["decision"] == after["victim"]["decision"] == "place"
     assert after["attacker"]["decision"] == "wait"
-
-
-def test_explain_names_who_uses_a_guarantee_up_by_turn() -> None:
-    first = pod("first", "gangplan", "v", priority=5)
-    found = cluster("gangplan", first)
-    names = [gang.name for gang in found.instance.gangs]
-    told = Explanation(found.instance, solve(found.instance).decisions, names.index("victim")).help
-    assert (
-        "it is not within the guarantee of queue 'v', 8 GPUs: it needs 8, and 0 are left by those whose"
-        " turn is earlier: t/first (8, starts)"
-    ) in told

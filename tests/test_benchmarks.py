@@ -56,18 +56,17 @@ def test_the_large_gang_is_proven_to_wait_and_nothing_stops_for_it(shape: str) -
 
 
 @pytest.mark.parametrize(
-    ("shape", "counted", "without", "code", "level", "pods"),
+    ("shape", "code", "level", "pods"),
     [
-        ("small-racks", "empty", 0, "Never", "rack", 8),
-        # six of 60 servers have the gangs that stay
-        ("blocked", "running", 54, "RequiredTopology", "rack", 9),
-        ("nvlink", "empty", 0, "Never", "rack", 18),
-        # half of 60 servers of 8, and no five of one server
-        ("pieces", "running", 60, "NoRoom", None, 0),
+        ("small-racks", "Never", "rack", 8),
+        ("blocked", "RequiredTopology", "rack", 0),
+        ("nvlink", "Never", "rack", 18),
+        # no five GPUs of one server
+        ("pieces", "NoRoom", None, 0),
     ],
 )
 def test_the_large_gang_says_what_it_lacks_even_with_preemption(
-    shape: str, counted: str, without: int, code: str, level: str | None, pods: int
+    shape: str, code: str, level: str | None, pods: int
 ) -> None:
     instance = no_room(shape, 60)
     decided = dict(zip([g.name for g in instance.gangs], solve(instance).decisions, strict=True))
@@ -75,9 +74,8 @@ def test_the_large_gang_says_what_it_lacks_even_with_preemption(
     assert reason is not None
     assert reason.code == code
     fields = reason.fields
-    assert (fields.counted, fields.without) == (counted, without)
     assert (fields.level, fields.room_pods) == (level, pods)
-    assert (fields.room_gpus == 240) == (shape == "pieces")
+    assert fields.proven == (code != "Never")
 
 
 def figures(**more: object) -> dict[str, Any]:

@@ -68,8 +68,7 @@ def test_the_last_rack_is_left_to_the_queue_that_is_promised_one() -> None:
     assert reason is not None
     assert reason.code == "Quota"
     assert words(reason) == (
-        "needs 8 GPUs and is not preemptible; where there is room, it would take 1 cell of the level rack "
-        "from queue 'a'"
+        "needs 8 GPUs; where there is room, it would take a whole rack that is promised to queue 'a'"
     )
     # the queue itself gets it, and so does a gang that may be stopped
     assert decisions(

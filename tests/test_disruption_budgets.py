@@ -129,27 +129,9 @@ def reason(found: Outcome, name: str) -> str:
     return words(given)
 
 
-def test_a_gang_whose_victims_are_guarded_says_which_budget_guards_them() -> None:
+def test_a_gang_whose_victims_are_guarded_names_them() -> None:
     instance = build(nodes_per_rack=4, gangs=[high(), guarded(job("victim", 0), "b")])
-    assert reason(planned(allowing(instance, b=1)), "high").endswith(
-        "; default/victim may not be stopped or moved: that takes 4 evictions, and the disruption budget"
-        " 'default/b' allows 1"
-    )
-
-
-def test_the_reason_counts_what_the_plan_takes_from_a_budget_already() -> None:
-    gangs = [
-        guarded(job("v0", 0), "b"),
-        guarded(job("v1", 4), "b"),
-        gang("high0", 4, 8, priority=9),
-        gang("high1", 4, 8, priority=8),
-    ]
-    found = planned(allowing(build(nodes_per_rack=8, gangs=gangs), b=6))
-    (kept,) = (name for name, d in found.decisions().items() if d == "keep")
-    assert reason(found, "high1").endswith(
-        f"; default/{kept} may not be stopped or moved: that takes 4 evictions, and the disruption budget"
-        " 'default/b' allows 2"
-    )
+    assert "without default/victim (32 GPUs" in reason(planned(allowing(instance, b=1)), "high")
 
 
 @pytest.mark.parametrize("seed", range(3000, 3012))
@@ -292,33 +274,6 @@ def test_the_judge_reads_budgets_that_there_are_in_order_and_once(
     plan["instance"]["cluster"]["spec"]["disruptionBudgets"] = budgets
     plan["instance"]["gangs"][1]["status"]["pods"][0]["budgets"] = first
     assert {found for found, _ in broken(sealed(plan))} - {"budgets"} == {rule}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"allowed": 2},
-        {"evictions": 5},
-        {"gang": "default/other"},
-        {"budgets": ["default/c"]},
-        {"budgets": ["other/b"]},
-        {"allowed": None, "evictions": None, "budgets": ["default/b", "default/b2"]},
-    ],
-)
-def test_the_judge_refuses_a_reason_that_the_budgets_contradict(change: Doc) -> None:
-    instance = build(nodes_per_rack=4, gangs=[high(), guarded(job("victim", 0), "b")])
-    outcome = planned(allowing(instance, b=1))
-    found = written(outcome.instance, outcome.solution)
-    assert check(found) == []
-    said = next(one for one in found["spec"]["gangs"] if one["name"] == "high")["reason"]
-    assert said["fields"]["guarded"] == {
-        "gang": "default/victim",
-        "budgets": ["default/b"],
-        "allowed": 1,
-        "evictions": 4,
-    }
-    said["fields"]["guarded"] |= change
-    assert {violation.rule for violation in check(sealed(found))} == {"reason"}
 
 
 # Where plans change without the program

@@ -73,7 +73,7 @@ def test_who_can_never_start_says_why(attack: str) -> None:
     assert found.decisions() == {"evil": "wait", "low": "place"}
     reason = found.of("evil").reason
     assert reason is not None
-    assert (reason.code, reason.fields.rule) == ("Never", rule)
+    assert (reason.code, reason.fields.cause) == ("Never", rule)
     assert could_start(instance, 0) is False
 
 

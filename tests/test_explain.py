@@ -70,13 +70,6 @@ def explained(cli: RunCli, plan: str, *arguments: str) -> dict[str, Any]:
     return document
 
 
-def planned(cli: RunCli, folder: Path, text: str) -> str:
-    (folder / "in.yaml").write_text(text, encoding="utf-8")
-    out = str(folder / "plan.json")
-    assert cli("plan", str(folder / "in.yaml"), "--out", out).code == 0
-    return out
-
-
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> str:
     gangs = [
@@ -102,43 +95,14 @@ def test_a_node_is_excluded_by_its_first_cause(mixed: str, cli: RunCli) -> None:
         "another model than DGX H100": 1,
     }
     assert role["neededPods"] == 4
-    # h-1, h-2 and h-3: 8, 8 and 7 healthy GPUs, so two pods of 8 would fit if they were empty
-    assert (role["eligible"]["nodes"], role["eligible"]["podsIfEmpty"]) == (3, 2)
-    assert (role["best"][0]["level"], role["best"][0]["domain"]) == ("rack", "r1")
-
-
-def test_a_higher_priority_helps_only_where_there_is_room_without_those_before(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    gangs = [asked("first", 1, 8, priority=5), asked("two", 2, 8), asked("three", 3, 7)]
-    plan = planned(cli, tmp_path, CLUSTER + "".join(gangs))
-    # h-1, h-2 and h-3 have 8, 8 and 7 healthy GPUs: `first` takes h-1 or h-2
-    first = (
-        "1 gang of its priority or higher starts there in this plan, on 8 GPUs:"
-        " a priority above 5 would put it first"
-    )
-    decided = {name: explained(cli, plan, name) for name in ("two", "three")}
-    assert {one["decision"] for one in decided.values()} == {"wait"}
-    assert all(first in one["help"] for one in decided.values())
-    # three pods of 8 fit nowhere, with or without `first`
-    lone = planned(cli, tmp_path, CLUSTER + gangs[0] + asked("late", 3, 8))
-    assert not any(
-        "priority above" in sentence for sentence in explained(cli, lone, "late")["help"]
-    )
-
-
-def test_who_holds_what_it_wants_is_listed_with_most_gpus_first(mixed: str, cli: RunCli) -> None:
-    document = explained(cli, mixed, "late")
-    (holder,) = document["holders"]
-    assert (holder["name"], holder["decision"], holder["gpus"]) == ("first", "place", 8)
-    assert document["submittedAt"] == document["now"] == "2026-11-20T08:00:00Z"
+    # h-1, h-2 and h-3: 8, 8 and 7 healthy GPUs, of which `first` takes 8
+    assert (role["eligibleNodes"], role["freeGpus"], role["pods"]) == (3, 15, 1)
     out = cli("explain", mixed, "late").out
-    assert "+  research/first" in out
     assert "NODES FOR ROLE worker" in out
     assert "excluded: taint infra=yes:NoSchedule" in out
 
 
-def test_a_placed_gang_has_its_place_and_nothing_to_help(cli: RunCli, tmp_path: Path) -> None:
+def test_a_placed_gang_has_its_place(cli: RunCli, tmp_path: Path) -> None:
     plan = str(tmp_path / "plan.json")
     assert cli("plan", str(INPUTS / "quickstart"), "--out", plan).code == 0
     lines = cli("explain", plan, "resnet50").out
@@ -150,17 +114,6 @@ def test_a_placed_gang_has_its_place_and_nothing_to_help(cli: RunCli, tmp_path: 
         "needs      role worker: 4 pods of 1 GPU, 6 cpu and 40Gi memory\n",
     ):
         assert line in lines
-    document = explained(cli, plan, "resnet50")
-    assert (document["holders"], document["help"]) == ([], [])
-    waits = explained(cli, plan, "gpt2-medium")
-    # 14 of the 16 GPUs are in use after the plan: 4 + 4 that start, 1 + 1 + 2 + 2 that stay
-    assert sum(one["gpus"] for one in waits["holders"]) == 14
-    assert waits["candidates"][1]["eligible"]["freeGpus"] == 2
-    (sentence,) = waits["help"]
-    assert sentence == (
-        "role worker: room must become free in one node: the best, v100-1, has room for 1 pod of 8;"
-        " all eligible nodes have room for 2"
-    )
 
 
 def test_a_stopped_gang_has_the_nodes_it_leaves(cli: RunCli, tmp_path: Path) -> None:
@@ -185,11 +138,7 @@ def test_every_gang_of_a_recorded_cluster_is_explained(cli: RunCli, tmp_path: Pa
         assert document["reason"] == decided[key]["reason"]
         for role in document["candidates"]:
             out = sum(one["nodes"] for one in role["excluded"])
-            assert out + role["eligible"]["nodes"] == len(
-                spec["instance"]["cluster"]["spec"]["nodes"]
-            )
-            best = [one["freeGpus"] for one in role["best"]]
-            assert max(best, default=0) <= role["eligible"]["freeGpus"]
+            assert out + role["eligibleNodes"] == len(spec["instance"]["cluster"]["spec"]["nodes"])
         out = cli("explain", plan, "/".join(key), environ={"COLUMNS": "80"}).out
         assert max(map(width, out.splitlines())) <= 80
 

@@ -72,20 +72,19 @@ def test_nobody_stops_where_the_winner_would_not_fit_all_the_same() -> None:
     ]
     plan = by_search(build(racks=2, nodes_per_rack=2, gangs=gangs))
     assert plan.all() == {"a": "keep", "b": "keep", "c": "keep", "d": "keep", "high": "wait"}
-    # b would stop for it: a alone is in the way in that rack
     assert plan.of("high").reason == Reason.of(
         "RequiredTopology",
         pods=2,
-        gpus_per_pod=8,
         gpus=16,
         level="rack",
-        counted="running",
-        without=2,
         domain="b1/r1",
-        room_pods=1,
-        room_gpus=8,
-        holders=[{"gang": "default/a", "gpus": 8}],
-        help="preemptible",
+        room_pods=0,
+        room_gpus=0,
+        by=[
+            {"gang": "default/a", "priority": 0, "gpus": 8},
+            {"gang": "default/b", "priority": 0, "gpus": 8},
+        ],
+        proven=True,
     )
 
 

@@ -79,7 +79,7 @@ def test_people_see_gpus(cli: RunCli, tmp_path: Path) -> None:
     assert (a["gpus"], b["gpus"], a["decision"], b["decision"]) == (7.2, 7.2, "place", "wait")
     assert [(q["after"], q["waiting"]) for q in plan["status"]["queues"]] == [(7.2, 0), (0, 7.2)]
     assert plan["status"]["effectiveGpus"]["after"] == 7.2
-    words = "needs 7.2 GPUs; queue 'r' may hold at most 7"
+    words = "needs 7.2 GPUs; queue 'r' lets gangs like it hold at most 7"
     assert words in b["reason"]["message"]
     shown = cli("show", str(tmp_path / "plan.json")).out
     assert "7.2 effective GPUs of 8" in shown

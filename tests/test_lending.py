@@ -22,7 +22,7 @@ def test_what_a_queue_does_not_lend_stays_free_of_preemptible_gangs_of_others() 
     found = solve(cluster(queues, asking))
     assert sorted(decided(found)) == ["place", "wait"]
     reason = next(one.reason for one in found.decisions if one.reason)
-    assert reason == Reason.of("Quota", gpus=4, queue="own", kept=12)
+    assert reason == Reason.of("Quota", gpus=4, queue="own", limit=12)
     assert decided(solve(cluster([promised("own", 16), queues[1]], asking))) == ["place", "place"]
 
 
@@ -49,7 +49,7 @@ def test_what_a_sister_keeps_counts_as_held_in_the_queue_above() -> None:
     found = solve(cluster(queues, [asks("a", "y", 4), asks("b", "y", 4, firm=False)]))
     assert sorted(decided(found)) == ["place", "wait"]
     reason = next(one.reason for one in found.decisions if one.reason)
-    assert reason == Reason.of("Quota", gpus=4, queue="all", held=4, limit=12, kept=6)
+    assert reason == Reason.of("Quota", gpus=4, queue="all", held=10, limit=12)
 
 
 def test_lending_limits_of_cluster_queues_and_cohorts_are_read(tmp_path: Path) -> None:

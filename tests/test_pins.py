@@ -103,7 +103,7 @@ def test_a_wait_for_a_pinned_node_says_so() -> None:
     full = planned(pinned(gang("g", 1, 8), *own, a=Pin(nodes=pins.nodes[:2])))
     reason = full.of("g").reason
     assert reason is not None
-    assert (reason.code, reason.fields.queue, reason.fields.pinned) == ("Quota", "a", 1)
+    assert (reason.code, reason.fields.queue) == ("Quota", "a")
 
 
 def test_a_guest_within_its_own_guarantee_gives_the_pinned_node_back() -> None:

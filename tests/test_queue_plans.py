@@ -86,7 +86,7 @@ def test_only_gangs_that_can_be_stopped_borrow_what_is_promised() -> None:
     solution = solve(cluster(queues, [asks("a", "team", 8), asks("b", "team", 8)]))
     assert sorted(decided(solution)) == ["place", "wait"]
     reason = next(one.reason for one in solution.decisions if one.reason)
-    assert reason == Reason.of("Quota", gpus=8, queue="owner", unused=8, guarantee=8)
+    assert reason == Reason.of("Quota", gpus=8, queue="owner", limit=8)
     borrower = asks("b", "team", 8, firm=False)
     assert decided(solve(cluster(queues, [asks("a", "team", 8), borrower]))) == ["place", "place"]
 
@@ -107,9 +107,7 @@ def test_a_limit_that_lower_gangs_fill_is_no_reason_where_a_promise_is_one() -> 
     gangs = [replace(held[0], queue="pa"), replace(held[1], queue="pb"), *asking]
     found = solve(cluster(queues, gangs))  # high, low, r, s
     assert decided(found) == ["wait", "place", "keep", "keep"]
-    assert found.decisions[0].reason == Reason.of(
-        "Quota", gpus=4, queue="pb", unused=4, guarantee=8
-    )
+    assert found.decisions[0].reason == Reason.of("Quota", gpus=4, queue="pb", limit=8)
 
 
 @pytest.mark.parametrize(
@@ -244,10 +242,6 @@ def test_gangs_that_may_not_be_stopped_have_a_limit_of_their_own() -> None:
     found = solve(cluster(queues, asking))
     # c may be stopped; a uses the limit up
     assert decided(found) == ["place", "wait", "place"]
-    assert found.decisions[1].reason == Reason.of(
-        "Quota", gpus=4, queue="all", held=8, limit=8, not_preemptible=True
-    )
+    assert found.decisions[1].reason == Reason.of("Quota", gpus=4, queue="all", held=8, limit=8)
     large = solve(cluster([Queue("q", non_preemptible_limit=Amount(4))], [asks("a", "q", 8)]))
-    assert large.decisions[0].reason == Reason.of(
-        "Never", gpus=8, queue="q", limit=4, not_preemptible=True
-    )
+    assert large.decisions[0].reason == Reason.of("Never", gpus=8, queue="q", limit=4)

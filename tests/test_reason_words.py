@@ -10,15 +10,7 @@ import pytest
 from conftest import RunCli
 from plan_documents import sealed
 
-from models.documents.reason import (
-    _HELD,
-    _ROOM,
-    _TOPOLOGY,
-    _TRIED,
-    CODES,
-    ReasonFields,
-    unlisted,
-)
+from models.documents.reason import _HELD, _PLACE, _ROOM, CODES, ReasonFields, unlisted
 from models.instance.solution import Reason
 from planner.show.reason_words import words
 
@@ -57,7 +49,7 @@ def alias(name: str) -> str:
     return str(ReasonFields.model_fields[name].alias)
 
 
-GROUPS = {"room": _ROOM, "domain": _TOPOLOGY, "holders": _HELD, "search": _TRIED}
+GROUPS = {"room": _ROOM, "place": _PLACE, "gangs": _HELD}
 """Fields that many codes have, by the word that stands for them in the table."""
 
 
@@ -100,95 +92,67 @@ def test_a_field_of_another_code_is_found_and_of_an_unknown_code_nothing_is_know
     assert unlisted("NewerThanThis", fields) == []
 
 
-NEEDS = {"pods": 4, "gpus_per_pod": 8, "gpus": 32}
-FIRST = {"higher": 3, "aged": 0, "peers": 1}
+NEEDS = {"pods": 4, "gpus": 32}
 ROOM = {"room_pods": 1, "room_gpus": 12}
-HOLDERS = [{"gang": "ml/a", "gpus": 16}, {"gang": "ml/b", "gpus": 8}]
+BY = [
+    {"gang": "ml/a", "priority": 5, "gpus": 16},
+    {"gang": "ml/b", "priority": 0, "gpus": 1},
+]
 
 
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
         (
-            Reason.of("NoRoom", **NEEDS, **ROOM, counted="running", help="othersEnd"),
+            Reason.of("NoRoom", **NEEDS, **ROOM, proven=True),
             (
-                "needs 4 pods of 8 GPUs; before this plan, there is room for 1 pod (12 GPUs free); it "
-                "may start once enough running gangs end"
+                "needs 4 pods of 8 GPUs; after this plan, there is room for 1 pod (12 GPUs free); no better"
+                " plan starts it (proven)"
             ),
         ),
         (
-            Reason.of("NoRoom", **NEEDS, **ROOM, counted="running", holders=HOLDERS),
+            Reason.of("Outranked", **NEEDS, **ROOM, by=BY),
             (
-                "needs 4 pods of 8 GPUs; before this plan, there is room for 1 pod (12 GPUs free); 24 "
-                "GPUs on the nodes that it may use are held by ml/a (16) and ml/b (8); there is room "
-                "for it once they end"
+                "needs 4 pods of 8 GPUs; after this plan, there is room for 1 pod (12 GPUs free); there is"
+                " room for it without ml/a (16 GPUs at priority 5) and ml/b (1 GPU at priority 0)"
             ),
         ),
         (
-            Reason.of("Outranked", **NEEDS, **ROOM, counted="first", first=FIRST, tried=2),
-            (
-                "needs 4 pods of 8 GPUs; after 3 gangs of higher priority and 1 of its priority start, "
-                "there is room for 1 pod (12 GPUs free); no way was found to make room by moving or "
-                "stopping the 2 running gangs that may give way"
-            ),
-        ),
-        (
-            Reason.of("Outranked", gpus=1, first=FIRST, fits="beside", earlier=["stranded"]),
-            (
-                "needs 1 GPU; it would fit after 3 gangs of higher priority and 1 of its priority start, "
-                "but stranded comes first"
-            ),
+            Reason.of("Outranked", gpus=1, proven=True),
+            "it would fit, but a plan with it is worse in the tiers that come first (proven)",
         ),
         (
             Reason.of(
                 "RequiredTopology",
                 pods=8,
-                gpus_per_pod=1,
                 gpus=8,
                 level="node",
-                counted="running",
                 domain="v100-1",
                 room_pods=5,
                 room_gpus=5,
-                holders=[{"gang": "default/ranking", "gpus": 3}],
             ),
-            (
-                "needs 8 GPUs on one node; before this plan, the node with the most room, v100-1, has 5 "
-                "free; 3 GPUs there are held by default/ranking; there is room "
-                "for it once default/ranking ends"
-            ),
+            "needs 8 GPUs on one node; after this plan, the node with the most room, v100-1, has 5 free",
         ),
         (
-            Reason.of("Resources", **NEEDS, counted="running", resources=["cpu"], room_pods=2),
+            Reason.of("Resources", **NEEDS, resources=["cpu"], room_pods=2),
             (
-                "needs 4 pods of 8 GPUs; before this plan, the GPUs and the cpu of its nodes are enough "
+                "needs 4 pods of 8 GPUs; after this plan, the GPUs and the cpu of its nodes are enough "
                 "for 2 pods"
             ),
         ),
         (
-            Reason.of("Never", resources=["cpu"], asked="120", offered="100"),
-            "a pod requests 120 cpu; no node that it may use offers more than 100",
+            Reason.of("Never", resources=["cpu"], offered="100"),
+            "a pod requests more cpu than a node has; no node that it may use offers more than 100",
         ),
         (
             Reason.of("Quota", gpus=16, queue="team-a", held=24, limit=32),
-            "needs 16 GPUs; with this plan, queue 'team-a' holds 24 of the 32 that it may hold",
+            "needs 16 GPUs; with this plan, queue 'team-a' holds 24 of the 32 that gangs like it may hold",
         ),
         (
-            Reason.of("Incomplete", missing=1, cause="NoRoom", **NEEDS, ended=True),
+            Reason.of("Incomplete", cause="NoRoom", **NEEDS),
             (
-                "1 pod is missing: needs 4 pods of 8 GPUs; no place was found, and the search ended "
-                "before the cause was known"
-            ),
-        ),
-        (
-            Reason.of(
-                "NoRoom",
-                gpus=8,
-                guarded={"gang": "a/b", "budgets": ["a/c"], "allowed": 0, "evictions": 2},
-            ),
-            (
-                "needs 8 GPUs; a/b may not be stopped or moved: that takes 2 evictions, and the "
-                "disruption budget 'a/c' allows 0"
+                "some of its pods are missing: needs 4 pods of 8 GPUs; no place was found, and the search"
+                " ended before the cause was known"
             ),
         ),
         (Reason.of("NewerThanThis", text="as a newer version says"), "as a newer version says"),
@@ -203,16 +167,8 @@ def test_a_reason_is_said_in_one_sentence(reason: Reason, text: str) -> None:
 def test_no_field_of_a_code_ends_in_an_error(code: str) -> None:
     """Stated alone, and with nothing stated: hostile plans may leave out whatever they like."""
     values: dict[str, object] = {
-        "first": FIRST,
-        "holders": HOLDERS,
-        "by": [{"gang": "a/b", "priority": 3}],
-        "guarded": {"gang": "a/b", "budgets": []},
+        "by": BY,
         "until": "2026-11-23T08:00:00Z",
-        "counted": "first",
-        "proven": "slowsPeers",
-        "help": "othersEnd",
-        "fits": "instead",
-        "asked": "3",
         "offered": "2Gi",
         "cause": "Incomplete",
     }
@@ -231,7 +187,7 @@ def test_no_field_of_a_code_ends_in_an_error(code: str) -> None:
 
 def test_a_long_domain_is_named_by_its_innermost_names() -> None:
     # As Volcano's discovery names HyperNodes: 33 characters each; the last two of the second path are 13.
-    fields = {**NEEDS, **ROOM, "level": "hypernode-tier-1", "counted": "running"}
+    fields = {**NEEDS, **ROOM, "level": "hypernode-tier-1"}
     leaf = "hypernode-ib-tier1-x2kzm-6f7d9c8b"
     long = words(Reason.of("RequiredTopology", **fields, domain=f"site/spine-0123456789/{leaf}"))
     assert f"the hypernode-tier-1 with the most room, {leaf}, has room" in long

@@ -19,7 +19,6 @@ from tiny import tiny
 from tiny_busy import busy
 
 from models.documents.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
-from models.documents.reason import ReasonFirst
 from models.instance.cluster import Taint
 from models.instance.gang import ExistingPod, Role
 from models.instance.instance import Instance
@@ -38,9 +37,8 @@ from planner.search.explain.shortage import EmptyCluster
 from planner.search.solve import solve
 
 FULL = mask(*range(8))
-NEEDS = {"pods": 2, "gpus_per_pod": 8, "gpus": 16}
+NEEDS = {"pods": 2, "gpus": 16}
 NOW = "2026-11-21T10:00:00Z"
-NONE_FIRST = {"higher": 0, "aged": 0, "peers": 0}
 
 
 def why(instance: Instance, name: str, proven: tuple[int, ...] = ()) -> Reason:
@@ -53,11 +51,6 @@ def why(instance: Instance, name: str, proven: tuple[int, ...] = ()) -> Reason:
     return reason
 
 
-def held(*holders: tuple[str, int]) -> list[dict[str, object]]:
-    """Holders, and the GPUs that each holds there."""
-    return [{"gang": f"default/{name}", "gpus": gpus} for name, gpus in holders]
-
-
 def test_a_stopped_gang_names_the_highest_who_come() -> None:
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
     queue = [gang(f"q{i}", 1, 2, priority=i) for i in (1, 2, 3, 4)]
@@ -65,63 +58,30 @@ def test_a_stopped_gang_names_the_highest_who_come() -> None:
     by = [
         {"gang": f"default/q{i}", "priority": i} for i in (4, 3, 2, 1)
     ]  # a single other one is named, too
-    assert made.of("low").reason == Reason.of("Preempted", by=by, more=0)
-
-
-@pytest.mark.parametrize(("hours", "first"), [((9, 2, 5), "g1"), ((2, 9, None), "g0")])
-def test_of_gangs_of_which_any_is_enough_the_one_that_ends_first_is_named(
-    hours: tuple[int | None, ...], first: str
-) -> None:
-    # g0 holds most there, but each holds a server of 8, which is what is asked for.
-    held_nodes = ((0, 1), (2,), (3,))
-    gangs = [
-        replace(
-            gang(f"g{i}", len(nodes), 8, stands=[(0, k, n, FULL) for k, n in enumerate(nodes)]),
-            expected_duration_s=None if hours[i] is None else hours[i] * 3600,
-            started_at=0,
-        )
-        for i, nodes in enumerate(held_nodes)
-    ]
-    found = why(build(nodes_per_rack=4, gangs=[*gangs, gang("new", 1, 8)]), "new").fields
-    assert [one.gang for one in found.holders] == [f"default/{first}"]
-
-
-def test_preemption_is_proposed_only_where_it_would_make_room() -> None:
-    low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], priority=1)
-    for other, helps in ((1, True), (9, False)):
-        firm = gang("firm", 1, 8, stands=[(0, 0, 1, FULL)], priority=other)
-        gangs = [low, firm, gang("high", 2, 8, priority=9)]
-        found = why(build(nodes_per_rack=2, gangs=gangs), "high").fields
-        assert [(one.gang, one.gpus) for one in found.holders] == [
-            ("default/firm", 8),
-            ("default/low", 8),
-        ]
-        assert found.help == ("preemptible" if helps else None)
+    assert made.of("low").reason == Reason.of("Preempted", by=by)
 
 
 def test_nodes_that_are_out_are_not_now_and_not_never() -> None:
     nodes = [node("n0", switched()), node("n1", switched(), unschedulable=True)]
-    room = {"counted": "running", "room_pods": 1, "room_gpus": 8}
+    room = {"room_pods": 1, "room_gpus": 8, "proven": True}
     assert why(build(nodes=nodes, gangs=[gang("a", 2, 8)]), "a") == Reason.of(
-        "NoRoom", **NEEDS, **room, help="nodesInOrder"
+        "NoRoom", **NEEDS, **room
     )
     only = [role("worker", 1, 8, selector={"kubernetes.io/hostname": "n1"})]
     assert why(build(nodes=nodes, gangs=[gang("a", roles=only)]), "a") == Reason.of(
-        "Selector", nodes_with="kubernetes.io/hostname=n1", matching=1
+        "Selector", nodes_with="kubernetes.io/hostname=n1"
     )
 
 
 @pytest.mark.parametrize(
     ("spec", "fields"),
     [
-        (role("worker", 1, 16), {"gpus_per_pod": 16, "node_gpus": 8}),
+        (role("worker", 1, 16), {"pods": 1, "gpus": 16, "offered": "8"}),
         (
             role("worker", 40, 8),
             {
                 "pods": 40,
-                "gpus_per_pod": 8,
                 "gpus": 320,
-                "counted": "empty",
                 "room_pods": 4,
                 "room_gpus": 32,
             },
@@ -130,16 +90,14 @@ def test_nodes_that_are_out_are_not_now_and_not_never() -> None:
             role("worker", 3, 8, same="rack"),
             {
                 "pods": 3,
-                "gpus_per_pod": 8,
                 "gpus": 24,
                 "level": "rack",
-                "counted": "empty",
                 "domain": "b1/r0",
                 "room_pods": 2,
                 "room_gpus": 16,
             },
         ),
-        (role("worker", 1, 8, model="B200"), {"nodes_with": "model B200", "models": ["H100"]}),
+        (role("worker", 1, 8, model="B200"), {"nodes_with": "model B200"}),
         (role("worker", 1, 8, selector={"zone": "a"}), {"nodes_with": "zone=a"}),
     ],
 )
@@ -234,7 +192,7 @@ def test_gangs_that_start_on_nodes_of_another_pool_do_not_come_first() -> None:
     made = by_search(build(nodes=nodes, gangs=queue))
     found = made.of("new").reason
     assert found is not None
-    assert (found.code, found.fields.first) == ("NoRoom", ReasonFirst(higher=0, aged=0, peers=1))
+    assert (found.code, [one.gang for one in found.fields.by]) == ("NoRoom", ["default/old"])
 
 
 def test_where_counts_allow_it_an_exact_search_says_no() -> None:
@@ -245,7 +203,7 @@ def test_where_counts_allow_it_an_exact_search_says_no() -> None:
     low = gang("low", 1, 1, stands=[(0, 0, 0, 1)], preemptible=True)
     waits = gang("a", roles=[heavy, light], priority=3)
     assert why(build(nodes=nodes, gangs=[low, waits]), "a") == Reason.of(
-        "NoRoom", gpus=8, apart=True, without=1
+        "NoRoom", gpus=8, proven=True
     )
 
 
@@ -256,52 +214,32 @@ def test_what_the_search_proved_is_said_where_no_count_knows() -> None:
     nodes = [node(f"n{i}", switched()) for i in range(2)]
     instance = build(nodes=nodes, gangs=[hop, stay, gang("high", 1, 8, priority=9)])
     found = why(instance, "high")
-    assert (found.code, found.fields.tried, found.fields.help) == ("NoRoom", 1, "preemptible")
-    # In place of a peer that waits as well it might start: proven is that not all of them run.
-    found = why(instance, "high", proven=(9,))
-    assert (found.fields.proven, found.fields.help) == ("displacesPeers", "preemptible")
-    alone = build(nodes=nodes, gangs=[hop, stay, gang("high", 1, 8, priority=10)])
-    assert why(alone, "high", proven=(10,)).fields.proven == "noPlanAdmits"
-
-
-def test_under_goodput_others_may_also_be_slower_and_that_is_said() -> None:
-    hop = gang("hop", 1, 1, stands=[(0, 0, 0, 1)], movable=True, priority=9)
-    stay = gang("stay", 1, 8, stands=[(0, 0, 1, FULL)])
-    nodes = [node(f"n{i}", switched()) for i in range(2)]
-    for priority, what in (
-        (9, "slowsPeers"),
-        (10, "noPlanGains"),
-    ):
-        gangs = [hop, stay, gang("high", 1, 8, priority=priority)]
-        instance = build(nodes=nodes, gangs=gangs, objectives=["goodput", "waiting"])
-        assert why(instance, "high", proven=(priority,)).fields.proven == what
-        found = next(d.reason for d in solve(instance).decisions if d.reason is not None)
-        assert (found.fields.proven, found.fields.help) == (what, "preemptible")
+    assert (found.code, found.fields.proven) == ("NoRoom", False)
+    assert [(one.gang, one.gpus) for one in found.fields.by] == [("default/stay", 8)]
+    assert why(instance, "high", proven=(9,)).fields.proven
 
 
 def test_a_gang_that_fits_at_no_speed_is_told_so() -> None:
     slow = gang("slow", 2, 8)
     instance = build(racks=2, oversubscription=(1, 1000), gangs=[slow], objectives=["goodput"])
     (decision,) = solve(instance).decisions
-    fits = {"gpus": 16, "first": NONE_FIRST, "fits": "beside"}
-    assert decision.reason == Reason.of("Outranked", **fits, no_speed=True)
+    assert decision.reason == Reason.of("Outranked", gpus=16, proven=True)
     # not proven: perhaps it was not tried
-    assert why(instance, "slow") == Reason.of("Outranked", **fits, ended=True)
+    assert why(instance, "slow") == Reason.of("Outranked", gpus=16)
 
 
 def test_a_gang_that_fits_and_waits_is_told_what_counts_more() -> None:
     # Two servers of 8, all requests are for 8: one GPU taken leaves seven that no request can use.
     made = build(racks=1, nodes_per_rack=2, gangs=[gang("a", 1, 1)])
-    for names, fields in (
-        (("stranded", "admission"), {"earlier": ["stranded"], "proven": "noPlanAdmits"}),
-        (("span", "stranded", "waiting"), {"earlier": ["span", "stranded"], "proven": None}),
-        (("stranded",), {"unrewarded": True}),
+    for names, proven in (
+        (("stranded", "admission"), True),
+        (("span", "stranded", "waiting"), False),
+        (("stranded",), False),
     ):
         objectives = tuple(Objective(name) for name in names)
         policy = replace(made.policy, objectives=objectives, mix=((8, 1000),))
         (decision,) = solve(replace(made, policy=policy)).decisions
-        fits = Reason.of("Outranked", gpus=1, first=NONE_FIRST, fits="beside")
-        assert decision.reason == fits.with_fields(**fields)
+        assert decision.reason == Reason.of("Outranked", gpus=1, proven=proven)
 
 
 def test_after_the_time_is_up_gangs_wait_for_a_cause_that_is_not_named(
@@ -325,9 +263,8 @@ def test_after_the_time_is_up_gangs_wait_for_a_cause_that_is_not_named(
             "broken": "Incomplete",
             "last": "Outranked",
         }
-        first = {"higher": 1, "aged": 0, "peers": 0}
-        ended = Reason.of("Outranked", gpus=8, first=first, ended=True)
-        lacks = ended.with_fields("Incomplete", missing=1, cause="Outranked")
+        ended = Reason.of("Outranked", gpus=8)
+        lacks = ended.with_fields("Incomplete", cause="Outranked")
         assert (by_name["last"] == ended) is not causes
         assert (by_name["broken"] == lacks) is not causes
 
@@ -339,11 +276,10 @@ def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:
     instance = build(racks=1, nodes_per_rack=1, gangs=[new, old])
     ageing = replace(instance, policy=replace(instance.policy, starvation_after_s=24 * hour))
     instance = replace(instance, policy=replace(instance.policy, starvation_after_s=None))
-    for given, code, aged in ((ageing, "Outranked", 1), (instance, "NoRoom", 0)):
+    for given, code in ((ageing, "Outranked"), (instance, "NoRoom")):
         found = by_steps(given).of("new").reason
         assert found is not None
-        first = ReasonFirst(higher=0, aged=aged, peers=1 - aged)
-        assert (found.code, found.fields.first) == (code, first)
+        assert (found.code, [one.gang for one in found.fields.by]) == (code, ["default/old"])
 
 
 def test_notes_name_unknown_runtimes_and_ages() -> None:
@@ -377,7 +313,7 @@ def test_what_is_said_never_to_start_starts_in_no_best_plan() -> None:
         best = plan(instance).solution().decisions
         for gang_, decision, chosen in zip(instance.gangs, reasoned, best, strict=True):
             reason = decision.reason
-            if reason is None or gang_.hold is not None or reason.fields.first is not None:
+            if reason is None or gang_.hold is not None or not reason.fields.proven:
                 continue
             said += 1
             assert chosen.decision in ("wait", "keep", "preempt"), (seed, gang_.name, reason)
@@ -389,6 +325,5 @@ def test_a_gang_that_fits_on_two_models_only_is_told_that_it_must_fit_on_one() -
     outcome = planned(build(nodes=nodes, gangs=[gang("a", pods=2, gpus_per_pod=8)]))
     reason = outcome.of("a").reason
     assert reason is not None
-    needs = {"pods": 2, "gpus_per_pod": 8, "gpus": 16, "one_model": True}
-    room = {"counted": "empty", "model": "H100", "room_pods": 1, "room_gpus": 8}
-    assert reason == Reason.of("Never", **needs, **room)
+    room = {"model": "H100", "room_pods": 1, "room_gpus": 8}
+    assert reason == Reason.of("Never", **NEEDS, **room)

@@ -30,7 +30,7 @@ def reasons(found: LoadedInput) -> dict[str, Reason]:
 
 
 def held(reason: Reason) -> list[tuple[str, int]]:
-    return [(one.gang, one.gpus) for one in reason.fields.holders]
+    return [(one.gang, one.gpus) for one in reason.fields.by]
 
 
 def on(name: int, first: int, last: int, called: str) -> dict[str, Any]:
@@ -51,9 +51,10 @@ def dit(nodes: int = 40) -> dict[str, Any]:
     [
         # 40 nodes, of which llama-70 holds six and the others two each: 30 are free, all must end
         (0, ["llama-70", "moe", "vit"]),
-        # with two more either small job is needless, with four llama-70 alone is in the way
-        (2, ["llama-70", "moe"]),
+        # with two more a small job is needless, with six moe and vit: they hold fewer GPUs than llama-70
+        (2, ["llama-70", "vit"]),
         (4, ["llama-70"]),
+        (6, ["moe", "vit"]),
     ],
 )
 def test_a_slurm_job_names_the_jobs_without_all_of_which_it_could_start(
@@ -68,8 +69,7 @@ def test_a_slurm_job_names_the_jobs_without_all_of_which_it_could_start(
         "moe": ("mchen/2-moe", 16),
         "vit": ("mchen/3-vit", 16),
     }
-    assert held(reason) == [gpus[name] for name in names]
-    assert not reason.fields.instead
+    assert sorted(held(reason)) == sorted(gpus[name] for name in names)
 
 
 def test_nobody_is_named_whose_end_would_not_do_nor_who_starts(tmp_path: Path) -> None:
@@ -79,7 +79,6 @@ def test_nobody_is_named_whose_end_would_not_do_nor_who_starts(tmp_path: Path) -
     new = job(50, name="new", priority=number(90))
     found = reasons(read(tmp_path, nodes, [*small, dit(), new]))
     reason = found["9-dit"]
-    # 42 nodes without twelve; at least ten small jobs would have to end
-    assert (reason.code, reason.fields.room_pods, held(reason)) == ("NoRoom", 30, [])
-    assert reason.fields.help == "othersEnd"
+    # 42 nodes without twelve and the one that starts; at least ten small jobs would have to end
+    assert (reason.code, reason.fields.room_pods, held(reason)) == ("NoRoom", 29, [])
     assert "50-new" not in found

@@ -80,8 +80,8 @@ def test_a_later_gang_leaves_the_holder_what_a_limit_lets_it_have(tmp_path: Path
     assert low["decision"] == "wait"
     assert low["reason"]["code"] == "Reserved"
     assert low["reason"]["message"] == (
-        "what it would hold in queues, or of what they are guaranteed, is reserved for default/high"
-        " (priority 10, start 2026-11-23T13:00:00Z); it would run beyond that"
+        "where it would fit, nodes or shares of queues are reserved for default/high (priority 10, from"
+        " 2026-11-23T13:00:00Z); it would run beyond that, or nobody knows how long it runs"
     )
 
 

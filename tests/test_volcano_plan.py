@@ -134,14 +134,11 @@ def test_no_remedy_gives_a_pod_gpus_of_another_resource(cli: RunCli, plan: Plann
     wants = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
     out, gangs = plan(*nodes, *job("full", 1, 8, at=("h1",)), *job("old", 1, 8, selector=wants))
     assert gangs["old"]["reason"]["message"] == (
-        "needs nodes with nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB, nvidia.com/gpu; the cluster has none"
+        "needs nodes with nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB, nvidia.com/gpu; there are none"
     )
     shown = cli("explain", out, "old").out
     assert "offers.gangplan.dev" not in shown
     assert "m1:" not in shown
-    # Without the selector it needs h1, which `full` holds.
-    assert "default/full" in shown
-    assert "none is eligible" in shown
 
 
 def test_a_limit_is_the_reason_where_gangs_of_its_priority_use_it_up(plan: Planned) -> None:
@@ -153,5 +150,5 @@ def test_a_limit_is_the_reason_where_gangs_of_its_priority_use_it_up(plan: Plann
     )
     (waits,) = (one for one in gangs.values() if one["decision"] == "wait")
     assert waits["reason"]["message"] == (
-        "needs 8 GPUs; with this plan, queue 'team' holds 8 of the 8 that it may hold"
+        "needs 8 GPUs; with this plan, queue 'team' holds 8 of the 8 that gangs like it may hold"
     )

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from models.documents.base import Document, Many, Time, omitted
 from models.tiers import Sense
-
-
-class WhyCause(Document):
-    """One thing that somebody can change. ``gpus``: that a gang holds, or a node has.
-
-    ``fields``: what else there is to say of this type.
-    """
-
-    type: str
-    name: str
-    role: str | None = omitted()
-    gpus: int | None = omitted()
-    fields: dict[str, Any] = omitted(default={})
 
 
 class WhyPod(Document):
@@ -51,20 +38,16 @@ class WhyRemedy(Document):
 
 
 class Why(Document):
-    """Why a gang waits. ``standing`` says what is known of ``causes``.
+    """What makes a gang start that waits: ways that were tried, the cheapest first; none if it is held.
 
-    ``each``: it starts if any one of them changes. ``together``: it starts if all of them change, and none is
-    superfluous: proven. ``enough``: the same, but fewer may do. ``size``, ``hold``: that alone. ``fits``: a
-    place was found beside the plan. ``unknown``: nothing more is known than the reason of the plan.
-    ``pods``: where it fits; ``tier``: the first tier that differs then.
+    ``fits``: where it has a place beside the plan, so that none are needed; ``tier``: the first tier that
+    differs then.
     """
 
-    standing: Literal["each", "together", "enough", "size", "hold", "fits", "unknown"]
     limit_seconds: int
-    causes: Many[WhyCause] = ()
     remedies: Many[WhyRemedy] = ()
     complete: bool = Field(description="Whether every kind of remedy was tried in the time")
-    pods: Many[WhyPod] = omitted(default=())
+    fits: Many[WhyPod] = omitted(default=())
     tier: WhyTier | None = omitted()
 
 

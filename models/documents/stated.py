@@ -52,77 +52,28 @@ _RULES = ("AntiAffinity", "Affinity", "Spread", "Balance", "Exclusive", "Spares"
 
 _REASON = {
     "text": _TEXT,
-    "missing": _COUNT,
     "cause": Row("that there is such a code", FOUND),
     "role": _NEED,
     "pods": _NEED,
-    "gpusPerPod": _NEED,
     "gpus": _NEED,
-    "slices": _NEED,
-    "slicePods": _NEED,
-    "level": Row("that a rule of the gang is about it"),
-    "oneModel": Row("that a role of the gang may not mix models"),
-    "nodesWith": Row("", WORDS),
-    "counted": Row("the room that is stated is counted there"),
-    "without": Row("that so many run that may give way", SEARCH),
-    "first.higher": _COUNT,
-    "first.aged": _COUNT,
-    "first.peers": _COUNT,
+    "level": Row("that a rule of the gang is about it, or such cells are promised"),
     "domain": Row("that the room that is stated is there, and nowhere more", FOUND, ("Never",)),
     "model": Row("that the room that is stated is there, and nowhere more", FOUND, ("Never",)),
-    "resources": Row("that the room that is stated is counted with them"),
-    "roomPods": _ROOM,
-    "roomSlices": _ROOM,
-    "roomGpus": _ROOM,
-    "nodeGpus": _COUNT,
-    "asked": _NEED,
-    "offered": _COUNT,
+    "nodesWith": Row("", WORDS),
     "taints": Row("that nodes have them", FOUND),
-    "models": _COUNT,
-    "selected": Row("", FOUND),
-    "matching": _COUNT,
-    "byRules": Row("", FOUND),
-    "apart": Row("that no place is found", PROOF),
-    "rule": Row("that no place is found", PROOF),
-    "broken": Row("", FOUND),
-    "share": Row("as the gang or the Policy asks for"),
-    "until": Row("the end of its pause"),
-    "evictions": Row("", ORIGIN),
-    "holders[].gang": Row("that it runs on, and that without all of them there is room"),
-    "holders[].gpus": _COUNT,
-    "instead": Row("that without the starts, too, there is room", FOUND),
-    "fits": Row("that no count denies it", FOUND),
-    "earlier": Row("as in the Policy"),
-    "guaranteed": Row("that queues are guaranteed something"),
-    "unrewarded": Row("as in the Policy"),
-    "noSpeed": Row("", PROOF),
-    "ended": Row("", SEARCH),
-    "proven": Row("that a tier of its priority is stated as proven", PROOF),
-    "within": Row("that queues are guaranteed something"),
-    "unmoved": Row("that it runs", SEARCH),
-    "tried": Row("that so many run that may give way", SEARCH),
-    "guarded.gang": Row("that budgets guard it", FOUND),
-    "guarded.budgets": Row("that they guard the gang"),
-    "guarded.until": Row("", FOUND),
-    "guarded.allowed": _COUNT,
-    "guarded.evictions": _COUNT,
-    "help": Row("", FOUND),
-    "by[].gang": Row("that it is such a gang"),
+    "resources": Row("that the room that is stated is counted with them"),
+    "offered": _COUNT,
+    "roomPods": _ROOM,
+    "roomGpus": _ROOM,
+    "by[].gang": Row("that it is such a gang, and that without all of them there is room", FOUND),
     "by[].priority": _AGAIN,
+    "by[].gpus": _AGAIN,
     "by[].start": Row("as it is reserved"),
-    "more": Row("the length of the list without those left out", SEARCH),
     "queue": Row("that there is such a queue, above the gang where it is a limit"),
     "held": _COUNT,
     "limit": _AGAIN,
-    "guarantee": _AGAIN,
-    "unused": Row("at most the guarantee", FOUND),
-    "kept": Row("", FOUND),
-    "notPreemptible": Row("that a queue has such a limit", FOUND),
-    "cells": Row("that the queue is promised cells", FOUND),
-    "pinned": Row("that as many nodes are pinned to the queue, and closed to the gang", FOUND),
-    "cellGpus": Row("", FOUND),
-    "reservedNodes": _COUNT,
-    "endless": _AGAIN,
+    "until": Row("the end of its pause"),
+    "proven": Row("that it lacks room, or a tier of its priority is stated as proven", PROOF),
 }
 """Fields of reasons."""
 
@@ -270,12 +221,11 @@ which ``moves.minGain`` is about): where one of them is wrong, so is the plan.
 """
 
 _INCOMPLETE = "Incomplete"
-_OF_INCOMPLETE = ("text", "missing")
-"""Fields of a reason of a gang that lacks pods; the others are those of its cause, and not counted again."""
+"""Fields of a reason of a gang that lacks pods are those of its cause, and not counted again."""
 
-_UNCOUNTED = ("domain", "model", "roomPods", "roomSlices", "roomGpus", "holders[].gpus")
-"""Fields of reasons that are not counted again without running gangs that may give way, and where a plan may
-partition GPUs or share them; there no resources are."""
+_UNCOUNTED = ("domain", "model", "roomPods", "roomGpus", "by[].gpus")
+"""Fields of reasons that are not counted again where a plan may partition GPUs or share them; there no
+resources are."""
 
 _REASONS = "spec.gangs[].reason"
 _EXPECTED = "spec.gangs[].expectedStart"
@@ -328,14 +278,16 @@ def _unchecked(path: str, row: Row, code: str) -> bool:
     if code and code not in CODES:
         return True
     if code == _INCOMPLETE and own != path:
-        return own not in _OF_INCOMPLETE
+        return own != "text"
     return row.why != "" and (not row.codes or code in row.codes)
 
 
-def _uncounted(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Fields of reasons whose room is counted without some running gangs."""
-    without = [fields for fields in reasons if fields.get("without")]
-    yield from (name for name in _UNCOUNTED if any(name in fields for fields in without))
+def _rests(reason: Mapping[str, Any]) -> bool:
+    """Whether a reason of a gang without room rests on a proof, or on a search that ended."""
+    fields = reason.get("fields")
+    if reason["code"] not in ("NoRoom", "RequiredTopology", "Resources", "Outranked") or not fields:
+        return False
+    return bool(fields.get("proven")) or not fields.keys() & {"roomPods", "roomGpus", "text"}
 
 
 _CONTAINERS = frozenset(
@@ -367,10 +319,9 @@ def _open(path: str, values: Sequence[Any], code: str) -> Iterator[tuple[str, st
         yield path, code
     yield from _open(f"{path}[]", list(chain.from_iterable(lists)), code)
     if path == _REASONS and not code:
+        yield from ((f"{_REASONS}.code", one["code"]) for one in objects if _rests(one))
         for own in sorted({str(one["code"]) for one in objects}):
             yield from _open(path, [one for one in objects if one["code"] == own], own)
         return
-    if path == f"{_REASONS}.fields":
-        yield from ((f"{path}.{name}", code) for name in _uncounted(objects))
     for key in dict.fromkeys(chain.from_iterable(objects)):
         yield from _open(f"{path}.{key}", [one[key] for one in objects if key in one], code)

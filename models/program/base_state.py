@@ -143,7 +143,7 @@ def unchanged(gang: Gang, pods: Pods, missing: int) -> GangDecision:
     held = None if gang.hold is None else Reason.of(gang.hold.code, text=gang.hold.message)
     if not gang.running:
         return GangDecision("wait", (), held)
-    reason = (held or Reason.of("Incomplete", missing=missing)) if missing else None
+    reason = (held or Reason.of("Incomplete")) if missing else None
     return GangDecision("keep", pods, reason)
 
 

@@ -11,10 +11,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.instance.solution import PodPlacement, Reason
+from models.instance.solution import PodPlacement
 from models.queues.cell_places import Reach
 from models.queues.queue_shares import QueueCounts
-from models.rules.demands import Demand, RoleDemand
+from models.rules.demands import RoleDemand
 from models.values.tier_values import Evaluation
 
 Pods = Sequence[PodPlacement]
@@ -121,7 +121,6 @@ class Declaration:
     own_variables: Callable[[Instance, Gang], bool] | None = None
     node_sets: Callable[[Instance, Gang], Sequence[frozenset[int]] | None] | None = None
     allows: Callable[[Instance, Gang, Pods], bool] | None = None
-    shortage: Callable[[Instance, Demand, Sequence[int]], Reason | None] | None = None
     breaking: Callable[[Instance, Sequence[Pods]], list[int]] | None = None
     broken: Callable[[Evaluation], bool] | None = None
     back: Callable[[Space], list[int]] | None = None

@@ -11,7 +11,7 @@ from functools import cache
 
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance, Outside
-from models.instance.solution import PodPlacement, Reason, placed
+from models.instance.solution import PodPlacement, placed
 from models.queues.queue_order import lines
 from models.rules import bandwidth, nodes, pod_rules, queue_rules, shape, topology
 from models.rules.declaration import (
@@ -22,7 +22,7 @@ from models.rules.declaration import (
     undemanding,
     without,
 )
-from models.rules.demands import Demand, RoleDemand
+from models.rules.demands import RoleDemand
 from models.rules.shape import closed_to, spare_nodes
 
 DECLARED: tuple[Declaration, ...] = (
@@ -127,12 +127,6 @@ def node_sets(instance: Instance, gang: Gang, within: frozenset[int]) -> Iterato
 def allows(instance: Instance, gang: Gang, pods: Pods) -> bool:
     """Whether every rule lets the gang have these pods."""
     return all(d.allows(instance, gang, pods) for d in DECLARED if d.allows is not None)
-
-
-def declared_shortage(instance: Instance, demand: Demand, free: Sequence[int]) -> Reason | None:
-    """The first rule's reason why the gang cannot be placed. ``free``: GPUs a node."""
-    found = (d.shortage(instance, demand, free) for d in DECLARED if d.shortage is not None)
-    return next((reason for reason in found if reason is not None), None)
 
 
 # Of several gangs

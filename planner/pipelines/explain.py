@@ -11,7 +11,6 @@ from models.documents.explanation import (
     OtherPlace,
     PlaceReasons,
     Why,
-    WhyCause,
     WhyPod,
     WhyRemedy,
     WhyTier,
@@ -24,17 +23,11 @@ from models.program.base_state import outcome
 from models.queues.reservations import queue_place
 from models.values.tier_values import Evaluation, tiers_of
 from planner.search.explain.alternatives import Alternative, alternatives
-from planner.search.explain.blocking import Standing, blocking
-from planner.search.explain.causes import Cause, World
-from planner.search.explain.counterfactual import Counterfactual, budget_of
-from planner.search.explain.holders import Holders
+from planner.search.explain.remedies import RemedyFinder
 from planner.search.explain.remedy import Remedy
-from planner.search.explain.verified_remedies import RemedyFinder
+from planner.search.explain.world import World, budget_of
 from planner.search.free_space import FreeSpace
 from planner.show.reason_words import words
-
-CAUSES_SHARE = 0.5
-"""Part of the time in which smaller sets of causes are looked for; remedies get the rest."""
 
 
 def world_of(
@@ -79,36 +72,20 @@ def sound(world: World) -> bool:
 
 
 def why_waiting(world: World, seconds: int, stop: threading.Event) -> Why:
-    """Why the gang waits, and what makes it start, as far as so many seconds go."""
+    """What makes the gang start, as far as so many seconds go; or where it fits beside the plan."""
     budget = budget_of(seconds, stop)
-    questions = Counterfactual(world, budget)
-    until = seconds * (1 - CAUSES_SHARE)
-    late = questions.interrupted
-    found = blocking(questions, Holders(world, lambda: late() or budget.seconds_left() < until))
-    remedies: tuple[Remedy, ...] = ()
-    if found.standing not in (Standing.FITS, Standing.HOLD):
-        remedies = RemedyFinder(Holders(world, late), found).remedies()
-    return Why.of(
-        found,
-        standing=found.standing.value,
-        limit_seconds=seconds,
-        causes=tuple(_cause(world, one) for one in found.causes),
-        remedies=tuple(_remedy(world, one) for one in remedies),
-        complete=not questions.interrupted(),
-        pods=_pods(world, world.gang, found.pods),
-        tier=_first_tier(world, found.pods) if found.pods else None,
-    )
 
+    def late() -> bool:
+        return stop.is_set() or budget.seconds_left() <= 0
 
-def _cause(world: World, one: Cause) -> WhyCause:
-    role = None if one.role is None else world.spec.roles[one.role].name
-    return WhyCause(
-        type=one.kind,
-        name=one.name,
-        role=role,
-        gpus=one.weight or None,
-        fields=dict(one.fields),
-    )
+    if world.spec.hold is not None:
+        return Why.model_construct(limit_seconds=seconds, complete=True)
+    pods = world.placement()
+    if pods is not None:
+        placed, tier = _pods(world, world.gang, pods), _first_tier(world, pods)
+        return Why.model_construct(limit_seconds=seconds, complete=True, fits=placed, tier=tier)
+    remedies = tuple(_remedy(world, one) for one in RemedyFinder(world, late).remedies())
+    return Why.model_construct(limit_seconds=seconds, complete=not late(), remedies=remedies)
 
 
 def _remedy(world: World, one: Remedy) -> WhyRemedy:

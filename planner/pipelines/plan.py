@@ -419,9 +419,9 @@ def _unproven(instance: Instance, solution: Solution, refuted: Collection[str]) 
 def _without_proof(decision: GangDecision) -> GangDecision:
     """The decision with a reason that rests on no proof."""
     reason = decision.reason
-    if reason is None or reason.fields.proven is None:
+    if reason is None:
         return decision
-    fields = reason.fields.model_copy(update={"proven": None, "within": False, "unmoved": ()})
+    fields = reason.fields.model_copy(update={"proven": False})
     return replace(decision, reason=replace(reason, fields=fields))
 
 

@@ -290,7 +290,7 @@ class Search:
             for tier in plan.tiers
             if tier.name.partition("/")[0] in MAINS and tier.bound == tier.value
         ]
-        decisions = with_reasons(instance, decisions, budget, proven, immovable)
+        decisions = with_reasons(instance, decisions, budget, () if immovable else proven)
         if budget.seconds_left() > 0 or not _large(instance):
             decisions = with_expected_starts(instance, decisions, budget)
         searched = set() if self._ledger is None else self._ledger.searched

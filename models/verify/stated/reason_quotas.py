@@ -15,30 +15,6 @@ from models.verify.outcome import Outcome
 from models.verify.queues import ALL
 from models.verify.violation import printable
 
-ALTERNATIVES = (
-    ("queue", "held", "limit", "not_preemptible"),
-    ("queue", "held", "limit", "kept"),
-    ("queue", "kept"),
-    ("queue", "unused", "guarantee"),
-    ("queue", "cells", "level", "cell_gpus"),
-    ("cells",),
-    ("queue", "pinned"),
-)
-"""Fields, beside GPUs and their model, of each kind of reason; others would be about nothing."""
-
-STATED = (
-    "queue",
-    "held",
-    "limit",
-    "guarantee",
-    "unused",
-    "kept",
-    "cells",
-    "level",
-    "cell_gpus",
-    "pinned",
-)
-
 
 class Quotas:
     def __init__(self, outcome: Outcome) -> None:
@@ -48,73 +24,66 @@ class Quotas:
 
     def faults(self, gang: Gang, f: ReasonFields) -> Iterator[str]:
         """What is wrong with a reason of the code ``Quota``."""
-        stated = {name for name in STATED if getattr(f, name) is not None}
-        stated |= {"not_preemptible"} if f.not_preemptible else set()
-        if not any(stated <= {*own} for own in ALTERNATIVES):
-            yield "states a limit, a guarantee or cells beside what is another reason"
-        if f.queue is None:
-            if f.cells != 0:
+        name, key = f.queue, f.model or ALL
+        if name is None:
+            if f.limit is not None or not self.queues.cells.grounds:
                 yield "does not say which queue"
-        elif f.queue not in self.queues.specs:
-            yield f"there is no queue {printable(f.queue)}"
-        else:
-            yield from self._of(gang, f, f.queue, f.model or ALL)
-
-    def _of(self, gang: Gang, f: ReasonFields, name: str, key: str) -> Iterator[str]:
-        if f.pinned is not None:
-            closed = self.queues.closed(gang)
-            there = sum(n in closed for n, of in self.queues.cells.pinned.items() if name in of)
-            if not 0 < f.pinned <= there:
-                yield f"{there} nodes that queue {printable(name)} pins are closed to it"
-        elif f.kept is not None:
-            yield from self._unlent(gang, f, name, key)
-        elif f.limit is not None:
+        elif name not in self.queues.specs:
+            yield f"there is no queue {printable(name)}"
+        elif f.held is not None:
             yield from self._limit(gang, f, name, key)
-        elif f.guarantee is not None:
-            promised = self.queues.guarantee[name].get(key, 0)
-            if f.guarantee != self._gpus(promised) or (f.unused or 0) > f.guarantee:
-                yield f"queue {printable(name)} is guaranteed {self._gpus(promised)}"
-            elif not self._beyond_promises(gang, f, key):
-                yield "with it, what is promised to queues would still be there"
+        elif f.limit is not None:
+            yield from self._promise(gang, f, name, key)
+        elif not self.queues.cells.grounds:
+            closed = self.queues.closed(gang)
+            if not any(n in closed for n, of in self.queues.cells.pinned.items() if name in of):
+                yield f"nothing that is promised to queue {printable(name)} is closed to it"
+
+    def _promise(self, gang: Gang, f: ReasonFields, name: str, key: str) -> Iterator[str]:
+        """Whether the queue is guaranteed, or keeps to itself, so much, and too little would be left."""
+        guarantee, kept = (
+            self._gpus(promises[name].get(key, 0))
+            for promises in (self.queues.guarantee, self.queues.kept)
+        )
+        if not f.limit or f.limit not in (guarantee, kept):
+            yield f"queue {printable(name)} is promised {max(guarantee, kept)}"
+        elif not kept and not self._beyond_promises(gang, f, key):
+            yield "with it, what is promised to queues would still be there"
 
     def _limit(self, gang: Gang, f: ReasonFields, name: str, key: str) -> Iterator[str]:
-        """Whether the queue holds so much, and the gang would be too much for its limit."""
-        holds, limit = self._of_limit(name, key, firm=f.not_preemptible)
+        """Whether the queue holds so much, and the gang would be too much for a limit of it.
+
+        Limits are that of all gangs, that of gangs that are not preemptible, and, with what queues below do
+        not lend, that of all gangs again.
+        """
         if name not in self.queues.above(gang.queue):
             yield f"it is not in queue {printable(name)}"
-        elif f.not_preemptible and gang.preemptible:
-            yield "it is preemptible"
-        elif (f.held, f.limit) != (self._gpus(holds), self._gpus(limit or 0)):
-            yield f"queue {printable(name)} holds {self._gpus(holds)} of {self._gpus(limit or 0)}"
-        elif holds + self._asked(gang, f) <= (limit or 0):
-            yield f"queue {printable(name)} may hold {self._gpus(self._asked(gang, f))} more"
-
-    def _of_limit(self, name: str, key: str, *, firm: bool) -> tuple[int, int | None]:
-        """(what gangs in a queue hold, the most they may); ``firm``: those that are not preemptible."""
-        queues, gpus = self.queues, self.held
-        before, limits = queues.held_before, queues.limit
-        if firm:
-            gpus, before, limits = self._firm, queues.firm_before, queues.firm_limit
-        most = limits[name].get(key)
-        return gpus[name][key], None if most is None else max(before[name][key], most)
-
-    def _unlent(self, gang: Gang, f: ReasonFields, name: str, key: str) -> Iterator[str]:
-        """What the queue, or, where its limit is stated, those below it do not lend and do not hold."""
-        queues, holds = self.queues, self.held[name][key]
-        if f.limit is None:
-            most = queues.kept[name].get(key, 0)
-            if (f.kept or 0) > self._gpus(most):
-                yield f"queue {printable(name)} keeps at most {self._gpus(most)} to itself"
             return
-        taken = self._taken.get((name, key), holds)
-        most = max(queues.limit[name].get(key, 0), queues.lent_before.get((name, key), 0))
-        if name not in queues.above(gang.queue):
-            yield f"it is not in queue {printable(name)}"
-        elif (f.held, f.kept, f.limit) != (*map(self._gpus, (holds, taken - holds, most)),):
-            of, unlent = self._gpus(most), self._gpus(taken - holds)
-            yield f"queue {printable(name)} holds {self._gpus(holds)} of {of}, and {unlent} are not lent"
-        elif taken + self._asked(gang, f) <= most:
+        pairs = list(self._limits(name, key, firm=not gang.preemptible))
+        own = [
+            (held, most) for held, most in pairs if (f.held, f.limit) == self._in_gpus(held, most)
+        ]
+        if not own:
+            held, most = self._in_gpus(*pairs[0])
+            yield f"queue {printable(name)} holds {held} of {most}"
+        elif all(held + self._asked(gang, f) <= most for held, most in own):
             yield f"queue {printable(name)} may hold {self._gpus(self._asked(gang, f))} more"
+
+    def _limits(self, name: str, key: str, *, firm: bool) -> Iterator[tuple[int, int]]:
+        """(what gangs in a queue hold, the most they may)."""
+        queues, held = self.queues, self.held[name][key]
+        most = queues.limit[name].get(key, 0)
+        yield held, max(queues.held_before[name][key], most)
+        taken = self._taken.get((name, key), held)
+        yield taken, max(most, queues.lent_before.get((name, key), 0))
+        if firm and key in queues.firm_limit[name]:
+            yield (
+                self._firm[name][key],
+                max(queues.firm_before[name][key], queues.firm_limit[name][key]),
+            )
+
+    def _in_gpus(self, held: int, most: int) -> tuple[float, float]:
+        return self._gpus(held), self._gpus(most)
 
     def _asked(self, gang: Gang, f: ReasonFields) -> int:
         """What it needs, of the model that is stated, as GPUs are counted."""

@@ -1,7 +1,4 @@
-"""Room for a waiting gang on the states of the cluster that reasons count on, by counting alone.
-
-``first``: after the plan, without the starts of lower priority; ``running``: before the plan.
-"""
+"""Room for a waiting gang after the plan, or after it without some gangs, by counting alone."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 
 from models.documents.reason import ReasonFields
-from models.verify.changes import Change
 from models.verify.facts import Facts, Gang, Pod, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Left, Room, Work, fitting
@@ -38,17 +34,6 @@ class Rooms:
     @cached_property
     def after(self) -> Room:
         return Room(self.outcome, Grounds(self.facts, self.work))
-
-    @cached_property
-    def before(self) -> Room:
-        """What running gangs leave before the plan."""
-        back: dict[int, Mapping[PodKey, Pod]] = {
-            i: change.gang.running_pods
-            for i, change in enumerate(self.outcome.changes)
-            if change.pods != change.gang.running_pods
-        }
-        self.work.spend(len(self.outcome.changes))
-        return self.after.beside(Variant(self.outcome, back))
 
     def above(self, priority: int) -> Room:
         """What the plan leaves without the gangs of lower priority that start."""
@@ -84,14 +69,6 @@ class Rooms:
         self.work.spend(len(self.outcome.changes))
         return self.after.beside(Variant(self.outcome, {i: {} for i in gone}))
 
-    def counted(self, gang: Gang, fields: ReasonFields) -> Room | None:
-        """The state that a reason counted on; None for one that is not counted again here."""
-        if self.reshapes:
-            return None
-        if fields.counted == "first":
-            return self.above(gang.priority)
-        return self.before if fields.counted == "running" and not fields.without else None
-
     def nodes(self, gang: Gang, role: Role | None) -> Nodes:
         """Nodes that accept pods of a role; of all roles with GPUs if it is None."""
         if role is not None:
@@ -104,7 +81,7 @@ class Rooms:
         self.work.spend(len(nodes))
         if fields.domain is not None and level is not None:
             return [n for n in nodes if self.domain_name(level, n) == fields.domain]
-        if fields.one_model:
+        if fields.model is not None and role is not None:
             models = ((n, self.facts.nodes[n].model) for n in nodes)
             return [n for n, model in models if model is not None and model.gpu == fields.model]
         return list(nodes)
@@ -168,17 +145,6 @@ class Rooms:
             for level in {None, gang.required, role.required}
         )
 
-    def suffices(self, room: Room, gang: Gang, nodes: Nodes, roles: Collection[Role]) -> bool:
-        """Whether by counts these roles fit on the nodes, and the others anywhere."""
-        inside = set(nodes)
-        for role in gang.roles:
-            own = self.after.grounds.of(role)
-            self.work.spend(len(own))
-            here = [n for n in own if n in inside] if role in roles else own
-            if sum(_cap(role, room.left(n), None) for n in here) < role.min:
-                return False
-        return True
-
 
 def _cap(role: Role, left: Left, limits: Limits) -> int:
     """Pods of a role that fit on a node; of one without GPUs at most all of them."""
@@ -187,11 +153,6 @@ def _cap(role: Role, left: Left, limits: Limits) -> int:
     if limits is not None:
         kept = {name: amount for name, amount in resources.items() if name in limits}
     return fitting(role, (free, kept), 1 << 20 if role.gpus else role.min)
-
-
-def held(change: Change, nodes: Nodes) -> int:
-    """GPUs of a gang's pods on these nodes after the plan."""
-    return sum(change.gang.held(pod) for pod in change.pods.values() if pod.node in nodes)
 
 
 def role_named(gang: Gang, name: str | None) -> Role | None:

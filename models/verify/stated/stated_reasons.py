@@ -6,13 +6,10 @@ not read; of a reason without fields nothing but the code is checked.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from models.documents.plan import PlanReservation
-from models.documents.reason import ReasonFields, ReasonGuard, unlisted
+from models.documents.reason import MAX_NAMED, ReasonFields, unlisted
 from models.units import quantity, requested
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
@@ -23,13 +20,11 @@ from models.verify.outcome import Outcome
 from models.verify.queues import ALL
 from models.verify.room import Room, Work
 from models.verify.rules.queue_order import first_waiting, rank
-from models.verify.rules.reservations import holders_of, lacking_in_queues
-from models.verify.rules.running import evictions
 from models.verify.shares import unshared
 from models.verify.stated.reason_context import lonely
 from models.verify.stated.reason_grounds import POD_RULES, Grounds, barred, known
 from models.verify.stated.reason_quotas import Quotas
-from models.verify.stated.reason_rooms import Nodes, Rooms, held, role_named
+from models.verify.stated.reason_rooms import Rooms, role_named
 from models.verify.violation import Violation, printable
 
 OUTRANKED = "Outranked"
@@ -42,7 +37,10 @@ QUEUE_LIMIT = "QueueLimit"
 BACKOFF = "Backoff"
 RESERVED = "Reserved"
 COUNTED = ("NoRoom", "RequiredTopology", "Resources")
-"""Codes of a shortage, which is Outranked where gangs that come first start."""
+"""Codes of a shortage."""
+
+HOLDING = (*COUNTED, OUTRANKED)
+"""Codes whose gangs are those without which there would be room."""
 
 NO_ROOM = (*COUNTED, "Bandwidth", SELECTOR)
 RULE = "reason"
@@ -51,6 +49,8 @@ WORK = 1_000_000
 """Visits of nodes for counting what is free."""
 
 NOTHING = ReasonFields()
+LOWEST = (-(1 << 62), False)
+"""Below every priority."""
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
@@ -71,7 +71,7 @@ class Reasons:
         self.facts: Facts = outcome.facts
         self.work = Work(WORK)
         self.rooms = Rooms(outcome, self.work)
-        self._where: dict[tuple[int, ...], int] = {}
+        self._where: dict[tuple[int, ...], tuple[int, bool]] = {}
 
     def faults(self, change: Change, stated: StatedGang) -> Iterator[str]:
         reason = stated.document.reason
@@ -84,20 +84,19 @@ class Reasons:
         elif change.kind == "preempt":
             yield from self._preempted(change, fields)
         elif change.kind == "keep":
-            yield from _incomplete(change, fields)
+            yield from _incomplete(fields)
         elif change.kind == "wait":
             yield from self._code(change.gang, code)
             yield from self._in_line(change.gang, code, reason.fields)
             yield from self._reserved_for(change.gang, code, reason.fields)
-            yield from self._reserved_in_queues(change.gang, code, reason.fields)
             if reason.fields is not None:
                 yield from self.grounds.faults(change.gang, code, fields)
-                yield from lonely(change.gang, code, fields, self._levels_named)
+                yield from lonely(change.gang, code, fields)
                 yield from self._fields(change.gang, code, fields)
-            if not self.rooms.reshapes and self.work.left > 0:
+            counted = not self.rooms.reshapes and self.work.left > 0
+            if counted:
                 yield from self._room(change.gang, code, reason.fields)
-            else:
-                yield from self._running_holders(fields)
+            yield from self._gangs(change.gang, code, fields, counted=counted)
 
     def _held_back(self, gang: Gang, code: str, stated: ReasonFields) -> Iterator[str]:
         """Whether it says what the hold of the gang says, or how many gangs the policy plans."""
@@ -130,8 +129,8 @@ class Reasons:
         for one in fields.by:
             if arrivals.get(one.gang) != one.priority:
                 yield f"{printable(one.gang)} of priority {one.priority} takes none of its nodes"
-        if fields.by and len(fields.by) + fields.more != len(arrivals):
-            yield f"{len(fields.by) + fields.more} gangs come to its nodes, but {len(arrivals)} do"
+        if fields.by and len(fields.by) != min(MAX_NAMED, len(arrivals)):
+            yield f"names {len(fields.by)} gangs that come to its nodes, but {len(arrivals)} do"
 
     # The code
 
@@ -160,104 +159,49 @@ class Reasons:
 
     def _fields(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
         """Whether the fields fit the code, the gang and the plan, whatever room there is."""
-        outranked = any(self._first(gang)[:2])
-        shown = fields.counted == "first" or (fields.ended and fields.fits is None)
-        if (fields.counted == "empty") and code != NEVER:
-            yield f"its fields mean {NEVER}"
-        elif shown and code in COUNTED and outranked:
-            yield f"its fields mean {OUTRANKED}"
-        elif code == OUTRANKED and fields.fits is None and not outranked:
+        room = fields.room_pods is not None or fields.room_gpus is not None
+        if code == OUTRANKED and room and not self._outranked(gang):
             yield "no gang of higher priority, and none that waited too long, starts"
-        elif code == OUTRANKED and fields.counted == "running":
-            yield "its fields mean that it has no room whoever starts"
-        yield from self._starts(gang, fields)
+        elif code in COUNTED and room and not fields.proven and self._outranked(gang):
+            yield f"gangs that come first start where it could: it is {OUTRANKED}"
+        if code == "RequiredTopology" and room and fields.level is None:
+            yield "does not say of which level"
         yield from self._levels(gang, code, fields)
         yield from _sizes(self.facts, gang, code, fields)
         if code == QUOTA:
             yield from self.quotas.faults(gang, fields)
         if code == NEVER:
             yield from self._never(gang, fields)
-        if fields.guarded is not None:
-            yield from self._guarded(fields.guarded)
-        if fields.share not in (None, float(gang.min_share)):
-            yield f"its minBandwidthShare is {float(gang.min_share):g}"
-
-    @cached_property
-    def _levels_named(self) -> list[str]:
-        return [self.facts.level_name(level) for level in range(self.facts.node_level + 1)]
 
     def _levels(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
-        """Whether a rule of the gang is about the level; how many nodes have what a role needs."""
+        """Whether a rule of the gang is about the level."""
         if code != QUOTA and fields.level is not None:
             levels = {gang.required, *(one.required for one in gang.roles)}
             levels |= {level for one in gang.roles for _, level in one.slices}
             if self.rooms.level(fields.level) not in levels - {None}:
                 yield f"no rule of it is about the level {printable(fields.level)}"
-        role = role_named(gang, fields.role)
-        if fields.matching is not None and role is not None:
-            there = len(self.empty.of(role))
-            if fields.matching != there:
-                yield f"{fields.matching} nodes have what it needs, but {there} do"
 
-    def _starts(self, gang: Gang, fields: ReasonFields) -> Iterator[str]:
-        """How many gangs of its priority or higher start, and how many of them come first."""
-        first = fields.first
-        if first is None:
-            return
-        bands = ("of higher priority", "of its priority that waited too long", "of its priority")
-        stated = (first.higher, first.aged, first.peers)
-        for which, says, there in zip(bands, stated, self._first(gang), strict=True):
-            if says != there:
-                yield f"{says} gangs {which} start where it could, but {there} do"
-
-    def _first(self, gang: Gang) -> tuple[int, int, int]:
-        """Gangs that start where it could: of higher priority, aged ones of its own if it is not, others."""
-        there = self._starting_where(gang)
-        low = bisect_left(self.priorities, gang.priority)
-        high = bisect_right(self.priorities, gang.priority)
-        own = there & ((1 << high) - (1 << low))
-        aged = 0 if self.facts.aged(gang) else (own & self._aged).bit_count()
-        return (there >> high).bit_count(), aged, own.bit_count() - aged
-
-    def _starting_where(self, gang: Gang) -> int:
-        """Which gangs of ``starting`` start on nodes of its GPU roles, as bits.
-
-        The nodes of all roles count where none has GPUs.
-        """
+    def _outranked(self, gang: Gang) -> bool:
+        """Whether a gang starts where it could that is of higher priority, or aged where it is not."""
         roles = [role for role in gang.roles if role.gpus] or list(gang.roles)
         grounds = [self.rooms.nodes(gang, role) for role in roles]
         key = tuple(map(id, grounds))
         if key not in self._where:
             self.work.spend(sum(map(len, grounds)))
-            found = 0
-            for node in set[int]().union(*grounds):
-                found |= self._starting_on.get(node, 0)
-            self._where[key] = found
-        return self._where[key]
+            there = (self._first_on.get(node, LOWEST) for node in set[int]().union(*grounds))
+            self._where[key] = max(there, default=LOWEST)
+        return self._where[key] > (gang.priority, self.facts.aged(gang))
 
     @cached_property
-    def _starting_on(self) -> dict[int, int]:
-        """By node, which gangs of ``starting`` start there."""
-        found: dict[int, int] = {}
-        for number, change in enumerate(self.starting):
-            for pod in change.pods.values():
-                found[pod.node] = found.get(pod.node, 0) | 1 << number
+    def _first_on(self) -> dict[int, tuple[int, bool]]:
+        """By node, the first priority that starts there, and whether such a gang waited too long."""
+        found: dict[int, tuple[int, bool]] = {}
+        for change in self.outcome.changes:
+            if change.kind in STARTS:
+                own = change.gang.priority, self.facts.aged(change.gang)
+                for pod in change.pods.values():
+                    found[pod.node] = max(own, found.get(pod.node, LOWEST))
         return found
-
-    @cached_property
-    def _aged(self) -> int:
-        return sum(1 << n for n, one in enumerate(self.starting) if self.facts.aged(one.gang))
-
-    @cached_property
-    def starting(self) -> list[Change]:
-        """Those of the lowest priority come first."""
-        found = [change for change in self.outcome.changes if change.kind in STARTS]
-        return sorted(found, key=lambda change: change.gang.priority)
-
-    @cached_property
-    def priorities(self) -> list[int]:
-        """Of the gangs that start, ascending."""
-        return [change.gang.priority for change in self.starting]
 
     # Rules about several gangs
 
@@ -295,27 +239,6 @@ class Reasons:
                 yield f"nodes are reserved for {printable(one.gang)} from another time"
             elif one.priority != self.by_name[one.gang].gang.stated_priority:
                 yield f"{printable(one.gang)} does not have priority {one.priority}"
-        if stated is not None:
-            if stated.endless != (gang.duration is None):
-                yield "whether it says how long it runs is stated otherwise"
-            yield from _nodes_reserved(stated, others)
-
-    def _reserved_in_queues(
-        self, gang: Gang, code: str, stated: ReasonFields | None
-    ) -> Iterator[str]:
-        """Where no nodes are: whether one that is named could not start in its queues beside the gang."""
-        if code != RESERVED or stated is None or stated.reserved_nodes is not None:
-            return
-        if not self.facts.queues:
-            return
-        named = {one.gang for one in stated.by}
-        position = next(i for i, one in enumerate(self.facts.gangs) if one.key == gang.key)
-        if stated.by and not any(
-            lacking_in_queues(self.outcome, holder, position) is not None
-            for holder in holders_of(self.outcome)
-            if holder.waits and holder.change.label in named
-        ):
-            yield "those that are named could start in their queues beside it"
 
     def _in_reach_of_queues(self, gang: Gang) -> bool:
         """Whether a queue that it is in has a limit, or one has a guarantee that the gang could take."""
@@ -336,50 +259,9 @@ class Reasons:
         """Whether the gang has such a rule."""
         return any(one.rule == rule for role in gang.roles for one in role.pod_rules)
 
-    def _guarded(self, guard: ReasonGuard) -> Iterator[str]:
-        """Whether disruption budgets, or its minimum run time, guard the gang that is named."""
-        named = self.by_name.get(guard.gang)
-        if named is None:
-            yield f"there is no gang {printable(guard.gang)}"
-            return
-        gang = named.gang
-        if guard.until is not None:
-            ends = (gang.since or 0) + gang.min_run_time
-            if not self.facts.protected(gang) or ends != guard.until:
-                yield "no minimum run time of the gang ends then"
-            return
-        yield from self._by_budgets(gang, guard)
-
-    def _by_budgets(self, gang: Gang, guard: ReasonGuard) -> Iterator[str]:
-        """Whether a pod is in both budgets, or the one allows so many of so many evictions."""
-        names = list[str]()
-        for budget in guard.budgets:
-            namespace, _, name = budget.partition("/")
-            if namespace != gang.namespace:
-                yield f"{printable(budget)} guards no pod of the gang"
-                return
-            names.append(name)
-        if len(names) != (2 if guard.allowed is None else 1):
-            yield "names other budgets than the one that is used up, or two of one pod"
-            return
-        if guard.allowed is None:
-            if not any(set(names) <= {*own} for own in gang.budgets.values()):
-                yield "no pod of the gang is in both budgets"
-            return
-        for name in names:
-            wanted = sum(name in own for own in gang.budgets.values())
-            allowed = self.facts.budgets.get((gang.namespace, name), 0)
-            left = max(0, allowed - self.evicted[gang.namespace, name])
-            if (guard.allowed, guard.evictions) != (left, wanted):
-                yield f"the budget allows {left} of the {wanted} evictions"
-
     @cached_property
     def by_name(self) -> dict[str, Change]:
         return {change.label: change for change in self.outcome.changes}
-
-    @cached_property
-    def evicted(self) -> Counter[tuple[str, str]]:
-        return evictions(self.outcome)
 
     # Room
 
@@ -392,69 +274,65 @@ class Reasons:
             yield "every role has a node that accepts its pods"
         if stated is None:
             return
-        short = next((role for role in gang.roles if self._fits(role) < role.min), None)
-        if stated.fits == "instead":
-            if not self.priorities or self.priorities[0] >= gang.priority:
-                yield "no gang of lower priority starts"
-        elif stated.fits == "beside" and short is not None:
-            yield f"role {short.name} needs {short.min} pods, {self._fits(short)} fit after the plan"
         role = role_named(gang, stated.role)
         if role is None and stated.pods is not None:
             return  # a fault of its size
-        yield from self._counted(gang, role if stated.pods is not None else None, stated)
-        yield from self._holders(gang, role if stated.pods is not None else None, stated)
+        yield from self._counted(gang, code, role if stated.pods is not None else None, stated)
 
-    def _counted(self, gang: Gang, role: Role | None, fields: ReasonFields) -> Iterator[str]:
+    def _counted(
+        self, gang: Gang, code: str, role: Role | None, fields: ReasonFields
+    ) -> Iterator[str]:
         """The room that the reason states."""
         if role is not None and fields.room_pods is not None and fields.room_pods >= role.min:
             yield f"there is room for {fields.room_pods} pods of role {role.name}, which is enough"
-        if fields.counted == "empty":
+        if code == NEVER:
             yield from self._on_empty(role, fields)
             return
-        room = self.rooms.counted(gang, fields)
-        place = self.rooms.place(gang, role, fields)
-        if room is None:  # counted without gangs that may stop or move
-            if fields.without and (fields.room_gpus or 0) > self.rooms.free(
-                self.rooms.alone, place
-            ):
-                yield f"{fields.room_gpus} GPUs are more than running gangs can leave there"
-            return
+        room, place = self.rooms.after, self.rooms.place(gang, role, fields)
         free = self.rooms.free(room, place)
         if fields.room_gpus is not None and fields.room_gpus != free:
             yield f"{fields.room_gpus} GPUs are free on its nodes, but {free} are"
         if role is not None:
-            yield from self._pods(room, role, place, fields)
+            yield from self._pods(room, gang, role, fields)
         elif fields.domain is not None and (level := self.rooms.level(fields.level)) is not None:
-            sums: Counter[int] = Counter()
+            sums: dict[int, int] = {}
             for n in self.rooms.nodes(gang, None):
-                sums[self.facts.nodes[n].domain[level]] += room.left(n)[0]
+                domain = self.facts.nodes[n].domain[level]
+                sums[domain] = sums.get(domain, 0) + room.left(n)[0]
             if free < max(sums.values(), default=0):
                 yield f"another {printable(fields.level or '')} has more GPUs free"
 
-    def _pods(self, room: Room, role: Role, place: Nodes, fields: ReasonFields) -> Iterator[str]:
-        """Pods or slices of a role for which there is room."""
+    def _pods(self, room: Room, gang: Gang, role: Role, fields: ReasonFields) -> Iterator[str]:
+        """Pods of a role for which there is room, in whole slices where these are what lacks it."""
         rooms, level = self.rooms, self.rooms.level(fields.level)
-        if fields.slice_pods and level is not None:
+        if fields.room_pods is None:
+            return
+        if level is not None and fields.domain is None:
             sums = rooms.pods(room, role, None, level)
-            there = sum(pods // fields.slice_pods for pods in sums.values())
-            if fields.room_slices != there:
-                yield f"there is room for {fields.room_slices} slices, but it is {there}"
-        elif fields.room_pods is not None:
-            if level is not None:
-                sums = rooms.pods(room, role, None, level)
-                own: set[object] = {self.facts.nodes[n].domain[level] for n in place}
-            elif fields.one_model:
-                sums, own = rooms.by_model(room, role), {fields.model}
-            else:
-                sums, own = rooms.pods(room, role, fields.resources), {None}
-            there = max(sums.values(), default=0)
-            if fields.room_pods != there:
+            sizes = [size for size, at in role.slices if at == level]
+            rooms_in_slices = [sum(n // size * size for n in sums.values()) for size in sizes]
+            if fields.room_pods not in rooms_in_slices:
+                there = max(rooms_in_slices, default=0)
                 yield f"there is room for {fields.room_pods} pods, but it is {there}"
-            elif not any(sums.get(one, 0) == there for one in own):
-                yield "there is more room elsewhere"
+            return
+        if level is not None:
+            sums = rooms.pods(room, role, None, level)
+            place = rooms.place(gang, role, fields)
+            own: set[object] = {self.facts.nodes[n].domain[level] for n in place}
+        elif fields.model is not None:
+            sums, own = rooms.by_model(room, role), {fields.model}
+        else:
+            sums, own = rooms.pods(room, role, fields.resources), {None}
+        there = max(sums.values(), default=0)
+        if fields.room_pods != there:
+            yield f"there is room for {fields.room_pods} pods, but it is {there}"
+        elif not any(sums.get(one, 0) == there for one in own):
+            yield "there is more room elsewhere"
 
     def _on_empty(self, role: Role | None, fields: ReasonFields) -> Iterator[str]:
-        if role is None or fields.level is not None or fields.one_model or fields.slices:
+        if role is None or fields.level is not None or fields.model is not None:
+            return
+        if fields.room_pods is None and fields.room_gpus is None:
             return
         there = self.empty.room(role, fields.resources)
         if (fields.room_pods, fields.room_gpus) != there:
@@ -463,8 +341,6 @@ class Reasons:
     def _never(self, gang: Gang, fields: ReasonFields) -> Iterator[str]:
         """What no node, or no queue, has for the gang."""
         role = role_named(gang, fields.role)
-        if fields.counted not in (None, "empty"):
-            yield "is not about the empty cluster"
         if fields.queue is not None:
             stated = (fields.queue, fields.model or ALL, fields.gpus, fields.limit)
             gpus = self.facts.in_gpus
@@ -476,97 +352,43 @@ class Reasons:
         if role is None:
             return
         nodes = self.empty.of(role)
-        if nodes and (fields.nodes_with or fields.taints or fields.models or fields.selected):
+        if nodes and (fields.nodes_with or fields.taints):
             yield f"role {role.name} has nodes that would accept its pods"
-        if fields.node_gpus is not None:
-            there = max((self._alone(n).whole_gpus for n in nodes), default=0)
-            if fields.node_gpus != there or role.gpus <= there:
-                yield f"the largest node that it may use has {there} GPUs"
-        if fields.asked is not None and fields.offered is not None and fields.resources:
-            resource = fields.resources[0]
-            most = self.empty.offered(role, resource)
-            wanted = role.requests.get(resource, 0)
-            texts = (fields.asked, fields.offered)
-            if [requested(resource, quantity(one)) for one in texts] != [wanted, most]:
-                yield f"a pod requests {wanted} of {printable(resource)}, nodes offer {most}"
-
-    def _holders(self, gang: Gang, role: Role | None, fields: ReasonFields) -> Iterator[str]:
-        """Running gangs that are named: without all of them it must fit, by counts."""
-        if not fields.holders:
+        if fields.offered is None:
             return
-        place = set(self.rooms.place(gang, role, fields))
-        for one in fields.holders:
+        if fields.resources:
+            resource = fields.resources[0]
+            most, wanted = self.empty.offered(role, resource), role.requests.get(resource, 0)
+            if requested(resource, quantity(fields.offered)) != most or wanted <= (most or 0):
+                yield f"a pod requests {wanted} of {printable(resource)}, nodes offer {most}"
+        else:
+            there = max((self._alone(n).whole_gpus for n in nodes), default=0)
+            if quantity(fields.offered) != there or role.gpus <= there:
+                yield f"the largest node that it may use has {there} GPUs"
+
+    def _gangs(
+        self, gang: Gang, code: str, fields: ReasonFields, *, counted: bool
+    ) -> Iterator[str]:
+        """Gangs without which there would be room: they have what is stated, and by counts it would fit."""
+        if code not in HOLDING or not fields.by:
+            return
+        for one in fields.by:
             change = self.by_name.get(one.gang)
-            if change is None or not change.gang.running or change.kind in STARTS:
-                yield f"{printable(one.gang)} is no gang that runs on"
+            if change is None or not change.pods or change.gang is gang:
+                yield f"{printable(one.gang)} has no pods after the plan"
                 return
-            if (there := held(change, place)) != one.gpus:
-                yield f"{printable(one.gang)} holds {one.gpus} GPUs there, but it holds {there}"
-        gone = self._gone(gang, fields, place)
-        roles = gang.roles if role is None or gang.required is not None else (role,)
-        inside = place if fields.domain is None else self._inside(fields, place)
-        alone = self.rooms.without(gone | self._named_holders(fields))
-        if not self.rooms.suffices(alone, gang, inside, roles):
-            yield "without those that it names it would not fit there"
+            if one.priority != change.gang.stated_priority:
+                yield f"{printable(one.gang)} does not have priority {one.priority}"
+            whole = sum(change.gang.roles[role].gpus for role, _ in change.pods)
+            if one.gpus != whole:
+                yield f"{printable(one.gang)} has {whole} GPUs, not {one.gpus}"
+        if counted and not self.rooms.holds(self.rooms.without(self.named(fields)), gang):
+            yield "without those that it names it would not fit"
 
-    def _running_holders(self, fields: ReasonFields) -> Iterator[str]:
-        """Whether the holders run on, and hold so much anywhere."""
-        for one in fields.holders:
-            change = self.by_name.get(one.gang)
-            if change is None or not change.gang.running or change.kind in STARTS:
-                yield f"{printable(one.gang)} is no gang that runs on"
-            elif one.gpus > change.gpus:
-                yield f"{printable(one.gang)} holds {change.gpus} GPUs, not {one.gpus}"
-
-    def _inside(self, fields: ReasonFields, place: Nodes) -> Nodes:
-        """All nodes of the domain, for roles with other nodes than the one that is named."""
-        level = self.rooms.level(fields.level)
-        if level is None:
-            return place
-        nodes = self.facts.nodes
-        domains = {nodes[n].domain[level] for n in place}
-        return {n for n, node in enumerate(nodes) if node.domain[level] in domains}
-
-    def _gone(self, gang: Gang, fields: ReasonFields, place: Nodes) -> set[int]:
-        """Gangs in the place besides the holders that do not count: stopped for this one, or starting.
-
-        The latter only if it could start ``instead`` of them, which are not of higher priority.
-        """
-        self.work.spend(len(self.outcome.changes))
-        found = set()
-        for i, change in enumerate(self.outcome.changes):
-            starts = change.kind == "place" and change.gang.priority <= gang.priority
-            if (starts and fields.instead) or (
-                change.gang.running
-                and change.kind not in STARTS
-                and change.gang.priority < gang.priority
-                and self._may_stop(change.gang)
-            ):
-                found |= {i} if held(change, place) else set()
-        return found
-
-    def _may_stop(self, gang: Gang) -> bool:
-        """Whether it is preemptible, has run long enough, and its budgets allow to evict all its pods."""
-        if not gang.preemptible or self.facts.protected(gang):
-            return False
-        if any(len(names) > 1 for names in gang.budgets.values()):
-            return False
-        wanted = Counter(name for names in gang.budgets.values() for name in names)
-        allowed = self.facts.budgets
-        return all(n <= allowed.get((gang.namespace, name), 0) for name, n in wanted.items())
-
-    def _named_holders(self, fields: ReasonFields) -> set[int]:
-        """Positions of the gangs that a reason names as holders."""
-        named = (self.by_name.get(one.gang) for one in fields.holders)
-        return {self._position[one.gang.key] for one in named if one is not None}
-
-    @cached_property
-    def _position(self) -> dict[tuple[str, str], int]:
-        return {change.gang.key: i for i, change in enumerate(self.outcome.changes)}
-
-    def _fits(self, role: Role) -> int:
-        """Pods of the role that fit after the plan, each node by itself."""
-        return self.rooms.after.sums(role, -1).get(0, 0)
+    def named(self, fields: ReasonFields) -> set[int]:
+        """Positions of the gangs that a reason names."""
+        names = {one.gang for one in fields.by}
+        return {i for i, change in enumerate(self.outcome.changes) if change.label in names}
 
     def _alone(self, n: int) -> Node:
         return unshared(self.facts.nodes[n], self.facts.policy.gpu_binding)
@@ -593,48 +415,28 @@ def denies_room(stated: StatedGang) -> bool:
     f = reason.fields
     if f is None or not (reason.code in NO_ROOM or barred(reason.code)):
         return False
-    counted = f.room_pods is not None or f.room_slices is not None or f.matching is not None
-    few = f.room_gpus is not None and f.gpus is not None and f.room_gpus < f.gpus
-    return counted or few or f.apart or f.share is not None
-
-
-def _nodes_reserved(stated: ReasonFields, others: Mapping[str, PlanReservation]) -> Iterator[str]:
-    """How many nodes are reserved for those that are named; for some more where a list is cut."""
-    named = {name for one in stated.by if one.gang in others for name in others[one.gang].nodes}
-    every = {name for one in others.values() for name in one.nodes}
-    most = len(every if stated.more else named)
-    if stated.reserved_nodes is not None and not len(named) <= stated.reserved_nodes <= most:
-        yield f"{stated.reserved_nodes} nodes are reserved, but from {len(named)} to {most} are"
-    if len(stated.by) + stated.more > len(others):
-        yield f"{len(others)} gangs hold reservations"
+    return f.proven or f.room_pods is not None or (f.room_gpus or 0) < (f.gpus or 0)
 
 
 def _sizes(facts: Facts, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
     """GPUs and pods that the gang asks for, at ``min``; with parts of GPUs where a queue counts them."""
-    if fields.gpus is not None:
-        most = fields.model is not None and code in (QUOTA, NEVER) and not fields.one_model
-        counted = code == QUOTA or fields.queue is not None
-        asked = facts.in_gpus(gang.counts_at_min) if counted else gang.gpus_at_min
-        if fields.gpus > asked or (fields.gpus < asked and not most):
-            yield f"needs {fields.gpus} GPUs, but it asks for {asked}"
     role = role_named(gang, fields.role)
     if fields.role is not None and role is None:
         yield f"there is no role {printable(fields.role)}"
     elif fields.pods is not None and role is None:
         yield "does not say which role lacks pods"
-    elif role is not None:
-        stated = (fields.pods, fields.gpus_per_pod)
-        if any(
-            own is not None and own != is_
-            for own, is_ in zip(stated, (role.min, role.gpus), strict=True)
-        ):
+    elif fields.pods is not None and role is not None:
+        if (fields.pods, fields.gpus) != (role.min, role.min * role.gpus):
             yield f"role {role.name} asks for {role.min} pods of {role.gpus} GPUs"
+    elif fields.gpus is not None:
+        counted = code == QUOTA or fields.queue is not None
+        most = fields.model is not None and counted
+        asked = facts.in_gpus(gang.counts_at_min) if counted else gang.gpus_at_min
+        if fields.gpus > asked or (fields.gpus < asked and not most):
+            yield f"needs {fields.gpus} GPUs, but it asks for {asked}"
 
 
-def _incomplete(change: Change, fields: ReasonFields) -> Iterator[str]:
-    missing = sum(1 for _ in missing_pods(change.gang, change.gang.running_pods))
-    if fields.missing not in (None, missing):
-        yield f"{fields.missing} pods are missing, but {missing} are"
+def _incomplete(fields: ReasonFields) -> Iterator[str]:
     if fields.text is not None:
         yield "states the words of a hold, and has none"
     if fields.cause is not None and not known(fields.cause):

@@ -16,9 +16,9 @@ from models.program.demand_builder import remaining_demand
 from models.rules.demands import Demand
 from models.tiers import Tier, larger_is_better
 from models.values.tier_values import Evaluation, tiers_of
-from planner.search.explain.causes import World
 from planner.search.explain.rule_reasons import without_joint_rules
 from planner.search.explain.shortage import FreeCounts, shortage
+from planner.search.explain.world import World
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import placements
 
@@ -164,7 +164,7 @@ class _Comparing:
             return Reason.of("Selector")
         counts = FreeCounts(without_joint_rules(self._instance), self._space.arrays)
         short = shortage(counts, demand)
-        return None if short is None else short.reason(counted="first")
+        return None if short is None else short.reason(short.code)
 
     def _rank(self, one: Alternative) -> tuple[object, ...]:
         """Sort key: the best values first, those without a place last."""

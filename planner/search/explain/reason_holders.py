@@ -1,365 +1,185 @@
-"""The running gangs that keep a waiting gang from starting: all of them are needed, and enough.
+"""The gangs whose room a waiting gang needs: without all of them it could start, without fewer not.
 
-With the plan otherwise as it is, the gang could start once they are gone: a place is found. With any of them
-back, a count says no. Whoever starts in the plan is no holder.
+Everything else stays as planned. Of the places where it could run that one counts where those who must go
+have the lowest priority, then the fewest GPUs: a node with a notebook of one GPU before a node of training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from heapq import nsmallest
-from typing import Any
+from itertools import islice
 
-from models.documents.reason import MAX_HOLDERS
-from models.instance.disruption_budgets import (
-    Guarding,
-    held_by_budgets,
-    held_by_run_times,
-    may_stop,
-)
+import numpy as np
+
+from models.documents.reason import MAX_NAMED
 from models.instance.instance import Instance
-from models.instance.run_times import without_run_times
 from models.instance.solution import GangDecision
-from models.queues.reservations import closes, end_of
-from models.rules.demands import Demand
-from models.rules.giving_way import claim, takes
-from models.units import time_text
-from planner.search.explain.precedence import Others, WithoutBelow
-from planner.search.explain.shortage import FreeCounts, Place, Shortage, shortage
-from planner.search.free_space import FreeSpace, MaximalSpace
-from planner.search.start.greedy import admit, missing_demand
+from models.rules.demands import Demand, RoleDemand
+from planner.search.explain.shortage import FreeCounts, Shortage, shortage
+from planner.search.free_arrays import IntArray, Tree
+from planner.search.free_space import FreeSpace
+from planner.search.start.greedy import admit
 
-MAX_OTHERS = 64
-"""Gangs in one place that may be stopped, or that start there, beyond which no holder is looked for."""
+MAX_TRIED = 8
+"""Places in which it is tried to place the gang, the cheapest first."""
 
-MAX_SOONEST = 8
-"""Gangs that end first which are tried as the only holder."""
-
-Amounts = list[tuple[int, int]]
-"""(gang, GPUs), most GPUs first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """``place``: of the shortage. ``holders``: (gang, GPUs there), most first.
-
-    ``instead``: the gang could start there only in place of gangs that start in the plan.
-    """
-
-    place: Place
-    holders: tuple[tuple[int, int], ...]
-    instead: bool
-
-    @property
-    def rank(self) -> tuple[bool, int]:
-        """Sort key: places that are free of others first, then few holders."""
-        return self.instead, len(self.holders)
-
-    def fields(self, instance: Instance) -> dict[str, Any]:
-        """Fields of a reason."""
-        named = (("/".join(instance.gangs[i].key), gpus) for i, gpus in self.holders)
-        listed = [{"gang": gang, "gpus": gpus} for gang, gpus in named]
-        return {"holders": listed, "instead": self.instead}
+MAX_REMOVED = 64
+"""Gangs that are taken away in one place; where more are in the way nobody is named."""
 
 
 class ReasonHolders:
-    """Looks for them once a kind of gang, priority, and reservations of others."""
+    """Looks for them once a kind of gang and place in the queue. ``space``: what the plan leaves."""
 
     def __init__(
-        self, instance: Instance, decisions: Sequence[GangDecision], others: Others
+        self, instance: Instance, decisions: Sequence[GangDecision], space: FreeSpace
     ) -> None:
         self._instance = instance
         self._decisions = decisions
-        self._others = others
-        self._known: dict[object, Found | None] = {}
-        self._split: dict[tuple[frozenset[int], int], tuple[Amounts, Amounts]] = {}
+        self._space = space
+        self._tree = Tree(instance.cluster)
+        self._known: dict[object, tuple[int, ...]] = {}
 
-    @cached_property
-    def _space(self) -> FreeSpace:
-        """What the plan leaves."""
-        return FreeSpace(self._instance, self._decisions)
-
-    def of(self, demand: Demand, kind: object, short: Shortage) -> Found | None:
-        """Those in the place with most room where they are fewest; None if none are known, or too many."""
-        gang = self._instance.gangs[demand.gang]
-        reserved = enumerate(self._instance.reserved)
-        closed = tuple(number for number, one in reserved if closes(self._instance, one, gang))
-        key = (kind, gang.priority, closed)
-        if key not in self._known:
-            places = [self._at(demand, short, place) for place in short.places]
-            found = [one for one in places if one is not None]
-            self._known[key] = min(found, key=lambda one: one.rank, default=None)
-        return self._known[key]
-
-    def _at(self, demand: Demand, short: Shortage, place: Place) -> Found | None:
+    def of(self, demand: Demand, kind: object, short: Shortage | None) -> list[dict[str, object]]:
+        """As fields of a reason, those who lose most first; none where none are known, or too many."""
         gangs = self._instance.gangs
-        mine = gangs[demand.gang].priority
-        givers, firm = self._there(place.nodes, mine)
-        if gangs[demand.gang].running:
-            firm = [one for one in firm if one[0] != demand.gang]
-        starting = [
-            one
-            for one in self._others.holders(place.nodes, starting=True)
-            if gangs[one[0]].priority <= mine
+        key = (kind, gangs[demand.gang].priority) if self._instance.reserved else kind
+        if key not in self._known:
+            self._known[key] = self.cheapest(demand, short)
+        return [
+            {
+                "gang": "/".join(gangs[i].key),
+                "priority": gangs[i].own_priority,
+                "gpus": self._sizes[i],
+            }
+            for i in self._known[key]
         ]
-        if max(len(givers), len(starting)) > MAX_OTHERS:
-            return None
-        for instead, gone in ((False, givers), (True, [*givers, *starting])):
-            if instead and not starting:
-                break
-            if self._reach(gone, firm, place) < _lacking(demand, short):
+
+    def cheapest(
+        self, demand: Demand, short: Shortage | None, most: int = MAX_NAMED
+    ) -> tuple[int, ...]:
+        """Indices of gangs, at most so many. ``short``: by counts on what the plan leaves, if known."""
+        role = self._short_role(demand, short)
+        if role is None:
+            return ()
+        level = None if short is None else short.level
+        for inside, gone in islice(self._places(demand, role, level), MAX_TRIED):
+            every = self._instance.gangs[demand.gang].required is not None
+            wanted = demand.on_gpus(inside) if every else _on(demand, role, inside)
+            found = self._needed(wanted, gone)
+            if 0 < len(found) <= most:
+                return found
+        return ()
+
+    def _short_role(self, demand: Demand, short: Shortage | None) -> RoleDemand | None:
+        """The role that lacks room: that which is named, else that with most GPUs a pod."""
+        roles = [one for one in demand.gpu_roles if short is None or short.role in (None, one.role)]
+        return max(roles, key=lambda one: one.gpus, default=None)
+
+    def _places(
+        self, demand: Demand, role: RoleDemand, level: int | None
+    ) -> Iterator[tuple[frozenset[int], list[int]]]:
+        """(nodes, gangs there that would have to go), the cheapest first.
+
+        In each domain nodes are emptied in order of the highest priority on them and the GPUs that their
+        gangs lose for each pod that gets room, until all pods have some.
+        """
+        nodes = np.fromiter(sorted(role.nodes), np.int64, len(role.nodes))
+        room = FreeCounts.of(self._space).free[nodes] // role.gpus
+        gained = self._idle[nodes] // role.gpus - room
+        worth = self._lost[nodes] / np.maximum(gained, 1)
+        order = np.lexsort((nodes, worth, self._highest[nodes]))
+        of = np.zeros(len(nodes), np.int64)
+        if level is not None:
+            of = self._tree.domain_of[level][nodes]
+        needed = -(-demand.gpus // role.gpus) if level is not None else role.count
+        found = []
+        for domain in np.unique(of).tolist():
+            inside = order[of[order] == domain]
+            lacking = min(needed, role.count) - int(room[inside].sum())
+            giving = inside[gained[inside] > 0]
+            count = int(np.searchsorted(np.cumsum(gained[giving]), lacking)) + 1
+            if lacking <= 0 or count > len(giving):
                 continue
-            for few in (firm[:MAX_HOLDERS], self._on_few_nodes(demand, place, firm, starting)):
-                named = self._needed(demand, short, place, [i for i, _ in gone], few)
-                if len(named) == 1:
-                    named = self._soonest(demand, short, place, gone, firm) or named
-                if named:
-                    return Found(place, named, instead)
-        return None
+            gone = sorted({i for n in nodes[giving[:count]].tolist() for i in self._on_node[n]})
+            if 0 < len(gone) <= MAX_REMOVED:
+                gangs = self._instance.gangs
+                cost = max(gangs[i].priority for i in gone), sum(self._sizes[i] for i in gone)
+                found.append((cost, domain, gone))
+        for _, domain, gone in sorted(found):
+            if level is None:
+                yield self._tree.everywhere, gone
+            else:
+                yield frozenset(self._tree.nodes(level, domain).tolist()), gone
 
-    def _soonest(
-        self,
-        demand: Demand,
-        short: Shortage,
-        place: Place,
-        gone: Sequence[tuple[int, int]],
-        firm: Sequence[tuple[int, int]],
-    ) -> tuple[tuple[int, int], ...]:
-        """Of the gangs of which any one alone is enough, that which ends first; () if none is found."""
-        lacking = _lacking(demand, short) - self._reach(gone, (), place)
-        ends = (
-            (end, gpus, i)
-            for i, gpus in firm
-            if gpus >= lacking
-            and (end := end_of(self._instance, i, self._decisions[i])) is not None
-        )
-        removed = [i for i, _ in gone]
-        tried = (
-            self._needed(demand, short, place, removed, [(i, gpus)])
-            for _, gpus, i in nsmallest(MAX_SOONEST, ends)
-        )
-        return next(filter(None, tried), ())
-
-    def _there(self, nodes: frozenset[int], priority: int) -> tuple[Amounts, Amounts]:
-        """Running gangs there with their GPUs, most first: those that a gang may stop, and the others."""
-        if (nodes, priority) not in self._split:
-            givers, firm = list[tuple[int, int]](), list[tuple[int, int]]()
-            for one in self._others.holders(nodes):
-                lower = self._instance.gangs[one[0]].priority < priority
-                (givers if lower and one[0] in self._stoppable else firm).append(one)
-            self._split[nodes, priority] = givers, firm
-        return self._split[nodes, priority]
-
-    @cached_property
-    def _stoppable(self) -> frozenset[int]:
-        """Running gangs that some gang of higher priority may stop."""
-        gangs = enumerate(self._instance.gangs)
-        return frozenset(i for i, g in gangs if g.running and may_stop(self._instance, i))
-
-    def _on_few_nodes(
-        self,
-        demand: Demand,
-        place: Place,
-        firm: Sequence[tuple[int, int]],
-        starting: Sequence[tuple[int, int]],
-    ) -> list[tuple[int, int]]:
-        """The holders of the nodes that fewest share, of nodes that are large enough, most GPUs first."""
-        least = max((role.gpus for role in demand.gpu_roles), default=0)
-        nodes = self._instance.cluster.nodes
-        there, taken = self._others.on_nodes, {i for i, _ in starting}
-        suited = [
-            n
-            for n in self._others.shared_by_fewest(place.nodes)
-            if nodes[n].healthy_gpus >= least and taken.isdisjoint(there.get(n, ()))
-        ]
-        if not suited:
-            return []
-        known, found = dict(firm), dict[int, int]()
-        for n in suited:
-            own = {i: known[i] for i in there.get(n, ()) if i in known}
-            if len(found.keys() | own.keys()) > MAX_HOLDERS:
-                break
-            found |= own
-        return sorted(found.items(), key=lambda one: (-one[1], one[0]))
-
-    def _reach(
-        self, gone: Sequence[tuple[int, int]], firm: Sequence[tuple[int, int]], place: Place
-    ) -> int:
-        """GPUs that are free in a place without some gangs and the largest holders."""
-        free = FreeCounts.of(self._space).on(place.nodes)
-        return free + sum(gpus for _, gpus in (*gone, *firm[:MAX_HOLDERS]))
-
-    def _needed(
-        self,
-        demand: Demand,
-        short: Shortage,
-        place: Place,
-        gone: Sequence[int],
-        firm: Sequence[tuple[int, int]],
-    ) -> tuple[tuple[int, int], ...]:
-        """Those of a few holders without which, and without those gone, a place is found; () if none is."""
-        space, counts = self._space, FreeCounts.of(self._space)
+    def _needed(self, demand: Demand, gone: Sequence[int]) -> tuple[int, ...]:
+        """Of these gangs those that must go so that a place is found, those that lose most put back first."""
+        space, named = self._space, list[int]()
         mark = space.mark()
         for index in gone:
             space.set(index, ())
-        anywhere = missing_demand(space, demand.gang)
-        wanted = self._inside(anywhere, short, place)
-        named: list[tuple[int, int]] = []
-        for one in firm:
-            if shortage(counts, wanted) is None:
-                break
-            space.set(one[0], ())
-            named.append(one)
-        enough = bool(named) and shortage(counts, wanted) is None
-        for one in reversed(tuple(named)) if enough else ():
-            before = space.mark()
-            space.set(one[0], self._decisions[one[0]].pods)
-            if shortage(counts, wanted) is None:
-                named.remove(one)
-            else:
-                # those left may hold as much elsewhere, where this one is not in the way
-                enough = enough and shortage(counts, anywhere) is not None
-                space.undo(before)
-        enough = enough and wanted.possible and admit(space, wanted)
+        if self._fits(demand):
+            named = sorted(
+                gone, key=lambda i: (-self._instance.gangs[i].priority, -self._sizes[i], i)
+            )
+            for index in tuple(named):
+                before = space.mark()
+                space.set(index, self._decisions[index].pods)
+                if self._fits(demand):
+                    named.remove(index)
+                else:
+                    space.undo(before)
         space.undo(mark)
-        return tuple(named) if enough else ()
+        return tuple(named)
 
-    def _inside(self, demand: Demand, short: Shortage, place: Place) -> Demand:
-        """The demand in the domain of the place, as far as its roles have to be there."""
-        if short.level is None or place.name is None:
-            return demand
-        cluster, level = self._instance.cluster, short.level
-        domain = cluster.domain_of[level][next(iter(place.nodes))]
-        inside = frozenset(cluster.domains[level][domain].nodes)
-        every = self._instance.gangs[demand.gang].required == level
-        roles = (
-            replace(role, nodes=role.nodes & inside) if every or role.role == short.role else role
-            for role in demand.roles
-        )
-        return replace(demand, roles=tuple(roles))
-
-
-def _lacking(demand: Demand, short: Shortage) -> int:
-    """GPUs that have to be free in the place."""
-    roles = [role for role in demand.roles if short.role in (None, role.role)]
-    return sum(role.gpus * role.count for role in roles)
-
-
-class Remedies:
-    """``plain``: the instance without rules that counts leave aside. Gangs must come by falling priority.
-
-    ``_helps``: whether a kind of gang might fit if no disruption budget guarded a pod.
-    """
-
-    def __init__(
-        self,
-        instance: Instance,
-        decisions: Sequence[GangDecision],
-        plain: Instance,
-        maximal: MaximalSpace,
-        others: Others,
-    ) -> None:
-        self._instance = instance
-        self._decisions = decisions
-        self._plain = plain
-        self._maximal = maximal
-        self._others = others
-        self._short_at_best: dict[object, Shortage | None] = {}
-        self._preemption_helps: dict[object, bool] = {}
-        self._helps: dict[object, bool] = {}
-        self._lowest: dict[object, int] = {}
-        self._stay: dict[object, list[tuple[int, int]]] = {}
+    def _fits(self, demand: Demand) -> bool:
+        space = self._space
+        if shortage(FreeCounts.of(space), demand) is not None:
+            return False
+        mark = space.mark()
+        fits = demand.possible and admit(space, demand)
+        space.undo(mark)
+        return fits
 
     @cached_property
-    def _undercut(self) -> WithoutBelow:
-        return WithoutBelow(self._plain, self._decisions)
-
-    def help(self, demand: Demand, kind: object, *, named: bool) -> dict[str, Any]:
-        """What might let it start, by counts: nodes that are out, preemption, or only that gangs end.
-
-        ``named``: the reason names those that hold what it lacks.
-        """
-        if guarded := self.guarded(demand, kind):
-            return guarded
-        if kind not in self._short_at_best:
-            self._short_at_best[kind] = shortage(self._idle, demand)
-        short = self._short_at_best[kind]
-        if short is not None:
-            return {"help": "smallerRequests" if short.code == "Resources" else "nodesInOrder"}
-        may = self.preemption(demand, kind)
-        if may or named or not self._staying(demand):
-            return may
-        return {"help": "othersEnd"}
-
-    def preemption(self, demand: Demand, kind: object) -> dict[str, Any]:
-        """Whether there would be room, by counts, if no gang of lower priority ran or started."""
-        priority = self._instance.gangs[demand.gang].priority
-        if self._lowest_staying(demand) >= priority:
-            return {}
-        self._undercut.lower_to(priority)
-        key = (kind, self._undercut.stage)
-        if key not in self._preemption_helps:
-            self._preemption_helps[key] = shortage(self._undercut.counts, demand) is None
-        return {"help": "preemptible"} if self._preemption_helps[key] else {}
-
-    def _staying(self, demand: Demand) -> list[tuple[int, int]]:
-        """(gang, GPUs) of running gangs where it may run that no plan stops or moves for it, most first."""
-        key = (demand.nodes, self._maximal.removed, self._instance.gangs[demand.gang].running)
-        if key not in self._stay or key[2]:
-            gone = {*self._maximal.removed, demand.gang}
-            holders = self._others.holders(demand.nodes)
-            self._stay[key] = [one for one in holders if one[0] not in gone]
-        return self._stay[key]
-
-    def _lowest_staying(self, demand: Demand) -> int:
-        """The lowest priority among those; beyond all where there are none."""
-        gangs = self._instance.gangs
-        key = (demand.nodes, demand.gang if gangs[demand.gang].running else None)
-        if key not in self._lowest:
-            priorities = (gangs[i].priority for i, _ in self._staying(demand))
-            self._lowest[key] = min(priorities, default=1 << 62)
-        return self._lowest[key]
+    def _idle(self) -> IntArray:
+        """GPUs of every node that would be free if no gang had any."""
+        return FreeCounts.without_pods(self._instance).free
 
     @cached_property
-    def _idle(self) -> FreeCounts:
-        """The nodes as they are, without any pod of a gang."""
-        return FreeCounts.without_pods(self._plain)
+    def _on_node(self) -> list[set[int]]:
+        """Gangs with GPUs on each node after the plan."""
+        found: list[set[int]] = [set() for _ in self._instance.cluster.nodes]
+        for i, node in self._holding():
+            found[node].add(i)
+        return found
 
-    def guarded(self, demand: Demand, kind: object) -> dict[str, Any]:
-        """A running gang that only budgets or its run time keep from giving way, if that might help."""
-        if not self._held:
-            return {}
-        if kind not in self._helps:
-            self._helps[kind] = shortage(self._unguarded, demand) is None
-        own = claim(self._instance, demand.gang)
-        for one in self._held if self._helps[kind] else ():
-            other = self._instance.gangs[one.gang]
-            yields = other.movable or takes(self._instance, own, one.gang)
-            if one.gang != demand.gang and yields and self._stands_on(one.gang, demand.nodes):
-                guard = {
-                    "gang": "/".join(other.key),
-                    "budgets": one.budgets,
-                    "until": None if one.until is None else time_text(one.until),
-                    "allowed": one.allowed,
-                    "evictions": one.evictions,
-                }
-                return {"guarded": guard}
-        return {}
-
-    def _stands_on(self, index: int, nodes: Collection[int]) -> bool:
-        return any(pod.node in nodes for pod in self._instance.gangs[index].running_pods)
+    def _holding(self) -> Iterable[tuple[int, int]]:
+        for i, decision in enumerate(self._decisions):
+            roles = self._instance.gangs[i].roles
+            yield from ((i, pod.node) for pod in decision.pods if roles[pod.role].gpus)
 
     @cached_property
-    def _held(self) -> list[Guarding]:
-        """Gangs that run times or budgets keep from stopping or moving beside the plan, and why."""
-        held = held_by_budgets(self._instance, self._decisions)
-        return [*held_by_run_times(self._instance), *held]
+    def _sizes(self) -> list[int]:
+        """GPUs of every gang after the plan."""
+        gangs = zip(self._instance.gangs, self._decisions, strict=True)
+        return [sum(gang.roles[pod.role].gpus for pod in one.pods) for gang, one in gangs]
 
     @cached_property
-    def _unguarded(self) -> FreeCounts:
-        """The most space there could be if no budget guarded a pod, and no run time a gang."""
-        cluster = replace(self._plain.cluster, budgets=())
-        free = replace(without_run_times(self._plain), cluster=cluster)
-        return FreeCounts.of(MaximalSpace(free).space)
+    def _lost(self) -> IntArray:
+        """GPUs of the gangs on every node, wherever they are: they restart whole."""
+        return np.array([sum(self._sizes[i] for i in there) for there in self._on_node], np.int64)
+
+    @cached_property
+    def _highest(self) -> IntArray:
+        """The highest priority on every node."""
+        gangs, lowest = self._instance.gangs, -(1 << 62)
+        found = [max((gangs[i].priority for i in there), default=lowest) for there in self._on_node]
+        return np.array(found, np.int64)
+
+
+def _on(demand: Demand, role: RoleDemand, nodes: frozenset[int]) -> Demand:
+    """The same demand with one of its roles on these nodes only."""
+    own = (replace(one, nodes=one.nodes & nodes) if one is role else one for one in demand.roles)
+    return replace(demand, roles=tuple(own))

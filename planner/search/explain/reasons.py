@@ -1,8 +1,8 @@
 """Why a gang waits, stays incomplete or is stopped: a code and its facts.
 
-They are what the gang needs, what those that come first leave of it, who holds the rest and what would
-help. ``Never`` is proven by counting on the empty cluster; what holds ``without`` gangs that may give way by
-a count, or an exact search, in which every one of them is removed.
+They are what the gang needs, what the plan leaves of it, and who would have to go. ``Never`` is proven by
+counting on the empty cluster; that no plan starts the gang now by a count, or an exact search, in which every
+gang is removed that may give way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 from models.documents.policy import SolveLimits
 from models.documents.reason import MAX_NAMED
@@ -31,25 +30,20 @@ from models.program.demand_builder import identity
 from models.program.formulation import formulate
 from models.program.interruption import Interrupted
 from models.program.linear_program import Linear
-from models.queues.queue_order import behind, must_wait
+from models.queues.queue_order import behind
 from models.rules.declaration import Requirement
 from models.rules.demands import Demand
 from models.starts.empty_starts import Answer, EmptyStarts, not_claiming
-from models.tiers import family
-from models.units import shown_of, time_text
-from models.values.tier_values import tiers_of
+from models.units import time_text
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
-from planner.search.explain.precedence import LeftByAbove, Others
-from planner.search.explain.reason_holders import ReasonHolders, Remedies
+from planner.search.explain.precedence import LeftByAbove, Starting
+from planner.search.explain.reason_holders import ReasonHolders
 from planner.search.explain.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.explain.shortage import EmptyCluster, FreeCounts, Shortage, shortage, unselected
 from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.start.greedy import missing_demand, place
-
-WAYS = 16
-"""Places that are compared for a gang that waits for a better one."""
 
 GRACE_S = 1.0
 """Seconds that reasons may take after the search was stopped or its time is up."""
@@ -60,15 +54,13 @@ def with_reasons(
     decisions: Sequence[GangDecision],
     budget: Budget,
     proven: Collection[int] = (),
-    immovable: Collection[int] = (),
 ) -> tuple[GangDecision, ...]:
     """The decisions, with a reason for each gang that waits, is stopped or lacks pods.
 
     ``proven``: priorities for which no plan that keeps the earlier tiers admits more, or has more goodput
-    where the policy lists that. ``immovable``: gangs that must not move in those plans. Once the budget's
-    time is up, the gangs left get a reason that names no cause.
+    where the policy lists that. Once the budget's time is up, the gangs left get a reason without a cause.
     """
-    finder = _ReasonFinder(instance, decisions, budget, proven, immovable)
+    finder = _ReasonFinder(instance, decisions, budget, proven)
     result = list(decisions)
     for index in sorted(range(len(decisions)), key=lambda i: (-instance.gangs[i].priority, i)):
         reason = finder.reason(index)
@@ -101,15 +93,12 @@ class _Clock:
 class _Left:
     """What those that come first leave for a kind of gang: a shortage, or whether a placement was found.
 
-    ``beside``: whether one was found beside the gangs of lower priority too. ``barred``: the rule about
-    pods or whole domains without which there would be one. ``cells``: that every placement found would take
-    cells of a queue away.
+    ``barred``: the rule about pods or whole domains without which there would be one. ``cells``: that every
+    placement found would take cells of a queue away.
     """
 
     short: Shortage | None
     fits: bool
-    beside: bool
-    free: int
     barred: Requirement | None
     cells: Reason | None
 
@@ -128,28 +117,23 @@ class _ReasonFinder:
         decisions: Sequence[GangDecision],
         budget: Budget,
         proven: Collection[int],
-        immovable: Collection[int],
     ) -> None:
         self._instance = instance
         self._decisions = decisions
         self._clock = _Clock(budget)
         self._proven = frozenset(proven)
-        self._immovable = sorted(immovable)
         self._plain = without_joint_rules(instance)
         self._pods = [decision.pods for decision in decisions]
         self._maximal = MaximalSpace(self._plain)
         self._proofs = AloneProofs(self._maximal, budget, self._clock.in_grace)
         self._most = FreeCounts.of(self._maximal.space)
         self._removable = frozenset(self._maximal.removed)
-        self._others = Others(instance, decisions, self._removable)
+        self._starting = Starting(instance, decisions)
         self._rules = RuleReasons(instance, decisions, self._plain)
-        self._remedies = Remedies(instance, decisions, self._plain, self._maximal, self._others)
-        self._holders = ReasonHolders(instance, decisions, self._others)
         self._empty: dict[object, Reason | None] = {}
         self._known: dict[object, Shortage | Reason | None] = {}
         self._left: dict[object, _Left] = {}
         self._nowhere: set[object] = set()
-        self._removed_on: dict[object, int] = {}
 
     def reason(self, index: int) -> Reason | None:
         """The reason for one gang, None if it needs none."""
@@ -166,9 +150,7 @@ class _ReasonFinder:
         if beyond is not None:
             return beyond
         waiting = self._unexplained(index) if self._clock.is_over() else self._waiting(index)
-        if not incomplete:
-            return waiting
-        return waiting.with_fields("Incomplete", missing=len(gang.missing()), cause=waiting.code)
+        return waiting.with_fields("Incomplete", cause=waiting.code) if incomplete else waiting
 
     def _held(self, gang: Gang) -> Reason:
         """What the reader found, or what the policy says of gangs like it."""
@@ -179,7 +161,7 @@ class _ReasonFinder:
         if hold.code == BACKOFF:
             again = starts_again(policy, gang, self._instance.now)
             assert again is not None, "why it is held"
-            return Reason.of(hold.code, until=time_text(again), evictions=max(1, gang.evictions))
+            return Reason.of(hold.code, until=time_text(again))
         return Reason.of(hold.code, text=hold.message)
 
     def _preempted(self, index: int) -> Reason:
@@ -191,25 +173,25 @@ class _ReasonFinder:
         ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
         by = [
             {"gang": "/".join(gangs[o].key), "priority": gangs[o].own_priority}
-            for o in ordered[: shown_of(len(ordered), MAX_NAMED)]
+            for o in ordered[:MAX_NAMED]
         ]
-        return Reason.of("Preempted", by=by, more=len(ordered) - len(by))
+        return Reason.of("Preempted", by=by)
 
     def _unexplained(self, index: int) -> Reason:
         """For a gang whose cause of waiting is not known when the time is up."""
         gang = self._instance.gangs[index]
         gpus = sum(gang.roles[role].gpus for role, _ in gang.missing())
-        first = self._others.first(index)
-        code = "Outranked" if _outranks(first) else "NoRoom"
-        return Reason.of(code, gpus=gpus, first=first, ended=True)
+        return Reason.of("Outranked" if self._starting.outranks(gang) else "NoRoom", gpus=gpus)
 
     def _waiting(self, index: int) -> Reason:
         """The first reason that applies to a gang that lacks pods."""
         gang = self._instance.gangs[index]
         self._exempt(index)
         demand = missing_demand(self._maximal.space, index)
-        if not demand.possible:
-            return Reason.of("RequiredTopology", broken=True)
+        if (
+            not demand.possible
+        ):  # its running pods violate its topology, or are of several GPU models
+            return Reason.of("RequiredTopology", proven=True)
         kind = (identity(self._instance, demand), gang.roles)
         if kind not in self._known:
             self._known[kind] = self._not_now(demand, kind[0])
@@ -219,11 +201,10 @@ class _ReasonFinder:
             if never is not None:
                 return never
             if self._rules.above_limit(demand):
-                return self._rules.beyond_queues(demand) or self._short_now(demand, kind, known)
-            return self._short_now(demand, kind, known)
-        if known is not None:
-            return known.with_fields(**self._remedies.guarded(demand, kind))
-        return self._for_queues(demand, kind) or self._after_others(demand, kind)
+                refused = self._rules.beyond_queues(demand)
+                return refused or self._short(demand, kind, known, proven=True)
+            return self._short(demand, kind, known, proven=True)
+        return known or self._for_queues(demand, kind) or self._after_others(demand, kind)
 
     def _for_queues(self, demand: Demand, kind: object) -> Reason | None:
         """That its queues are full; None if only lower gangs that start fill them, and room lacks."""
@@ -245,8 +226,8 @@ class _ReasonFinder:
         starts, gang = self._instance.once(EmptyStarts), self._instance.gangs[index]
         if not starts.counted(index):
             return None
-        rule, gpus = starts.rule(index), sum(role.min * role.gpus for role in gang.roles)
-        return Reason.of(NEVER, gpus=gpus, counted="empty", rule=rule, apart=rule is None)
+        gpus = sum(role.min * role.gpus for role in gang.roles)
+        return Reason.of(NEVER, gpus=gpus, cause=starts.rule(index))
 
     @cached_property
     def _after(self) -> FreeSpace:
@@ -260,27 +241,25 @@ class _ReasonFinder:
     def _best(self) -> EmptyCluster:
         return EmptyCluster(self._plain)
 
-    def _short_now(self, demand: Demand, kind: object, short: Shortage) -> Reason:
-        """A count says no, whoever gives way: who holds the rest, and what would help."""
-        if short.code == "Selector":
-            return short.reason()
-        found = None if self._clock.in_grace() else self._holders.of(demand, kind, short)
-        named = {} if found is None else found.fields(self._instance)
-        helps = self._remedies.help(demand, kind, named=bool(named))
-        place = None if found is None else found.place
-        without = self._removed_there(demand)
-        return short.reason(place, counted="running", without=without, **named, **helps)
+    @cached_property
+    def _holders(self) -> ReasonHolders:
+        space = FreeSpace(self._instance, self._decisions)
+        return ReasonHolders(self._instance, self._decisions, space)
 
-    def _removed_there(self, demand: Demand) -> int:
-        """How many of the gangs that may be stopped or moved have pods on nodes that it may use."""
-        key = (demand.nodes, self._maximal.removed)
-        if key not in self._removed_on:
-            pods = self._maximal.space.original
-            self._removed_on[key] = sum(
-                any(pod.node in demand.nodes for pod in pods[index])
-                for index in self._maximal.removed
-            )
-        return self._removed_on[key]
+    def _short(
+        self, demand: Demand, kind: object, short: Shortage | None, *, proven: bool, code: str = ""
+    ) -> Reason:
+        """What it lacks of what the plan leaves, and who would have to go."""
+        counts = FreeCounts.of(self._after)
+        if short is not None and short.code == "Selector":
+            return short.reason(short.code)
+        by = [] if self._clock.in_grace() else self._holders.of(demand, kind, short)
+        now = None if short is None else shortage(counts, demand, short)
+        if now is not None:
+            return now.reason(code or now.code, by=by, proven=proven)
+        room = counts.on(demand.nodes)
+        needs = {"gpus": demand.gpus, "room_gpus": room, "by": by, "proven": proven}
+        return Reason.of(code or "NoRoom", **needs)
 
     def _exempt(self, index: int) -> None:
         """Let this gang, and only this one, keep its pods in the most space it could find."""
@@ -303,37 +282,22 @@ class _ReasonFinder:
         reserved = self._rules.reserved(demand, kind)
         if reserved is not None:
             return reserved
-        left = self._left_for(demand, kind)
-        first = self._others.first(demand.gang)
-        ruled_out = self._ruled_out(demand, left, first)
-        if ruled_out is not None:
-            return ruled_out
-        if left.fits:
-            return self._fitting(demand, first, beside=left.beside)
-        helps = self._remedies.guarded(demand, kind) or self._remedies.preemption(demand, kind)
-        more = {"counted": "first", "first": first, **self._reclaiming(demand.gang), **helps}
-        if left.short is not None:
-            found = left.short.reason(**more)
-        else:
-            found = Reason.of("NoRoom", gpus=demand.gpus, room_gpus=left.free, **more)
-        return replace(found, code="Outranked") if _outranks(first) else found
-
-    def _ruled_out(self, demand: Demand, left: _Left, first: dict[str, int]) -> Reason | None:
-        """The rule about several gangs that keeps it from room that is there."""
+        left, gang = self._left_for(demand, kind), self._instance.gangs[demand.gang]
+        proven = gang.priority in self._proven
         if left.barred is not None:
-            more = self._reclaiming(demand.gang)
             assert left.barred.code is not None, "a rule that counts leave aside has one"
-            return Reason.of(left.barred.code, gpus=demand.gpus, first=first, **more)
+            return Reason.of(left.barred.code, gpus=demand.gpus, proven=proven)
         if left.cells is not None:
             return left.cells.with_fields(gpus=demand.gpus)
-        if not left.fits:
-            return None
-        before = behind(self._instance, self._pods, demand.gang)
-        if before is None:
-            return None
-        other = self._instance.gangs[before]
-        by = [{"gang": "/".join(other.key), "priority": other.own_priority}]
-        return Reason.of(QUEUE_ORDER, queue=other.queue, by=by)
+        if left.fits:
+            before = behind(self._instance, self._pods, demand.gang)
+            if before is None:  # earlier tiers, or the end of the search, decide so
+                return Reason.of("Outranked", gpus=demand.gpus, proven=proven)
+            other = self._instance.gangs[before]
+            by = [{"gang": "/".join(other.key), "priority": other.own_priority}]
+            return Reason.of(QUEUE_ORDER, queue=other.queue, by=by)
+        code = "Outranked" if self._starting.outranks(gang) else ""
+        return self._short(demand, kind, left.short, proven=proven, code=code)
 
     def _left_for(self, demand: Demand, kind: object) -> _Left:
         """Counted once for all gangs of a kind that the same gangs precede."""
@@ -347,65 +311,12 @@ class _ReasonFinder:
             fits = pods is not None
             if not fits:
                 self._nowhere.add(kind)  # less is left for lower priorities
-            beside = fits and place(self._after, demand) is not None
             barred = self._rules.barred(demand.gang) if fits else None
             cells = None
             if pods is not None and barred is None:
                 cells = self._rules.taken_away(demand.gang, above.space.pods, pods)
-            free = above.counts.on(demand.nodes)
-            self._left[key] = _Left(short, fits, beside, free, barred, cells)
+            self._left[key] = _Left(short, fits, barred, cells)
         return self._left[key]
-
-    def _fitting(self, demand: Demand, first: dict[str, int], *, beside: bool) -> Reason:
-        """The gang would fit but waits, because earlier tiers or the end of the search decide so."""
-        listed = [objective.name for objective in self._instance.policy.objectives]
-        rewarding = [n for n, name in enumerate(listed) if family(name).fused]
-        fits = "beside" if beside else "instead"
-        found = Reason.of("Outranked", gpus=demand.gpus, first=first, fits=fits)
-        if not rewarding:
-            return found.with_fields(unrewarded=True)
-        earlier = listed[: min(rewarding)]
-        guaranteed = not beside and self._guarantees
-        proven = self._instance.gangs[demand.gang].priority in self._proven
-        if earlier or guaranteed:
-            more = self._reclaiming(demand.gang) if proven else {}
-            return found.with_fields(earlier=earlier, guaranteed=guaranteed, **more)
-        if proven and self._instance.by_speed:  # what fits adds w x speed
-            return found.with_fields(no_speed=True)
-        return found.with_fields(ended=True)
-
-    def _reclaiming(self, index: int) -> dict[str, Any]:
-        """What is known about making room for the gang by moving or stopping others.
-
-        Under goodput, starting it may also slow others down, and gains nothing at a speed of 0.
-        """
-        if must_wait(self._instance, self._pods, index):
-            return {}  # whatever room there were would be held
-        if self._instance.gangs[index].priority in self._proven:
-            by_speed = self._instance.by_speed
-            fields: dict[str, Any] = self._restriction()
-            if not self._others.has_peers(index):
-                return fields | {"proven": "noPlanGains" if by_speed else "noPlanAdmits"}
-            fields["within"] = self._guarantees
-            return fields | {"proven": "slowsPeers" if by_speed else "displacesPeers"}
-        candidates = self._others.candidates(index)
-        return {"tried": candidates} if candidates else {}
-
-    @property
-    def _guarantees(self) -> bool:
-        """Whether guarantees of queues come before all other tiers."""
-        return any(tier.row.first for tier in tiers_of(self._instance))
-
-    def _restriction(self) -> dict[str, Any]:
-        """The restriction of a proof to plans in which some gangs do not move."""
-        names = ["/".join(self._instance.gangs[i].key) for i in self._immovable[:MAX_NAMED]]
-        more = len(self._immovable) - len(names)
-        return {"unmoved": names, "more": more} if names else {}
-
-
-def _outranks(first: dict[str, int]) -> bool:
-    """Whether some of the gangs that start first precede this one."""
-    return bool(first["higher"] or first["aged"])
 
 
 ALONE_EFFORT = 1.0
@@ -444,15 +355,13 @@ class AloneProofs:
         share = instance.min_share(gang)
         if not self._impossible(demand, instance):
             return None
-        without = {"without": len(self._maximal.removed)}
         if share and not self._impossible(demand, _without_min_share(instance, demand.gang)):
-            return Reason.of("Bandwidth", share=float(share), **without)
-        needs = {"gpus": demand.gpus, "apart": True, **without}
+            return Reason.of("Bandwidth", gpus=demand.gpus, proven=True)
         level = gang.required
         if level is not None or any(r.required is not None or r.slice_size for r in gang.roles):
             name = None if level is None else instance.cluster.level_name(level)
-            return Reason.of("RequiredTopology", level=name, **needs)
-        return Reason.of("NoRoom", **needs)
+            return Reason.of("RequiredTopology", level=name, gpus=demand.gpus, proven=True)
+        return Reason.of("NoRoom", gpus=demand.gpus, proven=True)
 
     def _impossible(self, demand: Demand, instance: Instance) -> bool:
         """Whether CP-SAT proves that the gang cannot be admitted alone, in the time there is."""

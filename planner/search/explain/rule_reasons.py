@@ -13,7 +13,6 @@ from functools import cached_property
 
 from models.documents.reason import MAX_NAMED
 from models.hardware import slug
-from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import Gpu
 from models.instance.solution import (
@@ -35,7 +34,7 @@ from models.queues.reserved_quotas import Claim, claims_beside, hindered
 from models.rules.declaration import Requirement, without
 from models.rules.demands import Demand
 from models.rules.registry import joint_requirements
-from models.units import shown_of, time_text
+from models.units import time_text
 from planner.search.explain.precedence import LeftByAbove
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand, place
@@ -96,27 +95,25 @@ class RuleReasons:
         if above is not None and refusal is not None and refusal.queue is None:
             counts, first = above, refusal
         queue, gpu, kept, firm = first
-        names, gpus = counts.shares.names, self._instance.in_gpus
+        shares, gpus = counts.shares, self._instance.in_gpus
         needs: dict[str, object] = {"gpus": gpus(asked[gpu]), "model": gpu}
         if queue is not None:
             if firm:
-                most, held = counts.shares.most_firm[gpu][queue], counts.firm[gpu][queue]
-                needs |= {"not_preemptible": True, "held": gpus(held), "limit": gpus(most or 0)}
-                return Reason.of(QUOTA, queue=names[queue], **needs)
-            most, held = counts.shares.most[gpu][queue], counts.held[gpu][queue]
-            if most is None or held + asked[gpu] <= most:
-                most = counts.shares.most_taken[gpu][queue]
-                needs["kept"] = gpus(counts.taken(queue, gpu) - held)
-            needs |= {"held": gpus(held), "limit": gpus(most or 0)}
-            return Reason.of(QUOTA, queue=names[queue], **needs)
-        own = counts.shares.path(queue_of(self._instance)[demand.gang])
-        others = [q for q in range(len(names)) if q not in own] or own
+                most, held = shares.most_firm[gpu][queue], counts.firm[gpu][queue]
+            else:
+                most, held = shares.most[gpu][queue], counts.held[gpu][queue]
+                if most is None or held + asked[gpu] <= most:
+                    most, held = shares.most_taken[gpu][queue], counts.taken(queue, gpu)
+            held_and_limit = {"held": gpus(held), "limit": gpus(most or 0)}
+            return Reason.of(QUOTA, queue=shares.names[queue], **held_and_limit, **needs)
+        own = shares.path(queue_of(self._instance)[demand.gang])
+        others = [q for q in range(len(shares.names)) if q not in own] or own
         if kept:
-            unlent, owner = max((counts.unlent(q, gpu), -q) for q in others)
-            return Reason.of(QUOTA, queue=names[-owner], kept=gpus(unlent), **needs)
-        unused, owner = max((counts.unused(q, gpu), -q) for q in others)
-        needs |= {"unused": gpus(unused), "guarantee": gpus(counts.shares.guarantee(-owner, gpu))}
-        return Reason.of(QUOTA, queue=names[-owner], **needs)
+            most, owner = max((counts.unlent(q, gpu), -q) for q in others)
+        else:
+            owner = max((counts.unused(q, gpu), -q) for q in others)[1]
+            most = shares.guarantee(-owner, gpu)
+        return Reason.of(QUOTA, queue=shares.names[-owner], limit=gpus(most), **needs)
 
     def never(self, index: int) -> Reason | None:
         """That a gang asks for more than a queue may hold, whatever runs."""
@@ -125,10 +122,8 @@ class RuleReasons:
             return None
         name = self._queues.shares.names[found.queue]
         gpus = self._instance.in_gpus
-        asked: dict[str, object] = {"gpus": gpus(found.asked), "model": found.gpu}
-        if found.firm:
-            asked["not_preemptible"] = True
-        return Reason.of(NEVER, queue=name, limit=gpus(found.limit), **asked)
+        asked = {"gpus": gpus(found.asked), "model": found.gpu, "limit": gpus(found.limit)}
+        return Reason.of(NEVER, queue=name, **asked)
 
     def above_limit(self, demand: Demand) -> bool:
         """Whether it lacks more GPUs than a queue may hold, whatever the others in it hold."""
@@ -177,38 +172,25 @@ class RuleReasons:
         if in_queues:
             if place(self._higher.space, demand) is None:
                 return None
-            return self._reserved_for(gang, in_queues, in_queues=True)
+            return self._reserved_for(in_queues)
         key, space = (kind, self._higher.stage, closing), self._higher.space
         if key not in self._closed:
             free = demand.within(own.difference(*(one.nodes for one in closing)))
             elsewhere = all(role.nodes for role in free.roles) and place(space, free) is not None
             self._closed[key] = not elsewhere and place(space, demand) is not None
-        return self._reserved_for(gang, closing) if self._closed[key] else None
+        return self._reserved_for(closing) if self._closed[key] else None
 
-    def _reserved_for(
-        self, gang: Gang, holders: Sequence[Reserved], *, in_queues: bool = False
-    ) -> Reason:
-        """For whom the nodes are reserved, and why the gang may not start there until then.
-
-        ``in_queues``: not the nodes, but what it would hold in its queues.
-        """
-        nodes = {n for one in holders for n in one.nodes}
+    def _reserved_for(self, holders: Sequence[Reserved]) -> Reason:
+        """For whom the nodes, or what it would hold in its queues, are reserved."""
         by = [
             {
                 "gang": "/".join(one.gang),
                 "priority": stated_priority(self._instance, -one.place[1]),
                 "start": time_text(one.start),
             }
-            for one in holders
+            for one in holders[:MAX_NAMED]
         ]
-        shown = shown_of(len(by), MAX_NAMED)
-        return Reason.of(
-            RESERVED,
-            reserved_nodes=None if in_queues else len(nodes),
-            by=by[:shown],
-            more=len(by) - shown,
-            endless=gang.expected_duration_s is None,
-        )
+        return Reason.of(RESERVED, by=by)
 
     def taken_away(
         self, gang: int, first: Sequence[Sequence[PodPlacement]], pods: Sequence[PodPlacement]
@@ -225,26 +207,19 @@ class RuleReasons:
         closed = trespassing(instance, spec, held)
         if closed:
             name = min(closed, key=lambda name: (-closed[name], name))
-            return Reason.of(QUOTA, queue=name, pinned=closed[name])
+            return Reason.of(QUOTA, queue=name)
         reach = Reach(instance, enumerate(first))
         reach.pack()
         known = {(name, kind): missing for name, kind, missing in reach.lacking()}
         reach.add(gang, pods)
         reach.pack()
         for name, kind, missing in reach.lacking():
-            lost = missing - known.get((name, kind), 0)
-            if lost > 0:
+            if missing > known.get((name, kind), 0):
                 level = None
                 if kind.level is not None:
                     level = instance.cluster.level_name(kind.level)
-                return Reason.of(
-                    QUOTA,
-                    queue=name,
-                    cells=lost,
-                    level=level,
-                    cell_gpus=kind.gpus if level is None else None,
-                )
-        return Reason.of(QUOTA, cells=0)
+                return Reason.of(QUOTA, queue=name, level=level)
+        return Reason.of(QUOTA)
 
     def barred(self, gang: int) -> Requirement | None:
         """The rule that keeps a gang from the room that is left; None if it finds a place."""

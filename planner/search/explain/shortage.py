@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from models.instance.occupancy import PODS
 from models.instance.reshaping import unshared
 from models.instance.solution import NEVER, Reason
 from models.rules.demands import Demand, RoleDemand
-from models.rules.registry import declared_shortage
 from models.units import quantity_text, shortened
 from planner.search.free_arrays import UNLIMITED, FreeArrays, IntArray, sums
 from planner.search.free_space import FreeSpace
@@ -152,41 +152,40 @@ class Shortage:
     level: int | None = None
     role: int | None = None
 
-    def reason(self, place: Place | None = None, **more: Any) -> Reason:  # noqa: ANN401  # see ``fields``
-        """The reason with more fields, as counted at one of the places; else at the first."""
-        place = place or next(iter(self.places), None)
+    @property
+    def kind(self) -> object:
+        """What it is a shortage of, wherever it is counted."""
+        resources = tuple(self.fields.get("resources", ()))
+        return self.code, self.level, self.role, resources, "model" in self.fields
+
+    def reason(self, code: str, **more: Any) -> Reason:  # noqa: ANN401  # see ``fields``
+        """The reason with more fields, as counted in the first place."""
+        place = next(iter(self.places), None)
         own = {} if place is None else {"domain": place.name, "room_gpus": place.gpus}
-        return Reason.of(self.code, **own, **self.fields, **more)
+        return Reason.of(code, **own, **self.fields, **more)
 
 
-def shortage(counts: FreeCounts, demand: Demand) -> Shortage | None:
-    """The first shortage: of a role, of the whole gang, or one that a rule declares."""
-    found = _counted(counts, demand)
-    if found is not None:
-        return found
-    declared = declared_shortage(counts.instance, demand, counts.by_node())
-    return None if declared is None else Shortage(declared.code, declared.fields.stated())
-
-
-def _counted(counts: FreeCounts, demand: Demand) -> Shortage | None:
-    for role in demand.roles:
-        short = next(_role(counts, demand, role), None)
-        if short is not None:
-            return short
-    return _together(counts, demand)
+def shortage(counts: FreeCounts, demand: Demand, like: Shortage | None = None) -> Shortage | None:
+    """The first shortage of a role, or of the whole gang. ``like``: the same one, counted elsewhere."""
+    found = (short for role in demand.roles for short in _role(counts, demand, role))
+    every = chain(found, _together(counts, demand))
+    return next((one for one in every if like is None or one.kind == like.kind), None)
 
 
 def unselected(instance: Instance, demand: Demand) -> Shortage | None:
-    """The role that no node accepts now."""
+    """The role that no node accepts now, and the taints that close nodes that have what it needs."""
     for role in demand.roles:
         if role.nodes:
             continue
         spec = instance.gangs[demand.gang].roles[role.role]
+        nodes = (instance.cluster.nodes[n] for n in instance.matching_nodes(spec))
+        keys = {
+            t.key for node in nodes for t in node.taints if not tolerated(spec.tolerations, (t,))
+        }
         fields = {
             **_who(instance, demand, role),
             "nodes_with": _required(spec),
-            "matching": len(instance.matching_nodes(spec)),
-            "by_rules": bool(instance.eligible_nodes(spec)),
+            "taints": sorted(keys)[:MAX_NAMED],
         }
         return Shortage("Selector", fields)
     return None
@@ -230,31 +229,24 @@ class EmptyCluster:
                 return Reason.of(NEVER, **who, **self._unmatched(spec))
             largest = int(self._counts.free[_array(role.nodes)].max())
             if role.gpus > largest:
-                return Reason.of(NEVER, **who, gpus_per_pod=role.gpus, node_gpus=largest)
+                needs = {"pods": role.count, "gpus": role.count * role.gpus}
+                return Reason.of(NEVER, **who, **needs, offered=str(largest))
             for resource, amount in role.requests:
                 most = self._counts.most(resource, role.nodes)
                 if most is not None and amount > most:
-                    texts = [quantity_text(resource, units) for units in (amount, most)]
-                    fields = {"resources": [resource], "asked": texts[0], "offered": texts[1]}
-                    return Reason.of(NEVER, **who, **fields)
-        short = _counted(self._counts, demand)
-        return None if short is None else replace(short, code=NEVER).reason(counted="empty")
+                    offered = quantity_text(resource, most)
+                    return Reason.of(NEVER, **who, resources=[resource], offered=offered)
+        short = shortage(self._counts, demand)
+        return None if short is None else short.reason(NEVER)
 
     def _unmatched(self, spec: Role) -> dict[str, Any]:
-        """What no node has; of GPU models also those that there are."""
+        """What no node has, or the taints of those that have it."""
         instance = self._instance
         nodes = instance.cluster.nodes
         tainted = instance.matching_nodes(replace(spec, tolerations=(Toleration("", "Exists"),)))
-        found: dict[str, Any] = {"nodes_with": _required(spec)}
-        if tainted:
-            taints = {t for n in tainted for t in without_conditions(nodes[n]).taints}
-            keys = sorted({t.key for t in taints if not tolerated(spec.tolerations, (t,))})
-            return found | {"taints": keys[:MAX_NAMED], "more": max(0, len(keys) - MAX_NAMED)}
-        found["selected"] = bool(instance.policy.node_selector)
-        known = sorted(instance.gpu_names(frozenset(range(len(nodes)))))
-        if spec.model and known:
-            found |= {"models": known[:MAX_NAMED], "more": max(0, len(known) - MAX_NAMED)}
-        return found
+        taints = {t for n in tainted for t in without_conditions(nodes[n]).taints}
+        keys = sorted({t.key for t in taints if not tolerated(spec.tolerations, (t,))})
+        return {"nodes_with": _required(spec), "taints": keys[:MAX_NAMED]}
 
 
 def _who(instance: Instance, demand: Demand, role: RoleDemand) -> dict[str, Any]:
@@ -280,8 +272,7 @@ def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Iterator[Shor
     needs = {
         **_who(counts.instance, demand, role),
         "pods": count,
-        "gpus_per_pod": role.gpus,
-        "gpus": demand.gpus,
+        "gpus": role.gpus * count,
     }
     every = Place(None, role.nodes, int(counts.free[nodes].sum()))
     if (room := int(fits.sum())) < count:
@@ -304,7 +295,7 @@ def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Iterator[Shor
         if gpu is not None and room < count:
             own = counts.instance.nodes_of_model(role.nodes, gpu)
             place = Place(None, own, counts.on(own))
-            fields = {**needs, "one_model": True, "model": gpu, "room_pods": room}
+            fields = {**needs, "model": gpu, "room_pods": room}
             yield Shortage("NoRoom", fields, (place,), role=role.role)
     yield from _one_domain(counts, demand, role, nodes, fits, needs)
     yield from _slices(counts, demand, role, nodes, fits, needs)
@@ -348,40 +339,37 @@ def _slices(
     fits: IntArray,
     needs: Mapping[str, Any],
 ) -> Iterator[Shortage]:
-    """Slices needed against the slices for which the domains have space."""
+    """Pods that are needed against those for which the domains have space in whole slices."""
     spec = counts.instance.gangs[demand.gang].roles[role.role]
     for size, level in spec.slice_layers if not demand.standing_nodes else ():
         needed = role.cut(size).whole
         enough = int((counts.by_domain(level, nodes, fits) // size).sum())
         if enough < needed:
-            fields = {
-                "level": counts.instance.cluster.level_name(level),
-                "slices": needed,
-                "slice_pods": size,
-                "room_slices": enough,
-            }
+            name = counts.instance.cluster.level_name(level)
             place = Place(None, role.nodes, int(counts.free[nodes].sum()))
-            yield Shortage("RequiredTopology", {**needs, **fields}, (place,), role=role.role)
+            fields = {**needs, "level": name, "room_pods": enough * size}
+            yield Shortage("RequiredTopology", fields, (place,), level, role.role)
 
 
-def _together(counts: FreeCounts, demand: Demand) -> Shortage | None:
+def _together(counts: FreeCounts, demand: Demand) -> Iterator[Shortage]:
     """All roles of a gang, in one domain if it has a required level."""
     instance = counts.instance
     level = instance.gangs[demand.gang].required
     if demand.standing_nodes or not demand.gpu_roles:
-        return None
+        return
     if level is None and len(demand.gpu_roles) == 1:
-        return None  # counted with its pods
+        return  # counted with its pods
     every = frozenset().union(*(role.nodes for role in demand.gpu_roles))
     nodes, fields = _array(every), {"gpus": demand.gpus}
     if level is None:
         free = int(counts.free[nodes].sum())
-        short = Shortage("NoRoom", fields, (Place(None, every, free),))
-        return short if free < demand.gpus else None
+        if free < demand.gpus:
+            yield Shortage("NoRoom", fields, (Place(None, every, free),))
+        return
     best, places = counts.best_domains(level, nodes, counts.free[nodes])
-    name = instance.cluster.level_name(level)
-    short = Shortage("RequiredTopology", {**fields, "level": name}, places, level)
-    return short if best < demand.gpus else None
+    if best < demand.gpus:
+        name = instance.cluster.level_name(level)
+        yield Shortage("RequiredTopology", {**fields, "level": name}, places, level)
 
 
 @lru_cache(maxsize=64)

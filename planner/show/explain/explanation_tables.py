@@ -12,6 +12,7 @@ from models.documents.plan import PlanDocument, PlanGang, PlanPod, PlanQueue
 from models.gpu_shares import share_in
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
+from models.instance.policy import SLURM
 from models.rates.gang_rates import own_sets
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import GroupRates
@@ -21,13 +22,13 @@ from models.rules.registry import joint_requirements
 from models.units import plural, quantity_text, time_text
 from models.values.tier_values import known_masks
 from planner.show.explain import why_tables
-from planner.show.explain.explanation import Candidates, Explanation, Holder, Place
+from planner.show.explain.explanation import Candidates, Explanation
+from planner.show.explain.why_words import HOLDS, SLURM_HOLDS
 from planner.show.plan.gang_groups import Slowdowns, delay, passed_over
 from planner.show.plan.gang_groups import why as why_of
-from planner.show.plan.plan_tables import MARK, STYLE, below_full, places
+from planner.show.plan.plan_tables import STYLE, below_full, places
 from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
 from planner.show.text import (
-    domain_text,
     gigabytes,
     lasting,
     listed,
@@ -37,12 +38,6 @@ from planner.show.text import (
     whole_percent,
 )
 
-MAX_OVERDUE = 3
-"""Overdue gangs named whose assumed ends a start rests on."""
-
-MAX_HOLDERS = 12
-"""Gangs listed of those that hold what another waits for."""
-
 
 def tables(
     found: Explanation,
@@ -51,25 +46,25 @@ def tables(
     why: Why | None = None,
     place: PlaceReasons | None = None,
 ) -> list[Table]:
-    """What it needs and gets, its candidates, who holds them, and what would help.
+    """What it needs and gets, why it waits or is there, and its candidates.
 
-    ``why``, ``place``: what was proven of it, if that was asked. Ways that were tried are in the place of
-    counts of what would help.
+    ``why``, ``place``: what was found of it, if that was asked.
     """
     parts = [_facts(found, plan, stated, place, headed=why is not None)]
     if why is not None:
-        name, reason = "/".join(found.gang.key), why_of(stated)
-        headline = why_tables.headline(name, reason, why)
-        parts = [headline, why_tables.causes(why), why_tables.remedies(why), *parts]
+        headline = why_tables.headline("/".join(found.gang.key), why_of(stated), why, _hold(found))
+        parts = [headline, why_tables.remedies(why), *parts]
     if place is not None:
         parts.append(why_tables.place(place))
     parts += map(_candidates, found.candidates)
-    if found.waits:
-        parts.append(_holders(found))
-        if why is None or not why.remedies:
-            sentences = tuple((Cell(sentence),) for sentence in found.help)
-            parts.append(Table((Column("WHAT WOULD HELP", fold=True),), sentences))
     return [part for part in parts if part.rows]
+
+
+def _hold(found: Explanation) -> str:
+    """What lets a held gang go on."""
+    hold = found.gang.hold
+    holds = SLURM_HOLDS if found.gang.scheduler == SLURM else HOLDS
+    return "" if hold is None else holds.get(hold.code, "")
 
 
 def _facts(
@@ -313,83 +308,23 @@ def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tup
     elif expected is not None:
         about = f"about {time_text(expected)} (in {lasting(max(0, expected - now))})"
         rows = [("starts", f"{about}, if nothing new arrives: an estimate")]
-    late = [_overdue(found, one) for one in found.overdue_for(held)] if rows else []
     rows += [("delayed", delay(stated)), ("passed over", passed_over(stated))]
-    rows += [("overdue", text) for text in late[:MAX_OVERDUE]]
     return [(title, Cell(said)) for title, said in rows if said]
 
 
-def _overdue(found: Explanation, one: Holder) -> str:
-    """``x: expected to end at 06:30, overdue by 1h30m, assumed to end at 09:30 (as late again as now)``."""
-    late = "-" if one.end is None else lasting(found.instance.now - one.end)
-    return (
-        f"{'/'.join(one.gang.key)}: expected to end at {_time(one.end)}, overdue by {late}, assumed to end at"
-        f" {_time(one.assumed)} (as late again as now)"
-    )
-
-
 def _candidates(one: Candidates) -> Table:
-    """The nodes for one role: which are excluded and why, what the others have, the best domains."""
-    blank = (Cell("-"),) * 3
-    rows = [
-        *(row_of(f"excluded: {cause}", number(count), *blank) for cause, count in one.excluded),
-        (Cell("eligible", "good" if one.eligible.nodes else "bad"), *_room(one.eligible)),
-    ]
-    for level, place in one.best:
-        required = ", which is required" if level == one.required else ""
-        path = place.name or ""
-        name = path.rpartition("/")[2] if level == "node" else domain_text(path)
-        rows.append(row_of(f"best {level}{required}: {name}", *_room(place)))
+    """The nodes for one role: which are excluded and why, what the others have."""
+    rows = [row_of(f"excluded: {cause}", number(n), "-", "-") for cause, n in one.excluded]
+    amounts = (one.eligible, one.gpus, one.pods)
+    rows.append(
+        (Cell("eligible", "good" if one.eligible else "bad"), *(Cell(number(n)) for n in amounts))
+    )
     columns = (
         Column(f"NODES FOR ROLE {one.role.name}", fold=True),
-        *columns_of(">NODES|>FREE GPUS|>ROOM FOR PODS|>IF EMPTY"),
+        *columns_of(">NODES|>FREE GPUS|>ROOM FOR PODS"),
     )
     notes = (f"it needs room for {plural(one.needed, 'pod')}",) if one.needed else ()
     return Table(columns, tuple(rows), notes)
-
-
-def _room(place: Place) -> tuple[Cell, ...]:
-    """Nodes, GPUs and pods: after the plan, and if nobody held a GPU."""
-    amounts = (place.nodes, place.gpus, place.pods, place.if_empty)
-    return tuple(Cell(number(amount)) for amount in amounts)
-
-
-def _holders(found: Explanation) -> Table:
-    """Who has GPUs on its candidates after the plan."""
-    rows = tuple(_holder(found, one) for one in found.holders[:MAX_HOLDERS])
-    rest = found.holders[MAX_HOLDERS:]
-    more = f"and {len(rest):,} more, with {plural(sum(one.gpus for one in rest), 'GPU')} there"
-    columns = columns_of(
-        "|WHO HOLDS ITS NODES~|>PRIO|DECISION|>GPUS THERE|>SINCE?|>ENDS IN?|MAY BE?"
-    )
-    notes = [more] if rest else []
-    if any(one.overdue for one in found.holders):
-        notes.append("overdue: plans assume that it ends after as long again as it is late now")
-    return Table(columns, rows, tuple(notes))
-
-
-def _end(found: Explanation, one: Holder) -> str:
-    """``3h``; of one that is past its expected end ``overdue by 1h30m``."""
-    if one.end is None:
-        return "-"
-    left = one.end - found.instance.now
-    return f"overdue by {lasting(-left)}" if one.overdue else lasting(left)
-
-
-def _holder(found: Explanation, one: Holder) -> tuple[Cell, ...]:
-    gang, style = one.gang, STYLE[one.decision]
-    may = _may(gang)
-    started = gang.started_at if gang.running else None
-    return row_of(
-        Cell(MARK.get(one.decision, ""), style),
-        "/".join(gang.key),
-        str(gang.own_priority),
-        Cell(one.decision, style),
-        number(one.gpus),
-        "-" if started is None else lasting(max(0, found.instance.now - started)),
-        _end(found, one),
-        ", ".join(may) or "-",
-    )
 
 
 def _may(gang: Gang) -> list[str]:
@@ -432,46 +367,14 @@ def document(
                 "role": one.role.name,
                 "neededPods": one.needed,
                 "excluded": [{"cause": cause, "nodes": nodes} for cause, nodes in one.excluded],
-                "excludedOnlyBy": [{"cause": cause, "nodes": nodes} for cause, nodes in one.alone],
-                "eligible": _place_document(one.eligible),
-                "best": [
-                    {"level": level, "required": level == one.required, "domain": best.name}
-                    | _place_document(best)
-                    for level, best in one.best
-                ],
+                "eligibleNodes": one.eligible,
+                "freeGpus": one.gpus,
+                "pods": one.pods,
             }
             for one in found.candidates
         ],
-        "holders": [_holder_document(one) for one in found.holders] if found.waits else [],
-        "help": list(found.help),
         "why": None if why is None else why_tables.document(why),
         "place": None if place is None else place.to_json(),
-    }
-
-
-def _place_document(place: Place) -> dict[str, Any]:
-    return {
-        "nodes": place.nodes,
-        "freeGpus": place.gpus,
-        "mostFreeGpusOfOneNode": place.most_gpus,
-        "pods": place.pods,
-        "podsIfEmpty": place.if_empty,
-    }
-
-
-def _holder_document(one: Holder) -> dict[str, Any]:
-    gang = one.gang
-    return {
-        "namespace": gang.namespace,
-        "name": gang.name,
-        "decision": one.decision,
-        "priority": gang.own_priority,
-        "gpus": one.gpus,
-        "startedAt": _time(gang.started_at),
-        "endsAt": _time(one.end),
-        **({"assumedEnd": _time(one.assumed)} if one.overdue else {}),
-        "preemptible": gang.preemptible,
-        "movable": gang.movable,
     }
 
 

@@ -6,63 +6,32 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from models.documents.explanation import OtherPlace, PlaceReasons, Why, WhyPod, WhyTier
-from models.units import first_of, plural, shown_of
+from models.units import first_of, plural
 from planner.show.explain import why_words
 from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
 from planner.show.text import domain_text, nodes_and_gpus, number, ranges
 
-MAX_GANGS = 6
-"""Gangs listed among the causes; the others are counted."""
-
 MAX_FIRST = 3
 """Gangs named that would take the room first."""
 
-NOTES = {
-    "each": "tried: without any one of these, and with everything else as planned, the gang starts",
-    "together": (
-        "proven: without all of these, and with everything else as planned, the gang starts;"
-        " without only some of them it does not"
-    ),
-    "enough": "tried: without all of these the gang starts; perhaps fewer are enough: the time was up",
-}
-ALONE = "tried: without this, and with everything else as planned, the gang starts"
 
-
-def headline(gang: str, reason: str, why: Why) -> Table:
-    """Why it waits, what must change, and what to do about it first."""
+def headline(gang: str, reason: str, why: Why, hold: str) -> Table:
+    """Why it waits, and what to do about it first. ``hold``: what lets a held gang go on."""
     rows = [("why", Cell(reason or "no reason is stated", "bad"))]
-    if why.standing != "hold":
-        word, said = why_words.summary(why.standing, why.causes, why.limit_seconds)
-        rows.append((word, Cell(said + _before_it(why), "warn")))
-    do = _first_step(why)
-    if do:
-        rows.append(("do", Cell(do, "good")))
-    return pairs([("gang", Cell(gang, "head")), *rows])
-
-
-def _before_it(why: Why) -> str:
-    """Who would take the room of gangs that go, where that was found."""
-    causes = {one.name for one in why.causes if one.type == "gang"}
-    firsts = [one.first for one in why.remedies if one.gangs and causes.issuperset(one.gangs)]
-    if not firsts or not firsts[0]:
-        return ""
-    return f"; then {first_of(firsts[0], MAX_FIRST, 'other gang')} would start before it"
+    do = hold or _first_step(why)
+    return pairs([("gang", Cell(gang, "head")), *rows, *([("do", Cell(do, "good"))] if do else [])])
 
 
 def _first_step(why: Why) -> str:
-    if why.standing == "fits":
+    if why.fits:
         return _of_one_that_fits(why.tier)
     if why.remedies:
         first, *others = map(why_words.do, why.remedies)
         more = f" ({plural(len(others), 'other way')} below)" if others else ""
         return f"{first}, or {others[0]}" if len(others) == 1 else f"{first}{more}"
-    if why.standing == "unknown" or not why.complete:
+    if not why.complete:
         return f"ask with more time, such as --time-limit {10 * max(1, why.limit_seconds)}s"
-    if why.standing in ("hold", "size"):
-        return ""
-    if len(why.causes) > 1 and why.standing != "each":
-        return "all of the changes below together: no other way that was tried makes it start"
-    return "no way that was tried makes it start"
+    return "no single change that was tried makes it start"
 
 
 def _of_one_that_fits(tier: WhyTier | None) -> str:
@@ -72,29 +41,6 @@ def _of_one_that_fits(tier: WhyTier | None) -> str:
     if tier.better:
         return f"plan again with more time: {there} would be better with it"
     return f"change the order of the tiers, if it should start: with it, {there} would be worse"
-
-
-def causes(why: Why) -> Table:
-    """What keeps it waiting."""
-    gangs = [one for one in why.causes if one.type == "gang"]
-    shown = [
-        *(one for one in why.causes if one.type != "gang"),
-        *gangs[: shown_of(len(gangs), MAX_GANGS)],
-    ]
-    rows = [
-        row_of(why_words.label(one), why_words.what(one), number(one.gpus), why_words.until(one))
-        for one in shown
-        if why.standing in NOTES
-    ]
-    rest = gangs[shown_of(len(gangs), MAX_GANGS) :]
-    notes = []
-    if rest:
-        gpus = plural(sum(one.gpus or 0 for one in rest), "GPU")
-        notes.append(f"and {plural(len(rest), 'more gang')}, with {gpus}; -o json lists all")
-    if why.standing in NOTES:
-        notes.append(ALONE if len(why.causes) == 1 else NOTES[why.standing])
-    columns = columns_of("WHAT KEEPS IT WAITING~|WHAT IT DOES~|>GPUS?|UNTIL~?")
-    return Table(columns, tuple(rows), tuple(notes))
 
 
 def remedies(why: Why) -> Table:
@@ -120,12 +66,8 @@ def remedies(why: Why) -> Table:
 
 
 def document(why: Why) -> dict[str, Any]:
-    """The same as one JSON object, with the words of each cause and remedy."""
+    """The same as one JSON object, with the words of each remedy."""
     found = why.to_json()
-    if why.standing != "hold":
-        found["said"] = " ".join(why_words.summary(why.standing, why.causes, why.limit_seconds))
-    for stated, cause in zip(found["causes"], why.causes, strict=True):
-        stated |= {"what": why_words.what(cause), "until": why_words.until(cause)}
     for stated, remedy in zip(found["remedies"], why.remedies, strict=True):
         stated |= {"do": why_words.do(remedy), "who": why_words.who(remedy)}
     return found

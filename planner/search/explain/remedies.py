@@ -1,42 +1,40 @@
 """What makes a waiting gang start, with everything else as in the plan: each one is done before it is said.
 
-A remedy changes the world, and a place for all pods of the gang is found in it that obeys every rule.
+A remedy changes the world, and a place for all pods of the gang is found in it that obeys every rule. Of each
+kind there is one: the smallest change that is found.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 
 from models.instance.cluster import Node
+from models.instance.gang import Gang, Role
+from models.instance.instance import Instance
 from models.instance.queue import Amount
+from models.instance.solution import GangDecision
 from models.mig import RESOURCE
+from models.program.demand_builder import remaining_demand
 from models.queues.queue_shares import gpus_held, queue_counts
+from models.queues.reservations import LAST_TIME, end_of, yields
 from models.rules.bandwidth import SHARE
-from models.rules.nodes import HOLD, REQUEST, TAINT
+from models.rules.nodes import HOLD, REQUEST
 from models.rules.queue_rules import QUEUE
+from models.rules.registry import requirements
 from models.rules.topology import REQUIRED
 from models.units import in_bytes, quantity_text
-from planner.search.explain.blocking import Blocking, Standing
-from planner.search.explain.causes import (
-    GANG,
-    NODE,
-    Cause,
-    World,
-    causes_of,
-    in_order,
-    node_faults,
-    relaxed,
-    with_role,
-)
-from planner.search.explain.counterfactual import placement
-from planner.search.explain.holders import Holders, needed
-from planner.search.explain.remedy import HolderRemedies, Remedy, tried
+from planner.search.explain.reason_holders import ReasonHolders
+from planner.search.explain.remedy import Remedy, tried
+from planner.search.explain.rule_reasons import without_joint_rules
+from planner.search.explain.shortage import FreeCounts, Shortage, shortage
+from planner.search.explain.world import World, in_order, needed, node_faults, placed_in
 from planner.search.free_space import FreeSpace
-from planner.search.start.greedy import missing_demand, placements, value_of
+from planner.search.start.greedy import missing_demand, place, placements, value_of
 
 MAX_NODES = 256
 """Nodes more that are tried at most."""
@@ -47,33 +45,77 @@ MAX_TEMPLATES = 12
 MAX_DOMAINS = 4
 """Domains in which more of one shape are tried, those with most free GPUs first."""
 
+MAX_MOVED = 16
+"""Movable gangs of which it is tried to move one, those with fewest GPUs first."""
+
+MAX_STOPPED = 12
+"""Gangs that one remedy stops."""
+
 WAYS = 16
 """Places that are compared for the best bandwidth."""
 
 GI = 2**30
 
 
-class RemedyFinder:
-    """``found``: what keeps the gang waiting."""
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Something that the policy, the gang or one of its roles asks for. ``relax``: the world without it."""
 
-    def __init__(self, holders: Holders, found: Blocking) -> None:
-        self._world = holders.world
-        self._late = holders.late
-        self._holders = holders
-        self._found = found
-        self._alone = found.causes if found.standing is Standing.EACH else ()
-        self._space = FreeSpace(self._world.instance, self._world.decisions)
+    kind: str
+    name: str
+    role: int | None
+    relax: Callable[[World], World]
+
+
+def wishes(world: World) -> Iterator[Wish]:
+    """All of them but holds: of the policy and queues, then of the gang, then of each role."""
+    instance, spec = world.instance, world.spec
+    pods = [one.pods for one in world.decisions]
+    asked = [one for one in requirements() if one is not HOLD]
+    for one in asked:
+        for wish in one.of_all(instance, pods, world.gang) if one.of_all else ():
+            yield Wish(one.name, wish.name, None, partial(_instance, wish.change))
+    for one in asked:
+        for own in one.of_gang(instance, spec) if one.of_gang else ():
+            yield Wish(one.name, own.name, None, partial(_gang, own.change))
+    for number, role in enumerate(spec.roles):
+        for one in asked:
+            for of_it in one.of_role(instance, role) if one.of_role else ():
+                yield Wish(one.name, of_it.name, number, partial(_role, number, of_it.change))
+
+
+def _instance(change: Callable[[Instance], Instance], world: World) -> World:
+    return replace(world, instance=change(world.instance))
+
+
+def _gang(change: Callable[[Gang], Gang], world: World) -> World:
+    return world.with_gang(change(world.spec))
+
+
+def _role(number: int, change: Callable[[Role], Role], world: World) -> World:
+    roles = list(world.spec.roles)
+    roles[number] = change(roles[number])
+    return world.with_gang(replace(world.spec, roles=tuple(roles)))
+
+
+class RemedyFinder:
+    """``late``: whether no further question is to be asked."""
+
+    def __init__(self, world: World, late: Callable[[], bool]) -> None:
+        self._world = world
+        self._late = late
+        self._space = FreeSpace(world.instance, world.decisions)
 
     def remedies(self) -> tuple[Remedy, ...]:
         """Those that are found, in the order in which a person would try them."""
         found: list[Remedy] = []
         ways: tuple[Callable[[], Iterator[Remedy]], ...] = (
-            self._nodes_in_order,
-            self._policy_and_wishes,
             self._others,
-            self._fewer_pods,
-            self._fewer_gpus,
+            self._nodes_in_order,
+            self._wishes,
+            self._waiting,
             self._more_nodes,
+            self._fewer_pods,
         )
         for way in ways:
             if self._late():
@@ -81,88 +123,211 @@ class RemedyFinder:
             found += way()
         return tuple(sorted(found, key=lambda one: one.rank))
 
+    # Other gangs
+
     def _others(self) -> Iterator[Remedy]:
-        causes = self._found.causes
-        gangs = tuple(one.gang for one in causes if one.gang is not None)
-        together = gangs if len(gangs) == len(causes) else ()
-        return HolderRemedies(self._holders, together).remedies()
+        """One gang that finds another place, and the cheapest ones that would have to go."""
+        world, gangs = self._world, self._world.instance.gangs
+        demand = missing_demand(self._space, world.gang)
+        if not demand.possible or not all(role.nodes for role in demand.roles):
+            return
+        holders = ReasonHolders(world.instance, world.decisions, self._space)
+        cheapest = holders.cheapest(demand, self._lacks(), MAX_STOPPED)
+        here = [
+            index
+            for index, one in enumerate(world.decisions)
+            if gangs[index].movable and any(pod.node in demand.nodes for pod in one.pods)
+        ]
+        here = sorted(set(here) - {world.gang}, key=lambda i: (self._size(i), i))[:MAX_MOVED]
+        for index in dict.fromkeys([*here, *(cheapest if len(cheapest) == 1 else ())]):
+            if self._late():
+                break
+            found = self._both(index)
+            if found is not None:
+                yield found
+                break
+        if cheapest:
+            yield from self._stopped(cheapest)
+
+    def _lacks(self) -> Shortage | None:
+        """What it lacks by counts, rules about several gangs aside."""
+        instance = without_joint_rules(self._world.instance)
+        counts = FreeCounts(instance, self._space.arrays)
+        return shortage(counts, missing_demand(self._space, self._world.gang))
+
+    def _size(self, index: int) -> int:
+        """GPUs that a gang has after the plan."""
+        roles = self._world.instance.gangs[index].roles
+        return sum(roles[pod.role].gpus for pod in self._world.decisions[index].pods)
+
+    def _both(self, index: int) -> Remedy | None:
+        """The gang where another was, and that one elsewhere."""
+        world = self._world
+        gone = world.without([index])
+        pods = gone.placement()
+        if pods is None:
+            return None
+        gang, old = world.instance.gangs[index], world.decisions[index].pods
+        gangs, decisions = list(gone.instance.gangs), list(gone.decisions)
+        gangs[index] = replace(gang, pods=(), planned=())
+        decisions[world.gang] = GangDecision("place", pods)
+        instance = replace(gone.instance, gangs=tuple(gangs))
+        counts = Counter(pod.role for pod in old)
+        demand = remaining_demand(instance, index, [counts[r] for r in range(len(gang.roles))])
+        if not demand.possible or any(not role.nodes for role in demand.roles):
+            return None
+        elsewhere = place(FreeSpace(instance, decisions), demand)
+        if elsewhere is None:
+            return None
+        decisions[index] = GangDecision("place", elsewhere)
+        return Remedy(
+            "move",
+            World(instance, tuple(decisions), world.gang),
+            pods,
+            gangs=(gang.key,),
+            moved=elsewhere,
+            change={
+                "gpus": self._size(index),
+                "running": gang.running,
+                "movable": gang.movable,
+                "lower": gang.priority < world.spec.priority,
+            },
+            by_hand=gang.running and not gang.movable,
+        )
+
+    def _stopped(self, gone: Sequence[int]) -> Iterator[Remedy]:
+        gangs = [self._world.instance.gangs[index] for index in gone]
+        own = self._world.spec.priority
+        running = [gang for gang in gangs if gang.running]
+        firm = sum(not gang.preemptible for gang in running)
+        higher = sum(gang.preemptible and gang.priority >= own for gang in running)
+        change: dict[str, object] = {
+            "gpus": sum(map(self._size, gone)),
+            "notRunning": len(gangs) - len(running),
+            "notPreemptible": firm,
+            "notLower": higher,
+            "lower": all(gang.priority < own for gang in gangs),
+        }
+        yield from tried(
+            "stop",
+            self._world.without(gone),
+            gangs=tuple(gang.key for gang in gangs),
+            change=change,
+            by_hand=bool(firm or higher or len(running) < len(gangs)),
+        )
+
+    def _waiting(self) -> Iterator[Remedy]:
+        """When so many gangs have ended as expected that it starts."""
+        world, space = self._world, self._space
+        ends = [
+            (end, index)
+            for index, one in enumerate(world.decisions)
+            if one.pods and index != world.gang
+            if (end := end_of(world.instance, index, one)) is not None and end <= LAST_TIME
+        ]
+        reserved = self._reserved(ends)
+        if reserved is not None:
+            yield reserved
+            return
+        gone, mark, at = list[int](), space.mark(), None
+        for end, index in sorted(ends):
+            if self._late():
+                break
+            gone.append(index)
+            space.set(index, ())
+            if self._lacks() is None and placed_in(space, world.gang) is not None:
+                at = end
+                break
+        if at is None:
+            space.undo(mark)
+            return
+
+        def put_back(chunk: Sequence[int]) -> bool:
+            before = space.mark()
+            for index in chunk:
+                space.set(index, world.decisions[index].pods)
+            if placed_in(space, world.gang) is not None:
+                return True
+            space.undo(before)
+            return False
+
+        awaited = needed(gone, put_back, self._late)
+        space.undo(mark)
+        yield from self._waited(gone, awaited, at)
+
+    def _waited(
+        self, gone: Sequence[int], awaited: Sequence[int], at: int, **change: object
+    ) -> Iterator[Remedy]:
+        """``gone``: gangs that have ended by then; ``awaited``: those that it waits for."""
+        keys = tuple(self._world.instance.gangs[index].key for index in awaited)
+        yield from tried("wait", self._world.without(gone), at=at, gangs=keys, change=change)
+
+    def _reserved(self, ends: Sequence[tuple[int, int]]) -> Remedy | None:
+        """When what is reserved for it starts: others have ended by then, or give way there."""
+        world, gangs = self._world, self._world.instance.gangs
+        own = next((one for one in world.instance.reserved if one.gang == world.spec.key), None)
+        if own is None:
+            return None
+        nodes = frozenset(own.nodes)
+        gone = [index for end, index in ends if end <= own.start]
+        gone += [
+            index
+            for index, one in enumerate(world.decisions)
+            if index not in gone and yields(world.instance, gangs[index], own.place)
+            if any(pod.node in nodes for pod in one.pods)
+        ]
+        there = [i for i in gone if any(pod.node in nodes for pod in world.decisions[i].pods)]
+        return next(self._waited(gone, there, own.start, reserved=True), None)
 
     # Wishes of the gang and rules of the policy
 
-    def _policy_and_wishes(self) -> Iterator[Remedy]:
-        some = False
-        for cause in self._alone:
+    def _wishes(self) -> Iterator[Remedy]:
+        for asked in wishes(self._world):
             if self._late():
                 return
-            if cause.kind in _NOT_DROPPED:
-                continue
-            for found in self._without(cause):
-                some = True
-                yield found
-        if not some:
-            yield from self._several()
+            if asked.relax(self._world).placement() is not None:
+                yield from self._without(asked)
 
-    def _several(self) -> Iterator[Remedy]:
-        """A few wishes and rules to drop together, where no single one is enough."""
-        left_alone = (*_NOT_DROPPED, TAINT.name)
-        every = [one for one in causes_of(self._world) if one.kind not in left_alone]
-        if len(every) < 2 or placement(relaxed(self._world, every)) is None:
-            return
-        left = set(every)
-
-        def put_back(chunk: Sequence[Cause]) -> bool:
-            rest = [one for one in every if one in left.difference(chunk)]
-            if placement(relaxed(self._world, rest)) is None:
-                return False
-            left.intersection_update(rest)
-            return True
-
-        few = needed(every, put_back, self._late)
-        if len(few) > 1:
-            change = {"drop": [self._dropped(one) for one in few]}
-            yield from tried("several", relaxed(self._world, few), change=change)
-
-    def _dropped(self, cause: Cause) -> Mapping[str, object]:
+    def _dropped(self, asked: Wish) -> Mapping[str, object]:
         roles = self._world.spec.roles
-        role = {} if cause.role is None else {"role": roles[cause.role].name}
-        return {"drop": cause.kind, "name": cause.name, **role}
+        role = {} if asked.role is None else {"role": roles[asked.role].name}
+        return {"drop": asked.kind, "name": asked.name, **role}
 
-    def _without(self, cause: Cause) -> Iterator[Remedy]:
-        if cause.kind == REQUIRED.name:
-            return self._wider(cause)
-        if cause.kind == SHARE.name:
-            return self._slower(cause)
-        if cause.kind == REQUEST.name:
-            return self._less(cause.name)
-        limits = list(self._higher_limits()) if cause.kind == QUEUE.name else []
+    def _without(self, asked: Wish) -> Iterator[Remedy]:
+        if asked.kind == REQUIRED.name:
+            return self._wider(asked)
+        if asked.kind == SHARE.name:
+            return self._slower(asked)
+        if asked.kind == REQUEST.name:
+            return self._less(asked.name)
+        limits = list(self._higher_limits()) if asked.kind == QUEUE.name else []
         if limits:
             return iter(limits)
-        world = relaxed(self._world, [cause])
-        return tried(cause.kind, world, change=self._dropped(cause))
+        return tried(asked.kind, asked.relax(self._world), change=self._dropped(asked))
 
-    def _wider(self, cause: Cause) -> Iterator[Remedy]:
+    def _wider(self, asked: Wish) -> Iterator[Remedy]:
         """The next wider level that will do, or none."""
         world, cluster = self._world, self._world.instance.cluster
         spec = world.spec
-        level = spec.required if cause.role is None else spec.roles[cause.role].required
+        level = spec.required if asked.role is None else spec.roles[asked.role].required
         assert level is not None, "the gang requires it"
         for wider in [*range(level - 1, -1, -1), None]:
             changed = (
                 world.with_gang(replace(spec, required=wider))
-                if cause.role is None
-                else with_role(world, cause.role, required=wider)
+                if asked.role is None
+                else world.with_role(asked.role, required=wider)
             )
             name = None if wider is None else cluster.level_name(wider)
-            role = {} if cause.role is None else {"role": spec.roles[cause.role].name}
-            change = {"required": name, "from": cause.name, **role}
+            role = {} if asked.role is None else {"role": spec.roles[asked.role].name}
+            change = {"required": name, "from": asked.name, **role}
             found = list(tried("required", changed, change=change))
             if found:
                 return iter(found)
         return iter(())
 
-    def _slower(self, cause: Cause) -> Iterator[Remedy]:
+    def _slower(self, asked: Wish) -> Iterator[Remedy]:
         """The largest share of its bandwidth that is found."""
-        loose = relaxed(self._world, [cause])
+        loose = asked.relax(self._world)
         space = FreeSpace(loose.instance, loose.decisions)
         demand = missing_demand(space, loose.gang)
         values = (
@@ -174,7 +339,7 @@ class RemedyFinder:
             return
         share = Fraction(best[0], 1000)
         world = loose.with_gang(replace(loose.spec, min_bandwidth_share=share))
-        yield from tried(cause.kind, world, change={"minBandwidthShare": float(share)})
+        yield from tried(asked.kind, world, change={"minBandwidthShare": float(share)})
 
     def _less(self, resource: str) -> Iterator[Remedy]:
         """The largest request a pod with which it starts, in units that people write: 1m of cpu, Gi or Mi.
@@ -193,7 +358,7 @@ class RemedyFinder:
             middle = (low + high) // 2
             if self._late():
                 return
-            if placement(self._at_most(resource, middle * unit)) is None:
+            if self._at_most(resource, middle * unit).placement() is None:
                 high = middle
             else:
                 low = middle
@@ -221,7 +386,7 @@ class RemedyFinder:
         counts = queue_counts(world.instance, [one.pods for one in world.decisions])
         assert counts is not None, "there are queues"
         path = counts.shares.path(counts.shares.number(world.spec.queue))
-        pods = placement(_with_limits(world, {q: Amount() for q in path}))
+        pods = _with_limits(world, {q: Amount() for q in path}).placement()
         if pods is None:
             return
         asked = gpus_held(world.instance, world.spec, pods)
@@ -249,17 +414,13 @@ class RemedyFinder:
     def _nodes_in_order(self) -> Iterator[Remedy]:
         """One node that is back in order, a cordoned one if it will do, or as few as are needed."""
         nodes = self._world.instance.cluster.nodes
-        alone = [one.node for one in self._alone if one.node is not None]
-        if alone:
-            yield from self._healed([min(alone, key=lambda n: (_repair(nodes[n]), n))])
-            return
         broken = [n for n, node in enumerate(nodes) if node_faults(node)]
         broken.sort(key=lambda n: (_repair(nodes[n]), n), reverse=True)
-        if len(broken) > 1 and placement(self._with_healed(broken)) is not None:
+        if broken and self._with_healed(broken).placement() is not None:
             left = set(broken)
 
             def put_back(chunk: Sequence[int]) -> bool:
-                if placement(self._with_healed(left.difference(chunk))) is None:
+                if self._with_healed(left.difference(chunk)).placement() is None:
                     return False
                 left.difference_update(chunk)
                 return True
@@ -302,9 +463,7 @@ class RemedyFinder:
                 **({"partitioned": count * (node.gpus - node.whole_gpus)} if node.mig else {}),
                 **where,
             }
-            asked = max(node.gpus, missing_demand(self._space, self._world.gang).gpus)
-            kind = "addNode" if gpus <= 2 * asked else "addMany"
-            yield from tried(kind, self._with_new(node, count), change=change)
+            yield from tried("addNode", self._with_new(node, count), change=change)
 
     def _with_new(self, node: Node, count: int) -> World:
         nodes = (*self._world.instance.cluster.nodes, *_new(node, count))
@@ -316,14 +475,14 @@ class RemedyFinder:
         A pod needs one node at most, so that more nodes than pods are rarely of use.
         """
         most = min(most, 2 * len(self._world.spec.missing()))
-        if most < 1 or placement(self._with_new(node, most)) is None:
+        if most < 1 or self._with_new(node, most).placement() is None:
             return None
         low, high = 1, most
         while low < high:
             middle = (low + high) // 2
             if self._late():
                 return None
-            if placement(self._with_new(node, middle)) is None:
+            if self._with_new(node, middle).placement() is None:
                 low = middle + 1
             else:
                 high = middle
@@ -375,7 +534,7 @@ class RemedyFinder:
         low, high, best = 1, below - 1, None
         while low <= high and not self._late():
             middle = (low + high) // 2
-            if placement(changed(middle)) is None:
+            if changed(middle).placement() is None:
                 high = middle - 1
             else:
                 low, best = middle + 1, middle
@@ -389,29 +548,12 @@ class RemedyFinder:
         role = self._world.spec.roles[number]
 
         def changed(pods: int) -> World:
-            return with_role(self._world, number, min=pods, max=pods, step=1)
+            return self._world.with_role(number, min=pods, max=pods, step=1)
 
         best = self._most(role.min, changed)
         if best is not None:
             change = {"role": role.name, "pods": best, "from": role.min}
-            kind = "smaller" if 2 * best >= role.min else "smallest"
-            yield from tried(kind, changed(best), change=change)
-
-    def _fewer_gpus(self) -> Iterator[Remedy]:
-        """The most GPUs a pod of its largest role with which it starts."""
-        number = self._largest_role()
-        if number is None or self._world.spec.roles[number].parallelism is not None:
-            return
-        role = self._world.spec.roles[number]
-
-        def changed(gpus: int) -> World:
-            return with_role(self._world, number, gpus=gpus)
-
-        best = self._most(role.gpus, changed)
-        if best is not None:
-            change = {"role": role.name, "gpus": best, "from": role.gpus}
-            kind = "fewerGpus" if 2 * best >= role.gpus else "fewestGpus"
-            yield from tried(kind, changed(best), change=change)
+            yield from tried("smaller", changed(best), change=change)
 
 
 def _with_limits(world: World, limits: Mapping[int, Amount]) -> World:
@@ -433,7 +575,3 @@ def _repair(node: Node) -> int:
     """What is easier to put in order first: to uncordon it, then what has a taint, then what is broken."""
     faults = node_faults(node)
     return 0 if faults == ("Cordoned",) else 1 if faults == ("Tainted",) else 2
-
-
-_NOT_DROPPED = (GANG, NODE, HOLD.name)
-"""Causes that have remedies of their own."""

@@ -1,0 +1,127 @@
+"""A plan of an instance in which something is otherwise, and whether a gang finds a place in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from models.documents.policy import MAX_BUDGET, SolveLimits
+from models.instance.cluster import Node
+from models.instance.eligibility import without_conditions
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, PodPlacement
+from planner.search.budget import Budget
+from planner.search.free_space import SET_ASIDE, FreeSpace
+from planner.search.start.greedy import admit, missing_demand
+
+Pods = tuple[PodPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A plan of an instance, and the gang of it that is asked about. ``gang``: its index."""
+
+    instance: Instance
+    decisions: tuple[GangDecision, ...]
+    gang: int
+
+    @property
+    def spec(self) -> Gang:
+        return self.instance.gangs[self.gang]
+
+    def with_gang(self, gang: Gang) -> World:
+        """The same with another description of the gang."""
+        gangs = list(self.instance.gangs)
+        gangs[self.gang] = gang
+        return replace(self, instance=replace(self.instance, gangs=tuple(gangs)))
+
+    def with_role(self, number: int, **changes: Any) -> World:  # noqa: ANN401  # fields of a role
+        """The same with another description of one role of the gang."""
+        roles = list(self.spec.roles)
+        roles[number] = replace(roles[number], **changes)
+        return self.with_gang(replace(self.spec, roles=tuple(roles)))
+
+    def without(self, gone: Collection[int]) -> World:
+        """The same without the pods of these gangs, which do not come back."""
+        gangs, decisions = list(self.instance.gangs), list(self.decisions)
+        for index in gone:
+            gangs[index] = replace(gangs[index], pods=(), hold=SET_ASIDE)
+            decisions[index] = GangDecision("wait")
+        instance = replace(self.instance, gangs=tuple(gangs))
+        return replace(self, instance=instance, decisions=tuple(decisions))
+
+    def with_nodes(self, nodes: Sequence[Node]) -> World:
+        """The same with other descriptions of the nodes; more of them may follow."""
+        cluster = replace(self.instance.cluster, nodes=tuple(nodes))
+        return replace(self, instance=replace(self.instance, cluster=cluster))
+
+    def placement(self) -> Pods | None:
+        """A place for all pods of the gang with everything else as planned, if one is found."""
+        return placed_in(FreeSpace(self.instance, self.decisions), self.gang)
+
+
+def placed_in(space: FreeSpace, gang: int) -> Pods | None:
+    """The same in some free space, which stays as it is."""
+    mark = space.mark()
+    demand = missing_demand(space, gang)
+    if not demand.possible or any(not role.nodes for role in demand.roles):
+        return None
+    if demand.gpus > space.arrays.idle_gpus or not admit(space, demand):
+        return None
+    pods = space.pods[gang]
+    space.undo(mark)
+    return pods
+
+
+def in_order(node: Node) -> Node:
+    """The node ready, uncordoned, without the taints of a condition, and with healthy GPUs."""
+    return replace(
+        without_conditions(node),
+        ready=True,
+        unschedulable=False,
+        unhealthy=node.partitioned,
+        unknown_unhealthy=node.unknown_partitioned,
+    )
+
+
+def node_faults(node: Node) -> tuple[str, ...]:
+    """Codes of what is wrong with a node; none if nothing is."""
+    tainted = len(without_conditions(node).taints) < len(node.taints)
+    found = (
+        ("NotReady", not node.ready),
+        ("Cordoned", node.unschedulable),
+        ("Tainted", tainted and node.ready and not node.unschedulable),
+        ("UnhealthyGpus", node.healthy_gpus < node.whole_gpus - len(node.shared)),
+    )
+    return tuple(code for code, wrong in found if wrong)
+
+
+One = TypeVar("One")
+
+
+def needed(
+    gone: Sequence[One], put_back: Callable[[Sequence[One]], bool], late: Callable[[], bool]
+) -> tuple[One, ...]:
+    """Those that cannot be put back, tried in order: whole chunks at first, since most can.
+
+    ``put_back``: whether the gang starts with these, too; they then stay. All that is left when it is late
+    counts as needed.
+    """
+    left, kept, size = list(gone), list[One](), max(1, len(gone) // 2)
+    while left and not late():
+        size = min(size, len(left))
+        if put_back(left[:size]):
+            left, size = left[size:], 2 * size
+        elif size == 1:
+            kept.append(left.pop(0))
+        else:
+            size //= 2
+    return (*kept, *left)
+
+
+def budget_of(seconds: float, stop: threading.Event) -> Budget:
+    """A budget of so many seconds on one worker, whose effort never ends it."""
+    return Budget(SolveLimits(workers=1, budget=MAX_BUDGET), stop, seconds=seconds)
