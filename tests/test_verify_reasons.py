@@ -137,7 +137,6 @@ def test_the_sentence_is_not_read() -> None:
         (("a", "b"), None),
         (("c",), None),
         (("a",), "without those that it names it would not fit"),
-        (("a", "c"), "it would fit although default/a stays"),
     ],
 )
 def test_holders_are_enough(named: tuple[str, ...], what: str | None) -> None:
