@@ -69,7 +69,7 @@ def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> C
 
         topology = with_policy_levels(topology, policy.kubernetes.levels, documents.remarks)
     written = any(entry.document.spec.nodes for entry in documents.clusters)
-    if topology is None or written or "Cluster" in documents.unusable:
+    if topology is None or written:
         return ClusterInput(documents.clusters, find, topology=topology)
     return _slurm(documents, policy, find, topology)
 
@@ -266,7 +266,7 @@ def _check_policy_models(documents: Documents, find: FindModel) -> None:
 def _adopt_levels(entries: Sequence[ClusterEntry], base: ClusterEntry) -> list[ClusterEntry]:
     """Clusters that state no levels take over those of the base."""
     for entry in entries:
-        if not entry.document.spec.levels and not entry.lacks("spec", "levels"):
+        if not entry.document.spec.levels:
             spec = entry.document.spec.model_copy(update={"levels": base.document.spec.levels})
             entry.document = entry.document.model_copy(update={"spec": spec})
     return list(entries)

@@ -7,10 +7,10 @@ for a name that is not inline. Clashes are reported at their second place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from models.documents.base import FieldError, Path, made, similar, suggestion
+from models.documents.base import Path, made, similar, suggestion
 from models.documents.cluster import ClusterDocument, DisruptionBudget, Level, NodeDocument
 from models.documents.server import nic_errors, out_of_range
 from models.gpu_shares import SHARE
@@ -20,7 +20,7 @@ from models.instance.cluster import Cluster, Node, Taint
 from models.instance.gang import Gang
 from models.mig import RESOURCE, Board, board_named, boards, boards_of
 from models.units import shown
-from planner.read.validation import Entry, original_path
+from planner.read.validation import Entry
 
 
 def catalogue_model(name: str) -> ServerModel | None:
@@ -46,8 +46,6 @@ class ServerModels:
 
     def add(self, entry: Entry[ClusterDocument]) -> None:
         """Register the inline models of a Cluster; report those that clash."""
-        if entry.lacks("spec", "serverModels"):
-            self.incomplete = True
         own: set[str] = set()
         for i, document in enumerate(entry.document.spec.server_models):
             if document.field_errors():
@@ -103,17 +101,10 @@ Place = tuple[Entry[ClusterDocument], int]
 
 @dataclass(slots=True)
 class MergedCluster:
-    """The merged cluster, and the place of each node: entry and position in its nodes.
-
-    ``whole``: no node was lost to a fault; ``levels_known``: the levels are those meant;
-    ``budgets_known``: no disruption budget was lost to a fault.
-    """
+    """The merged cluster, and the place of each node: entry and position in its nodes."""
 
     cluster: Cluster
     places: dict[str, Place] = field(default_factory=dict)
-    whole: bool = True
-    levels_known: bool = True
-    budgets_known: bool = True
 
 
 def merge_clusters(
@@ -121,24 +112,20 @@ def merge_clusters(
 ) -> MergedCluster:
     """One Cluster of all documents; needs at least one."""
     for entry in entries:
-        entry.report_errors(_cluster_errors(entry))
+        entry.report_errors(entry.document.field_errors())
         models.add(entry)
     levels = _levels(entries)
-    known = not any(entry.lacks("spec", "levels") for entry in entries)
-    if _too_many(entries):
-        return MergedCluster(_cluster(entries, levels, {}), {}, whole=False, levels_known=known)
+    _check_number(entries)
     nodes: dict[str, Node] = {}
     places: dict[str, Place] = {}
     for entry in entries:
         for i, document in enumerate(entry.document.spec.nodes):
             _expand(document, (entry, i), levels, models, nodes, places)
-    whole = not any(entry.lacks("spec", "nodes") for entry in entries)
-    budgets = not any(entry.lacks("spec", "disruptionBudgets") for entry in entries)
-    return MergedCluster(_cluster(entries, levels, nodes), places, whole, known, budgets)
+    return MergedCluster(_cluster(entries, levels, nodes), places)
 
 
-def _too_many(entries: Sequence[Entry[ClusterDocument]]) -> bool:
-    """Report the node entry that goes beyond MAX_NAMES, before any is expanded."""
+def _check_number(entries: Sequence[Entry[ClusterDocument]]) -> None:
+    """Raises InputError at the node entry that goes beyond MAX_NAMES, before any is expanded."""
     total = 0
     for entry in entries:
         for i, document in enumerate(entry.document.spec.nodes):
@@ -146,18 +133,7 @@ def _too_many(entries: Sequence[Entry[ClusterDocument]]) -> bool:
             if total > MAX_NAMES:
                 what, hint = f"more than {MAX_NAMES:,} nodes", "narrow the ranges"
                 entry.fault(("spec", "nodes", i, "name"), what, hint)
-                return True
-    return False
-
-
-def _cluster_errors(entry: Entry[ClusterDocument]) -> Iterator[FieldError]:
-    """Contradictions inside a Cluster; levels and domains that were cut out are not missed."""
-    levels_lost = entry.lacks("spec", "levels")
-    for complaint in entry.document.field_errors():
-        about_levels = "domains" in complaint.path or "labels" in complaint.path
-        node = original_path(complaint.path[:3], entry.kept)
-        if not about_levels or not (levels_lost or entry.lacks(*node, "domains")):
-            yield complaint
+                entry.findings.raise_all()
 
 
 def _cluster(
@@ -192,8 +168,6 @@ def _levels(entries: Sequence[Entry[ClusterDocument]]) -> tuple[Level, ...]:
     first: tuple[Level, ...] | None = None
     for entry in entries:
         own = entry.document.spec.levels
-        if entry.lacks("spec", "levels"):
-            continue
         if first is not None and own != first:
             names = ", ".join(level.name for level in first) or "none"
             entry.fault(
@@ -248,8 +222,7 @@ def _model(
 ) -> ServerModel | None:
     """The node's server model; reports an unknown name and contradictions with the model."""
     if document.model is None:
-        if not entry.lacks(*at):
-            _without_gpus(document, entry, at)
+        _without_gpus(document, entry, at)
         return None
     model = models.find_model(document.model)
     if model is None:

@@ -6,7 +6,7 @@ reading, of pods observed in a live cluster, GPU indices that cannot be true are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from operator import add
@@ -45,33 +45,20 @@ from planner.read.validation import Entry
 GangEntry = Entry[GangDocument]
 
 
-def gang_errors(
-    entry: GangEntry, errors: Iterable[FieldError] | None = None
-) -> Iterator[FieldError]:
-    """Contradictions inside a gang, except those of pods, or their number, whose role was removed.
-
-    ``errors``: those of them to look at.
-    """
-    for error in entry.document.field_errors() if errors is None else errors:
-        on_roles = error.path[0] == "status" or error.path[-1] == "parallelism"
-        if not (on_roles and entry.lacks("spec", "roles")):
-            yield error
-
-
 @dataclass(slots=True)
 class GangReader:
     """Turns gang documents into Gangs of one cluster and checks what gangs share.
 
-    ``held``: name of the pod by (node, GPU); ``parts``: those of which pods have parts; ``instances``: their
-    profiles, and where they begin; ``sizes``: of parts on each. ``unknown``: by node, number of held GPUs
-    without known index.
+    ``gangs``: the name of the text that each is in. ``held``: name of the pod by (node, GPU); ``parts``:
+    those of which pods have parts; ``instances``: their profiles, and where they begin; ``sizes``: of parts
+    on each. ``unknown``: by node, number of held GPUs without known index.
     """
 
     merged: MergedCluster
     levels: dict[str, int] = field(init=False)
     positions: dict[str, int] = field(init=False)
     budgets: frozenset[tuple[str, str]] = field(init=False)
-    gangs: dict[tuple[str, str], GangEntry] = field(default_factory=dict)
+    gangs: dict[tuple[str, str], str] = field(default_factory=dict)
     pod_names: set[tuple[str, str]] = field(default_factory=set)
     pod_uids: dict[str, str] = field(default_factory=dict)
     prefixes: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -83,7 +70,7 @@ class GangReader:
     lenient: bool = False
     # By the identity of parts that equal documents share, which are kept with the gangs: those without
     # contradictions, those whose levels are known, and what roles are read as.
-    _sound: set[tuple[int, int]] = field(default_factory=set)
+    _sound: set[int] = field(default_factory=set)
     _levelled: set[tuple[int, int]] = field(default_factory=set)
     _roles: dict[int, tuple[Role, ...]] = field(default_factory=dict)
     # by the identity of the document's part, which is kept for that
@@ -113,12 +100,12 @@ class GangReader:
         document = entry.document
         key = (document.metadata.namespace, document.metadata.name)
         if key in self.gangs:
-            where = self.gangs[key].source.name
+            where = self.gangs[key]
             what = f"two gangs are named {shown('/'.join(key))}; the other is in {where}"
             entry.fault(("metadata", "name"), what, "rename one, or put it in another namespace")
             return None
-        self.gangs[key] = entry
-        entry.report_errors(gang_errors(entry, self._errors(document)))
+        self.gangs[key] = entry.source.name
+        entry.report_errors(self._errors(document))
         if not self.lenient:  # live pods have names, and their controllers name later ones
             self._check_pod_names(entry)
         self._check_levels(entry)
@@ -137,7 +124,7 @@ class GangReader:
 
     def _errors(self, document: GangDocument) -> Iterator[FieldError]:
         """Contradictions inside a gang; what gangs share is looked at once."""
-        kind = (id(document.spec.roles), id(document.spec.communication))
+        kind = id(document.spec.roles)
         if kind not in self._sound:
             shared = tuple(document.shared_errors())
             if not shared:
@@ -185,7 +172,7 @@ class GangReader:
     def _check_levels(self, entry: GangEntry) -> None:
         spec = entry.document.spec
         kind = (id(spec.roles), id(spec.topology))
-        if not self.merged.levels_known or (kind in self._levelled and not spec.groups):
+        if kind in self._levelled and not spec.groups:
             return
         self._levelled.add(kind)
         for path, level in entry.document.level_names():
@@ -269,8 +256,6 @@ class GangReader:
         namespace = entry.document.metadata.namespace
         for i, name in enumerate(pod.budgets):
             if (namespace, name) not in self.budgets:
-                if not (self.merged.whole and self.merged.budgets_known):
-                    continue  # a fault of the cluster is reported already
                 what = f"unknown disruption budget {shown(name)} of namespace {shown(namespace)}"
                 known = [own for place, own in self.budgets if place == namespace]
                 hint = suggestion(name, known, "its budgets")
@@ -284,7 +269,7 @@ class GangReader:
     ) -> PlannedPod:
         """The pod of an earlier plan; an unknown node is reported and replaced by any."""
         position = self.positions.get(pod.node)
-        if position is None and self.merged.whole:
+        if position is None:
             what = f"pod {pod.role} {pod.index} is planned on unknown node {shown(pod.node)}"
             hint = self._known_nodes(entry, pod.node)
             entry.fault(("status", "planned", number, "node"), what, hint)
@@ -297,7 +282,7 @@ class GangReader:
         if pod.node is None:
             return None
         position = self.positions.get(pod.node)
-        if position is None and self.merged.whole:
+        if position is None:
             what = (
                 f"pod {shown(entry.document.pod_name(pod))} runs on unknown node {shown(pod.node)}"
             )

@@ -50,7 +50,7 @@ def read_queues(
     levels[NODE_LEVEL] = merged.cluster.node_level
     documents = {name: by_name[name].document for name in order}
     queues = tuple(_queue(documents[name], {} if name in tops else order, levels) for name in order)
-    if not any(queue.pins for queue in queues) or not (merged.whole and merged.levels_known):
+    if not any(queue.pins for queue in queues):
         return queues
     places = _Places(merged, remarks, observed=observed)
     kept = {q: places.pins(by_name[queue.name], queue) for q, queue in enumerate(queues)}
@@ -156,7 +156,7 @@ def _line(queues: Sequence[Queue], q: int) -> Iterator[str]:
 def _check_levels(entry: QueueEntry, merged: MergedCluster) -> None:
     levels = [*(level.name for level in merged.cluster.levels), NODE_LEVEL]
     for path, level in entry.document.level_names():
-        if merged.levels_known and level not in levels:
+        if level not in levels:
             hint = suggestion(level, levels, "levels")
             entry.fault(path, f"unknown level {shown(level)}", hint)
 

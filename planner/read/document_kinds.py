@@ -99,7 +99,7 @@ def _is_object(tree: object) -> TypeGuard[Tree]:
 
 @dataclass(slots=True)
 class Documents:
-    """Every typed document. ``unusable``: kinds of which a document may have been lost.
+    """Every typed document.
 
     ``topologies``: files of Slurm, ``slurm``: what its commands wrote.
     """
@@ -109,7 +109,6 @@ class Documents:
     gangs: list[Entry[GangDocument]] = field(default_factory=list)
     policies: list[Entry[PolicyDocument]] = field(default_factory=list)
     queues: list[Entry[QueueDocument]] = field(default_factory=list)
-    unusable: set[str] = field(default_factory=set)
     remarks: Remarks = field(default_factory=Remarks)
     topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
     slurm: SlurmState | None = None
@@ -133,10 +132,6 @@ class Documents:
         """Every Kubernetes object; None without any, so that their readers are not imported."""
         return self._gatherer.objects if self._gatherer is not None else None
 
-    def mark_all_unusable(self) -> None:
-        """A text could not be read: documents of any kind may be lost."""
-        self.unusable.update(KINDS)
-
     def report_unrecognised(self) -> None:
         """Report what is no document, once everything is read."""
         for subject, finding in self.unrecognised:
@@ -145,7 +140,6 @@ class Documents:
                 self.remarks.add(subject, f"{finding.what}; it is left out")
             else:
                 self.findings.add(finding)
-                self.mark_all_unusable()
         self.unrecognised = []
 
     def read(self, source: Source) -> None:
@@ -169,7 +163,6 @@ class Documents:
         except Malformed as fault:
             empty = False
             self.findings.malformed(source, fault)
-            self.mark_all_unusable()
         if empty:
             hint = f"write a {', '.join(KINDS[:-1])} or {KINDS[-1]} into it, or remove it"
             self.findings.fault(Fault("no document in this file", hint, source.name, 1, 1))
@@ -206,7 +199,6 @@ class Documents:
             form = item.form()
             for fault in form.faults:
                 self.findings.malformed(source, fault)
-            self.mark_all_unusable()
             if not form.documents:
                 return
         for path, document in self._unwrap(part, tree, item.path, depth):
@@ -224,7 +216,6 @@ class Documents:
                 self.unrecognised.append((source.name, finding))
             else:
                 self.findings.add(finding)
-                self.mark_all_unusable()
         elif is_object(tree) and tree.get("kind") != "List":
             self.gatherer.add(tree, source.name)
         elif not depth and is_slurm_output(tree):
@@ -257,7 +248,6 @@ class Documents:
             return False
         if source.rest is not None:
             self.findings.fault(too_long(source.name))
-            self.mark_all_unusable()
         else:
             self._topology(source)
         return True
@@ -270,7 +260,6 @@ class Documents:
         except InputError as error:
             for fault in error.faults:
                 self.findings.fault(fault)
-            self.mark_all_unusable()
 
     def _is_list(self, source: Source, tree: dict[str, object], path: Path, depth: int) -> bool:
         for name in tree:
@@ -305,8 +294,6 @@ class Documents:
                 self.unrecognised.append((subject, Finding(source, at, what, hint)))
                 return
             self._fault(source, at, what, hint)
-            if not isinstance(kind, str):
-                self.mark_all_unusable()
             return
         if version != API_VERSION:
             at = (*path, "apiVersion") if "apiVersion" in tree else path
@@ -330,8 +317,6 @@ class Documents:
         entry = validate(model, tree, source, path, self.findings, known)
         if entry is not None:
             entries.append(entry)
-        elif kind in ("Cluster", "Queue"):
-            self.unusable.add(kind)
 
     def _fault(
         self, source: Source, path: Path, what: str, hint: str | None, *, at_key: bool = False

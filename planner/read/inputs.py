@@ -85,7 +85,6 @@ def _documents(paths: Sequence[str], stdin: BinaryIO | None, findings: Findings)
     for source in open_sources(paths, stdin):
         if isinstance(source, Fault):
             findings.fault(source)
-            documents.mark_all_unusable()
         else:
             documents.read(source)
     return documents

@@ -40,7 +40,7 @@ from planner.read.compact_cluster import (
     merge_clusters,
     with_all_instances,
 )
-from planner.read.compact_gangs import GangEntry, GangReader, gang_errors
+from planner.read.compact_gangs import GangEntry, GangReader
 from planner.read.compact_queues import read_queues
 from planner.read.document_kinds import Documents
 from planner.read.findings import Remarks
@@ -188,17 +188,19 @@ def build(
     """
     findings = documents.findings
     documents.report_unrecognised()
+    if findings:  # what documents say to each other follows once each can be read
+        findings.raise_all()
     policy = _only_policy(documents.policies)
     document = policy.document if policy is not None else None
     cluster = collect_clusters(documents, policy_of(document, (), now, queue), find)
     if not cluster.clusters:
         objects = documents.objects
-        reported = objects is not None and bool(objects.of("Pod"))
-        reported = reported or (documents.slurm is not None and bool(findings))
-        if "Cluster" not in documents.unusable and not reported:
+        if objects is None or not objects.of("Pod"):
             findings.fault(_no_cluster(documents))
         for gang in documents.gangs:
-            gang.report_errors(gang_errors(gang))  # those that do not depend on a cluster
+            gang.report_errors(
+                gang.document.field_errors()
+            )  # those that do not depend on a cluster
         findings.raise_all()
     merged = merge_clusters(cluster.clusters, ServerModels(cluster.find))
     if cluster.topology is not None:
@@ -207,8 +209,6 @@ def build(
         )
 
         merged.cluster = with_slurm_levels(merged.cluster, cluster.topology, documents.remarks)
-    if "Cluster" in documents.unusable:
-        merged.whole = merged.levels_known = False
     reader = GangReader(merged)
     live = merged.cluster.uid is not None
     observed: list[GangEntry] = []
@@ -298,7 +298,7 @@ def _check_spares(entry: Entry[PolicyDocument], merged: MergedCluster) -> None:
     """Report spares at a level that the cluster does not have, or at ``node``."""
     levels = [level.name for level in merged.cluster.levels]
     for name in entry.document.spec.spares:
-        if merged.levels_known and name not in levels:
+        if name not in levels:
             what = f"no spares at {shown(name)}" if name == NODE_LEVEL else None
             what = what or f"unknown level {shown(name)}"
             hint = suggestion(name, levels, "levels")

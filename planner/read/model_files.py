@@ -161,7 +161,7 @@ def _from_documents(texts: Sequence[Source], path: str) -> tuple[ServerModel, ..
             if entry is not None:
                 field_errors = list(entry.document.field_errors())
                 entry.report_errors(iter(field_errors))
-                found += [] if field_errors or entry.lost else [entry.document.to_server_model()]
+                found += [] if field_errors else [entry.document.to_server_model()]
     if findings:
         findings.raise_all()
     if not found:

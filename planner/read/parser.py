@@ -44,7 +44,6 @@ MAX_ANCHORS = 10_000
 
 ODD = "has parts that no API server writes, such as a field twice; what cannot be read is left out"
 TOO_DEEP = "is nested too deep to be read; it is left out"
-CUT_OFF = "the text is cut short"
 
 _JSON_START = re.compile(r"\s*[\[{]")
 _SURELY_JSON = re.compile(r'\s*[\[{]\s*["\[{\]}]')

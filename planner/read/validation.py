@@ -1,15 +1,11 @@
-"""Plain values to typed documents; every pydantic error becomes a message with its place.
-
-A document with faults is read again without its faulty parts, so that one run reports faults
-elsewhere too. ``lost`` names the removed parts, so that nothing is blamed for their absence.
-"""
+"""Plain values to typed documents; every pydantic error becomes a message with its place."""
 
 from __future__ import annotations
 
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
@@ -175,51 +171,31 @@ def _arms(kind: Any) -> Iterator[Any]:  # noqa: ANN401
         yield kind
 
 
-_ROUNDS = 8
-
 D = TypeVar("D", bound=BaseModel)
 
 
 @dataclass(slots=True)
 class Entry(Generic[D]):
-    """A typed document and where it came from.
-
-    ``lost``: paths of removed parts, which have been reported. ``kept``: list positions that are
-    left, by path.
-    """
+    """A typed document and where it came from."""
 
     source: Source
     path: Path
     document: D
     findings: Findings
-    lost: list[Path] = field(default_factory=list)
-    kept: dict[Path, list[int]] = field(default_factory=dict)
 
     def fault(
         self, path: Path, what: str, hint: str | None = None, *, at_key: bool = False
     ) -> None:
         """Report something wrong at a path of this document."""
-        origin = original_path(path, self.kept)
-        finding = Finding(self.source, (*self.path, *origin), with_path(origin, what), hint, at_key)
+        finding = Finding(self.source, (*self.path, *path), with_path(path, what), hint, at_key)
         self.findings.add(finding)
 
     def report_errors(self, field_errors: Iterator[FieldError]) -> None:
-        """Report contradictions, except those that a removed part may have caused."""
+        """Report contradictions."""
         for error in field_errors:
             if self.findings.full:
                 return
-            if not self._may_follow_from_lost(original_path(error.path, self.kept)):
-                self.fault(error.path, error.what, error.hint, at_key=error.at_key)
-
-    def _may_follow_from_lost(self, path: Path) -> bool:
-        """Whether a contradiction there may follow from a removed part or a removed neighbour."""
-        return any(
-            path[: len(lost)] == lost or lost[:-1] in (path, path[:-1]) for lost in self.lost
-        )
-
-    def lacks(self, *path: str | int) -> bool:
-        """Whether a part at or below a path was removed."""
-        return any(lost[: len(path)] == path for lost in self.lost)
+            self.fault(error.path, error.what, error.hint, at_key=error.at_key)
 
 
 def first_error(model: type[BaseModel], tree: object, error: ValidationError) -> str:
@@ -246,34 +222,17 @@ def validate(
     findings: Findings,
     known: Read | None = None,
 ) -> Entry[D] | None:
-    """The typed document without its faulty parts; None if nothing is left.
+    """The typed document; None, with a finding for every fault, if it is none.
 
     ``known``: parts of documents that were read before; equal ones become one object.
     """
-    lost: list[Path] = []
-    kept: dict[Path, list[int]] = {}
-    current: Any = tree
-    for round_ in range(_ROUNDS):
-        try:
-            document = model.model_validate(current, context=known)
-        except ValidationError as error:
-            errors = error.errors(include_url=False)
-        else:
-            return Entry(source, path, document, findings, lost, kept)
-        cuts = []
-        for one in errors:
-            real, at_key = real_path(current, one)
-            origin = original_path(real, kept)
-            what, hint = describe_error(model, one, origin)  # type: ignore[arg-type]  # a TypedDict
-            # Later rounds fail because of removed parts, which have been reported.
-            if round_ == 0:
-                findings.add(Finding(source, (*path, *origin), what, hint, at_key))
-            cuts.append(real)
-            if one["type"] not in _UNKNOWN:
-                lost.append(origin)
-        if () in cuts:
-            return None
-        current = _without(current, cuts, kept)
+    try:
+        return Entry(source, path, model.model_validate(tree, context=known), findings)
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            at, at_key = real_path(tree, one)
+            what, hint = describe_error(model, one, at)  # type: ignore[arg-type]  # a TypedDict
+            findings.add(Finding(source, (*path, *at), what, hint, at_key))
     return None
 
 
@@ -293,37 +252,3 @@ def real_path(tree: Any, error: Any) -> tuple[Path, bool]:  # noqa: ANN401  # pl
             here = here[step]  # type: ignore[index]  # a name in a dict, a position in a list
     at_key = error["type"] in _UNKNOWN or error["loc"][-1:] == ("[key]",)
     return tuple(path), at_key
-
-
-def original_path(path: Path, kept: dict[Path, list[int]]) -> Path:
-    """The path before any part was removed: list positions are those of the text."""
-    result: Path = ()
-    for step in path:
-        if isinstance(step, int) and result in kept and step < len(kept[result]):
-            result = (*result, kept[result][step])
-        else:
-            result = (*result, step)
-    return result
-
-
-def _without(tree: Any, cuts: list[Path], kept: dict[Path, list[int]], at: Path = ()) -> Any:  # noqa: ANN401
-    """A copy without the parts at the paths; records in ``kept`` which list positions are left.
-
-    ``at`` and the keys of ``kept`` are paths in the text. Unchanged parts are shared.
-    """
-    branches: dict[str | int, list[Path]] = {}
-    for cut in cuts:
-        branches.setdefault(cut[0], []).append(cut[1:])
-    gone = {step for step, below in branches.items() if () in below}
-    left: dict[str | int, Any] = {}
-    for step in range(len(tree)) if isinstance(tree, list) else list(tree):
-        if step in gone:
-            continue
-        below = branches.get(step)
-        origin = original_path((*at, step), {at: kept[at]} if at in kept else {})
-        left[step] = tree[step] if below is None else _without(tree[step], below, kept, origin)
-    if not isinstance(tree, list):
-        return left
-    before = kept.get(at, list(range(len(tree))))
-    kept[at] = [before[i] for i in left if isinstance(i, int)]
-    return list(left.values())
