@@ -38,7 +38,7 @@ LIMITS = {
     "planner.read.json_items.MAX_OBJECT": "32 MiB of text",
     "planner.read.kube.dialects.base.MAX_ANNOTATION": "65,536",
     "planner.read.kube.gangs.roles.MAX_SIZE": "| 1,000,000; 20,000 if",
-    "planner.read.kube.object_bounds.MAX_TEXT": "| 1,000; 4,096",
+    "planner.read.kube.pruning.MAX_TEXT": "| 1,000; 4,096",
     "planner.read.kube.pods.pod_rules.MAX_RULES": "| 20 | the gang",
     "planner.read.kube.pods.pods.MAX_PRIORITY": "2,000,000,000",
     "planner.read.kube.pods.requests.MAX_POD_GPUS": "| 100,000; 10^15",

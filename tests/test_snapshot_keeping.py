@@ -17,7 +17,6 @@ from kube_kinds import SAMPLES
 
 from planner.read.kube.dialect_registry import holding_readers
 from planner.read.kube.kinds import ALL, PODS, Kind
-from planner.read.kube.pods.constraints import VOLUME_CLAIMS
 from planner.read.kube.pruning import allowed
 
 Tree = dict[str, Any]
@@ -171,18 +170,12 @@ def kept_pod(**spec: object) -> Tree:
     return kept
 
 
-def test_volumes_become_the_names_of_their_claims() -> None:
-    kept = kept_pod(
-        volumes=[
-            {"name": "data", "persistentVolumeClaim": {"claimName": "datasets"}},
-            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
-            {"name": "again", "persistentVolumeClaim": {"claimName": "datasets"}},
-            *VOLUMES,
-        ]
-    )
-    # An ephemeral volume's claim is named after the pod and the volume.
-    assert kept["metadata"]["annotations"] == {VOLUME_CLAIMS: "datasets,p-scratch"}
-    assert "volumes" not in kept["spec"]
+def test_of_volumes_those_are_kept_that_name_a_claim() -> None:
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "datasets"}}
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+    kept = kept_pod(volumes=[claim, scratch, *VOLUMES])
+    assert kept["spec"]["volumes"] == [claim, {"name": "scratch", "ephemeral": {}}]
+    assert "volumes" not in kept_pod(volumes=VOLUMES)["spec"]
 
 
 def test_what_a_pods_status_tells_is_kept() -> None:

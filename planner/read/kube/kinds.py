@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from planner.read.kube.pruning import Prune, Rules, compiled, with_volume_claims
+from planner.read.kube.pruning import Prune, Pruner
 
 _TABLE = """
 # Parts that several kinds share.
@@ -75,11 +75,11 @@ fragment PodSpec
   schedulingGroup { podGroupName }
   workloadRef { name podGroup podGroupReplicaKey }
   overhead[*]=Quantity resources=Resources resourceClaims[]=PodResourceClaim
-  containers[]=Container initContainers[]=Container
+  containers[]=Container initContainers[]=Container volumes=Volumes
 fragment TemplateMetadata
   name labels[*]=Label annotations=Annotations
 fragment PodTemplate
-  metadata=TemplateMetadata spec { ...PodSpec volumes=Volumes }
+  metadata=TemplateMetadata spec=PodSpec
 
 # Devices.
 fragment Capacity
@@ -256,7 +256,7 @@ queues.scheduling.volcano.sh Queue v1beta1 cluster
   status { state }
 podgroups.scheduling.volcano.sh PodGroup v1beta1
   spec {
-    minMember queue priorityClassName minTaskMember[*]=Integer minResources[*]=Quantity
+    minMember queue priorityClassName minTaskMember[*] minResources[*]=Quantity
     networkTopology=NetworkTopology
     subGroupPolicy[] {
       name networkTopology=NetworkTopology subGroupSize
@@ -417,11 +417,11 @@ class Kind:
     @property
     def prune(self) -> Prune:
         """Reduces an object of this kind to the fields that are recorded."""
-        return _pruner(self)
+        return _recorded(self)
 
-    def reduce(self, rules: Rules) -> Prune:
-        """Reduces an object of this kind to the same fields by other rules."""
-        return compiled(f"...Object {self.fields}", _READ, rules)
+    def pruned_by(self, pruner: Pruner) -> Prune:
+        """Reduces an object of this kind to the same fields by the rules of a pruner."""
+        return pruner.compiled(f"...Object {self.fields}")
 
 
 def _rows(table: str) -> Iterator[tuple[list[str], str]]:
@@ -442,14 +442,10 @@ def _kind(words: list[str], fields: str) -> Kind:
 
 FRAGMENTS = {words[1]: fields for words, fields in _rows(_TABLE) if words[0] == "fragment"}
 
-_READ = {**FRAGMENTS, "PodSpec": f"{FRAGMENTS['PodSpec']} volumes=Volumes"}
-"""Recording turns volumes into an annotation (``with_volume_claims``)."""
-
 
 @cache
-def _pruner(kind: Kind) -> Prune:
-    prune = compiled(f"...Object {kind.fields}", FRAGMENTS)
-    return with_volume_claims(prune) if kind is PODS else prune
+def _recorded(kind: Kind) -> Prune:
+    return kind.pruned_by(Pruner(FRAGMENTS, recording=True))
 
 
 ALL = tuple(_kind(words, fields) for words, fields in _rows(_TABLE) if words[0] != "fragment")

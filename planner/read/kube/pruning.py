@@ -1,13 +1,16 @@
 """Reduces an object of the API to the fields that planning reads: an allow-list, nothing else passes.
 
-Which fields: ``planner.read.kube.kinds``. For recording, a value whose type differs from the expected one
-is dropped; for reading see ``planner.read.kube.object_bounds``.
+Which fields: ``planner.read.kube.kinds``. A field past its bound loses the rest, never the object. For
+recording, a value whose type or form differs from the expected one is dropped; for reading it keeps its
+type, so that what cannot be read is not taken for what is absent.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 Tree = dict[str, Any]
@@ -16,180 +19,219 @@ Prune = Callable[[Any], Any]
 
 GONE: Final = object()
 
-_SCALARS = frozenset({str, int, float, bool})
+MAX_TEXT = 4_096
+"""Longest text of one field; a name has at most 253 characters."""
+
+MAX_LONG_TEXT = 65_536
+"""Likewise of expressions and lists of indexes, of all annotations of an object together, and of an
+object of a kind that is not known."""
+
+MAX_KEYS = 1_000
+"""Most labels of one object, and entries of any other object with free field names."""
+
+MAX_KEY = 317
+"""Longest such name: a prefix of 253 and a name of 63 characters, as of labels."""
+
+MAX_ENTRIES = 1_000
+"""Most entries of one list: containers, tolerations, terms."""
+
+MAX_LONG_ENTRIES = 100_000
+"""Likewise of lists that grow with the cluster: members of a HyperNode, values of a requirement."""
+
+_SHORT = 64
+"""Texts up to this length are likely to be those of other objects, too."""
+
+_NUMBERS = frozenset({int, float, bool, Decimal})
 _LABEL = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
-_DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}(?:[eE][+-]?[0-9]{1,3}|[KMGTPEkmun]i?)?")
 
-
-def compiled(fields: str, fragments: Mapping[str, str], rules: Rules | None = None) -> Prune:
-    """The pruner of a selection of fields, written like those of GraphQL; for recording by default.
-
-    ``name``: a text, number or boolean. ``name=Type``: another type, or a fragment.
-    ``name { ... }``: an object with these fields. ``...Name``: the fields of a fragment.
-    ``name[]`` is a list, ``name[+]`` one that grows with the cluster, and ``name[*]`` a map with any
-    keys, of what follows.
-    """
-    rules = rules or Rules()
-    return rules.record(_selection(iter(_WORD.findall(fields)), fragments, rules))
-
+_TYPES: dict[str, tuple[int, re.Pattern[str] | None]] = {
+    "Scalar": (MAX_TEXT, None),
+    "Long": (MAX_LONG_TEXT, None),
+    "Label": (MAX_KEY, _LABEL),
+    "Quantity": (MAX_KEY, _QUANTITY),
+}
+"""Of each type of the table the longest text, and the form that a recorded one has."""
 
 _WORD = re.compile(r"\S+")
 _FIELD = re.compile(r"(?P<name>\w+)(?P<shape>\[[+*]?\])?(?:=(?P<type>\w+))?")
 
 
-def _selection(
-    words: Iterator[str], fragments: Mapping[str, str], rules: Rules
-) -> dict[str, Prune]:
-    """The fields up to the closing brace or the end of the text."""
-    found: dict[str, Prune] = {}
-    last: tuple[str, str | None] | None = None
-    for word in words:
-        if word == "}":
-            break
-        if word == "{":
-            assert last is not None
-            found[last[0]] = _shaped(
-                *last, rules.record(_selection(words, fragments, rules)), rules
-            )
-        elif word.startswith("..."):
-            found |= _selection(iter(_WORD.findall(fragments[word[3:]])), fragments, rules)
-        else:
-            field = _FIELD.fullmatch(word)
-            assert field is not None, word
-            name, of_type = field["name"], field["type"] or "Scalar"
-            last = name, field["shape"]
-            of = rules.typed(name, of_type) or compiled(fragments[of_type], fragments, rules)
-            found[name] = _shaped(*last, of, rules)
-    return found
+class Pruner:
+    """Makes the pruners of selections of fields, written like those of GraphQL.
 
+    ``name``: a text, number or boolean. ``name=Type``: another type, or a fragment.
+    ``name { ... }``: an object with these fields. ``...Name``: the fields of a fragment.
+    ``name[]`` is a list, ``name[+]`` one that grows with the cluster, and ``name[*]`` a map with any
+    keys, of what follows. ``lost``: takes the names of fields that pass a bound.
+    """
 
-def _shaped(name: str, shape: str | None, of: Prune, rules: Rules) -> Prune:
-    match shape:
-        case "[]" | "[+]":
-            return rules.list(name, of, long=shape == "[+]")
-        case "[*]":
-            return rules.map(name, of)
-        case _:
-            return of
+    def __init__(self, fragments: Mapping[str, str], *, recording: bool) -> None:
+        self.lost: dict[str, None] = {}
+        self._fragments = fragments
+        self._recording = recording
 
+    def compiled(self, fields: str) -> Prune:
+        """The pruner of an object with these fields."""
+        return self._record(self._selection(iter(_WORD.findall(fields))))
 
-def _scalar(value: Any) -> Any:  # noqa: ANN401  # trees of JSON have no narrower type
-    return value if type(value) in _SCALARS else GONE
+    def _selection(self, words: Iterator[str]) -> dict[str, Prune]:
+        """The fields up to the closing brace or the end of the text."""
+        found: dict[str, Prune] = {}
+        last: tuple[str, str | None] | None = None
+        for word in words:
+            if word == "}":
+                break
+            if word == "{":
+                assert last is not None
+                found[last[0]] = self._shaped(*last, self._record(self._selection(words)))
+            elif word.startswith("..."):
+                found |= self._selection(iter(_WORD.findall(self._fragments[word[3:]])))
+            else:
+                field = _FIELD.fullmatch(word)
+                assert field is not None, word
+                last = field["name"], field["shape"]
+                of = self._typed(field["name"], field["type"] or "Scalar")
+                found[field["name"]] = self._shaped(*last, of)
+        return found
 
+    def _shaped(self, name: str, shape: str | None, of: Prune) -> Prune:
+        match shape:
+            case "[]" | "[+]":
+                return self._list(name, of, MAX_LONG_ENTRIES if shape == "[+]" else MAX_ENTRIES)
+            case "[*]":
+                return self._map(name, of)
+            case _:
+                return of
 
-def _record(fields: dict[str, Prune]) -> Prune:
-    """An object of these fields; empty if it has none of them: ``basic: {}`` has a meaning."""
+    def _typed(self, name: str, of_type: str) -> Prune:
+        if of_type in _TYPES:
+            return self._atom(name, *_TYPES[of_type])
+        if of_type == "Annotations":
+            return self._annotations
+        return self._volumes() if of_type == "Volumes" else self.compiled(self._fragments[of_type])
 
-    def prune(value: Any) -> Any:  # noqa: ANN401
-        if type(value) is not dict:
+    def _odd(self, value: Any) -> Any:  # noqa: ANN401  # trees of JSON have no narrower type
+        """What is kept of a value of another type: a hollow one of that; a short atom as it is."""
+        if self._recording:
             return GONE
-        kept = {}
-        for name, inner in value.items():
-            rule = fields.get(name)
-            if rule is None:
-                continue
-            if rule is _scalar:  # nine fields of ten: saves a call
-                if type(inner) in _SCALARS:
-                    kept[name] = inner
-            elif (found := rule(inner)) is not GONE:
-                kept[name] = found
-        return kept
+        if type(value) is str:
+            return value[:MAX_KEY]
+        return value if value is None or type(value) in _NUMBERS else type(value)()
 
-    return prune
-
-
-class Rules:
-    """How values are reduced: for recording, nothing of an unexpected type passes. ``name``: of the field."""
-
-    def record(self, fields: dict[str, Prune]) -> Prune:
-        """An object of these fields."""
-        return _record(fields)
-
-    def list(self, name: str, of: Prune, *, long: bool) -> Prune:
-        """A list; ``long``: it grows with the cluster."""
-        del name, long
-
-        def prune(value: Any) -> Any:  # noqa: ANN401
-            if type(value) is not list:
-                return GONE
-            return [found for found in map(of, value) if found is not GONE]
-
-        return prune
-
-    def map(self, name: str, of: Prune) -> Prune:
-        """An object with any keys."""
-        del name
+    def _record(self, fields: dict[str, Prune]) -> Prune:
+        """An object of these fields; empty if it has none of them: ``basic: {}`` has a meaning."""
+        # Names as the table writes them: a hundred thousand objects share them.
+        known = {name: (name, prune) for name, prune in fields.items()}
 
         def prune(value: Any) -> Any:  # noqa: ANN401
             if type(value) is not dict:
-                return GONE
-            pairs = ((name, of(inner)) for name, inner in value.items())
-            return {name: found for name, found in pairs if found is not GONE}
+                return self._odd(value)
+            kept = {}
+            for written, inner in value.items():
+                found = known.get(written)
+                if found is not None:
+                    name, below = found
+                    if (part := below(inner)) is not GONE:
+                        kept[name] = part
+            return kept
 
         return prune
 
-    def typed(self, name: str, of_type: str) -> Prune | None:
-        """A value of a type; None if that is no type but a fragment."""
-        del name
-        return _TYPES.get(of_type)
+    def _list(self, name: str, of: Prune, most: int) -> Prune:
+        def prune(value: Any) -> Any:  # noqa: ANN401
+            if type(value) is not list:
+                return self._odd(value)
+            if len(value) <= most:
+                return [part for one in value if (part := of(one)) is not GONE]
+            self.lost[name] = None
+            if name in ("containers", "initContainers"):
+                value = _with_devices_first(value)
+            kept = [part for one in value[:most] if (part := of(one)) is not GONE]
+            # An entry that cannot be read: readers see that something is missing.
+            return kept if name in ("containers", "initContainers") else [*kept, None]
+
+        return prune
+
+    def _map(self, name: str, of: Prune) -> Prune:
+        def prune(value: Any) -> Any:  # noqa: ANN401
+            if type(value) is not dict:
+                return self._odd(value)
+            kept: Tree = {}
+            left_out = 0
+            for key, inner in value.items():
+                if len(key) > MAX_KEY or len(kept) >= MAX_KEYS:
+                    left_out += 1
+                elif (part := of(inner)) is not GONE:
+                    kept[sys.intern(key)] = part
+            if left_out:
+                self.lost[name] = None
+                kept[""] = []  # cannot be read, likewise
+            return kept
+
+        return prune
+
+    def _atom(self, name: str, most: int, form: re.Pattern[str] | None) -> Prune:
+        form = form if self._recording else None
+
+        def prune(value: Any) -> Any:  # noqa: ANN401
+            if type(value) is not str:
+                return value if type(value) in _NUMBERS else self._odd(value)
+            if form is not None and form.fullmatch(value) is None:
+                return GONE
+            if len(value) > most:
+                self.lost[name] = None
+                return value[: most + 1]  # still too long to be valid, so equal to nothing
+            return sys.intern(value) if len(value) <= _SHORT else value
+
+        return prune
+
+    def _annotations(self, value: Any) -> Any:  # noqa: ANN401
+        """Those on the allow-list, while they are not too long together; GONE if there is none."""
+        if type(value) is not dict:
+            return self._odd(value)
+        kept: dict[str, str] = {}
+        left = MAX_LONG_TEXT
+        for key, text in value.items():
+            if not allowed(key) or type(text) is not str:
+                continue
+            if len(key) > MAX_KEY or len(kept) >= MAX_KEYS or len(text) > left:
+                self.lost["annotations"] = None
+                continue
+            left -= len(text)
+            kept[sys.intern(key)] = text
+        return kept or GONE
+
+    def _volumes(self) -> Prune:
+        """Those that name a claim, with its name alone; GONE if there is none."""
+        claim = "name persistentVolumeClaim { claimName } ephemeral { }"
+        prune = self._list("volumes", self.compiled(claim), MAX_ENTRIES)
+
+        def pruned(value: Any) -> Any:  # noqa: ANN401
+            if type(value) is not list:
+                return self._odd(value)
+            claims = ("persistentVolumeClaim", "ephemeral")
+            named = [
+                one for one in value if type(one) is dict and any(name in one for name in claims)
+            ]
+            return prune(named) if named else GONE
+
+        return pruned
 
 
-def _integer(value: Any) -> Any:  # noqa: ANN401
-    return value if type(value) is int else GONE
+def _with_devices_first(containers: list[Any]) -> list[Any]:
+    """Containers that request a device, then the others: no GPU is forgotten."""
 
+    def has_devices(one: Any) -> bool:  # noqa: ANN401
+        resources = one.get("resources") if type(one) is dict else None
+        if type(resources) is not dict:
+            return resources is not None
+        amounts = (resources.get("requests"), resources.get("limits"), resources.get("claims"))
+        return any(
+            "/" in name if type(name) is str else True for some in amounts for name in some or ()
+        )
 
-def _label(value: Any) -> Any:  # noqa: ANN401
-    """A text that the API server accepts as the value of a label."""
-    return value if type(value) is str and _LABEL.fullmatch(value) else GONE
-
-
-def _quantity(value: Any) -> Any:  # noqa: ANN401
-    if type(value) in {int, float}:
-        return value
-    return value if type(value) is str and _QUANTITY.fullmatch(value) else GONE
-
-
-def _dns_name(value: Any) -> Any:  # noqa: ANN401
-    return value if type(value) is str and _DNS_NAME.fullmatch(value) else GONE
-
-
-def _annotations(value: Any) -> Any:  # noqa: ANN401
-    """The annotations on the allow-list; GONE if there is none."""
-    if type(value) is not dict:
-        return GONE
-    found = {key: text for key, text in value.items() if type(text) is str and allowed(key)}
-    return found or GONE
-
-
-_VOLUME = _record(
-    {
-        "name": _scalar,
-        "persistentVolumeClaim": _record({"claimName": _scalar}),
-        "ephemeral": _record({}),
-    }
-)
-
-
-def _volumes(value: Any) -> Any:  # noqa: ANN401
-    """The volumes of a template that name a claim, with its name alone; GONE if there is none."""
-    if type(value) is not list:
-        return GONE
-    claims = ("persistentVolumeClaim", "ephemeral")
-    found = [one for one in value if type(one) is dict and any(name in one for name in claims)]
-    return [_VOLUME(one) for one in found] or GONE
-
-
-_TYPES: dict[str, Prune] = {
-    "Scalar": _scalar,
-    "Long": _scalar,
-    "Integer": _integer,
-    "Label": _label,
-    "Quantity": _quantity,
-    "DnsName": _dns_name,
-    "Annotations": _annotations,
-    "Volumes": _volumes,
-}
+    return sorted(containers, key=lambda one: not has_devices(one))
 
 
 _KEPT_ANNOTATIONS = """
@@ -219,23 +261,3 @@ def allowed(key: str) -> bool:
     """Whether an annotation with that key is kept."""
     domain, slash, _ = key.partition("/")
     return key in _KEPT_KEYS or bool(slash and domain + slash in _KEPT_KEYS)
-
-
-def with_volume_claims(prune: Prune) -> Prune:
-    """For pods: keeps the names of the volume claims as the annotation VOLUME_CLAIMS, and no volume."""
-    from planner.read.kube.pods.constraints import VOLUME_CLAIMS
-    from planner.read.kube.pods.volumes import volume_claims
-
-    def pruned(value: Any) -> Any:  # noqa: ANN401
-        kept = prune(value)
-        if kept is GONE or "metadata" not in kept:
-            return GONE
-        metadata = kept["metadata"]
-        annotations = metadata.get("annotations", {})
-        annotations.pop(VOLUME_CLAIMS, None)  # a tenant may have written it
-        claims = dict.fromkeys(volume_claims(value.get("spec"), metadata.get("name")))
-        if claims:
-            metadata["annotations"] = {**annotations, VOLUME_CLAIMS: ",".join(claims)}
-        return kept
-
-    return pruned

@@ -29,9 +29,6 @@ from planner.read.kube.lookup import (
 from planner.read.kube.pods.pod_rules import REQUIRED, SELECTORS, Ignorable, PodRules
 from planner.read.kube.records import KubePod, Objects
 
-VOLUME_CLAIMS = "gangplan.dev/volume-claims"
-"""Annotation of a recorded pod: the names of its volume claims; its volumes are not recorded."""
-
 SOME_NODES_VOLUME = Ignorable("a volume that only some nodes can mount", "volumeZone")
 
 MAX_TERMS = 100

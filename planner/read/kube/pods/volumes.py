@@ -21,7 +21,6 @@ from planner.read.kube.pods.constraints import (
     MAX_TERMS,
     MAX_VALUES,
     SOME_NODES_VOLUME,
-    VOLUME_CLAIMS,
     Affinity,
     exceeds_bounds,
     read_terms,
@@ -53,32 +52,20 @@ def read_volumes(
         return
     reader = _Volumes(found, remarks)
     for pod in pods:
-        names = list(dict.fromkeys(_named_claims(pod.object))) if pod.finished is None else []
+        names = () if pod.finished is not None else tuple(dict.fromkeys(_claims(pod.object)))
         if names:
             reader.read(pod, names)
 
 
-def _named_claims(pod: KubeObject) -> Iterator[str]:
-    """Names of the volume claims of a pod of the input, which may be a recorded one: that has no volumes."""
-    spec = mapping(pod.tree, "spec")
-    if VOLUME_CLAIMS in pod.annotations and "volumes" not in spec:
-        names = (name.strip() for name in pod.annotations[VOLUME_CLAIMS].split(","))
-        yield from (name for name in names if name)
-    yield from volume_claims(spec, pod.name)
-
-
-def volume_claims(spec: object, pod: object) -> Iterator[str]:
-    """Names of the volume claims in the spec of a pod of that name.
-
-    The claim of an ephemeral volume is named after the pod and the volume.
-    """
-    for volume in objects(spec, "volumes"):
+def _claims(pod: KubeObject) -> Iterator[str]:
+    """Names of the volume claims of a pod; that of an ephemeral volume is named after both."""
+    for volume in objects(pod.tree, "spec", "volumes"):
         if "persistentVolumeClaim" in volume:
             name = text(volume, "persistentVolumeClaim", "claimName")
             if name is not None:
                 yield name
         elif "ephemeral" in volume and (name := text(volume, "name")):
-            yield f"{pod}-{name}"
+            yield f"{pod.name}-{name}"
 
 
 @dataclass(frozen=True, slots=True)
