@@ -1,11 +1,10 @@
-"""Groups of roles that share a domain, and roles of an exact shape: as read, planned and judged.
+"""Groups of roles that share a domain: as read, planned and judged.
 
 The cluster has three racks of four servers with 8 GPUs; every plan is held against all plans.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -124,54 +123,11 @@ def test_a_group_that_fits_no_rack_waits_and_the_same_roles_without_it_start(
     assert planned(made(tmp_path, cluster(), held, together))[1] == ("wait", [])
 
 
-# shapes
-
-
-def shaped(*pods: int, level: str = "rack", **more: object) -> Doc:
-    return role("worker", sum(pods), shape={"level": level, "pods": list(pods)}, **more)
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.usefixtures("brief_improvement")
-def test_a_shape_has_exactly_so_many_pods_in_so_many_racks(
-    tmp_path: Path, size: int | None
-) -> None:
-    held = fixed("held", "r0-n0", "r1-n0", "r1-n1", "r1-n2")  # free: 3, 1 and 4
-    instance = made(tmp_path, cluster(), held, gang("train", shaped(1, 3, 4)))
-    ((decision, pods),) = planned(instance, size)[1:]
-    assert decision == "place"
-    assert Counter(rack for _, rack in pods) == {"r0": 3, "r1": 1, "r2": 4}
-
-
-def test_a_shape_waits_where_racks_have_room_but_not_this_one(tmp_path: Path) -> None:
-    # free: 2, 4 and 4: 8 servers are there, but not 3, 1 and 4 of them in one rack each of four: 1 + 3 + 4
-    # needs a rack with 1, one with 3, one with 4, and that fits; 4, 3 and 3 does not
-    held = fixed("held", "r0-n0", "r0-n1")
-    fits = made(tmp_path, cluster(), held, gang("train", shaped(1, 3, 4)))
-    assert planned(fits)[1][0] == "place"
-    none = made(tmp_path, cluster(), held, gang("train", shaped(4, 3, 3)))
-    assert planned(none)[1] == ("wait", [])
-
-
-def test_pods_of_a_shape_that_run_keep_their_names_and_places(tmp_path: Path) -> None:
-    pods = tuple(
-        {"role": "worker", "index": i, "node": node, "gpus": list(range(8))}
-        for i, node in enumerate(("r1-n0", "r0-n0", "r0-n1"))
-    )
-    instance = made(tmp_path, cluster(2, 2), gang("train", shaped(1, 2), pods=pods))
-    (train,) = instance.gangs
-    assert [r.name for r in train.roles] == ["worker-0", "worker-1"]
-    assert [(p.name, p.role, p.index) for p in train.pods] == [
-        ("train-worker-0", 0, 0), ("train-worker-1", 1, 1), ("train-worker-2", 1, 2)
-    ]  # fmt: skip
-    assert planned(instance)[0][0] == "keep"
-
-
 # as documents
 
 
 def test_the_canonical_form_reads_as_the_same_instance(tmp_path: Path) -> None:
-    serve = gang("serve", *REPLICAS, shaped(1, 2), groups=IN_RACKS)
+    serve = gang("serve", *REPLICAS, groups=IN_RACKS)
     instance = made(tmp_path, cluster(), serve)
     document = canonical_instance(instance)
     file = tmp_path / "again.yaml"
@@ -188,15 +144,9 @@ def test_the_canonical_form_reads_as_the_same_instance(tmp_path: Path) -> None:
         ([role("a", 1)], {"groups": [group("a", "a")]}, "two groups or roles are named 'a'"),
         ([role("a", 1)], {"groups": [group("g")]}, "a group without roles"),
         ([role("a", 1)], {"groups": [group("g", "a", level="row")]}, "unknown level 'row'"),
-        ([shaped(1, 2, level="row")], {}, "unknown level 'row'"),
-        ([shaped(3)], {}, "a shape of 1 domain"),
-        ([shaped(1, 2) | {"replicas": 4}], {}, "3 pods, but the role has another number"),
-        ([shaped(1, 2, slice={"size": 1, "required": "rack"})], {}, "a shape beside slice"),
-        ([shaped(1, 2, topology={"required": "rack"})], {}, "a shape beside topology.required"),
-        ([shaped(1, 2), role("worker-1", 1)], {}, "two roles are named 'worker-1'"),
     ],
 )
-def test_what_no_group_and_no_shape_can_be_is_refused(
+def test_what_no_group_can_be_is_refused(
     tmp_path: Path, roles: list[Doc], spec: Doc, message: str
 ) -> None:
     with pytest.raises(InputError) as raised:

@@ -365,7 +365,6 @@ def _role(role: Role, cluster: Cluster) -> RoleDocument:
         anti_affinity=_rules(NextToDocument, role.anti_affinity, cluster),
         affinity=_rules(NextToDocument, role.affinity, cluster),
         spread=_rules(SpreadDocument, role.spread, cluster),
-        shape=None,  # read as a role for each domain
         gpu=None,  # read as a request of an instance
     )
 

@@ -376,16 +376,6 @@ class SpreadDocument(NextToDocument):
     )
 
 
-MAX_SHAPE_DOMAINS = 16
-
-
-class ShapeDocument(Document):
-    """As many domains as numbers, each with so many pods of the role and no others of it."""
-
-    level: LevelName
-    pods: Many[Count]
-
-
 class GroupTopology(RoleTopology):
     """All pods in one domain of `required`, if possible those with GPUs in one of `preferred`."""
 
@@ -511,9 +501,6 @@ class RoleDocument(Document):
     parallelism: Parallelism | None = omitted(
         description="How its GPUs share the work of a model: which of them have to be near"
     )
-    shape: ShapeDocument | None = omitted(
-        description="Exactly so many pods in each of so many domains; read as a role for each"
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -530,13 +517,6 @@ class RoleDocument(Document):
         if self.gpu is None:
             return self.requests
         return {**self.requests, self.gpu.resource: amount_of(self.gpu.resource)}
-
-    @property
-    def part_names(self) -> tuple[str, ...]:
-        """Names of the roles that it is read as: its own, or one for each domain of its shape."""
-        if self.shape is None:
-            return (self.name,)
-        return tuple(f"{self.name}-{number}" for number in range(len(self.shape.pods)))
 
     @property
     def span(self) -> tuple[int, int, int]:
@@ -574,8 +554,6 @@ class RoleDocument(Document):
                 what = f"the pod set {shown(pod_set)} is listed twice"
                 yield FieldError(("podSets", i), what, "list it once")
             listed.add(pod_set)
-        if self.shape is not None:
-            yield from _shape_errors(self.shape, self)
         if self.parallelism is not None:
             own = self.parallelism.field_errors(least * self.gpus, elastic=least < most)
             yield from within(("parallelism",), own)
@@ -618,8 +596,6 @@ class RoleDocument(Document):
             yield ("outerSlices", i, "required"), outer.required
         for below, rule in self.about_pods():
             yield (*below, "level"), rule.level
-        if self.shape is not None:
-            yield ("shape", "level"), self.shape.level
 
     def about_pods(self) -> Iterator[tuple[Path, NextToDocument]]:
         """Every rule about other pods, with its path below the role."""
@@ -627,27 +603,6 @@ class RoleDocument(Document):
             name = "antiAffinity" if field == "anti_affinity" else field
             for i, rule in enumerate(getattr(self, field)):
                 yield (name, i), rule
-
-
-def _shape_errors(shape: ShapeDocument, role: RoleDocument) -> Iterator[FieldError]:
-    """What cannot be such a shape of the role; paths start at the role."""
-    path: Path = ("shape", "pods")
-    if not 1 < len(shape.pods) <= MAX_SHAPE_DOMAINS:
-        what = f"a shape of {plural(len(shape.pods), 'domain')}"
-        hint = f"from 2 to {MAX_SHAPE_DOMAINS}; for one write topology: {{required: LEVEL}}"
-        yield FieldError(path, what, hint)
-    elif role.replicas != sum(shape.pods):
-        what = f"{plural(sum(shape.pods), 'pod')}, but the role has another number"
-        yield FieldError(path, what, f"write replicas: {sum(shape.pods)}")
-    beside = {
-        "slice": role.slice,
-        "parallelism": role.parallelism,
-        "topology.required": role.topology.required,
-    }
-    for name, other in beside.items():
-        if other is not None:
-            what = f"a shape beside {name}"
-            yield FieldError(("shape",), what, "the shape says which pods share a domain")
 
 
 class GangSpec(Document):
@@ -731,7 +686,7 @@ class GangDocument(Document):
                 yield ("spec", "groups", i, "topology", *path), level
 
     def set_of(self, group: str) -> str:
-        """The pod set of a group, or of a part of a role."""
+        """The pod set of a group."""
         return f"{self.metadata.namespace}/{self.metadata.name}/{group}"
 
     def field_errors(self) -> Iterator[FieldError]:
@@ -746,11 +701,10 @@ class GangDocument(Document):
         names: set[str] = set()
         for i, role in enumerate(self.spec.roles):
             path: Path = ("spec", "roles", i)
-            if clash := sorted(names.intersection((role.name, *role.part_names))):
-                yield FieldError(
-                    (*path, "name"), f"two roles are named {shown(clash[0])}", "rename one"
-                )
-            names.update((role.name, *role.part_names))
+            if role.name in names:
+                what = f"two roles are named {shown(role.name)}"
+                yield FieldError((*path, "name"), what, "rename one")
+            names.add(role.name)
             yield from within(path, role.field_errors())
         if (pods := sum(role.span[1] for role in self.spec.roles)) > MAX_PODS:
             yield FieldError(
@@ -759,7 +713,7 @@ class GangDocument(Document):
 
     def own_errors(self) -> Iterator[FieldError]:
         """The others."""
-        if self.spec.groups or any(role.shape is not None for role in self.spec.roles):
+        if self.spec.groups:
             yield from _group_errors(self)
         yield from _pod_errors(self)
 
@@ -770,22 +724,14 @@ class GangDocument(Document):
 
 
 MAX_SET_NAME = 253
-MAX_SHORT_NAME = 63
 
 
 def _group_errors(gang: GangDocument) -> Iterator[FieldError]:
     """Groups of roles that there are not, and names that are too long; paths start at the gang's top."""
     roles = [role.name for role in gang.spec.roles]
-    parts: list[tuple[Path, str]] = [
-        (("spec", "roles", i, "name"), part)
-        for i, role in enumerate(gang.spec.roles)
-        if role.shape is not None
-        for part in role.part_names[-1:]
-    ]
-    seen = {part for role in gang.spec.roles for part in role.part_names}
+    seen = set(roles)
     for i, group in enumerate(gang.spec.groups):
         path: Path = ("spec", "groups", i)
-        parts.append(((*path, "name"), group.name))
         if group.name in seen:
             what = f"two groups or roles are named {shown(group.name)}"
             yield FieldError((*path, "name"), what, "rename one")
@@ -804,9 +750,9 @@ def _group_errors(gang: GangDocument) -> Iterator[FieldError]:
             if name not in roles:
                 what = f"unknown role {shown(name)}"
                 yield FieldError((*path, "roles", j), what, suggestion(name, roles, "roles"))
-    for path, name in parts:
-        if len(gang.set_of(name)) > MAX_SET_NAME or len(name) > MAX_SHORT_NAME:
-            yield FieldError(path, f"the name {shown(name)} is too long here", "shorten it")
+        if len(gang.set_of(group.name)) > MAX_SET_NAME:
+            what = f"the name {shown(group.name)} is too long here"
+            yield FieldError((*path, "name"), what, "shorten it")
 
 
 def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:

@@ -6,9 +6,9 @@ reading, of pods observed in a live cluster, GPU indices that cannot be true are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from operator import add
 
 from models.documents.base import FieldError, Path, made, suggestion
@@ -207,16 +207,15 @@ class GangReader:
         """Report two gangs whose future pods would have one name, gang-role-index."""
         namespace, name = entry.document.metadata.namespace, entry.document.metadata.name
         for i, role in enumerate(entry.document.spec.roles):
-            for part in role.part_names:
-                prefix = (namespace, f"{name}-{part}")
-                other = self.prefixes.setdefault(prefix, name)
-                if other != name:
-                    entry.fault(
-                        ("spec", "roles", i, "name"),
-                        f"its pods and those of gang {shown(other)} would both be named"
-                        f" {shown(f'{prefix[1]}-{role.first_index}')}",
-                        "rename the gang or the role",
-                    )
+            prefix = (namespace, f"{name}-{role.name}")
+            other = self.prefixes.setdefault(prefix, name)
+            if other != name:
+                entry.fault(
+                    ("spec", "roles", i, "name"),
+                    f"its pods and those of gang {shown(other)} would both be named"
+                    f" {shown(f'{prefix[1]}-{role.first_index}')}",
+                    "rename the gang or the role",
+                )
 
     def _pod(self, entry: GangEntry, path: Path, pod: PodDocument, role: int) -> ExistingPod:
         name = entry.document.pod_name(pod)
@@ -435,19 +434,8 @@ class GangReader:
         if id(spec.roles) not in self._roles:
             self._roles[id(spec.roles)] = tuple(map(self._role, spec.roles))
         roles = self._roles[id(spec.roles)]
-        if spec.groups or any(role.shape is not None for role in spec.roles):
-            divided = tuple(
-                _divided(document, written, role, self.levels)
-                for written, role in zip(spec.roles, roles, strict=True)
-            )
-            numbers = _numbers(divided)
-            pods = tuple(replace(pod, role=numbers(pod.role, pod.index)) for pod in pods)
-            planned = tuple(replace(pod, role=numbers(pod.role, pod.index)) for pod in planned)
-            roles = tuple(
-                _grouped(document, written, part, self.levels)
-                for written, parts in zip(spec.roles, divided, strict=True)
-                for part in parts
-            )
+        if spec.groups:
+            roles = tuple(_grouped(document, role, self.levels) for role in roles)
         topology = spec.topology
         return made(
             Gang,
@@ -511,39 +499,12 @@ class GangReader:
         return self._affinities[id(terms)][1]
 
 
-def _divided(
-    gang: GangDocument, written: RoleDocument, role: Role, levels: Mapping[str, int]
-) -> tuple[Role, ...]:
-    """The role, or one for each domain of its shape: in one domain each, and apart from each other."""
-    if written.shape is None:
-        return (role,)
-    level, first, found = levels.get(written.shape.level, 0), role.first_index, list[Role]()
-    for name, pods in zip(written.part_names, written.shape.pods, strict=True):
-        apart = tuple(NextTo(level, gang.set_of(part.name)) for part in found)
-        found.append(
-            replace(
-                role,
-                name=name,
-                min=pods,
-                max=pods,
-                first_index=first,
-                required=level,
-                pod_sets=tuple(sorted((*role.pod_sets, gang.set_of(name)))),
-                anti_affinity=(*role.anti_affinity, *apart),
-            )
-        )
-        first += pods
-    return tuple(found)
-
-
-def _grouped(
-    gang: GangDocument, written: RoleDocument, role: Role, levels: Mapping[str, int]
-) -> Role:
+def _grouped(gang: GangDocument, role: Role, levels: Mapping[str, int]) -> Role:
     """The role with the affinities of the groups that it is in: who comes to one comes to its domain."""
     groups = [
         (gang.set_of(group.name), group.topology.required)
         for group in gang.spec.groups
-        if written.name in group.roles and group.topology.required is not None
+        if role.name in group.roles and group.topology.required is not None
     ]
     sets = [own for own, _ in groups]
     near = (NextTo(levels.get(required, 0), own) for own, required in groups)
@@ -553,23 +514,10 @@ def _grouped(
 
 def _together(gang: GangDocument, levels: Mapping[str, int]) -> Iterator[Together]:
     """The groups that should share a domain, with the numbers of their roles."""
-    parts = [(role.name, part) for role in gang.spec.roles for part in role.part_names]
     for group in gang.spec.groups:
         if group.topology.preferred is not None:
-            roles = tuple(n for n, (written, _) in enumerate(parts) if written in group.roles)
+            roles = tuple(n for n, role in enumerate(gang.spec.roles) if role.name in group.roles)
             yield Together(group.name, roles, levels.get(group.topology.preferred, 0))
-
-
-def _numbers(roles: Sequence[Sequence[Role]]) -> Callable[[int, int], int]:
-    """The number of the role that has the pod of an index of a written role."""
-    starts = list(accumulate((len(parts) for parts in roles), initial=0))
-
-    def number(role: int, index: int) -> int:
-        parts = roles[role]
-        own = (k for k, part in enumerate(parts) if index in part.indices(part.max))
-        return starts[role] + next(own, 0)
-
-    return number
 
 
 def _observed_gpus(pod: PodDocument, role: RoleDocument, node: Node) -> int | None:
