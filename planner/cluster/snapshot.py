@@ -192,7 +192,9 @@ class _Recorder:
                     continue
                 kept = for_planning(item, self._request.seal_key)
             kept = prune(kept)
-            if kept is not GONE and not (kind is PODS and belongs_to_nothing(kept)):
+            if kept is GONE or "metadata" not in kept:
+                continue
+            if not (kind is PODS and belongs_to_nothing(kept)):
                 yield kept
 
     def _refused(self, kind: Kind, place: str | None, reply: Reply, file: ListFile) -> None:

@@ -256,7 +256,7 @@ queues.scheduling.volcano.sh Queue v1beta1 cluster
   status { state }
 podgroups.scheduling.volcano.sh PodGroup v1beta1
   spec {
-    minMember queue priorityClassName minTaskMember[*] minResources[*]=Quantity
+    minMember queue priorityClassName minTaskMember[*]=Integer minResources[*]=Quantity
     networkTopology=NetworkTopology
     subGroupPolicy[] {
       name networkTopology=NetworkTopology subGroupSize

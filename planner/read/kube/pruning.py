@@ -43,6 +43,7 @@ _SHORT = 64
 
 _NUMBERS = frozenset({int, float, bool, Decimal})
 _LABEL = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
+_INTEGER = re.compile(r"[0-9]{1,20}")
 _QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}(?:[eE][+-]?[0-9]{1,3}|[KMGTPEkmun]i?)?")
 
 _TYPES: dict[str, tuple[int, re.Pattern[str] | None]] = {
@@ -50,6 +51,7 @@ _TYPES: dict[str, tuple[int, re.Pattern[str] | None]] = {
     "Long": (MAX_LONG_TEXT, None),
     "Label": (MAX_KEY, _LABEL),
     "Quantity": (MAX_KEY, _QUANTITY),
+    "Integer": (MAX_KEY, _INTEGER),
 }
 """Of each type of the table the longest text, and the form that a recorded one has."""
 
@@ -195,7 +197,8 @@ class Pruner:
         for key, text in value.items():
             if not allowed(key) or type(text) is not str:
                 continue
-            if len(key) > MAX_KEY or len(kept) >= MAX_KEYS or len(text) > left:
+            past = len(key) > MAX_KEY or len(kept) >= MAX_KEYS or len(text) > left
+            if past and not self._recording:  # who reads the record says so
                 self.lost["annotations"] = None
                 continue
             left -= len(text)

@@ -6,13 +6,11 @@ Two generations of one tool's keys are one level.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.read.findings import Remarks
 from planner.read.kube.levels.node_domains import Chain, Column, Found, labelled
-from planner.read.kube.lookup import is_label_key, is_name
 from planner.read.kube.records import KubeNode
 
 
@@ -74,34 +72,6 @@ _LAYER = re.compile(r"topology\.k8s\.aws/network-node-layer-([0-9]{1,3})")
 _NEBIUS = re.compile(r"topologyconf\.slurm\.nebius\.ai/tier-([0-9]{1,3})")
 
 SOURCE = "node labels"
-
-_WORDS = (
-    *(
-        "datacenter",
-        "building",
-        "hall",
-        "room",
-        "island",
-        "superpod",
-        "superblock",
-        "spine",
-        "block",
-    ),
-    *("row", "aisle", "pod", "scalable", "su", "cell", "domain", "subblock", "rack", "cabinet"),
-    *("leaf", "tor", "switch", "enclosure", "chassis"),
-)
-"""What parts of a data centre or network are called, widest first."""
-
-_OTHER_WORDS = frozenset(
-    ("capacity", "class", "count", "model", "size", "state", "type", "version")
-)
-"""Words of labels that divide nodes by something else."""
-
-_VENDORS = (
-    *("kubernetes.io", "k8s.io", "k8s.aws", "aws.com", "amazonaws.com", "google.com"),
-    *("azure.com", "nvidia.com", "amd.com", "intel.com", "oraclecloud.com", "coreweave.cloud"),
-)
-"""Prefixes whose labels have documented meanings, few of them topology."""
 
 _MOST = 16  # levels of one numbered family
 
@@ -167,29 +137,6 @@ _KNOWN = {
     for key in family.keys
 }
 """Known label keys and their families, without numbered ones."""
-
-
-def report_unknown(nodes: Sequence[KubeNode], remarks: Remarks) -> None:
-    """Report up to three labels of no family that divide the nodes evenly and are called like topology."""
-    having = Counter(key for node in nodes for key in node.labels)
-    found = []
-    for key in (key for key, count in having.items() if 10 * count >= 9 * len(nodes)):
-        prefix, _, name = key.lower().rpartition("/")
-        words = set(re.split(r"[^a-z]+", name))
-        known = key in _KNOWN or any(form.fullmatch(key) for form in (_TIER, _LAYER, _NEBIUS))
-        width = next((i for i, word in enumerate(_WORDS) if word in words), None)
-        other = words & _OTHER_WORDS or prefix.endswith(_VENDORS) or not is_label_key(key)
-        sizes = Counter(value for node in nodes if (value := node.labels.get(key)))
-        ordered = sorted(sizes.values())
-        even = (
-            1 < len(sizes) <= len(nodes) // 2 and ordered[-1] <= 2 * ordered[(len(sizes) - 1) // 2]
-        )
-        if width is not None and even and not (known or other) and all(map(is_name, sizes)):
-            found.append((width, len(sizes), key))
-    for _, count, key in sorted(found)[:3]:
-        what = "divides the nodes evenly, but is no known level; tiers do not count it"
-        hint = f"if that is topology, a Policy with kubernetes: {{levels: [{{name: NAME, label: {key}}}]}}"
-        remarks.add(f"Label {key} ({count} values)", what, hint)
 
 
 def from_labels(nodes: Sequence[KubeNode], remarks: Remarks) -> Found:

@@ -18,7 +18,7 @@ from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.levels.builder import LevelBuilder
 from planner.read.kube.levels.hypernodes import Tiers, read_tiers
-from planner.read.kube.levels.label_families import SOURCE, family_of, from_labels, report_unknown
+from planner.read.kube.levels.label_families import SOURCE, family_of, from_labels
 from planner.read.kube.levels.node_domains import Chain, Column, Found, labelled
 from planner.read.kube.lookup import is_name, objects, text, texts
 from planner.read.kube.records import KubeNode, KubeObject, LevelAsk, Objects
@@ -169,8 +169,6 @@ def read_levels(
     builder.limit()
     for ask in asks:
         builder.add_asked(ask)
-    if found.source == SOURCE:
-        report_unknown(builder.with_gpus, remarks)
     return _finished(builder, found.source)
 
 
