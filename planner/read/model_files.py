@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from models.documents.base import Path
     from models.hardware import ServerModel
-    from planner.read.topo.server_model import Recognition
+    from planner.read.topo.server_model import PrintedServer
     from planner.read.topo.topology import Topology
 
 # Possessive: millions of lines would otherwise cost hundreds of bytes each to step back over.
@@ -72,8 +72,8 @@ _CAUSES = (
 
 def read_models(
     path: str, stdin: BinaryIO | None, *, gpu: str | None = None, name: str | None = None
-) -> tuple[tuple[ServerModel, Recognition | None], ...]:
-    """Every server model of the file, in order, with the recognition of one that a tool printed.
+) -> tuple[tuple[ServerModel, PrintedServer | None], ...]:
+    """Every server model of the file, in order, with what a tool printed of it.
 
     ``gpu``, ``name``: of servers in a tool's output. Raises MissingPathError, and InputError with
     every fault (at most 20) and its place.
@@ -125,17 +125,17 @@ def _no_topology(file: str, text: str) -> Fault:
     return Fault("no topology and no server model in this file", _HINT, file)
 
 
-def _from_output(texts: Sequence[Source], gpu: str | None, name: str | None) -> list[Recognition]:
-    """Recognitions whose models have a name each."""
+def _from_output(texts: Sequence[Source], gpu: str | None, name: str | None) -> list[PrintedServer]:
+    """PrintedServers whose models have a name each."""
     from models.rates import catalogue
-    from planner.read.topo.server_model import recognise
+    from planner.read.topo.server_model import printed_server
 
     models = catalogue.server_models()
-    found: list[Recognition] = []
+    found: list[PrintedServer] = []
     names: dict[str, int] = {}
     for text in texts:
         for topology in read_topologies(text.name, text.text):
-            one = recognise(topology, models, gpu=gpu, name=name)
+            one = printed_server(topology, models, gpu=gpu, name=name)
             count = names[one.model.name] = names.get(one.model.name, 0) + 1
             if count > 1:
                 model = replace(one.model, name=f"{one.model.name} #{count}")
