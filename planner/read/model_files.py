@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from models.units import shown
 from planner.errors import Fault, InputError
 from planner.read.sources import Source, read_sources
 
@@ -44,30 +43,6 @@ MAX_TEXT = 16_000_000
 """Most characters of a tool's output: what 256 large servers print is a hundredth of that."""
 
 _HINT = "save what `nvidia-smi topo -m` or `rocm-smi --showtopo` prints, as it is"
-_CAUSES = (
-    (
-        re.compile(
-            r"nvidia-smi has failed|failed to initialize nvml|no devices were found", re.IGNORECASE
-        ),
-        "nvidia-smi itself failed: {}",
-    ),
-    (
-        re.compile(r"^[ \t]*GPU[0-9]+[ \t]+(?:X|NV[0-9]+|PIX|SYS|NODE)\b", re.MULTILINE),
-        "the matrix is cut off: the line of labels above it, GPU0 GPU1 ..., is missing",
-    ),
-    (
-        re.compile(r"^.*\bGPU0\W+GPU1\b", re.MULTILINE),
-        "a matrix inside other text: its lines must begin as the tool prints them",
-    ),
-    (re.compile(r"\"\(Topology\)"), "JSON of rocm-smi: print it without --json"),
-    (re.compile(r"\(Topology\) Numa"), "NUMA nodes without links"),
-    (re.compile(r"\bTABLE:"), "amd-smi prints its tables in another form"),
-    (
-        re.compile(r"NVIDIA-SMI\s+[0-9]|\(UUID: GPU-|<nvidia_smi_log>|GPU\[[0-9]+\]"),
-        "output of nvidia-smi or rocm-smi, but no topology in it",
-    ),
-)
-"""Why a text has no topology, the most specific cause first."""
 
 
 def read_models(
@@ -112,21 +87,12 @@ def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
             what = f"more than {MAX_TOPOLOGIES} servers in one text"
             raise InputError(Fault(what, "one file a server is enough", file))
     if not found:
-        raise InputError(_no_topology(file, text))
+        raise InputError(Fault("no topology and no server model in this file", _HINT, file))
     return tuple(found)
 
 
-def _no_topology(file: str, text: str) -> Fault:
-    for pattern, what in _CAUSES:
-        if (sign := pattern.search(text)) is not None:
-            number = text.count("\n", 0, sign.end()) + 1
-            line = text.split("\n")[number - 1].strip()[:100]
-            return Fault(what.format(shown(line)), _HINT, file, number)
-    return Fault("no topology and no server model in this file", _HINT, file)
-
-
 def _from_output(texts: Sequence[Source], gpu: str | None, name: str | None) -> list[PrintedServer]:
-    """PrintedServers whose models have a name each."""
+    """Servers whose models have a name each."""
     from models.rates import catalogue
     from planner.read.topo.server_model import printed_server
 
