@@ -13,8 +13,7 @@ from planner.show.table import Table
 
 def text_of(known: ServerModel) -> str:
     """Everything ``gangplan topo`` shows of a model."""
-    parts = topology_tables(known, None)
-    return "\n".join("".join(table.plain() for table in part) for part in parts)
+    return "\n".join(table.plain() for table in topology_tables(known, None))
 
 
 def model(name: str) -> ServerModel:
