@@ -185,7 +185,7 @@ def test_what_is_broken_is_said_with_its_place() -> None:
         "2:73 the row of GPU0 has more cells than there are columns, 8"
     )
     assert broken(ONE_NIC, lambda lines: lines[1:]) == (
-        "None:None no topology and no server model in this file"
+        "1:1 no topology and no server model in this file"
     )
     assert broken(ONE_NIC, lambda lines: lines[:1]) == (
         "1:9 the matrix is cut off: the row of GPU0 is missing"

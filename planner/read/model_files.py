@@ -87,7 +87,7 @@ def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
             what = f"more than {MAX_TOPOLOGIES} servers in one text"
             raise InputError(Fault(what, "one file a server is enough", file))
     if not found:
-        raise InputError(Fault("no topology and no server model in this file", _HINT, file))
+        raise InputError(Fault("no topology and no server model in this file", _HINT, file, 1, 1))
     return tuple(found)
 
 
