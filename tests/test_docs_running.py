@@ -113,22 +113,3 @@ def test_the_commands_of_the_page_on_stability_work(cli: RunCli, tmp_path: Path)
 def test_every_page_is_told_of_in_the_readme() -> None:
     for name in PAGES:
         assert f"](docs/{name}.md)" in text(ROOT / "README.md")
-
-
-def test_what_the_pages_quote_of_reasons_is_what_is_said(
-    cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    (tmp_path / "picky.yaml").write_text(
-        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\nspec: {moves: {minGain: 10}}\n",
-        encoding="utf-8",
-    )
-    picky = ("--policy", str(tmp_path / "picky.yaml"))
-    for name, source, options in (
-        ("starvation", "starvation", ()),
-        ("moves", "one-move-opens-two-servers", picky),
-    ):
-        quotes = re.findall(r"`((?:after|starting) [^`]+)`", page(name))
-        assert quotes, name
-        out = cli("plan", str(input_folder(source)), *options).out
-        assert all(" ".join(quote.split()) in out for quote in quotes)

@@ -268,8 +268,8 @@ def test_v100_mpi_keeps_waiting_what_fits_no_server_and_what_is_not_all_there() 
     assert waiting["gpt2-medium-pretrain"] == "RequiredTopology"
     assert waiting["swin-l-cascade"] == "Incomplete"
     gpt2 = gang_in(snapshot_plan("v100-mpi"), "gpt2-medium-pretrain")
-    # the facts: 2, 3, 1 and 4 GPUs are free on the four servers
-    assert (gpt2["reason"]["fields"]["level"], gpt2["reason"]["fields"]["roomPods"]) == ("node", 4)
+    # the facts: 2, 3, 1 and 4 GPUs are free on the four servers; others start on some of them
+    assert (gpt2["reason"]["fields"]["level"], gpt2["reason"]["fields"]["roomPods"]) == ("node", 2)
 
 
 @pytest.mark.slow

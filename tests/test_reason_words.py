@@ -119,7 +119,7 @@ BY = [
         ),
         (
             Reason.of("Outranked", gpus=1, proven=True),
-            "it would fit, but a plan with it is worse in the tiers that come first (proven)",
+            "it would fit, but no better plan starts it (proven)",
         ),
         (
             Reason.of(

@@ -121,7 +121,7 @@ def test_others_come_to_reserved_nodes_in_time_or_where_they_may_be_stopped(
     if not comes and not other.running:
         assert decision.reason is not None
         assert decision.reason.code == "Reserved"
-        assert "default/big (priority 5, start 2027-01-15T09:00:00Z)" in words(decision.reason)
+        assert "default/big (priority 5, from 2027-01-15T09:00:00Z)" in words(decision.reason)
     assert faults(instance, found) == []
 
 

@@ -111,7 +111,7 @@ def test_the_reason_names_it() -> None:
     reason = outcome.of("a").reason
     assert reason is not None
     assert reason.code == "Never"
-    assert f"needs nodes with {shown(asked)}; the cluster has none" in words(reason)
+    assert f"needs nodes with {shown(asked)}; there are none" in words(reason)
 
 
 def test_a_long_affinity_is_cut_in_the_reason() -> None:

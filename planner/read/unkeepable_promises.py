@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 from models.documents.base import suggestion
 from models.instance.cluster import Node
+from models.instance.eligibility import model_matches
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.queue import Cell, Gpu, Queue
 from models.instance.solution import placed
+from models.mig import RESOURCE
 from models.queues.queue_shares import (
     cell_model,
     guarantees,
@@ -294,3 +296,23 @@ def remark_speeds(instance: Instance, remarks: Remarks) -> None:
             hint += f": {number(published)}"
         subject = f"ServerModel {shown(model.name)} ({plural(nodes[id(model)], 'node')})"
         remarks.add(subject, f"no relativeSpeed is stated for {model.gpu} GPUs; {assumed}", hint)
+
+
+def unfit_pods(instance: Instance) -> Iterator[str]:
+    """A line for each role of a waiting gang that no node could ever run: its model, GPUs or instances."""
+    nodes = instance.cluster.nodes
+    instances = {name for node in nodes for name, most in node.at_most.items() if most}
+    known = {node.model.gpu for node in nodes if node.model is not None and node.gpus}
+    for gang in instance.gangs:
+        for role in () if gang.running else gang.roles:
+            who = f"gang {'/'.join(gang.key)}, role {role.name}"
+            fit = [n for n in nodes if role.model is None or model_matches(role.model, n)]
+            largest = max((node.whole_gpus for node in fit), default=0)
+            asked = sorted({name for name, _ in role.requests if name.startswith(RESOURCE)})
+            if role.model is not None and not fit:
+                hint = suggestion(role.model, known, "GPU models")
+                yield f"{who}: no node has GPUs of model {shown(role.model)} (hint: {hint})"
+            elif role.gpus > largest:
+                yield f"{who}: asks for {role.gpus:,} GPUs a pod, and no node has more than {largest:,}"
+            elif missing := [name for name in asked if name not in instances]:
+                yield f"{who}: no node offers {', '.join(missing)}"

@@ -133,7 +133,7 @@ def _outranked(f: ReasonFields) -> Clauses:
     if not fits:
         yield from _short(f)
     elif f.proven:
-        yield "it would fit, but a plan with it is worse in the tiers that come first (proven)"
+        yield f"it would fit, but {_PROVEN}"
     else:
         yield (
             "it would fit beside or in place of others, but tiers of the policy that come first decide"

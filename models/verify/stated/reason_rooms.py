@@ -29,6 +29,7 @@ class Rooms:
         self.work = work
         self.reshapes = outcome.facts.reshapes
         self._above: dict[int, Room] = {}
+        self._without: dict[frozenset[int], Room] = {}
         self._sums: dict[object, Mapping[object, int]] = {}
 
     @cached_property
@@ -66,8 +67,11 @@ class Rooms:
 
     def without(self, gone: Collection[int]) -> Room:
         """What the plan leaves without some gangs."""
-        self.work.spend(len(self.outcome.changes))
-        return self.after.beside(Variant(self.outcome, {i: {} for i in gone}))
+        key = frozenset(gone)
+        if key not in self._without:  # kept: counts are known by the room that they are of
+            self.work.spend(len(self.outcome.changes))
+            self._without[key] = self.after.beside(Variant(self.outcome, {i: {} for i in key}))
+        return self._without[key]
 
     def nodes(self, gang: Gang, role: Role | None) -> Nodes:
         """Nodes that accept pods of a role; of all roles with GPUs if it is None."""

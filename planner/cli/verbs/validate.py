@@ -33,6 +33,7 @@ def validate(
 ) -> None:
     """Read the input; list every fault with file, line and column."""
     from planner.read.inputs import load
+    from planner.read.unkeepable_promises import unfit_pods
     from planner.show.text import left_out
 
     built = load(paths, policy=policy, queue=schedulers_of(queue), stdin=console.stdin)
@@ -49,7 +50,7 @@ def validate(
     if (rest := left_out(built.left_out)) is not None:
         console.data(console.lines([rest]))
     console.levels_source(built.levels_source)
-    console.remarks(built.remarks)
+    console.remarks([*built.remarks, *unfit_pods(instance)])
     if save_policy is not None:
         _save(save_policy, built.levels_policy)
         console.say(f"saved {shlex.quote(str(save_policy))}")

@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import islice
 
+from models.documents.gang import Toleration
 from models.instance.cluster import Node
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
@@ -23,11 +24,11 @@ from models.program.demand_builder import remaining_demand
 from models.queues.queue_shares import gpus_held, queue_counts
 from models.queues.reservations import LAST_TIME, end_of, yields
 from models.rules.bandwidth import SHARE
-from models.rules.nodes import HOLD, REQUEST
+from models.rules.nodes import HOLD, REQUEST, TAINT
 from models.rules.queue_rules import QUEUE
 from models.rules.registry import requirements
 from models.rules.topology import REQUIRED
-from models.units import in_bytes, quantity_text
+from models.units import first_of, in_bytes, quantity_text
 from planner.search.explain.reason_holders import ReasonHolders
 from planner.search.explain.remedy import Remedy, tried
 from planner.search.explain.rule_reasons import without_joint_rules
@@ -300,10 +301,34 @@ class RemedyFinder:
             return self._slower(asked)
         if asked.kind == REQUEST.name:
             return self._less(asked.name)
+        if asked.kind == TAINT.name:
+            return self._tolerating(asked)
         limits = list(self._higher_limits()) if asked.kind == QUEUE.name else []
         if limits:
             return iter(limits)
         return tried(asked.kind, asked.relax(self._world), change=self._dropped(asked))
+
+    def _tolerating(self, asked: Wish) -> Iterator[Remedy]:
+        """The fewest taints that have to be tolerated."""
+        number = asked.role
+        assert number is not None, "taints are tolerated by pods of a role"
+        own = self._world.spec.roles[number].tolerations
+        added = asked.relax(self._world).spec.roles[number].tolerations[len(own) :]
+        left = set(added)
+
+        def with_these(tolerations: Collection[Toleration]) -> World:
+            kept = tuple(one for one in added if one in tolerations)
+            return self._world.with_role(number, tolerations=(*own, *kept))
+
+        def put_back(chunk: Sequence[Toleration]) -> bool:
+            if with_these(left.difference(chunk)).placement() is None:
+                return False
+            left.difference_update(chunk)
+            return True
+
+        few = needed(added, put_back, self._late)
+        change = {**self._dropped(asked), "name": first_of([one.key for one in few], 3, "other")}
+        yield from tried(asked.kind, with_these(few), change=change)
 
     def _wider(self, asked: Wish) -> Iterator[Remedy]:
         """The next wider level that will do, or none."""

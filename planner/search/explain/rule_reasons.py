@@ -108,12 +108,23 @@ class RuleReasons:
             return Reason.of(QUOTA, queue=shares.names[queue], **held_and_limit, **needs)
         own = shares.path(queue_of(self._instance)[demand.gang])
         others = [q for q in range(len(shares.names)) if q not in own] or own
+        others = [q for q in others if self._may_want(q, demand)] or others
         if kept:
             most, owner = max((counts.unlent(q, gpu), -q) for q in others)
         else:
             owner = max((counts.unused(q, gpu), -q) for q in others)[1]
             most = shares.guarantee(-owner, gpu)
         return Reason.of(QUOTA, queue=shares.names[-owner], limit=gpus(most), **needs)
+
+    def _may_want(self, queue: int, demand: Demand) -> bool:
+        """Whether the queue is promised GPUs of a model that the gang may use, or of any."""
+        promised = (
+            self._instance.queues[queue].guarantee if queue < len(self._instance.queues) else None
+        )
+        if promised is None or not promised.models:
+            return True
+        names = {slug(name) for name in self._instance.gpu_names(demand.nodes)}
+        return any(gpu in names for gpu, _ in promised.models)
 
     def never(self, index: int) -> Reason | None:
         """That a gang asks for more than a queue may hold, whatever runs."""

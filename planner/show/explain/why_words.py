@@ -36,7 +36,7 @@ DROP = {
     "podAffinity": "drop the pod affinity to {}",
     "podAntiAffinity": "drop the pod anti-affinity over {}",
     "request": "request no {}",
-    "taints": "tolerate the taints {}",
+    "taints": "tolerate {}",
     "nodeAffinity": "drop the node affinity ({})",
     "nodeSelector": "drop the nodeSelector {}",
     "slice": "drop the slices in one {}",

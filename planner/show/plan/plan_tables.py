@@ -461,13 +461,30 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
     effective = plan.status.effective_gpus
     if effective is None:
         return []
-    installed = sum(plan.instance.installed_gpus().values())
-    line = f"{gpu_amount(effective.after)} effective GPUs of {number(installed)}"
+    gpus, most = plan.instance.installed_gpus(), most_effective_gpus(plan)
+    line = f"{gpu_amount(effective.after)} effective GPUs of {number(sum(gpus.values()))}"
+    if most < sum(gpus.values()):
+        line += f", which count as at most {gpu_amount(most)}"
     line += f" ({gpu_amount(effective.before)} before the plan)"
     if effective.one_at_a_time is not None:
         line += f"; taking one gang after another: {gpu_amount(effective.one_at_a_time)}"
     fewer = bought(plan)
     return [line] if fewer is None else [line, fewer]
+
+
+def most_effective_gpus(plan: PlanDocument) -> float:
+    """What all GPUs count as at full speed, next to the fastest model: one without a speed as the slowest."""
+    spec = plan.instance.cluster.spec
+    speeds = {one.name: one.relative_speed for one in spec.server_models if one.gpus}
+    known = [speed for speed in speeds.values() if speed is not None]
+    gpus = plan.instance.installed_gpus()
+    if not known:
+        return sum(gpus.values())
+    models = {node.name: node.model for node in spec.nodes}
+    speed_of = {
+        name: float((speeds.get(models[name] or "") or min(known)) / max(known)) for name in gpus
+    }
+    return sum(count * speed_of[name] for name, count in gpus.items())
 
 
 def below_full(permille: int | None) -> Style | None:

@@ -33,11 +33,13 @@ _DATACENTER = f"{_OLD}/datacenter"
 _COREWEAVE = ("backend.coreweave.cloud", "ib.coreweave.cloud")
 _GOOGLE = "cloud.google.com/gce-topology"
 _ORACLE = "oci.oraclecloud.com"
+_KUEUE = "cloud.provider.com/topology"  # of Kueue's documentation, which people copy
 
 # One family above another: what is nearer to the nodes comes later.
 _BEFORE_AWS = (
-    Family("block", (f"{_GOOGLE}-block",)),
+    Family("block", (f"{_GOOGLE}-block", f"{_KUEUE}-block")),
     Family("subblock", (f"{_GOOGLE}-subblock",)),
+    Family("rack", (f"{_KUEUE}-rack",)),
     Family("host", (f"{_GOOGLE}-host",)),
 )
 _AFTER_AWS = (
