@@ -110,9 +110,8 @@ def _supposed(plan: PlanDocument) -> set[tuple[str, str]]:
 def _input(first: PlanDocument, second: PlanDocument, base: Side | None) -> ComparedInput:
     """How the inputs differ, besides what the plan that is not the base supposes."""
     a, b = first.instance, second.instance
-    same = a.cluster.spec == b.cluster.spec and a.gangs == b.gangs and a.queues == b.queues
-    mine = {"/".join(gang.key): gang for gang in a.gangs}
-    other = {"/".join(gang.key): gang for gang in b.gangs}
+    mine, other = ({"/".join(gang.key): _asked(gang) for gang in one.gangs} for one in (a, b))
+    same = a.cluster.spec == b.cluster.spec and mine == other and a.queues == b.queues
     nodes = [{node.name: node for node in one.cluster.spec.nodes} for one in (a, b)]
     known = _supposed(first) ^ _supposed(second) if base is not None else set()
     stated = {name for _, name in known}
@@ -147,6 +146,13 @@ def _input(first: PlanDocument, second: PlanDocument, base: Side | None) -> Comp
         queues=tuple(sorted(q for q in both if queues[0].get(q) != queues[1].get(q))),
         policy=tuple(_policy(a.policy, b.policy)),
     )
+
+
+def _asked(gang: GangDocument) -> GangDocument:
+    """The gang without its places in a plan before: what it asks for, and where it runs."""
+    if not gang.status.planned:
+        return gang
+    return gang.model_copy(update={"status": gang.status.model_copy(update={"planned": ()})})
 
 
 def _policy(a: PolicyDocument, b: PolicyDocument) -> Iterator[str]:
