@@ -1,230 +1,167 @@
-"""What an audit states is what a re-plan regains, for placements by the rules of other schedulers."""
+"""What an audit states is what a re-plan regains, and no step restarts more gangs than it needs."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable
+import io
+import itertools
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import RunCli
-from effort import examples
+from comparing import differences
+from effort import briefly, examples
+from exhaustive import plan
+from tiny_busy import busy
 
-from benchmarks.generator import busy
-from benchmarks.lab.rules import AT_ONCE
-from benchmarks.lab.scheduler import schedule
-from models.documents.audit import AuditDocument
-from models.documents.canonical import canonical_instance
-from models.documents.policy import Objective, SolveLimits
-from models.instance.gang import ExistingPod, Gang
+from benchmarks import generator
 from models.instance.instance import Instance
 from models.instance.occupancy import free_after
-from models.instance.policy import EVERY_SCHEDULER
+from models.instance.policy import Moves
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
-from models.results.audit_figures import best_speeds, fixed_gangs
-from models.results.plan import PlanWriter
+from models.results.audit import Audit, fixed_gangs
+from models.tiers import larger_is_better
 from models.values.leftover import stranded
 from models.values.stranded_gpus import stranded_by_cause
-from models.verify.check import Judge, figures
+from models.values.tier_values import Evaluation, tiers_of
 from planner.pipelines.adjustments import at_no_price
-from planner.pipelines.audit import together
-from planner.read.inputs import load
-from planner.search.improve.regaining_moves import regaining_moves
+from planner.pipelines.audit import AuditRequest, _Auditor
+from planner.pipelines.plan import Phases
+from planner.read.instance_builder import LoadedInput
+from planner.search.free_space import FreeSpace
+from planner.search.improve.fewest_restarts import FewestRestarts, Step
+from planner.search.improve.making_room import steps_by_making_room
+from planner.search.ledger import Ledger
 from planner.search.solve import solve
+from planner.show.console import Console
+from planner.signals import Stop
 
-OBJECTIVES = ("goodput", "disruption")
-BRIEF: dict[str, Any] = {
-    "objectives": tuple(map(Objective, OBJECTIVES)),
-    "solve": SolveLimits(budget=10),
-}
-"""What is lost follows from goodput; other tiers only take their time to be proven."""
-
-SCHEDULERS = tuple(AT_ONCE)
-QUEUES: dict[str, Callable[[int], Instance]] = {
-    "racks": lambda seed: busy(8, 12, seed, occupied=0.2, demand=1.6),
-    "meshes": lambda seed: busy(4, 8, seed, servers={"DGX-1 V100": 1}, demand=1.3),
+KINDS = {
+    "anything": (),
+    "unknown": ("unknown_gpus", "sick_holders", "unknown_unhealthy", "overfull"),
+    "sizes": ("elastic", "elastic_running", "incomplete", "launchers", "held"),
+    "rules": ("required", "slices", "cordons", "taints", "selectors", "budgets"),
 }
 
-
-def placed_by(scheduler: str, queue: Instance, *, ended: bool = True) -> Instance:
-    """A cluster that this scheduler has filled. ``ended``: and every third gang is gone since."""
-    decisions = schedule(queue, AT_ONCE[scheduler])
-    gangs = tuple(
-        _standing(gang, decision)
-        for index, (gang, decision) in enumerate(zip(queue.gangs, decisions, strict=True))
-        if not (ended and decision.pods and index % 3 == 0)
-    )
-    return replace(queue, gangs=gangs, policy=replace(queue.policy, **BRIEF))
+ANYTHING = ("movable", *itertools.chain(*KINDS.values()))
 
 
-def _standing(gang: Gang, decision: GangDecision) -> Gang:
-    pods = tuple(
-        ExistingPod(f"{gang.name}-{p.role}-{p.index}", p.role, p.index, node=p.node, gpus=p.gpus)
-        for p in decision.pods
-    )
-    return replace(gang, pods=pods)
-
-
-def written(folder: Path, name: str, instance: Instance, **policy: Any) -> str:  # noqa: ANN401
-    """A file with the instance, in which every whole running gang may move if the policy says more."""
-    document = canonical_instance(instance)
-    document["policy"]["spec"].update(policy)
-    if policy:
-        for index, gang in enumerate(document["gangs"]):
-            running = instance.gangs[index].running and index not in instance.incomplete
-            gang["spec"].update(movable=running, preemptible=False)
-    items = [document["cluster"], *document["gangs"], document["policy"]]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    path = folder / f"{name}.json"
-    path.write_text(text)
-    return str(path)
-
-
-FREE = {
-    "objectives": [{"name": n} for n in OBJECTIVES if n != "disruption"],
-    "disruption": {"weight": "none"},
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "scheduler"),
-    [
-        *(("racks", name) for name in SCHEDULERS),
-        ("meshes", "tight"),
-        *(pytest.param("meshes", name, marks=pytest.mark.slow) for name in SCHEDULERS[1:]),
-    ],
-)
-def test_the_loss_is_what_a_plan_with_everything_movable_regains(
-    kind: str, scheduler: str, tmp_path: Path, cli: RunCli
-) -> None:
-    for seed in range(examples(6, 1)):
-        instance = placed_by(scheduler, QUEUES[kind](seed))
-        result = cli("audit", written(tmp_path, "now", instance), "-o", "json")
-        audit = AuditDocument.model_validate_json(result.out)
-        out = tmp_path / "plan.json"
-        assert cli("plan", written(tmp_path, "free", instance, **FREE), "--out", str(out)).code == 0
-        replan = json.loads(out.read_text())
-        effective = replan["status"]["effectiveGpus"]
-        tiers = [t for t in replan["status"]["objectives"] if t["name"].startswith("goodput")]
-        assert all(tier["value"] == tier["bound"] for tier in tiers)
-        lost = audit.status.lost
-        assert lost.gpus == pytest.approx(effective["after"] - effective["before"], abs=1e-9)
-        assert lost.gpus >= 0
-        assert lost.at_most == lost.gpus  # as the plan, it is proven
-        assert lost.slow + lost.waiting == pytest.approx(lost.gpus)
-        assert lost.startable + lost.placement == pytest.approx(lost.gpus)
-        assert sum(gang.regains_gpus for gang in audit.status.gangs) == pytest.approx(lost.slow)
-        now = {tier["name"]: tier["value"] for tier in replan["status"]["objectives"]}
-        assert {one.name: one.possible for one in audit.status.objectives} == now
-
-
-def test_the_same_queue_planned_at_once_has_what_the_audit_calls_possible(
-    tmp_path: Path, cli: RunCli
-) -> None:
-    """Planned from an empty cluster, without any notion of moves."""
-    for scheduler in SCHEDULERS[: examples(4, 1)]:
-        queue = busy(8, 10, 5, occupied=0.2, demand=0.7)
-        instance = placed_by(scheduler, queue, ended=False)
-        running = [gang for gang in instance.gangs if gang.running and not gang.missing()]
-        instance = replace(
-            instance, gangs=tuple(running)
-        )  # else a plan could stop gangs for others
-        result = cli("audit", written(tmp_path, "now", instance), "-o", "json")
-        effective = json.loads(result.out)["status"]["effectiveGpus"]
-        empty = replace(instance, gangs=tuple(replace(gang, pods=()) for gang in running))
-        out = tmp_path / "plan.json"
-        cli("plan", written(tmp_path, "empty", empty), "--out", str(out))
-        fresh = json.loads(out.read_text())
-        assert fresh["status"]["effectiveGpus"]["after"] == effective["possible"], scheduler
-
-
-def parts(instance: Instance) -> tuple[Instance, Any, Any]:
-    """The instance of the re-plan, the plan in which nothing moves, and the moves."""
+def free(instance: Instance) -> Instance:
+    """Every gang that runs whole and is not held moves at no price."""
     running = {i for i, gang in enumerate(instance.gangs) if gang.running}
-    free = at_no_price(instance, running - fixed_gangs(instance).keys(), budgets=False)
-    unmoved, possible = solve(at_no_price(instance, ())), solve(free)
-    best = best_speeds(free)
-    moves = regaining_moves(free, unmoved.decisions, possible.decisions, best, lambda: False)
-    return free, unmoved, moves
+    return at_no_price(instance, running - fixed_gangs(instance).keys())
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        partial(placed_by, "volcano", QUEUES["racks"](1)),
-        partial(busy, 16, 12, 1, occupied=0.85),
-    ],
-)
-def test_each_move_alone_and_all_together_regain_what_they_say(
-    draw: Callable[[], Instance],
-) -> None:
-    instance = draw()
-    instance = replace(instance, policy=replace(instance.policy, **BRIEF))
-    free, unmoved, moves = parts(instance)
-    assert moves
-    assert [one.order for one in moves] == sorted(one.order for one in moves)
-    touched = Counter(node for one in moves for node in one.nodes)
-    assert set(touched.values()) == {1}
-
-    def value(chosen: list[Any]) -> float:
-        """Permille-GPU of the plan with these moves, by the judge, which accepts it."""
-        plan = PlanWriter(free).compose(
-            together(free, unmoved, chosen),
-            name="x",
-            created_at="2026-11-23T00:00:00Z",
-            generator="x",
-        )
-        assert Judge().check(plan, refute=False).violations == []
-        total = 0
-        decided = {
-            (one["namespace"], one["name"]): one["decision"] for one in plan["spec"]["gangs"]
-        }
-        for gang in free.gangs:
-            figure = figures(plan)[gang.key]
-            gpus = sum(role.min * role.gpus for role in gang.roles)
-            whole = decided[gang.key] in ("place", "complete", "keep", "move") and not (
-                decided[gang.key] == "keep" and gang.missing()
-            )
-            total += gpus * (figure.speed or 0) if whole else 0
-        return total
-
-    before = value([])
-    for move in moves:
-        assert move.effective == value([move]) - before
-        assert move.effective > 0 or move.whole > 0
-        running = [i for i in move.decisions if free.gangs[i].running]
-        assert running
-        assert move.gpus == sum(
-            free.gangs[i].roles[p.role].gpus for i in running for p in free.gangs[i].running_pods
-        )
-    assert sum(move.effective for move in moves) == value(list(moves)) - before
+def worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:
+    return larger_is_better(tiers_of(instance), Evaluation(instance, decisions).vector())
 
 
-@pytest.mark.slow
-def test_moves_of_a_recorded_cluster_are_found() -> None:
-    """``asr-distill`` runs at 58 % on two servers; on one it has 8 x 0.42 = 3.36 effective GPUs more."""
-    snapshot = Path(__file__).parent.parent / "inputs/snapshots/h100-gke"
-    instance = load((str(snapshot),), queue=(EVERY_SCHEDULER,)).instance
-    instance = replace(instance, policy=replace(instance.policy, **BRIEF))
-    free, unmoved, moves = parts(instance)
-    asr = next(i for i, gang in enumerate(free.gangs) if gang.name == "asr-distill")
-    (move,) = (one for one in moves if asr in one.decisions)
-    assert len({pod.node for pod in move.decisions[asr].pods}) == 1
-    assert sum(free.gangs[i].running for i in move.decisions) <= 3
-    assert move.effective >= 3360
-    texts = {"name": "x", "created_at": "2026-11-23T00:00:00Z", "generator": "x"}
-    plan = PlanWriter(free).compose(together(free, unmoved, moves), **texts)
-    assert Judge().check(plan, refute=False).violations == []
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_replan_equals_trying_every_plan(kind: str) -> None:
+    found = {
+        seed: differences(free(busy(seed, more=KINDS[kind])))
+        for seed in range(3000, 3000 + examples(40, 3))
+    }
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+def audited(instance: Instance) -> tuple[Audit, Sequence[Step]]:
+    """The audit, and its steps."""
+    instance = replace(instance, policy=replace(instance.policy, gpu_hour_price=None))
+    console = Console(stdout=io.StringIO(), stderr=io.StringIO(), stdin=io.BytesIO(), environ={})
+    request, made = AuditRequest(("x",)), "2026-11-23T00:00:00Z"
+    auditor = _Auditor(request, LoadedInput(instance), made, console, Stop(b""), time.monotonic)
+    steps: list[Step] = []
+    accepted = auditor._accepted
+
+    def keeping(*arguments: object) -> list[Step]:
+        steps[:] = accepted(*arguments)  # type: ignore[arg-type]
+        return steps
+
+    auditor._accepted = keeping  # type: ignore[method-assign]
+    return auditor.run(Phases(time.monotonic))[0], steps
+
+
+def at_most(instance: Instance, restarts: int | None) -> tuple[int, ...]:
+    """What the best plan with so many restarts is worth, by trying every plan."""
+    limited = replace(instance, policy=replace(instance.policy, moves=Moves(restarts).or_none))
+    return worth(instance, plan(limited).decisions)
+
+
+@pytest.mark.parametrize("seed", range(3100, 3100 + examples(60, 6)))
+def test_no_step_restarts_more_gangs_than_it_needs(seed: int) -> None:
+    """Against trying every plan: of all audits, what is said to be proven; the whole is the cheapest."""
+    with briefly():
+        instance = busy(seed, more=("movable",))
+        found, steps = audited(instance)
+        everything = free(instance)
+        best = at_most(everything, None)
+        for stated, step in zip(found.steps, steps, strict=True):
+            assert stated.restarts == len(step.moved) == len(stated.moves) > 0
+            assert stated.regains > 0
+            if stated.fewest:
+                assert at_most(everything, stated.restarts - 1) < step.worth
+        if found.whole is not None:
+            step = steps[found.whole - 1]
+            assert step.worth == best
+            assert found.steps[found.whole - 1].fewest
+            assert at_most(everything, len(step.moved) - 1) < best
+        else:
+            assert found.effective.replanned <= found.effective.unmoved
+
+
+def needless(instance: Instance, step: Step, unmoved: Sequence[GangDecision]) -> Iterator[object]:
+    """Gangs that could be put back with all gains of the step: alone, or with any others that moved."""
+    ledger = Ledger(instance, unmoved)
+    finder = FewestRestarts(instance, unmoved, lambda: False)
+    for count in range(1, len(step.moved) + 1):
+        for back in itertools.combinations(step.moved, count):
+            tried = [unmoved[i] if i in back else one for i, one in enumerate(step.decisions)]
+            space = FreeSpace(instance, tried)
+            fits = all(space.is_valid(n) for n in range(len(instance.cluster.nodes)))
+            after = Evaluation(instance, tried)
+            if (
+                fits
+                and ledger.keeps_rules(tuple(tried))
+                and all(finder.gains(i, after) for i in step.gains)
+            ):
+                yield back
+
+
+@pytest.mark.parametrize("seed", range(3200, 3200 + examples(60, 6)))
+def test_no_gang_of_a_step_can_be_put_back_without_losing_its_gains(seed: int) -> None:
+    instance = free(busy(seed, more=ANYTHING if seed % 2 else ("movable",)))
+    unmoved = solve(at_no_price(instance, ())).decisions
+    finder = FewestRestarts(instance, unmoved, lambda: False)
+    replanned = solve(instance).decisions
+    moved = {i for i, one in enumerate(replanned) if one.decision == "move"}
+    for step in finder.of_plan(replanned):
+        assert moved.issuperset(step.moved)
+        assert list(needless(instance, step, unmoved)) == []
+    for step in steps_by_making_room(finder):
+        assert step.worth > finder.worth
+        assert list(needless(instance, step, unmoved)) == []
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_step_starts_no_gang_while_a_higher_one_of_its_shape_waits(seed: int) -> None:
+    instance = free(generator.busy(16, 24, seed, occupied=0.85, demand=1.6))
+    same = instance.gangs[next(i for i, gang in enumerate(instance.gangs) if not gang.running)]
+    twins = tuple(
+        replace(same, name=f"twin-{n}", priority=priority) for n, priority in enumerate((0, 500))
+    )
+    instance = replace(instance, gangs=(*instance.gangs, *twins))
+    unmoved = solve(at_no_price(instance, ())).decisions
+    finder = FewestRestarts(instance, unmoved, lambda: False)
+    low, high = len(instance.gangs) - 2, len(instance.gangs) - 1
+    for step in steps_by_making_room(finder):
+        assert step.decisions[high].pods or not step.decisions[low].pods
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_stranded_gpus_are_those_of_the_tier_by_cause(seed: int) -> None:
-    instance = busy(12, 10, seed, tight=True, odd=True)
+    instance = generator.busy(12, 10, seed, tight=True, odd=True)
     instance = replace(
         instance,
         policy=replace(instance.policy, per_gpu=(("cpu", 12_000), ("memory", 64 << 30))),
@@ -236,15 +173,13 @@ def test_stranded_gpus_are_those_of_the_tier_by_cause(seed: int) -> None:
         for gang, one in zip(instance.gangs, base, strict=True)
         for pod in one.pods
     )
-    free = free_after(instance, pods)
-    from models.values.tier_values import Evaluation
-
+    left = free_after(instance, pods)
     counted = sum(
         sum(found.get(cause, {}).values()) for cause in ("cpu or memory", "node", "domain")
     )
-    assert 1000 * counted == stranded(instance, free, Evaluation(instance, base).usable)
+    assert 1000 * counted == stranded(instance, left, Evaluation(instance, base).usable)
     nodes = instance.cluster.nodes
-    idle = sum(node.gpus for node in nodes) - sum(free)
+    idle = sum(node.gpus for node in nodes) - sum(left)
     held = sum(gang.roles[p.role].gpus for gang in instance.gangs for p in gang.running_pods)
     closed = sum(sum(found.get(cause, {}).values()) for cause in ("unhealthy", "cordoned"))
     assert closed == idle - held

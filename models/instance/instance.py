@@ -195,10 +195,13 @@ class Instance:
             return 1
         if self.restarts_free:
             return 0
+        lost = self.lost_work_s(gang)
+        return max(1, disruption.cap_s if lost is None else min(disruption.cap_s, lost))
+
+    def lost_work_s(self, gang: Gang) -> int | None:
+        """Seconds since the last checkpoint or the start, whichever is later; None if neither is known."""
         times = [t for t in (gang.started_at, gang.last_checkpoint) if t is not None]
-        if not times:
-            return max(1, disruption.cap_s)
-        return max(1, min(disruption.cap_s, self.now - max(times)))
+        return self.now - max(times) if times else None
 
     def min_share(self, gang: Gang) -> Fraction:
         """minBandwidthShare of the gang, or the policy's default."""

@@ -1,498 +1,358 @@
-"""The audit of an instance: figures of the plans that were searched for it, as the Audit document.
+"""The audit of a cluster: what stands, a re-plan in which gangs move at no price, and what its gains take.
 
-``free``: the instance in which every gang that could move at all moves at no price; the present placement and
-the re-plan are both plans of it.
+Figures of plans that were found elsewhere; nothing is searched here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Literal
 
-from models.documents.audit import (
-    AuditCause,
-    AuditCluster,
-    AuditEffectiveGpus,
-    AuditGang,
-    AuditGpus,
-    AuditLevel,
-    AuditLoss,
-    AuditMetadata,
-    AuditMove,
-    AuditMovedGang,
-    AuditObjective,
-    AuditStart,
-    AuditStatus,
-    AuditWaiting,
-    AuditWhole,
-    AuditWholeRegain,
-    MoveSearch,
-    StartsIf,
-)
-from models.documents.base import API_VERSION
-from models.documents.plan import PlanSearch
 from models.instance.instance import Instance
-from models.instance.solution import NEVER, GangDecision, PodPlacement, Solution
+from models.instance.solution import NEVER, STARTS, GangDecision, PodPlacement
+from models.instance.speed import FULL_SPEED
 from models.program.base_state import base_decisions
 from models.program.options import standing_gpus
-from models.rates.gang_rates import gang_rates
-from models.results.audit_figures import best_speeds, effective_bound, fixed_gangs, wholly_free
-from models.results.plan import Words, code_alone
-from models.units import epoch_seconds, first_of, number
+from models.starts.empty_starts import Answer, EmptyStarts
+from models.units import first_of, number, plural
 from models.values.effective_gpus import gpus_at_speed
-from models.values.relocation import MOVES_UNPROVEN, PlanWorth, plan_worth
 from models.values.stranded_gpus import CAUSES, free_gpus, stranded_by_cause
-from models.values.tier_values import Evaluation, known_masks
+from models.values.tier_values import Evaluation
 
 MAX_NAMED = 5
 """Nodes named for one cause."""
 
 DAY_H = 24
 
-MAX_EMBEDDED = 20_000
-"""The re-plan is part of the audit of a cluster of at most so many nodes and gangs."""
-
-Changes = Mapping[int, GangDecision]
-"""Decisions about the gangs that one move concerns."""
+StartsIf = Literal["now", "others moved", "others ended", "held", "never"]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The plans that an audit compares, with the indices of the instance.
+class AuditCause:
+    """Why free GPUs are of no use to the next request of the policy's mix: ``nodes`` have so many."""
 
-    ``unmoved``: nobody moves; ``allowed``: those that say that they may; ``possible``: the re-plan.
-    ``packed``: of the running gangs alone, packed: level to (wholly free, all); ``most_whole``: level to the
-    most that may be wholly free. ``moves``: each what it changes in ``unmoved``, the one that regains most
-    first. ``few``: regains as much as the re-plan with fewer restarts.
+    cause: str
+    gpus: float
+    nodes: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditGpus:
+    """``installed``: without partitioned ones. ``stranded``: of the free ones."""
+
+    installed: int
+    held: int
+    free: int
+    stranded: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEffective:
+    """GPUs of the gangs that run whole, times their speed: now, with what starts without a move, re-planned.
+
+    ``at_most``: what no better re-plan exceeds; None if not known. ``lost_per_day``: the price of what the
+    re-plan has more than now, for a day; None without a price.
     """
 
-    unmoved: Solution
-    allowed: Solution
-    possible: Solution
-    packed: Mapping[str, tuple[int, int]]
-    most_whole: Mapping[str, int]
-    moves: Sequence[Changes]
-    few: Sequence[GangDecision]
+    now: float
+    unmoved: float
+    replanned: float
+    at_most: float | None
+    lost_per_day: float | None
 
 
-def thousandths(permille: int | Fraction) -> float:
-    """GPUs of permille-GPU: at most three digits."""
-    return number(Fraction(round(Fraction(permille)), 1000))
+@dataclass(frozen=True, slots=True)
+class AuditGang:
+    """A running gang. ``speed``, ``replanned``: permille, None while pods are missing.
+
+    ``regains``: effective GPUs. ``fixed``: why no plan can move it.
+    """
+
+    gang: str
+    priority: int
+    gpus: float
+    speed: int | None
+    replanned: int | None
+    regains: float
+    nodes: tuple[str, ...]
+    movable: bool
+    fixed: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditWaiting:
+    """A gang that waits, or of which pods are missing. ``steps``: numbers, from 1, of those that start it."""
+
+    gang: str
+    priority: int
+    gpus: float
+    starts_if: StartsIf
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditMove:
+    """A gang that restarts, the nodes that it leaves and those to which it comes."""
+
+    gang: str
+    gpus: float
+    leaves: tuple[str, ...]
+    comes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditStep:
+    """Gangs that restart together, and what that brings beyond what is possible without any move.
+
+    ``lost_gpu_seconds``: GPUs times seconds since the last checkpoint or the start; None if one is not known.
+    ``starts``, ``faster``, ``waits``: gangs. ``allowed``: whether all that restart say that they may move.
+    ``fewest``: proven: no plan with fewer restarts is as good.
+    """
+
+    restarts: int
+    gpus: float
+    lost_gpu_seconds: int | None
+    regains: float
+    starts: tuple[str, ...]
+    faster: tuple[str, ...]
+    waits: tuple[str, ...]
+    moves: tuple[AuditMove, ...]
+    allowed: bool
+    fewest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """``steps``: the cheapest first. ``whole``: of them, the one that regains all that the re-plan does."""
+
+    cluster: str
+    created_at: str
+    generator: str
+    gpus: AuditGpus
+    stranded: tuple[AuditCause, ...]
+    effective: AuditEffective
+    gangs: tuple[AuditGang, ...]
+    waiting: tuple[AuditWaiting, ...]
+    steps: tuple[AuditStep, ...]
+    whole: int | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStep:
+    """A plan with few moves; ``fewest``: as in ``AuditStep``."""
+
+    decisions: Sequence[GangDecision]
+    fewest: bool
+
+
+def fixed_gangs(instance: Instance) -> dict[int, str]:
+    """Why running gangs cannot be moved by any plan."""
+    found = {}
+    for index, gang in enumerate(instance.gangs):
+        if gang.running and index in instance.incomplete:
+            found[index] = f"{plural(len(gang.missing()), 'pod')} missing"
+        elif gang.running and gang.hold is not None:
+            found[index] = gang.hold.message
+    return found
 
 
 class AuditWriter:
-    """Writes the audit of one instance. ``stated``: the instance as it was read; ``free``: see above."""
+    """Writes an audit. ``stated``: the instance as it was read; ``free``: in which gangs move at no price."""
 
     def __init__(
-        self, stated: Instance, free: Instance, found: Found, words: Words = code_alone
+        self,
+        stated: Instance,
+        free: Instance,
+        unmoved: Sequence[GangDecision],
+        replanned: Sequence[GangDecision],
+        steps: Sequence[FoundStep],
     ) -> None:
-        self._words = words
-        self._stated = stated
-        self._free = free
-        self._found = found
-        self._base = base_decisions(free)
+        self._stated, self._free = stated, free
+        self._base = base_decisions(stated)
+        self._unmoved, self._replanned = unmoved, replanned
+        self._steps = steps
         self._nodes = [node.name for node in free.cluster.nodes]
-        self._present = Evaluation(free, self._base)
-        self._replanned = Evaluation(free, found.possible.decisions)
-        self._best = best_speeds(free)
-        self._fixed = fixed_gangs(stated)
+        self._names = ["/".join(gang.key) for gang in free.gangs]
+        self._now, self._after = (self._gpus_of(plan) for plan in (self._base, replanned))
 
     def compose(
         self,
         *,
-        name: str,
         created_at: str,
         generator: str,
-        plan: dict[str, Any],
-        remarks: Sequence[str] = (),
-    ) -> dict[str, Any]:
-        """The document. ``plan``: of the re-plan; it becomes part of the audit unless it is large."""
-        metadata = AuditMetadata.model_construct(
-            name=name, created_at=epoch_seconds(created_at), generator=generator
-        )
-        found, search = self._found, self._found.possible
-        status = AuditStatus.model_construct(
-            gpus=self._gpus(),
-            stranded_why=self._causes(),
-            effective_gpus=self._effective,
-            lost=self._lost(),
-            gangs=self._gangs(),
-            whole=self._whole(),
-            waiting=self._waiting(),
-            moves=tuple(self._move(changes) for changes in found.moves),
-            move_search=self._move_search(),
-            whole_regain=self._whole_regain(),
-            objectives=self._objectives(),
-            search=PlanSearch.of(
-                search, seed=self._free.policy.solve.seed, effort=round(search.effort, 3)
-            ),
-            notes=self._notes(),
-            remarks=tuple(remarks),
-        ).to_json()
-        if len(self._nodes) + len(self._free.gangs) <= MAX_EMBEDDED:
-            status["plan"] = plan
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "Audit",
-            "metadata": metadata.to_json(),
-            "cluster": self._cluster().to_json(),
-            "status": status,
-        }
-
-    def _cluster(self) -> AuditCluster:
-        cluster = self._free.cluster
-        levels = (
-            AuditLevel.model_construct(
-                level=cluster.level_name(level), domains=len(cluster.domains[level])
-            )
-            for level in range(cluster.node_level + 1)
-        )
-        return AuditCluster.model_construct(
-            name=cluster.name,
-            nodes=len(cluster.nodes),
-            gpus=sum(node.gpus for node in cluster.nodes),
-            levels=tuple(levels),
+        at_most: float | None,
+        whole: int | None,
+        notes: Sequence[str],
+    ) -> Audit:
+        """``at_most``: effective GPUs that no re-plan exceeds. ``whole``: number of a step, from 1."""
+        return Audit(
+            self._stated.cluster.name,
+            created_at,
+            generator,
+            self._gpus(),
+            self._causes(),
+            self._effective(at_most),
+            self._gangs(),
+            self._waiting(),
+            tuple(map(self._step, self._steps)),
+            whole,
+            tuple(notes),
         )
 
-    @cached_property
-    def _stranded(self) -> dict[str, dict[int, Fraction]]:
-        return stranded_by_cause(self._stated, base_decisions(self._stated))
+    def _gpus_of(self, plan: Sequence[GangDecision]) -> list[int]:
+        """Permille-GPU of every gang."""
+        return gpus_at_speed(Evaluation(self._free, plan))
 
-    def _stranded_permille(self) -> list[tuple[str, int]]:
-        """Permille-GPU of every cause, which add up to the total of all as it is stated."""
-        return [
-            (cause, round(1000 * sum(nodes.values(), Fraction(0))))
-            for cause, nodes in self._stranded.items()
-        ]
-
-    def _gpus(self) -> AuditGpus:
-        nodes = self._free.cluster.nodes
-        installed = sum(node.whole_gpus for node in nodes)
-        free = sum(free_gpus(self._stated, base_decisions(self._stated)).unheld)
-        return AuditGpus.model_construct(
-            installed=installed,
-            healthy=sum(node.healthy_gpus + len(node.shared) for node in nodes),
-            held=installed - free,
-            free=free,
-            stranded=thousandths(sum(permille for _, permille in self._stranded_permille())),
-        )
-
-    def _causes(self) -> tuple[AuditCause, ...]:
-        found = []
-        for cause, permille in self._stranded_permille():
-            nodes = sorted(
-                self._stranded[cause].items(), key=lambda pair: (-pair[1], self._nodes[pair[0]])
-            )
-            names = first_of([self._nodes[n] for n, _ in nodes], MAX_NAMED)
-            found.append(
-                AuditCause.model_construct(
-                    cause=cause,
-                    gpus=thousandths(permille),
-                    nodes=len(nodes),
-                    detail=f"{CAUSES[cause]}: {names}",
-                )
-            )
-        return tuple(sorted(found, key=lambda one: -one.gpus))
-
-    @cached_property
-    def _before(self) -> list[int]:
-        return gpus_at_speed(self._present)
-
-    @cached_property
-    def _after(self) -> list[int]:
-        return gpus_at_speed(self._replanned)
-
-    def _sum_of(self, solution: Solution) -> int:
-        return sum(gpus_at_speed(Evaluation(self._free, solution.decisions)))
-
-    @cached_property
-    def _unmoved(self) -> int:
-        return self._sum_of(self._found.unmoved)
-
-    @cached_property
-    def _most_unmoved(self) -> int:
-        """What no plan exceeds in which nothing moves: running gangs keep their speeds."""
-        lines = enumerate(self._present.lines)
-        best = {**self._best, **{i: one.speed or 0 for i, one in lines if one.admitted}}
-        return effective_bound(self._free, self._found.unmoved, best)
-
-    @cached_property
-    def _effective(self) -> AuditEffectiveGpus:
-        before, after = sum(self._before), sum(self._after)
-        return AuditEffectiveGpus.model_construct(
-            before=self._effective_gpus(before),
-            unmoved=self._effective_gpus(self._unmoved),
-            allowed=self._effective_gpus(self._sum_of(self._found.allowed)),
-            possible=self._effective_gpus(after),
-            bound=self._effective_gpus(
-                max(after, effective_bound(self._free, self._found.possible, self._best))
-            ),
-        )
-
-    def _effective_gpus(self, permille: int) -> float:
+    def _amount(self, permille: int) -> float:
         """Effective GPUs of what they count in permille."""
         return number(Fraction(permille, 1000 * self._free.gpu_unit))
 
-    def _lost(self) -> AuditLoss:
-        before, after = self._before, self._after
-        regained = sum(after) - sum(before)
-        at_most = max(
-            regained, effective_bound(self._free, self._found.possible, self._best) - sum(before)
-        )
-        running = [i for i, one in enumerate(self._present.lines) if one.admitted]
-        slow = sum(after[i] - before[i] for i in running)
-        waiting = sum(after) - sum(after[i] for i in running)
-        startable = self._unmoved - sum(before)
-        allowed = self._sum_of(self._found.allowed) - sum(before)
-        stranded, unit = sum(n for _, n in self._stranded_permille()), self._free.gpu_unit
-        return AuditLoss.model_construct(
-            gpus=self._effective_gpus(max(0, regained)),
-            at_most=self._effective_gpus(max(0, at_most)),
-            slow=self._effective_gpus(slow),
-            waiting=self._effective_gpus(waiting),
-            startable=self._effective_gpus(max(0, startable)),
-            startable_at_most=self._effective_gpus(
-                max(0, startable, self._most_unmoved - sum(before))
-            ),
-            placement=self._effective_gpus(max(0, regained - max(0, startable))),
-            allowed=self._effective_gpus(max(0, allowed)),
-            by_moves=self._effective_gpus(
-                sum(self._regained(changes) for changes in self._found.moves)
-            ),
-            money_per_day=self._money(Fraction(max(0, regained), unit)),
-            startable_money_per_day=self._money(Fraction(max(0, startable), unit)),
-            placement_money_per_day=self._money(
-                Fraction(max(0, regained - max(0, startable)), unit)
-            ),
-            money_per_day_at_most=self._money(Fraction(max(0, at_most), unit)),
-            stranded_money_per_day=self._money(stranded),
-        )
+    @cached_property
+    def _stranded(self) -> dict[str, dict[int, Fraction]]:
+        return stranded_by_cause(self._stated, self._base)
 
-    def _money(self, permille: int | Fraction) -> float | None:
-        """What so much of a GPU costs for a day, to a hundredth."""
-        price = self._stated.policy.gpu_hour_price
-        if price is None:
-            return None
-        return number(Fraction(round(price * permille * DAY_H / 10), 100))
+    def _gpus(self) -> AuditGpus:
+        installed = sum(node.whole_gpus for node in self._free.cluster.nodes)
+        free = sum(free_gpus(self._stated, self._base).unheld)
+        stranded = sum(_thousandths(nodes.values()) for nodes in self._stranded.values())
+        return AuditGpus(installed, installed - free, free, number(Fraction(stranded, 1000)))
+
+    def _causes(self) -> tuple[AuditCause, ...]:
+        found = []
+        for cause, gpus in self._stranded.items():
+            nodes = sorted(gpus, key=lambda n: (-gpus[n], self._nodes[n]))
+            names = first_of([self._nodes[n] for n in nodes], MAX_NAMED)
+            total = number(Fraction(_thousandths(gpus.values()), 1000))
+            found.append(AuditCause(cause, total, len(nodes), f"{CAUSES[cause]}: {names}"))
+        return tuple(sorted(found, key=lambda one: -one.gpus))
+
+    def _effective(self, at_most: float | None) -> AuditEffective:
+        now, after = sum(self._now), sum(self._after)
+        price, lost = self._stated.policy.gpu_hour_price, Fraction(after - now, 1000)
+        per_day = None if price is None else price * DAY_H * lost / self._free.gpu_unit
+        return AuditEffective(
+            now=self._amount(now),
+            unmoved=self._amount(sum(self._gpus_of(self._unmoved))),
+            replanned=self._amount(after),
+            at_most=None if at_most is None else max(at_most, self._amount(after)),
+            lost_per_day=None if per_day is None else number(Fraction(round(per_day * 100), 100)),
+        )
 
     def _gangs(self) -> tuple[AuditGang, ...]:
-        running = [i for i, gang in enumerate(self._free.gangs) if gang.running]
-        found = [self._gang(index) for index in running]
-        return tuple(sorted(found, key=lambda one: (-one.lost_gpus, one.gang)))
+        """Running gangs, those first that the re-plan gives most, and then those that lack most speed."""
+        fixed = fixed_gangs(self._stated)
+        lines = [Evaluation(self._free, one).lines for one in (self._base, self._replanned)]
 
-    def _gang(self, index: int) -> AuditGang:
-        gang, line = self._free.gangs[index], self._present.lines[index]
-        after = self._replanned.lines[index]
-        cluster, value = self._free.cluster, line.value
-        pods = line.decision.pods
-        _, best = gang_rates(self._free, gang, pods, self._known)
-        bandwidth = None if value is None else value.bandwidth
-        speed = line.speed if line.admitted else None
-        lost = gang.least_units * (self._best[index] - speed) if speed is not None else 0
-        domains = () if value is None else value.domains
-        return AuditGang.model_construct(
-            gang="/".join(gang.key),
-            priority=gang.own_priority,
-            gpus=self._free.in_gpus(standing_gpus(self._free, index)),
-            bandwidth=None if bandwidth is None else int(bandwidth),
-            best=None if bandwidth is None or best is None else int(best),
-            share=None if value is None else value.share,
-            speed=speed,
-            best_speed=self._best[index] if line.admitted else None,
-            lost_gpus=self._effective_gpus(lost),
-            replan_speed=after.speed if after.admitted else None,
-            regains_gpus=self._effective_gpus(self._after[index] - self._before[index]),
-            nodes=self._names(pods),
-            domains={cluster.level_name(level): used for level, used in enumerate(domains)},
-            movable=self._stated.gangs[index].movable,
-            complete=line.admitted,
-            unknown_gpus=any(pod.gpus is None for pod in pods),
-            fixed=self._fixed.get(index),
+        def lacks(index: int) -> int:
+            return self._free.gangs[index].least_units * (FULL_SPEED - (lines[0][index].speed or 0))
+
+        running = [i for i, gang in enumerate(self._free.gangs) if gang.running]
+        running.sort(key=lambda i: (self._now[i] - self._after[i], -lacks(i), self._names[i]))
+        return tuple(
+            AuditGang(
+                gang=self._names[i],
+                priority=self._free.gangs[i].own_priority,
+                gpus=self._free.in_gpus(standing_gpus(self._free, i)),
+                speed=lines[0][i].speed if lines[0][i].admitted else None,
+                replanned=lines[1][i].speed if lines[1][i].admitted else None,
+                regains=self._amount(self._after[i] - self._now[i]),
+                nodes=self._on(self._base[i].pods),
+                movable=self._stated.gangs[i].movable,
+                fixed=fixed.get(i),
+            )
+            for i in running
         )
 
-    @cached_property
-    def _known(self) -> list[int]:
-        return known_masks(self._free, self._base)
-
-    def _names(self, pods: Iterable[PodPlacement]) -> tuple[str, ...]:
-        """Names of the nodes of these pods, sorted."""
+    def _on(self, pods: Iterable[PodPlacement]) -> tuple[str, ...]:
         return tuple(self._nodes[n] for n in sorted({pod.node for pod in pods}))
 
-    def _whole(self) -> tuple[AuditWhole, ...]:
-        present = wholly_free(self._free, self._base)
-        found = []
-        for level, (now, domains) in present.items():
-            possible = max(now, self._found.packed.get(level, (0, 0))[0])
-            found.append(
-                AuditWhole.model_construct(
-                    level=level,
-                    now=now,
-                    possible=possible,
-                    at_most=max(possible, self._found.most_whole.get(level, domains)),
-                    domains=domains,
-                )
-            )
-        return tuple(found)
-
     def _waiting(self) -> tuple[AuditWaiting, ...]:
-        lines = self._present.lines
+        lines = Evaluation(self._free, self._base).lines
         waiting = [i for i, one in enumerate(lines) if not one.admitted]
+        waiting.sort(key=lambda i: (-self._free.gangs[i].priority, i))
+        starting = [
+            {i for i in waiting if step.decisions[i].decision in STARTS} for step in self._steps
+        ]
         found = []
-        for index in sorted(waiting, key=lambda i: (-self._free.gangs[i].priority, i)):
-            gang = self._free.gangs[index]
-            starts_if = self._starts_if(index)
-            reason = self._found.unmoved.decisions[index].reason
-            moves = [
-                n
-                for n, changes in enumerate(self._found.moves, 1)
-                if index in changes and changes[index].pods and starts_if != "now"
-            ]
+        for i in waiting:
+            steps = tuple(n for n, gangs in enumerate(starting, 1) if i in gangs)
+            starts_if = self._starts_if(i, in_steps=bool(steps))
+            gang = self._free.gangs[i]
             found.append(
-                AuditWaiting.model_construct(
-                    gang="/".join(gang.key),
-                    priority=gang.own_priority,
-                    gpus=self._free.in_gpus(gang.least_units),
-                    starts_if=starts_if,
-                    moves=tuple(moves),
-                    reason=None if starts_if == "now" or reason is None else self._words(reason),
+                AuditWaiting(
+                    self._names[i],
+                    gang.own_priority,
+                    self._free.in_gpus(gang.least_units),
+                    starts_if,
+                    () if starts_if == "now" else steps,
                 )
             )
         return tuple(found)
 
-    def _starts_if(self, index: int) -> StartsIf:
+    def _starts_if(self, index: int, *, in_steps: bool) -> StartsIf:
         """Under which condition a gang that does not run whole starts, or is completed."""
-        found = self._found
         if self._free.gangs[index].hold is not None:
             return "held"
-        if found.unmoved.decisions[index].decision in ("place", "complete"):
+        if self._unmoved[index].decision in STARTS:
             return "now"
-        if self._replanned.lines[index].admitted:
-            return "others stood better"
-        reasons = (plan.decisions[index].reason for plan in (found.unmoved, found.possible))
-        if any(reason is not None and reason.code == NEVER for reason in reasons):
-            return "never"
-        return "others ended"
+        if in_steps or self._replanned[index].decision in STARTS:
+            return "others moved"
+        reasons = (plan[index].reason for plan in (self._unmoved, self._replanned))
+        stated = any(reason is not None and reason.code == NEVER for reason in reasons)
+        starts = self._free.once(EmptyStarts)
+        able = starts.can_now(index)
+        refused = not able and starts.refused[index] in (Answer.NEVER, Answer.NOT_NOW)
+        return "never" if stated or refused else "others ended"
 
-    @cached_property
-    def _worth(self) -> PlanWorth:
-        return plan_worth(self._free, self._found.unmoved.decisions)
-
-    def _with(self, changes: Changes) -> tuple[GangDecision, ...]:
-        """The plan in which nothing moves, with these changes."""
-        unmoved = self._found.unmoved.decisions
-        return tuple(changes.get(index, one) for index, one in enumerate(unmoved))
-
-    def _regained(self, changes: Changes) -> int:
-        """Permille-GPU that the plan with these changes has beyond the one in which nothing moves."""
-        after = Evaluation(self._free, self._with(changes))
-        return sum(gpus_at_speed(after)) - self._unmoved
-
-    def _move_search(self) -> MoveSearch:
-        """None exists where every gang has its best speed, or no plan is better by the policy's tiers."""
-        if any(self._regained(changes) > 0 for changes in self._found.moves):
-            return "found"
-        most = sum(gang.least_units * self._best[i] for i, gang in enumerate(self._free.gangs))
-        if self._unmoved >= most:
-            return "none exists"
-        tiers = self._found.possible.tiers
-        unmoved = Evaluation(self._free, self._found.unmoved.decisions).vector()
-        best = all(
-            tier.value == tier.bound == value for tier, value in zip(tiers, unmoved, strict=True)
-        )
-        return "none exists" if best else "none found"
-
-    def _whole_regain(self) -> AuditWholeRegain:
-        moved = [
-            i
-            for i, one in enumerate(self._found.few)
-            if self._free.gangs[i].running and one.decision == "move"
+    def _step(self, found: FoundStep) -> AuditStep:
+        before, after = (Evaluation(self._free, one) for one in (self._unmoved, found.decisions))
+        changed = [
+            (i, old, new)
+            for i, (old, new) in enumerate(zip(before.lines, after.lines, strict=True))
+            if old.decision.pods != new.decision.pods
         ]
-        gpus = sum(standing_gpus(self._free, i) for i in moved)
-        return AuditWholeRegain.model_construct(restarts=len(moved), gpus=self._free.in_gpus(gpus))
-
-    def _move(self, changes: Changes) -> AuditMove:
-        free, lines = self._free, self._present.lines
-        unmoved = self._found.unmoved.decisions
-        plan = self._with(changes)
-        after = Evaluation(free, plan)
-        worth = plan_worth(free, plan)
-        moved = [i for i in sorted(changes) if free.gangs[i].running]
-        return AuditMove.model_construct(
-            gangs=tuple(
-                AuditMovedGang.model_construct(
-                    gang="/".join(free.gangs[i].key),
-                    gpus=self._free.in_gpus(standing_gpus(free, i)),
-                    movable=self._stated.gangs[i].movable,
-                    leaves=self._names(self._base[i].pods),
-                    comes=self._names(changes[i].pods),
-                    speed=lines[i].speed,
-                    speed_after=after.lines[i].speed,
-                )
-                for i in moved
-            ),
+        moved = [i for i, _, new in changed if new.decision.decision == "move"]
+        gangs = [self._stated.gangs[i] for i in moved]
+        gpus = [standing_gpus(self._free, i) for i in moved]
+        times = [self._stated.lost_work_s(gang) for gang in gangs]
+        work = [
+            held * max(0, one) for held, one in zip(gpus, times, strict=True) if one is not None
+        ]
+        regained = sum(gpus_at_speed(after)) - sum(gpus_at_speed(before))
+        return AuditStep(
+            restarts=len(moved),
+            gpus=self._free.in_gpus(sum(gpus)),
+            lost_gpu_seconds=None if None in times else sum(work) // self._free.gpu_unit,
+            regains=self._amount(regained),
             starts=tuple(
-                AuditStart.model_construct(
-                    gang="/".join(free.gangs[i].key),
-                    gpus=self._free.in_gpus(free.gangs[i].least_units),
-                    nodes=self._names(changes[i].pods),
-                    instead_of=self._names(unmoved[i].pods),
-                    speed=after.lines[i].speed or 0,
-                )
-                for i in sorted(changes)
-                if not free.gangs[i].running
-                and changes[i].pods
-                and _nodes(changes[i].pods) != _nodes(unmoved[i].pods)
+                self._names[i] for i, old, new in changed if new.admitted and not old.admitted
+            ),
+            faster=tuple(
+                self._names[i]
+                for i, old, new in changed
+                if new.admitted and old.admitted and (new.speed or 0) > (old.speed or 0)
             ),
             waits=tuple(
-                "/".join(free.gangs[i].key) for i in sorted(changes) if not changes[i].pods
+                self._names[i] for i, old, new in changed if old.admitted and not new.admitted
             ),
-            restarts=len(moved),
-            gpus=self._free.in_gpus(sum(standing_gpus(free, i) for i in moved)),
-            lost_runtime=self._lost_runtime(moved),
-            regains_gpus=self._effective_gpus(self._regained(changes)),
-            bandwidth=free.in_gpus(worth.bandwidth - self._worth.bandwidth),
-            whole_nodes=worth.whole_nodes - self._worth.whole_nodes,
-            whole_domains=worth.whole_domains - self._worth.whole_domains,
-            allowed=all(self._stated.gangs[i].movable for i in moved),
+            moves=tuple(
+                AuditMove(
+                    self._names[i],
+                    self._free.in_gpus(held),
+                    self._on(self._base[i].pods),
+                    self._on(found.decisions[i].pods),
+                )
+                for i, held in zip(moved, gpus, strict=True)
+            ),
+            allowed=all(gang.movable for gang in gangs),
+            fewest=found.fewest,
         )
 
-    def _lost_runtime(self, moved: Iterable[int]) -> int | None:
-        """GPU-seconds since the last checkpoint or start, up to the cap; None where one is not known."""
-        total = 0
-        for index in moved:
-            gang = self._stated.gangs[index]
-            times = [t for t in (gang.started_at, gang.last_checkpoint) if t is not None]
-            if not times:
-                return None
-            lost = max(0, self._stated.now - max(times))
-            total += standing_gpus(self._free, index) * min(
-                self._stated.policy.disruption.cap_s, lost
-            )
-        return total // self._free.gpu_unit
 
-    def _objectives(self) -> tuple[AuditObjective, ...]:
-        return tuple(
-            AuditObjective.of(tier, now=now, possible=tier.value)
-            for tier, now in zip(self._found.possible.tiers, self._present.vector(), strict=True)
-        )
-
-    def _notes(self) -> tuple[str, ...]:
-        notes = [one for one in self._found.possible.notes if one != MOVES_UNPROVEN]
-        if sum(self._after) < sum(self._before):
-            notes.append(
-                "the re-plan is better in the order of the policy's tiers, but has fewer effective GPUs"
-            )
-        if self._free.policy.gpu_binding != self._stated.policy.gpu_binding:
-            notes.append(
-                "which GPUs some running pods hold is not known: the slowest that their node may have "
-                "chosen count for them, now and in the re-plan"
-            )
-        return tuple(notes)
-
-
-def _nodes(pods: Iterable[PodPlacement]) -> list[tuple[int, int, int]]:
-    """Where the pods stand, whatever their GPUs."""
-    return [(pod.role, pod.index, pod.node) for pod in pods]
+def _thousandths(gpus: Iterable[Fraction]) -> int:
+    return round(1000 * sum(gpus, Fraction(0)))

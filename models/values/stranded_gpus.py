@@ -5,7 +5,7 @@ What ``models.values.leftover`` counts on nodes that take pods, by cause; and al
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,7 +16,7 @@ from models.instance.gang import Role
 from models.instance.instance import Instance, once
 from models.instance.occupancy import rooms
 from models.instance.solution import GangDecision
-from models.values.leftover import gpu_models, gpu_shares, request_domains, whole_nodes
+from models.values.leftover import gpu_models, gpu_shares, request_domains
 
 LIMITING = ("cpu", "memory")
 """Resources of which each GPU needs a share where the policy states none: the least that pods ask for."""
@@ -197,20 +197,3 @@ def _large_requests(
             yield "domain", n, share * largest
         for n in whole[:used:servers]:
             yield "node", n, share * (servers * largest - size)
-
-
-def whole_by_level(instance: Instance, free: Sequence[int]) -> Mapping[str, tuple[int, int]]:
-    """Wholly free domains and all domains with GPUs, by counted level, the nodes last.
-
-    ``free``: GPUs a node that may be given.
-    """
-    cluster, whole = instance.cluster, whole_nodes(instance, free)
-    found = {}
-    for level in (*cluster.counted_levels, cluster.node_level):
-        domains = [
-            [n for n in domain.nodes if cluster.nodes[n].gpus] for domain in cluster.domains[level]
-        ]
-        domains = [nodes for nodes in domains if nodes]
-        free_ones = sum(all(n in whole for n in nodes) for nodes in domains)
-        found[cluster.level_name(level)] = (free_ones, len(domains))
-    return found

@@ -76,7 +76,7 @@ _VERBS = (
     (
         audit,
         "gangplan audit monday",
-        "gangplan audit monday -o json --metrics-file audit.prom",
+        "gangplan audit monday --out replan.json",
     ),
     (show, "gangplan show -o wide", "gangplan show plan.json -o name"),
     (

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from models.documents.gang import NODE_NAME, NodeExpression
 from models.documents.policy import NO_COST, Objective
-from models.instance.policy import Policy
+from models.instance.gang import PlannedPod
+from models.instance.instance import EarlierPlan, Instance
+from models.instance.policy import Moves, Policy
 from models.tiers import family
 from models.units import time_text
 from planner.read.findings import Remarks
@@ -18,13 +20,10 @@ from planner.read.instance_builder import limit_queues, paused
 if TYPE_CHECKING:
     from models.apply.notes import EvictNote
     from models.instance.gang import Gang, NodeAffinity, Role
-    from models.instance.instance import Instance
+    from models.instance.solution import GangDecision
 
 DEFRAGMENT = "defragment"
 STABILITY = "stability"
-
-PRICES = ("disruption", STABILITY)
-"""Objectives that say what it costs that gangs move."""
 
 
 def with_defragment(policy: Policy) -> Policy:
@@ -91,22 +90,22 @@ def keep_sizes(instance: Instance, namespaces: Collection[str]) -> Instance:
     return replace(instance, gangs=gangs)
 
 
-def at_no_price(instance: Instance, movable: Collection[int], *, budgets: bool = True) -> Instance:
+def at_no_price(instance: Instance, movable: Collection[int]) -> Instance:
     """The instance in which these running gangs (indices) move at no price, as an audit supposes.
 
-    Nobody is stopped, and running gangs keep their numbers of pods. Reservations, limits on moves and,
-    without ``budgets``, disruption budgets are left out. Where GPUs of an unknown index matter, nodes decide
-    about GPUs: a plan with indices would gain only by knowing them.
+    Only who runs, and how fast, counts: of the objectives goodput is left. Nobody is stopped, and running
+    gangs keep their numbers of pods. Reservations, limits on moves and disruption budgets are left out. Where
+    GPUs of an unknown index matter, nodes decide about GPUs: a plan with indices would gain only by knowing
+    them.
     """
     later = instance.now + 1
-    cluster = instance.cluster if budgets else replace(instance.cluster, budgets=())
     gangs = tuple(
         replace(
             gang,
             movable=index in movable,
-            preemptible=gang.preemptible and not gang.running,
+            preemptible=False,
             resize_after=max(later, gang.resize_after or later) if gang.elastic else None,
-            pods=gang.pods if budgets else tuple(replace(p, budgets=()) for p in gang.pods),
+            pods=tuple(replace(pod, budgets=()) for pod in gang.pods),
         )
         if gang.running
         else gang
@@ -115,13 +114,27 @@ def at_no_price(instance: Instance, movable: Collection[int], *, budgets: bool =
     policy = instance.policy
     free = replace(
         policy,
-        objectives=tuple(one for one in policy.objectives if one.name not in PRICES),
+        objectives=(Objective("goodput"),),
         disruption=replace(policy.disruption, weight=NO_COST),
         moves=None,
         reservations=None,
         gpu_binding="none" if _hides_gpus(instance) else policy.gpu_binding,
     )
+    cluster = replace(instance.cluster, budgets=())
     return replace(instance, cluster=cluster, gangs=gangs, policy=free)
+
+
+def starting_from(
+    instance: Instance, plan: Sequence[GangDecision], *, max_gangs: int | None = None
+) -> Instance:
+    """The instance whose search begins with this plan. ``max_gangs``: that move at most."""
+    gangs = tuple(
+        replace(gang, planned=tuple(PlannedPod(pod.role, pod.index, pod.node) for pod in one.pods))
+        for gang, one in zip(instance.gangs, plan, strict=True)
+    )
+    earlier = EarlierPlan(frozenset(gang.key for gang in gangs), {})
+    policy = replace(instance.policy, moves=Moves(max_gangs).or_none)
+    return replace(instance, gangs=gangs, earlier=earlier, policy=policy)
 
 
 def _hides_gpus(instance: Instance) -> bool:

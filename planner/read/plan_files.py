@@ -8,21 +8,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from models.documents.base import API_VERSION
 from models.documents.plan import PlanDocument
 from models.units import shortened
 from planner.errors import Fault, InputError, MissingPathError
-
-if TYPE_CHECKING:
-    from models.documents.audit import AuditDocument
-
-Saved = TypeVar("Saved", bound=BaseModel)
 
 MAX_PLAN_BYTES = 512 * 1024 * 1024
 """A plan of 100,000 GPUs has about 30 MB; a larger file would only fill the memory."""
@@ -78,25 +72,25 @@ def read_plan(content: bytes, path: str) -> PlanDocument:
     try:
         return PlanDocument.model_validate_json(content, context={})
     except ValidationError:
-        return read_slowly(content, path, parse(content, path), PlanDocument)
+        return _read_slowly(content, path, parse(content, path))
 
 
-def read_slowly(content: bytes, path: str, tree: dict[str, Any], model: type[Saved]) -> Saved:
-    """The document, read as input documents are: every fault has a line and a column. Raises InputError."""
+def _read_slowly(content: bytes, path: str, tree: dict[str, Any]) -> PlanDocument:
+    """The plan, read as input documents are: every fault has a line and a column. Raises InputError."""
     from planner.read.findings import Findings
     from planner.read.sources import Source
     from planner.read.validation import validate
 
     findings = Findings()
     source = Source(path, content.decode("utf-8-sig"), "json")
-    entry = validate(model, tree, source, (0,), findings)
+    entry = validate(PlanDocument, tree, source, (0,), findings)
     if entry is None or findings:
         findings.raise_all()
     return entry.document
 
 
-def parse(content: bytes, path: str, *, kinds: Sequence[str] = ("Plan",)) -> dict[str, Any]:
-    """The JSON document of a plan, or of another of these kinds. Only its kind and version are checked.
+def parse(content: bytes, path: str) -> dict[str, Any]:
+    """The JSON document of a plan. Only its kind and version are checked.
 
     Raises InputError with line and column.
     """
@@ -132,31 +126,16 @@ def parse(content: bytes, path: str, *, kinds: Sequence[str] = ("Plan",)) -> dic
     except UnicodeEncodeError:
         what = "not a plan: half of a surrogate pair in a text"
         raise InputError(Fault(what, _HINT, path)) from None
-    _check_header(document, path, kinds)
+    _check_header(document, path)
     return document
 
 
-def _check_header(document: dict[str, Any], path: str, kinds: Sequence[str]) -> None:
+def _check_header(document: dict[str, Any], path: str) -> None:
     kind, version = document.get("kind"), document.get("apiVersion")
-    if kind not in kinds:
+    if kind != "Plan":
         found = "it has no kind" if kind is None else f"kind is {shortened(repr(kind), 60)}"
-        wanted = " or ".join(f"a{'n' * (one[0] in 'AEIOU')} {one.lower()}" for one in kinds)
-        raise InputError(Fault(f"not {wanted}: {found}", _HINT, path))
+        raise InputError(Fault(f"not a plan: {found}", _HINT, path))
     if version != API_VERSION:
-        what = f"unknown version of a {str(kind).lower()}: apiVersion is {shortened(repr(version), 60)}"
+        what = f"unknown version of a plan: apiVersion is {shortened(repr(version), 60)}"
         hint = f"this gangplan reads {API_VERSION}; plan again or use the gangplan that wrote it"
         raise InputError(Fault(what, hint, path))
-
-
-def read_saved(content: bytes, path: str) -> tuple[PlanDocument | AuditDocument, dict[str, Any]]:
-    """The plan or audit in ``content``, typed and as JSON. Raises InputError with places."""
-    from models.documents.audit import AuditDocument
-
-    tree = parse(content, path, kinds=("Plan", "Audit"))
-    model: type[PlanDocument | AuditDocument] = (
-        PlanDocument if tree["kind"] == "Plan" else AuditDocument
-    )
-    try:
-        return model.model_validate_json(content), tree
-    except ValidationError:
-        return read_slowly(content, path, tree, model), tree

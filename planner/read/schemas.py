@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from models.documents.audit import AuditDocument
 from models.documents.base import Data
 from models.documents.capacity import CapacityDocument
 from models.documents.cluster import ClusterDocument
@@ -33,7 +32,6 @@ KINDS: dict[str, type[BaseModel]] = {
     "queue": QueueDocument,
     "policy": PolicyDocument,
     "plan": PlanDocument,
-    "audit": AuditDocument,
     "capacity": CapacityDocument,
     "comparison": ComparisonDocument,
     "server-model": ServerModelDocument,

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
 
-from models.documents.audit import AuditDocument, StartsIf
 from models.documents.plan import PlanQueue
 from planner.atomic_files import save
 
@@ -84,66 +81,6 @@ def write(path: Path, metrics: Metrics) -> None:
     """
     success = metrics.finished if metrics.exit_code == 0 else _last_success(path)
     save(path, text(metrics, success))
-
-
-def write_audit(path: Path, audit: AuditDocument) -> None:
-    """Replace the file with the figures of an audit. Raises CannotWriteError."""
-    save(path, "".join(line + "\n" for line in _audit_lines(audit)))
-
-
-def _audit_lines(audit: AuditDocument) -> Iterator[str]:
-    status = audit.status
-    lost, effective = status.lost, status.effective_gpus
-    for name, said, value in (
-        ("timestamp_seconds", "When the audit was made.", audit.metadata.created_at),
-        ("effective_gpus", "GPUs times predicted speed of running gangs.", effective.before),
-        ("possible_effective_gpus", "The same in the re-plan.", effective.possible),
-        ("lost_gpus", "Effective GPUs that the re-plan regains.", lost.gpus),
-        ("lost_gpus_at_most", "Effective GPUs that any re-plan regains.", lost.at_most),
-        ("placement_lost_gpus", "Of the lost, those not regained without moves.", lost.placement),
-        ("startable_gpus", "Of the lost, those regained without moves.", lost.startable),
-        ("moves_gpus", "Of the lost, those that the listed moves regain.", lost.by_moves),
-        ("allowed_gpus", "Effective GPUs regained by moves that gangs allow.", lost.allowed),
-        ("lost_money_per_day", "Price of the lost GPUs for a day.", lost.money_per_day),
-        (
-            "startable_money_per_day",
-            "Price of what is regained without moves, for a day.",
-            lost.startable_money_per_day,
-        ),
-        (
-            "placement_money_per_day",
-            "Price of what is lost to placement, for a day.",
-            lost.placement_money_per_day,
-        ),
-        ("installed_gpus", "GPUs of all nodes.", status.gpus.installed),
-        ("free_gpus", "GPUs that nobody holds.", status.gpus.free),
-    ):
-        yield from _gauge(f"gangplan_audit_{name}", said, value)
-    yield from _labelled(
-        "gangplan_audit_stranded_gpus",
-        "Free GPUs that the next request cannot use, by cause.",
-        [({"cause": one.cause}, one.gpus) for one in status.stranded_why],
-    )
-    yield from _labelled(
-        "gangplan_audit_whole_domains",
-        "Wholly free nodes and domains: now, and at least and at most if running gangs stood closer.",
-        [
-            ({"level": one.level, "when": when}, count)
-            for one in status.whole
-            for when, count in (
-                ("now", one.now),
-                ("at_least", one.possible),
-                ("at_most", one.at_most),
-            )
-            if count is not None
-        ],
-    )
-    waiting = Counter(one.starts_if for one in status.waiting)
-    yield from _labelled(
-        "gangplan_audit_waiting_gangs",
-        "Waiting gangs, by what they wait for.",
-        [({"starts_if": name}, waiting[name]) for name in get_args(StartsIf)],
-    )
 
 
 def _labelled(

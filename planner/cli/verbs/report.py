@@ -1,10 +1,10 @@
-"""``gangplan report PLAN|AUDIT --out FILE``: one HTML page of a saved document, complete in itself."""
+"""``gangplan report PLAN --out FILE``: one HTML page of a saved plan, complete in itself."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,10 +14,8 @@ from planner.errors import InputError
 from planner.show.console import Console
 
 if TYPE_CHECKING:
-    from models.documents.audit import AuditDocument
     from models.documents.capacity import CapacityDocument
     from models.documents.plan import PlanDocument
-    from planner.show.report.page import Page
 
 
 @verb
@@ -26,7 +24,7 @@ def report(
     path: Annotated[
         str | None,
         typer.Argument(
-            metavar="PLAN|AUDIT",
+            metavar="PLAN",
             help="What `plan` or `audit` saved with --out; - reads stdin; none: the last"
             " plan that was made.",
         ),
@@ -34,35 +32,21 @@ def report(
     *,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Write the page here (HTML).")],
 ) -> None:
-    """Write one HTML page of a plan or an audit."""
+    """Write one HTML page of a plan."""
     from planner.atomic_files import check_target, save
     from planner.cli.shown_plan import shown_plan
-    from planner.read.plan_files import read_saved
+    from planner.read.plan_files import parse, read_plan
     from planner.show.report.page import html
+    from planner.show.report.plan_page import plan_page
 
     check_target(out, [] if path is None else [path])
     chosen = shown_plan(console, path)
-    found, document = read_saved(chosen.content, chosen.path)
-    text = html(_page(found, document, chosen.content, chosen.path))
+    plan = read_plan(chosen.content, chosen.path)
+    changed = changed_digest(parse(chosen.content, chosen.path), plan) is not None
+    text = html(plan_page(plan, _capacity(plan, chosen.content, chosen.path), changed=changed))
     save(out, text)
     size = f"{len(text.encode()) / 1e6:,.2f} MB"
     console.say(f"saved {shlex.quote(str(out))} ({size}): open it in a browser")
-
-
-def _page(
-    found: PlanDocument | AuditDocument, document: dict[str, Any], content: bytes, path: str
-) -> Page:
-    from models.documents.plan import PlanDocument
-
-    if isinstance(found, PlanDocument):
-        from planner.show.report.plan_page import plan_page
-
-        changed = changed_digest(document, found) is not None
-        capacity = _capacity(found, content, path)
-        return plan_page(found, capacity, changed=changed)
-    from planner.show.report.audit_page import audit_page
-
-    return audit_page(found)
 
 
 def _capacity(plan: PlanDocument, content: bytes, path: str) -> CapacityDocument | str:

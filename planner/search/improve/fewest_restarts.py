@@ -1,0 +1,285 @@
+"""The cheapest sets of moves: plans with moves, less those that can be taken back without losing a gain.
+
+A gain is a gang that starts, or runs faster, than in the best plan in which nothing moves. In a step every
+gang is as in one of both plans; only which GPUs of a switched node a pod gets may be others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision, PodPlacement
+from models.program.interruption import Question
+from models.program.options import standing_gpus
+from models.tiers import larger_is_better
+from models.values.effective_gpus import gpus_at_speed
+from models.values.tier_values import Evaluation, tiers_of
+from planner.search.free_space import FreeSpace, Pods
+from planner.search.ledger import Ledger
+
+LEAST_FASTER = 10
+"""Permille of speed by which a gang has to be faster to count as such."""
+
+MAX_TRIALS = 150
+"""Sets of gangs that are tried for one gain; beyond that moves are taken back one after another."""
+
+Cost = tuple[int, int, int, int]
+"""Restarts, lost work times GPUs (where it is not known, the cap of the policy's ``disruption``), GPUs, and
+the highest priority of a gang that restarts."""
+
+Changes = Mapping[int, Pods]
+"""Gangs (indices) that are elsewhere, start or wait, with their pods then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A plan with moves. ``gains``, ``moved``: gangs (indices). ``worth``: of tiers, larger is better."""
+
+    decisions: tuple[GangDecision, ...]
+    gains: frozenset[int]
+    moved: tuple[int, ...]
+    cost: Cost
+    worth: tuple[int, ...]
+
+    def outdoes(self, other: Step) -> bool:
+        """Whether this one costs no more, has the same gains and is as good."""
+        return self.cost <= other.cost and self.worth >= other.worth and self.gains >= other.gains
+
+
+def undominated(steps: Iterable[Step]) -> list[Step]:
+    """Steps that no other one outdoes, the cheapest first."""
+    found: list[Step] = []
+    for step in sorted(steps, key=lambda one: (one.cost, [-value for value in one.worth])):
+        if not any(one.outdoes(step) for one in found):
+            found.append(step)
+    return found
+
+
+class FewestRestarts:
+    """Looks for cheap steps beside ``unmoved``, a plan in which nothing moves, until ``ended``."""
+
+    def __init__(
+        self, instance: Instance, unmoved: Sequence[GangDecision], ended: Question
+    ) -> None:
+        self.instance = instance
+        self.unmoved = tuple(unmoved)
+        self.ended = ended
+        self.space = FreeSpace(instance, unmoved)
+        self._ledger = Ledger(instance, unmoved)
+        self.before = self._ledger.evaluate(unmoved)
+        self.worth = self._worth_of(self.before)
+
+    def of_plan(self, plan: Sequence[GangDecision]) -> Iterator[Step]:
+        """The cheapest steps of a plan: for all of its gains together, and for each of them."""
+        pairs = enumerate(zip(self.unmoved, plan, strict=True))
+        changes = {i: new.pods for i, (old, new) in pairs if old.pods != new.pods}
+        after = self._ledger.evaluate(plan)
+        gains = [i for i in sorted(changes) if self.gains(i, after)]
+        for goals in ([frozenset(gains)] if len(gains) > 1 else []) + [
+            frozenset([i]) for i in gains
+        ]:
+            step = None if self.ended() else self.cheapest(changes, goals)
+            if step is not None:
+                yield step
+
+    def together(self, steps: Iterable[Step]) -> tuple[GangDecision, ...]:
+        """The plan with as many of these steps as concern different gangs and fit, the best ones first."""
+        plan, worth = self.unmoved, self.worth
+        for step in sorted(steps, key=lambda one: one.worth, reverse=True):
+            changed = {
+                i: one for i, one in enumerate(step.decisions) if one.pods != self.unmoved[i].pods
+            }
+            if all(plan[i] is self.unmoved[i] for i in changed):
+                changes = {i: one.pods for i, one in enumerate(plan) if one is not self.unmoved[i]}
+                more = {i: one.pods for i, one in changed.items()}
+                tried, _ = self._tried({**changes, **more}, ())
+                if tried is not None and self.worth_of(tried) > worth:
+                    plan, worth = tried, self.worth_of(tried)
+        return plan
+
+    def worth_of(self, plan: Sequence[GangDecision]) -> tuple[int, ...]:
+        """Values of the tiers, larger is better."""
+        return self._worth_of(self._ledger.evaluate(plan))
+
+    def regained(self, step: Step) -> int:
+        """Permille-GPU that a step has beyond the plan in which nothing moves."""
+        after = self._ledger.evaluate(step.decisions)
+        return sum(gpus_at_speed(after)) - sum(gpus_at_speed(self.before))
+
+    def _worth_of(self, plan: Evaluation) -> tuple[int, ...]:
+        return larger_is_better(tiers_of(self.instance), plan.vector())
+
+    def gains(self, index: int, after: Evaluation) -> bool:
+        """Whether the gang starts, or is faster, than if nothing moves."""
+        old, new = self.before.lines[index], after.lines[index]
+        if not new.admitted or not old.admitted:
+            return new.admitted and not old.admitted
+        return (new.speed or 0) >= (old.speed or 0) + LEAST_FASTER
+
+    def cost(self, chosen: Iterable[int]) -> Cost:
+        """Of restarting those of the gangs that run."""
+        gangs, unknown = self.instance.gangs, self.instance.policy.disruption.cap_s
+        moved = self._restarting(chosen)
+        gpus = {i: standing_gpus(self.instance, i) for i in moved}
+        work = 0
+        for i in moved:
+            lost = self.instance.lost_work_s(gangs[i])
+            work += gpus[i] * (unknown if lost is None else max(0, lost))
+        highest = max((gangs[i].priority for i in moved), default=0)
+        return len(moved), work, sum(gpus.values()), highest
+
+    def _restarting(self, chosen: Iterable[int]) -> list[int]:
+        gangs, incomplete = self.instance.gangs, self.instance.incomplete
+        return sorted(i for i in chosen if gangs[i].running and i not in incomplete)
+
+    def cheapest(self, changes: Changes, goals: frozenset[int]) -> Step | None:
+        """By cost, the first of the changes with these gains that fit: all cheaper ones were tried."""
+        open_ = [(self.cost(goals), sorted(goals))]
+        known = {goals}
+        for _ in range(MAX_TRIALS):
+            if not open_ or self.ended():
+                break
+            _, names = heappop(open_)
+            chosen = frozenset(names)
+            plan, full = self._tried({i: changes[i] for i in names}, goals)
+            if plan is not None:
+                return self._step(plan)
+            for more in self._clashing(full, changes.keys() - chosen):
+                larger = chosen | {more}
+                if larger not in known:
+                    known.add(larger)
+                    heappush(open_, (self.cost(larger), sorted(larger)))
+        return self._taken_back(changes, goals)
+
+    def _clashing(self, full: int | None, others: Collection[int]) -> list[int]:
+        """Of the others those that stand on the node that is too full; all of them if none is."""
+        if full is None:
+            return sorted(others)
+        return [i for i in sorted(others) if any(p.node == full for p in self.unmoved[i].pods)]
+
+    def _taken_back(self, changes: Changes, goals: frozenset[int]) -> Step | None:
+        """The plan with all changes but those of gangs that can return, with those who are in their place."""
+        chosen, kept = dict(changes), self._tried(changes, goals)[0]
+        if kept is None:
+            return None
+        for gang in sorted(changes.keys() - goals, key=lambda i: self.cost([i]), reverse=True):
+            for back in ({gang}, self._in_place_of(gang, changes) - goals):
+                less = {i: pods for i, pods in chosen.items() if i not in back}
+                plan = None if gang not in chosen else self._tried(less, goals)[0]
+                if plan is not None:
+                    chosen, kept = less, plan
+        return self._step(kept)
+
+    def _in_place_of(self, gang: int, changes: Changes) -> set[int]:
+        """The gang, gangs that come to nodes that it leaves, those that come to nodes of these, and so on."""
+        found = [gang]
+        for one in found:  # grows while it is read
+            nodes = {pod.node for pod in self.unmoved[one].pods}
+            found += [
+                i
+                for i in sorted(changes)
+                if i not in found and not nodes.isdisjoint(pod.node for pod in changes[i])
+            ]
+        return set(found)
+
+    def _step(self, plan: tuple[GangDecision, ...]) -> Step:
+        plan = self._highest_first(plan)
+        after = self._ledger.evaluate(plan)
+        moved = tuple(i for i, one in enumerate(plan) if one.decision == "move")
+        gains = frozenset(i for i in range(len(plan)) if self.gains(i, after))
+        return Step(plan, gains, moved, self.cost(moved), self._worth_of(after))
+
+    def _tried(
+        self, changes: Changes, goals: Iterable[int]
+    ) -> tuple[tuple[GangDecision, ...] | None, int | None]:
+        """The plan with these changes, or a node that is too full then, or neither: it breaks other rules."""
+        space, mark = self.space, self.space.mark()
+        for gang in changes:
+            space.set(gang, ())
+        for gang in sorted(changes):
+            self._put(gang, changes[gang])
+        pods = (pod for i in changes for pod in (*changes[i], *self.unmoved[i].pods))
+        nodes = sorted({pod.node for pod in pods})
+        for n in nodes:
+            for gang in space.stale_indices(n):
+                self._put(gang, space.pods[gang])
+        full = next((n for n in nodes if not space.is_valid(n)), None)
+        plan = tuple(
+            space.decision(i) if space.pods[i] != one.pods else one
+            for i, one in enumerate(self.unmoved)
+        )
+        space.undo(mark)
+        return (
+            (None, full) if full is not None or not self._is_better(plan, goals) else (plan, None)
+        )
+
+    def _is_better(self, plan: tuple[GangDecision, ...], goals: Iterable[int]) -> bool:
+        """Whether a plan that fits keeps all rules, has these gains, and is better than the unmoved one."""
+        if not self._ledger.keeps_rules(plan):
+            return False
+        after = self._ledger.evaluate(plan)
+        return self._worth_of(after) > self.worth and all(self.gains(i, after) for i in goals)
+
+    def _put(self, gang: int, pods: Sequence[PodPlacement]) -> None:
+        """Set the pods of a gang, on other GPUs where these are held and any will do."""
+        taken: list[PodPlacement] = []
+        self.space.set(gang, ())
+        for pod in pods:
+            taken.append(replace(pod, gpus=self._gpus(gang, pod)))
+            self.space.set(gang, taken)
+
+    def _gpus(self, gang: int, pod: PodPlacement) -> int | None:
+        role = self.instance.gangs[gang].roles[pod.role]
+        model, here = self.instance.cluster.nodes[pod.node].model, self.space.by_node[pod.node]
+        if not role.gpus or pod in self.space.original[gang]:
+            return pod.gpus
+        if here.blind:
+            return None
+        any_will_do = model is None or model.switched
+        if pod.gpus is not None and not (any_will_do and pod.gpus & ~here.mask):
+            return pod.gpus
+        picked = self.space.pick(pod.node, role.gpus) if here.free >= role.gpus else None
+        return pod.gpus if picked is None else sum(1 << gpu for gpu in picked)
+
+    def _highest_first(self, plan: tuple[GangDecision, ...]) -> tuple[GangDecision, ...]:
+        """The plan in which gangs that start leave their places to higher ones of the same shape."""
+        decisions, gangs = list(plan), self.instance.gangs
+        starts = [i for i, one in enumerate(plan) if one.decision == "place"]
+        waiting = [i for i, one in enumerate(plan) if not one.pods and gangs[i].hold is None]
+        waiting = [i for i in waiting if not gangs[i].running]
+        for other in sorted(waiting, key=lambda i: (-gangs[i].priority, i)):
+            lower = [
+                i
+                for i in starts
+                if decisions[i].pods
+                and gangs[i].priority < gangs[other].priority
+                and _shape(gangs[i]) == _shape(gangs[other])
+            ]
+            if lower:
+                least = min(lower, key=lambda i: (gangs[i].priority, -i))
+                decisions[least], decisions[other] = decisions[other], decisions[least]
+                starts.append(other)
+        changed = tuple(decisions)
+        return changed if self._ledger.keeps_rules(changed) else plan
+
+
+def _shape(gang: Gang) -> Gang:
+    """What gangs have in common that may take each other's place."""
+    return replace(
+        gang,
+        namespace="",
+        name="",
+        priority=0,
+        stated_priority=None,
+        submitted_at=None,
+        expected_duration_s=None,
+        scheduler=None,
+        evicted_at=None,
+        evictions=0,
+        pods=(),
+        planned=(),
+    )
