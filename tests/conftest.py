@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from effort import HANG_S, THOROUGH, WHOLE, examples, set_effort
+from effort import HANG_S, THOROUGH, WHOLE, set_effort
 from hypothesis import settings
 
 from planner.cli.app import run
 from planner.cluster import kubectl, proxy_process
-from planner.search.budget import Budget, Progress
-from planner.search.executors import Workers
-from planner.search.improve.large_neighborhood import improve
-from planner.search.ledger import Ledger
+from planner.search.budget import Budget
 from planner.show.console import Console
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -89,33 +86,6 @@ def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def search_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search obeys its time limit in this test."""
     monkeypatch.setattr(Budget, "seconds_left", SECONDS_LEFT)
-
-
-@pytest.fixture
-def brief_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large-neighbourhood search ends after few rounds, the last of them with large neighbourhoods."""
-    monkeypatch.setattr("planner.search.improve.large_neighborhood.STAGNATION", examples(4, 2))
-
-    def briefly(
-        ledger: Ledger,
-        budget: Budget,
-        progress: Progress,
-        workers: Workers,
-        *,
-        immovable: frozenset[int],
-        until: Callable[[], bool] = lambda: False,
-    ) -> None:
-        rounds = iter(range(examples(8, 5)))
-        improve(
-            ledger,
-            budget,
-            progress,
-            workers,
-            immovable=immovable,
-            until=lambda: until() or next(rounds, None) is None,
-        )
-
-    monkeypatch.setattr("planner.search.solve.improve", briefly)
 
 
 @dataclass(frozen=True, slots=True)

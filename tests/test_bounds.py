@@ -64,9 +64,8 @@ def hold_implied_bounds(instance: Instance) -> None:
     implied = ImpliedBounds(instance)
     kept: list[tuple[Tier, int]] = []
     for tier, value in best_values(instance):
-        for bounds in ([], kept):
-            bound = implied.bound(tier, kept, bounds)
-            assert not beaten(tier, bound, value), (tier.name, bound, value)
+        bound = implied.bound(tier, kept)
+        assert not beaten(tier, bound, value), (tier.name, bound, value)
         kept.append((tier, value))
 
 

@@ -158,7 +158,6 @@ def run(command: str, stage: Stage) -> Result:
         return stage.cli(*words, stdin=given, environ=environ)
 
 
-@pytest.mark.usefixtures("brief_improvement")
 def test_the_commands_of_the_pages_do_what_they_say(cli: RunCli, tmp_path: Path) -> None:
     failed, seen = [], set()
     with staged(tmp_path, cli) as stage:

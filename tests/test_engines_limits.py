@@ -18,8 +18,8 @@ from models.documents.policy import SolveLimits
 from models.program.linear_program import Linear, Program
 from planner.search.budget import Budget
 from planner.search.engines import highs, mathopt, mathopt_process
-from planner.search.engines.highs import Branching
-from planner.search.engines.interface import Goal, InterruptibleCall, Status
+from planner.search.engines.highs import branch
+from planner.search.engines.interface import Goal, Status, interruptible
 from planner.search.engines.relaxation import Relaxation
 
 
@@ -40,7 +40,7 @@ def packing(count: int) -> tuple[Program, Goal]:
 def test_a_call_that_overruns_its_limit_is_abandoned() -> None:
     release = threading.Event()
     started = time.monotonic()
-    assert InterruptibleCall(plenty(), release.wait, seconds=0.1).result() is None
+    assert interruptible(plenty(), release.wait, seconds=0.1) is None
     assert time.monotonic() - started < 3
     release.set()
 
@@ -55,9 +55,7 @@ def test_highs_answers_the_same_in_a_process_and_in_a_thread(
     for item, following in zip(ring, [*ring[1:], ring[0]], strict=True):
         program.at_most(Linear().add(item).add(following), 1)
     goal = Goal(Linear().add_all(ring), maximize=True)
-    answer = Branching(
-        program, goal, plenty(), nodes=100, seconds=60, hint=[0] * len(ring)
-    ).answer()
+    answer = branch(program, goal, plenty(), nodes=100, seconds=60, hint=[0] * len(ring))
     # No two neighbours of 21 in a ring: 10.
     assert (answer.status, answer.bound, sum(answer.values)) == (Status.OPTIMAL, 10, 10)
 
@@ -68,17 +66,16 @@ def test_highs_gets_no_hint_that_breaks_a_row_or_range(
 ) -> None:
     hints = []
 
-    class Watched(mathopt.SolverCall):
-        def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401  # as it is called
-            hints.append(len(options["start"].solution_hints))
-            super().__init__(*args, **options)
+    def watched(*args: Any, **options: Any) -> Any:  # noqa: ANN401  # as it is called
+        hints.append(len(options["start"].solution_hints))
+        return mathopt.call_solver(*args, **options)
 
-    monkeypatch.setattr(highs, "SolverCall", Watched)
+    monkeypatch.setattr(highs, "call_solver", watched)
     program = Program()
     both = [program.boolean(), program.boolean()]
     program.at_most(Linear().add_all(both), 1)
     goal = Goal(Linear().add_all(both), maximize=True)
-    answer = Branching(program, goal, plenty(), nodes=100, seconds=60, hint=hint).answer()
+    answer = branch(program, goal, plenty(), nodes=100, seconds=60, hint=hint)
     assert (answer.bound, hints) == (1, [given])
 
 
@@ -98,7 +95,7 @@ def test_a_stop_kills_the_process_of_a_large_program(monkeypatch: pytest.MonkeyP
     threading.Timer(1.0, budget.stop.set).start()
     begun = time.monotonic()
     program, goal = packing(2000)
-    answer = Branching(program, goal, budget, nodes=10**6, seconds=600).answer()
+    answer = branch(program, goal, budget, nodes=10**6, seconds=600)
     assert answer.status is Status.UNKNOWN
     assert answer.bound == 2000
     assert time.monotonic() - begun < 10

@@ -83,7 +83,6 @@ def _equals(seed: int, more: tuple[str, ...]) -> Instance:
     return busy_by_speed(seed, without=("priorities", "running"), more=more)
 
 
-@pytest.mark.usefixtures("brief_improvement")
 @pytest.mark.parametrize("size", SIZES[1:])
 @pytest.mark.parametrize("name", SPEEDS)
 def test_the_ways_of_planning_large_instances_promise_nothing_that_a_plan_beats(
@@ -98,7 +97,6 @@ def test_the_ways_of_planning_large_instances_promise_nothing_that_a_plan_beats(
     assert wrong(range(3000, 3000 + examples(8, 3)), found) == {}
 
 
-@pytest.mark.usefixtures("brief_improvement")
 @pytest.mark.parametrize("first", first_fast(range(300, 360, 4), 1))
 def test_they_do_so_on_meshes_and_larger_servers(first: int) -> None:
     def found(seed: int) -> list[str]:
@@ -124,7 +122,6 @@ def test_the_whole_program_promises_nothing_that_a_plan_beats(first: int, *, spl
     assert wrong(range(first, first + 10), found) == {}
 
 
-@pytest.mark.usefixtures("brief_improvement")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("tolerance", "goodput", "span"), [("0.1", 8960, 80), ("0.11", 8000, 0)])
 def test_goodput_is_given_away_as_far_as_its_tolerance_lets_it(

@@ -45,7 +45,6 @@ def test_the_search_equals_trying_every_plan(name: str) -> None:
 
 @pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
 @pytest.mark.parametrize("name", BESIDE)
-@pytest.mark.usefixtures("brief_improvement")
 def test_bounds_hold_for_all_plans_on_the_paths_for_large_instances(name: str, size: int) -> None:
     seeds = range(2000, 2000 + examples(30, 3))
     assert wrong(seeds, lambda seed: bounded(drawn(name, seed), size)) == {}

@@ -100,7 +100,6 @@ IN_RACKS = [
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.usefixtures("brief_improvement")
 def test_each_group_of_roles_has_one_rack(tmp_path: Path, size: int | None) -> None:
     # r0 and r1 have 3 servers left, r2 has 2: each replica of 3 fits r0 or r1 only
     held = fixed("held", "r0-n0", "r1-n0", "r2-n0", "r2-n1")

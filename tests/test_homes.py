@@ -22,7 +22,7 @@ from models.program.slots.slot_program import SlotModel
 from models.values.tier_values import Evaluation, tiers_of
 from planner.search.bound.slot_bounds import SlotProblem, SlotSearch
 from planner.search.budget import Budget
-from planner.search.engines.highs import Branching
+from planner.search.engines.highs import branch
 from planner.search.engines.interface import Goal
 from planner.search.ledger import Ledger
 from planner.search.start.greedy import greedy
@@ -44,7 +44,7 @@ def test_who_was_to_move_stays_where_the_time_is_over_meanwhile(
     budget = Budget(instance.policy.solve)
     model = SlotModel(instance)
     goal = Goal(expression(model, instance, "admission/1"), maximize=True)
-    values = Branching(model.program, goal, budget, nodes=100, seconds=10).answer().values
+    values = branch(model.program, goal, budget, nodes=100, seconds=10).values
     moved = [mode for mode in model.modes if values[mode.variable] and mode.option.effect.moved]
     assert moved, "the pair needs its rack"
     looks = iter([False])  # the pair is placed, nobody after it
@@ -79,7 +79,7 @@ def test_slow_gangs_leave_fast_servers_to_those_that_are_fast_in_the_solution() 
     both = Linear().add_linear(expression(model, instance, "goodput/1"), 100)
     both.add_linear(expression(model, instance, "goodput/0"))
     goal = Goal(both, maximize=True)
-    values = Branching(model.program, goal, budget, nodes=100, seconds=10).answer().values
+    values = branch(model.program, goal, budget, nodes=100, seconds=10).values
     value = Evaluation(instance, SlotProblem(model, budget).decode(values))
     found = {tier.name: value.tier(tier) for tier in tiers_of(instance)}
     assert found["goodput/1"] == 8000
@@ -138,9 +138,9 @@ def test_a_neighbourhood_holds_all_but_what_is_in_some_domains(blocks: int) -> N
     problem.tell_apart()
     runs = expression(model, instance, "admission/0")
     first = Goal(runs, maximize=True)
-    best = Branching(problem.program, first, budget, nodes=100, seconds=10).answer().bound
+    best = branch(problem.program, first, budget, nodes=100, seconds=10).bound
     goal = Goal(expression(model, instance, "span"), maximize=False, keep=((runs, best, best),))
-    values = Branching(problem.program, goal, budget, nodes=100, seconds=10).answer().values
+    values = branch(problem.program, goal, budget, nodes=100, seconds=10).values
     (moves,) = (mode.variable for mode in model.modes if mode.option.effect.moved)
     chosen = set()
     for seed in range(20):
@@ -148,7 +148,7 @@ def test_a_neighbourhood_holds_all_but_what_is_in_some_domains(blocks: int) -> N
         chosen.add(tuple(held))
         with problem.fixed(held, values):
             assert goal.satisfied(problem.program, values)
-            found = Branching(problem.program, goal, budget, nodes=100, seconds=10).answer()
+            found = branch(problem.program, goal, budget, nodes=100, seconds=10)
         assert goal.objective.value(found.values) <= goal.objective.value(values)
         assert all(found.values[variable] == values[variable] for variable in held)
         waiting = {

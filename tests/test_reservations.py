@@ -20,7 +20,6 @@ from models.instance.queue import Amount, Queue
 from models.instance.solution import Solution
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate
-from models.program.part import Standing
 from models.queues.reservations import left_waiting, trespassing
 from models.results.plan import compose, dumps
 from models.rules.registry import eligible_nodes
@@ -205,15 +204,12 @@ def test_what_a_stopped_search_returns_keeps_nodes_too() -> None:
     assert decided(instance, found)["later"] == "wait"
 
 
-def test_a_part_keeps_nodes_and_who_comes_there_is_found() -> None:
+def test_nodes_are_kept_and_who_comes_there_is_found() -> None:
     instance = cluster(FULL, BIG, waits("later", 1, 9), runs("half", 2, 2), nodes=3, rules=HIGH)
     found, plan = hold_nodes(instance, base_decisions(instance), Budget(instance.policy.solve))
     big, full, half, later = range(4)
     assert [one.nodes for one in found.reserved] == [(0, 1)]
-    part = Standing(found, plan).part({0, 1}, {later}, instance.policy.solve)
-    (one,) = part.instance.gangs
-    assert eligible_nodes(part.instance, one, one.roles[0]) == frozenset()
-    assert eligible_nodes(found, instance.gangs[big], one.roles[0]) == {0, 1, 2}
+    assert eligible_nodes(found, instance.gangs[big], instance.gangs[big].roles[0]) == {0, 1, 2}
     pods = found.reserved[0].pods[1:]
     assert trespassing(found, [(), plan[full].pods, plan[half].pods, pods]) == [later]
 

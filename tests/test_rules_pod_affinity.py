@@ -24,7 +24,6 @@ from models.program import options
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate
-from models.program.part import Standing
 from models.results.plan import compose
 from models.rules.declaration import without
 from models.rules.pod_rules import DECLARED as PODS_OF_SETS
@@ -146,11 +145,8 @@ def test_bounds_hold_without_the_sets_of_pods_that_stay(
     assert pooled(busy(seed, more=POD_RULES)) == []
 
 
-@pytest.mark.usefixtures("brief_improvement")
 @pytest.mark.parametrize("most", [RULED_PAIRS, 0])
-def test_the_aggregated_model_and_neighbourhoods_keep_the_rules(
-    most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_aggregated_model_keeps_the_rules(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gangs of every rule, which ask for more than there is; also where that model leaves the rules out."""
     monkeypatch.setattr("planner.search.solve.RULED_PAIRS", most)
     rules: list[Role] = [
@@ -178,14 +174,6 @@ def test_the_ledger_takes_off_what_breaks_a_rule() -> None:
     ledger = Ledger(instance, base_decisions(instance))
     assert ledger.offer(packed)
     assert ledger.incumbent.decisions[1].decision == "place"
-
-
-def test_a_part_takes_the_domains_that_it_does_not_know_for_empty() -> None:
-    instance = racks(gang("a", roles=[worker(2, 1, even=Spread(RACK))]))
-    standing = Standing(instance, base_decisions(instance))
-    limits = SolveLimits(budget=1, workers=1)
-    parts = [standing.part(nodes, {0}, limits).instance for nodes in ([0, 1], [0, 2])]
-    assert [solve(part).decisions[0].decision for part in parts] == ["wait", "place"]
 
 
 def test_nodes_are_distinguished_only_where_a_rule_asks_for_it() -> None:

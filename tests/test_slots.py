@@ -27,7 +27,7 @@ from models.values.tier_values import tiers_of
 from planner.search.bound.slot_bounds import SlotProblem, SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress
-from planner.search.engines.highs import Branching
+from planner.search.engines.highs import branch
 from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
 from planner.search.ledger import Ledger
@@ -68,7 +68,7 @@ def beaten(
         if expression.terms:
             goal = Goal(expression, upward, tuple(kept))
             bound = relaxation.bound(goal, seconds=10).bound
-            whole = Branching(model.program, goal, budget, nodes=1000, seconds=10).answer()
+            whole = branch(model.program, goal, budget, nodes=1000, seconds=10)
             if whole.status is Status.INFEASIBLE:
                 found.append(f"{tier.name}: no assignment")
             bound = min(bound, whole.bound) if upward else max(bound, whole.bound)
@@ -142,7 +142,7 @@ def fewest(instance: Instance) -> int:
     assert span is not None
     goal = Goal(span, maximize=False, keep=((runs, every, every),))
     budget = Budget(instance.policy.solve)
-    found = Branching(model.program, goal, budget, nodes=1000, seconds=10).answer()
+    found = branch(model.program, goal, budget, nodes=1000, seconds=10)
     assert found.status is Status.OPTIMAL
     return found.bound
 
@@ -261,6 +261,6 @@ def most(instance: Instance, name: str) -> int:
         return expression.constant
     goal = Goal(expression, tier.sense == "max")
     budget = Budget(instance.policy.solve)
-    found = Branching(model.program, goal, budget, nodes=1000, seconds=10).answer()
+    found = branch(model.program, goal, budget, nodes=1000, seconds=10)
     assert found.status is Status.OPTIMAL, name
     return expression.value(found.values)

@@ -286,7 +286,7 @@ class PlanSearch(Open):
     seed: int
     effort: float = 0.0
     solver_calls: Annotated[int, Field(ge=0)] | None = omitted(
-        description="Calls of solvers in the search, those of neighbourhoods included"
+        description="Calls of solvers in the search"
     )
     stopped_by: StoppedBy
 

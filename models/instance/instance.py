@@ -30,18 +30,16 @@ Lines = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Outside:
-    """What the rest of an instance asks of a part of it. Nodes and gangs are those of the part.
+    """What rules ask that some gangs of an instance no longer state.
 
-    ``latest``, ``speeds``: of the whole input. ``lines``: of strict queues (``models.queues.queue_order``).
-    ``spares``: (nodes, how many of them stay free). ``closed``: nodes to which no pod with GPUs of a gang may
-    come, by its key: domains that others have for themselves, and places of cells.
+    ``lines``: of strict queues (``models.queues.queue_order``). ``spares``: (nodes, how many of them stay
+    free). ``closed``: nodes to which no pod with GPUs of a gang may come, by its key: domains that others
+    have for themselves.
     """
 
-    latest: int
-    speeds: RelativeSpeeds
-    lines: Lines = ()
-    spares: tuple[tuple[tuple[int, ...], int], ...] = ()
-    closed: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict, hash=False)
+    lines: Lines
+    spares: tuple[tuple[tuple[int, ...], int], ...]
+    closed: Mapping[tuple[str, str], frozenset[int]] = field(hash=False)
 
 
 @dataclass(frozen=True)
@@ -79,11 +77,11 @@ class Starts(Protocol):
 class Instance:
     """``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it.
 
-    ``outside``: what the whole asks of a part, None for a whole. ``reserved``: nodes held for gangs while
-    this plan is made. ``what_if``: how it differs from its input, None if it does not. ``earlier``: what an
-    earlier plan promised, None without one. ``starts``: who could
-    start (``models.starts.empty_starts``). ``gpu_unit``: 1000 where GPUs are counted in thousandths, for some
-    pods have parts, else 1 (``models.instance.gpu_units``).
+    ``outside``: what gangs asked before some rules were taken off, else None. ``reserved``: nodes held for
+    gangs while this plan is made. ``what_if``: how it differs from its input, None if it does not.
+    ``earlier``: what an earlier plan promised, None without one. ``starts``: who could start
+    (``models.starts.empty_starts``). ``gpu_unit``: 1000 where GPUs are counted in thousandths, for some pods
+    have parts, else 1 (``models.instance.gpu_units``).
     """
 
     cluster: Cluster
@@ -134,8 +132,6 @@ class Instance:
     @cached_property
     def latest_submission(self) -> int:
         """The latest time since which a gang is in the queue; 0 without any."""
-        if self.outside is not None:
-            return self.outside.latest
         return max((t for g in self.gangs if (t := g.queued_at) is not None), default=0)
 
     @cached_property
@@ -170,8 +166,6 @@ class Instance:
     @cached_property
     def relative_speeds(self) -> RelativeSpeeds:
         """Speeds of the server models next to the fastest in the input."""
-        if self.outside is not None:
-            return self.outside.speeds
         return RelativeSpeeds(node.model for node in self.cluster.nodes)
 
     @cached_property

@@ -128,8 +128,7 @@ class QueueShares:
     which a queue limits them. ``healthy``: GPUs of usable nodes.
     ``shortfall``, ``kept_short``: how many GPUs that are promised, or kept, there are not, before the plan.
     ``within``: keys of the gangs that are within the guarantee of a queue. ``parts``: f of the queues that
-    gangs name. ``totals``: GPUs and RESOURCES of all selected nodes. ``outside``: what gangs outside of a
-    part hold.
+    gangs name. ``totals``: GPUs and RESOURCES of all selected nodes.
     """
 
     names: tuple[str, ...]
@@ -150,7 +149,6 @@ class QueueShares:
     parts: Mapping[int, Fraction]
     totals: tuple[int, ...]
     models: tuple[str, ...]
-    outside: QueueUse = field(default_factory=QueueUse)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -177,7 +175,7 @@ class QueueShares:
     def unlimited(self) -> QueueShares:
         """The same without limits and guarantees; who may reclaim from whom stays."""
         most = {gpu: (None,) * len(self.names) for gpu in self.most}
-        free = replace(self, limits=most, most=most, most_taken={}, healthy={}, outside=QueueUse())
+        free = replace(self, limits=most, most=most, most_taken={}, healthy={})
         return replace(free, firm_limits={}, most_firm={}, kept={}, kept_short={})
 
     def fairness(self, rank: int, fair: Mapping[int, int]) -> int:

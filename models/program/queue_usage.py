@@ -1,7 +1,7 @@
 """What gangs in queues hold after the plan, as expressions of both models alike.
 
 GPUs in all follow from the options; those of one GPU model from the pods that stay and from the pieces on
-regions of that model. Gangs that are not decided about, or are outside of a part, are constants.
+regions of that model. Gangs that are not decided about are constants.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from models.instance.queue import Gpu, Holder, QueueShares
+from models.instance.queue import Gpu, Holder, QueueShares, QueueUse
 from models.instance.solution import placed
 from models.program.linear_program import Linear
 from models.program.options import Option
@@ -44,7 +44,7 @@ def usage_of(model: Model) -> QueueUsage:
     instance, known, found = model.instance, shares(model.instance), QueueUsage()
     if known is None:
         return found
-    fixed = known.outside.copy()
+    fixed = QueueUse()
     for index, decision in enumerate(model.base):
         add_use(instance, fixed, index, decision.pods)
     for (holder, gpu), gpus in fixed.held.items():

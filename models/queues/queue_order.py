@@ -7,7 +7,7 @@ A line has the gangs that name a strict queue, wait, and are known to be able to
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance, Lines, once
@@ -92,21 +92,6 @@ def overtaking(instance: Instance, pods: Pods) -> list[int]:
     for line in lines(instance):
         waiting = (i for i, gang in enumerate(line) if not pods[gang])
         found += (gang for gang in line[next(waiting, len(line)) :] if pods[gang])
-    return found
-
-
-def lines_in_part(instance: Instance, part: Mapping[int, int]) -> Lines:
-    """The lines within a part; ``part``: of gangs of the whole, their indices there."""
-    found = (tuple(part[gang] for gang in line if gang in part) for line in lines(instance))
-    return tuple(line for line in found if line)
-
-
-def kept_behind(instance: Instance, pods: Pods, freed: Collection[int]) -> set[int]:
-    """Gangs that must not start while the gangs that are not freed stay as they are."""
-    found: set[int] = set()
-    for line in lines(instance):
-        waiting = (i for i, gang in enumerate(line) if gang not in freed and not pods[gang])
-        found.update(line[next(waiting, len(line)) :])
     return found
 
 

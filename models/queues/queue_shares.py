@@ -1,7 +1,6 @@
 """What queues are promised, what they may hold and what they hold: 2.15, 2.16, 2.22, and fair shares.
 
-GPUs are counted in all (the GPU model None) and of each GPU model that a queue names. A part of an instance
-gets the facts of the whole, with what the gangs outside hold.
+GPUs are counted in all (the GPU model None) and of each GPU model that a queue names.
 """
 
 from __future__ import annotations
@@ -216,7 +215,7 @@ class QueueCounts:
     """
 
     def __init__(self, instance: Instance, known: QueueShares, use: QueueUse | None = None) -> None:
-        use = known.outside if use is None else use
+        use = use or QueueUse()
         self._instance = instance
         self.shares = known
         self.held = {gpu: [0] * len(known.names) for gpu in known.gpus}
@@ -483,7 +482,6 @@ def empty_shares(instance: Instance, *, in_order: bool) -> QueueShares | None:
         kept_short={gpu: max(0, empty.promised(gpu, kept=True) - there[gpu]) for gpu in bare.kept},
         most_taken=_most_taken(bare, empty),
         within=frozenset(),
-        outside=QueueUse(),
     )
 
 

@@ -6,7 +6,7 @@ before the plan is counted as it stands.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from models.hardware import slug
@@ -40,7 +40,7 @@ class Claim:
 
 
 def claims(instance: Instance) -> tuple[Claim, ...]:
-    """Of every holder that waits; none in a part of an instance, whose gangs were asked before."""
+    """Of every holder that waits; none where some rules were taken off."""
     if not instance.reserved or instance.outside is not None or shares(instance) is None:
         return ()
     return instance.once(_claims)
@@ -104,23 +104,6 @@ def crowding(instance: Instance, pods: Pods) -> list[int]:
         for index in added:
             claim.counts.add(index, pods[index], -1)
     return sorted(found)
-
-
-def crowded_out(instance: Instance, pods: Pods, freed: Collection[int]) -> set[int]:
-    """Those of the freed gangs that would be in the way of a holder, beside the gangs that are not freed."""
-    found = set[int]()
-    for claim in claims(instance):
-        others = [i for i in claim.members if i not in freed and pods[i]]
-        for index in others:
-            claim.counts.add(index, pods[index])
-        found.update(
-            i
-            for i in claim.members
-            if i in freed and claim.exceeded(i, _least(instance, claim.members[i]))
-        )
-        for index in others:
-            claim.counts.add(index, pods[index], -1)
-    return found
 
 
 def claims_beside(instance: Instance, pods: Pods) -> list[Claim]:

@@ -99,17 +99,15 @@ class Declaration:
     ``allows``: whether the gang may have these pods; the greedy start drops a placement otherwise.
     ``shortage``: why the gang cannot be placed on so many free GPUs a node, None if it may.
 
-    Of several gangs, whose rows a program may leave out or keep for a part only: the ledger looks at every
-    plan, and repair takes back what breaks it:
+    Of several gangs, whose rows a program may leave out: the ledger looks at every plan, and repair takes
+    back what breaks it; what breaks it even then is no plan:
     ``breaking``: gangs of a plan that go back so that the rule holds, the lowest that help; ``broken`` and
     ``back``: where a plan, or a free space, says it sooner.
     ``admits``: whether a gang may have these pods too, None where the start asks earlier.
     ``closed``: beside pods of all gangs, the nodes to which no new pod with GPUs of a gang may come, None if
     the rule closes none; ``counted``: whether ``planner.search.closed_nodes`` counts them.
     ``on_empty``: whether ``breaking`` holds on the empty cluster, too, where nothing is promised to anybody.
-    ``elsewhere``: whether a gang that has to go back may start elsewhere. ``drops``: whether a plan that
-    breaks it even then is dropped; other rules stay broken only in a part of an instance, where gangs outside
-    have to go back.
+    ``elsewhere``: whether a gang that has to go back may start elsewhere.
     """
 
     rule: str
@@ -131,7 +129,6 @@ class Declaration:
     counted: bool = False
     on_empty: bool = False
     elsewhere: bool = False
-    drops: bool = False
 
     @property
     def joint(self) -> bool:

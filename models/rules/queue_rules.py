@@ -223,7 +223,6 @@ DECLARED = (
         "starts in turn",
         breaking=left_waiting,
         back=lambda _: [],
-        drops=True,
     ),
     Declaration(
         "queues",
@@ -240,6 +239,5 @@ DECLARED = (
         broken=lambda plan: breaks_cells(plan.instance, [one.pods for one in plan.decisions]),
         back=_in_cells,
         elsewhere=True,
-        drops=True,
     ),
 )

@@ -172,19 +172,6 @@ def closed_nodes(
     return found
 
 
-def closed_in_part(
-    instance: Instance, pods: Sequence[Pods], freed: Collection[int]
-) -> dict[int, frozenset[int]]:
-    """By gang of ``freed``, the nodes where it may not be next to the pods of the others."""
-    others = [() if gang in freed else own for gang, own in enumerate(pods)]
-    closed = closed_nodes(instance, others)
-    if not closed:
-        return {}
-    return {
-        gang: frozenset[int]().union(*(nodes(gang) for nodes in closed)) for gang in sorted(freed)
-    }
-
-
 def standing_beside(instance: Instance, gang: int, n: int) -> bool:
     """Whether a pod with GPUs of the gang may be on this node only where it stands now."""
     if shape.standing_beside(instance, gang, n):
@@ -224,8 +211,6 @@ def pooled_shapes(instance: Instance, gangs: Collection[int]) -> Instance:
         return instance
     asked = [one for one in joint_requirements() if one.of_gang is not None]
     outside = Outside(
-        instance.latest_submission,
-        instance.relative_speeds,
         lines(instance),
         tuple((rule.nodes, rule.least) for rule in spare_nodes(instance)),
         {gang.key: closed_to(instance, gang) for gang in instance.gangs},

@@ -186,32 +186,6 @@ def _standing_tenants(instance: Instance) -> Tenants:
     return tenants(instance, _standing(instance))
 
 
-# A part of an instance
-
-
-def spares_of_part(
-    instance: Instance,
-    pods: Sequence[Pods],
-    position: Mapping[int, int],
-    freed: Collection[int],
-) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Of which nodes how many stay free in a part, next to the pods of all gangs but ``freed``.
-
-    ``position``: of the nodes of the part, as in the result.
-    """
-    rules, spares = spare_nodes(instance), []
-    if not rules:
-        return ()
-    others = [() if gang in freed else own for gang, own in enumerate(pods)]
-    held, fixed = held_nodes(instance, pods), held_nodes(instance, others)
-    for rule in rules:
-        least = rule.least - sum(n not in held and n not in position for n in rule.nodes)
-        own = tuple(position[n] for n in rule.nodes if n in position and n not in fixed)
-        if own and least > 0:
-            spares.append((own, least))
-    return tuple(spares)
-
-
 def _closed_beside(
     instance: Instance, pods: Sequence[Pods]
 ) -> Callable[[int], frozenset[int]] | None:

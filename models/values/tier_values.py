@@ -344,8 +344,7 @@ class Evaluation:
     def queue_use(self) -> QueueUse:
         """What gangs in queues hold after the plan."""
         if self._queue_use is None:
-            known = shares(self.instance)
-            self._queue_use = QueueUse() if known is None else known.outside.copy()
+            self._queue_use = QueueUse()
             for index, decision in enumerate(self.decisions):
                 add_use(self.instance, self._queue_use, index, decision.pods)
         return self._queue_use

@@ -71,8 +71,7 @@ class PlanRequest:
     ``avoid``: (gang, node) on which its pods stayed pending.
     ``held``: (gang, last time at which a gate of others held it).
     ``evicted``: gangs that plans stopped or moved.
-    ``executor``: where neighbourhoods are solved. ``queue``: other schedulers that are planned.
-    ``changes``: of a what-if.
+    ``queue``: other schedulers that are planned. ``changes``: of a what-if.
     """
 
     paths: tuple[str, ...]
@@ -93,7 +92,6 @@ class PlanRequest:
     avoid: tuple[tuple[tuple[str, str], str], ...] = ()
     held: tuple[tuple[tuple[str, str], int], ...] = ()
     evicted: tuple[EvictNote, ...] = ()
-    executor: str | None = None
     queue: tuple[str, ...] | None = None
     changes: Changes = field(default_factory=Changes)
 
@@ -204,7 +202,6 @@ def plan(
                     clock,
                     maker.keep,
                     apart=apart is not None,
-                    executor=request.executor,
                     spent=clock() - began,
                 )
                 with uncollected():

@@ -57,7 +57,6 @@ class TimedSearch:
         early: Callable[[Solution, Callable[[], None]], None],
         *,
         apart: bool = False,
-        executor: str | None = None,
         spent: float = 0.0,
     ) -> None:
         from models.values.tier_values import tiers_of
@@ -75,7 +74,7 @@ class TimedSearch:
         )
         size = len(instance.cluster.nodes) + len(instance.gangs)
         self._finish = FINISH_S_PER_OBJECT * size
-        self._search = Search(instance, progress=self._progress, stop=stop, executor=executor)
+        self._search = Search(instance, progress=self._progress, stop=stop)
         self._search.finish_by(self._limit - self._finish)
         if apart:
             self._search.may_go_on.clear()

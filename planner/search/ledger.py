@@ -96,7 +96,7 @@ class Ledger:
         if any(rule.is_broken(plan) for rule in rules):
             decisions = back_in_place(self.instance, decisions, ())
             plan = self.evaluate(decisions)
-            if any(rule.is_broken(plan) for rule in rules if rule.drops):
+            if any(rule.is_broken(plan) for rule in rules):
                 return None
         broken = unjustified_victims(self.instance, decisions)
         if broken or self._bound_to_stay(decisions) or moves_beyond(self.instance, decisions):
@@ -214,17 +214,8 @@ class Ledger:
         return best
 
     def _implied_bound(self, position: int) -> int:
-        before = range(position)
-        kept = [(self.tiers[i], self.required(i)) for i in before]
-        engines = ((self.tiers[i], self._engine_bound(i)) for i in before)
-        bounds = [(tier, bound) for tier, bound in engines if bound is not None]
-        return self._implied.bound(self.tiers[position], kept, bounds)
-
-    def _engine_bound(self, position: int) -> int | None:
-        own, top = self.bounds[position], self.tops[position]
-        if own is not None and all(self._keeps(i, least) for i, least in enumerate(own.assumed)):
-            return own.value
-        return None if top is None else top.value
+        kept = [(self.tiers[i], self.required(i)) for i in range(position)]
+        return self._implied.bound(self.tiers[position], kept)
 
     def _keeps(self, position: int, least: int) -> bool:
         """Whether later tiers must keep at least this value of a tier."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property, partial
 from importlib.metadata import version
@@ -35,11 +35,9 @@ from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.mathopt_process import SolverProcess
-from planner.search.executors import PROCESSES, THREADS, Workers
 from planner.search.explain.notes import notes_of, passed, unsearched
 from planner.search.explain.reasons import with_reasons
 from planner.search.improve.growth import grow
-from planner.search.improve.large_neighborhood import Beside, improve
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
 from planner.search.improve.polish import polish
 from planner.search.improve.rearranging import afresh, better, rearrange, settle
@@ -76,14 +74,8 @@ PLACING_SHARE = 0.35
 SHAPES: tuple[Collection[str], ...] = ((), ("preference", "bandwidth"), PLACEMENTS)
 """Families of tiers that the aggregated models tell apart, each model larger than the one before."""
 
-LEAP = 0.4
-"""Share of what is left of the budget for neighbourhoods before the tiers are solved again."""
-
 POLISHING_SHARE = 0.07
 """Share of the budget that is kept for bounds of the last plan, and single steps, at the end."""
-
-SHORT_LEAP = 0.25
-"""The same before the next larger model is solved, where plans lag behind what is known to be possible."""
 
 EXPLAIN_S = 2.0
 """Most seconds for the reasons of a plan that is asked for while the search goes on."""
@@ -115,7 +107,6 @@ class Search:
         progress: Progress | None = None,
         stop: threading.Event | None = None,
         size: int | None = None,
-        executor: str | None = None,
         frequent: bool = False,
     ) -> None:
         self.instance = instance
@@ -123,8 +114,6 @@ class Search:
         self._progress = progress or NullProgress()
         self._size = size
         self._budget = Budget(instance.policy.solve, stop or threading.Event())
-        self._executor = executor
-        self._workers = Workers(executor or THREADS, instance.policy.solve.workers)
         self._ledger: Ledger | None = None
         self._searches = 0
         self._held: dict[int, frozenset[int]] = {}
@@ -172,7 +161,6 @@ class Search:
             self.phase = "explaining"
             return self._explained(self.instance, plan, self._budget)
         finally:
-            self._workers.close()
             if not self._frequent:
                 SolverProcess.dismiss()
 
@@ -329,7 +317,6 @@ class Search:
     ) -> bool:
         """Search the tiers before ``last``; returns whether the program was exact."""
         size = self._pairs
-        self._take_processes(size)
         exact = True
         slots = SlotSearch(ledger, budget, immovable, partial(self._settled, budget))
         aggregated = partial(
@@ -340,41 +327,33 @@ class Search:
             immovable,
             size=size,
         )
-        with budget.holding_back(POLISHING_SHARE):
-            with suppress(Interrupted):
-                if self._by_slots:
-                    self._search_slots(slots, ledger, budget, progress)
-                if size >= AGGREGATED_FROM:
-                    aggregated()
-                if size < WHOLE_BELOW and _open(ledger, last):
-                    self._enter("building")
-                    try:
-                        formulation = formulate(
-                            self.instance, immovable=immovable, interrupted=budget.exhausted
-                        )
-                    except TooLarge:  # a gang of very many roles
-                        if size < AGGREGATED_FROM:
-                            aggregated()
-                    else:
-                        exact = formulation.exact
-                        ledger.reopen()
-                        self._enter("solving")
-                        TierSearch(formulation, ledger, budget, progress, last).run()
-                        self._regroup(ledger, budget)
-            searching = _open(ledger, last) and not any(t.tolerance for t in ledger.tiers)
-            if searching:
-                ledger.reopen()
-                self._enter("improving")
-                improve(
-                    ledger,
-                    budget,
-                    progress,
-                    self._workers,
-                    immovable=immovable,
-                    until=lambda: self._frequent and not _open(ledger, last),
-                )
+        with budget.holding_back(POLISHING_SHARE), suppress(Interrupted):
+            if self._by_slots:
+                self._search_slots(slots, ledger, budget, progress)
+            if size >= AGGREGATED_FROM:
+                aggregated()
+            if size < WHOLE_BELOW and _open(ledger, last):
+                self._enter("building")
+                try:
+                    formulation = formulate(
+                        self.instance, immovable=immovable, interrupted=budget.exhausted
+                    )
+                except TooLarge:  # a gang of very many roles
+                    if size < AGGREGATED_FROM:
+                        aggregated()
+                else:
+                    exact = formulation.exact
+                    ledger.reopen()
+                    self._enter("solving")
+                    TierSearch(formulation, ledger, budget, progress, last).run()
+                    self._regroup(ledger, budget)
+        improving = _open(ledger, last) and not any(t.tolerance for t in ledger.tiers)
+        if improving:
+            budget.record_limit()
+            ledger.reopen()
         slots.renew()
-        if searching or last < len(ledger.tiers):
+        if improving or last < len(ledger.tiers):
+            self._enter("improving")
             polish(ledger, budget)
         return exact
 
@@ -397,12 +376,6 @@ class Search:
             slots.begin(progress, partial(self._refilled, ledger))
             slots.renew()
         self._regroup(ledger, budget)
-
-    def _take_processes(self, size: int) -> None:
-        """Large neighbourhoods are worth the second that a process takes to start."""
-        if self._executor is None and self._size is None and size >= WHOLE_BELOW:
-            self._executor = PROCESSES
-            self._workers = Workers(PROCESSES, self.instance.policy.solve.workers)
 
     def _last(self, ledger: Ledger) -> int:
         """Number of tiers, from the first, that are searched: all, unless this is one of very many plans."""
@@ -471,10 +444,7 @@ class Search:
         *,
         size: int,
     ) -> None:
-        """Solve the tiers with pooled pods; on large programs in turns with neighbourhoods.
-
-        What the neighbourhoods find in one tier tightens the bounds of the tiers after it.
-        """
+        """Solve the tiers with pooled pods."""
         instance = _relaxed(self.instance)
         lax = instance is not self.instance
         lax_cells = too_many(self.instance)
@@ -499,46 +469,13 @@ class Search:
                     self.instance, model.requests, model.admits, values, budget
                 ),
                 lax=lax or lax_cells,
-                beside=nullcontext if beside is None else beside.working,
             )
-
-        beside: Beside | None = None
-        if size >= WHOLE_BELOW:
-            beside = Beside(ledger, budget, self._workers, immovable)
-        searches: list[TierSearch] = []
-
-        def leap(share: float, last: int) -> bool:
-            """Neighbourhoods for a share of the time, or until these tiers have no gap; solve them again."""
-            before, until = ledger.incumbent, budget.used(share)
-            ledger.reopen()
-            self._enter("improving")
-            improve(
-                ledger,
-                budget,
-                progress,
-                self._workers,
-                immovable=immovable,
-                until=lambda: until() or not _open(ledger, last),
-            )
-            if ledger.incumbent is before:
-                ledger.close_all(last)
-                return False
-            self._enter("solving")
-            for search in searches:
-                search.run()
-            return True
 
         for shaped, last in self._families(ledger, size):
             self._enter("building")
-            searches.append(tiers(model(shaped=shaped), last))
+            search = tiers(model(shaped=shaped), last)
             self._enter("solving")
-            searches[-1].run()
-            if size >= WHOLE_BELOW and ledger.gap() in searches[-1].settled:
-                leap(SHORT_LEAP, last)
-        last = self._last(ledger)
-        while size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
-            if not leap(LEAP, last):
-                return
+            search.run()
 
 
 @cache

@@ -76,17 +76,7 @@ def plan(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            "--workers", min=1, max=256, metavar="N", help="Threads or processes that search."
-        ),
-    ] = None,
-    executor: Annotated[
-        str | None,
-        typer.Option(
-            "--executor",
-            metavar="WHERE",
-            help="Where parts of the plan are improved: threads, processes or dask://HOST:PORT.",
-        ),
+        typer.Option("--workers", min=1, max=256, metavar="N", help="Threads that search."),
     ] = None,
     previous: Annotated[
         str | None,
@@ -160,7 +150,6 @@ def plan(
         workers=workers,
         previous=previous,
         defragment=defragment,
-        executor=executor,
         now=None if now is None else time_of(now, created_at),
         queue=schedulers_of(queue),
         changes=Changes(*(tuple(given or ()) for given in (add, drain, without, relax))),
@@ -237,7 +226,6 @@ def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str
         ("--time-limit", None if request.time_limit_s is None else f"{request.time_limit_s}s"),
         ("--seed", request.seed),
         ("--workers", request.workers),
-        ("--executor", request.executor),
         ("--budget", budget),
     )
     options = ["--defragment"] if request.defragment else []

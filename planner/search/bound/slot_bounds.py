@@ -22,7 +22,7 @@ from models.queues.reservations import due
 from models.tiers import Tier
 from planner.search.bound.tier_search import Narrowed, TierSearch
 from planner.search.budget import Budget, Progress
-from planner.search.engines.highs import Branching
+from planner.search.engines.highs import branch
 from planner.search.engines.interface import Goal
 from planner.search.engines.relaxation import Relaxation
 from planner.search.improve.repair import back_in_place, needless_undone, unjustified_victims
@@ -176,7 +176,6 @@ class SlotSearch:
             rough=rough,
             narrowed=self._narrowed,
             start=problem.latest,
-            ahead=True,
         ).run()
 
     def aim(self) -> bool:
@@ -260,14 +259,14 @@ class SlotSearch:
             goal = Goal(_weighted(problem.program, tiers), maximize=True, keep=tuple(kept))
             seconds = self._budget.seconds_left() * AIMING_SHARE
             with problem.without(self._idle(problem, tiers[0][1], solution)):
-                found = Branching(
+                found = branch(
                     problem.program,
                     goal,
                     self._budget,
                     nodes=AIMING_NODES,
                     seconds=seconds,
                     hint=solution,
-                ).answer()
+                )
             solution = found.values or solution
             if not solution:
                 break
@@ -336,18 +335,14 @@ class SlotSearch:
         seconds = self._budget.seconds_left() * VARYING_SHARE / 2
         hint = values if len(values) == len(problem.program.lower) else ()
         with problem.fixed(held, values):
-            return (
-                Branching(
-                    problem.program,
-                    goal,
-                    self._budget,
-                    nodes=VARYING_NODES,
-                    seconds=seconds,
-                    hint=hint,
-                )
-                .answer()
-                .values
-            )
+            return branch(
+                problem.program,
+                goal,
+                self._budget,
+                nodes=VARYING_NODES,
+                seconds=seconds,
+                hint=hint,
+            ).values
 
     def renew(self) -> None:
         """Bound all tiers again: a bound holds only for plans that keep the earlier tiers."""

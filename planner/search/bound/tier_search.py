@@ -6,9 +6,7 @@ the full formulation and on the aggregated model.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,18 +15,8 @@ from models.program.linear_program import UNBOUNDED, Linear, Program
 from models.tiers import Tier, larger_is_better
 from planner.search.bound.fused_objectives import FusedObjective, next_objective
 from planner.search.budget import Budget, Progress
-from planner.search.engines.highs import Branching
 from planner.search.engines.interface import Answer, Goal, Status
-from planner.search.engines.portfolio import (
-    BRANCHING_LPS,
-    BRIEF_NODES,
-    BRIEF_S,
-    CLOCK_SHARE,
-    SMALL,
-    begin_branching,
-    can_branch,
-    solve_goal,
-)
+from planner.search.engines.portfolio import BRANCHING_LPS, CLOCK_SHARE, can_branch, solve_goal
 from planner.search.engines.relaxation import DualProof, Relaxation, RelaxedAnswer, range_proof
 from planner.search.improve.rearranging import settle
 from planner.search.ledger import Ledger
@@ -61,29 +49,6 @@ class Narrowed:
     upper: list[int]
 
 
-@dataclass(slots=True)
-class _Asked:
-    """Tiers that come next, and what is known about them before their turn.
-
-    ``fused``: None where there is nothing to ask. ``ranges``: of the variables, when they were asked for.
-    ``relaxed``: an LP that leaves something open; ``proof``: what narrows ranges; ``begun``: branching that
-    goes on meanwhile.
-    """
-
-    first: int
-    ranges: tuple[list[int], list[int]]
-    fused: FusedObjective | None = None
-    goal: Goal | None = None
-    answer: Answer | None = None
-    relaxed: RelaxedAnswer | None = None
-    proof: DualProof | None = None
-    begun: Branching | None = None
-
-    @property
-    def end(self) -> int:
-        return self.first + (1 if self.fused is None else len(self.fused.members))
-
-
 class Problem(Protocol):
     """A program whose assignments are plans. ``complete``: every plan is one of its assignments.
 
@@ -103,17 +68,13 @@ class Problem(Protocol):
 class TierSearch:
     """Search the tiers of a ledger from the first open one to ``last`` (exclusive).
 
-    ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``fill``: adds to a
-    plan what fits beside it. ``follow``: a plan that follows an LP solution. ``lax``: the program leaves out
-    rules that plans have to keep, so that one follows the LP even where there is an assignment.
-    ``only_better``: no plan is made of an assignment that is only as good as the incumbent. ``lps``: see
-    ``solve_goal``. ``rough``: a tier is closed with the bound of its LP if that is NEAR. ``share``: share of
-    the remaining time that HiGHS gets for a tier, with no engine after it; ``shares``: of some families.
-    ``beside``: what goes on while an engine works. ``narrowed``: by the number of tiers, what earlier
-    searches of the program found out, to which this one adds. ``start``: a solution to begin with.
-    ``ahead``: while HiGHS works on a tier, the next one is begun as if nothing better came of it.
-    ``settled``: tiers of which the program's optimum is known; a gap that is left is between the program and
-    plans.
+    ``fill``: adds to a plan what fits beside it. ``follow``: a plan that follows an LP solution. ``lax``: the
+    program leaves out rules that plans have to keep, so that one follows the LP even where there is an
+    assignment. ``only_better``: no plan is made of an assignment that is only as good as the
+    incumbent. ``lps``: see ``solve_goal``. ``rough``: a tier is closed with the bound of its LP if that is
+    NEAR. ``share``: share of the remaining time that HiGHS gets for a tier, with no engine after it;
+    ``shares``: of some families. ``narrowed``: by the number of tiers, what earlier searches of the program
+    found out, to which this one adds. ``start``: a solution to begin with.
     """
 
     def __init__(
@@ -124,7 +85,6 @@ class TierSearch:
         progress: Progress,
         last: int,
         *,
-        brief: bool = False,
         share: float | None = None,
         shares: Mapping[str, float] = SHARES,
         fill: Callable[[Sequence[GangDecision]], Sequence[GangDecision]] = tuple,
@@ -133,17 +93,14 @@ class TierSearch:
         only_better: bool = False,
         lps: int = BRANCHING_LPS,
         rough: bool = False,
-        beside: Callable[[], AbstractContextManager[None]] = nullcontext,
         narrowed: dict[int, Narrowed] | None = None,
         start: Sequence[int] = (),
-        ahead: bool = False,
     ) -> None:
         self._problem = problem
         self._ledger = ledger
         self._budget = budget
         self._progress = progress
         self._last = last
-        self._brief = brief
         self._time_share = share
         self._shares = shares
         self._fill = fill
@@ -152,12 +109,9 @@ class TierSearch:
         self._only_better = only_better
         self._lps = lps
         self._rough = rough
-        self._beside = beside
         self._narrowed = {} if narrowed is None else narrowed
         self._relaxation = Relaxation(problem.program, budget)
         self._assignment = tuple(start)
-        self._ahead = ahead
-        self.settled: set[int] = set()
         self._expressions: list[Linear] = []
         self._silent: set[int] = set()
         self._tops: list[int] = []
@@ -179,69 +133,25 @@ class TierSearch:
             program.lower, program.upper = list(self._ranges[0]), list(self._ranges[1])
 
     def _solve_all(self) -> None:
-        ledger, asked = self._ledger, deque[_Asked]()
-        try:
-            while ledger.closed < self._last:
-                with self._beside():
-                    self._ask_ahead(asked)
-                    one = asked.popleft()
-                    answer = self._answer(one)
-                before = ledger.incumbent.values[: asked[-1].end if asked else one.end]
-                if one.fused is not None and answer is not None:
-                    self._conclude(one.fused, one, answer)
-                for _ in range(one.first, one.end):
-                    self._close()
-                self._follow_values(one, asked, before)
-        finally:
-            _abandon(asked)
-
-    def _follow_values(self, one: _Asked, asked: deque[_Asked], before: tuple[int, ...]) -> None:
-        """Ask again for what was asked for with other values, and narrow to the new ones."""
-        program, values = self._problem.program, self._ledger.incumbent.values
-        if values[: one.end] != before[: one.end]:
-            program.lower, program.upper = list(one.ranges[0]), list(one.ranges[1])
-            if one.fused is not None:
-                self._tighten(one.fused, one.proof)
-            self._recall(one.end)
-        elif values[: len(before)] != before:
-            program.lower, program.upper = asked[0].ranges
-        else:
-            return
-        _abandon(asked)
-
-    def _ask_ahead(self, asked: deque[_Asked]) -> None:
-        """Ask for the next tiers: one, or those up to the second on which an engine works."""
-        while not asked or (self._looks_ahead(asked) and asked[-1].end < self._last):
-            asked.append(self._ask(asked[-1].end if asked else self._ledger.closed))
-
-    def _looks_ahead(self, asked: deque[_Asked]) -> bool:
-        working = [one.begun for one in asked if one.begun is not None]
-        return (
-            self._ahead
-            and len(working) == 1
-            and working[0].apart
-            and self._open_until() <= len(self._expressions)
-            and not self._budget.exhausted()
-        )
-
-    def _ask(self, position: int) -> _Asked:
-        """What is known about the tiers from a position on, if those before keep their values."""
         ledger, program = self._ledger, self._problem.program
-        skipped = self._is_known(position) and not self._tightens(position)
-        if not skipped and position == ledger.closed:
-            self._express()
-        one = _Asked(position, (program.lower, program.upper))
-        program.lower, program.upper = list(program.lower), list(program.upper)
-        if not skipped and position not in self._silent:
-            known = next((p for p in sorted(self._silent) if p > position), len(self._expressions))
-            one.fused = next_objective(
-                program, ledger.tiers[:known], self._expressions, position, self._tops
-            )
-            if not self._budget.exhausted():
-                one.proof = self._relax(one, one.fused)
-                self._tighten(one.fused, one.proof)
-        self._recall(one.end)
-        return one
+        while ledger.closed < self._last:
+            position, end = ledger.closed, ledger.closed + 1
+            skipped = self._is_known(position) and not self._tightens(position)
+            if not skipped:
+                self._express()
+            if not skipped and position not in self._silent:
+                known = next(
+                    (p for p in sorted(self._silent) if p > position), len(self._expressions)
+                )
+                fused = next_objective(
+                    program, ledger.tiers[:known], self._expressions, position, self._tops
+                )
+                end = position + len(fused.members)
+                if not self._budget.exhausted():
+                    self._tighten(fused, self._solve(fused))
+            for _ in range(position, end):
+                self._close()
+            self._recall(end)
 
     def _is_known(self, position: int) -> bool:
         """Whether a tier is proven, or nearly if no more is asked for and an engine was."""
@@ -251,7 +161,7 @@ class TierSearch:
 
     def _tightens(self, position: int) -> bool:
         """Whether an LP of a tier that is proven already is worth what it tells the tiers to come."""
-        if self._brief or self._budget.exhausted() or self._open_until() <= position:
+        if self._budget.exhausted() or self._open_until() <= position:
             return False
         known, share = self._relaxation.hardest, self._time_share
         return share is None or (
@@ -341,53 +251,31 @@ class TierSearch:
                 rows.append((expression, -UNBOUNDED, least))
         return tuple(rows)
 
-    def _relax(self, one: _Asked, fused: FusedObjective) -> DualProof | None:
-        """Ask the LP, and begin to branch where it leaves something open. Returns what narrows ranges."""
+    def _solve(self, fused: FusedObjective) -> DualProof | None:
+        """Ask the LP, then engines for what it leaves open. Returns what narrows ranges."""
         ledger, program = self._ledger, self._problem.program
+        first, value = fused.members[0].position, self._value(fused)
         ledger.searched.update(member.position for member in fused.members)
-        goal = one.goal = Goal(fused.objective, fused.maximize, self._required_rows(one.first))
-        implied, value = range_proof(program, goal), self._value(fused)
+        goal = Goal(fused.objective, fused.maximize, self._required_rows(first))
+        implied = range_proof(program, goal)
         if implied.sign * implied.bound <= implied.sign * value:  # no solver finds more
-            one.answer = Answer(Status.INFEASIBLE, (), value, exact=True)
-            return None if self._brief else implied
-        if self._brief:
-            return None
+            self._adopt(fused, Answer(Status.INFEASIBLE, (), value, exact=True))
+            return implied
         share = self._share_of_time(fused)
         seconds = self._budget.seconds_left() * max(share, LP_SHARE)
         relaxed = self._relaxation.bound(goal, seconds=seconds)
         if all(ledger.proven(member.position) for member in fused.members):
             return relaxed.proof
         if self._rough and abs(relaxed.bound - value) * NEAR <= abs(value):
-            one.answer = Answer(Status.UNKNOWN, (), relaxed.bound, exact=True)
-            return relaxed.proof
-        one.relaxed = relaxed
-        if self._ahead and len(program.lower) > SMALL:
-            one.begun = begin_branching(
-                program,
-                goal,
-                self._budget,
-                incumbent=value,
-                relaxed_to=relaxed,
-                share=share,
-                hint=self._hint(),
-                lps=self._lps,
-            )
+            self._adopt(fused, Answer(Status.UNKNOWN, (), relaxed.bound, exact=True))
+        else:
+            self._conclude(fused, relaxed, self._answer(fused, goal, relaxed, share))
         return relaxed.proof
 
-    def _answer(self, one: _Asked) -> Answer | None:
-        """The answer, with the ranges that the variables had when it was asked for; None if nothing was."""
-        fused, goal, program = one.fused, one.goal, self._problem.program
-        if fused is None or goal is None or one.answer is not None:
-            return one.answer
-        value = self._value(fused)
-        if (
-            self._brief
-        ):  # only for something better than the incumbent: usually the LP refutes it at once
-            better = goal.better_than(value)
-            call = Branching(program, better, self._budget, nodes=BRIEF_NODES, seconds=BRIEF_S)
-            return call.answer()
-        if one.relaxed is None:
-            return None
+    def _answer(
+        self, fused: FusedObjective, goal: Goal, relaxed: RelaxedAnswer, share: float
+    ) -> Answer:
+        """What the engines find."""
         name = self._ledger.tiers[fused.members[0].position].name
 
         def improved(value: int, bound: int) -> None:
@@ -397,40 +285,28 @@ class TierSearch:
                 best = sign * max(sign * (sign * bound + shift), sign * top)
                 self._progress.update(name, sign * value + shift, best)
 
-        narrowed = program.lower, program.upper
-        program.lower, program.upper = one.ranges
-        begun, one.begun = one.begun, None
-        try:
-            return solve_goal(
-                program,
-                goal,
-                self._budget,
-                self._effort(fused),
-                incumbent=value,
-                relaxed_to=one.relaxed,
-                share=self._share_of_time(fused),
-                second=self._time_share is None,
-                hint=self._hint(),
-                start=self._assignment,
-                improved=improved,
-                lps=self._lps,
-                begun=begun,
-            )
-        finally:
-            program.lower, program.upper = narrowed
+        return solve_goal(
+            self._problem.program,
+            goal,
+            self._budget,
+            self._effort(fused),
+            incumbent=self._value(fused),
+            relaxed_to=relaxed,
+            share=share,
+            second=self._time_share is None,
+            hint=self._hint(),
+            start=self._assignment,
+            improved=improved,
+            lps=self._lps,
+        )
 
-    def _conclude(self, fused: FusedObjective, one: _Asked, answer: Answer) -> None:
+    def _conclude(self, fused: FusedObjective, relaxed: RelaxedAnswer, answer: Answer) -> None:
         """Take over what an answer has for the plan and for the bounds."""
-        if one.relaxed is None:
-            self._adopt(fused, answer)
-            return
         follows = self._follow is not None and (self._lax or not answer.values)
-        if one.relaxed.values is not None and self._follow is not None and follows:
-            self._ledger.offer(self._fill(self._follow(one.relaxed.values)))
+        if relaxed.values is not None and self._follow is not None and follows:
+            self._ledger.offer(self._fill(self._follow(relaxed.values)))
         self._adopt(fused, answer)
-        if answer.status is Status.OPTIMAL:
-            self.settled.update(member.position for member in fused.members)
-        elif answer.status is not Status.INFEASIBLE:
+        if answer.status not in (Status.OPTIMAL, Status.INFEASIBLE):
             self._budget.record_limit()
 
     def _value(self, fused: FusedObjective) -> int:
@@ -452,7 +328,7 @@ class TierSearch:
             self._assignment = answer.values
             plan, instance = self._problem.decode(answer.values), self._ledger.instance
             self._ledger.offer(plan, answer.values)
-            if instance.by_speed and not self._brief and not self._reaches(fused, answer.values):
+            if instance.by_speed and not self._reaches(fused, answer.values):
                 self._ledger.offer(settle(instance, plan, budget=self._budget))
             self._ledger.offer(self._fill(self._ledger.incumbent.decisions))
         self._bound(fused, answer)
@@ -491,11 +367,3 @@ class TierSearch:
         bounds = values if nothing else fused.bounds(answer.bound, values)
         for member, bound in zip(fused.members, bounds, strict=True):
             self._ledger.bound(member.position, bound, exact=answer.exact)
-
-
-def _abandon(asked: deque[_Asked]) -> None:
-    """Nobody waits for these any more."""
-    for one in asked:
-        if one.begun is not None:
-            one.begun.abandon()
-    asked.clear()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.program.linear_program import Program
 from planner.search.budget import Budget
-from planner.search.engines.interface import Answer, Goal, InterruptibleCall, Status
+from planner.search.engines.interface import Answer, Goal, Status, interruptible
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -94,8 +94,7 @@ def run(
                 improved(round(self.objective_value), round(self.best_objective_bound))
 
     watch = Watch() if improved is not None else None
-    call = InterruptibleCall(budget, lambda: solver.solve(model, watch), solver.stop_search)
-    return call.result()
+    return interruptible(budget, lambda: solver.solve(model, watch), solver.stop_search)
 
 
 def _answer(

@@ -14,13 +14,7 @@ from typing import Any
 from models.program.linear_program import Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Answer, Goal, Status
-from planner.search.engines.mathopt import (
-    SolverCall,
-    add_goal,
-    own_process,
-    program_proto,
-    scaled_down,
-)
+from planner.search.engines.mathopt import add_goal, call_solver, program_proto, scaled_down
 
 BOUND_SLACK = 1e-9
 """Relative slack added to a floating-point bound before it is rounded to the safe side."""
@@ -33,63 +27,45 @@ LOOSENED = 1e-10
 """Relative; its unit is 10^-7 of its limit and more, so that hardly any solution is lost by it."""
 
 
-class Branching:
-    """A call of HiGHS within a number of branch-and-bound nodes and seconds, which goes on meanwhile.
+def branch(
+    program: Program,
+    goal: Goal,
+    budget: Budget,
+    *,
+    nodes: int,
+    seconds: float,
+    hint: Sequence[int] = (),
+) -> Answer:
+    """What HiGHS finds within a number of branch-and-bound nodes and seconds."""
+    from ortools.math_opt import model_parameters_pb2
 
-    The program has the same variables, rows and ranges when its answer is asked for. ``apart``: whether
-    it is in a process of its own, so that other work goes on beside it.
-    """
-
-    def __init__(
-        self,
-        program: Program,
-        goal: Goal,
-        budget: Budget,
-        *,
-        nodes: int,
-        seconds: float,
-        hint: Sequence[int] = (),
-    ) -> None:
-        from ortools.math_opt import model_parameters_pb2
-
-        start = model_parameters_pb2.ModelSolveParametersProto()
-        # HiGHS may give up at once on one that breaks a row
-        if hint and goal.satisfied(program, hint):
-            values = start.solution_hints.add().variable_values
-            values.ids.extend(range(len(hint)))
-            values.values.extend(map(float, hint))
-        model = program_proto(program, integer=True)
-        add_goal(model, goal)
-        self._program, self._goal, self._budget = program, goal, budget
-        self._factor = scaled_down(model.objective)
-        _loosen(model.linear_constraints, len(program.rows))
-        self.apart = own_process(model)
-        self._call = SolverCall(
-            budget,
-            model,
-            "HIGHS",
-            seconds,
-            parameters={
-                "node_limit": nodes,
-                "relative_gap_tolerance": 1e-9,
-                "absolute_gap_tolerance": 0.5 / self._factor,
-                "random_seed": budget.limits.seed % (1 << 31),
-            },
-            start=start,
-        )
-
-    def answer(self) -> Answer:
-        """Wait for it."""
-        program, goal = self._program, self._goal
-        result = self._call.result()
-        if result is None:
-            return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=False)
-        self._budget.spend(_effort(program, result))
-        return _answer(program, goal, result, self._factor)
-
-    def abandon(self) -> None:
-        """Nobody waits for it any more."""
-        self._call.abandon()
+    start = model_parameters_pb2.ModelSolveParametersProto()
+    # HiGHS may give up at once on one that breaks a row
+    if hint and goal.satisfied(program, hint):
+        values = start.solution_hints.add().variable_values
+        values.ids.extend(range(len(hint)))
+        values.values.extend(map(float, hint))
+    model = program_proto(program, integer=True)
+    add_goal(model, goal)
+    factor = scaled_down(model.objective)
+    _loosen(model.linear_constraints, len(program.rows))
+    result = call_solver(
+        budget,
+        model,
+        "HIGHS",
+        seconds,
+        parameters={
+            "node_limit": nodes,
+            "relative_gap_tolerance": 1e-9,
+            "absolute_gap_tolerance": 0.5 / factor,
+            "random_seed": budget.limits.seed % (1 << 31),
+        },
+        start=start,
+    )
+    if result is None:
+        return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=False)
+    budget.spend(_effort(program, result))
+    return _answer(program, goal, result, factor)
 
 
 def _loosen(rows: Any, first: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from models.program.arrays import Rows, integers
 from models.program.linear_program import UNBOUNDED, Linear, Program, Row, rows_of
@@ -99,61 +99,46 @@ class Goal:
         return within and self.rows(program).hold(assigned)
 
 
-class InterruptibleCall(Generic[T]):
-    """A native call in its own thread, so that Python handles signals meanwhile.
+def interruptible(
+    budget: Budget,
+    call: Callable[[], T],
+    on_stop: Callable[[], None] | None = None,
+    *,
+    seconds: float = math.inf,
+) -> T | None:
+    """The result of a native call in its own thread, so that Python handles signals meanwhile.
 
     On a stop request, and when the engine overran its limit of ``seconds``, ``on_stop`` asks it to
-    end. Without it, or after the grace period, the call is abandoned and the result is None. Its caller
-    asks for ``result`` or abandons it.
+    end. Without it, or after the grace period, the call is abandoned and the result is None.
     """
+    budget.calls += 1
+    results: list[T] = []
+    failures: list[BaseException] = []
+    ended = threading.Event()
 
-    def __init__(
-        self,
-        budget: Budget,
-        call: Callable[[], T],
-        on_stop: Callable[[], None] | None = None,
-        *,
-        seconds: float = math.inf,
-    ) -> None:
-        budget.calls += 1
-        self._budget, self._call, self._on_stop = budget, call, on_stop
-        self._results: list[T] = []
-        self._failures: list[BaseException] = []
-        self._ended = threading.Event()
-        self._deadline = time.monotonic() + seconds + OVERRUN_S
-        _QUIET_STDOUT.begin()
-        threading.Thread(target=self._work, daemon=True).start()
-
-    def _work(self) -> None:
+    def work() -> None:
         try:
-            self._results.append(self._call())
+            results.append(call())
         except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
-            self._failures.append(error)
+            failures.append(error)
         finally:
-            self._ended.set()
+            ended.set()
 
-    def result(self) -> T | None:
-        """Wait for it."""
-        try:
-            while not self._ended.wait(WATCH_S):
-                if self._budget.stop.is_set() or time.monotonic() > self._deadline:
-                    self._end()
-                    break
-        finally:
-            _QUIET_STDOUT.end()
-        if self._failures:
-            raise self._failures[0]
-        return self._results[0] if self._results else None
-
-    def abandon(self) -> None:
-        """Nobody waits for it any more."""
-        self._end()
+    deadline = time.monotonic() + seconds + OVERRUN_S
+    _QUIET_STDOUT.begin()
+    try:
+        threading.Thread(target=work, daemon=True).start()
+        while not ended.wait(WATCH_S):
+            if budget.stop.is_set() or time.monotonic() > deadline:
+                if on_stop is not None:
+                    on_stop()
+                    ended.wait(GRACE_S)
+                break
+    finally:
         _QUIET_STDOUT.end()
-
-    def _end(self) -> None:
-        if self._on_stop is not None:
-            self._on_stop()
-            self._ended.wait(GRACE_S)
+    if failures:
+        raise failures[0]
+    return results[0] if results else None
 
 
 class _QuietStdout:

@@ -18,7 +18,7 @@ import numpy as np
 from models.program.arrays import Integers, Rows
 from models.program.linear_program import UNBOUNDED, Program, rows_of
 from planner.search.budget import Budget
-from planner.search.engines.interface import Goal, InterruptibleCall
+from planner.search.engines.interface import Goal, interruptible
 from planner.search.engines.mathopt_process import SolverProcess
 
 SHORTEST_S = 0.05
@@ -96,50 +96,34 @@ def _limits(bounds: Integers) -> list[float]:
     return list(limits.tolist())
 
 
-class SolverCall:
-    """A call of a solver of MathOpt that goes on until its result is asked for, or it is abandoned.
+def call_solver(
+    budget: Budget,
+    model: Any,
+    engine: str,
+    seconds: float,
+    *,
+    parameters: dict[str, Any],
+    start: Any,
+) -> Any:
+    """The result proto of a solver of MathOpt; None if it had to be abandoned, or died.
 
     ``start``: ModelSolveParametersProto with a hint or a basis. A call that the clock ended is
     recorded in the budget.
     """
+    from ortools.math_opt import result_pb2
+    from ortools.math_opt.python import mathopt
 
-    def __init__(
-        self,
-        budget: Budget,
-        model: Any,
-        engine: str,
-        seconds: float,
-        *,
-        parameters: dict[str, Any],
-        start: Any,
-    ) -> None:
-        from ortools.math_opt.python import mathopt
-
-        seconds = max(SHORTEST_S, min(seconds, budget.seconds_left()))
-        limited = mathopt.SolveParameters(time_limit=dt.timedelta(seconds=seconds), **parameters)
-        prepare = _in_process if own_process(model) else _in_thread
-        call, on_stop = prepare(mathopt.SolverType[engine].value, model, limited.to_proto(), start)
-        self._budget = budget
-        self._call = InterruptibleCall(budget, call, on_stop, seconds=seconds)
-
-    def result(self) -> Any:
-        """The result proto of the solver; None if it had to be abandoned, or died."""
-        from ortools.math_opt import result_pb2
-
-        result = self._call.result()
-        # GLOP does not say which limit it met; it has no other than the clock and the stop.
-        clock = (result_pb2.LIMIT_TIME, result_pb2.LIMIT_UNDETERMINED)
-        timed_out = result is None or result.termination.limit in clock
-        self._budget.clocked |= timed_out and not self._budget.stop.is_set()
-        return result
-
-    def abandon(self) -> None:
-        self._call.abandon()
-
-
-def own_process(model: Any) -> bool:
-    """Whether a model is solved in a process of its own."""
-    return len(model.linear_constraint_matrix.row_ids) > LARGEST_IN_THREAD
+    seconds = max(SHORTEST_S, min(seconds, budget.seconds_left()))
+    limited = mathopt.SolveParameters(time_limit=dt.timedelta(seconds=seconds), **parameters)
+    large = len(model.linear_constraint_matrix.row_ids) > LARGEST_IN_THREAD
+    prepare = _in_process if large else _in_thread
+    call, on_stop = prepare(mathopt.SolverType[engine].value, model, limited.to_proto(), start)
+    result = interruptible(budget, call, on_stop, seconds=seconds)
+    # GLOP does not say which limit it met; it has no other than the clock and the stop.
+    clock = (result_pb2.LIMIT_TIME, result_pb2.LIMIT_UNDETERMINED)
+    timed_out = result is None or result.termination.limit in clock
+    budget.clocked |= timed_out and not budget.stop.is_set()
+    return result
 
 
 def _in_thread(solver_type: int, model: Any, parameters: Any, start: Any) -> Call:

@@ -22,7 +22,7 @@ from models.program.arrays import Integers, Rows, integers, row_sums
 from models.program.linear_program import UNBOUNDED, Linear, Program, Row
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
-from planner.search.engines.highs import Branching
+from planner.search.engines.highs import branch
 from planner.search.engines.interface import Answer, Goal, Status
 from planner.search.engines.relaxation import RelaxedAnswer
 
@@ -43,11 +43,6 @@ DIVE_NODES = 200
 
 BRANCHING_LPS = 15
 """Branching is tried where at least so many LPs like the first one fit into its time."""
-
-BRIEF_NODES = 40
-"""Branch-and-bound nodes of one HiGHS call."""
-
-BRIEF_S = 20.0
 
 CLOCK_SHARE = 0.15
 """Default share of the remaining time and effort that each engine may spend on one goal."""
@@ -70,14 +65,12 @@ def solve_goal(
     improved: Callable[[int, int], None] | None = None,
     second: bool = True,
     lps: int = BRANCHING_LPS,
-    begun: Branching | None = None,
 ) -> Answer:
     """A solution better than ``incumbent``, the current objective value, or the proof that none exists.
 
     Status INFEASIBLE means that nothing better exists. ``relaxed_to``: the LP relaxation's answer.
     ``start``: a solution of an earlier goal, for dives. ``second``: whether CP-SAT runs when HiGHS ends
-    without a proof. ``lps``: branching is tried where so many LPs fit into its time. ``begun``: what
-    ``begin_branching`` began.
+    without a proof. ``lps``: branching is tried where so many LPs fit into its time.
     """
     if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)
@@ -90,18 +83,8 @@ def solve_goal(
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
     seconds = budget.seconds_left() * share
     answer = Answer(Status.UNKNOWN, (), relaxed, exact=True)
-    begun = begun or begin_branching(
-        program,
-        goal,
-        budget,
-        incumbent=incumbent,
-        relaxed_to=relaxed_to,
-        share=share,
-        hint=hint,
-        lps=lps,
-    )
-    if begun is not None:
-        answer = begun.answer()
+    if len(program.lower) > SMALL and can_branch(budget, relaxed_to.effort, share, lps):
+        answer = branch(program, goal, budget, nodes=NODES, seconds=seconds, hint=hint)
         if answer.status is Status.OPTIMAL:
             return confirm(program, goal, budget, answer, relaxed, incumbent, exact=second)
         if answer.status is Status.INFEASIBLE:
@@ -123,30 +106,6 @@ def solve_goal(
     if exact.status is Status.INFEASIBLE:
         return replace(answer, status=exact.status, bound=incumbent, exact=True)
     return _better(goal, answer, exact)
-
-
-def begin_branching(
-    program: Program,
-    goal: Goal,
-    budget: Budget,
-    *,
-    incumbent: int,
-    relaxed_to: RelaxedAnswer,
-    share: float,
-    hint: Sequence[int],
-    lps: int,
-) -> Branching | None:
-    """The branching of ``solve_goal`` with these arguments; None where nothing comes of it."""
-    sign = 1 if goal.maximize else -1
-    refuted = sign * relaxed_to.bound <= sign * incumbent
-    if (
-        len(program.lower) <= SMALL
-        or refuted
-        or not can_branch(budget, relaxed_to.effort, share, lps)
-    ):
-        return None
-    seconds = budget.seconds_left() * share
-    return Branching(program, goal, budget, nodes=NODES, seconds=seconds, hint=hint)
 
 
 def can_branch(budget: Budget, effort: float, share: float, lps: int) -> bool:
@@ -260,11 +219,7 @@ def dive(
             continue
         decided: tuple[int, ...] = ()
         if free.any():
-            decided = (
-                Branching(rest.program, rest.goal, budget, nodes=nodes, seconds=left)
-                .answer()
-                .values
-            )
+            decided = branch(rest.program, rest.goal, budget, nodes=nodes, seconds=left).values
         if len(decided) == len(rest.program.lower):
             found = rest.whole(decided)
             assert goal.satisfied(program, found)

@@ -17,7 +17,7 @@ from models.program.arrays import Exact, dot, integers, scattered_products
 from models.program.linear_program import UNBOUNDED, Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
-from planner.search.engines.mathopt import SolverCall, add_goal, program_proto, scaled_down
+from planner.search.engines.mathopt import add_goal, call_solver, program_proto, scaled_down
 
 SCALE = 1 << 36
 """Denominator of the rounded duals: rows of earlier tiers have coefficients of 10^7 and more."""
@@ -91,7 +91,7 @@ class Relaxation:
         program = self._program
         model = self._exported(goal)
         factor = scaled_down(model.objective)
-        call = SolverCall(
+        result = call_solver(
             self._budget,
             model,
             "GLOP",
@@ -99,7 +99,6 @@ class Relaxation:
             parameters=self._parameters(),
             start=self._start(len(goal.keep)),
         )
-        result = call.result()
         trivial = goal.trivial_bound(program)
         if result is None:
             return RelaxedAnswer(trivial, None)

@@ -1,1 +1,1 @@
-"""Better plans from a plan: neighbourhoods, exchanges, growth, repair. `solve` and the audit come in."""
+"""Better plans from a plan: exchanges, growth, repair. `solve` and the audit come in."""
