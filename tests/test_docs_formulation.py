@@ -19,8 +19,6 @@ SHARES = {
     "ADMISSION_SHARE": (tier_search.ADMISSION_SHARE, 35),
     "CLOCK_SHARE": (portfolio.CLOCK_SHARE, 15),
     "PLACING_SHARE": (solve.PLACING_SHARE, 35),
-    "SHORT_LEAP": (solve.SHORT_LEAP, 25),
-    "LEAP": (solve.LEAP, 40),
     "LAST_SHARE": (tier_search.LAST_SHARE, 80),
 }
 
