@@ -24,8 +24,11 @@ class ObjectReducer:
     """Reduces the objects of one input. ``lost``: fields of the last one that passed a bound."""
 
     def __init__(self) -> None:
+        from planner.read.kube.dialect_registry import holding_readers  # they read objects too
+
         self._kinds = {(kind.group, kind.name): kind for kind in ALL}
-        self._pruner = Pruner(FRAGMENTS, recording=False)
+        keys = {key for one in holding_readers() for key in one.keys}
+        self._pruner = Pruner(FRAGMENTS, recording=False, keys=keys)
         self.lost = self._pruner.lost
         self._pruners: dict[tuple[str, str], Prune] = {}
         self._metadata = self._pruner.compiled("...Object")

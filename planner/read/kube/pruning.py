@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -65,13 +65,21 @@ class Pruner:
     ``name``: a text, number or boolean. ``name=Type``: another type, or a fragment.
     ``name { ... }``: an object with these fields. ``...Name``: the fields of a fragment.
     ``name[]`` is a list, ``name[+]`` one that grows with the cluster, and ``name[*]`` a map with any
-    keys, of what follows. ``lost``: takes the names of fields that pass a bound.
+    keys, of what follows. ``lost``: takes the names of fields that pass a bound. ``keys``: of annotations
+    that are kept besides those of the allow-list.
     """
 
-    def __init__(self, fragments: Mapping[str, str], *, recording: bool) -> None:
+    def __init__(
+        self,
+        fragments: Mapping[str, str],
+        *,
+        recording: bool,
+        keys: Collection[str] = (),
+    ) -> None:
         self.lost: dict[str, None] = {}
         self._fragments = fragments
         self._recording = recording
+        self._keys = keys
 
     def compiled(self, fields: str) -> Prune:
         """The pruner of an object with these fields."""
@@ -195,7 +203,7 @@ class Pruner:
         kept: dict[str, str] = {}
         left = MAX_LONG_TEXT
         for key, text in value.items():
-            if not allowed(key) or type(text) is not str:
+            if type(text) is not str or not (allowed(key) or key in self._keys):
                 continue
             past = len(key) > MAX_KEY or len(kept) >= MAX_KEYS or len(text) > left
             if past and not self._recording:  # who reads the record says so
