@@ -20,7 +20,7 @@ help:
 	@echo "make clean     remove .venv and caches"
 
 demo: $(RUNTIME)
-	@$(BIN)/gangplan plan inputs/quickstart
+	@$(BIN)/gangplan plan inputs/any-order-places-one
 
 # Some tests run the real kubectl against a server of ours.
 PYTEST = kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$kubectl" $(BIN)/python -m pytest -n 3 --dist worksteal

@@ -107,8 +107,8 @@ def test_the_documented_inputs_are_valid_input(cli: RunCli, tmp_path: Path) -> N
 def test_the_picture_of_the_readme_is_what_the_demo_prints(cli: RunCli) -> None:
     picture = code_blocks(text(ROOT / "README.md").partition("## Quickstart")[2])[1]
     command, _, shown = picture.partition("\n")
-    assert command == "$ gangplan plan inputs/quickstart"
-    result = cli(*shlex.split(command)[2:-1], str(ROOT / "inputs" / "quickstart"))
+    assert command == "$ gangplan plan inputs/any-order-places-one"
+    result = cli(*shlex.split(command)[2:-1], str(ROOT / "inputs" / "any-order-places-one"))
     assert result.code == 0
     assert result.out == shown
 
