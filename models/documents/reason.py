@@ -60,8 +60,7 @@ class ReasonFields(Open):
         " parts of GPUs too"
     )
     level: str | None = omitted(
-        description="The level of which one domain must hold these pods, or each slice of them; of `Quota`:"
-        " of the cells that it would take"
+        description="The level of which one domain must hold these pods, or each slice of them"
     )
     domain: str | None = omitted(description="The domain with most room, by its path, or the node")
     model: str | None = omitted(
@@ -165,7 +164,7 @@ CODES: Mapping[str, Code] = {
     ),
     "Quota": Code(
         "so many GPUs would be more than a queue may hold, or than others leave of their guarantees",
-        ("gpus", "model", "queue", "held", "limit", "level"),
+        ("gpus", "model", "queue", "held", "limit"),
     ),
     "Never": Code(
         "it could not start even if nothing else ran",
