@@ -160,10 +160,6 @@ class World:
     def nodes(self) -> list[str]:
         return [f"n{i}" for i in range(NODES)]
 
-    def guarantees(self) -> dict[str, int]:
-        """GPUs that each queue is promised."""
-        return self.queues
-
     def rack(self, node: str) -> int:
         return int(node[1:]) * RACKS // NODES
 
@@ -447,7 +443,7 @@ class History:
 
     def _within(self, before: dict[str, int | None]) -> set[str]:
         """Who is within the guarantee of its queue; no queue is in another."""
-        left = self.world.guarantees()
+        left = dict(self.world.queues)
         ran = {name for name, started in before.items() if started is not None}
 
         def turn(job: Job) -> tuple[object, ...]:
@@ -508,7 +504,7 @@ class History:
         if not other.preemptible or self.now - other.started < MIN_RUN_S:
             return False
         holding = (one.size for one in self.jobs.values() if one.queue == job.queue and one.pods)
-        reclaims = sum(holding) + job.size <= self.world.guarantees()[job.queue or ""]
+        reclaims = sum(holding) + job.size <= self.world.queues[job.queue or ""]
         return other.priority < job.priority or (reclaims and other.queue != job.queue)
 
     def _in_turn(self, job: Job, before: dict[str, int | None], within: set[str]) -> None:
