@@ -220,9 +220,16 @@ class Rounds:
         base = "/apis/coordination.k8s.io/v1/namespaces"
         lease = self.live.get(f"{base}/{self.live.lock_namespace}/leases/gangplan")
         if holder := lease["spec"].get("holderIdentity"):
-            done = ran(self.live, "unlock", holder, "--lock-namespace", self.live.lock_namespace)
+            done = ran(
+                self.live,
+                "status",
+                "--release",
+                holder,
+                "--lock-namespace",
+                self.live.lock_namespace,
+            )
             if done.code:
-                self.faults.append(f"unlock: exit {done.code}: {done.err}")
+                self.faults.append(f"release: exit {done.code}: {done.err}")
 
     # ---- what became of it
 

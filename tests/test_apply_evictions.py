@@ -213,7 +213,7 @@ def test_apply_its_dry_run_and_diff_say_alike_that_a_budget_withholds_a_gang(fig
         assert said.code == 7
         assert found == {"high": ("withheld", why), "low": ("withheld", why)}
         assert "once there is room and disruption budgets allow it" in said.err
-    said = fight.run("diff", str(plan))
+    said = fight.run("apply", "--dry-run=client", str(plan))
     assert f"withheld: gang default/high: {why}" in said.err
     assert not [call for call in fight.cluster.calls if call.path.endswith("/eviction")]
 

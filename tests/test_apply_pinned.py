@@ -29,7 +29,7 @@ def started(cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch)
         said = made.apply(plan)
         assert said.code == 0, said.err + said.out
         assert made.bound() == placed(plan)
-        assert made.run("diff", str(plan), "--detailed-exitcode").code == 0
+        assert made.run("apply", "--dry-run=client", str(plan), "--detailed-exitcode").code == 0
     return placed(plan)
 
 

@@ -47,7 +47,7 @@ def test_a_what_if_that_was_edited_to_look_like_a_plan_starts_nothing(
             name, gpus=4, schedulerName="volcano", labels=together, tolerations=TOLERATE
         )
     with bench(cluster, tmp_path, monkeypatch) as made:
-        plan = made.plan("--queue", "all")
+        plan = made.plan("--scheduler", "all")
         assert placed(plan).keys() >= {"b-0", "theirs-0", "theirs-1"}
         document = json.loads(plan.read_text(encoding="utf-8"))
         del document["instance"]["policy"]["spec"]["kubernetes"]["schedulerNames"]
@@ -211,7 +211,7 @@ def test_who_holds_the_lock_is_said(gated: Bench) -> None:
 
     assert (said.code, gated.written()) == (75, [])
     assert "ana@login1" in said.err
-    assert "gangplan unlock 4f2a9c01d7" in said.err
+    assert "gangplan status --release 4f2a9c01d7" in said.err
 
 
 def test_the_lock_is_given_back_with_a_note_of_the_run(gated: Bench) -> None:

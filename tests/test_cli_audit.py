@@ -210,7 +210,7 @@ def test_the_replan_is_a_plan_that_is_never_applied(
         (["scene.yaml", "--out", "scene.yaml"], 64, "overwrite"),
         (["scene.yaml", "--out", "nowhere/x"], 73, "nowhere"),
         (["scene.yaml", "--time-limit", "0s"], 64, "below one second"),
-        (["scene.yaml", "--queue", "!"], 64, "name of a scheduler"),
+        (["scene.yaml", "--scheduler", "!"], 64, "name of a scheduler"),
         (["empty.yaml"], 65, "cluster"),
     ],
 )

@@ -65,7 +65,7 @@ def test_what_kubectl_prints_is_planned_from_stdin(cli: RunCli) -> None:
     assert (result.code, result.out) == (0, "gang/default/train\n")
     assert "warning" not in result.err
     assert result.err.splitlines()[0].startswith("no levels: ")
-    assert result.err.splitlines()[-1].startswith("next: gangplan plan - --out plan.json")
+    assert "next:" not in result.err, "nothing reads the same standard input again"
 
 
 def test_a_packed_list_on_stdin_is_unpacked(cli: RunCli) -> None:

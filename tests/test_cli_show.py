@@ -135,7 +135,9 @@ def test_a_plan_of_the_wrong_shape_is_65_and_names_the_field(
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "[[1e999]]", '{"a": 1e400}'])
-@pytest.mark.parametrize("verb", [["show"], ["show", "-o", "json"], ["verify"], ["render"]])
+@pytest.mark.parametrize(
+    "verb", [["show"], ["show", "-o", "json"], ["verify"], ["apply", "--dry-run=client"]]
+)
 def test_a_number_that_overflows_is_65_where_a_newer_version_may_have_fields(
     verb: list[str], number: str, plan_file: str, tmp_path: Path, cli: RunCli
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -9,20 +10,39 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from apply_runs import Keyboard
 from conftest import RunCli
 from kube import node
 from typer.main import get_command
 from typer.models import CommandInfo
 
 from planner.cli import app as command_line
+from planner.show.console import Console
 
-VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo", "diff")
-VERBS += ("apply", "run", "status", "unlock", "doctor", "explain", "audit")
-VERBS += ("compare", "capacity", "report")
+VERBS = ("validate", "plan", "show", "explain", "compare", "report", "audit", "capacity")
+VERBS += ("verify", "topo", "snapshot", "apply", "run", "status", "doctor")
 
 
 def test_version_is_printed(cli: RunCli) -> None:
     assert cli("--version").out == "gangplan 0.2.0\n"
+
+
+def test_help_and_version_are_words_too(cli: RunCli, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli("version").out == cli("--version").out
+    for words in ((), ("plan",)):
+        assert cli("help", *words).code == cli(*words, "--help").code == 0
+        asked, option = capsys.readouterr().out.split("Usage:")[1:]
+        assert asked == option
+
+
+def test_a_terminal_as_standard_input_is_told_what_is_waited_for() -> None:
+    said = io.StringIO()
+    console = Console(
+        "gangplan", stdout=io.StringIO(), stderr=said, stdin=Keyboard(b""), environ={}
+    )
+    assert command_line.run(["plan", "-"], console) == 65
+    assert said.getvalue().count("waiting for standard input, which is this terminal") == 1
+    assert said.getvalue().splitlines()[0].endswith("Ctrl-D ends it")
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])
@@ -74,7 +94,7 @@ def test_the_help_of_a_verb_has_two_examples_that_parse(
             command.commands[name].make_context(name, words)
 
 
-@pytest.mark.parametrize("verb", ["validate", "plan", "show", "verify", "render", "topo"])
+@pytest.mark.parametrize("verb", ["validate", "plan", "show", "verify", "topo"])
 def test_the_examples_that_need_no_cluster_run(
     verb: str, cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +109,7 @@ def test_the_examples_that_need_no_cluster_run(
         "ssh gpu-01 nvidia-smi topo -m": matrix.read_bytes(),
     }
     environ = {"HOME": str(tmp_path)}
-    if verb in ("show", "render"):
+    if verb == "show":
         assert cli("plan", "monday", "--out", "plan.json", environ=environ).code == 0
     if verb == "verify":
         plan = cli("plan", "monday", "-o", "json", "--out", "plan.json").out

@@ -28,7 +28,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # One that has every kind of table first: queues, what reservations and moves show, NVLink domains.
 FIRST = ("queues", "quickstart", "reservations", "moves", "nvl72", "parallelism", "elastic")
 SMALL = [*FIRST, *(name for name in input_names() if name not in FIRST)]
-ALL = ("--queue", "all", "--budget", "1")
+ALL = ("--scheduler", "all", "--budget", "1")
 
 VERBS = ["", *(one.name for one in app.registered_commands if one.name)]
 
@@ -135,12 +135,12 @@ def test_what_a_cluster_is_asked_is_shown_in_colour(
             return Result(said.code, said.out, said.err)
 
         seen(asked, "status")
-        seen(asked, "diff", plan)
-        seen(asked, "render", plan, widths=NARROW, folded=False)
-        seen(asked, "apply", plan, "--dry-run", "server")
+        for how in ("client", "server"):
+            seen(asked, "apply", plan, "--dry-run", how)
+        seen(asked, "apply", plan, "--dry-run=client", "-oyaml", widths=NARROW, folded=False)
         assert made.apply(Path(plan)).code == 0
         seen(asked, "status")
-        seen(asked, "diff", plan)
+        seen(asked, "apply", plan, "--dry-run=client")
 
 
 @pytest.mark.parametrize("verb", VERBS)

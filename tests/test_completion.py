@@ -48,12 +48,12 @@ def answer(
         ([], VERBS, ":4"),
         (["ver"], ["verify"], ":4"),
         (["plan", "--out"], ["--out", "--output"], ":4"),
-        (["plan", "--qu"], ["--queue"], ":4"),  # its description is wider than a terminal
+        (["plan", "--sch"], ["--scheduler"], ":4"),  # its description is wider than a terminal
         (["plan", "monday", "--nope"], [], ":4"),
         (["plan", "-o", ""], VALUES, ":4"),
         (["plan", "--output", "w"], ["wide"], ":4"),
         (["plan", "--output=w"], ["wide"], ":4"),
-        (["render", "plan.json", "-o", ""], ["yaml", "json"], ":4"),
+        (["apply", "plan.json", "--dry-run", ""], ["client", "server"], ":4"),
         # the shell's file names
         (["plan", ""], [], ":0"),
         (["plan", "mon day", "in"], [], ":0"),

@@ -25,10 +25,10 @@ from planner.cli.app import app
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 SAMPLE = ROOT / "tests" / "data" / "nvidia-smi" / "07-a100x4-direct-4nic.txt"
-SETTLED = {"plan": {0, 3}, "diff": {0, 2}}
+SETTLED = {"plan": {0, 3}}
 """Exit codes of verbs that read, where not 0 alone."""
 
-CHANGING = {"apply": {0, 6, 7}, "run": {0, 6, 7}, "unlock": {0, 4, 75}}
+CHANGING = {"apply": {0, 6, 7}, "run": {0, 6, 7}, "status": {0, 4, 75}}
 """Of verbs that change a cluster: they meet what earlier commands of the page left."""
 
 LARGE = {"inputs/h100", "inputs/lingjun", "inputs/snapshots/h100-gke", "inputs/snapshots/nvl72"}

@@ -30,7 +30,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 def gangs(*trees: Tree) -> dict[str, Gang]:
     nodes = [node(f"n{n}") for n in range(1, 5)]
     bundle = {"apiVersion": "v1", "kind": "List", "items": [*nodes, *trees]}
-    found = load(["-"], queue=("*",), stdin=io.BytesIO(json.dumps(bundle).encode()))
+    found = load(["-"], schedulers=("*",), stdin=io.BytesIO(json.dumps(bundle).encode()))
     return {gang.name: gang for gang in found.instance.gangs}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from kube import node, pod
+from kube_gangs import thing
 from kube_pods import asking
 
 from models.apply.plan_actions import InapplicablePlanError, actions_of
@@ -20,6 +21,7 @@ from models.verify.check import check
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.search.solve import solve
+from planner.show.manifests import UNPARTITIONED, objects
 
 Json = dict[str, Any]
 OBJECTS = Path(__file__).parent / "mig_operator.yaml"
@@ -179,7 +181,11 @@ def marked(board: str) -> LoadedInput:
     ]
     (server,) = (one for one in tree["items"] if one["metadata"]["name"] == "a100-whole")
     server["metadata"]["annotations"] = {DYNAMIC: board}
-    tree["items"] = [server, *others]
+    tree["items"] = [
+        server,
+        *others,
+        thing("Namespace", "v1", "kube-system", {}, namespace="", uid="u"),
+    ]
     return load(["-"], stdin=io.BytesIO(json.dumps(tree).encode()))
 
 
@@ -192,13 +198,15 @@ def test_gangs_that_need_partitions_are_not_started_before() -> None:
     decisions = {one["name"]: one["decision"] for one in found["spec"]["gangs"]}
     assert decisions["serve"] == decisions["half"] == "place"
     assert [one["gpu"] for one in found["spec"]["partitions"]] == [7]
-    orders = actions_of(PlanDocument.model_validate(found, context={}), unknown_uid="u")
+    orders = actions_of(PlanDocument.model_validate(found, context={}))
     assert [name for _, name in orders.unpartitioned] == ["serve"]
     assert "half" in {gang.name for gang in orders.gangs}
     assert "serve" not in {gang.name for gang in orders.gangs}
+    *_, last = objects(orders, ())
+    assert (last.gang, last.objects, last.remarks) == ("ml/serve", (), (UNPARTITIONED,))
     found["spec"]["gangs"][0]["decision"] = "preempt"
     with pytest.raises(InapplicablePlanError, match="partitions GPUs, and stops or moves gangs"):
-        actions_of(PlanDocument.model_validate(found, context={}), unknown_uid="u")
+        actions_of(PlanDocument.model_validate(found, context={}))
 
 
 @pytest.mark.parametrize("board", ["H100-80", "A100-40", "yes", ""])

@@ -470,11 +470,11 @@ def theirs(name: str, scheduler: str = "default-scheduler", **labels: str) -> Tr
 
 
 def plan_all(tmp_path: Path, *trees: Tree) -> tuple[LoadedInput, dict[str, tuple[str, str | None]]]:
-    """The input with ``--queue all``, and of every gang its decision and the code of its reason."""
+    """The input with ``--scheduler all``, and of every gang its decision and the code of its reason."""
     path = tmp_path / "in.json"
     items = [*NODES, *trees]
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    found = load([str(path)], queue=("*",))
+    found = load([str(path)], schedulers=("*",))
     stated = {"name": "p", "created_at": "2026-11-20T10:00:00Z", "generator": "test"}
     document = compose(found.instance, solve(found.instance), **stated)
     assert check(document) == []

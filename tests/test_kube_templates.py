@@ -160,8 +160,9 @@ def test_a_workload_without_pods_is_a_gang_from_its_template(
     (gang,) = gangs(made).values()
     assert (gang.name, shape(gang), gang.hold) == ("vit", roles, None)
     assert gang.roles[0].name == kind
-    mine = planned(made, policy={**ALL, "spec": {}})
-    assert mine.instance.gangs == (), "without --queue nothing changes"
+    ours = pod("ours", gpus=1, gated=True)
+    mine = planned(made, ours, policy={**ALL, "spec": {}})
+    assert [one.name for one in mine.instance.gangs] == ["ours"], "where a pod knows gangplan"
     assert sum(mine.left_out.values()) == sum(role.max for role in gang.roles)
 
 

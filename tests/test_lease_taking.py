@@ -30,13 +30,13 @@ def test_whoever_finds_it_taken_is_told_by_whom() -> None:
     first = take(LeaseWire(server))
     server.now += 5
     with pytest.raises(LockedError) as caught:
-        take(LeaseWire(server), unlock=("kubectl", "gangplan", "unlock"))
+        take(LeaseWire(server), program="kubectl gangplan")
     (fault,) = caught.value.faults
     assert caught.value.exit_code == 75
     assert "\n".join(fault.lines()) == (
         "error: locked in namespace gangplan-system by apply of plan gp-1 by ana@login1 (lock"
         f" {first.id}, since 2026-11-21T10:00:00Z, until 2026-11-21T10:01:00Z)\n"
-        "hint: wait with --lock-timeout; only if that run is dead: kubectl gangplan unlock"
+        "hint: wait with --lock-timeout; only if that run is dead: kubectl gangplan status --release"
         f" {first.id}"
     )
 

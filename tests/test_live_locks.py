@@ -42,7 +42,7 @@ def test_of_two_runs_at_once_one_works_and_the_other_says_who_does(live: Live) -
         _, err = first.communicate(timeout=HANG_S)
     assert (first.returncode, second.returncode) == (0, 75), (err, said)
     assert "tester@" in said
-    assert re.search(r"gangplan unlock [\w-]+", said), said
+    assert re.search(r"gangplan status --release [\w-]+", said), said
     assert len(placed(live.pods())) == 4
 
 
@@ -82,9 +82,9 @@ def test_the_lock_of_the_dead_is_broken_by_the_id_that_is_reported(live: Live) -
     live.relay.later_s -= 70.0  # no: it died just now
     refused = ran(live, *apply_words(live, plan))
     assert refused.code == 75, refused.err
-    told = re.search(r"gangplan unlock ([\w-]+)", refused.err)
+    told = re.search(r"gangplan status --release ([\w-]+)", refused.err)
     assert told is not None, refused.err
-    unlocked = ran(live, "unlock", told[1], "--lock-namespace", live.lock_namespace)
+    unlocked = ran(live, "status", "--release", told[1], "--lock-namespace", live.lock_namespace)
     assert unlocked.code == 0, unlocked.err
     begun = time.monotonic()
     assert ran(live, *apply_words(live, plan)).code == 0

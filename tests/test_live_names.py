@@ -91,7 +91,7 @@ def test_gangs_with_hostile_names_are_applied_like_others(live: Live) -> None:
         Wanted("three", 2, 8, called="../../../etc/passwd"),
     )
     plan = planned(live)
-    looked = ran(live, "diff", str(plan))
+    looked = ran(live, "apply", "--dry-run=client", str(plan))
     done = ran(live, *apply_words(live, plan))
     told = ran(live, "status", "--lock-namespace", live.lock_namespace)
     assert (looked.code, done.code, told.code) == (0, 0, 0), looked.err + done.err + told.err

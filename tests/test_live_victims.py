@@ -56,7 +56,7 @@ def test_a_victim_stays_whole_if_its_budget_lets_only_some_of_its_pods_go(live: 
     tried = ran(live, *words, "--dry-run", "server")
     assert "would be stopped" not in tried.out
     assert "allows 1 of " in tried.out, tried.out + tried.err
-    told = ran(live, "diff", str(plan))
+    told = ran(live, "apply", "--dry-run=client", str(plan))
     assert "withheld: gang" in told.err, told.err
     for _ in range(2):
         done = ran(live, *words)

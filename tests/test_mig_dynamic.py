@@ -99,15 +99,6 @@ def test_a_plan_says_which_gpus_to_partition_and_how(cli: RunCli, folder: Path) 
     assert "/ partitioned (MIG)" in drawn.out
 
 
-def test_what_is_rendered_leaves_out_gangs_that_need_a_partition(cli: RunCli, folder: Path) -> None:
-    made(cli, folder)
-    done = cli("render", str(folder / "plan.json"))
-    assert done.code == 0
-    assert "default/train: place\n" in done.out
-    assert "default/chat: place\n# - left out: GPUs have to be partitioned first" in done.out
-    assert "chat-replica-0" not in done.out
-
-
 def test_parts_go_where_whole_gpus_lose_least(cli: RunCli, folder: Path) -> None:
     # Without the GPUs of tune the instances still go to one server: the other stays whole.
     text = INPUT.replace("{name: trainer, replicas: 1, gpus: 4}, ", "").replace(

@@ -12,7 +12,7 @@ from building_servers import switched
 from conftest import RunCli
 from kube import node as kube_node
 from kube import pod
-from kube_gangs import owned
+from kube_gangs import owned, thing
 from test_group_bandwidth import parallel
 from test_kube_communication import job
 
@@ -68,11 +68,13 @@ def test_the_rank_is_part_of_what_a_plan_sends(tmp_path: Path, cli: RunCli) -> N
         kube_node("n2"),
         job(2),
         *(owned(p, "Job", "batch/v1", "j") for p in pods),
+        thing("Namespace", "v1", "kube-system", {}, namespace="", uid="uid-of-the-cluster"),
     ]
     packed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()
     file = str(tmp_path / "plan.json")
     assert cli("plan", "-", "--out", file, stdin=packed).code == 0
-    found = [one for one in yaml.safe_load_all(cli("render", file).out) if one is not None]
+    sent = cli("apply", file, "--dry-run=client", "-o", "yaml").out
+    found = [one for one in yaml.safe_load_all(sent) if one is not None]
     ranks = {
         one["metadata"]["name"]: one["metadata"]["annotations"]["gangplan.dev/rank"]
         for one in found

@@ -33,8 +33,8 @@ def packed(*trees: Tree) -> bytes:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": trees}).encode()
 
 
-def planned(*trees: Tree, queue: tuple[str, ...] | None) -> LoadedInput:
-    return load(["-"], queue=queue, stdin=io.BytesIO(packed(*trees)))
+def planned(*trees: Tree, schedulers: tuple[str, ...] | None) -> LoadedInput:
+    return load(["-"], schedulers=schedulers, stdin=io.BytesIO(packed(*trees)))
 
 
 def waiting(found: LoadedInput) -> dict[str, Gang]:
@@ -63,7 +63,7 @@ def test_the_queue_of_a_cluster_without_gangplan_is_planned(snapshot: str) -> No
     paths = [path for file in files for path in file.parent.glob(f"{file.name}.json*")]
     trees = [without_gangplan(tree) for path in paths for tree in listed(path)]
     facts = [one for one in expected(snapshot)["gangs"] if one["state"] == "pending"]
-    found = planned(*trees, queue=EVERY)
+    found = planned(*trees, schedulers=EVERY)
     schedulers = {(one["namespace"], one["name"]): one["schedulerName"] for one in facts}
     # Without its LeaderWorkerSet nobody knows that a set has one group: that keeps its number.
     numbered = {
@@ -89,7 +89,8 @@ def test_the_queue_of_a_cluster_without_gangplan_is_planned(snapshot: str) -> No
     }
     assert found.left_out == {}
 
-    mine = planned(*trees, queue=None)
+    assert waiting(planned(*trees, schedulers=None)) == waiting(found), "nobody knows gangplan"
+    mine = planned(*trees, schedulers=MINE)
     assert waiting(mine) == {}
     pods: Counter[str] = Counter()
     for one in facts:
@@ -112,8 +113,8 @@ def test_pods_that_are_nobodys_queue_are_neither_planned_nor_counted() -> None:
     done = pod("done", gpus=8)
     done["status"]["phase"] = "Succeeded"
     trees = (node("n1", gpus=0), daemon, static, lone, web, *cleaning, leaving, done)
-    for queue in (EVERY, MINE):
-        found = planned(*trees, queue=queue)
+    for schedulers in (EVERY, MINE):
+        found = planned(*trees, schedulers=schedulers)
         assert (found.instance.gangs, found.left_out) == ((), {})
 
 
@@ -125,7 +126,7 @@ def test_pods_with_gpus_are_gangs_and_so_are_pods_that_start_together() -> None:
     launcher = pod("train-launcher", labels=IN_TRAIN)
     reshard = [pod(f"r-{i}", labels={"scheduling.x-k8s.io/pod-group": "reshard"}) for i in (0, 1)]
     trees = (node("n1"), replica, share, *workers, launcher, *reshard)
-    found = waiting(planned(*trees, queue=EVERY))
+    found = waiting(planned(*trees, schedulers=EVERY))
     assert {name: sum(role.min for role in gang.roles) for name, gang in found.items()} == {
         "chat-1": 1,
         "share": 1,
@@ -134,18 +135,18 @@ def test_pods_with_gpus_are_gangs_and_so_are_pods_that_start_together() -> None:
     }
     (part,) = found["share"].roles  # a part of a GPU, as for pods of gangplan
     assert dict(part.requests)["share.gangplan.dev/4000Mi"] == 1
-    assert planned(*trees, queue=MINE).left_out == {"default-scheduler": 7}
+    assert planned(*trees, schedulers=MINE).left_out == {"default-scheduler": 7}
 
 
 def test_a_list_adds_the_schedulers_it_names_to_gangplans_own() -> None:
     pods = [pod(name, gpus=1, schedulerName=name) for name in ("volcano", "kai")]
     trees = (node("n1"), *pods, pod("gated", gpus=1, gated=True, schedulerName="kai"))
-    for queue, names, left in (
+    for schedulers, names, left in (
         (MINE, {"gated"}, {"kai": 1, "volcano": 1}),
         (VOLCANO, {"gated", "volcano"}, {"kai": 1}),
         (EVERY, {"gated", "volcano", "kai"}, {}),
     ):
-        found = planned(*trees, queue=queue)
+        found = planned(*trees, schedulers=schedulers)
         assert (waiting(found).keys(), found.left_out) == (names, left)
     foreign = {name: gang.scheduler for name, gang in waiting(found).items()}
     assert foreign == {"gated": None, "volcano": "volcano", "kai": "kai"}
@@ -158,8 +159,8 @@ def test_gates_of_others_hold_our_pods_but_not_the_queue_that_is_a_what_if() -> 
     theirs = pod("theirs", gpus=1, **gates(KUEUE))
     trees = (node("n1"), both, theirs)
 
-    def held(queue: tuple[str, ...]) -> dict[str, str | None]:
-        found = waiting(planned(*trees, queue=queue))
+    def held(schedulers: tuple[str, ...]) -> dict[str, str | None]:
+        found = waiting(planned(*trees, schedulers=schedulers))
         return {name: gang.hold and gang.hold.code for name, gang in found.items()}
 
     assert held(MINE) == {"both": "Gated"}
@@ -173,7 +174,9 @@ def test_a_gang_of_two_schedulers_is_whole_only_in_a_what_if() -> None:
         pod("train-1", gpus=8, schedulerName="volcano", labels=IN_TRAIN),
     ]
     trees = (node("n1"), node("n2"), *pods)
-    mine, both = (waiting(planned(*trees, queue=queue))["train"] for queue in (MINE, VOLCANO))
+    mine, both = (
+        waiting(planned(*trees, schedulers=schedulers))["train"] for schedulers in (MINE, VOLCANO)
+    )
     assert mine.hold is not None
     assert mine.hold.message == "worker 1 left to scheduler volcano"
     assert (both.hold, both.scheduler, [one.mode for one in both.pods]) == (
@@ -181,7 +184,7 @@ def test_a_gang_of_two_schedulers_is_whole_only_in_a_what_if() -> None:
         "volcano",
         [None] * 2,
     )
-    assert planned(*trees, queue=MINE).left_out == {"volcano": 1}
+    assert planned(*trees, schedulers=MINE).left_out == {"volcano": 1}
 
 
 # what people see
@@ -195,31 +198,59 @@ TREES = (
 )
 LEFT_OUT = (
     "3 waiting pods belong to other schedulers (volcano 2, default-scheduler 1)"
-    ": --queue all plans them"
+    ": --scheduler all plans them"
 )
 
 
 def test_plan_and_validate_say_what_they_leave_out(cli: RunCli) -> None:
-    shown = cli("plan", "-", stdin=packed(*TREES))
+    mine = ("-", "--scheduler", "mine")
+    shown = cli("plan", *mine, stdin=packed(*TREES))
     assert shown.out.partition("no gangs\n")[2].splitlines()[0] == LEFT_OUT
-    assert shown.err.splitlines()[-1].startswith("next: gangplan plan - --queue all   (")
-    assert cli("validate", "-", stdin=packed(*TREES)).out.splitlines()[1:] == [LEFT_OUT]
+    assert cli("validate", *mine, stdin=packed(*TREES)).out.splitlines()[1:] == [LEFT_OUT]
     for verb in ("plan", "validate"):
-        logged = cli(verb, "-", "--log-format", "json", stdin=packed(*TREES)).err.splitlines()
+        logged = cli(verb, *mine, "--log-format", "json", stdin=packed(*TREES)).err.splitlines()
         (read,) = [one for one in map(json.loads, logged) if one["type"] == "read"]
         assert read["left_out"] == {"volcano": 2, "default-scheduler": 1}
-    one = cli("validate", "-", "--queue", "volcano", stdin=packed(*TREES))
+    one = cli("validate", "-", "--scheduler", "volcano", stdin=packed(*TREES))
     assert one.out.splitlines()[1] == (
-        "1 waiting pod belongs to another scheduler (default-scheduler 1): --queue all plans them"
+        "1 waiting pod belongs to another scheduler (default-scheduler 1): --scheduler all plans them"
     )
-    assert one.err.splitlines()[-1] == "next: gangplan plan - --queue volcano"
+
+
+def test_without_the_option_all_are_planned_where_no_pod_knows_gangplan() -> None:
+    gated = pod("gated", gpus=1, gated=True)
+    started = pod("started", gpus=1, node="n1", labels={"gangplan.dev/plan": "gp-1"})
+    for trees, names in (
+        (TREES, {"train", "big"}),
+        ((*TREES, gated), {"gated"}),
+        ((*TREES, started), set()),
+    ):
+        assert waiting(planned(*trees, schedulers=None)).keys() == names
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("volcanoe", "did you mean 'volcano'?"),
+        ("mine,research-lq", "schedulers: default-scheduler, volcano"),
+    ],
+)
+def test_a_scheduler_that_nothing_has_is_refused(given: str, hint: str, cli: RunCli) -> None:
+    for verb in ("plan", "validate", "audit", "capacity"):
+        said = cli(verb, "-", "--scheduler", given, stdin=packed(*TREES))
+        name = given.rpartition(",")[2]
+        assert (said.code, said.out) == (65, "")
+        assert said.err.splitlines() == [
+            f"error: --scheduler: nothing in the input has the scheduler '{name}'",
+            f"hint: {hint}",
+        ]
 
 
 def test_a_what_if_says_whose_pods_it_plans_and_is_never_applied(
     cli: RunCli, tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.json"
-    shown = cli("plan", "-", "--queue", "all", "--out", str(file), stdin=packed(*TREES))
+    shown = cli("plan", "-", "--scheduler", "all", "--out", str(file), stdin=packed(*TREES))
     assert shown.code == 0
     assert "default/train     0  volcano            place" in shown.out
     assert "default/big       0  default-scheduler  wait" in shown.out
@@ -227,13 +258,14 @@ def test_a_what_if_says_whose_pods_it_plans_and_is_never_applied(
     assert said in shown.out.splitlines()
     assert shown.err.splitlines()[-1] == f"next: gangplan verify {file}"
     assert cli("verify", str(file)).code == 0
-    for words in (("apply", "--yes"), ("apply", "--dry-run", "server"), ("diff",), ("render",)):
+    dry = ("--dry-run=server", "--dry-run=client", "--dry-run=client -oyaml")
+    for words in (("apply", "--yes"), *(("apply", *one.split()) for one in dry)):
         refused = cli(*words, str(file))
         assert (refused.code, refused.out) == (65, "")
         (what, where, hint) = refused.err.splitlines()
         assert what.startswith(f"error: the plan is {said.partition(':')[0]}: ")
         assert where.endswith(f"--> {file}")
-        assert "plan without --queue" in hint
+        assert "with --scheduler mine" in hint
 
 
 @pytest.mark.parametrize(
@@ -246,9 +278,9 @@ def test_a_what_if_says_whose_pods_it_plans_and_is_never_applied(
     ],
 )
 def test_commands_that_are_proposed_plan_the_same_queue(given: str, proposed: str) -> None:
-    request = PlanRequest(("monday",), queue=schedulers_of(given))
-    assert request.queue_option == proposed
-    assert schedulers_of(proposed) == request.queue
+    request = PlanRequest(("monday",), schedulers=schedulers_of(given))
+    assert request.scheduler_option == proposed
+    assert schedulers_of(proposed) == request.schedulers
 
 
 def test_run_refuses_a_policy_that_plans_others(cli: RunCli, tmp_path: Path) -> None:
@@ -259,10 +291,10 @@ def test_run_refuses_a_policy_that_plans_others(cli: RunCli, tmp_path: Path) -> 
         refused = cli(verb, "--policy", str(file))
         assert refused.code == 65
         assert "error: the Policy plans pods of other schedulers: kai, volcano" in refused.err
-    # For a plan it is the default, which --queue replaces.
+    # For a plan it is the default, which --scheduler replaces.
     stated = cli("plan", "-", "--policy", str(file), "-o", "name", stdin=packed(*TREES))
     assert stated.out == "gang/default/train\n"
-    mine = cli("validate", "-", "--policy", str(file), "--queue", "mine", stdin=packed(*TREES))
+    mine = cli("validate", "-", "--policy", str(file), "--scheduler", "mine", stdin=packed(*TREES))
     assert mine.out.splitlines()[1] == LEFT_OUT
 
 

@@ -61,7 +61,7 @@ def test_of_two_runs_one_works_and_the_other_says_who_does(
     (other,) = second
     assert other.code == 75
     assert "locked in namespace gangplan-system by run by tester@" in other.err
-    assert "gangplan unlock " in other.err
+    assert "gangplan status --release " in other.err
     assert "run locked (exit 75): nothing changed" in summary(other)
 
 

@@ -100,7 +100,7 @@ def hashes(folder: Path, cli: RunCli) -> str:
     ]
     path = folder / "all.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    made = cli("plan", str(path), "--queue", "all", "--out", str(out))
+    made = cli("plan", str(path), "--scheduler", "all", "--out", str(out))
     assert made.code == 0, made.err
     assert not HEX.search(made.out)
     return str(out)

@@ -108,7 +108,7 @@ def test_the_plan_places_what_the_readme_says(cli: RunCli, tmp_path: Path) -> No
     assert sum(alone in nodes for nodes in starts.values()) == 1
 
 
-@pytest.mark.parametrize("words", [["diff"], ["render"], ["apply", "--yes"]])
+@pytest.mark.parametrize("words", [["apply", "--dry-run=client", "-o", "yaml"], ["apply", "--yes"]])
 def test_a_plan_of_slurm_is_refused_by_name(words: list[str], cli: RunCli, tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     cli("plan", str(FOLDER), "--budget", "1", "--out", str(out))

@@ -104,7 +104,7 @@ def test_the_holder_of_the_lock_is_named_with_the_way_to_free_it(
     lock = documents[0]["lock"]
     assert (lock["operation"], lock["user"], lock["expired"]) == ("run", "tester", False)
     assert f"held: run by tester@{lock['host']} (lock {lock['id']}, since" in tables[0]
-    assert f"if that run is dead: gangplan unlock {lock['id']}" in tables[0]
+    assert f"if that run is dead: gangplan status --release {lock['id']}" in tables[0]
 
 
 def test_a_gang_that_is_partial_is_shown_with_the_commands_that_undo_it(
@@ -199,7 +199,7 @@ def test_what_others_wrote_on_the_lock_moves_no_cursor(bench: RunBench) -> None:
         out = bench.verb("status", "-o", output).out
         assert not set(out) & {"\x1b", "\x07", "\u202e"}
         assert "\x1b" not in out
-    assert "gangplan unlock -- '--help" in bench.verb("status").out
+    assert "gangplan status --release '--help" in bench.verb("status").out
 
 
 def test_a_policy_names_another_gate(bench: RunBench, tmp_path: Path) -> None:

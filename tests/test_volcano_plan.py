@@ -107,7 +107,7 @@ def plan(cli: RunCli, tmp_path: Path) -> Planned:
         listed = {"apiVersion": "v1", "kind": "List", "items": trees}
         (tmp_path / "all.json").write_text(json.dumps(listed), encoding="utf-8")
         out = str(tmp_path / "plan.json")
-        result = cli("plan", str(tmp_path / "all.json"), "--queue", "volcano", "--out", out)
+        result = cli("plan", str(tmp_path / "all.json"), "--scheduler", "volcano", "--out", out)
         assert result.code == 0, result.err
         gangs = json.loads(Path(out).read_text(encoding="utf-8"))["spec"]["gangs"]
         return out, {one["name"]: one for one in gangs}

@@ -189,7 +189,8 @@ def test_a_what_if_says_so_and_is_never_applied(cli: RunCli, tmp_path: Path) -> 
     words = "a what-if with r1-[1-2], r3-1 drained, without default/near, with rack of default/three relaxed"
     for verb in ("show", "verify"):
         assert f"{words}: it cannot be applied" in cli(verb, file).out.splitlines()
-    for verb in (("apply", "--yes"), ("apply", "--dry-run", "server"), ("diff",), ("render",)):
+    dry = ("--dry-run=server", "--dry-run=client", "--dry-run=client -oyaml")
+    for verb in (("apply", "--yes"), *(("apply", *one.split()) for one in dry)):
         refused = cli(*verb, file)
         assert (refused.code, refused.out) == (65, "")
         assert f"error: the plan is {words}: it is about other nodes or gangs" in refused.err

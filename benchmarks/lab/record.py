@@ -57,7 +57,7 @@ def record(paths: Sequence[str]) -> tuple[Trace, Counter[str]]:
     times = sorted((_time(path), path) for path in paths)
     watch = _Watch()
     for asked, path in times:
-        instance = load([path], queue=(EVERY_SCHEDULER,)).instance
+        instance = load([path], schedulers=(EVERY_SCHEDULER,)).instance
         dates = [date for gang in instance.gangs for date in (gang.submitted_at, gang.started_at)]
         time = max([asked, *(date for date in dates if date is not None)])
         if watch.latest is not None and time <= watch.latest:

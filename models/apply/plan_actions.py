@@ -191,11 +191,10 @@ def plan_id(plan: PlanDocument) -> str:
     return f"gp-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
 
-def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanActions:
+def actions_of(plan: PlanDocument) -> PlanActions:
     """What a verified plan orders.
 
-    ``unknown_uid`` replaces uids the plan does not have: enough to show the orders, not to apply them.
-    Without it, a missing uid of the cluster or of a pod raises InapplicablePlanError, as does a what-if.
+    Raises InapplicablePlanError where the uid of the cluster or of a pod is missing, and for a what-if.
     """
     instance = plan.instance
     if instance.what_if is not None:
@@ -211,10 +210,10 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
             )
         raise InapplicablePlanError(
             f"the plan is a what-if {instance.what_if}: gangplan starts only what waits for it",
-            "plan without --queue and schedulerNames; docs/with-kueue.md, with-volcano.md, with-kai.md and"
-            " with-slurm.md say how to move a queue over",
+            "plan without schedulerNames, with --scheduler mine; docs/with-kueue.md, with-volcano.md,"
+            " with-kai.md and with-slurm.md say how to move a queue over",
         )
-    cluster = instance.cluster.metadata.uid or unknown_uid
+    cluster = instance.cluster.metadata.uid
     if cluster is None:
         raise InapplicablePlanError(
             "the plan does not say which cluster it is for",
@@ -230,7 +229,7 @@ def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanAct
         if decided.key in unpartitioned:
             continue
         now = plan.metadata.created_at
-        orders = _GangOrders(decided, gangs[decided.key], now, unknown_uid, shares, instances)
+        orders = _GangOrders(decided, gangs[decided.key], now, shares, instances)
         ordered.append(orders.order())
         if (whole := orders.kept()) is not None:
             kept[decided.key] = whole
@@ -296,14 +295,12 @@ class _GangOrders:
         decided: PlanGang,
         gang: GangDocument,
         now: int,
-        unknown_uid: str | None,
         shares: Shares,
         instances: Instances,
     ) -> None:
         self.decided = decided
         self.gang = gang
         self.terms = _terms(decided, gang, now)
-        self.unknown_uid = unknown_uid
         self.shares = shares
         self.instances = instances
         self.roles = {role.name: role for role in gang.spec.roles}
@@ -376,11 +373,11 @@ class _GangOrders:
     def _start(self, planned: PlanPod, pod: PodDocument | None) -> PodStart:
         uid = planned.uid
         if uid is None and pod is not None:
-            uid = pod.uid or self.unknown_uid
+            uid = pod.uid
         grows = pod is None and self.decided.decision in _GROWING
         if uid is None and not grows:
             hint = "plan from a snapshot of the cluster, in which all pods exist"
-            uid = self._unknown(f"starts the pod {shown(planned.name)}", hint)
+            raise self._unknown(f"starts the pod {shown(planned.name)}", hint)
         role = self.roles[planned.role]
         shares = self.shares.next(planned.node, role.all_requests)
         instances = self.instances.next(planned.node, role.all_requests)
@@ -405,25 +402,25 @@ class _GangOrders:
     def _stop(self, pod: PodDocument) -> PodStop:
         namespace, name = self._name(pod)
         assert pod.node is not None  # it runs
-        hint = "plan from a snapshot of the cluster"
+        if pod.uid is None:
+            raise self._unknown(
+                f"stops the pod {shown(name)}", "plan from a snapshot of the cluster"
+            )
         return PodStop(
             namespace=namespace,
             name=name,
-            uid=pod.uid or self._unknown(f"stops the pod {shown(name)}", hint),
+            uid=pod.uid,
             role=pod.role,
             index=pod.index,
             node=pod.node,
             gpu_count=self.roles[pod.role].gpus,
         )
 
-    def _unknown(self, what: str, hint: str) -> str:
-        """The uid of a pod whose uid the plan does not have."""
-        if self.unknown_uid is None:
-            gang = shown("/".join(self.decided.key))
-            raise InapplicablePlanError(
-                f"the plan {what} of gang {gang} without knowing its uid", hint
-            )
-        return self.unknown_uid
+    def _unknown(self, what: str, hint: str) -> InapplicablePlanError:
+        gang = shown("/".join(self.decided.key))
+        return InapplicablePlanError(
+            f"the plan {what} of gang {gang} without knowing its uid", hint
+        )
 
 
 def _terms(decided: PlanGang, gang: GangDocument, now: int) -> Terms:

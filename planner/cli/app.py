@@ -11,29 +11,27 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from planner import __version__
 from planner.cli.verbs.apply import apply
 from planner.cli.verbs.audit import audit
 from planner.cli.verbs.capacity import capacity
 from planner.cli.verbs.compare import compare
-from planner.cli.verbs.diff import diff
 from planner.cli.verbs.doctor import doctor
 from planner.cli.verbs.explain import explain
 from planner.cli.verbs.plan import plan
-from planner.cli.verbs.render import render
 from planner.cli.verbs.report import report
 from planner.cli.verbs.run import run as run_unattended
 from planner.cli.verbs.show import show
 from planner.cli.verbs.snapshot import snapshot
 from planner.cli.verbs.status import status
 from planner.cli.verbs.topo import topo
-from planner.cli.verbs.unlock import unlock
 from planner.cli.verbs.validate import validate
 from planner.cli.verbs.verify import verify
 from planner.errors import Fault, GangplanError, UsageError
@@ -46,8 +44,26 @@ USAGE = UsageError.exit_code
 WIDE = "10000"
 """COLUMNS while completing: a description that wraps would be two candidates."""
 
+
+class Grouped(TyperGroup):
+    """Lists verbs in their groups: without markup typer lists them in one."""
+
+    # typer keeps its types of these private
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
+        longest = max(map(len, self.commands))
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            said = command.get_short_help_str(formatter.width - 6 - longest)
+            panel = str(getattr(command, "rich_help_panel", ""))
+            panels.setdefault(panel, []).append((name.ljust(longest), said))
+        for title, rows in panels.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="gangplan",
+    cls=Grouped,
     rich_markup_mode=None,  # plain help: the same text on a terminal, in a pipe and in the docs
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -69,62 +85,73 @@ def gangplan(
         raise typer.Exit(USAGE)
 
 
-_LIVE = "kubectl get nodes,pods,namespaces -A -o json | gangplan plan --queue all -"
-_VERBS = (
-    (validate, "gangplan validate monday", "gangplan validate monday --save-policy levels.yaml"),
-    (plan, _LIVE, "gangplan plan monday --out plan.json"),
-    (
-        audit,
-        "gangplan audit monday",
-        "gangplan audit monday --out replan.json",
+_LIVE = "kubectl get nodes,pods,namespaces -A -o json | gangplan plan -"
+_VERBS: dict[str, tuple[tuple[Callable[..., None], str, str], ...]] = {
+    "Plan": (
+        (
+            validate,
+            "gangplan validate monday",
+            "gangplan validate monday --save-policy levels.yaml",
+        ),
+        (plan, _LIVE, "gangplan plan monday --out plan.json"),
+        (show, "gangplan show -o wide", "gangplan show plan.json -o name"),
+        (
+            explain,
+            "gangplan explain research/llama-70b",
+            "gangplan explain plan.json llama-70b -o json",
+        ),
+        (
+            compare,
+            "gangplan compare monday.json tuesday.json",
+            "gangplan compare plan.json drained.json --detailed-exitcode",
+        ),
+        (
+            report,
+            "gangplan report plan.json --out report.html",
+            "gangplan plan monday -o json | gangplan report - --out report.html",
+        ),
+        (verify, "gangplan verify plan.json", "gangplan plan monday -o json | gangplan verify -"),
     ),
-    (show, "gangplan show -o wide", "gangplan show plan.json -o name"),
-    (
-        explain,
-        "gangplan explain research/llama-70b",
-        "gangplan explain plan.json llama-70b -o json",
+    "Look at a cluster": (
+        (
+            audit,
+            "gangplan audit monday",
+            "gangplan audit monday --out replan.json",
+        ),
+        (
+            capacity,
+            "gangplan capacity monday --shape 4x8@rack",
+            "gangplan capacity plan.json -o wide",
+        ),
+        (topo, "gangplan topo h100", "ssh gpu-01 nvidia-smi topo -m | gangplan topo -"),
+        (
+            snapshot,
+            "gangplan snapshot --out monday",
+            "gangplan snapshot --out monday --context prod -n research",
+        ),
     ),
-    (
-        compare,
-        "gangplan compare monday.json tuesday.json",
-        "gangplan compare plan.json drained.json --detailed-exitcode",
+    "Apply": (
+        (
+            apply,
+            "gangplan apply plan.json --dry-run=client",
+            "gangplan apply plan.json --yes --allow-evictions --max-evictions 8",
+        ),
+        (
+            run_unattended,
+            "gangplan run --policy policy.yaml",
+            "gangplan run --policy policy.yaml --metrics-file gangplan.prom",
+        ),
+        (status, "gangplan status", "gangplan status --release 4f2a9c01d7"),
+        (doctor, "gangplan doctor", "gangplan doctor plan.json -n research --allow-evictions"),
     ),
-    (capacity, "gangplan capacity monday --shape 4x8@rack", "gangplan capacity plan.json -o wide"),
-    (
-        report,
-        "gangplan report plan.json --out report.html",
-        "gangplan plan monday -o json | gangplan report - --out report.html",
-    ),
-    (verify, "gangplan verify plan.json", "gangplan plan monday -o json | gangplan verify -"),
-    (render, "gangplan render plan.json", "gangplan render plan.json --to manifests"),
-    (topo, "gangplan topo h100", "ssh gpu-01 nvidia-smi topo -m | gangplan topo -"),
-    (
-        snapshot,
-        "gangplan snapshot --out monday",
-        "gangplan snapshot --out monday --context prod -n research",
-    ),
-    (diff, "gangplan diff plan.json", "gangplan diff plan.json --detailed-exitcode"),
-    (
-        apply,
-        "gangplan apply plan.json --dry-run server",
-        "gangplan apply plan.json --yes --allow-evictions --max-evictions 8",
-    ),
-    (
-        run_unattended,
-        "gangplan run --policy policy.yaml",
-        "gangplan run --policy policy.yaml --metrics-file gangplan.prom",
-    ),
-    (status, "gangplan status", "gangplan status -o json"),
-    (unlock, "gangplan unlock 4f2a9c01d7", "gangplan unlock 4f2a9c01d7 --context prod"),
-    (doctor, "gangplan doctor", "gangplan doctor plan.json -n research --allow-evictions"),
-)
-"""Each verb with two examples for its help."""
+}
+"""The verbs in groups, each with two examples for its help."""
 
-for verb, *examples in _VERBS:
-    # After \b Typer keeps the lines as they are.
-    app.command(verb.__name__.replace("_", "-"), epilog="\n  ".join(("\b\nExamples:", *examples)))(
-        verb
-    )
+for panel, verbs in _VERBS.items():
+    for verb, *examples in verbs:
+        # After \b Typer keeps the lines as they are.
+        shown = "\n  ".join(("\b\nExamples:", *examples))
+        app.command(verb.__name__, epilog=shown, rich_help_panel=panel)(verb)
 
 _NO_COMMAND = "No such command "  # typer's
 COLLECTS = (50_000, 50, 50)
@@ -175,6 +202,11 @@ def _exit(code: int) -> NoReturn:
 
 def run(arguments: Sequence[str], console: Console) -> int:
     """Run one command; returns its exit code."""
+    match arguments:
+        case ["version"]:
+            arguments = ["--version"]
+        case ["help", *words]:
+            arguments = [*words, "--help"]
     console.arguments = tuple(arguments)
     # Usage errors occur before the options are parsed.
     pairs = zip(arguments, arguments[1:], strict=False)

@@ -1,4 +1,4 @@
-"""The output of ``apply``: changes and the question before, outcomes and the next command after.
+"""The output of ``apply``: changes and the question before, outcomes and the next command after; dry runs.
 
 Data goes to stdout, messages to stderr; JSON logs use the fixed event types.
 """
@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.units import plural
-from planner.pipelines.apply import ApplyRequest, ApplyResult
-from planner.pipelines.apply_steps import LOCK_NAMESPACE, VerifiedPlan
+from planner.pipelines.apply import ApplyRequest, ApplyResult, Preview
+from planner.pipelines.apply_steps import LOCK_NAMESPACE, VerifiedPlan, ordered
 from planner.show.apply import (
     MAX_NAMES,
     ApplyProgress,
+    PlannedChange,
     announce_changes,
     change_line,
     change_table,
@@ -29,12 +30,16 @@ from planner.show.apply import (
     verdict_table,
 )
 from planner.show.text import Format
-from planner.untrusted_text import safe
+from planner.untrusted_text import one_line, safe
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from models.apply.requests import Event, Request
     from planner.show.console import Console
+
+
+CHANGES = 2
+"""Exit code of ``--detailed-exitcode`` where something would change."""
 
 
 def can_ask(console: Console, path: str) -> bool:
@@ -66,18 +71,8 @@ class ConsoleApplyReporter:
     def announce(self, plan: VerifiedPlan, view: ClusterView) -> None:
         console, request = self._console, self._request
         evictions = request.options.allow_evictions
-        changing = announce_changes(
-            console, plan.orders, view, evictions=evictions, dry=request.dry
-        )
+        changing = _changes(console, request, plan, view, dry=request.dry)
         self._progress.pods = sum(one.starts for one in changing)
-        if any(one.starts for one in changing) and _uses_partial_nodes(plan, view):
-            console.say(f"note: {plan.backend.note()}")
-        waiting = ["/".join(key) for key in plan.orders.unpartitioned]
-        if waiting:
-            console.warn(
-                f"{plural(len(waiting), 'gang')} not started, for GPUs have to be partitioned first, as"
-                f" `gangplan show` says: {', '.join(waiting[:MAX_NAMES])}"
-            )
         if changing and not (console.json_log or request.yes or request.dry):
             table = change_table(changing, evictions=evictions)
             if self._output in (Format.table, Format.wide):
@@ -96,6 +91,23 @@ class ConsoleApplyReporter:
         return self._console.ask(f"apply plan {plan.orders.plan} to {where} ({line})?")
 
 
+def _changes(
+    console: Console, request: ApplyRequest, plan: VerifiedPlan, view: ClusterView, *, dry: bool
+) -> list[PlannedChange]:
+    """The gangs that change, with what is to be said of them all."""
+    evictions = request.options.allow_evictions
+    changing = announce_changes(console, plan.orders, view, evictions=evictions, dry=dry)
+    if any(one.starts for one in changing) and _uses_partial_nodes(plan, view):
+        console.say(f"note: {plan.backend.note()}")
+    waiting = ["/".join(key) for key in plan.orders.unpartitioned]
+    if waiting:
+        console.warn(
+            f"{plural(len(waiting), 'gang')} not started, for GPUs have to be partitioned first, as"
+            f" `gangplan show` says: {', '.join(waiting[:MAX_NAMES])}"
+        )
+    return changing
+
+
 def _uses_partial_nodes(plan: VerifiedPlan, view: ClusterView) -> bool:
     """Whether a pod to start takes some GPUs of its node: only then their indices matter."""
     return any(
@@ -104,6 +116,57 @@ def _uses_partial_nodes(plan: VerifiedPlan, view: ClusterView) -> bool:
         for pod in gang.starts
         if pod.node in view.nodes
     )
+
+
+def show_objects(console: Console, request: ApplyRequest, output: Format) -> None:
+    """Write the objects that applying the plan sends. Raises InputError for a plan that cannot be applied."""
+    from planner.pipelines.plan import verify_file
+    from planner.read.plan_files import read_bytes
+    from planner.show.manifests import objects, yaml_stream
+
+    plan = verify_file(read_bytes(request.path, console.stdin), request.path)
+    console.event("verify_done", violations=0)
+    made = ordered(plan, request.path)
+    found = objects(made.orders, plan.instance.cluster.spec.nodes)
+    if output is Format.yaml:
+        console.data(yaml_stream(made.orders, found, made.backend.note()))
+    else:
+        console.document({"plan": made.orders.plan, "gangs": [asdict(one) for one in found]})
+
+
+def show_preview(
+    console: Console, request: ApplyRequest, output: Format, preview: Preview, *, detailed: bool
+) -> int:
+    """Print what applying would change, and the next command; the exit code, of changes if ``detailed``."""
+    from models.apply.evictions import withheld_by_budgets
+
+    plan, view, options = preview.plan, preview.view, request.options
+    changing = _changes(console, request, plan, view, dry=True)
+    if output is Format.name:
+        console.data("".join(f"gang/{safe('/'.join(one.gang))}\n" for one in changing))
+    elif changing:
+        console.table(change_table(changing, evictions=options.allow_evictions))
+    for gang, why in withheld_by_budgets(plan.orders, view).items():
+        console.warn(one_line(f"withheld: gang {'/'.join(gang)}: {why}"))
+    if not changing:
+        console.say("no changes: the cluster matches the plan")
+    else:
+        console.say(change_line(changing, evictions=options.allow_evictions))
+        evicts = options.allow_evictions or any(one.stops for one in changing)
+        proposed = replace(request, options=replace(options, allow_evictions=evicts))
+        console.next(f"{console.program} apply {arguments(proposed)}")
+    code = CHANGES if changing and detailed else 0
+    console.event(
+        "summary",
+        verb="apply",
+        status="different" if changing else "same",
+        exit_code=code,
+        context=preview.context,
+        cluster=plan.orders.cluster,
+        plan=plan.orders.plan,
+        gangs=len(changing),
+    )
+    return code
 
 
 def report(console: Console, request: ApplyRequest, output: Format, result: ApplyResult) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -36,8 +37,8 @@ def timeout_of(text: str, option: str = "--request-timeout") -> float:
     return float(found)
 
 
-def schedulers_of(queue: str | None) -> tuple[str, ...] | None:
-    """The schedulers of ``--queue`` that are planned besides gangplan's; None without the option.
+def schedulers_of(given: str | None) -> tuple[str, ...] | None:
+    """The schedulers of ``--scheduler`` that are planned besides gangplan's; None without the option.
 
     Raises UsageError.
     """
@@ -45,12 +46,12 @@ def schedulers_of(queue: str | None) -> tuple[str, ...] | None:
     from models.units import shown
     from planner.read.kube.lookup import is_name
 
-    if queue is None:
+    if given is None:
         return None
-    names = {name.strip() for name in queue.split(",")}
+    names = {name.strip() for name in given.split(",")}
     for name in sorted(names):
         if not is_name(name):
-            what = f"--queue: {shown(name)} cannot be the name of a scheduler"
+            what = f"--scheduler: {shown(name)} cannot be the name of a scheduler"
             raise UsageError(Fault(what, "write mine, all, or names such as volcano,kai-scheduler"))
     if "all" in names:
         return (EVERY_SCHEDULER,)
@@ -202,13 +203,13 @@ MetricsOption = Annotated[
     Path | None,
     typer.Option("--metrics-file", metavar="FILE", help="Write Prometheus textfile metrics here."),
 ]
-QueueOption = Annotated[
+SchedulerOption = Annotated[
     str | None,
     typer.Option(
-        "--queue",
+        "--scheduler",
         metavar="mine|all|NAME,...",
         help="Whose waiting pods to plan: gangplan's, every scheduler's or those of the named ones too, "
-        "as a what-if; default: the policy's.",
+        "as a what-if; default: the policy's, and all where no pod knows gangplan.",
     ),
 ]
 NowOption = Annotated[
@@ -266,6 +267,11 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         for name, kind in groups.items():
             names = inspect.signature(kind).parameters
             arguments[name] = kind(**{one: arguments.pop(one) for one in names})
+        words = chain.from_iterable(
+            one if isinstance(one, list) else (one,) for one in arguments.values()
+        )
+        if "-" in words and console.stdin is not None and console.stdin.isatty():
+            console.say("waiting for standard input, which is this terminal; Ctrl-D ends it")
         function(console, **arguments)
 
     context, *shared, _ = inspect.signature(command, eval_str=True).parameters.values()

@@ -34,11 +34,6 @@ class ShownPlan:
         """The command that asks another verb for this plan."""
         return " ".join([program, verb, *([shlex.quote(self.file)] if self.file else []), *more])
 
-    @property
-    def again(self) -> bool:
-        """Whether a further command can read it: standard input is gone."""
-        return self.file != "-"
-
 
 def shown_plan(console: Console, file: str | None) -> ShownPlan:
     """The plan of a file, ``-`` for stdin; without one the last plan, whose age goes to stderr.

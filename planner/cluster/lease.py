@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,11 +111,9 @@ class Holder:
         return f"{what} ({', '.join(parts)})"
 
 
-def unlock_command(identity: str, command: Sequence[str] = ("gangplan", "unlock")) -> str:
+def release_command(identity: str, program: str = "gangplan") -> str:
     """The command that frees a lock whose run is dead; quoted for a shell."""
-    shown = one_line(identity)
-    separator = ["--"] if shown.startswith("-") else []
-    return shlex.join([*command, *separator, shown])
+    return shlex.join([*program.split(), "status", "--release", one_line(identity)])
 
 
 @dataclass(frozen=True, slots=True)

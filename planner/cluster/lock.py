@@ -28,9 +28,9 @@ from planner.cluster.lease import (
     lease_path,
     lease_state,
     notes_of,
+    release_command,
     released_lease,
     seal_key_of,
-    unlock_command,
     with_notes,
 )
 from planner.cluster.retry import RetryingTransport, may_change
@@ -99,12 +99,12 @@ def acquire(
     sleep: Sleep = time.sleep,
     duration_s: int = DURATION_S,
     on_wait: Callable[[Holder], object] | None = None,
-    unlock: Sequence[str] = ("gangplan", "unlock"),
+    program: str = "gangplan",
 ) -> Lock:
     """Take the lock. ``plan`` None: not known yet, set ``Lock.plan`` later.
 
     ``wait_s``: how long to wait for another run to end; ``on_wait`` is called once, when waiting
-    begins. ``unlock``: the command that people are shown.
+    begins. ``program``: how people call gangplan.
     Raises LockedError (75), NotPermittedError (77), UnavailableError (69), MissingPathError (66: no such
     namespace), UsageError (64: not the name of one).
     """
@@ -118,10 +118,10 @@ def acquire(
             continue
         left = until - clock()
         if left <= 0:
-            hint = f"wait with --lock-timeout; only if that run is dead: {unlock_command(holder.id, unlock)}"
-            raise LockedError(
-                Fault(f"locked in namespace {namespace} by {holder.describe()}", hint)
-            )
+            free = release_command(holder.id, program)
+            what = f"locked in namespace {namespace} by {holder.describe()}"
+            hint = f"wait with --lock-timeout; only if that run is dead: {free}"
+            raise LockedError(Fault(what, hint))
         if not waiting and on_wait is not None:
             on_wait(holder)
         waiting = True
@@ -187,7 +187,7 @@ def unlock(
     *,
     namespace: str,
     identity: str,
-    command: Sequence[str] = ("gangplan", "unlock"),
+    program: str = "gangplan",
     sleep: Sleep = time.sleep,
 ) -> Holder | None:
     """Free the lock of a dead run; who held it, None if it was free. The summary in it stays.
@@ -204,7 +204,7 @@ def unlock(
             if first is not None:
                 return first  # that lock is gone; another run has taken it since
             what = f"the lock in namespace {namespace} is not {one_line(identity)!r}: {holder.describe()}"
-            hint = f"only if that run is dead: {unlock_command(holder.id, command)}"
+            hint = f"only if that run is dead: {release_command(holder.id, program)}"
             raise LockedError(Fault(what, hint))
         first = first or holder
         body = released_lease(lease.tree, namespace, None, int(lease.now or 0))
@@ -265,7 +265,7 @@ class Lock:
 
     @property
     def id(self) -> str:
-        """What ``gangplan unlock`` takes."""
+        """What ``gangplan status --release`` takes."""
         return self._terms.id
 
     @property

@@ -69,6 +69,35 @@ class ApplyReporter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Preview:
+    """A plan beside what it would change. ``context``: of kubectl; None inside a pod."""
+
+    plan: VerifiedPlan
+    view: ClusterView
+    context: str | None
+
+
+def preview(request: ApplyRequest, console: Console) -> Preview:
+    """The cluster before an apply. Takes no lock, and needs no right to write.
+
+    Raises what the steps of ``apply_steps`` raise.
+    """
+    from planner.cluster.api_paths import look_paths
+    from planner.cluster.live_view import ClusterReader
+    from planner.cluster.retry import RetryingTransport
+
+    plan = read_verified(request.path, console.stdin)
+    console.event("verify_done", violations=0)
+    with request.target.connect(look_paths()) as wire:
+        reader = ClusterReader(RetryingTransport(wire), plan.settings, evicting=True)
+        check_cluster(plan, reader.identity())
+        check_age(plan, request.max_age_s, time.time() if reader.date is None else reader.date)
+        view = reader.read_view()
+        check_view(plan, view)
+        return Preview(plan, view, wire.context)
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyResult:
     """``verdict``: None if the user declined. ``seconds``: of each phase."""
 
@@ -171,7 +200,7 @@ class _LockedApply:
             wait_s=self.request.options.lock_wait_s,
             sleep=self._pause,
             on_wait=lambda holder: self.console.say(f"waiting: {holder.describe()}"),
-            unlock=(*self.console.program.split(), "unlock"),
+            program=self.console.program,
         )
 
     def sender(self, wire: ProxyTransport, lock: Lock | None, known: KnownRights) -> RequestSender:

@@ -1,4 +1,4 @@
-"""The steps from a plan to a live cluster that ``apply``, ``diff``, ``run`` and ``status`` share.
+"""The steps from a plan to a live cluster that ``apply``, ``run`` and ``status`` share.
 
 All checks pass before the first write; a refusal carries the exit code of the contract.
 """

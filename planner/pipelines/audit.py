@@ -59,7 +59,7 @@ class AuditRequest:
     paths: tuple[str, ...]
     out: Path | None = None
     policy: str | None = None
-    queue: tuple[str, ...] | None = (EVERY_SCHEDULER,)
+    schedulers: tuple[str, ...] | None = (EVERY_SCHEDULER,)
     time_limit_s: int | None = None
     now: int | None = None
 
@@ -117,7 +117,11 @@ def _read(request: AuditRequest, stdin: BinaryIO | None) -> LoadedInput:
         document = plan_files.parse(content, request.paths[0])
         return LoadedInput(instance_from_document(document["instance"]))
     return load(
-        request.paths, policy=request.policy, now=request.now, queue=request.queue, stdin=stdin
+        request.paths,
+        policy=request.policy,
+        now=request.now,
+        schedulers=request.schedulers,
+        stdin=stdin,
     )
 
 

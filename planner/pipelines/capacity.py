@@ -56,7 +56,7 @@ def read_occupied(
     paths: Sequence[str],
     *,
     policy: str | None = None,
-    queue: tuple[str, ...] | None = None,
+    schedulers: tuple[str, ...] | None = None,
     stdin: BinaryIO | None = None,
 ) -> Occupied:
     """The input in the paths, or the plan in the only path.
@@ -65,11 +65,11 @@ def read_occupied(
     """
     buffered = None if stdin is None else io.BufferedReader(cast("io.RawIOBase", stdin))
     if len(paths) == 1 and _PLAN.search(_beginning(paths[0], buffered)):
-        if policy is not None or queue is not None:
-            option = "--policy" if policy is not None else "--queue"
+        if policy is not None or schedulers is not None:
+            option = "--policy" if policy is not None else "--scheduler"
             raise UsageError(Fault(f"{option} with a plan", "a plan has its own: leave it out"))
         return occupied_by_plan(plan_files.read_bytes(paths[0], buffered), paths[0])
-    instance = load(paths, policy=policy, queue=queue, stdin=buffered).instance
+    instance = load(paths, policy=policy, schedulers=schedulers, stdin=buffered).instance
     waiting = [waiting_shape(gang) for gang in instance.gangs if not gang.running]
     return Occupied(instance, held_by(instance), None, [one for one in waiting if one is not None])
 

@@ -71,7 +71,7 @@ class PlanRequest:
     ``avoid``: (gang, node) on which its pods stayed pending.
     ``held``: (gang, last time at which a gate of others held it).
     ``evicted``: gangs that plans stopped or moved.
-    ``queue``: other schedulers that are planned. ``changes``: of a what-if.
+    ``schedulers``: others that are planned. ``changes``: of a what-if.
     """
 
     paths: tuple[str, ...]
@@ -92,7 +92,7 @@ class PlanRequest:
     avoid: tuple[tuple[tuple[str, str], str], ...] = ()
     held: tuple[tuple[tuple[str, str], int], ...] = ()
     evicted: tuple[EvictNote, ...] = ()
-    queue: tuple[str, ...] | None = None
+    schedulers: tuple[str, ...] | None = None
     changes: Changes = field(default_factory=Changes)
 
     @property
@@ -101,11 +101,11 @@ class PlanRequest:
         return (*self.paths, *self.changes.add)
 
     @property
-    def queue_option(self) -> str | None:
-        """``queue`` as ``--queue`` states it."""
-        if self.queue is None:
+    def scheduler_option(self) -> str | None:
+        """``schedulers`` as ``--scheduler`` states them."""
+        if self.schedulers is None:
             return None
-        return "all" if EVERY_SCHEDULER in self.queue else ",".join(self.queue) or "mine"
+        return "all" if EVERY_SCHEDULER in self.schedulers else ",".join(self.schedulers) or "mine"
 
 
 ReadReporter = Callable[["LoadedInput"], None]
@@ -427,12 +427,13 @@ _NAME = str.maketrans("", "", "-:")
 
 def report_reading(console: Console, built: LoadedInput, request: PlanRequest) -> None:
     """Where the levels come from, and the first warnings."""
-    given = (("--queue", request.queue_option), ("--policy", request.policy))
+    given = (("--scheduler", request.scheduler_option), ("--policy", request.policy))
     options = [word for option, value in given if value is not None for word in (option, value)]
+    files = [path for path in request.paths if path != "-"]
     console.levels_source(built.levels_source)
     console.remarks(
         built.remarks,
-        all_with=f"{console.program} validate {shlex.join([*request.paths, *options])}",
+        all_with=shlex.join([*console.program.split(), "validate", *files, *options]),
     )
 
 
@@ -513,7 +514,11 @@ def read_request(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
         raise UsageError(Fault("--previous - and the input both read stdin", "name a file"))
     previous = None if request.previous is None else plan_files.load(request.previous, stdin)
     built = load(
-        request.read_paths, policy=request.policy, now=request.now, queue=request.queue, stdin=stdin
+        request.read_paths,
+        policy=request.policy,
+        now=request.now,
+        schedulers=request.schedulers,
+        stdin=stdin,
     )
     instance, changed = with_changes(built.instance, request.changes)
     instance, remarks = _limited(instance, request), (*changed, *built.remarks)

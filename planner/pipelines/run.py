@@ -216,7 +216,7 @@ class _Run:
             wait_s=options.lock_wait_s,
             sleep=self._pause,
             on_wait=lambda holder: self.console.say(f"waiting: {holder.describe()}"),
-            unlock=(*self.console.program.split(), "unlock"),
+            program=self.console.program,
         )
 
     @contextmanager

@@ -37,7 +37,8 @@ class ClusterInput:
     """Every Cluster, found ones first; gangs and queues of Kubernetes; the catalogue and inferred models.
 
     ``topology``: whose levels replace those of the merged Cluster. ``left_out``: waiting pods of other
-    schedulers that are not planned, by scheduler. ``now``: when the input was recorded, None if unknown.
+    schedulers that are not planned, by scheduler. ``schedulers``: of all pods. ``now``: when the input was
+    recorded, None if unknown.
     """
 
     clusters: list[ClusterEntry]
@@ -47,6 +48,7 @@ class ClusterInput:
     levels_policy: str | None = None
     topology: SlurmTopology | None = None
     left_out: dict[str, int] = field(default_factory=dict)
+    schedulers: frozenset[str] = frozenset()
     queues: list[Entry[QueueDocument]] = field(default_factory=list)
     now: int | None = None
 
@@ -162,6 +164,7 @@ def _kubernetes(
         made.levels.found,
         made.levels.policy_text(),
         left_out=made.left_out,
+        schedulers=made.schedulers,
         queues=made.queues,
     )
 

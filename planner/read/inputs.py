@@ -39,13 +39,14 @@ def load(
     *,
     policy: str | None = None,
     now: int | None = None,
-    queue: tuple[str, ...] | None = None,
+    schedulers: tuple[str, ...] | None = None,
     stdin: BinaryIO | None = None,
 ) -> LoadedInput:
     """The Instance of all files, folders and ``-`` in the paths, with remarks.
 
     ``policy``: a file whose Policy replaces any in the paths. ``now``: seconds since the epoch, in
-    place of the Policy's ``now``. ``queue``: schedulers, in place of its ``schedulerNames``.
+    place of the Policy's ``now``. ``schedulers``: in place of its ``schedulerNames``; something
+    in the input has each.
     Raises InputError, MissingPathError.
     """
     findings = Findings()
@@ -61,7 +62,7 @@ def load(
         if not own.policies and not findings:
             findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
         documents.policies = own.policies
-    return build(documents, catalogue_model, now=now, queue=queue)
+    return build(documents, catalogue_model, now=now, schedulers=schedulers)
 
 
 def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:

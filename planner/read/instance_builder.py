@@ -20,6 +20,7 @@ from models.instance.gang import Gang, turn
 from models.instance.gpu_units import in_gpu_units
 from models.instance.instance import Instance
 from models.instance.policy import (
+    EVERY_SCHEDULER,
     KubernetesPolicy,
     Moves,
     Policy,
@@ -33,7 +34,7 @@ from models.queues.bands import banded
 from models.starts.empty_starts import EmptyStarts
 from models.units import shown, time_text
 from planner.errors import Fault
-from planner.read.cluster_merge import NODES_HINT, collect_clusters
+from planner.read.cluster_merge import NODES_HINT, ClusterInput, collect_clusters
 from planner.read.compact_cluster import (
     MergedCluster,
     ServerModels,
@@ -178,13 +179,13 @@ def build(
     *,
     lenient: bool = False,
     now: int | None = None,
-    queue: tuple[str, ...] | None = None,
+    schedulers: tuple[str, ...] | None = None,
 ) -> LoadedInput:
     """The Instance of all documents. Raises InputError with everything that is wrong.
 
     ``lenient``: existing pods may hold more than their nodes have, as they may in a real cluster;
-    so may those of a plan's instance that is read as input again. ``now``, ``queue``: in place of the
-    Policy's ``now`` and ``schedulerNames``.
+    so may those of a plan's instance that is read as input again. ``now``, ``schedulers``: in place of
+    the Policy's ``now`` and ``schedulerNames``.
     """
     findings = documents.findings
     documents.report_unrecognised()
@@ -192,7 +193,7 @@ def build(
         findings.raise_all()
     policy = _only_policy(documents.policies)
     document = policy.document if policy is not None else None
-    cluster = collect_clusters(documents, policy_of(document, (), now, queue), find)
+    schedulers, cluster = _collected(documents, document, find, now, schedulers)
     if not cluster.clusters:
         objects = documents.objects
         if objects is None or not objects.of("Pod"):
@@ -229,7 +230,7 @@ def build(
         document,
         default_mix(gangs, merged.cluster.nodes),
         recorded if now is None else now,
-        queue,
+        schedulers,
         default_max_gangs(sum(gang.running for gang in gangs)),
     )
     tenants = {entry.document.key for entry in cluster.gangs}
@@ -260,6 +261,32 @@ def build(
         states_max_gangs=document is not None and document.spec.states_max_gangs,
         left_out=cluster.left_out,
     )
+
+
+def _collected(
+    documents: Documents,
+    policy: PolicyDocument | None,
+    find: FindModel,
+    now: int | None,
+    schedulers: tuple[str, ...] | None,
+) -> tuple[tuple[str, ...] | None, ClusterInput]:
+    """The schedulers in place of the Policy's, and the Clusters as these make them.
+
+    All schedulers where nobody names any and no pod knows gangplan. A name that nothing has is a fault.
+    """
+    stated = policy_of(policy, (), now, schedulers)
+    if schedulers is None and not stated.kubernetes.plans_others and documents.objects is not None:
+        from planner.read.kube.pods.placement import knows_gangplan
+
+        if not knows_gangplan(documents.objects, stated.kubernetes):
+            schedulers = (EVERY_SCHEDULER,)
+    cluster = collect_clusters(documents, policy_of(policy, (), now, schedulers), find)
+    gangs = (entry.document.status.scheduler for entry in (*cluster.gangs, *documents.gangs))
+    known = {*cluster.schedulers, *cluster.left_out, *filter(None, gangs)}
+    for name in sorted({*(schedulers or ())} - {EVERY_SCHEDULER} - known):
+        what = f"--scheduler: nothing in the input has the scheduler {shown(name)}"
+        documents.findings.fault(Fault(what, suggestion(name, known, "schedulers")))
+    return schedulers, cluster
 
 
 def _observed(entry: GangEntry) -> bool:
@@ -313,15 +340,15 @@ def policy_of(
     document: PolicyDocument | None,
     mix: tuple[tuple[int, int], ...],
     now: int | None,
-    queue: tuple[str, ...] | None = None,
+    schedulers: tuple[str, ...] | None = None,
     max_gangs: int | None = None,
 ) -> Policy:
     """The policy with every default written out.
 
-    ``mix``, ``max_gangs``: the defaults. ``now``, ``queue``: replace its ``now`` and its ``schedulerNames``.
+    ``mix``, ``max_gangs``: the defaults. ``now``, ``schedulers``: replace its ``now`` and ``schedulerNames``.
     """
     if document is None:
-        settings = _with_queue(KubernetesPolicy(), queue)
+        settings = _planning(KubernetesPolicy(), schedulers)
         return Policy(mix=mix, now=now, kubernetes=settings, moves=Moves(max_gangs).or_none)
     spec = document.spec
     moves = spec.moves
@@ -334,12 +361,12 @@ def policy_of(
         spec,
         objectives=spec.to_objectives(),
         mix=mix,
-        kubernetes=_with_queue(kubernetes_policy(spec.kubernetes), queue),
+        kubernetes=_planning(kubernetes_policy(spec.kubernetes), schedulers),
         moves=Moves(most, moves.max_gpus, moves.min_gain).or_none,
         starvation_after_s=None if spec.starvation is None else spec.starvation.after,
         now=spec.now if now is None else now,
     )
 
 
-def _with_queue(settings: KubernetesPolicy, queue: tuple[str, ...] | None) -> KubernetesPolicy:
-    return settings if queue is None else replace(settings, scheduler_names=queue)
+def _planning(settings: KubernetesPolicy, schedulers: tuple[str, ...] | None) -> KubernetesPolicy:
+    return settings if schedulers is None else replace(settings, scheduler_names=schedulers)

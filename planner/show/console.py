@@ -242,8 +242,9 @@ class Console:
         return answer.decode("utf-8", errors="replace").strip().lower() in ("y", "yes")
 
     def next(self, what: str) -> None:
-        """The last line of a run: the next command."""
-        self.say(f"next: {what}", fold=False)
+        """The last line of a run: the next command; none that reads standard input, which is gone."""
+        if " - " not in f"{what} ":
+            self.say(f"next: {what}", fold=False)
 
     def levels_source(self, sentence: str | None) -> None:
         """Where the topology levels come from; None where the input states them itself."""

@@ -194,9 +194,9 @@ def _lock(lease: LeaseState, program: str) -> Cell:
         return Cell("free", "good")
     if holder.expired:
         return Cell(f"expired, the next run takes it; left by {holder.describe()}", "warn")
-    from planner.cluster.lease import unlock_command
+    from planner.cluster.lease import release_command
 
-    free = unlock_command(holder.id, (*program.split(), "unlock"))
+    free = release_command(holder.id, program)
     return Cell(f"held: {holder.describe()}; if that run is dead: {free}", "busy")
 
 

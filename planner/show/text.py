@@ -66,7 +66,7 @@ def left_out(pods: Mapping[str, int]) -> str | None:
         return None
     named = first_of([f"{name} {number(own)}" for name, own in pods.items()], SHOWN_SCHEDULERS)
     belong = "belongs to another scheduler" if count == 1 else "belong to other schedulers"
-    return f"{plural(count, 'waiting pod')} {belong} ({named}): --queue all plans them"
+    return f"{plural(count, 'waiting pod')} {belong} ({named}): --scheduler all plans them"
 
 
 def lasting(seconds: int) -> str:

@@ -15,9 +15,14 @@ from planner.show.text import Format
 
 
 class DryRun(StrEnum):
-    """The only kind of dry run: ``render`` is the offline preview."""
+    """``client``: show what would change. ``server``: the server checks every request."""
 
+    client = "client"
     server = "server"
+
+
+OBJECTS = (Format.json, Format.yaml)
+"""Formats in which a client-side dry run writes the objects, without a cluster."""
 
 
 @verb
@@ -27,8 +32,18 @@ def apply(  # the options of the verb
     *,
     dry_run: Annotated[
         DryRun | None,
-        typer.Option("--dry-run", help="Send every request as a server-side dry run."),
+        typer.Option(
+            "--dry-run",
+            help="Write nothing. client: show what would change; -o yaml: the objects that would be sent, "
+            "without a cluster. server: have the server check every request.",
+        ),
     ] = None,
+    detailed_exitcode: Annotated[
+        bool,
+        typer.Option(
+            "--detailed-exitcode", help="With --dry-run=client: exit 2 if anything would change."
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     max_age: Annotated[
         str | None,
@@ -39,29 +54,38 @@ def apply(  # the options of the verb
     lock: Locking,
     output: Annotated[
         Format,
-        typer.Option(
-            "-o", "--output", help="Format on stdout: wide adds plans, name lists what started."
-        ),
+        typer.Option("-o", "--output", help="Format on stdout: wide adds plans, name lists gangs."),
     ] = Format.table,
 ) -> None:
     """Apply a saved plan: each gang whole or not at all."""
-    from planner.cli.apply_report import ConsoleApplyReporter, can_ask, report
+    from planner.cli import apply_report as reports
     from planner.cli.options import seconds_of
     from planner.pipelines import apply as pipeline
 
+    client = dry_run is DryRun.client
+    if detailed_exitcode and (not client or output in OBJECTS):
+        what = "--detailed-exitcode is about what --dry-run=client finds in the cluster"
+        raise UsageError(Fault(what, "add --dry-run=client, with -o table, wide or name"))
     request = pipeline.ApplyRequest(
         path=path,
         options=applying.options(lock),
         target=connection.target(console),
         max_age_s=None if max_age is None else seconds_of("--max-age", max_age),
-        dry=dry_run is not None,
+        dry=dry_run is DryRun.server,
         yes=yes,
     )
-    if not (request.yes or request.dry or can_ask(console, path)):
-        hint = "preview it: gangplan diff PLAN, or gangplan apply PLAN --dry-run server"
+    if client and output in OBJECTS:
+        reports.show_objects(console, request, output)
+        return
+    if not (client or request.yes or request.dry or reports.can_ask(console, path)):
+        hint = "preview it: gangplan apply PLAN --dry-run=client"
         raise UsageError(Fault("apply cannot ask without a terminal: add --yes", hint))
-    reporter = ConsoleApplyReporter(console, request, output, time.monotonic)
-    result = pipeline.apply(request, console, reporter, stdin=console.stdin)
-    code = report(console, request, output, result)
+    if client:
+        preview = pipeline.preview(request, console)
+        code = reports.show_preview(console, request, output, preview, detailed=detailed_exitcode)
+    else:
+        reporter = reports.ConsoleApplyReporter(console, request, output, time.monotonic)
+        result = pipeline.apply(request, console, reporter, stdin=console.stdin)
+        code = reports.report(console, request, output, result)
     if code:
         raise typer.Exit(code)

@@ -26,10 +26,10 @@ def audit(
     console: Console,
     paths: PathsArgument,
     *,
-    queue: Annotated[
+    scheduler: Annotated[
         str,
         typer.Option(
-            "--queue",
+            "--scheduler",
             metavar="mine|all|NAME,...",
             help="Whose waiting pods count: gangplan's, every scheduler's, or gangplan's and those of the "
             "named schedulers.",
@@ -76,7 +76,7 @@ def audit(
         paths=tuple(paths),
         out=out,
         policy=policy,
-        queue=schedulers_of(queue),
+        schedulers=schedulers_of(scheduler),
         time_limit_s=None if time_limit is None else int(timeout_of(time_limit, "--time-limit")),
         now=None if now is None else time_of(now, created_at),
     )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import PathsArgument, PolicyOption, QueueOption, schedulers_of, verb
+from planner.cli.options import PathsArgument, PolicyOption, SchedulerOption, schedulers_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import AuditFormat
@@ -42,7 +42,7 @@ def capacity(
             "--tolerate", metavar="KEY", help="Also count nodes with this taint; repeatable."
         ),
     ] = None,
-    queue: QueueOption = None,
+    scheduler: SchedulerOption = None,
     policy: PolicyOption = None,
     output: Annotated[
         AuditFormat,
@@ -57,7 +57,9 @@ def capacity(
     question = CapacityQuestion.model_construct(
         model=model, node_selector=_labels(selector or ()), tolerate=tuple(tolerate or ())
     )
-    occupied = read_occupied(paths, policy=policy, queue=schedulers_of(queue), stdin=console.stdin)
+    occupied = read_occupied(
+        paths, policy=policy, schedulers=schedulers_of(scheduler), stdin=console.stdin
+    )
     found = capacity_document(occupied, question, shape or (), now(console.environ))
     if output in (AuditFormat.json, AuditFormat.yaml):
         console.document(found.to_json(), output)

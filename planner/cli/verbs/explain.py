@@ -87,7 +87,7 @@ def explain(
         tables = explanation_tables.tables(found, plan, stated, why, place)
         console.data("\n".join(console.drawn(table) for table in tables))
     warn_if_changed(console, document, plan, chosen)
-    if chosen.file is not None and chosen.again:
+    if chosen.file is not None:
         console.next(chosen.command(console.program, "verify"))
     if code is not None:
         raise typer.Exit(code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,8 +16,8 @@ from planner.cli.options import (
     OutputOption,
     PathsArgument,
     PolicyOption,
-    QueueOption,
     SaveOption,
+    SchedulerOption,
     schedulers_of,
     timeout_of,
     verb,
@@ -42,7 +41,7 @@ def plan(
     paths: PathsArgument,
     *,
     out: SaveOption = None,
-    queue: QueueOption = None,
+    scheduler: SchedulerOption = None,
     policy: PolicyOption = None,
     require: Annotated[
         list[str] | None,
@@ -151,7 +150,7 @@ def plan(
         previous=previous,
         defragment=defragment,
         now=None if now is None else time_of(now, created_at),
-        queue=schedulers_of(queue),
+        schedulers=schedulers_of(scheduler),
         changes=Changes(*(tuple(given or ()) for given in (add, drain, without, relax))),
     )
 
@@ -201,15 +200,13 @@ def _report(console: Console, request: PlanRequest, planned: Planned, *, kept: b
     if ran_out and spent < MAX_BUDGET:
         more = _again(console, request, budget=min(4 * spent, MAX_BUDGET))
         console.next(f"{more}{keep}   (to close the gap)")
-    elif plan.status.left_out and all(gang.running_pods for gang in plan.instance.gangs):
-        every = _again(console, replace(request, queue=schedulers_of("all")), budget=request.budget)
-        console.next(f"{every}   (to plan what waits for other schedulers)")
     elif saved is None:
         again = _again(console, request, budget=request.budget)
         console.next(f"{again} --out plan.json   (to keep this plan)")
     else:
         live = plan.instance.cluster.metadata.uid and plan.instance.what_if is None
-        console.next(f"{console.program} {'diff' if live else 'verify'} {saved}")
+        looked = f"apply {saved} --dry-run=client" if live else f"verify {saved}"
+        console.next(f"{console.program} {looked}")
 
 
 def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str:
@@ -217,7 +214,7 @@ def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str
     from models.units import time_text
 
     given = (
-        ("--queue", request.queue_option),
+        ("--scheduler", request.scheduler_option),
         ("--policy", request.policy),
         ("--previous", request.previous),
         ("--now", None if request.now is None else time_text(request.now)),

@@ -89,6 +89,7 @@ def run(
         raise UsageError(Fault("run does not read stdin", "pass a file"))
     request = pipeline.RunRequest(
         planning=PlanRequest(
+            schedulers=(),  # a plan of others is never applied
             paths=tuple(paths or ()),
             out=out,
             policy=policy,

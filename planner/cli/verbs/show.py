@@ -68,11 +68,15 @@ def show(
     warn_if_changed(console, document, plan, chosen)
     if output in (Format.table, Format.wide) and not drawn:
         wide = output is Format.wide
-        more = None if wide else chosen.command(console.program, "show", "-o wide")
+        more = (
+            None
+            if wide or chosen.file == "-"
+            else chosen.command(console.program, "show", "-o wide")
+        )
         console.remarks(plan.status.remarks, all_with=more)
     if chosen.file is None:
         console.next(explain_next(console, plan) or f"{console.program} show -o wide")
-    elif chosen.again:
+    else:
         console.next(chosen.command(console.program, "verify"))
 
 

@@ -1,4 +1,7 @@
-"""``gangplan status``: the lock, the last run, and the plans that live pods carry. Reads only."""
+"""``gangplan status``: the lock, the last run, and the plans that live pods carry.
+
+It reads only; ``--release`` frees the lock of a run that died.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,14 @@ if TYPE_CHECKING:
 def status(
     console: Console,
     *,
+    release: Annotated[
+        str | None,
+        typer.Option(
+            "--release",
+            metavar="ID",
+            help="Release the lock with this ID, of a run that died, and show nothing else.",
+        ),
+    ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -41,6 +52,9 @@ def status(
     from planner.read.inputs import read_policy
     from planner.show.apply import undo_commands
 
+    if release is not None:
+        _release(console, connection.target(console), lock_namespace, release)
+        return
     if policy == "-":
         raise UsageError(Fault("status does not read stdin", "pass the Policy as a file"))
     found = _read(
@@ -66,6 +80,43 @@ def status(
         locked=found.lease.holder is not None and not found.lease.holder.expired,
         half_there=len(found.partial),
         pending=len(found.pins),
+    )
+
+
+def _release(console: Console, target: ClusterTarget, namespace: str, identity: str) -> None:
+    """Free the lock; a run that holds it and is alive starts no further gang."""
+    from planner.cluster.lease import lock_paths
+    from planner.cluster.lock import unlock
+    from planner.cluster.retry import RetryingTransport
+
+    if not identity:
+        raise UsageError(Fault("the ID of the lock is empty", "gangplan status shows it"))
+    with target.connect(lock_paths(namespace)) as transport:
+        holder = unlock(
+            RetryingTransport(transport),
+            namespace=namespace,
+            identity=identity,
+            program=console.program,
+        )
+        context = transport.context
+    if holder is None:
+        console.say(f"the lock in namespace {namespace} is free; nothing was changed")
+    else:
+        console.say(f"released in namespace {namespace}: {holder.describe()}")
+        if holder.left_s is not None and holder.left_s > 0:
+            console.warn(
+                "it was renewed within the last minute: if that run is alive, it stops within seconds"
+                " and starts no further gang"
+            )
+        console.next(f"{console.program} status")
+    console.event(
+        "summary",
+        verb="status",
+        status="free" if holder is None else "released",
+        exit_code=0,
+        context=context,
+        namespace=namespace,
+        lock=None if holder is None else holder.id,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from models.units import plural
-from planner.cli.options import PathsArgument, PolicyOption, QueueOption, schedulers_of, verb
+from planner.cli.options import PathsArgument, PolicyOption, SchedulerOption, schedulers_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -22,7 +22,7 @@ def validate(
     console: Console,
     paths: PathsArgument,
     *,
-    queue: QueueOption = None,
+    scheduler: SchedulerOption = None,
     policy: PolicyOption = None,
     save_policy: Annotated[
         Path | None,
@@ -36,7 +36,7 @@ def validate(
     from planner.read.unkeepable_promises import unfit_pods
     from planner.show.text import left_out
 
-    built = load(paths, policy=policy, queue=schedulers_of(queue), stdin=console.stdin)
+    built = load(paths, policy=policy, schedulers=schedulers_of(scheduler), stdin=console.stdin)
     instance = built.instance
     nodes = instance.cluster.nodes
     running = sum(gang.running for gang in instance.gangs)
@@ -59,7 +59,7 @@ def validate(
         else:
             policy = str(save_policy)
     console.event("read", nodes=len(nodes), gangs=len(instance.gangs), left_out=built.left_out)
-    given = (("--queue", queue), ("--policy", policy))
+    given = (("--scheduler", scheduler), ("--policy", policy))
     options = [word for name, value in given if value is not None for word in (name, value)]
     console.next(f"{console.program} plan {shlex.join([*paths, *options])}")
 

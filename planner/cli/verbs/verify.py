@@ -24,5 +24,4 @@ def verify(
     console.event("verify_done", violations=0)
     console.remarks(verdict.remarks)
     console.data(console.lines(proofs(plan, verdict.unchecked)))
-    if path != "-":
-        console.next(f"{console.program} show {shlex.quote(path)}")
+    console.next(f"{console.program} show {shlex.quote(path)}")

@@ -67,7 +67,7 @@ class Assembled:
     """The documents of a cluster's objects.
 
     ``partial_gpu_names``: see that function. ``models``: server models that no catalogue has.
-    ``left_out``: waiting pods that are not planned, by scheduler.
+    ``left_out``: waiting pods that are not planned, by scheduler. ``schedulers``: of all pods.
     """
 
     cluster: Entry[ClusterDocument]
@@ -76,6 +76,7 @@ class Assembled:
     partial_gpu_names: frozenset[str] = frozenset()
     models: dict[str, ServerModel] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
+    schedulers: frozenset[str] = frozenset()
     queues: list[Entry[QueueDocument]] = field(default_factory=list)
 
 
@@ -151,6 +152,7 @@ def assemble(
         partial,
         node_trees.models,
         _left_out(pods, expected.left_out),
+        frozenset(pod.scheduler for pod in pods),
         [Entry(source, ("items", i), one, findings) for i, one in enumerate(quotas.documents())],
     )
 

@@ -16,7 +16,7 @@ from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.lookup import Tree, at, items, mapping, objects, text
 from planner.read.kube.pods.pod_rules import REQUIRED
-from planner.read.kube.records import KubeNode, KubeObject, KubePod
+from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
 
 PLAN = "gangplan.dev/plan"
 NODE = "gangplan.dev/node"
@@ -84,6 +84,16 @@ def _only_value(entry: Tree, key: str) -> str | None:
     if entry.get("key") != key or entry.get("operator") != "In" or len(values) != 1:
         return None
     return values[0] if isinstance(values[0], str) else None
+
+
+def knows_gangplan(api: Objects, policy: KubernetesPolicy) -> bool:
+    """Whether a pod waits for gangplan, or carries the label of what it started."""
+    return any(
+        policy.scheduling_gate
+        in (one.get("name") for one in objects(pod.tree, "spec", "schedulingGates"))
+        or PLAN in pod.labels
+        for pod in api.of("Pod", "")
+    )
 
 
 def read_placement(

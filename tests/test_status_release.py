@@ -1,4 +1,4 @@
-"""``gangplan unlock ID``: through the real kubectl, and its races from memory."""
+"""``gangplan status --release ID``: through the real kubectl, and its races from memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def served(lease: LeaseServer, tmp_path: Path) -> Iterator[tuple[Server, Path]]:
 
 def run(cli: RunCli, config: Path, *arguments: str) -> Result:
     environ = {**os.environ, "KUBECTL": real_kubectl()}
-    return cli("unlock", "--kubeconfig", str(config), *arguments, environ=environ)
+    return cli("status", "--kubeconfig", str(config), "--release", *arguments, environ=environ)
 
 
 def test_the_lock_of_a_dead_run_is_freed(
@@ -50,7 +50,7 @@ def test_the_lock_of_a_dead_run_is_freed(
     result = run(cli, config, dead.id)
     assert (result.code, result.out) == (0, "")
     assert result.err == (
-        f"unlocked in namespace gangplan-system: apply of plan gp-1 by ana@login1 (lock {dead.id},"
+        f"released in namespace gangplan-system: apply of plan gp-1 by ana@login1 (lock {dead.id},"
         " since 2026-11-21T10:00:00Z, until 2026-11-21T10:01:00Z)\n"
         "warning: it was renewed within the last minute: if that run is alive, it stops"
         " within seconds and starts no further gang\n"
@@ -79,7 +79,7 @@ def test_another_lock_is_not_freed(
     assert result.err == (
         "error: the lock in namespace gangplan-system is not '0123456789': apply of plan gp-1 by"
         f" ana@login1 (lock {other.id}, since 2026-11-21T10:00:00Z, until 2026-11-21T10:01:00Z)\n"
-        f"hint: only if that run is dead: gangplan unlock {other.id}\n"
+        f"hint: only if that run is dead: gangplan status --release {other.id}\n"
     )
     assert lease.spec["holderIdentity"] == other.id
 
@@ -110,7 +110,7 @@ def test_a_lock_that_nobody_holds_stays_as_it_is(
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(arguments: list[str], cli: RunCli) -> None:
-    result = cli("unlock", *arguments, environ=dict(os.environ))
+    result = cli("status", "--release", *arguments, environ=dict(os.environ))
     assert (result.code, result.out) == (64, "")
     assert result.err.startswith("error: ")
 
