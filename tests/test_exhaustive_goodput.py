@@ -25,7 +25,7 @@ from models.tiers import TIERS
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 
 SIZES = (None, AGGREGATED_FROM, WHOLE_BELOW)
-"""Sizes that choose the exact search, the aggregated model, and that with neighbourhoods."""
+"""Sizes that choose the exact search, the aggregated model, and that with the slots."""
 
 CHUNK = 10
 SEEDS = 200

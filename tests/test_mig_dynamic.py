@@ -366,8 +366,6 @@ def test_gpus_in_mig_mode_get_instances_as_trying_every_set_and_are_never_given_
 
 @pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
 def test_ways_of_planning_large_instances_keep_every_rule(size: int) -> None:
-    """In neighbourhoods pods with instances are given that GPUs have to be partitioned for."""
-
     def faults(seed: int) -> list[object]:
         instance = dynamic(seed, runs=seed % 2 == 0, beside=seed % 4 == 0)
         solve_limits = replace(instance.policy.solve, budget=3)
