@@ -62,14 +62,10 @@ class AllocateDevices:
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Remove our gate and pin the pod to its node in one patch. Preconditions: uid and ``version``.
-
-    ``intent``: to write in the same patch; None if the pod carries it already.
-    """
+    """Remove our gate and pin the pod to its node in one patch. Preconditions: uid and ``version``."""
 
     pod: PodStart
     seen: LivePod
-    intent: Intent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +103,11 @@ class Scale:
     going: tuple[PodStop, ...] = ()
 
 
-Single = WriteIntent | Ungate
-"""Requests that may be on their way together."""
-
-
 @dataclass(frozen=True, slots=True)
 class Remember:
     """Leave these notes to later runs, in place of all earlier ones. Answered with Done or NoAnswer."""
 
     notes: RunNotes
-
-
-@dataclass(frozen=True, slots=True)
-class RequestGroup:
-    """Independent requests, sent over several connections without waiting for the answers in between.
-
-    Of one gang they start nothing, or at most one pod. Answered with EventGroup: one event per request,
-    in order; a failure does not stop the others.
-    """
-
-    requests: tuple[Single, ...]
 
 
 Request = (
@@ -140,7 +121,6 @@ Request = (
     | Evict
     | Scale
     | Remember
-    | RequestGroup
 )
 
 # ---- events
@@ -206,14 +186,7 @@ class NoAnswer(NotDone):
     """Unknown whether it was done: no answer or 5xx, after all retries of the transport."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventGroup:
-    """One event per request of a RequestGroup, in order."""
-
-    events: tuple[Event, ...]
-
-
-Event = LockHeld | Halt | Done | ClusterRead | NotDone | EventGroup
+Event = LockHeld | Halt | Done | ClusterRead | NotDone
 
 _T = TypeVar("_T")
 Steps = Generator[Request, Event, _T]

@@ -13,7 +13,6 @@ from functools import partial
 from models.apply.cut_gangs import settle_cut_gangs
 from models.apply.evictions import Removals, make_room, remaining, resize, stop_rest, victims
 from models.apply.gang_state import judge, started_verdict
-from models.apply.lanes import Lanes
 from models.apply.live_state import (
     READY,
     STARTED,
@@ -167,18 +166,13 @@ class _PlanRun:
         yield from note_stuck_nodes(session)
 
     def _start_all(self, gangs: Iterable[GangActions]) -> Steps[list[GangActions]]:
-        """Start gangs side by side; those that need evictions or pods to be created are left."""
+        """Start gangs one by one; those that need evictions or pods to be created are left."""
         left = []
-        lanes = Lanes(self.session)
-        try:
-            for gang in gangs:
-                if gang.grows or self._needs_evictions(gang):
-                    left.append(gang)
-                else:
-                    yield from self._begin(gang, lanes)
-            yield from lanes.finish()
-        except Halted as halted:
-            yield from lanes.end(halted)
+        for gang in gangs:
+            if gang.grows or self._needs_evictions(gang):
+                left.append(gang)
+            else:
+                yield from self._start(gang)
         return left
 
     def _stop_rest(self) -> Steps[None]:
@@ -219,8 +213,8 @@ class _PlanRun:
         freed = stopped_uids(self.orders)
         return bool(shortages(view, waiting)) and not shortages(view, waiting, without=freed)
 
-    def _begin(self, gang: GangActions, lanes: Lanes) -> Steps[None]:
-        """Begin one gang, unless it is started or a fact it relies on changed."""
+    def _start(self, gang: GangActions) -> Steps[None]:
+        """Start one gang, unless it is started or a fact it relies on changed."""
         session = self.session
         if self._has_verdict(gang):
             return
@@ -231,17 +225,12 @@ class _PlanRun:
         if begun and not any(state in READY for state in states) and self._started_here(batch):
             session.record(self._unchanged(batch, sum(one not in STARTED for one in states)))
             return
-        yield from lanes.free_one()
         yield from session.check_lock(batch.label)
         yield from self._refresh()
-        changed = self._changes(gang, beside=lanes.pods)
-        if changed and not lanes.empty:
-            yield from lanes.finish()
-            changed = self._changes(gang)
-        if changed:
+        if changed := self._changes(gang):
             yield from withdraw(session, batch, "; ".join(changed[:3]))
         else:
-            yield from lanes.add(batch.pods, start(session, batch))
+            yield from start(session, batch)
 
     def _unchanged(self, batch: PodBatch, gone: int) -> GangVerdict:
         """Verdict on a gang that this plan started earlier. ``gone``: pods it has lost since."""
@@ -270,16 +259,9 @@ class _PlanRun:
         if (yield from self.session.refresh()) and not self.session.limits.dry:
             yield from _judge_started(self.session)
 
-    def _changes(
-        self,
-        gang: GangActions,
-        *,
-        without: Collection[str] = (),
-        beside: Iterable[PodStart] = (),
-    ) -> list[str]:
+    def _changes(self, gang: GangActions, *, without: Collection[str] = ()) -> list[str]:
         """Facts of the plan that no longer hold."""
-        view = self.session.view
-        changed = gang_changes(self.orders, gang, view, without=without, beside=beside)
+        changed = gang_changes(self.orders, gang, self.session.view, without=without)
         return [str(one) for one in changed]
 
     def _make_room_and_start(self, gang: GangActions) -> Steps[None]:

@@ -34,7 +34,7 @@ from planner.cluster.lease import (
     with_notes,
 )
 from planner.cluster.retry import RetryingTransport, may_change
-from planner.cluster.transport import JSON, LOST, ApiRequest, Reply, Transport, Tree, send_all
+from planner.cluster.transport import JSON, LOST, Reply, Transport, Tree
 from planner.errors import (
     Fault,
     GangplanError,
@@ -476,13 +476,3 @@ class GuardedTransport:
         reply = self._transport.send(method, path, body, content_type=content_type)
         self._lock.note_date(reply.date)
         return reply
-
-    def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
-        """The same for all of them at once."""
-        late = self._lock.left_s() <= MIN_LEFT_S
-        if late and any(may_change(one.method, one.path) for one in requests):
-            return [_NOT_SENT for _ in requests]
-        replies = send_all(self._transport, requests)
-        for reply in replies:
-            self._lock.note_date(reply.date)
-        return replies

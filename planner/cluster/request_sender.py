@@ -7,7 +7,7 @@ success. Sends what the machine asks for, in its order, and nothing else.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +22,6 @@ from models.apply.requests import (
     Denied,
     Done,
     Event,
-    EventGroup,
     Evict,
     Gone,
     Halt,
@@ -34,16 +33,14 @@ from models.apply.requests import (
     Remember,
     RemoveIntent,
     Request,
-    RequestGroup,
     Scale,
-    Single,
     Ungate,
     WriteIntent,
 )
 from planner.cluster.api_paths import core
 from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
 from planner.cluster.scales import scale
-from planner.cluster.transport import ApiRequest, Reply, Transport, Tree, send_all
+from planner.cluster.transport import ApiRequest, Reply, Transport, Tree
 from planner.cluster.writes import denied, event_of, pod_request
 from planner.errors import GangplanError, NotPermittedError
 from planner.read.kube.dialects.base import CannotEncode
@@ -149,11 +146,11 @@ class RequestSender:
                     return self._read_cluster(after_s)
                 case ReadPod(namespace, name):
                     return self._read_pod(namespace, name)
-                case RequestGroup(requests):
-                    return self._send_group(requests)
-                case WriteIntent() | Ungate():
-                    made = self._made(request)
-                    return self._send(made) if isinstance(made, ApiRequest) else made
+                case WriteIntent(pod, intent, version):
+                    metadata = self._intent(pod, intent, version)
+                    return self._patch(pod.namespace, pod.name, {"metadata": metadata})
+                case Ungate():
+                    return self._ungate(request)
                 case RemoveIntent():
                     return self._remove_intent(request)
                 case AllocateDevices(pod, seen):
@@ -216,33 +213,6 @@ class RequestSender:
 
     # ---- writes
 
-    def _send_group(self, requests: Sequence[Single]) -> EventGroup:
-        events: dict[int, Event] = {}
-        sent: dict[int, ApiRequest] = {}
-        for number, request in enumerate(requests):
-            made = self._made(request)
-            if isinstance(made, ApiRequest):
-                sent[number] = made
-            else:
-                events[number] = made
-        replies = send_all(self.wire, list(sent.values()))
-        for number, reply in zip(sent, replies, strict=True):
-            events[number] = event_of(reply, self._pod_of)
-        return EventGroup(tuple(events[number] for number in range(len(requests))))
-
-    def _made(self, request: Single) -> ApiRequest | Event:
-        """What to send, or the event where nothing is sent."""
-        try:
-            match request:
-                case WriteIntent(pod, intent, version):
-                    metadata = self._intent(pod, intent, version)
-                    return self._patch(pod.namespace, pod.name, {"metadata": metadata})
-                case Ungate():
-                    return self._ungating(request)
-        except (ValueError, CannotEncode) as error:
-            # An invalid name or a pod that cannot be pinned: a retry does not help.
-            return Rejected(one_line(str(error)))
-
     def _intent(self, order: PodStart, intent: Intent, version: str) -> Tree:
         """The metadata of a patch that writes an intent."""
         tree = self.reader.pods.get(order.key, {})
@@ -283,24 +253,20 @@ class RequestSender:
             "labels": {PLAN: None},
             "annotations": dict.fromkeys(owned_annotations(tree) or KEYS),
         }
-        return self._send(self._patch(request.namespace, request.name, {"metadata": metadata}))
+        return self._patch(request.namespace, request.name, {"metadata": metadata})
 
-    def _ungating(self, request: Ungate) -> ApiRequest:
+    def _ungate(self, request: Ungate) -> Event:
         order, pod = request.pod, request.seen
         gate = {"$patch": "delete", "name": self.settings.scheduling_gate}
-        intent = pod.intent if request.intent is None else request.intent
         view = self.reader.view
         node = None if view is None else view.nodes.get(order.node)
         if node is None:
             raise CannotPin(f"node {order.node} does not exist")
         added = pin(pod, node)
-        if intent is not None:
-            intent = replace(intent, pin=pin_record(pod, added))
         spec: Tree = {"schedulingGates": [gate], **added}
         metadata: Tree = {"uid": order.uid, "resourceVersion": pod.version}
-        if intent is not None and request.intent is not None:
-            metadata = self._intent(order, intent, pod.version)
-        elif intent is not None and intent.pin:
+        if pod.intent is not None:
+            intent = replace(pod.intent, pin=pin_record(pod, added))
             metadata["annotations"] = {PIN: intent.pin, **self._seal(order, intent)}
         return self._patch(order.namespace, order.name, {"metadata": metadata, "spec": spec})
 
@@ -320,10 +286,8 @@ class RequestSender:
             return Done()
         return NoAnswer(one_line(f"the lock cannot be written: {self.lock.lost or 'no answer'}"))
 
-    def _patch(self, namespace: str, name: str, body: Tree) -> ApiRequest:
-        return pod_request("PATCH", namespace, name, body, dry=self.dry)
-
-    def _send(self, request: ApiRequest) -> Event:
+    def _patch(self, namespace: str, name: str, body: Tree) -> Event:
+        request = pod_request("PATCH", namespace, name, body, dry=self.dry)
         return event_of(self._reply(request), self._pod_of)
 
     def _reply(self, request: ApiRequest) -> Reply:
@@ -344,11 +308,7 @@ def run_machine(
         request = next(machine)
         while True:
             event = sender.answer(request)
-            if isinstance(request, RequestGroup) and isinstance(event, EventGroup):
-                for one, answer in zip(request.requests, event.events, strict=True):
-                    on_event(one, answer)
-            else:
-                on_event(request, event)
+            on_event(request, event)
             request = machine.send(event)
     except StopIteration as ended:
         verdict: Verdict = ended.value

@@ -12,16 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from planner.cluster.transport import (
-    JSON,
-    LOST,
-    TOO_LONG,
-    ApiRequest,
-    Reply,
-    Transport,
-    Tree,
-    send_all,
-)
+from planner.cluster.transport import JSON, LOST, TOO_LONG, Reply, Transport, Tree
 
 WAITS_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses before each retry."""
@@ -195,24 +186,6 @@ class RetryingTransport:
         if lacks_right(reply):
             self.known.forget(method, path)
         return reply
-
-    def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
-        """All at once at first; then retries one by one, until one of them is lost for good."""
-        replies = send_all(self._transport, requests)
-        for number, one in enumerate(requests):
-            reply = replies[number]
-            failure = self._failure(one.method, one.path, one.body, reply)
-            if not self._waits or failure is None:
-                continue
-            if self._allowed(failure, Counter(), one.method, one.path):
-                self.retries += 1
-                self._sleep(_pause(self._waits[0], reply))
-                replies[number] = self.send(
-                    one.method, one.path, one.body, content_type=one.content_type
-                )
-                if replies[number].status == LOST:
-                    break
-        return replies
 
     def _failure(self, method: str, path: str, body: Tree | None, reply: Reply) -> Failure | None:
         """The failure that may pass; a 403 only if the account had the right."""
