@@ -16,7 +16,7 @@ from http import HTTPStatus
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Protocol
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import yaml
 from apiserver import FakeCluster
@@ -24,7 +24,6 @@ from apiserver_discovery import CONTENT_TYPE, V2, decoded, described, swagger
 from apiserver_errors import ApiError
 from apiserver_kinds import Json, Kinds, Tree
 from apiserver_rbac import User
-from apiserver_store import Watching
 from effort import HANG_S
 
 from planner.cluster.transport import JSON, Reply
@@ -176,8 +175,6 @@ class _Handler(StreamRequestHandler):
             return True
         if method == "GET" and self._described(target):
             return True
-        if method == "GET" and "watch=" in target and self._watched(target, user):
-            return False
         kind = headers.get("content-type", "application/json").partition(";")[0]
         agent = headers.get("user-agent", "")
         try:
@@ -225,27 +222,6 @@ class _Handler(StreamRequestHandler):
         self._send(200, tree, {})
         return True
 
-    def _watched(self, target: str, user: str | None) -> bool:
-        """Stream what changes; False where it is no watch, or may not be."""
-        parts = urlsplit(target)
-        query = dict(parse_qsl(parts.query))
-        cluster = self.server.cluster
-        place = cluster.kinds.place(parts.path)
-        watching = self.server.watching
-        if place is None or watching is None or query.get("watch") not in ("1", "true"):
-            return False
-        if cluster.handle("GET", target, user=user)[0] != 200:
-            return False
-        head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
-        self.request.sendall(head.encode())
-        seconds = float(query.get("timeoutSeconds") or 300)
-        for event in watching.events(place, query, seconds):
-            if self.server.stopped.is_set():
-                break
-            if event is not None:
-                self.request.sendall(_encoded(event) + b"\n")
-        return True
-
     def _send(self, code: int, tree: Tree, headers: dict[str, str]) -> None:
         self._write(code, _encoded(tree), {"Content-Type": "application/json"} | headers)
 
@@ -264,9 +240,6 @@ class _Server(ThreadingTCPServer):
 
     def __init__(self, cluster: Server, *, tls: bool) -> None:
         self.cluster = cluster
-        self.watching = (
-            Watching(cluster.store, cluster.lock) if isinstance(cluster, FakeCluster) else None
-        )
         self.stopped = threading.Event()
         self.context: ssl.SSLContext | None = None
         self.open: dict[socket.socket, threading.Thread] = {}

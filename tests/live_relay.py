@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -136,7 +135,6 @@ class Relay:
     later_s: float = 0.0
     meddler: Meddler = honest
     calls: list[Call] = field(default_factory=list)
-    watches: list[socket.socket] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def forget(self) -> None:
@@ -160,15 +158,6 @@ class Relay:
             call = Call(len(self.calls) + 1, method, target, tuple(headers), body)
             self.calls.append(call)
         return call
-
-    def cut(self) -> int:
-        """Break all watches that are open; how many."""
-        with self._lock:
-            cut, self.watches = self.watches, []
-        for one in cut:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        return len(cut)
 
     def writes(self) -> list[Call]:
         """Calls that may have changed something, but for those of the lock."""
@@ -205,23 +194,6 @@ def _write(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
     handler.wfile.write(answer.body)
 
 
-def _stream(
-    handler: BaseHTTPRequestHandler, upstream: http.client.HTTPConnection, call: Call
-) -> None:
-    """Pass a watch on as it comes."""
-    handler.close_connection = True
-    upstream.request(call.method, call.target, headers=_passed(call))
-    reply = upstream.getresponse()
-    handler.send_response_only(reply.status)
-    handler.send_header("Content-Type", reply.headers["Content-Type"])
-    handler.send_header("Transfer-Encoding", "chunked")
-    handler.end_headers()
-    data = b"-"
-    while data:
-        data = reply.read1(65536)
-        handler.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
-
-
 def _handler(relay: Relay) -> type[BaseHTTPRequestHandler]:
     address = urlsplit(relay.upstream).netloc
 
@@ -240,10 +212,6 @@ def _handler(relay: Relay) -> type[BaseHTTPRequestHandler]:
         def answered(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             call = relay.took(self.command, self.path, self.headers.items(), body)
-            if call.query.get("watch"):
-                relay.watches.append(self.connection)
-                _stream(self, self.upstream, call)
-                return
             answer = relay.meddler(call, lambda: self.forwarded(call))
             if answer is None:
                 self.close_connection = True

@@ -10,14 +10,13 @@ from apiserver import FakeCluster
 from apiserver_http import serving
 from apply_runs import OWN, TOLERATE, Bench, bench
 from conftest import RunCli
-from deploying import TENANT, USER, built, grant, granted, install, shipped
+from deploying import TENANT, USER, grant, granted, install, shipped
 from snapshots import environment
 
 from planner.cli.doctor_checks import (
     CheckedWork,
     DoctorRequest,
     Finding,
-    Level,
     check_cluster,
 )
 from planner.cluster.rights import Right, describe
@@ -121,28 +120,14 @@ GRANTS = granted(shipped())
 """Everything that is granted: one verb on one resource each."""
 
 
-def _doctor(cluster: FakeCluster, *, watch: bool = False) -> list[Finding]:
+def _doctor(cluster: FakeCluster) -> list[Finding]:
     from apiserver_http import FakeWire
 
     from models.instance.policy import KubernetesPolicy
 
-    wish = DoctorRequest(ClusterTarget({}), ApplyOptions(allow_evictions=True), watch=watch)
+    wish = DoctorRequest(ClusterTarget({}), ApplyOptions(allow_evictions=True))
     needs = CheckedWork(KubernetesPolicy(gpu_backend="dra"))
     return list(check_cluster(FakeWire(cluster, USER), wish, needs))
-
-
-def test_doctor_asks_for_the_right_to_watch_where_that_is_wanted() -> None:
-    cluster = _cluster()
-    findings = [one for one in _doctor(cluster, watch=True) if one.check == "rights: watching"]
-    missed = [one for one in findings if one.level is Level.fail]
-    assert "missing: watch pods in all namespaces" in {one.found for one in missed}
-    assert {one.code for one in missed} == {77}
-    assert all("gangplan-watching of deploy/ grants it" in (one.hint or "") for one in findings)
-    for tree in built("watch"):
-        if tree["metadata"]["name"] == "gangplan-watching":
-            cluster.put(tree)
-    (found,) = [one for one in _doctor(cluster, watch=True) if one.check == "rights: watching"]
-    assert found.level is Level.ok
 
 
 @pytest.fixture(scope="module")

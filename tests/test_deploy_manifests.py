@@ -49,7 +49,7 @@ def test_everything_that_is_shipped_is_built_into_some_folder() -> None:
         "admission": 10,
         "default": 21,
         "evictions": 22,
-        "watch": 24,
+        "watch": 22,
         "dra": 3,
         "tenants/example": 1,
     }

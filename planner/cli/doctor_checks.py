@@ -106,7 +106,6 @@ class DoctorRequest:
     """``plan``: a saved plan to check as well. ``namespaces``: of tenants.
 
     ``policy``: a file with the gate and the back end; a plan has its own.
-    ``watch``: check the rights of ``run --watch`` as well.
     """
 
     target: ClusterTarget
@@ -114,7 +113,6 @@ class DoctorRequest:
     plan: str | None = None
     policy: str | None = None
     namespaces: tuple[str, ...] = ()
-    watch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +179,6 @@ def check_cluster(
     groups = served_groups(transport)
     every = tuple(dict.fromkeys((*rights.snapshot_rights(), *rights.view_rights())))
     yield from _everywhere("rights: reading", transport, groups, every)
-    if request.watch:
-        yield from _everywhere("rights: watching", transport, groups, rights.watch_rights())
     yield from check_locking(transport, request.options.lock_namespace)
     view: ClusterView | None = None
     waiting: list[LivePod] = []
@@ -363,7 +359,7 @@ def _everywhere(
     """A missing right for a kind that is not served is a warning only."""
     missing = rights.missing_rights(transport, every)
     for right in missing:
-        lost = rights.lost_without(right)
+        lost = rights.OPTIONAL.get(right)
         if lost is not None:
             what = f"missing: {rights.describe(right)}; without it {lost}"
             yield warned(check, what, _grant(right))

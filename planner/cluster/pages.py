@@ -71,7 +71,8 @@ class ListPages:
         for _ in range(MAX_PAGES):
             query = [f"limit={limit}"] if limit is not None else []
             query += [f"continue={quote(token, safe='')}"] if token is not None else []
-            reply = self._transport.send("GET", f"{path}?{'&'.join(query)}" if query else path)
+            asked = "&".join([path, *query]) if "?" in path else "?".join([path, "&".join(query)])
+            reply = self._transport.send("GET", asked.removesuffix("?"))
             if reply.status in {403, _NOT_FOUND}:
                 self.refused.append((path, reply))
                 return

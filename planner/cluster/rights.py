@@ -112,33 +112,6 @@ def require_run(
     require(transport, [right for right in dict.fromkeys(needed) if right not in OPTIONAL])
 
 
-def watch_rights(
-    groups: Collection[str] | None = None, *, skip: Collection[str] = ()
-) -> tuple[Right, ...]:
-    """To hear of changes: each list of ``snapshot_rights``, watched."""
-    lists = (right for right in snapshot_rights(groups, skip=skip) if right.verb == "list")
-    return tuple(replace(right, verb="watch") for right in lists)
-
-
-def lost_without(right: Right) -> str | None:
-    """What a run that goes on without this right does not know or hear; None if it needs the right."""
-    if right.verb == "watch" and replace(right, verb="list") in OPTIONAL:
-        return "no run starts when they change"
-    return OPTIONAL.get(right)
-
-
-def require_watch(
-    transport: Transport, groups: Collection[str] | None, skip: Collection[str]
-) -> frozenset[str]:
-    """Resources that runs go on without and that may not be listed and watched. Raises NotPermittedError."""
-    watches = watch_rights(groups, skip=skip)
-    optional = [one for one in watches if lost_without(one) is not None]
-    require(transport, [one for one in watches if one not in optional])
-    both = [*optional, *(replace(one, verb="list") for one in optional)]
-    missing = missing_rights(transport, both)
-    return frozenset(f"{one.resource}.{one.group}".strip(".") for one in missing)
-
-
 def lock_rights(lock_namespace: str) -> tuple[Right, ...]:
     """To take, renew and release the lock. RBAC cannot restrict create to a name."""
     lease = Right("get", "coordination.k8s.io", "leases", namespace=lock_namespace, name=LEASE)
@@ -247,8 +220,6 @@ def role_of(right: Right) -> str:
     match right:
         case Right(resource="leases"):
             return "gangplan-locking"
-        case Right(verb="watch"):
-            return "gangplan-watching"
         case Right(verb="list") | Right(resource="namespaces"):
             return "gangplan-reading"
         case Right(resource="resourceclaims", subresource=sub):

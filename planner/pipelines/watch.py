@@ -1,13 +1,13 @@
 """The pipeline of ``run --watch``: one run after the other, when something changes or time has passed.
 
-Every run is a process of its own, just as cron starts it, and the watch only says when: nothing that a run
-or a watch meets is carried into the next, and no failure of one ends the loop.
+Every run is a process of its own, just as cron starts it. Between two a few small requests say whether pods
+came to wait, ended or went, or nodes came or went: nothing else is carried into the next, and no failure of
+one ends the loop.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import signal
 import subprocess
 import sys
@@ -19,9 +19,10 @@ from types import FrameType
 
 from models.units import time_text
 from planner.atomic_files import check_target
-from planner.cluster.bell import ACCEPT, Bell, Watches
+from planner.cluster.api_paths import core, exactly
 from planner.cluster.kubectl import Kubectl
-from planner.cluster.retry import KnownRights
+from planner.cluster.pages import get, list_objects
+from planner.cluster.transport import Transport
 from planner.errors import (
     Fault,
     GangplanError,
@@ -32,6 +33,7 @@ from planner.errors import (
 )
 from planner.pipelines.apply_steps import run_paths, settings_to_run
 from planner.pipelines.run import RunRequest
+from planner.read.kube.lookup import items, objects, text, whole
 from planner.show.console import Console
 from planner.show.text import lasting
 from planner.signals import Interrupted, handled
@@ -40,16 +42,19 @@ from planner.untrusted_text import safe
 _START = "import sys; from planner.__main__ import main; sys.argv = sys.argv[1:]; main()"
 """-P beside it: no file of the folder we are in is a module of ours."""
 
-SETTLE_S = 2.0
-"""From the first change to the run: the pods of a gang come one after the other."""
+LOOK_S = 10.0
+"""Between two looks at the cluster; less if a shorter interval between rounds is asked for."""
 
-REOPEN_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-"""Pauses before the watch is opened anew; the last one for ever."""
+SETTLE_S = 2.0
+"""From a look that finds a change to the run: the pods of a gang come one after the other."""
+
+_STARTED = "started"
 
 PARTLY = (StaleError.exit_code, 7)
 """Exit codes of runs that did what they could: what changes is answered as soon as after success."""
 
-_MAX_NAMED = 3
+_PATHS = exactly(core("pods"), core("nodes"))
+_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,39 +77,36 @@ def watch(
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> int:
-    """Run until a signal: its exit code.
+    """Run until a signal: its exit code; that of the first round if the account lacks a right.
 
     Raises what no later round could mend: UsageError, InputError, MissingPathError, CannotWriteError at the
-    start, UnavailableError without kubectl, and NotPermittedError as long as it has watched nothing.
+    start, and UnavailableError without kubectl.
     """
-    _check(request.run)
-    bell = Bell(clock)
-    ear = _Ear(request.run, bell, console, clock)
-    why, failures = "started", 0
-    with contextlib.closing(ear):
+    looks = _Looks(request.run, _checked(request.run), console, clock)
+    why, failures = _STARTED, 0
+    with contextlib.closing(looks):
         try:
-            ear.listen()
             while True:
+                looks.look()
                 said = f"{time_text(int(wall()))}: {why}"
                 console.say(said)
                 console.event("round", time=said.partition(": ")[0], why=why)
-                bell.forget()
+                looks.forget()
                 code = _round(request.arguments, console)
                 ended = clock()
-                if code == UsageError.exit_code:
+                first = why == _STARTED
+                if code == UsageError.exit_code or (first and code == NotPermittedError.exit_code):
                     return code
                 failures = failures + 1 if code else 0
-                if code == NotPermittedError.exit_code:
-                    ear.close()  # opened anew, it says whether runs may do what they need
-                why = _wait(request, ear, ended, code, failures)
+                why = _wait(request, looks, ended, code, failures)
         except Interrupted as error:
             console.say(f"ended by {error} (exit {error.exit_code})")
             console.event("summary", verb="run", status="interrupted", exit_code=error.exit_code)
             return error.exit_code
 
 
-def _check(run: RunRequest) -> None:
-    """Raises what is wrong with the command itself."""
+def _checked(run: RunRequest) -> str:
+    """The gate at which pods wait. Raises what is wrong with the command itself."""
     settings = settings_to_run(run.planning.paths, run.planning.policy)
     run_paths(run.options, settings)
     for file in (run.planning.out, run.metrics):
@@ -112,97 +114,119 @@ def _check(run: RunRequest) -> None:
             check_target(file)
     target = run.target
     Kubectl.find(target.environ, context=target.context, kubeconfig=target.kubeconfig)
+    return settings.scheduling_gate
 
 
-def _wait(request: WatchRequest, ear: _Ear, ended: float, code: int, failures: int) -> str:
+def _wait(
+    request: WatchRequest,
+    looks: _Looks,
+    ended: float,
+    code: int,
+    failures: int,
+    sleep: Callable[[float], object] = time.sleep,
+) -> str:
     """Until the next round is due; why it is."""
-    bell, least_s, most_s = ear.bell, request.min_s, request.max_s
+    least_s, most_s = request.min_s, request.max_s
     if failures:
         most_s = min(most_s, least_s * 2 ** min(failures - 1, 20))
         least_s = least_s if code in PARTLY else most_s
     while True:
-        bell.event.clear()
-        ear.listen()
         due = ended + most_s
-        if (rung_at := bell.rung_at) is not None:
-            due = min(due, max(ended + least_s, rung_at + SETTLE_S))
-        left_s = due - ear.clock()
+        if looks.changed:
+            due = min(due, max(ended + least_s, looks.at + SETTLE_S))
+        left_s = due - looks.clock()
         if left_s <= 0:
             break
-        bell.event.wait(min(left_s, ear.left_s))
-    if rung_at is not None:
-        return f"{_named(bell.changed)} changed"
+        sleep(min(left_s, LOOK_S, request.min_s))
+        looks.look()
+    if looks.changed:
+        return f"{' and '.join(looks.changed)} changed"
     return f"again after exit {code}" if failures else f"{lasting(int(most_s))} passed"
 
 
-def _named(kinds: Sequence[str]) -> str:
-    """``nodes``, ``nodes and pods``, ``nodes, pods, jobs and 2 more kinds``."""
-    shown = list(kinds[:_MAX_NAMED])
-    if rest := len(kinds) - len(shown):
-        shown.append(f"{rest} more")
-    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one look found. ``waiting``: uid and gates of pods at our gate; ``ended``: uids of pods.
+
+    ``pods``, ``nodes``: how many there are, as far as the server says.
+    """
+
+    waiting: frozenset[tuple[str, ...]]
+    ended: frozenset[str]
+    pods: int
+    nodes: int
+
+    def changed_since(self, before: Seen) -> tuple[str, ...]:
+        """Kinds of which something happened that may let a gang start."""
+        went = before.pods - self.pods > len(before.ended - self.ended)
+        pods = went or self.waiting - before.waiting or self.ended - before.ended
+        return ("nodes",) * (self.nodes != before.nodes) + ("pods",) * bool(pods)
+
+
+def see(wire: Transport, gate: str) -> Seen:
+    """Look once. Raises UnavailableError, NotPermittedError."""
+    pods = list_objects(wire, f"{core('pods')}?fieldSelector=status.phase!=Running")
+    waiting, ended = set[tuple[str, ...]](), set[str]()
+    for pod in pods:
+        uid = text(pod, "metadata", "uid") or ""
+        gates = [text(one, "name") or "" for one in objects(pod, "spec", "schedulingGates")]
+        if gate in gates:
+            waiting.add((uid, *gates))
+        elif text(pod, "status", "phase") in _ENDED:
+            ended.add(uid)
+    every, nodes = (_count(wire, core(plural)) for plural in ("pods", "nodes"))
+    return Seen(frozenset(waiting), frozenset(ended), every, nodes)
+
+
+def _count(wire: Transport, path: str) -> int:
+    body = get(wire, f"{path}?limit=1").body
+    return len(items(body, "items")) + (whole(body, "metadata", "remainingItemCount") or 0)
 
 
 @dataclass(slots=True)
-class _Ear:
-    """Keeps a watch open, or tries to. ``left_s``: until the next try."""
+class _Looks:
+    """Looks between rounds. ``changed``: since ``forget``; ``at``: when that was first seen."""
 
-    run: RunRequest
-    bell: Bell
+    request: RunRequest
+    gate: str
     console: Console
     clock: Callable[[], float]
+    changed: tuple[str, ...] = ()
+    at: float = 0.0
     _stack: ExitStack = field(default_factory=ExitStack)
-    _watches: Watches | None = None
-    _known: KnownRights = field(default_factory=KnownRights)
-    _heard: bool = False
-    _failures: int = 0
-    _next: float = 0.0
+    _wire: Transport | None = None
+    _last: Seen | None = None
+    _troubled: bool = False
 
-    @property
-    def left_s(self) -> float:
-        return math.inf if self._watches is not None else self._next - self.clock()
-
-    def listen(self) -> None:
-        """Open the watch if it is not, and its time has come. Raises NotPermittedError."""
-        if self._watches is not None:
-            if self._watches.trouble is None:
-                return
-            self._failed(self._watches.trouble)
-        if self._next > self.clock():
-            return
+    def look(self) -> None:
+        """Look again. What cannot be read is a warning, once."""
         try:
-            self._begin()
+            if self._wire is None:
+                self._wire = self._stack.enter_context(self.request.target.connect(_PATHS))
+            now = see(self._wire, self.gate)
         except GangplanError as error:
-            if isinstance(error, NotPermittedError) and not self._heard:
-                raise  # later on, a server that has just started may know no rights
-            self._failed(str(error))
-
-    def close(self) -> None:
-        """End the watch; the next ``listen`` opens it."""
-        self._watches = None
-        self._stack.close()
-
-    def _begin(self) -> None:
-        with ExitStack() as stack:
-            wire = stack.enter_context(self.run.target.connect(ACCEPT))
-            watches = Watches(wire, self.bell, skip=self.run.skip, known=self._known)
-            stack.callback(watches.close)
-            kinds = watches.permitted(self.run.options.lock_namespace)
-            watches.begin(kinds)
-            self._stack = stack.pop_all()
-        self._watches, self._heard = watches, True
-        if self._failures:
+            self.close()
+            if not self._troubled:
+                self.console.warn(f"not watching: {error}")
+                self.console.event("watch", open=False, why=safe(str(error)))
+            self._troubled = True
+            return
+        if self._troubled:
             self.console.say("watching again")
             self.console.event("watch", open=True, why=None)
-        self._failures = 0
+        found = () if self._last is None else now.changed_since(self._last)
+        self._troubled, self._last = False, now
+        if found and not self.changed:
+            self.at = self.clock()
+        self.changed = tuple(sorted({*self.changed, *found}))
 
-    def _failed(self, why: str) -> None:
-        self.close()
-        pause_s = REOPEN_S[min(self._failures, len(REOPEN_S) - 1)]
-        self._failures += 1
-        self._next = self.clock() + pause_s
-        self.console.warn(f"not watching: {why}; next try in {pause_s:g} s")
-        self.console.event("watch", open=False, why=safe(why))
+    def forget(self) -> None:
+        """What happened so far is answered."""
+        self.changed = ()
+
+    def close(self) -> None:
+        self._wire = None
+        self._stack.close()
 
 
 @dataclass(slots=True)

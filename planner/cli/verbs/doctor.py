@@ -47,9 +47,6 @@ def doctor(  # the options of the verb
         bool,
         typer.Option("--allow-evictions", help="Check the rights to evict and resize as well."),
     ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Check the rights of `run --watch` as well.")
-    ] = False,
     connection: Connection,
     lock_namespace: LockNamespaceOption = "gangplan-system",
     output: Annotated[
@@ -68,7 +65,6 @@ def doctor(  # the options of the verb
         plan=path,
         policy=policy,
         namespaces=tuple(dict.fromkeys(map(_namespace, namespaces or []))),
-        watch=watch,
     )
     findings = list(examine(request, stdin=console.stdin))
     code = exit_code(findings)

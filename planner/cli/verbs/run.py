@@ -58,7 +58,7 @@ def run(
     watch: Annotated[
         bool,
         typer.Option(
-            "--watch", help="Run again when pods, nodes, queues or gangs change, until a signal."
+            "--watch", help="Run again when pods come or go, and from time to time, until a signal."
         ),
     ] = False,
     min_interval: Annotated[
