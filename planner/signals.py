@@ -46,6 +46,11 @@ class Stop:
         self._stopping = stopping
         self._first = 0.0
 
+    def check(self) -> None:
+        """Raises Interrupted after a signal."""
+        if self.exit_code is not None:
+            raise Interrupted(self.exit_code - 128)
+
     def caught(self, number: int, _frame: FrameType | None) -> None:
         if self.exit_code is None:
             self.exit_code = 128 + number

@@ -20,7 +20,7 @@ from apiserver_http import FakeWire
 
 from planner import errors
 from planner.cli.app import run
-from planner.cluster.retry import KnownRights, RetryingTransport
+from planner.cluster.retry import KnownRights, LockTime, RetryingTransport
 from planner.cluster.transport import Transport
 from planner.show.console import Console
 
@@ -79,10 +79,14 @@ class Hasty(RetryingTransport):
     """Asks again at once."""
 
     def __init__(
-        self, wire: Transport, sleep: object = None, known: KnownRights | None = None
+        self,
+        wire: Transport,
+        sleep: object = None,
+        known: KnownRights | None = None,
+        lock: LockTime | None = None,
     ) -> None:
         del sleep
-        super().__init__(wire, sleep=lambda _: None, known=known)
+        super().__init__(wire, sleep=lambda _: None, known=known, lock=lock)
 
 
 class Crash(BaseException):

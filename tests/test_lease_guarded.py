@@ -11,9 +11,8 @@ from apiserver import FakeCluster
 from apply_runs import TOLERATE, a_cluster, bench
 
 from planner.cluster import lock as locking
-from planner.cluster.lock import MIN_LEFT_S, GuardedTransport
 from planner.cluster.request_sender import RequestSender
-from planner.cluster.retry import RetryingTransport
+from planner.cluster.retry import MIN_LEFT_S, RetryingTransport
 from planner.cluster.transport import JSON, LOST, Reply, Tree
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -58,7 +57,7 @@ class Door:
 def test_without_time_left_only_what_changes_nothing_is_sent(left: float) -> None:
     lock = Latch(left)
     door = Door(lock)
-    wire = GuardedTransport(door, lock)
+    wire = RetryingTransport(door, lock=lock)
     for method, path in (("POST", BIND), ("PATCH", f"{PODS}/p"), ("PUT", "/x")):
         assert wire.send(method, path, {}).status == LOST
     assert door.sent == []
@@ -70,16 +69,14 @@ def test_without_time_left_only_what_changes_nothing_is_sent(left: float) -> Non
 
 def test_with_a_little_more_it_is_sent() -> None:
     lock = Latch(MIN_LEFT_S + 0.1)
-    assert GuardedTransport(Door(lock), lock).send("POST", BIND, {}).ok
+    assert RetryingTransport(Door(lock), lock=lock).send("POST", BIND, {}).ok
 
 
 def test_a_write_that_a_busy_server_puts_off_is_not_sent_again_too_late() -> None:
     """429 after 25 seconds each: at 60, 35 and 10 seconds left it is sent, then no more."""
     lock = Latch()
     door = Door(lock, slow=25.0, status=429)
-    reply = RetryingTransport(GuardedTransport(door, lock), sleep=lambda _: None).send(
-        "POST", BIND, {}
-    )
+    reply = RetryingTransport(door, sleep=lambda _: None, lock=lock).send("POST", BIND, {})
     assert (reply.status, len(door.sent)) == (LOST, 3)
 
 

@@ -142,7 +142,7 @@ _VERBS: dict[str, tuple[tuple[Callable[..., None], str, str], ...]] = {
             "gangplan run --policy policy.yaml --metrics-file gangplan.prom",
         ),
         (status, "gangplan status", "gangplan status --release 4f2a9c01d7"),
-        (doctor, "gangplan doctor", "gangplan doctor plan.json -n research --allow-evictions"),
+        (doctor, "gangplan doctor", "gangplan doctor -n research --allow-evictions"),
     ),
 }
 """The verbs in groups, each with two examples for its help."""

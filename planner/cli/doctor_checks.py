@@ -1,4 +1,4 @@
-"""The checks of ``gangplan doctor``: this machine, the API server, rights, the lock, nodes, GPU back end.
+"""The checks of ``gangplan doctor``: the API server, its clock, rights, the lock, admission, GPU back end.
 
 Every check goes as far as it can: what cannot be checked is a finding, not the end of the others. What
 only a write shows is asked as a dry run.
@@ -6,24 +6,18 @@ only a write shows is asked as a dry run.
 
 from __future__ import annotations
 
-import io
-import json
-import platform
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
-from planner import __version__
 from planner.cluster import api_paths, rights
 from planner.cluster.api_paths import RESOURCE_SLICES, core, grouped
 from planner.cluster.backends.registry import backend_of
 from planner.cluster.discovery import served_groups
-from planner.cluster.kubectl import INSTALL, Kubectl
 from planner.cluster.lease import LEASE, lock_paths
 from planner.cluster.live_view import read_cluster
 from planner.cluster.lock import read_lease
@@ -31,25 +25,17 @@ from planner.cluster.retry import RetryingTransport
 from planner.cluster.rights import Right
 from planner.cluster.transport import STRATEGIC, Reply, Transport, Tree
 from planner.errors import (
-    Fault,
     GangplanError,
     InputError,
     MissingPathError,
     NotPermittedError,
-    StaleError,
     UnavailableError,
 )
-from planner.pipelines.apply_steps import (
-    ApplyOptions,
-    ClusterTarget,
-    read_verified,
-    settings_to_run,
-)
+from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget, settings_to_run
 from planner.read.kube.lookup import text
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
-    from models.apply.plan_actions import PlanActions
     from models.instance.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
 
@@ -58,7 +44,6 @@ _GRAVEST = (
     NotPermittedError.exit_code,
     MissingPathError.exit_code,
     InputError.exit_code,
-    StaleError.exit_code,
 )
 
 
@@ -103,75 +88,41 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DoctorRequest:
-    """``plan``: a saved plan to check as well. ``namespaces``: of tenants.
-
-    ``policy``: a file with the gate and the back end; a plan has its own.
-    """
+    """``namespaces``: of tenants. ``policy``: a file with the gate and the back end."""
 
     target: ClusterTarget
     options: ApplyOptions = field(default_factory=ApplyOptions)
-    plan: str | None = None
     policy: str | None = None
     namespaces: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedWork:
-    """The Kubernetes settings to check for, and the orders of the plan, if any."""
-
-    settings: KubernetesPolicy
-    orders: PlanActions | None = None
-
-    @property
-    def backend(self) -> str:
-        return self.settings.gpu_backend if self.orders is None else self.orders.backend
 
 
 def examine(
     request: DoctorRequest,
     *,
-    stdin: IO[bytes] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[Finding]:
-    """Every finding, in order. Raises MissingPathError, InputError, RefusedPlanError at the start."""
-    work = _work(request, stdin)
-    yield from check_machine()
-    target = request.target
-    try:
-        kubectl = Kubectl.find(target.environ, context=target.context, kubeconfig=target.kubeconfig)
-    except GangplanError as error:
-        yield failed("kubectl", error)
-        return
-    found, version = check_kubectl(kubectl)
-    yield found
+    """Every finding, in order. Raises MissingPathError, InputError at the start."""
+    settings = settings_to_run([], request.policy)
     accept = (
         *api_paths.look_paths(),
         *api_paths.pod_paths(evictions=False),
         *lock_paths(request.options.lock_namespace),
         *api_paths.exactly(REVIEW, api_paths.API_GROUPS),
         rights.ACCEPT,
-        *backend_of(work.backend).accept,
+        *backend_of(settings.gpu_backend).accept,
     )
     try:
-        with target.connect(accept) as transport:
+        with request.target.connect(accept) as transport:
             context = f"context {transport.context}" if transport.context else "this pod's cluster"
             yield passed("API server", f"{transport.version or 'answers'}, {context}")
-            yield check_skew(version, transport.version)
             yield check_clock(clock(), transport.date)
-            yield from check_cluster(RetryingTransport(transport), request, work)
+            yield from check_cluster(RetryingTransport(transport), request, settings)
     except GangplanError as error:
         yield failed("API server", error)
 
 
-def _work(request: DoctorRequest, stdin: IO[bytes] | None) -> CheckedWork:
-    if request.plan is None:
-        return CheckedWork(settings_to_run([], request.policy))
-    plan = read_verified(request.plan, stdin)
-    return CheckedWork(plan.settings, plan.orders)
-
-
 def check_cluster(
-    transport: Transport, request: DoctorRequest, work: CheckedWork
+    transport: Transport, request: DoctorRequest, settings: KubernetesPolicy
 ) -> Iterator[Finding]:
     """Everything that the cluster itself is asked. Raises what ends every further question."""
     found, account = check_account(transport)
@@ -183,20 +134,16 @@ def check_cluster(
     view: ClusterView | None = None
     waiting: list[LivePod] = []
     try:
-        view = read_cluster(transport, work.settings)
-        waiting = waiting_pods(view, work.settings)
+        view = read_cluster(transport, settings)
+        waiting = waiting_pods(view, settings)
     except GangplanError as error:
         fault = error.faults[0]
         hint = fault.hint or "grant the rights above, then try again"
         unread = warned("admission policy", f"not checked: {fault.what}", hint)
-    if view is not None and work.orders is not None and work.orders.cluster != view.cluster:
-        what = f"of the cluster with uid {work.orders.cluster}, this one has {view.cluster}"
-        yield failed("plan", InputError(Fault(what, "use the plan's cluster: --context NAME")))
-    planned = () if work.orders is None else work.orders.namespaces
-    chosen = {*request.namespaces, *planned} or {pod.namespace for pod in waiting}
+    chosen = set(request.namespaces) or {pod.namespace for pod in waiting}
     namespaces = tuple(sorted(filter(_is_name, chosen)))
     yield from check_working(
-        transport, namespaces, evictions=request.options.evicts, backend=work.backend
+        transport, namespaces, evictions=request.options.evicts, backend=settings.gpu_backend
     )
     if view is None:
         yield unread
@@ -208,7 +155,7 @@ def check_cluster(
     else:
         hint = "try again while a pod of the tenant waits at the gate"
         yield warned("admission policy", "not checked: none of our pods wait", hint)
-    yield from check_backend(transport, backend_of(work.backend), work.orders, view)
+    yield check_backend(transport, backend_of(settings.gpu_backend))
 
 
 def _is_name(name: str) -> bool:
@@ -219,101 +166,10 @@ def _is_name(name: str) -> bool:
         return False
 
 
-def check_machine() -> Iterator[Finding]:
-    """Python, gangplan, the solver, libyaml."""
-    yield passed("gangplan", f"{__version__} with Python {platform.python_version()}")
-    yield _solver()
-    import yaml
-
-    if yaml.__with_libyaml__:
-        yield passed("libyaml", f"PyYAML {yaml.__version__} with libyaml")
-        return
-    what = f"PyYAML {yaml.__version__} without libyaml: large files are read several times slower"
-    hint = "install PyYAML from a wheel: pip install --force-reinstall pyyaml"
-    yield warned("libyaml", what, hint)
-
-
-def _solver() -> Finding:
-    """Plans two gangs for one server: the first is placed, the second waits, proven."""
-    hint = "reinstall gangplan: pip install --force-reinstall gangplan ortools"
-    try:
-        from planner.read.inputs import load
-        from planner.search.solve import solve
-
-        solution = solve(load(["-"], stdin=io.BytesIO(_QUEUE)).instance)
-    except (ImportError, OSError) as error:
-        return Finding("solver", Level.fail, f"cannot be loaded: {error}", hint, 1)
-    decided = [decision.decision for decision in solution.decisions]
-    if decided != ["place", "wait"] or solution.stopped_by != "proof":
-        what = f"a test plan of two gangs decided {', '.join(decided)} ({solution.stopped_by})"
-        return Finding("solver", Level.fail, what, hint, 1)
-    return passed("solver", solution.solver)
-
-
-_QUEUE = b"""
-apiVersion: gangplan.dev/v1alpha1
-kind: Cluster
-metadata: {name: doctor}
-spec: {nodes: [{name: n, model: DGX H100}]}
----
-apiVersion: gangplan.dev/v1alpha1
-kind: Gang
-metadata: {name: first, namespace: doctor}
-spec: {priority: 2, roles: [{name: worker, replicas: 1, gpus: 8}]}
----
-apiVersion: gangplan.dev/v1alpha1
-kind: Gang
-metadata: {name: second, namespace: doctor}
-spec: {priority: 1, roles: [{name: worker, replicas: 1, gpus: 4}]}
-"""
-
-
-def check_kubectl(kubectl: Kubectl) -> tuple[Finding, str | None]:
-    """Whether kubectl runs, and its version, such as v1.32.4."""
-    program = one_line(kubectl.program)
-    try:
-        version = _version(kubectl.run("version", "--client", "-o", "json"))
-    except UnavailableError as error:
-        return failed("kubectl", error), None
-    if version is None:
-        what = f"{program} version does not print a version"
-        return failed("kubectl", UnavailableError(Fault(what, INSTALL))), None
-    return passed("kubectl", f"{version}, {program}"), version
-
-
-def _version(out: bytes) -> str | None:
-    try:
-        tree = json.loads(out)
-        version = tree["clientVersion"]["gitVersion"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return one_line(version) if isinstance(version, str) else None
-
-
 REVIEW = grouped("authentication.k8s.io", "v1", "selfsubjectreviews")
-
-MAX_SKEW = 1
-"""Minor versions that kubectl may be older or newer than the server."""
 
 MAX_DRIFT_S = 30.0
 """Seconds that clocks may differ before times in messages mislead."""
-
-_MINOR = re.compile(r"v(\d{1,3})\.(\d{1,4})")
-
-
-def check_skew(ours: str | None, theirs: str | None) -> Finding:
-    """``ours``: version of kubectl. ``theirs``: of the server."""
-    matches = [_MINOR.match(version or "") for version in (ours, theirs)]
-    minors = [found and (int(found[1]), int(found[2])) for found in matches]
-    if minors[0] is None or minors[1] is None:
-        what = f"kubectl {ours or 'of unknown version'}, server {theirs or 'of unknown version'}"
-        return warned("version skew", what, "compare: kubectl version")
-    apart = abs(minors[0][1] - minors[1][1])
-    what = f"kubectl {ours}, server {theirs}"
-    if minors[0][0] == minors[1][0] and apart <= MAX_SKEW:
-        return passed("version skew", what)
-    hint = "use a kubectl within one minor version of the server: KUBECTL=/path/to/kubectl"
-    return warned("version skew", what, hint)
 
 
 def check_clock(ours: float, theirs: float | None) -> Finding:
@@ -484,20 +340,11 @@ def waiting_pods(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]
     ]
 
 
-def check_backend(
-    transport: Transport, chosen: Backend, orders: PlanActions | None, view: ClusterView
-) -> Iterator[Finding]:
-    """What the back end enforces, and why it cannot carry the plan."""
+def check_backend(transport: Transport, chosen: Backend) -> Finding:
+    """What the back end enforces, and whether this cluster can."""
     slices = (transport.send("GET", f"{path}?limit=1").ok for path in RESOURCE_SLICES)
     if chosen.name == "dra" and not any(slices):
         what = "dra: this cluster does not serve ResourceSlices"
         hint = "install a DRA driver, or choose another kubernetes.gpuBackend in the Policy"
-        yield Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
-        return
-    field_errors = [] if orders is None else chosen.check(orders, view)
-    for complaint in field_errors:
-        hint = "see docs/gpus.md, or choose another kubernetes.gpuBackend in the Policy"
-        what = f"{chosen.name}: {complaint}"
-        yield Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
-    if not field_errors:
-        yield passed("GPU back end", f"{chosen.name}: {chosen.note()}")
+        return Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
+    return passed("GPU back end", f"{chosen.name}: {chosen.note()}")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from models.apply.intents import SealKey
 from models.apply.notes import RunNotes
@@ -33,8 +33,8 @@ from planner.cluster.lease import (
     seal_key_of,
     with_notes,
 )
-from planner.cluster.retry import RetryingTransport, may_change
-from planner.cluster.transport import JSON, LOST, Reply, Transport, Tree
+from planner.cluster.retry import RetryingTransport
+from planner.cluster.transport import LOST, Reply, Transport, Tree
 from planner.errors import (
     Fault,
     GangplanError,
@@ -50,9 +50,6 @@ POLL_S = 2.0
 
 RENEW_S = 5.0
 """Age after which a run that writes renews it."""
-
-MIN_LEFT_S = 5.0
-"""Seconds left for a write to arrive: the next run may take the lock two seconds after its end."""
 
 _MANAGER = "fieldManager=gangplan"
 _TRIES = 5
@@ -447,32 +444,3 @@ def _failure(verb: str, namespace: str, reply: Reply) -> GangplanError:
         hint = f"kubectl create namespace {namespace}, or name another: --lock-namespace"
         return MissingPathError(Fault(what, hint))
     return UnavailableError(Fault(f"cannot {verb} the lock, lease {namespace}/{LEASE}: {message}"))
-
-
-_NOT_SENT = Reply(LOST, why="not sent: the lock has ended, or is about to end")
-
-
-class LockTime(Protocol):
-    """The part of ``Lock`` that ``GuardedTransport`` uses."""
-
-    def left_s(self) -> float: ...
-
-    def note_date(self, date: float | None) -> None: ...
-
-
-class GuardedTransport:
-    """Sends writes only while the lock is ours, checked right before each request; reads always."""
-
-    def __init__(self, transport: Transport, lock: LockTime) -> None:
-        self._transport = transport
-        self._lock = lock
-
-    def send(
-        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
-    ) -> Reply:
-        """LOST for a write that would come too late."""
-        if may_change(method, path) and self._lock.left_s() <= MIN_LEFT_S:
-            return _NOT_SENT
-        reply = self._transport.send(method, path, body, content_type=content_type)
-        self._lock.note_date(reply.date)
-        return reply

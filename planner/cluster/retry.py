@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Protocol
 
 from planner.cluster.transport import JSON, LOST, TOO_LONG, Reply, Transport, Tree
 
@@ -41,6 +42,20 @@ class Failure(Enum):
     def __init__(self, retries: int, write_retries: int) -> None:
         self.retries = retries
         self.write_retries = write_retries
+
+
+MIN_LEFT_S = 5.0
+"""Seconds left on the lock for a write to arrive: the next run may take it two seconds after its end."""
+
+_NOT_SENT = Reply(LOST, why="not sent: the lock has ended, or is about to end")
+
+
+class LockTime(Protocol):
+    """The part of ``planner.cluster.lock.Lock`` that matters here."""
+
+    def left_s(self) -> float: ...
+
+    def note_date(self, date: float | None) -> None: ...
 
 
 _HOPELESS = ("getting credentials", "no such host", "x509", "tls:")
@@ -144,7 +159,8 @@ class RetryingTransport:
     """Sends requests through another transport, again as ``Failure`` allows.
 
     ``retries``: requests sent again so far. ``sleep`` may return early (a signal): then the next try
-    comes early. ``known``: rights shown so far, shared by the transports of one account.
+    comes early. ``known``: rights shown so far, shared by the transports of one account. ``lock``: writes are
+    sent only while it is ours, looked at right before each try.
     """
 
     def __init__(
@@ -154,8 +170,10 @@ class RetryingTransport:
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         known: KnownRights | None = None,
+        lock: LockTime | None = None,
     ) -> None:
         self._transport = transport
+        self._lock = lock
         self._waits = tuple(WAITS_S if waits is None else waits)
         self._sleep = sleep
         self._clock = clock
@@ -173,7 +191,7 @@ class RetryingTransport:
         begun = self._clock()
         seen: Counter[Failure] = Counter()
         for wait in (*self._waits, None):
-            reply = self._transport.send(method, path, body, content_type=content_type)
+            reply = self._tried(method, path, body, content_type)
             failure = self._failure(method, path, body, reply)
             if wait is None or failure is None or not self._allowed(failure, seen, method, path):
                 break
@@ -185,6 +203,15 @@ class RetryingTransport:
                 self._sleep(pause)
         if lacks_right(reply):
             self.known.forget(method, path)
+        return reply
+
+    def _tried(self, method: str, path: str, body: Tree | None, content_type: str) -> Reply:
+        lock = self._lock
+        if lock is not None and may_change(method, path) and lock.left_s() <= MIN_LEFT_S:
+            return _NOT_SENT
+        reply = self._transport.send(method, path, body, content_type=content_type)
+        if lock is not None:
+            lock.note_date(reply.date)
         return reply
 
     def _failure(self, method: str, path: str, body: Tree | None, reply: Reply) -> Failure | None:

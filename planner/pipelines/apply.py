@@ -24,19 +24,18 @@ from planner.pipelines.apply_steps import (
     exit_code,
     plan_paths,
     read_verified,
+    sender_of,
+    take_lock,
 )
 from planner.pipelines.plan import Phases
 from planner.show.apply import counts
-from planner.signals import Interrupted, Stop, stop_on_signal
+from planner.signals import Interrupted, stop_on_signal
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from models.apply.outcomes import Verdict
     from models.apply.requests import Event, Request
     from planner.cluster.lock import Lock
-    from planner.cluster.proxy import ProxyTransport
-    from planner.cluster.request_sender import RequestSender
-    from planner.cluster.retry import KnownRights
     from planner.show.console import Console
 
 
@@ -148,14 +147,19 @@ def apply(
             if not reporter.confirm(plan, view, wire.context):
                 return ApplyResult(plan, None, 130, wire.context, phases.seconds)
         with stop_on_signal() as stop:
-            session = _LockedApply(request, plan, console, reporter, stop, wall)
+            lock = None
             with phases.phase("lock"):
-                lock = None if request.dry else session.acquire(wire)
+                if not request.dry:
+                    lock = take_lock(
+                        wire, console, stop, options, operation="apply", plan=plan.orders.plan
+                    )
             with phases.phase("apply"):
-                sender = session.sender(wire, lock, known)
+                sender = sender_of(
+                    wire, lock, stop, plan.settings, known=known, evicting=options.evicts
+                )
                 sender.reader.seal_key = reader.seal_key if lock is None else lock.seal_key
-                sender.reader.notes, sender.reader.evicting = reader.notes, options.evicts
-                with session.released(lock) as last_run:
+                sender.reader.notes = reader.notes
+                with _released(lock, plan.orders.plan, console, wall) as last_run:
                     verdict = check_and_apply(
                         plan,
                         options,
@@ -175,77 +179,21 @@ def _last_run(verdict: Verdict, code: int) -> dict[str, Any]:
     return {"status": status, "exit_code": code, "counts": counted}
 
 
-@dataclass(frozen=True, slots=True)
-class _LockedApply:
-    """One apply under the lock and its signal handlers."""
+@contextmanager
+def _released(
+    lock: Lock | None, plan: str, console: Console, wall: Callable[[], float]
+) -> Iterator[dict[str, Any]]:
+    """Release the lock at the end, with a note about this run."""
+    from models.units import time_text
 
-    request: ApplyRequest
-    plan: VerifiedPlan
-    console: Console
-    reporter: ApplyReporter
-    stop: Stop
-    wall: Callable[[], float]
-
-    def acquire(self, wire: ProxyTransport) -> Lock:
-        """Raises LockedError, and Interrupted if a signal arrives while waiting."""
-        from planner.cluster.lease import current_user
-        from planner.cluster.lock import acquire
-
-        return acquire(
-            wire,
-            namespace=self.request.options.lock_namespace,
-            operation="apply",
-            plan=self.plan.orders.plan,
-            user=current_user(self.console.environ),
-            wait_s=self.request.options.lock_wait_s,
-            sleep=self._pause,
-            on_wait=lambda holder: self.console.say(f"waiting: {holder.describe()}"),
-            program=self.console.program,
-        )
-
-    def sender(self, wire: ProxyTransport, lock: Lock | None, known: KnownRights) -> RequestSender:
-        from planner.cluster.lock import GuardedTransport
-        from planner.cluster.request_sender import RequestSender
-        from planner.cluster.retry import RetryingTransport
-
-        event = self.stop.event
-        return RequestSender(
-            wire=RetryingTransport(
-                wire if lock is None else GuardedTransport(wire, lock),
-                sleep=event.wait,
-                known=known,
-            ),
-            settings=self.plan.settings,
-            backend=self.plan.backend,
-            lock=lock,
-            stop=event,
-            clock=time.monotonic,
-            sleep=event.wait,
-            dry=self.request.dry,
-        )
-
-    @contextmanager
-    def released(self, lock: Lock | None) -> Iterator[dict[str, Any]]:
-        """Release the lock at the end, with a note about this run."""
-        from models.units import time_text
-
-        last_run: dict[str, Any] = {
-            "status": "failed",
-            "exit_code": 1,
-            "plan": self.plan.orders.plan,
-        }
-        try:
-            yield last_run
-        except (GangplanError, Interrupted) as error:
-            last_run["exit_code"] = error.exit_code
-            raise
-        finally:
-            if lock is not None:
-                last_run["finished"] = time_text(int(self.wall()))
-                if not lock.release(last_run):
-                    self.console.warn("the lock was not released; it expires within a minute")
-
-    def _pause(self, seconds: float) -> None:
-        self.stop.event.wait(seconds)
-        if self.stop.exit_code is not None:
-            raise Interrupted(self.stop.exit_code - 128)
+    last_run: dict[str, Any] = {"status": "failed", "exit_code": 1, "plan": plan}
+    try:
+        yield last_run
+    except (GangplanError, Interrupted) as error:
+        last_run["exit_code"] = error.exit_code
+        raise
+    finally:
+        if lock is not None:
+            last_run["finished"] = time_text(int(wall()))
+            if not lock.release(last_run):
+                console.warn("the lock was not released; it expires within a minute")

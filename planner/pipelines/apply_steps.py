@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -26,9 +27,13 @@ if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
     from models.instance.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
+    from planner.cluster.lock import Lock
     from planner.cluster.proxy import ProxyTransport
     from planner.cluster.request_sender import OnEvent, RequestSender
+    from planner.cluster.retry import KnownRights
     from planner.cluster.transport import Transport
+    from planner.show.console import Console
+    from planner.signals import Stop
 
 CLOCK_SKEW_S = 60
 """Tolerated difference between the clocks of the planning host and the API server."""
@@ -267,6 +272,66 @@ def _faults(found: list[str], hint: str) -> list[Fault]:
 
 
 # ---- applying under the lock
+
+
+def take_lock(
+    wire: Transport,
+    console: Console,
+    stop: Stop,
+    options: ApplyOptions,
+    *,
+    operation: str,
+    plan: str | None = None,
+) -> Lock:
+    """Raises LockedError with the holder, NotPermittedError, Interrupted if a signal comes meanwhile."""
+    from planner.cluster.lease import current_user
+    from planner.cluster.lock import acquire
+
+    def pause(seconds: float) -> None:
+        stop.event.wait(seconds)
+        stop.check()
+
+    return acquire(
+        wire,
+        namespace=options.lock_namespace,
+        operation=operation,
+        plan=plan,
+        user=current_user(console.environ),
+        wait_s=options.lock_wait_s,
+        sleep=pause,
+        on_wait=lambda holder: console.say(f"waiting: {holder.describe()}"),
+        program=console.program,
+    )
+
+
+def sender_of(
+    wire: Transport,
+    lock: Lock | None,
+    stop: Stop,
+    settings: KubernetesPolicy,
+    *,
+    known: KnownRights,
+    evicting: bool,
+    clock: Callable[[], float] = time.monotonic,
+) -> RequestSender:
+    """Sends what the machine asks for under that lock; without one every write is a dry run."""
+    from planner.cluster.backends.registry import backend_of
+    from planner.cluster.request_sender import RequestSender
+    from planner.cluster.retry import RetryingTransport
+
+    sleep = stop.event.wait
+    sender = RequestSender(
+        wire=RetryingTransport(wire, sleep=sleep, known=known, lock=lock),
+        settings=settings,
+        backend=backend_of(settings.gpu_backend),
+        lock=lock,
+        stop=stop.event,
+        clock=clock,
+        sleep=sleep,
+        dry=lock is None,
+    )
+    sender.reader.evicting = evicting
+    return sender
 
 
 def check_and_apply(

@@ -37,7 +37,9 @@ from planner.pipelines.apply_steps import (
     exit_code,
     ordered,
     run_paths,
+    sender_of,
     settings_to_run,
+    take_lock,
 )
 from planner.pipelines.live_planner import ClusterSource, LivePlanner
 from planner.pipelines.plan import Phases, PlanRequest
@@ -155,10 +157,7 @@ class _Run:
 
     def execute(self) -> None:
         """From the first check to the release of the lock."""
-        from planner.cluster.backends.registry import backend_of
-        from planner.cluster.lock import GuardedTransport
-        from planner.cluster.request_sender import RequestSender
-        from planner.cluster.retry import KnownRights, RetryingTransport
+        from planner.cluster.retry import KnownRights
 
         planning = self.request.planning
         for file in (planning.out, self.request.metrics):
@@ -174,20 +173,17 @@ class _Run:
                 known = KnownRights()
                 lock = self._acquire_lock(wire, known)
             with self._released(lock):
-                self.check_signal()
-                event = self.stop.event
-                sender = RequestSender(
-                    wire=RetryingTransport(
-                        GuardedTransport(wire, lock), sleep=event.wait, known=known
-                    ),
-                    settings=settings,
-                    backend=backend_of(settings.gpu_backend),
-                    lock=lock,
-                    stop=event,
+                self.stop.check()
+                evicting = self.request.options.evicts
+                sender = sender_of(
+                    wire,
+                    lock,
+                    self.stop,
+                    settings,
+                    known=known,
+                    evicting=evicting,
                     clock=self.clock,
-                    sleep=event.wait,
                 )
-                sender.reader.evicting = self.request.options.evicts
                 _LockedRun(self, lock, sender, known).execute()
 
     def target(self) -> ClusterTarget:
@@ -197,27 +193,16 @@ class _Run:
 
     def _acquire_lock(self, wire: ProxyTransport, known: KnownRights) -> Lock:
         """Raises LockedError with the holder, NotPermittedError before anything else."""
-        from planner.cluster import lock, rights
+        from planner.cluster import rights
         from planner.cluster.discovery import served_groups
-        from planner.cluster.lease import current_user
         from planner.cluster.retry import RetryingTransport
 
         options, transport = self.request.options, RetryingTransport(wire, known=known)
-        self.check_signal()
+        self.stop.check()
         groups = served_groups(transport)
         rights.require_run(transport, groups, self.request.skip, options.lock_namespace)
-        self.check_signal()
-        return lock.acquire(
-            wire,
-            namespace=options.lock_namespace,
-            operation="run",
-            plan=None,
-            user=current_user(self.console.environ),
-            wait_s=options.lock_wait_s,
-            sleep=self._pause,
-            on_wait=lambda holder: self.console.say(f"waiting: {holder.describe()}"),
-            program=self.console.program,
-        )
+        self.stop.check()
+        return take_lock(wire, self.console, self.stop, options, operation="run")
 
     @contextmanager
     def _released(self, lock: Lock) -> Iterator[None]:
@@ -239,19 +224,10 @@ class _Run:
         self.console.warn(line)
         self.report.warnings.append(line)
 
-    def check_signal(self) -> None:
-        """Raises Interrupted after a signal."""
-        if self.stop.exit_code is not None:
-            raise Interrupted(self.stop.exit_code - 128)
-
     def record_signal(self, exit_code: int) -> None:
         """Note a signal that another handler received; the next one ends the process."""
         self.stop.exit_code = exit_code
         self.stop.event.set()
-
-    def _pause(self, seconds: float) -> None:
-        self.stop.event.wait(seconds)
-        self.check_signal()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -284,12 +260,12 @@ class _LockedRun:
         return PodClassifier(self.sender.settings.scheduling_gate)
 
     def execute(self) -> None:
-        self.run.check_signal()
+        self.run.stop.check()
         with self.run.phase("recover"):
             recovered = self._recover()
         self._judge()
         if recovered.stop is None:
-            self.run.check_signal()
+            self.run.stop.check()
             self._plan_and_apply()
             self._judge()
 
@@ -304,7 +280,7 @@ class _LockedRun:
         options, classifier = run.request.options, self._classifier
         view = self.sender.read_view()
         run.report.cluster = view.cluster
-        run.check_signal()
+        run.stop.check()
         if (warning := forged_warning(view)) is not None:
             run.warn(warning)
         namespaces = namespaces_to_recover(view, classifier, settings.pending_limit_s)
@@ -411,7 +387,7 @@ class _LockedRun:
         self._note(planned.plan)
         if planned.signal_exit is not None:
             run.record_signal(planned.signal_exit)
-        run.check_signal()
+        run.stop.check()
         if not lock.holds(LEAST_LOCK_S):
             what = f"the lock was lost while planning: {lock.lost or 'it could not be renewed'}"
             hint = "nothing of the plan was applied; the next run tries again"

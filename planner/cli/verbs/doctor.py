@@ -1,4 +1,4 @@
-"""``gangplan doctor [PLAN]``: whether this machine, account and cluster are ready for ``apply`` and ``run``.
+"""``gangplan doctor``: whether this account and cluster are ready for ``apply`` and ``run``.
 
 Changes nothing. The checks are in ``planner.cli.doctor_checks``.
 """
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 @verb
 def doctor(  # the options of the verb
     console: Console,
-    path: Annotated[
-        str | None,
-        typer.Argument(metavar="PLAN", help="A saved plan to check as well; - reads stdin."),
-    ] = None,
     *,
     policy: Annotated[
         str | None,
@@ -53,20 +49,17 @@ def doctor(  # the options of the verb
         ShortFormat, typer.Option("-o", "--output", help="Format on stdout.")
     ] = ShortFormat.table,
 ) -> None:
-    """Check kubectl, rights, clock, lock, nodes; show what to do."""
+    """Check the API server, rights, clock, lock; show what to do."""
     from planner.cli.doctor_checks import DoctorRequest, Level, examine, exit_code
     from planner.pipelines.apply_steps import ApplyOptions
 
-    if path is not None and policy is not None:
-        raise UsageError(Fault("a plan has its own Policy", "omit --policy, or the plan"))
     request = DoctorRequest(
         connection.target(console),
         ApplyOptions(lock_namespace=_namespace(lock_namespace), allow_evictions=allow_evictions),
-        plan=path,
         policy=policy,
         namespaces=tuple(dict.fromkeys(map(_namespace, namespaces or []))),
     )
-    findings = list(examine(request, stdin=console.stdin))
+    findings = list(examine(request))
     code = exit_code(findings)
     if output is ShortFormat.json:
         console.document(_document(findings, code))
