@@ -43,8 +43,6 @@ def test_notes_are_read_as_they_were_written() -> None:
         "[]",
         '{"stops": 1, "avoid": "x"}',
         '{"stops": [1, {"gang": ["a"]}, {"gang": ["a", "b"], "plan": 1, "pods": ["u"]}]}',
-        '{"stops": [{"gang": ["a", "b"], "plan": "p", "pods": []}]}',
-        '{"evicted": [{"gang": ["a", "b"], "at": 1, "times": 0}]}',
         '{"evicted": [{"gang": ["a", "b"], "at": "x", "times": 1}]}',
         '{"avoid": [{"gang": ["a", "b"], "node": "", "until": 1}, {"gang": ["a", "b"], "node": "n"}]}',
     ],

@@ -13,7 +13,7 @@ from conftest import RunCli
 from run_bench import RunBench, memory_bench, nodes
 
 from models.apply.notes import read_notes
-from models.apply.promises import Promise, Promises, promised_by, read_promises
+from models.apply.promises import Promise, Promises, promised_by
 from models.documents.policy import Reservations
 from models.instance.gang import Gang
 from models.instance.instance import EarlierPlan
@@ -90,7 +90,7 @@ def test_a_start_that_cannot_be_kept_has_its_cause(quick: RunBench) -> None:
      {"at": 0, "starts": [], "due": 1}],
 )  # fmt: skip
 def test_a_note_in_another_form_promises_nothing(found: object) -> None:
-    assert read_promises(found) is None
+    assert read_notes(json.dumps({"promises": found})).promises is None
 
 
 def waits(name: str, since: int = NOON - 60, **fields: Any) -> Gang:  # noqa: ANN401

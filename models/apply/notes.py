@@ -1,18 +1,19 @@
 """What a run leaves to later runs in the Lease: gangs it stops, stopped or found held, promises, bad nodes.
 
-Tenants cannot write there, so notes need no seal. A note that is not in the form we write is left out.
+Tenants cannot write there, so notes need no seal.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from pydantic import TypeAdapter
 
 from models.apply.plan_actions import GangActions, Key
-from models.apply.promises import Promises, read_promises
+from models.apply.promises import Promises
 
 MAX_STOPPING = 131_072
 """Characters of all StopNotes, about 8,000 pods: an object carries 256 KiB of annotations at most."""
@@ -31,9 +32,6 @@ MAX_EVICTED = 300
 
 EVICTED_S = 86_400
 """How long that is known after the last time."""
-
-MAX_TIMES = 1_000_000
-"""More evictions of a gang are no note of ours."""
 
 _UID = 13
 """Characters of a uid that are kept: unique among the pods of a namespace."""
@@ -171,30 +169,10 @@ class RunNotes:
 
     def text(self) -> str:
         """As JSON; empty without notes."""
-        if not (self.stops or self.avoid or self.held or self.evicted or self.promises):
-            return ""
-        evicted = [
-            {"gang": list(one.gang), "at": one.at, "times": one.times}
-            | ({"moved": True} if one.moved else {})
-            | ({} if one.since is None else {"since": one.since})
-            for one in self.evicted
-        ]
-        tree: dict[str, Any] = {
-            "stops": [
-                {"gang": list(one.gang), "plan": one.plan, "pods": list(one.pods)}
-                for one in self.stops
-            ],
-            "avoid": [
-                {"gang": list(one.gang), "node": one.node, "until": one.until} for one in self.avoid
-            ],
-            **({"evicted": evicted} if evicted else {}),
-        }
-        if self.held:
-            tree["held"] = [{"gang": list(one.gang), "seen": one.seen} for one in self.held]
-        if self.promises is not None:
-            tree["promises"] = self.promises.tree()
-        return json.dumps(tree, separators=(",", ":"))
+        return "" if self == RunNotes() else _FORM.dump_json(self, exclude_defaults=True).decode()
 
+
+_FORM = TypeAdapter(RunNotes)
 
 _Note = TypeVar("_Note", AvoidNote, EvictNote)
 
@@ -209,55 +187,8 @@ def _fair(kept: list[_Note], most: int) -> tuple[_Note, ...]:
 
 
 def read_notes(written: str) -> RunNotes:
-    """The notes in an annotation."""
+    """The notes in an annotation; none if it is not in the form that we write."""
     try:
-        tree = json.loads(written) if written else {}
-    except (ValueError, RecursionError):
+        return _FORM.validate_json(written, strict=True) if written else RunNotes()
+    except ValueError:
         return RunNotes()
-    if not isinstance(tree, dict):
-        return RunNotes()
-    stops = {one.gang: one for one in _stops(tree.get("stops"))}
-    evicted = {one.gang: one for one in _evicted(tree.get("evicted"))}
-    return RunNotes(
-        tuple(stops.values()),
-        tuple(_avoided(tree.get("avoid"))),
-        tuple(_held(tree.get("held"))),
-        tuple(evicted.values()),
-        read_promises(tree.get("promises")),
-    )
-
-
-def _evicted(found: object) -> Iterator[EvictNote]:
-    for one, gang in _of_gangs(found):
-        at, times, since = one.get("at"), one.get("times"), one.get("since")
-        if type(at) is int and type(times) is int and 0 < times <= MAX_TIMES:
-            known = since if type(since) is int else None
-            yield EvictNote(gang, at, times, one.get("moved") is True, known)
-
-
-def _stops(found: object) -> Iterator[StopNote]:
-    for one, gang in _of_gangs(found):
-        plan, pods = one.get("plan"), one.get("pods")
-        uids = pods if isinstance(pods, list) else []
-        if isinstance(plan, str) and uids and all(isinstance(uid, str) for uid in uids):
-            yield StopNote(gang, plan, tuple(uids))
-
-
-def _avoided(found: object) -> Iterator[AvoidNote]:
-    for one, gang in _of_gangs(found):
-        node, until = one.get("node"), one.get("until")
-        if isinstance(node, str) and node and type(until) is int:
-            yield AvoidNote(gang, node, until)
-
-
-def _held(found: object) -> Iterator[HeldNote]:
-    for one, gang in _of_gangs(found):
-        if type(one.get("seen")) is int:
-            yield HeldNote(gang, one["seen"])
-
-
-def _of_gangs(found: object) -> Iterator[tuple[dict[str, Any], Key]]:
-    for one in found if isinstance(found, list) else ():
-        gang = one.get("gang") if isinstance(one, dict) else None
-        if isinstance(gang, list) and len(gang) == 2 and all(isinstance(p, str) for p in gang):
-            yield one, (gang[0], gang[1])
