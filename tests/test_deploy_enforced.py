@@ -14,7 +14,6 @@ from deploying import TENANT, USER, grant, granted, install, shipped
 from snapshots import environment
 
 from planner.cli.doctor_checks import (
-    CheckedWork,
     DoctorRequest,
     Finding,
     check_cluster,
@@ -126,8 +125,8 @@ def _doctor(cluster: FakeCluster) -> list[Finding]:
     from models.instance.policy import KubernetesPolicy
 
     wish = DoctorRequest(ClusterTarget({}), ApplyOptions(allow_evictions=True))
-    needs = CheckedWork(KubernetesPolicy(gpu_backend="dra"))
-    return list(check_cluster(FakeWire(cluster, USER), wish, needs))
+    settings = KubernetesPolicy(gpu_backend="dra")
+    return list(check_cluster(FakeWire(cluster, USER), wish, settings))
 
 
 @pytest.fixture(scope="module")

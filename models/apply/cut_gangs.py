@@ -150,23 +150,23 @@ def _finish_or_report(
 ) -> Steps[bool]:
     """Stop the rest of the gang, or record why not; whether it is stopped.
 
-    What this plan began with the gang is left to the next run if that did not succeed.
+    A plan that has the gang run again, or with other pods, is left to the next run if that did not succeed.
     """
     before = session.verdicts.get((orders.plan, cut.gang))
     returns = _returns(session, orders, cut)
     halted = returns or (before is not None and before.outcome is Outcome.halted)
     undoing = session.limits.evict_partial
-    ordered = any(one.key == cut.gang for one in orders.gangs)
+    decided = next((one.decision for one in orders.gangs if one.key == cut.gang), "preempt")
     why = "" if before is None else before.why
     if returns:
         why = "its other pods are started and not bound yet"
-    elif undoing or not ordered:
+    elif undoing or decided == "preempt":
         failure = yield from stop_rest(session, cut.rest, removals, allowed=undoing)
         if failure is None:
             outcome = Outcome.undone if undoing else Outcome.stopped
             session.record(GangVerdict(cut.gang, outcome, orders.plan, f"{cut.why}, the rest now"))
             return True
-        why = failure.why
+        why, halted = failure.why, halted or (before is not None and decided == "preempt")
     still = next((one for one in cut_gangs(session.view) if one.gang == cut.gang), cut)
     session.record(
         GangVerdict(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from models.apply.cut_gangs import settle_cut_gangs
-from models.apply.evictions import Removals, make_room, remaining, resize, stop_rest, victims
+from models.apply.evictions import Removals, make_room, remaining, resize, victims
 from models.apply.gang_state import judge, started_verdict
 from models.apply.live_state import (
     READY,
@@ -154,7 +154,6 @@ class _PlanRun:
         for gang in by_rank([*moving, *(gang for gang in later if gang.grows)]):
             if not self._has_verdict(gang):
                 yield from start_recreated(session, orders, gang, self.removals)
-        yield from self._stop_rest()
         if self._forget_completed(ordered):
             yield from recovery()
         yield from evict_partial(session)
@@ -174,13 +173,6 @@ class _PlanRun:
             else:
                 yield from self._start(gang)
         return left
-
-    def _stop_rest(self) -> Steps[None]:
-        for gang in self.orders.gangs:
-            if gang.key not in self.kept and self._is_partly_stopped(gang):
-                failure = yield from stop_rest(self.session, gang, self.removals)
-                if failure is not None:
-                    self.kept[gang.key] = failure.why
 
     def _has_verdict(self, gang: GangActions) -> bool:
         return (self.orders.plan, gang.key) in self.session.verdicts
@@ -304,20 +296,6 @@ class _PlanRun:
         failure = yield from resize(self.session, gang, self.removals)
         # A gang that moves has stopped by now, and starts again with the pods that come back.
         return None if gang.decision == "move" else failure, Outcome.advised
-
-    def _is_partly_stopped(self, gang: GangActions) -> bool:
-        """Whether a cut-off run stopped a part of the gang, and another gang has that room now."""
-        if gang.decision != "preempt" or self.session.limits.dry:
-            return False
-        left = {stop.uid for stop in remaining(self.session, gang)}
-        freed = {stop.node for stop in gang.stops if stop.uid not in left}
-        started = (Outcome.started, Outcome.pending, Outcome.unchanged)
-        return bool(left) and any(
-            (verdict := self.session.verdicts.get((self.orders.plan, other.key))) is not None
-            and verdict.outcome in started
-            and any(order.node in freed for order in other.starts)
-            for other in self.orders.gangs
-        )
 
     def _record_stopped(self, gang: GangActions) -> None:
         """The verdict on a gang that only stops or shrinks."""
