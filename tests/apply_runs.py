@@ -20,7 +20,8 @@ from apiserver_http import FakeWire
 
 from planner import errors
 from planner.cli.app import run
-from planner.cluster.retry import KnownRights, LockTime, RetryingTransport
+from planner.cluster.lock import Lock
+from planner.cluster.retry import KnownRights, RetryingTransport
 from planner.cluster.transport import Transport
 from planner.show.console import Console
 
@@ -83,7 +84,7 @@ class Hasty(RetryingTransport):
         wire: Transport,
         sleep: object = None,
         known: KnownRights | None = None,
-        lock: LockTime | None = None,
+        lock: Lock | None = None,
     ) -> None:
         del sleep
         super().__init__(wire, sleep=lambda _: None, known=known, lock=lock)

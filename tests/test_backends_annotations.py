@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from backend_world import PLAN
 
-from models.apply.intents import KEYS as INTENT
 from models.apply.intents import PLAN as MARK
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop
@@ -71,11 +70,9 @@ def cards(*uuids: str) -> str:
 @pytest.mark.parametrize("name", GPU_BACKENDS)
 def test_every_back_end_of_the_policy_is_there_and_says_what_it_enforces(name: str) -> None:
     found: Backend = backend_of(name)
-    keys = {"hami": (USE,)}
-    assert (found.name, found.keys) == (name, keys.get(name, ()))
+    assert found.name == name
     assert found.note()
     assert not found.note().endswith(".")
-    assert not set(found.keys) & set(INTENT), "the intent's own keys are taken off anyway"
 
 
 @pytest.mark.parametrize("name", ["annotation", "none", "hami"])

@@ -19,6 +19,7 @@ from models.units import InvalidValueError, epoch_seconds, time_text
 from planner.cluster.api_paths import exactly, grouped
 from planner.cluster.transport import Tree
 from planner.errors import Fault, UsageError
+from planner.read.kube.lookup import at, mapping, text, texts
 from planner.untrusted_text import one_line
 
 LEASE = "gangplan"
@@ -133,8 +134,8 @@ def lease_state(tree: Tree | None, now: float | None) -> LeaseState:
     """Read a Lease."""
     if tree is None:
         return LeaseState(now=now)
-    annotations = _texts(_below(tree, "metadata").get("annotations"))
-    holder = _holder(_below(tree, "spec"), annotations, now)
+    annotations = texts(tree, "metadata", "annotations")
+    holder = _holder(mapping(tree, "spec"), annotations, now)
     return LeaseState(tree, now, holder, _last_run(annotations))
 
 
@@ -178,23 +179,19 @@ def seal_key_of(tree: Tree | None) -> SealKey | None:
 
     The Lease's uid is the secret: the server draws it, and only who may read the Lease knows it.
     """
-    metadata = {} if tree is None else _below(tree, "metadata")
-    uid, created = metadata.get("uid"), _time(metadata.get("creationTimestamp"))
-    if not isinstance(uid, str) or not uid or created is None:
-        return None
-    return SealKey(uid, created)
+    uid, created = text(tree, "metadata", "uid"), _time(at(tree, "metadata", "creationTimestamp"))
+    return SealKey(uid, created) if uid and created is not None else None
 
 
 def notes_of(tree: Tree | None) -> RunNotes:
     """What earlier runs left to later ones."""
-    metadata = {} if tree is None else _below(tree, "metadata")
-    return read_notes(_texts(metadata.get("annotations")).get(NOTES, ""))
+    return read_notes(texts(tree, "metadata", "annotations").get(NOTES, ""))
 
 
 def with_notes(tree: Tree, notes: RunNotes) -> Tree:
     """The Lease with these notes."""
-    metadata = _below(tree, "metadata")
-    annotations = {**_texts(metadata.get("annotations")), NOTES: notes.text()}
+    metadata = mapping(tree, "metadata")
+    annotations = {**texts(metadata, "annotations"), NOTES: notes.text()}
     if not annotations[NOTES]:
         del annotations[NOTES]
     return {**tree, "metadata": {**metadata, "annotations": annotations}}
@@ -214,7 +211,7 @@ class LeaseTerms:
 
 def held_lease(tree: Tree | None, namespace: str, terms: LeaseTerms, renewed: int) -> Tree:
     """The Lease to write while it is held. Of ``tree`` the rest stays, its resourceVersion too."""
-    fresh = tree is None or _below(tree, "spec").get("holderIdentity") != terms.id
+    fresh = tree is None or mapping(tree, "spec").get("holderIdentity") != terms.id
     found = _copy(tree, namespace)
     spec, annotations = found["spec"], found["metadata"]["annotations"]
     spec |= {
@@ -256,16 +253,14 @@ def released_lease(
 
 def _copy(tree: Tree | None, namespace: str) -> Tree:
     """A Lease to write over that one, without the fields of the server."""
-    metadata = {} if tree is None else {**_below(tree, "metadata")}
+    metadata = {**mapping(tree, "metadata"), "name": LEASE, "namespace": namespace}
     metadata.pop("managedFields", None)
-    metadata |= {"name": LEASE, "namespace": namespace}
-    metadata["annotations"] = _texts(metadata.get("annotations"))
-    spec = {} if tree is None else {**_below(tree, "spec")}
+    metadata["annotations"] = texts(metadata, "annotations")
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": metadata,
-        "spec": spec,
+        "spec": {**mapping(tree, "spec")},
     }
 
 
@@ -280,14 +275,3 @@ def _time(written: object) -> int | None:
         return epoch_seconds(written)
     except InvalidValueError:
         return None
-
-
-def _below(tree: Tree, name: str) -> Tree:
-    found = tree.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _texts(value: object) -> dict[str, str]:
-    if not isinstance(value, dict):
-        return {}
-    return {key: text for key, text in value.items() if isinstance(text, str)}

@@ -84,7 +84,7 @@ def read_lease(transport: Transport, namespace: str, *, sleep: Sleep = time.slee
     return lease_state(reply.body, reply.date)
 
 
-def acquire(
+def acquire(  # noqa: C901  # a case each way a Lease can stand
     transport: Transport,
     *,
     namespace: str,
@@ -106,77 +106,46 @@ def acquire(
     namespace), UsageError (64: not the name of one).
     """
     terms = LeaseTerms(secrets.token_hex(5), user, operation, plan, 0, duration_s)
-    acquisition = _Acquisition(transport, namespace, terms, clock, sleep)
-    until = clock() + wait_s
-    waiting = False
-    while (lock := acquisition.try_once()) is None:
-        holder = acquisition.holder
-        if holder is None:
-            continue
-        left = until - clock()
-        if left <= 0:
-            free = release_command(holder.id, program)
-            what = f"locked in namespace {namespace} by {holder.describe()}"
-            hint = f"wait with --lock-timeout; only if that run is dead: {free}"
-            raise LockedError(Fault(what, hint))
-        if not waiting and on_wait is not None:
-            on_wait(holder)
-        waiting = True
-        sleep(min(POLL_S, left))
-    return lock
-
-
-class _Acquisition:
-    """``holder``: who held the lock at the last try, None if it was free."""
-
-    def __init__(
-        self, transport: Transport, namespace: str, terms: LeaseTerms, clock: Clock, sleep: Sleep
-    ) -> None:
-        self._transport = transport
-        self._namespace = namespace
-        self._terms = terms
-        self._clock = clock
-        self._sleep = sleep
-        self._tries = _TRIES
-        self.holder: Holder | None = None
-
-    def try_once(self) -> Lock | None:
-        """The lock; None if another run holds it, or another try is due."""
-        sent = self._clock()
-        lease = read_lease(self._transport, self._namespace, sleep=self._sleep)
+    until, waiting, tries = clock() + wait_s, False, 0
+    while True:
+        sent = clock()
+        lease = read_lease(transport, namespace, sleep=sleep)
         if lease.now is None:
             raise UnavailableError(Fault("the API server sends no header Date"))
-        holder, terms = lease.holder, self._terms
-        self.holder = holder
+        now, holder = int(lease.now), lease.holder
         if holder is not None and holder.id == terms.id and lease.tree is not None:
             # The reply to our write was lost; the write was carried out.
-            renewed = int(lease.now) if holder.until is None else holder.until - terms.duration_s
-            return self._lock(lease.tree, renewed, sent, lease.now)
+            renewed = now if holder.until is None else holder.until - duration_s
+            server = ServerClock(clock, lease.now, sent)
+            return Lock(transport, namespace, terms, lease.tree, renewed, server)
         if holder is not None and not holder.expired:
-            return None
-        self.holder = None
-        now = int(lease.now)
-        self._terms = terms = replace(terms, acquired=now)
-        body = held_lease(lease.tree, self._namespace, terms, now)
+            left = until - clock()
+            if left <= 0:
+                free = release_command(holder.id, program)
+                hint = f"wait with --lock-timeout; only if that run is dead: {free}"
+                what = f"locked in namespace {namespace} by {holder.describe()}"
+                raise LockedError(Fault(what, hint))
+            if not waiting and on_wait is not None:
+                on_wait(holder)
+            waiting = True
+            sleep(min(POLL_S, left))
+            continue
+        terms = replace(terms, acquired=now)
+        body = held_lease(lease.tree, namespace, terms, now)
         if lease.tree is None:
-            verb, path = "create", f"{lease_path(self._namespace)}?{_MANAGER}"
-            reply = self._transport.send("POST", path, body)
+            path = f"{lease_path(namespace)}?{_MANAGER}"
+            verb, reply = "create", transport.send("POST", path, body)
         else:
-            verb = "update"
-            reply = _put(self._transport, self._namespace, body)
+            verb, reply = "update", _put(transport, namespace, body)
         if reply.ok:
-            return self._lock(reply.body, now, sent, lease.now)
-        self._tries -= 1
+            server = ServerClock(clock, lease.now, sent)
+            return Lock(transport, namespace, terms, reply.body, now, server)
+        tries += 1
         gone = reply.status == 404 and verb == "update"
-        if not (_undecided(reply) or gone) or self._tries <= 0:
-            raise _failure(verb, self._namespace, reply)
+        if not (_undecided(reply) or gone) or tries >= _TRIES:
+            raise _failure(verb, namespace, reply)
         if reply.status != 409:  # the next look at the Lease decides
-            self._sleep(_PAUSE_S * (_TRIES - self._tries))
-        return None
-
-    def _lock(self, tree: Tree, renewed: int, sent: float, now: float) -> Lock:
-        clock = ServerClock(self._clock, now, sent)
-        return Lock(self._transport, self._namespace, self._terms, tree, renewed, clock)
+            sleep(_PAUSE_S * tries)
 
 
 def unlock(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from models.apply.intents import KEYS, PIN, PLAN, SEAL, read_intent
 from models.apply.live_state import LivePod
@@ -48,12 +48,13 @@ from planner.read.kube.lookup import texts
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
-    from models.apply.intents import Intent, SealKey
+    from models.apply.intents import Intent
     from models.apply.live_state import ClusterView
     from models.apply.notes import RunNotes
     from models.apply.plan_actions import PodStart
     from models.instance.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
+    from planner.cluster.lock import Lock
 
 LEAST_LEFT_S = 15.0
 """Least time left on the lock to go on: a request may take that long."""
@@ -74,34 +75,6 @@ OnEvent = Callable[[Request, Event], None]
 """Receives every request with its answer."""
 
 
-class HeldLock(Protocol):
-    """The part of ``planner.cluster.lock.Lock`` that matters here."""
-
-    @property
-    def lost(self) -> str | None:
-        """Why it is lost; None while it is held."""
-
-    @property
-    def seal_key(self) -> SealKey | None:
-        """Key of the seals on intents."""
-
-    @property
-    def notes(self) -> RunNotes:
-        """What runs leave to later ones."""
-
-    def now(self) -> int:
-        """The server's clock, in seconds since the epoch."""
-
-    def remember(self, notes: RunNotes) -> bool:
-        """Write these notes in place of the others; whether they are there."""
-
-    def left_s(self) -> float:
-        """Seconds for which it is certainly held."""
-
-    def renew_if_needed(self) -> None:
-        """Renew it if that is due."""
-
-
 @dataclass(slots=True)
 class RequestSender:
     """Answers requests of the apply machine, one at a time.
@@ -113,7 +86,7 @@ class RequestSender:
     wire: Transport
     settings: KubernetesPolicy
     backend: Backend
-    lock: HeldLock | None
+    lock: Lock | None
     stop: threading.Event
     clock: Callable[[], float]
     sleep: Callable[[float], object]

@@ -11,9 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from planner.cluster.transport import JSON, LOST, TOO_LONG, Reply, Transport, Tree
+
+if TYPE_CHECKING:
+    from planner.cluster.lock import Lock
 
 WAITS_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses before each retry."""
@@ -48,14 +51,6 @@ MIN_LEFT_S = 5.0
 """Seconds left on the lock for a write to arrive: the next run may take it two seconds after its end."""
 
 _NOT_SENT = Reply(LOST, why="not sent: the lock has ended, or is about to end")
-
-
-class LockTime(Protocol):
-    """The part of ``planner.cluster.lock.Lock`` that matters here."""
-
-    def left_s(self) -> float: ...
-
-    def note_date(self, date: float | None) -> None: ...
 
 
 _HOPELESS = ("getting credentials", "no such host", "x509", "tls:")
@@ -170,7 +165,7 @@ class RetryingTransport:
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         known: KnownRights | None = None,
-        lock: LockTime | None = None,
+        lock: Lock | None = None,
     ) -> None:
         self._transport = transport
         self._lock = lock

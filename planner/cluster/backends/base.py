@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.plan_actions import PlanActions, PodStart
@@ -19,47 +18,14 @@ from planner.read.kube.lookup import mapping, text
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """One way to make a node use the planned GPUs; one instance per run.
 
-    ``name``: in the Policy. ``keys``: pod annotations that it writes in addition to the intent, removed
-    with the intent. ``accept``: regular expressions (without commas) of further URL paths it requests.
-    ``allocates``: whether ``allocate`` and ``release`` do anything.
+    ``name``: in the Policy. ``accept``: regular expressions (without commas) of further URL paths that it
+    requests. ``allocates``: whether ``allocate`` and ``release`` do anything.
     """
 
-    name: str
-    keys: tuple[str, ...]
-    accept: tuple[str, ...]
-    allocates: bool
-
-    def note(self) -> str:
-        """One sentence for users: what it enforces and what not."""
-
-    def check(self, orders: PlanActions, view: ClusterView) -> list[str]:
-        """Gangs that could not start after their evictions, sorted."""
-
-    def annotations(self, order: PodStart, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
-        """Annotations to write with the intent; the trees as the server sent them.
-
-        Raises CannotEncode.
-        """
-
-    def allocate(self, wire: Transport, order: PodStart, seen: LivePod, pod_tree: Tree) -> Event:
-        """Give the pod its devices; the same call completes what a crash left.
-
-        Done; Gone if another pod has the name; Rejected if impossible; Conflict or NoAnswer if a later
-        call may succeed.
-        """
-
-    def release(self, wire: Transport, pod_tree: Tree) -> Event:
-        """Take back the devices of a pod that never started; idempotent."""
-
-
-class Plain(ABC):
-    """A back end that sends no requests of its own."""
-
     name = ""
-    keys: tuple[str, ...] = ()
     accept: tuple[str, ...] = ()
     allocates = False
 
@@ -68,22 +34,29 @@ class Plain(ABC):
         """One sentence for users: what it enforces and what not."""
 
     def check(self, orders: PlanActions, view: ClusterView) -> list[str]:
-        """No gang is affected."""
+        """Gangs that could not start after their evictions, sorted."""
         del orders, view
         return []
 
     def annotations(self, order: PodStart, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
-        """None."""
+        """Annotations to write with the intent; the trees as the server sent them.
+
+        Raises CannotEncode.
+        """
         del order, node_tree, pod_tree
         return {}
 
     def allocate(self, wire: Transport, order: PodStart, seen: LivePod, pod_tree: Tree) -> Event:
-        """Nothing to do."""
+        """Give the pod its devices; the same call completes what a crash left.
+
+        Done; Gone if another pod has the name; Rejected if impossible; Conflict or NoAnswer if a later
+        call may succeed.
+        """
         del wire, order, seen, pod_tree
         return Done()
 
     def release(self, wire: Transport, pod_tree: Tree) -> Event:
-        """Nothing to do."""
+        """Take back the devices of a pod that never started; idempotent."""
         del wire, pod_tree
         return Done()
 

@@ -15,7 +15,7 @@ from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart
 from models.apply.requests import Conflict, Done, Event, Gone, NoAnswer, Rejected
 from planner.cluster.api_paths import core, grouped
-from planner.cluster.backends.base import Plain, fills_node
+from planner.cluster.backends.base import Backend, fills_node
 from planner.cluster.backends.dra_claims import (
     VERSION,
     Claim,
@@ -50,7 +50,7 @@ _ACCEPT = (
 )
 
 
-class Dra(Plain):
+class Dra(Backend):
     """Allocates claims in place of kube-scheduler."""
 
     name = "dra"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.plan_actions import PlanActions, PodStart
-from planner.cluster.backends.base import Backend, Plain, fills_node, objections, scheduler_of
+from planner.cluster.backends.base import Backend, fills_node, objections, scheduler_of
 from planner.cluster.transport import Tree
 from planner.read.kube.dialects import hami
 from planner.read.kube.dialects.base import CannotEncode, annotation
@@ -24,7 +24,7 @@ def backend_of(name: str) -> Backend:
     return plain[name]
 
 
-class Advisory(Plain):
+class Advisory(Backend):
     """``gangplan.dev/gpus`` on the pod names its GPUs: part of the intent, so nothing more is written."""
 
     name = "annotation"
@@ -36,7 +36,7 @@ class Advisory(Plain):
         )
 
 
-class NodeChoice(Plain):
+class NodeChoice(Backend):
     """The node chooses. The intent still names the GPUs, because the next plan needs them."""
 
     name = "none"
@@ -45,11 +45,10 @@ class NodeChoice(Plain):
         return "the node chooses the GPUs of each pod; only whole nodes are certain"
 
 
-class Hami(Plain):
+class Hami(Backend):
     """The annotation from which HAMi's scheduler takes the cards, by their uuids."""
 
     name = "hami"
-    keys: tuple[str, ...] = (hami.USE,)
 
     def note(self) -> str:
         return (
