@@ -182,7 +182,7 @@ class Cut:
 
 def test_a_gang_that_can_no_longer_be_whole_is_reported_by_every_run(bench: RunBench) -> None:
     """Cut after one start of the first gang; then its other pod is deleted."""
-    bench.cluster.before.append(Cut(1))
+    bench.cluster.before.append(Cut(3))
     assert bench.run().code == 7
     bench.cluster.before.clear()
     bench.cluster.advance(120)
@@ -210,7 +210,7 @@ def test_a_gang_that_is_undone_counts_to_the_evictions_of_the_run(
     cluster.gang_of_pods("low", 1, gpus=8, nodes=["n0"], annotations=preemptible)
     cluster.gang_of_pods("a", 2, gpus=4)
     with memory_bench(cluster, tmp_path, cli, monkeypatch) as bench:
-        cluster.before.append(Cut(1))
+        cluster.before.append(Cut(3))
         assert bench.run().code == 7
         cluster.before.clear()
         cluster.advance(120)
