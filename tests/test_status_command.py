@@ -1,4 +1,4 @@
-"""``gangplan status``: the lock, the last run, plans on pods, incomplete gangs, pins that wait."""
+"""``gangplan status``: the lock, the last run, incomplete gangs, pins that wait."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def half_there(bench: RunBench) -> str:
     def cut(call: Call) -> Answer | None:
         nonlocal seen
         seen += is_write(call)
-        return LOST if seen > 1 else None
+        return LOST if seen > 3 else None
 
     bench.cluster.before.append(cut)
     assert bench.run().code == 7
@@ -67,7 +67,6 @@ def test_a_cluster_that_was_never_planned_has_nothing_to_tell(bench: RunBench) -
         "cluster": document(bench)["cluster"],
         "lock": None,
         "lastRun": None,
-        "plans": [],
         "gangs": [],
         "pending": [],
         "ignored": [],
@@ -75,18 +74,16 @@ def test_a_cluster_that_was_never_planned_has_nothing_to_tell(bench: RunBench) -
     assert bench.cluster.writes == []
 
 
-def test_after_a_run_it_tells_how_it_went_and_which_plan_is_on_the_pods(bench: RunBench) -> None:
+def test_after_a_run_it_tells_how_it_went(bench: RunBench) -> None:
     assert bench.run().code == 0
     found = document(bench)
     plan = found["lastRun"]["plan"]
-    assert found["plans"] == [{"plan": plan, "pods": 6, "gangs": {"whole": 3}}]
     assert (found["lock"], found["gangs"], found["pending"]) == (None, [], [])
     out = bench.verb("status").out.splitlines()
     assert out[1].startswith("last run  applied (exit 0), at ")
     assert re.search(r", [0-9.]+ effective GPUs$", out[1])
     assert f"plan {plan}, 3 started" in out[1]
-    assert out[3].split() == ["PLAN", "PODS", "GANGS", "WHOLE"]
-    assert out[4].split() == [plan, "6", "3", "3"]
+    assert len(out) == 2
 
 
 def test_the_holder_of_the_lock_is_named_with_the_way_to_free_it(

@@ -1,12 +1,10 @@
-"""The state of every applied plan, derived from the intents on live pods.
+"""The state of every gang that a plan started, derived from the intents on live pods.
 
 Gangs are judged as the apply machine judges them: what is partial here, ``run`` completes or reports.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -77,15 +75,6 @@ class PendingPod:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlanStatus:
-    """A plan whose id pods carry; ``gangs``: gangs per phase."""
-
-    plan: str
-    pods: int
-    gangs: tuple[tuple[GangPhase, int], ...]
-
-
 def gang_statuses(
     view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None = None
 ) -> tuple[GangStatus, ...]:
@@ -111,19 +100,6 @@ def pending_pods(view: ClusterView, classifier: PodClassifier) -> tuple[PendingP
         for order in group.in_state((PodState.ungated,))
     ]
     return tuple(sorted(found, key=lambda pending: pending.pod))
-
-
-def plan_statuses(gangs: Iterable[GangStatus]) -> tuple[PlanStatus, ...]:
-    """By plan id."""
-    pods: Counter[str] = Counter()
-    phases: dict[str, Counter[GangPhase]] = defaultdict(Counter)
-    for gang in gangs:
-        pods[gang.plan] += gang.seen
-        phases[gang.plan][gang.state] += 1
-    return tuple(
-        PlanStatus(plan, pods[plan], tuple((p, n) for p in GangPhase if (n := phases[plan][p])))
-        for plan in sorted(pods)
-    )
 
 
 def forged_warning(view: ClusterView) -> str | None:

@@ -346,23 +346,14 @@ def namespaces_without_start_rights(
 def namespaces_without_eviction_rights(
     transport: Transport, view: ClusterView, backend: str
 ) -> tuple[str, ...]:
-    """Namespaces where pods with GPUs run and a right to evict them is missing."""
+    """Namespaces where pods with GPUs run and a right to evict or resize them is missing."""
     running = sorted(
         {pod.namespace for pod in view.pods.values() if pod.node and pod.gpus and not pod.finished}
     )
-    missing = missing_rights(transport, work_rights(running, evictions=True, backend=backend))
+    wanted = work_rights(running, evictions=True, backend=backend, resized=running)
+    missing = missing_rights(transport, wanted)
     found = {right.namespace for right in missing}
     return tuple(one for one in running if one in found)
-
-
-def namespaces_without_resize_rights(
-    transport: Transport, namespaces: Iterable[str]
-) -> tuple[str, ...]:
-    """Those of the namespaces where a right to set the scale of a controller is missing."""
-    ordered = sorted(namespaces)
-    missing = missing_rights(transport, [right for one in ordered for right in _scales(one)])
-    found = {right.namespace for right in missing}
-    return tuple(one for one in ordered if one in found)
 
 
 def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable[[Tree], bool]:
@@ -384,14 +375,6 @@ def left_out_warning(missing: Mapping[str, Sequence[Right]]) -> str:
     return (
         f"not permitted to start pods in {_names_of(missing)}: pods that wait there are not planned; "
         f"bind {' and '.join(roles)} there"
-    )
-
-
-def fixed_warning(namespaces: Collection[str]) -> str:
-    """The warning about namespaces whose gangs are not resized."""
-    return (
-        f"not permitted to resize gangs in {_names_of(namespaces)}: they keep their sizes; "
-        "bind gangplan-evicting there"
     )
 
 

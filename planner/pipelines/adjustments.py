@@ -78,18 +78,6 @@ def _within_its_pods(gang: Gang) -> Gang:
     return replace(gang, roles=tuple(replace(one, max=min(one.max, top)) for one, top in roles))
 
 
-def keep_sizes(instance: Instance, namespaces: Collection[str]) -> Instance:
-    """The instance whose running gangs of these namespaces keep their numbers of pods."""
-    later = instance.now + 1
-    gangs = tuple(
-        replace(gang, resize_after=max(later, gang.resize_after or later))
-        if gang.running and gang.elastic and gang.namespace in namespaces
-        else gang
-        for gang in instance.gangs
-    )
-    return replace(instance, gangs=gangs)
-
-
 def at_no_price(instance: Instance, movable: Collection[int]) -> Instance:
     """The instance in which these running gangs (indices) move at no price, as an audit supposes.
 

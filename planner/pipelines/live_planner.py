@@ -99,10 +99,6 @@ class LivePlanner:
         self._add(planned.seconds)
         return planned
 
-    def keep_sizes_in(self, namespaces: frozenset[str]) -> None:
-        """In further plans running gangs of these namespaces keep their numbers of pods."""
-        self._request = replace(self._request, keep_sizes_in=namespaces)
-
     def _record(self, folder: Path) -> None:
         from planner.cluster.retry import RetryingTransport
         from planner.cluster.snapshot import ACCEPT, SnapshotFolder, SnapshotRequest, record

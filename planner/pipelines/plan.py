@@ -24,7 +24,6 @@ from planner.errors import Fault, InputError, RefusedPlanError, UsageError
 from planner.pipelines.adjustments import (
     avoiding,
     freeze_running,
-    keep_sizes,
     since_release,
     with_defragment,
     with_evictions,
@@ -66,8 +65,7 @@ class PlanRequest:
     """The options of ``plan``; None keeps the value of the policy.
 
     ``previous``: file of an earlier plan; ``promises``: of the last run. ``now``: seconds since the epoch.
-    ``keep_running``: running gangs keep every pod as it is; ``keep_in``: those of these namespaces do;
-    ``keep_sizes_in``: those of these keep their numbers of pods.
+    ``keep_running``: running gangs keep every pod as it is; ``keep_in``: those of these namespaces do.
     ``avoid``: (gang, node) on which its pods stayed pending.
     ``held``: (gang, last time at which a gate of others held it).
     ``evicted``: gangs that plans stopped or moved.
@@ -88,7 +86,6 @@ class PlanRequest:
     now: int | None = None
     keep_running: bool = False
     keep_in: frozenset[str] = frozenset()
-    keep_sizes_in: frozenset[str] = frozenset()
     avoid: tuple[tuple[tuple[str, str], str], ...] = ()
     held: tuple[tuple[tuple[str, str], int], ...] = ()
     evicted: tuple[EvictNote, ...] = ()
@@ -526,8 +523,6 @@ def read_request(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
         instance = freeze_running(instance)
     elif request.keep_in:
         instance = freeze_running(instance, request.keep_in)
-    if request.keep_sizes_in:
-        instance = keep_sizes(instance, request.keep_sizes_in)
     instance, avoided = avoiding(instance, request.avoid)
     instance = with_evictions(instance, request.evicted)
     instance, released = since_release(instance, request.held)

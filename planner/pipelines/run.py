@@ -301,20 +301,12 @@ class _LockedRun:
 
     def _plan_and_apply(self) -> None:
         """Plan and apply; once more if the cluster changed in between."""
-        from planner.cluster import rights
-
         run, planner = self.run, self._planner()
         planned: Planned | None = None
         try:
             planned = self._make_plan(planner, None)
-            plan = ordered(planned.plan)
-            if unserved := self._without_resize_rights(plan):
-                run.warn(rights.fixed_warning(unserved))
-                planner.keep_sizes_in(unserved)
-                planned = self._make_plan(planner, planned)
-                plan = ordered(planned.plan)
             try:
-                self._apply(plan)
+                self._apply(ordered(planned.plan))
             except StaleError as error:
                 for fault in error.faults:
                     run.console.say(f"{fault.what}; planning once more")
@@ -328,15 +320,6 @@ class _LockedRun:
             run.report.warnings += planner.warnings
             for phase, seconds in planner.seconds.items():
                 run.add_seconds(phase, seconds)
-
-    def _without_resize_rights(self, plan: VerifiedPlan) -> frozenset[str]:
-        """Namespaces with gangs that the plan resizes and whose controllers may not be scaled."""
-        from planner.cluster import rights
-
-        if not self.run.request.options.allow_evictions:
-            return frozenset()
-        namespaces = {gang.namespace for gang in plan.orders.gangs if gang.resizes}
-        return frozenset(rights.namespaces_without_resize_rights(self.sender.wire, namespaces))
 
     def _planner(self) -> LivePlanner:
         from planner.cluster import rights

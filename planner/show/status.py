@@ -1,4 +1,4 @@
-"""The output of ``status``, as tables and as data: the lock, the last run, plans, incomplete gangs, pins."""
+"""The output of ``status``, as tables and as data: the lock, the last run, incomplete gangs, pins."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.units import first_of, time_text
-from planner.cluster.plan_status import GangPhase, GangStatus, PendingPod, PlanStatus
-from planner.show.table import Cell, Column, Style, Table, columns_of, row_of
-from planner.show.text import lasting, number
+from planner.cluster.plan_status import GangPhase, GangStatus, PendingPod
+from planner.show.table import Cell, Style, Table, columns_of, row_of
+from planner.show.text import lasting
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ class Status:
     context: str | None
     cluster: str
     lease: LeaseState
-    plans: tuple[PlanStatus, ...]
     gangs: tuple[GangStatus, ...]
     pins: tuple[PendingPod, ...]
     forged: tuple[Key, ...] = ()
@@ -83,25 +82,6 @@ def facts(status: Status, program: str) -> Table:
             row_of("ignored", Cell(f"gangplan annotations that no run wrote, on {shown}", "warn"))
         )
     return Table(columns_of("|~"), tuple(rows), headless=True)
-
-
-def plans(status: Status) -> Table:
-    """Plans whose ids pods carry."""
-    states = [state for state in GangPhase if any(state in dict(one.gangs) for one in status.plans)]
-    rows = tuple(
-        row_of(
-            one.plan,
-            number(one.pods),
-            number(sum(dict(one.gangs).values())),
-            *(Cell(number(dict(one.gangs).get(state, 0)), _STYLES.get(state)) for state in states),
-        )
-        for one in status.plans
-    )
-    columns = (
-        *columns_of("PLAN|>PODS|>GANGS"),
-        *(Column(state.upper(), right=True) for state in states),
-    )
-    return Table(columns, rows)
 
 
 def unsettled(status: Status) -> Table:
@@ -155,10 +135,6 @@ def document(status: Status, undo: Undo) -> dict[str, Any]:
         "cluster": status.cluster,
         "lock": _holder(status.lease.holder),
         "lastRun": status.lease.last_run,
-        "plans": [
-            {"plan": one.plan, "pods": one.pods, "gangs": {s.value: n for s, n in one.gangs}}
-            for one in status.plans
-        ],
         "gangs": [
             {
                 "namespace": one.gang[0],

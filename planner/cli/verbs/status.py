@@ -1,4 +1,4 @@
-"""``gangplan status``: the lock, the last run, and the plans that live pods carry.
+"""``gangplan status``: the lock, the last run, and gangs that are not whole.
 
 It reads only; ``--release`` frees the lock of a run that died.
 """
@@ -125,7 +125,7 @@ def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy
     from planner.cluster.lease import notes_of, seal_key_of
     from planner.cluster.live_view import read_cluster
     from planner.cluster.lock import read_lease
-    from planner.cluster.plan_status import gang_statuses, pending_pods, plan_statuses
+    from planner.cluster.plan_status import gang_statuses, pending_pods
     from planner.cluster.retry import RetryingTransport
     from planner.pipelines.apply_steps import status_paths
     from planner.show.status import Status
@@ -143,7 +143,7 @@ def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy
         pending_pods(view, classifier),
         tuple(pod.key for pod in forged(view.pods.values())),
     )
-    return Status(context, view.cluster, lease, plan_statuses(gangs), gangs, pins, alien)
+    return Status(context, view.cluster, lease, gangs, pins, alien)
 
 
 def _tables(console: Console, found: Status, undo: Undo) -> None:
@@ -151,7 +151,7 @@ def _tables(console: Console, found: Status, undo: Undo) -> None:
     from planner.untrusted_text import safe
 
     console.table(statuses.facts(found, console.program))
-    for table in (statuses.plans(found), statuses.unsettled(found), statuses.pins(found)):
+    for table in (statuses.unsettled(found), statuses.pins(found)):
         if table.rows:
             console.data("\n")
             console.table(table)
