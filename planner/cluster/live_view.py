@@ -7,7 +7,7 @@ Raises UnavailableError and NotPermittedError.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,8 @@ from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
 from models.documents.cluster import HOSTNAME_LABEL
 from models.units import InvalidValueError, epoch_seconds
-from planner.cluster.api_paths import BUDGETS, DEVICE_LISTS, RESOURCE_SLICES, core
-from planner.cluster.pages import get, has_objects, list_first_served, list_objects
+from planner.cluster.api_paths import BUDGETS, DEVICE_LISTS, core
+from planner.cluster.pages import get, list_first_served, list_objects
 from planner.cluster.transport import Transport, Tree
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, mapping, objects, text, texts
@@ -145,7 +145,6 @@ class ClusterReader:
     notes: RunNotes = field(default_factory=RunNotes)
     evicting: bool = False
     _cluster: str | None = None
-    _devices: bool | None = None
     _read: tuple[KubeNode, ...] = ()
     _others: tuple[Tree, ...] = ()
 
@@ -155,7 +154,7 @@ class ClusterReader:
             self._cluster = self.identity()
         nodes = [one for one in list_objects(self.wire, core("nodes")) if _name(one)]
         pods = [one for one in list_objects(self.wire, core("pods")) if _name(one)]
-        self._others = tuple(self._referred(pods))
+        self._others = tuple(self._devices())
         budgets = list_first_served(self.wire, (BUDGETS,)) if self.evicting else None
         found = self._objects(nodes, pods, budgets or ())
         self._read = tuple(read_nodes(found, self.settings, Remarks()))
@@ -252,16 +251,8 @@ class ClusterReader:
             tree = self.pods.get((pod.object.namespace, pod.object.name), pod.object.tree)
             yield _with_holdings(_seen(tree, self.seal_key), pod)
 
-    def _referred(self, pods: Iterable[Tree]) -> Iterator[Tree]:
-        """Slices, claims and classes, if any exist and may be read."""
-        if self._devices is None:
-            self._devices = has_objects(self.wire, RESOURCE_SLICES)
-        if not self._devices and not any(
-            "resourceClaims" in mapping(tree, "spec")
-            or "extendedResourceClaimStatus" in mapping(tree, "status")
-            for tree in pods
-        ):
-            return
+    def _devices(self) -> Iterator[Tree]:
+        """Slices, claims and classes, as far as they are served and may be read."""
         for path, kind, version in DEVICE_LISTS:
             for item in list_first_served(self.wire, path) or ():
                 yield {**item, "kind": kind, "apiVersion": version}

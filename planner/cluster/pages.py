@@ -129,17 +129,6 @@ def list_first_served(transport: Transport, paths: Sequence[str]) -> list[Tree] 
     return None
 
 
-def has_objects(transport: Transport, paths: Sequence[str]) -> bool:
-    """Whether the first of these lists that exists, and may be read, has an object."""
-    for path in paths:
-        reply = transport.send("GET", f"{path}?limit=1")
-        if reply.ok:
-            return bool(reply.body.get("items"))
-        if reply.status not in (401, 403, _NOT_FOUND):
-            raise failed(reply, f"GET {path}")
-    return False
-
-
 def get(transport: Transport, path: str) -> Reply:
     """The reply to GET for one object that exists."""
     reply = transport.send("GET", path)
