@@ -61,5 +61,5 @@ def test_every_check_of_doctor_is_told_of() -> None:
         calls = r'(?:passed|warned|failed|Finding|_lacking)\(\s*f?"([^"{]+?)(?::? ?\{|")'
         found |= set(re.findall(calls, path.read_text(encoding="utf-8")))
     known = {name.partition(":")[0] for name in told}
-    assert {name.partition(":")[0] for name in found} - {"gangplan", "plan"} <= known
-    assert len(found) > 10
+    assert {name.partition(":")[0] for name in found} <= known
+    assert len(found) > 7
