@@ -20,7 +20,7 @@ from models.instance.occupancy import free_after
 from models.instance.policy import Moves
 from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
-from models.results.audit import Audit, fixed_gangs
+from models.results.audit import Audit, free_to_move
 from models.tiers import larger_is_better
 from models.values.leftover import stranded
 from models.values.stranded_gpus import stranded_by_cause
@@ -49,8 +49,7 @@ ANYTHING = ("movable", *itertools.chain(*KINDS.values()))
 
 def free(instance: Instance) -> Instance:
     """Every gang that runs whole and is not held moves at no price."""
-    running = {i for i, gang in enumerate(instance.gangs) if gang.running}
-    return at_no_price(instance, running - fixed_gangs(instance).keys())
+    return at_no_price(instance, free_to_move(instance))
 
 
 def worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:

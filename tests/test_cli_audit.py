@@ -1,4 +1,4 @@
-"""``gangplan audit`` on the command line: formats, money, the re-plan, saved plans, and bad input.
+"""``gangplan audit`` on the command line: formats, money, the re-plan, and bad input.
 
 Four DGX H100 in two racks. ``split`` holds half of a1 and half of b1. Its pods reach each other over the
 network: 4 x 50 = 200 GB/s of the 370.8 inside a server, a share of 0.539, so that a step takes
@@ -89,19 +89,6 @@ def test_what_stands_beside_the_replan_and_what_it_is_worth(audit: Audited) -> N
         "atMost": 25,
         "lostPerDay": 837.12,  # 17.44 x 24 x 2
     }
-    (slow, full) = found["gangs"]
-    assert slow == {
-        "gang": "default/split",
-        "priority": 0,
-        "gpus": 8,
-        "speed": 820,
-        "replanned": 1000,
-        "regains": 1.44,
-        "nodes": ["a1", "b1"],
-        "movable": False,
-        "fixed": None,
-    }
-    assert (full["gang"], full["movable"], full["regains"]) == ("default/note", True, 0)
     (big,) = found["waiting"]
     assert (big["gang"], big["startsIf"], big["steps"]) == ("default/big", "others moved", [1])
 
@@ -187,8 +174,7 @@ def test_the_replan_is_a_plan_that_is_never_applied(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("scene.yaml").write_text(CLUSTER + SPLIT + NOTE + BIG)
-    first = cli("audit", "scene.yaml", "-o", "json", "--out", "replan.json")
-    assert first.code == 0
+    assert cli("audit", "scene.yaml", "--out", "replan.json").code == 0
     assert cli("verify", "replan.json").code == 0
     assert cli("report", "replan.json", "--out", "page.html").code == 0
     refused = cli("apply", "replan.json", "--yes")
@@ -197,10 +183,6 @@ def test_the_replan_is_a_plan_that_is_never_applied(
     plan = json.loads(Path("replan.json").read_text())
     moved = [one["name"] for one in plan["spec"]["gangs"] if one["decision"] == "move"]
     assert moved == ["split"]
-    # a saved plan is audited as it was before the plan
-    assert cli("plan", "scene.yaml", "--out", "plan.json").code == 0
-    of_plan = json.loads(cli("audit", "plan.json", "-o", "json").out)
-    assert of_plan["effective"] == json.loads(first.out)["effective"]
 
 
 @pytest.mark.parametrize(

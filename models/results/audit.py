@@ -13,11 +13,10 @@ from typing import Literal
 
 from models.instance.instance import Instance
 from models.instance.solution import NEVER, STARTS, GangDecision, PodPlacement
-from models.instance.speed import FULL_SPEED
 from models.program.base_state import base_decisions
 from models.program.options import standing_gpus
 from models.starts.empty_starts import Answer, EmptyStarts
-from models.units import first_of, number, plural
+from models.units import first_of, number
 from models.values.effective_gpus import gpus_at_speed
 from models.values.stranded_gpus import CAUSES, free_gpus, stranded_by_cause
 from models.values.tier_values import Evaluation
@@ -63,24 +62,6 @@ class AuditEffective:
     replanned: float
     at_most: float | None
     lost_per_day: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditGang:
-    """A running gang. ``speed``, ``replanned``: permille, None while pods are missing.
-
-    ``regains``: effective GPUs. ``fixed``: why no plan can move it.
-    """
-
-    gang: str
-    priority: int
-    gpus: float
-    speed: int | None
-    replanned: int | None
-    regains: float
-    nodes: tuple[str, ...]
-    movable: bool
-    fixed: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +116,6 @@ class Audit:
     gpus: AuditGpus
     stranded: tuple[AuditCause, ...]
     effective: AuditEffective
-    gangs: tuple[AuditGang, ...]
     waiting: tuple[AuditWaiting, ...]
     steps: tuple[AuditStep, ...]
     whole: int | None
@@ -150,15 +130,13 @@ class FoundStep:
     fewest: bool
 
 
-def fixed_gangs(instance: Instance) -> dict[int, str]:
-    """Why running gangs cannot be moved by any plan."""
-    found = {}
-    for index, gang in enumerate(instance.gangs):
-        if gang.running and index in instance.incomplete:
-            found[index] = f"{plural(len(gang.missing()), 'pod')} missing"
-        elif gang.running and gang.hold is not None:
-            found[index] = gang.hold.message
-    return found
+def free_to_move(instance: Instance) -> set[int]:
+    """Running gangs that some plan could move: no pod of theirs is missing, and nothing holds them."""
+    return {
+        index
+        for index, gang in enumerate(instance.gangs)
+        if gang.running and gang.hold is None and index not in instance.incomplete
+    }
 
 
 class AuditWriter:
@@ -178,7 +156,6 @@ class AuditWriter:
         self._steps = steps
         self._nodes = [node.name for node in free.cluster.nodes]
         self._names = ["/".join(gang.key) for gang in free.gangs]
-        self._now, self._after = (self._gpus_of(plan) for plan in (self._base, replanned))
 
     def compose(
         self,
@@ -197,7 +174,6 @@ class AuditWriter:
             self._gpus(),
             self._causes(),
             self._effective(at_most),
-            self._gangs(),
             self._waiting(),
             tuple(map(self._step, self._steps)),
             whole,
@@ -232,7 +208,7 @@ class AuditWriter:
         return tuple(sorted(found, key=lambda one: -one.gpus))
 
     def _effective(self, at_most: float | None) -> AuditEffective:
-        now, after = sum(self._now), sum(self._after)
+        now, after = (sum(self._gpus_of(plan)) for plan in (self._base, self._replanned))
         price, lost = self._stated.policy.gpu_hour_price, Fraction(after - now, 1000)
         per_day = None if price is None else price * DAY_H * lost / self._free.gpu_unit
         return AuditEffective(
@@ -241,31 +217,6 @@ class AuditWriter:
             replanned=self._amount(after),
             at_most=None if at_most is None else max(at_most, self._amount(after)),
             lost_per_day=None if per_day is None else number(Fraction(round(per_day * 100), 100)),
-        )
-
-    def _gangs(self) -> tuple[AuditGang, ...]:
-        """Running gangs, those first that the re-plan gives most, and then those that lack most speed."""
-        fixed = fixed_gangs(self._stated)
-        lines = [Evaluation(self._free, one).lines for one in (self._base, self._replanned)]
-
-        def lacks(index: int) -> int:
-            return self._free.gangs[index].least_units * (FULL_SPEED - (lines[0][index].speed or 0))
-
-        running = [i for i, gang in enumerate(self._free.gangs) if gang.running]
-        running.sort(key=lambda i: (self._now[i] - self._after[i], -lacks(i), self._names[i]))
-        return tuple(
-            AuditGang(
-                gang=self._names[i],
-                priority=self._free.gangs[i].own_priority,
-                gpus=self._free.in_gpus(standing_gpus(self._free, i)),
-                speed=lines[0][i].speed if lines[0][i].admitted else None,
-                replanned=lines[1][i].speed if lines[1][i].admitted else None,
-                regains=self._amount(self._after[i] - self._now[i]),
-                nodes=self._on(self._base[i].pods),
-                movable=self._stated.gangs[i].movable,
-                fixed=fixed.get(i),
-            )
-            for i in running
         )
 
     def _on(self, pods: Iterable[PodPlacement]) -> tuple[str, ...]:

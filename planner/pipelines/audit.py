@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from models.instance.policy import EVERY_SCHEDULER
 from planner import __version__
-from planner.errors import Fault, RefusedPlanError, UsageError
+from planner.errors import RefusedPlanError
 from planner.pipelines.adjustments import at_no_price, starting_from
 from planner.pipelines.plan import Maker, Phases, PlanRequest, check_out
 from planner.pipelines.timed_search import TimedSearch
@@ -86,12 +86,20 @@ def audit(
 
     Raises as ``planner.pipelines.plan.plan`` does.
     """
+    from planner.read.inputs import load
+
     phases = Phases(clock)
     if request.out is not None:
         check_out(request.out, request.paths)
     console.doing("reading the input")
     with phases.phase("read"):
-        built = _read(request, stdin)
+        built = load(
+            request.paths,
+            policy=request.policy,
+            now=request.now,
+            schedulers=request.schedulers,
+            stdin=stdin,
+        )
     console.levels_source(built.levels_source)
     console.remarks(built.remarks)
     with stop_on_signal(_SAVING) as stop:
@@ -100,42 +108,6 @@ def audit(
 
 
 _SAVING = b"the audit is being finished with what was found so far; please wait\n"
-
-
-def _read(request: AuditRequest, stdin: BinaryIO | None) -> LoadedInput:
-    """The input, or the instance of a saved plan."""
-    from planner.read import plan_files
-    from planner.read.inputs import instance_from_document, load
-    from planner.read.instance_builder import LoadedInput
-
-    if len(request.paths) == 1 and _is_plan(request.paths[0]):
-        if request.policy is not None:
-            hint = "audit the input of the plan with --policy"
-            raise UsageError(Fault("--policy: a saved plan has its own", hint))
-        content = plan_files.read_bytes(request.paths[0], stdin)
-        plan_files.read_plan(content, request.paths[0])
-        document = plan_files.parse(content, request.paths[0])
-        return LoadedInput(instance_from_document(document["instance"]))
-    return load(
-        request.paths,
-        policy=request.policy,
-        now=request.now,
-        schedulers=request.schedulers,
-        stdin=stdin,
-    )
-
-
-HEAD_BYTES = 200
-
-
-def _is_plan(path: str) -> bool:
-    """Whether a file starts like a plan that gangplan saved."""
-    try:
-        with Path(path).open("rb") as file:
-            head = file.read(HEAD_BYTES)
-    except (OSError, ValueError):
-        return False  # - is stdin; reading says what is wrong with a file
-    return b'"kind": "Plan"' in head
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +144,12 @@ class _Auditor:
         self._limited: dict[int, _Limited] = {}
 
     def run(self, phases: Phases) -> tuple[Audit, PlanDocument]:
-        from models.results.audit import AuditWriter, FoundStep, fixed_gangs
+        from models.results.audit import AuditWriter, FoundStep, free_to_move
         from planner.search.improve.fewest_restarts import undominated
         from planner.show.plan.proofs import most_effective_gpus
 
         instance = self._built.instance
-        running = {i for i, gang in enumerate(instance.gangs) if gang.running}
-        free = at_no_price(instance, running - fixed_gangs(instance).keys())
+        free = at_no_price(instance, free_to_move(instance))
         with phases.phase("solve"):
             standing = at_no_price(instance, ())
             first = self._search("gangs that could start now", standing, UNMOVED)

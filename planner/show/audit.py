@@ -1,4 +1,4 @@
-"""The tables of an audit: what is lost, which restarts regain it, which gangs are slow or wait, and why."""
+"""The tables of an audit: what is lost, which restarts regain it, who waits for what, what is stranded."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING
 from pydantic.alias_generators import to_camel
 
 from models.units import first_of, plural
-from planner.show.table import Cell, Column, Style, Table, columns_of, row_of
+from planner.show.table import Cell, Style, Table, columns_of, row_of
 from planner.show.text import (
     AuditFormat,
     compress,
     gpu_amount,
     number,
-    whole_percent,
 )
 
 if TYPE_CHECKING:
     from models.results.audit import Audit, AuditStep
     from planner.show.console import Console
-
-MAX_ROWS = 12
-"""Gangs of one table, unless all are asked for with ``wide``."""
 
 HOUR_S = 3600
 
@@ -63,7 +59,7 @@ def _tree(value: object) -> object:
 
 def _sections(audit: Audit, *, wide: bool) -> list[Table | list[str]]:
     """Tables and lines, in order; those without rows are left out."""
-    tables = (_steps(audit), _gangs(audit, wide=wide), _waiting(audit, wide=wide), _stranded(audit))
+    tables = (_steps(audit), _waiting(audit, wide=wide), _stranded(audit))
     notes = [[f"note: {one}" for one in audit.notes]] if audit.notes else []
     return [_headline(audit), *(table for table in tables if table.rows), *notes]
 
@@ -138,31 +134,6 @@ def _said(gangs: Sequence[str], one: str, several: str) -> list[str]:
     if not gangs:
         return []
     return [f"{first_of(gangs, MAX_NAMES)} {one if len(gangs) == 1 else several}"]
-
-
-def _gangs(audit: Audit, *, wide: bool) -> Table:
-    """Running gangs whose speed the re-plan changes, or all of them."""
-    changed = [one for one in audit.gangs if wide or one.regains]
-    listed = changed if wide else changed[:MAX_ROWS]
-    columns = (
-        *columns_of("RUNNING GANG~|>PRIO?|>GPUS|>SPEED|>RE-PLANNED|>REGAINS|NODES~??"),
-        *((Column("CANNOT MOVE", fold=True),) if wide else ()),
-    )
-    rows = []
-    for one in listed:
-        cells = row_of(
-            one.gang,
-            number(one.priority),
-            number(one.gpus),
-            whole_percent(one.speed),
-            whole_percent(one.replanned),
-            _signed(one.regains),
-            compress(one.nodes),
-        )
-        rows.append(row_of(*cells, one.fixed or "-") if wide else cells)
-    more = len(changed) - len(listed)
-    notes = [f"the speed of {plural(more, 'more gang')} changes: -o wide lists all"]
-    return Table(columns, tuple(rows), tuple(notes * bool(more)))
 
 
 def _waiting(audit: Audit, *, wide: bool) -> Table:

@@ -16,7 +16,6 @@ from planner.cli.options import (
     timeout_of,
     verb,
 )
-from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import AuditFormat
 
@@ -48,29 +47,18 @@ def audit(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Save the re-plan here (JSON).")
     ] = None,
-    drawn: Annotated[
-        bool,
-        typer.Option(
-            "--map", help="Also draw the cluster: who holds which GPUs, now and in the re-plan."
-        ),
-    ] = False,
     output: Annotated[
         AuditFormat,
-        typer.Option("-o", "--output", help="Format on stdout: wide lists every running gang."),
+        typer.Option("-o", "--output", help="Format on stdout: wide names every gang that waits."),
     ] = AuditFormat.table,
 ) -> None:
     """State what the placement costs, and which moves would help."""
     from planner.cli.verbs.plan import time_of
     from planner.pipelines import audit as auditing
     from planner.pipelines import plan as planning
-    from planner.show import terminal_map
     from planner.show.audit import show
-    from planner.show.plan.selection import Selection
     from planner.show.plan.short_names import shortener_of_plans
 
-    if drawn and output not in (AuditFormat.table, AuditFormat.wide):
-        what = f"--map with -o {output.value}"
-        raise UsageError(Fault(what, "leave out one of them: the map is text"))
     created_at = planning.now(console.environ)
     request = auditing.AuditRequest(
         paths=tuple(paths),
@@ -84,9 +72,6 @@ def audit(
     if output is AuditFormat.table:
         console.shorten = shortener_of_plans(audited.plan.instance)
     show(console, output, audited.audit)
-    if drawn:
-        replanned = ("now", "re-planned")
-        console.data("\n" + terminal_map.drawn(console, audited.plan, Selection(), replanned))
     if audited.signal_exit is not None:
         console.say("interrupted: this is what was found so far; the loss may be larger")
     if out is not None:
