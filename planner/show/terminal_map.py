@@ -52,16 +52,8 @@ BAR = 24
 _APART = 3
 
 
-def drawn(
-    console: Console,
-    plan: PlanDocument,
-    only: Selection,
-    states: tuple[str, str] = ("before", "after"),
-) -> str:
-    """The map as it goes to stdout. ``only``: gangs with letters; the others are ``o``.
-
-    ``states``: what is before and after the plan, such as now and re-planned.
-    """
+def drawn(console: Console, plan: PlanDocument, only: Selection) -> str:
+    """The map as it goes to stdout. ``only``: gangs with letters; the others are ``o``."""
     found = cluster_map(plan, styles=len(LETTERS))
     if found.cluster.counts.nodes > MAX_NODES:
         table = console.drawn(_folded(found))
@@ -76,7 +68,7 @@ def drawn(
     lines = list(detail.lines(found.cluster, 0, width))
     whose = _legend(found, only, plan.instance.gangs_by_key())
     legend = console.drawn(whose) if whose.rows else ""
-    signs = console.lines(list(detail.signs(found, states)))
+    signs = console.lines(list(detail.signs(found)))
     return "\n".join(part for part in ("\n".join([*lines, ""]), legend, signs) if part)
 
 
@@ -156,7 +148,7 @@ class _Detail:
             return letter
         return f"\x1b[{COLOURS[LETTERS.find(letter) % len(COLOURS)]}m{letter}\x1b[0m"
 
-    def signs(self, found: ClusterMap, states: tuple[str, str]) -> Iterator[str]:
+    def signs(self, found: ClusterMap) -> Iterator[str]:
         """What the signs mean that are on the map."""
         nodes = list(found.cluster.all_nodes())
         said = [f"{FREE_SIGN} free"]
@@ -167,7 +159,7 @@ class _Detail:
         if OTHER in self._letters.values():
             said.append(f"{OTHER} other gangs")
         if any(node.changes for node in nodes):
-            said.append(f"{states[0]} > {states[1]} where a node changes")
+            said.append("before > after where a node changes")
         kinds = sorted({node.kind for node in nodes if node.kind})
         said += [f"a space inside a node: another {kind} group" for kind in kinds]
         if any(node.guessed for node in nodes):

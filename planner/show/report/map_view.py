@@ -81,8 +81,7 @@ class DrawnNode:
 class MapView:
     """What the template asks of a map."""
 
-    def __init__(self, drawn: ClusterMap, states: tuple[str, str] = ("Before", "After")) -> None:
-        self.states = states
+    def __init__(self, drawn: ClusterMap) -> None:
         self.cluster = drawn.cluster
         counts = drawn.cluster.counts
         self.counts = counts
@@ -159,7 +158,7 @@ class MapView:
         return DrawnNode(
             safe(node.name),
             safe(self._short[node.name]),
-            said(node, self._names, self.states),
+            said(node, self._names),
             node.marks,
             len(order) * unit + (gaps[-1] if gaps else 0),
             self._runs(node, node.before, at) if node.changes else None,
@@ -217,14 +216,14 @@ def _domains(domain: MapDomain) -> Iterator[MapDomain]:
         yield from _domains(inner)
 
 
-def said(node: MapNode, names: Sequence[str], states: tuple[str, str]) -> str:
-    """A node in words: who holds which GPUs in the two states."""
+def said(node: MapNode, names: Sequence[str]) -> str:
+    """A node in words: who holds which GPUs before and after."""
     parts = [safe(node.name), *([safe(node.model)] if node.model else []), *node.marks]
     if not node.gpus:
         return ", ".join([*parts, "no GPUs"])
     if node.changes:
         before, after = _held(node.before, names), _held(node.after, names)
-        return f"{', '.join(parts)}. {states[0]}: {before}. {states[1]}: {after}"
+        return f"{', '.join(parts)}. Before: {before}. After: {after}"
     return f"{', '.join(parts)}. {_held(node.after, names)}"
 
 

@@ -66,7 +66,6 @@ class Page:
     figures: Sequence[Figure]
     sections: Sequence[Section]
     map: MapView | None = None
-    map_title: str = "The cluster before and after"
     warnings: Sequence[str] = ()
     gangs: Mapping[str, int] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
