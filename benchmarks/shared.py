@@ -15,7 +15,7 @@ from models.documents.policy import Objective, Reservations
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.policy import Policy
-from models.instance.queue import Amount, Queue
+from models.instance.queue import Amount, Cell, Queue
 
 HOUR_S = 3600
 WIDE = 64
@@ -67,6 +67,19 @@ def _queues(instance: Instance, rng: random.Random) -> Instance:
         ),
     )
     return replace(changed, queues=queues)
+
+
+def _cells(instance: Instance, _rng: random.Random) -> Instance:
+    """Servers and parts of servers for the queues that gangs name, where there are queues."""
+    nodes, named = len(instance.cluster.nodes), {gang.queue for gang in instance.gangs}
+    cells = (
+        Cell(max(1, nodes // 128), level=instance.cluster.node_level),
+        Cell(max(1, nodes // 64), gpus=2),
+    )
+    return replace(
+        instance,
+        queues=tuple(replace(q, cells=cells) if q.name in named else q for q in instance.queues),
+    )
 
 
 def _reservations(instance: Instance, rng: random.Random) -> Instance:
@@ -130,13 +143,14 @@ def _fair(instance: Instance, _rng: random.Random) -> Instance:
 
 CHANGES: dict[str, Change] = {
     "queues": _queues,
+    "cells": _cells,
     "fair": _fair,
     "reservations": _reservations,
     "shape": _shape,
     "parallelism": _parallelism,
     "per-gpu": _per_gpu,
 }
-"""By name; fair shares need queues, and come after them."""
+"""By name; cells and fair shares need queues, and come after them."""
 
 
 def shared(instance: Instance, *names: str, seed: int = 0) -> Instance:

@@ -113,7 +113,7 @@ class Footing:
             ground,
             self.all.spreading.limits,
             extended,
-            nodes_differ=bool(self.exclusion.levels),
+            nodes_differ=bool(self.exclusion.levels) or self.promises.nodes_matter,
             gpus_differ=bool(reserving.all),
         )
         prices = {j: Prices(self.instance, ground.known, joins=j) for j in (True, False)}

@@ -1,4 +1,4 @@
-"""Queues of a tiny instance: rules 2.15, 2.16 and 2.22, who reclaims from whom, and the tiers about queues.
+"""Queues of a tiny instance: rules 2.15 to 2.17 and 2.22, who reclaims from whom, and the tiers about queues.
 
 Promises: everything from one sum of what each gang does (``Part``), in the words of the rules; own code.
 Called by the exhaustive planner and by the valuing of plans beside it.
@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 
 from exhaustive_ages import aged, queued_since
+from exhaustive_cells import CellPlaces, Nameless
 from exhaustive_counts import least_counts, pod_counts, sick, sound_gpus, whole_gpu
 from exhaustive_nodes import may_stand
+from exhaustive_pins import pinned_to, visits
 from exhaustive_prices import ours, usable
 from exhaustive_starting import EMPTY, could_start_now
 
@@ -24,8 +26,8 @@ from models.instance.queue import Amount
 ANY = ""
 """GPUs of every model."""
 
-Nameless = int | None
-"""A queue by its number; None for what is in none."""
+PINNED = "pinned to "
+"""Begins the key of a queue that takes back its pinned nodes, and ends with its number."""
 
 Part = frozenset[tuple[tuple[object, ...], int]]
 """What gangs add: items of a counter."""
@@ -58,6 +60,8 @@ class Promises:
         self.models = [slug(node.model.gpu) if node.model else None for node in self.nodes]
         names = {queue.name: number for number, queue in enumerate(self.queues)}
         self.named: list[Nameless] = [names.get(g.queue or "") for g in instance.gangs]
+        self.cells = CellPlaces(instance)
+        self.pinned = [pinned_to(instance, n) for n in range(len(self.nodes))]
         self.guarantees = [self._guarantee(number) for number in range(len(self.queues))]
         self.limits = [self._limit(number) for number in range(len(self.queues))]
         self.firm_limits = [
@@ -73,12 +77,20 @@ class Promises:
         self.before = Counter(dict(together(*running)))
         self.short_before = self._short(self.before)
         self.lending_before = self._lending(self.before)
+        self.left_out_before = self._left_out(self.before)
         self.comers = [self._comers(g) for g in range(len(instance.gangs))]
+
+    @property
+    def nodes_matter(self) -> bool:
+        """Whether nodes that are alike otherwise are not."""
+        return bool(self.cells.cells) or any(self.pinned)
 
     def _guarantee(self, number: int) -> dict[str, int]:
         stated = self.queues[number].guarantee
         models = dict(stated.models)
-        return {ANY: sum(models.values()) if stated.gpus is None else stated.gpus, **models}
+        gpus = sum(models.values()) if stated.gpus is None else stated.gpus
+        cells = whole_gpu(self.instance) * self.cells.gpus(number)
+        return {ANY: max(gpus, cells), **models}
 
     def _limit(self, number: int) -> dict[str, int]:
         queue = self.queues[number]
@@ -127,6 +139,8 @@ class Promises:
                     found[what, queue, key] += gpus * counts
                 found["all odd", key] += odd * (not outside)
                 found["odd", key] += odd * promised
+            if promised and self.cells.cells:
+                found["cells", queue, n] += gang.roles[role].gpus
         if come and queue is not None and self.queues[queue].strict:
             found["starts", g] = 1
         for n, gpus in sorted(come):
@@ -174,6 +188,9 @@ class Promises:
                     self.limits[of[0]].get(of[1], gpus) if of[0] is not None else 0,
                 )
                 for of, gpus in self._lending(found).items()
+            )
+            and all(
+                gpus <= self.left_out_before[model] for model, gpus in self._left_out(found).items()
             )
         )
 
@@ -276,6 +293,17 @@ class Promises:
         )
         return used if queue is None else max(used, self.unlent[queue].get(key, 0))
 
+    def _left_out(self, found: Mapping[tuple[object, ...], int]) -> dict[str, int]:
+        """2.17: S by model."""
+        firm: dict[tuple[int, Nameless], int] = {}
+        for key, gpus in found.items():
+            if key[0] == "cells":
+                assert isinstance(key[2], int)
+                queue = key[1]
+                assert queue is None or isinstance(queue, int)
+                firm[key[2], queue] = gpus
+        return self.cells.left_out(firm)
+
     # Who gives way
 
     def _comers(self, g: int) -> list[tuple[int, str]]:
@@ -285,6 +313,11 @@ class Promises:
             for comer in range(len(self.instance.gangs))
             for key in sorted(self.promised)
             if self._owns(comer, g, key) and self._borrows(g, comer, key)
+        ] + [
+            (comer, PINNED + str(a))
+            for a in visits(self.instance, self.instance.gangs[g])
+            for comer in range(len(self.instance.gangs))
+            if a in self.line(self.named[comer]) and self._has_room(comer, a, ANY)
         ]
 
     def _owns(self, comer: int, g: int, key: str) -> bool:
@@ -310,7 +343,8 @@ class Promises:
     def reclaims(self, g: int, comer: int, n: int, *, gpus: bool) -> bool:
         """Whether gang g gives way to one that comes to node n, there for GPUs or without."""
         keys = {key for other, key in self.comers[g] if other == comer}
-        return ANY in keys or (gpus and self.models[n] in keys)
+        back = any(PINNED + str(a) in keys for a in self.pinned[n])
+        return ANY in keys or (gpus and (back or self.models[n] in keys))
 
     def _paid(self, found: Mapping[tuple[object, ...], int]) -> bool:
         """Whether to each gang that owes it somebody has come."""
@@ -354,6 +388,7 @@ class Promises:
         runs = [any(pod.node is not None for pod in gang.pods) for gang in gangs]
         firm = [runs[g] and not gang.preemptible for g, gang in enumerate(gangs)]
         ask = [g for g in range(len(gangs)) if gangs[g].hold is None or runs[g]]
+        ask = [g for g in ask if firm[g] or not visits(self.instance, gangs[g])]
         # each sort keeps the order of the ones before it where it says nothing
         ask.sort(key=lambda g: gangs[g].key)
         ask.sort(key=lambda g: float("inf") if (t := queued_since(gangs[g])) is None else t)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from exhaustive_nodes import may_stand
 from exhaustive_options import Option
+from exhaustive_pins import shut_out
 from exhaustive_prices import domains_used
 from exhaustive_shape import balanced
 from exhaustive_values import Pods, standing
@@ -192,6 +193,8 @@ class Spreading:
     def _allowed(self, gang: Gang, stays: Pods, new: Pods) -> bool:
         """Rules 4 and 5 for the gang and for every role and slice that gets a pod."""
         pods = [*stays, *new]
+        if any(gang.roles[r].gpus and shut_out(self.instance, gang, n) for r, _, n in new):
+            return False
         if new and not self._one(gang.required, [n for _, _, n in pods]):
             return False
         for number in {r for r, _, _ in new}:

@@ -2,14 +2,14 @@
 
 DGX H100 n1, n2 in rack r1, n3, n4 in r2, n5 in r3, and DGX-1 V100 v1 in no rack: 48 GPUs, 8 of them V100.
 
-Queue  guarantee                  limit   holds before -> after
+Queue  guarantee, cells included  limit   holds before -> after
 ads    16                                 8 -> 8
 bio    4 V100                     8 H100  0 -> 8
-cv     8                                  0 -> 0
+cv     1 rack, the smallest: 8            0 -> 0
 lab    4                          4       0 -> 4, for which bor (no queue, higher priority) gives way
 
 Promised: ads 16, bio 4, cv 8, lab 4, and firm gangs of no queue: 8 on n3 and 4 on v1: 44 of 48; of V100
-4 and 4, of 8.
+4 and 4, of 8. Racks without firm pods of strangers: r3 alone.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ STATED: list[Doc] = [
         "after": 0,
         "borrowed": 0,
         "waiting": 16,
+        "cells": [{"count": 1, "level": "rack", "model": "h100"}],
     },
     {
         "name": "lab",
@@ -119,7 +120,7 @@ def queues_plan() -> Doc:
     plan["instance"]["queues"] = [
         queue("ads", guarantee={"gpus": 16}, weight=2),
         queue("bio", guarantee={"models": {"V100": 4}}, limit={"models": {"H100": 8}}),
-        queue("cv", guarantee={"gpus": 8}),
+        queue("cv", cells=[{"count": 1, "level": "rack", "model": "H100"}]),
         queue("lab", guarantee={"gpus": 4}, borrowing=False),
     ]
     return plan

@@ -8,7 +8,7 @@
 Every round is a set of compact documents, as a user writes them; what happens next follows from the plan
 document. Gangs end when they said, but for those that overrun. Nothing here asks the planner why. Prints what
 broke; exit code 1 if anything did. ``--full``: with all that a shared cluster has at once (starvation,
-elastic gangs, moves, limits of queues, failures; ``order: shortest`` in every second history),
+elastic gangs, moves, limits and cells of queues, failures; ``order: shortest`` in every second history),
 each plan as the command makes it, knowing the last one; what slips then has a cause that the plan names.
 """
 
@@ -140,6 +140,7 @@ class World:
     seed: int
     rounds: int
     queues: dict[str, int]
+    cells: bool
     perturbed: bool
     rng: Random
     full: bool = False
@@ -153,12 +154,17 @@ class World:
     def of(cls, seed: int, rounds: int, *, perturbed: bool, full: bool = False) -> World:
         r = Random(seed)
         if full:
-            return cls(seed, rounds, {"a": 12, "b": 8, "c": 0}, perturbed, r, full)
+            return cls(seed, rounds, {"a": 12, "b": 8, "c": 0}, seed % 4 >= 2, perturbed, r, full)
         kinds: list[dict[str, int]] = [{}, {"a": 8, "b": 16}, {"a": 12, "b": 8, "c": 0}]
-        return cls(seed, rounds, kinds[seed % 3], perturbed, r)
+        return cls(seed, rounds, kinds[seed % 3], seed % 6 >= 4, perturbed, r)
 
     def nodes(self) -> list[str]:
         return [f"n{i}" for i in range(NODES)]
+
+    def guarantees(self) -> dict[str, int]:
+        """GPUs that each queue is promised."""
+        cells = {"b": (2 - self.full) * GPUS * NODES // RACKS} if self.cells else {}
+        return self.queues | cells
 
     def rack(self, node: str) -> int:
         return int(node[1:]) * RACKS // NODES
@@ -175,6 +181,8 @@ class World:
                          "spec": cluster | {"serverModels": [MODEL]}}]  # fmt: skip
         for name, gpus in self.queues.items():
             spec: Json = {"guarantee": {"gpus": gpus}}
+            if self.cells and name == "b":
+                spec = {"cells": [{"count": 2 - self.full, "level": "rack"}]}
             if self.full and name == "c":
                 spec = {"limit": {"gpus": 20}}
             found.append(head | {"kind": "Queue", "metadata": {"name": name}, "spec": spec})

@@ -108,7 +108,7 @@ def test_a_guarantee_is_used_up_by_who_can_start_alone() -> None:
 
 MORE = (
     *("priorities", "selectors", "required", "slices", "roles", "resources", "queues"),
-    *("apart", "together", "even", "pods_of_no_gang", "balance", "exclusive", "spares"),
+    *("cells", "apart", "together", "even", "pods_of_no_gang", "balance", "exclusive", "spares"),
     *("min_share", "elastic", "mixed", "mix_models"),
 )
 

@@ -49,9 +49,14 @@ QUEUES = (
     queue(
         "research",
         parent="company",
-        guarantee={"gpus": 40, "models": {"H100": 8, "V100": 8}},
+        guarantee={"models": {"H100": 8, "V100": 8}},
         borrowing=False,
         limit={"models": {"H100": 64}},
+        cells=[
+            {"count": 1, "level": "rack"},
+            {"count": 2, "gpus": 4, "model": "V100"},
+            {"count": 1, "level": "rack"},
+        ],
     ),
     queue("product", parent="company", guarantee={"gpus": 8}, limit={"gpus": 40}),
 )
@@ -75,6 +80,10 @@ def test_a_plan_states_what_queues_are_promised_and_hold(cli: RunCli, tmp_path: 
         {"model": "h100", "guarantee": 8, "limit": 8, "before": 8, "after": 8},
         {"model": "v100", "guarantee": 8, "limit": 8, "before": 8, "after": 8},
     ]
+    cells = [
+        {"count": 2, "level": "rack", "model": "h100"},
+        {"count": 2, "gpus": 4, "model": "v100"},
+    ]
     of_company = {"guarantee": 0, "before": 24, "after": 32, "borrowed": 32, "waiting": 72}
     assert stated == [
         {"name": "company", **of_company},
@@ -91,17 +100,20 @@ def test_a_plan_states_what_queues_are_promised_and_hold(cli: RunCli, tmp_path: 
         {
             "name": "research",
             "parent": "company",
-            "guarantee": 40,
+            # two racks of two servers of 8 and two halves of one, not 8 + 8
+            "guarantee": 2 * 16 + 2 * 4,
             "limit": 40,
             "before": 16,
             "after": 16,
             "borrowed": 0,
             "waiting": 72,
             "models": models,
+            "cells": cells,
         },
     ]
     shown = cli("show", saved, "-o", "wide").out
     assert "research             company         40     40      16     16" in shown
+    assert "2 rack of h100, 2 x 4 GPUs of v100" in shown
     explained = cli("explain", saved, "default/c").out
     assert "product: holds 16 GPUs (8 before), guarantee 8, limit 40" in explained
     assert "company: holds 32 GPUs (24 before), guarantee 0, no limit, 72 more wait" in explained

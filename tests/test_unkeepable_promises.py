@@ -17,6 +17,7 @@ from test_queue_status import queue, save
 from planner.read.inputs import load
 
 A, B = "queue a: ", "queue a, b: "
+RACK = {"count": 1, "level": "rack"}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,18 @@ A, B = "queue a: ", "queue a, b: "
         (
             [queue("a", guarantee={"models": {"H900": 8}})],
             [f"{A}GPUs of model h900: 8 promised to all queues together, and the cluster has none"],
+        ),
+        (
+            [queue("a", cells=[{"count": 2, "gpus": 9}]), queue("b")],
+            [
+                f"{A}cells of 9 GPUs of h100: 2 promised to all queues together, and the cluster has none"
+            ],
+        ),
+        (
+            [queue("a", cells=[RACK, RACK]), queue("b", cells=[RACK])],
+            [
+                f"{B}cells of level rack of h100: 3 promised to all queues together, and the cluster has 2"
+            ],
         ),
         (
             [queue("a", guarantee={"gpus": 30}), queue("b", guarantee={"gpus": 11})],
@@ -46,6 +59,8 @@ A, B = "queue a: ", "queue a, b: "
             [queue("a", guarantee={"models": {"V100": 8}}, limit={"models": {"V100": 7}})],
             [f"{A}its guarantee is above its limit"],
         ),
+        ([queue("a", cells=[RACK], limit={"gpus": 15})], [f"{A}its guarantee is above its limit"]),
+        ([queue("a", cells=[RACK, RACK], guarantee={"gpus": 40}, limit={"gpus": 40})], []),
     ],
 )
 def test_a_promise_that_cannot_be_kept_is_a_remark(
@@ -53,6 +68,15 @@ def test_a_promise_that_cannot_be_kept_is_a_remark(
 ) -> None:
     remarks = load([save(tmp_path, *queues)]).remarks
     assert [line.partition(" (hint: ")[0] for line in remarks] == says
+
+
+def test_domains_without_a_name_are_no_cells(tmp_path: Path) -> None:
+    path = Path(save(tmp_path, queue("a", cells=[RACK])))
+    path.write_text(path.read_text().replace("domains:", "labels:"))
+    (remark,) = (line for line in load([str(path)]).remarks if line.startswith("queue"))
+    assert remark.startswith(
+        f"{A}cells of level rack of h100: 1 promised to all queues together, and the cluster has none"
+    )
 
 
 def test_many_queues_are_one_line_of_validate_and_plan(cli: RunCli, tmp_path: Path) -> None:

@@ -68,6 +68,9 @@ def broken(change: Change) -> list[tuple[str, str | None]]:
     return [(v.rule, v.gang) for v in check(restated(plan)) if v.rule != "could-start"]
 
 
+NO_RACK = both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0))
+"""A firm gang of no queue stands in the last rack; fewer GPUs are promised elsewhere."""
+
 SHORT = _queue("ads", guarantee={"gpus": 21})
 """21 + 4 + 8 + 4 are promised, 12 held by firm gangs of no queue: 49 of 48."""
 
@@ -86,6 +89,21 @@ NEXT_TO_CV = both(
 """bio holds 8 next to the 8 that cv keeps."""
 
 GIVES_WAY = ("preemption", "default/bor")
+
+CELLS = ("cells", None)
+
+PINS_N3 = _queue("cv", cells=[{"nodes": ["n3"]}])
+"""In place of its rack: the node where firm starts, which is in no queue."""
+
+PINS_N5 = both(
+    _queue("lab", cells=[{"nodes": ["n5"]}]),
+    lambda plan: plan["instance"]["gangs"].pop(4),
+    lambda plan: plan["spec"]["gangs"].pop(4),
+    _also("n3", 0),
+)
+"""The only node of rack r3, where cv has its place; one more gang that cannot be stopped is in r2."""
+
+NODE_CELL = _queue("cv", cells=[{"count": 1, "level": "node", "model": "H100"}])
 
 CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
     ("nothing", lambda plan: None, []),
@@ -157,6 +175,70 @@ CASES: list[tuple[str, Change, list[tuple[str, str | None]]]] = [
     ("kept below a limit", NEXT_TO_CV, [("lending", None)]),
     ("kept just below it", both(NEXT_TO_CV, _queue("top", limit={"gpus": 16})), []),
     ("kept below it before", both(NEXT_TO_CV, stands("b-start")), []),
+    # 2.17
+    ("the last rack", NO_RACK, [("cells", None)]),
+    ("a queue's own rack", both(NO_RACK, _gang("firm-v", queue="cv")), [("cells", None)]),
+    ("its own pods", both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0, queue="cv")), []),
+    (
+        "pods below",
+        both(
+            _queue("ads", guarantee={"gpus": 12}),
+            _child("sub", "cv"),
+            _also("n5", 0, queue="sub"),
+        ),
+        [],
+    ),
+    (
+        "preemptible pods",
+        both(_queue("ads", guarantee={"gpus": 12}), _also("n5", 0, preemptible=True)),
+        [],
+    ),
+    (
+        "a rack lost before",
+        both(NO_RACK, stands("firm"), lambda plan: server(plan, "n5").update(unhealthyGpus=[7])),
+        [],
+    ),
+    # 2.26
+    ("a pinned node", PINS_N3, [("pinned", "default/firm")]),
+    ("pinned to its queue", both(PINS_N3, _gang("firm", queue="cv")), []),
+    ("pinned, and it ran there", both(PINS_N3, stands("firm")), []),
+    ("pinned, and preemptible", _queue("cv", cells=[{"nodes": ["n2"]}]), []),
+    ("pinned, and of another scheduler", both(PINS_N3, _of_another("firm")), []),
+    (
+        "pinned below its queue",
+        both(PINS_N3, _child("top", None), _queue("cv", parent="top"), _gang("firm", queue="top")),
+        [("pinned", "default/firm")],
+    ),
+    (
+        "pinned above its queue",
+        both(PINS_N3, _child("sub", "cv"), _gang("firm", queue="sub")),
+        [],
+    ),
+    (
+        "a pinned rack",
+        both(
+            _queue("ads", guarantee={"gpus": 8}),
+            _queue("cv", cells=[{"level": "rack", "domain": "b/r2"}]),
+        ),
+        [("pinned", "default/firm"), ("pinned", "default/l-start")],
+    ),
+    ("a cell in a pinned rack", both(PINS_N5, _queue("ads", guarantee={"gpus": 8})), [CELLS]),
+    ("a cell beside it", both(PINS_N5, _queue("ads", guarantee={"gpus": 8}), NODE_CELL), []),
+    (
+        "a guest at its own guarantee",
+        both(_gang("bor", queue="bio"), _queue("lab", cells=[{"nodes": ["n4"]}])),
+        [],
+    ),
+    (
+        "a guest that is none",
+        both(_gang("bor", queue="lab"), _queue("lab", cells=[{"nodes": ["n4"]}])),
+        [GIVES_WAY],
+    ),
+    (
+        "a guest, and no reclaiming",
+        both(_queue("lab", cells=[{"nodes": ["n4"]}], reclaim=False)),
+        [GIVES_WAY],
+    ),
     # reclaiming
     ("no reclaiming", _queue("lab", reclaim=False), [GIVES_WAY]),
     ("beyond the guarantee", _queue("lab", guarantee={"gpus": 3}, borrowing=True), [GIVES_WAY]),
@@ -286,8 +368,9 @@ def test_what_is_stated_of_queues_is_derived_again() -> None:
             assert _stating(wrong) == ["queues"], (stated["name"], field)
     wrong = copy.deepcopy(STATED)
     wrong[1]["models"][0]["after"] = 7
+    wrong[2]["cells"][0]["count"] = 2
     del wrong[3]["limit"]
-    assert _stating(wrong) == ["queues"] * 2
+    assert _stating(wrong) == ["queues"] * 3
 
 
 def test_a_quota_is_no_reason_where_none_binds() -> None:

@@ -94,7 +94,7 @@ def test_a_topology_file_opens_only_its_own_reader(tmp_path: Path) -> None:
 
 CIRCLES = (
     # Rules ask who is known to be able to start, which is a question about all rules.
-    """models.starts.empty_counts
+    """models.queues.cell_places models.queues.cells models.starts.empty_counts
     models.starts.empty_search models.starts.empty_starts models.rules.giving_way
     models.program.demand_builder models.program.options models.program.regions
     models.rules.registry models.program.server_cases models.queues.queue_order

@@ -33,7 +33,7 @@ UNKNOWN = ("unknown_unhealthy", "unknown_gpus", "binding_none", "sick_holders", 
 
 RANDOM = [
     *((seed, ()) for seed in range(40)),
-    *((seed, ("queues", "spares", "exclusive", "balance")) for seed in range(100, 125)),
+    *((seed, ("queues", "cells", "spares", "exclusive", "balance")) for seed in range(100, 125)),
     *((seed, ("apart", "together", "even")) for seed in range(200, 225)),
 ]
 

@@ -70,6 +70,8 @@ FEATURES = (
     "lending",  # that lend a part of their guarantees
     "firm_limits",  # with limits for gangs that are not preemptible
     "strict",  # that start their gangs in order
+    "cells",  # with cells
+    "pins",  # with pinned cells
     "fair",  # and the tiers of fair shares
     # Shapes, never unless asked for more (``tiny_shape``):
     "balance",  # gangs that are shared evenly by domains

@@ -53,6 +53,7 @@ from models.documents.policy import (
 )
 from models.documents.queue import (
     AmountDocument,
+    CellDocument,
     QueueDocument,
     QueueMetadata,
     QueueSpec,
@@ -130,7 +131,7 @@ def _all(kind: type[D], sources: Iterable[object]) -> tuple[D, ...]:
 
 
 def _queues(instance: Instance) -> list[dict[str, Any]]:
-    queues = instance.queues
+    cluster, queues = instance.cluster, instance.queues
     return [
         QueueDocument.model_construct(
             api_version=API_VERSION,
@@ -141,6 +142,22 @@ def _queues(instance: Instance) -> list[dict[str, Any]]:
                 parent=None if queue.parent is None else queues[queue.parent].name,
                 **{field: _amount(instance, getattr(queue, field)) for field in AMOUNTS},
                 order="strict" if queue.strict else "bestEffort",
+                cells=(
+                    *(
+                        CellDocument.of(
+                            cell, level=_level_name(cell.level, cluster), domain=None, nodes=()
+                        )
+                        for cell in queue.cells
+                    ),
+                    *(
+                        CellDocument.model_construct(
+                            level=_level_name(pin.level, cluster),
+                            domain=pin.domain,
+                            nodes=pin.nodes,
+                        )
+                        for pin in queue.pins
+                    ),
+                ),
             ),
         ).to_json()
         for queue in queues

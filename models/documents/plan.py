@@ -357,6 +357,17 @@ class PlanQueueModel(Open):
     after: GpuAmount
 
 
+class PlanQueueCell(Open):
+    """Equal cells of a queue."""
+
+    count: Natural
+    level: str | None = omitted()
+    gpus: Natural | None = omitted()
+    model: str | None = omitted()
+    domain: str | None = omitted(description="Of a pinned cell: the very domain of the level")
+    nodes: Many[Name] = omitted(default=(), description="Of a pinned cell: the very nodes")
+
+
 class PlanQueue(Open):
     """GPUs that gangs in a queue, and in those below it, are promised, may hold and hold."""
 
@@ -371,6 +382,7 @@ class PlanQueue(Open):
     models: Many[PlanQueueModel] = omitted(
         default=(), description="The same of each GPU model that its guarantee or its limit names"
     )
+    cells: Many[PlanQueueCell] = omitted(default=(), description="Its cells, equal ones together")
 
 
 class PlanUnchecked(Open):
@@ -424,7 +436,7 @@ class PlanStatus(Open):
     unclaiming: Many[str] = omitted(
         default=(),
         description="Gangs that the plan starts though they are not known to be able to start on the empty"
-        " cluster (queues hold more than they may): namespace/name, sorted."
+        " cluster (queues hold more than they may, or cells are broken into): namespace/name, sorted."
         " While they waited they used up no guarantee",
     )
     moves: Many[PlanMoves] = omitted(default=(), description="Only in plans that move gangs")

@@ -6,19 +6,28 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from models.documents.base import (
+    MAX_GPUS,
     ApiVersion,
     Document,
     Duration,
     FieldError,
     GpuAmount,
+    Many,
     Mapped,
+    Path,
     Title,
     omitted,
     whole,
     within,
 )
+from models.documents.cluster import NODE_LEVEL, Hosts
+from models.documents.gang import MAX_GPUS_A_POD, LevelName
 from models.hardware import slug
+from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.units import shown
+
+MAX_CELLS = 100
+"""Most entries of ``cells``."""
 
 MAX_WEIGHT = 1_000_000
 
@@ -37,6 +46,66 @@ class AmountDocument(Document):
                 what = f"{shown(name)} and {shown(seen[slug(name)])} are one GPU model"
                 yield FieldError(("models", name), what, "keep one of them", at_key=True)
             seen[slug(name)] = name
+
+
+class CellDocument(Document):
+    """So many domains of a level, or so many times some GPUs of one server; or pinned: these very nodes."""
+
+    count: Annotated[int, whole(1, MAX_GPUS)] | None = omitted(
+        description="How many; absent where the cell is pinned, which is one place"
+    )
+    level: LevelName | None = omitted()
+    domain: Title | None = omitted(
+        description="The very domain of `level`, by its whole path such as b1/r2: the cell is pinned"
+    )
+    nodes: Many[Hosts] = omitted(
+        default=(), description="The very nodes, names or host ranges: the cell is pinned"
+    )
+    gpus: Annotated[int, whole(1, MAX_GPUS_A_POD)] | None = omitted(
+        description="GPUs of one server; in place of a level"
+    )
+    model: Title | None = omitted(
+        description="GPU model of its nodes; absent: the one that most GPUs of the cluster have"
+    )
+
+    @property
+    def pinned(self) -> bool:
+        """Whether it is a place, not any place of a kind."""
+        return self.domain is not None or bool(self.nodes)
+
+    def to_nodes(self) -> tuple[str, ...]:
+        """The names of its ``nodes``, sorted."""
+        return tuple(sorted({name for pattern in self.nodes for name in hosts(pattern)}))
+
+    def field_errors(self) -> Iterator[FieldError]:
+        """Both sizes, or none; paths start at the cell."""
+        if self.pinned:
+            yield from self._pin_errors()
+        elif self.count is None:
+            hint = "write how many, such as {count: 4, level: rack}; or pin it with `domain` or `nodes`"
+            yield FieldError((), "missing field 'count'", hint)
+        elif (self.level is None) == (self.gpus is None):
+            what = "neither `level` nor `gpus`" if self.level is None else "both `level` and `gpus`"
+            hint = "write {count: 4, level: rack}, or {count: 8, gpus: 1} for GPUs of one server"
+            yield FieldError((), what, hint)
+
+    def _pin_errors(self) -> Iterator[FieldError]:
+        """What a pinned cell does not say, or says otherwise."""
+        hint = "write {level: rack, domain: b1/r2}, or {nodes: ['gpu-[01-04]']}, and nothing else"
+        if self.domain is not None and self.nodes:
+            yield FieldError((), "both `domain` and `nodes`", hint)
+            return
+        stated = {"count": self.count, "gpus": self.gpus, "model": self.model}
+        if self.nodes:
+            stated["level"] = self.level
+        elif self.level in (None, NODE_LEVEL):
+            yield FieldError((), "`domain` without the `level` that it is of", hint)
+        for name, value in stated.items():
+            if value is not None:
+                yield FieldError((name,), f"{name} of a pinned cell, which is one place", hint)
+        if (names := sum(map(host_count, self.nodes))) > MAX_NAMES:
+            what = f"{names:,} nodes in one cell"
+            yield FieldError(("nodes",), what, f"the most is {MAX_NAMES:,}")
 
 
 class QueueMetadata(Document):
@@ -85,6 +154,11 @@ class QueueSpec(Document):
         description="`minRunTime` of gangs that state none; absent: that of the queue above, else of the "
         "policy",
     )
+    cells: Many[CellDocument] = omitted(
+        default=(),
+        description="Domains and parts of servers that stay reachable for it, whatever others run",
+        max_length=MAX_CELLS,
+    )
 
 
 class QueueDocument(Document):
@@ -94,6 +168,12 @@ class QueueDocument(Document):
     kind: Literal["Queue"]
     metadata: QueueMetadata
     spec: QueueSpec = QueueSpec.model_construct()
+
+    def level_names(self) -> Iterator[tuple[Path, str]]:
+        """Every level that it names, with its path."""
+        for i, cell in enumerate(self.spec.cells):
+            if cell.level is not None:
+                yield ("spec", "cells", i, "level"), cell.level
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the queue; paths start at its top."""
@@ -105,3 +185,5 @@ class QueueDocument(Document):
         }
         for name, amount in amounts.items():
             yield from within(("spec", name), amount.field_errors())
+        for i, cell in enumerate(self.spec.cells):
+            yield from within(("spec", "cells", i), cell.field_errors())

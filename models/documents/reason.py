@@ -60,7 +60,8 @@ class ReasonFields(Open):
         " parts of GPUs too"
     )
     level: str | None = omitted(
-        description="The level of which one domain must hold these pods, or each slice of them"
+        description="The level of which one domain must hold these pods, or each slice of them; of `Quota`:"
+        " of the cells that it would take"
     )
     domain: str | None = omitted(description="The domain with most room, by its path, or the node")
     model: str | None = omitted(
@@ -164,7 +165,7 @@ CODES: Mapping[str, Code] = {
     ),
     "Quota": Code(
         "so many GPUs would be more than a queue may hold, or than others leave of their guarantees",
-        ("gpus", "model", "queue", "held", "limit"),
+        ("gpus", "model", "queue", "held", "limit", "level"),
     ),
     "Never": Code(
         "it could not start even if nothing else ran",

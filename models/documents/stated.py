@@ -56,7 +56,7 @@ _REASON = {
     "role": _NEED,
     "pods": _NEED,
     "gpus": _NEED,
-    "level": Row("that a rule of the gang is about it"),
+    "level": Row("that a rule of the gang is about it, or such cells are promised"),
     "domain": Row("that the room that is stated is there, and nowhere more", FOUND, ("Never",)),
     "model": Row("that the room that is stated is there, and nowhere more", FOUND, ("Never",)),
     "nodesWith": Row("", WORDS),

@@ -355,6 +355,11 @@ class Gang:
         return not (self.preemptible or self.unmanaged)
 
     @property
+    def firm_on_gpus(self) -> bool:
+        """Whether cells of queues are closed to it: it may not be stopped, and has GPUs."""
+        return self.firm and any(role.gpus for role in self.roles)
+
+    @property
     def queued_at(self) -> int | None:
         """Since when it has been in the queue: an eviction counts as a new submission. None if undated."""
         if self.submitted_at is None or self.evicted_at is None:

@@ -23,6 +23,32 @@ UNITS = 10**6
 
 
 @dataclass(frozen=True, slots=True)
+class Cell:
+    """``count`` domains of a level, or, without a level, ``count`` times ``gpus`` GPUs of one server.
+
+    ``model``: the GPU model of its nodes; None for the one that most GPUs of the cluster have.
+    """
+
+    count: int
+    level: int | None = None
+    gpus: int | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A pinned cell: all nodes of one domain, by its path such as ``b1/r2``, or these nodes, sorted.
+
+    ``lax``: others may come all the same, as if it were not pinned; who gives way there stays.
+    """
+
+    level: int | None = None
+    domain: str | None = None
+    nodes: tuple[str, ...] = ()
+    lax: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Amount:
     """GPUs in all (None: not said), and by GPU model, sorted by its slug."""
 
@@ -34,6 +60,7 @@ class Amount:
 class Queue:
     """What a ``QueueSpec`` says. ``parent``: index of the queue that it is a part of.
 
+    ``cells``: those of any place. ``pins``: places to which no others come that cannot be stopped.
     ``strict``: no gang that names it starts while an earlier one waits.
     """
 
@@ -47,6 +74,8 @@ class Queue:
     reclaim: bool = True
     weight: int = 1
     strict: bool = False
+    cells: tuple[Cell, ...] = ()
+    pins: tuple[Pin, ...] = ()
     min_run_time_s: int | None = None
 
 

@@ -1,4 +1,4 @@
-"""What queues are promised and may hold: shares, reservations, turns, and room held for gangs.
+"""What queues are promised and may hold: shares, cells, reservations, turns, and room held for gangs.
 
 The rules, the program and the search come in.
 """

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
+from models.queues.pins import guest_of
 
 
 class Turn(NamedTuple):
@@ -82,6 +83,8 @@ def _turns(
     for index, (gang, queue) in enumerate(zip(instance.gangs, named, strict=True)):
         if queue is None or (gang.hold is not None and not gang.running):
             continue
+        if not _stays(gang) and guest_of(instance, index):
+            continue  # it borrows the place where it runs
         dated = (since := gang.queued_at) is None, since or 0
         turn = -gang.priority, not gang.running, dated, gang.key
         if _stays(gang):

@@ -19,6 +19,7 @@ from models.instance.queue import (
     RESOURCES,
     UNITS,
     Amount,
+    Cell,
     Gpu,
     Holder,
     Queue,
@@ -28,6 +29,7 @@ from models.instance.queue import (
 )
 from models.instance.solution import PodPlacement, placed
 from models.queues.guarantee_turns import Turn, turns
+from models.queues.pins import pinned_gpus
 
 
 def shares(instance: Instance) -> QueueShares | None:
@@ -381,10 +383,45 @@ def queue_counts(instance: Instance, pods: Iterable[Sequence[PodPlacement]]) -> 
     return counts
 
 
+def cell_model(instance: Instance, cell: Cell) -> str | None:
+    """The GPU model of a cell: the one with the most GPUs installed where it names none; None without any."""
+    return cell.model if cell.model is not None else instance.once(_commonest_model)
+
+
+def _commonest_model(instance: Instance) -> str | None:
+    installed: Counter[str] = Counter()
+    for node, model in zip(instance.cluster.nodes, model_of_nodes(instance), strict=True):
+        if model is not None:
+            installed[model] += node.gpus
+    return min(installed, key=lambda model: (-installed[model], model), default=None)
+
+
+def cell_gpus(instance: Instance, cell: Cell) -> int:
+    """GPUs of one cell: the fewest that a named domain of its level has on selected nodes of its model.
+
+    At the level ``node`` every node counts.
+    """
+    if cell.level is None:
+        return cell.gpus or 0
+    model, of_nodes = cell_model(instance, cell), model_of_nodes(instance)
+    every = cell.level == instance.cluster.node_level
+    found: Counter[int] = Counter()
+    for n, node in enumerate(instance.cluster.nodes):
+        named = every or None not in node.domains[: cell.level + 1]
+        if named and node.gpus and of_nodes[n] == model and instance.ours(node):
+            found[instance.cluster.domain_of[cell.level][n]] += node.gpus
+    return min(found.values(), default=0)
+
+
 def guarantees(instance: Instance) -> dict[Gpu, tuple[int, ...]]:
     """g(q), and g(q, m) of each model that a guarantee names, of every queue; only where some is above 0."""
     queues = instance.queues
-    found: dict[Gpu, tuple[int, ...]] = {None: tuple(map(_stated, queues))}
+    cells = [
+        instance.gpu_unit
+        * (sum(c.count * cell_gpus(instance, c) for c in queue.cells) + pinned_gpus(instance, q))
+        for q, queue in enumerate(queues)
+    ]
+    found: dict[Gpu, tuple[int, ...]] = {None: tuple(map(_stated, queues, cells))}
     for model in sorted({name for queue in queues for name, _ in queue.guarantee.models}):
         found[model] = tuple(dict(queue.guarantee.models).get(model, 0) for queue in queues)
     return {gpu: own for gpu, own in found.items() if any(own)}
@@ -409,9 +446,9 @@ def _of(amount: Amount, gpu: Gpu) -> int | None:
     return amount.gpus if gpu is None else dict(amount.models).get(gpu)
 
 
-def _stated(queue: Queue) -> int:
+def _stated(queue: Queue, cells: int) -> int:
     stated, models = queue.guarantee.gpus, queue.guarantee.models
-    return sum(gpus for _, gpus in models) if stated is None else stated
+    return max(cells, sum(gpus for _, gpus in models) if stated is None else stated)
 
 
 def bare_shares(instance: Instance) -> QueueShares | None:

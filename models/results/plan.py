@@ -23,6 +23,7 @@ from models.documents.plan import (
     PlanObjective,
     PlanPriorityGpus,
     PlanQueue,
+    PlanQueueCell,
     PlanQueueModel,
     PlanSearch,
     PlanStatus,
@@ -34,7 +35,7 @@ from models.hardware import bits
 from models.instance.gang import Gang, has_parts
 from models.instance.instance import Instance
 from models.instance.occupancy import pods_after
-from models.instance.queue import Gpu
+from models.instance.queue import Gpu, Queue
 from models.instance.reshaping import partitions, parts, reshaping
 from models.instance.solution import (
     ByPriority,
@@ -46,7 +47,7 @@ from models.instance.solution import (
     placed,
 )
 from models.instance.speed import FULL_SPEED
-from models.queues.queue_shares import gpus_held, queue_of, stated_shares
+from models.queues.queue_shares import cell_model, gpus_held, queue_of, stated_shares
 from models.rates.gang_rates import dealt_ranks
 from models.starts.empty_starts import Answer, not_claiming
 from models.units import epoch_seconds, time_text
@@ -416,6 +417,7 @@ def _stated(instance: Instance, q: int, before: Held, after: Held, waiting: int)
         borrowed=gpus(max(0, after[q, None] - guarantee)),
         waiting=gpus(waiting),
         models=tuple(_models(instance, q, before, after)),
+        cells=tuple(_cells(instance, queue)),
     )
 
 
@@ -435,4 +437,19 @@ def _models(instance: Instance, q: int, before: Held, after: Held) -> Iterable[P
             limit=None if limit is None else gpus(limit),
             before=gpus(before[q, model]),
             after=gpus(after[q, model]),
+        )
+
+
+def _cells(instance: Instance, queue: Queue) -> Iterable[PlanQueueCell]:
+    """Equal cells together, in the order in which the queue names them first."""
+    counts: Counter[tuple[int | None, int | None, str | None]] = Counter()
+    for cell in queue.cells:
+        counts[cell.level, cell.gpus, cell_model(instance, cell)] += cell.count
+    for (level, gpus, model), count in counts.items():
+        name = None if level is None else instance.cluster.level_name(level)
+        yield PlanQueueCell.model_construct(count=count, level=name, gpus=gpus, model=model)
+    for pin in queue.pins:
+        name = None if pin.level is None else instance.cluster.level_name(pin.level)
+        yield PlanQueueCell.model_construct(
+            count=len(pin.nodes) or 1, level=name, domain=pin.domain, nodes=pin.nodes
         )

@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
+from models.queues.cell_places import Reach
 from models.queues.queue_shares import QueueCounts
 from models.rules.demands import RoleDemand
 from models.values.tier_values import Evaluation
@@ -28,6 +29,7 @@ class Space(Protocol):
     pods: list[tuple[PodPlacement, ...]]
     original: tuple[tuple[PodPlacement, ...], ...]
     queues: QueueCounts | None
+    reach: Reach | None
 
     def set(self, gang: int, pods: Iterable[PodPlacement]) -> None: ...
     def mark(self) -> int: ...

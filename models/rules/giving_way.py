@@ -3,6 +3,7 @@
 A gang reclaims in a queue a that holds less than its guarantee before the plan and has room for it within
 that. Those give way that are in no queue, or not in a and in queues beyond their guarantees only, leaving
 aside the queues that both are in. What holds for all GPUs holds for those of the model of the node, too.
+Where a pod with GPUs comes to a node that a pins, all give way that are not in a.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import Gpu, QueueShares
 from models.instance.solution import PodPlacement
+from models.queues.pins import guest_of, pinned_by, pinned_nodes
 from models.queues.queue_shares import model_of_nodes, queue_of, shares, stated_shares
 
 
 class Claim(NamedTuple):
     """What a gang may take. ``rights``: (queue, GPU model) of gangs that give way on nodes of that model.
 
-    None: gangs in no queue, and any model.
+    None: gangs in no queue, and any model. ``pinning``: queues whose pinned nodes it takes back.
     """
 
     priority: int
     rights: frozenset[tuple[int | None, Gpu]] = frozenset()
+    pinning: frozenset[int] = frozenset()
 
 
 def claim(instance: Instance, gang: int) -> Claim:
@@ -43,6 +46,8 @@ def takes(
     """
     if own.priority > instance.gangs[victim].priority:
         return True
+    if own.pinning and gpus and _takes_back(instance, own, victim, node):
+        return True
     if not own.rights:
         return False
     queue = queue_of(instance)[victim]
@@ -54,14 +59,25 @@ def takes(
     return gpus and model is not None and (queue, model) in own.rights
 
 
+def _takes_back(instance: Instance, own: Claim, victim: int, node: int | None) -> bool:
+    """Whether the victim is a guest on a node that a queue of the claim pins: on this one, or on any."""
+    hosts = own.pinning & guest_of(instance, victim)
+    return bool(hosts) and (node is None or not hosts.isdisjoint(pinned_by(instance, node)))
+
+
 class Victims:
     """Gangs that may be stopped or shrunk, by what decides for whom."""
 
     def __init__(self, instance: Instance, gangs: Iterable[int]) -> None:
         self._instance = instance
         queues = queue_of(instance)
-        kinds = {(instance.gangs[index].priority, queues[index]) for index in gangs}
-        self._kinds = sorted(kinds, key=lambda kind: (kind[0], kind[1] is not None, kind[1] or 0))
+        kinds = {
+            (instance.gangs[index].priority, queues[index], guest_of(instance, index))
+            for index in gangs
+        }
+        self._kinds = sorted(
+            kinds, key=lambda kind: (kind[0], kind[1] is not None, kind[1] or 0, sorted(kind[2]))
+        )
         self._ranks: dict[Claim, frozenset[object]] = {}
 
     def __bool__(self) -> bool:
@@ -79,11 +95,12 @@ class Victims:
         return self._ranks[own]
 
     def _giving_way(self, own: Claim) -> Iterator[object]:
-        for priority, queue in self._kinds:
+        for priority, queue, hosts in self._kinds:
             if priority < own.priority or (queue, None) in own.rights:
                 yield priority, queue
             else:
                 yield from ((priority, *right) for right in own.rights if right[0] == queue)
+                yield from ((priority, queue, None, host) for host in hosts & own.pinning)
 
 
 class _Claims:
@@ -111,7 +128,12 @@ class _Claims:
                 for other in self._queues
                 if _borrows(self._shares, other, a, self._shares.path(queue), gpu)
             )
-        return Claim(gang.priority, self._known[queue, owners] if owners else frozenset())
+        pins = pinned_nodes(self._instance)
+        return Claim(
+            gang.priority,
+            self._known[queue, owners] if owners else frozenset(),
+            frozenset(a for a, gpu in owners if gpu is None and a in pins),
+        )
 
     def _owns(self, gang: Gang, a: int, gpu: Gpu) -> bool:
         """Whether the queue holds less than it is promised, and has room for the gang within that."""

@@ -1,4 +1,4 @@
-"""Which nodes pods may be on at all: selectors, taints, models, requests, reservations; and holds."""
+"""Which nodes pods may be on at all: selectors, taints, models, requests, reservations, pins; and holds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from models.instance.eligibility import model_matches, tolerated, without_condit
 from models.instance.gang import OFFERS, Gang, Role, label_texts, matches, shown
 from models.instance.instance import Instance
 from models.instance.solution import BACKOFF, QUEUE_LIMIT
+from models.queues.pins import beside_pins, pinned_by
 from models.queues.reservations import open_nodes
 from models.rules.declaration import Asked, Declaration, Pods, Requirement, dropping
 from models.rules.shape import closed_to
@@ -191,6 +192,10 @@ def excluding(instance: Instance, role: Role, node: Node) -> Iterator[Requiremen
         yield MODEL
 
 
+def _open_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:
+    return beside_pins(instance, gang, role, open_nodes(instance, gang, role))
+
+
 def _open_to(instance: Instance, gang: Gang, role: Role) -> frozenset[int] | None:
     """Nodes without those that are closed to pods with GPUs of the gang in any plan."""
     closed = closed_to(instance, gang) if role.gpus else frozenset()
@@ -205,9 +210,10 @@ HOLDS = Declaration("holds", (HOLD,))
 
 DECLARED = (
     Declaration(
-        "nodes and reservations",
+        "nodes, reservations and pins",
         (SELECTED, SELECTOR, AFFINITY, MODEL, TAINT),
-        eligible=open_nodes,
+        eligible=_open_nodes,
+        node_key=pinned_by,
     ),
     Declaration("closed nodes", eligible=_open_to),
     Declaration(

@@ -1,4 +1,4 @@
-"""What queues, and gangs that come first, ask of all others: limits, turns, reservations."""
+"""What queues, and gangs that come first, ask of all others: limits, cells, turns, reservations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.queue import AMOUNTS, Amount
+from models.queues.cell_places import Reach, breaks_cells
+from models.queues.cells import cells_by_model, without_places
 from models.queues.queue_order import behind, overtaking, place_in_line
 from models.queues.queue_shares import QueueCounts, Refusal, queue_of, shares, within_guarantee
 from models.queues.reservations import closes, left_waiting, trespassing
@@ -75,11 +77,31 @@ def _members(instance: Instance) -> list[frozenset[tuple[str, str]]]:
     return [frozenset(gangs[i].key for i in claim.members) for claim in claims(instance)]
 
 
-# Limits and guarantees
+# Limits, guarantees, cells
+
+
+def _without_cells(instance: Instance) -> Instance:
+    return replace(instance, queues=without_places(instance.queues), shares=None)
+
+
+def _cells(instance: Instance, _pods: Sequence[Pods], gang: int) -> Iterator[Asked[Instance]]:
+    if shares(instance) is not None and any(q.cells or q.pins for q in instance.queues):
+        yield Asked(instance.gangs[gang].queue or "", _without_cells)
+
+
+CELLS = Requirement(
+    "cells",
+    "cells of queues must stay reachable",
+    of_all=_cells,
+    drop=_without_cells,
+    code="Quota",
+    operator=True,
+    on_empty=True,
+)
 
 
 def _without_limits(instance: Instance) -> Instance:
-    """Without limits and guarantees."""
+    """Without limits and guarantees; what cells promise stays with the cells."""
     nothing: dict[str, Any] = dict.fromkeys(AMOUNTS, Amount())
     queues = tuple(replace(queue, **nothing, borrowing=True) for queue in instance.queues)
     return replace(instance, queues=queues, shares=None)
@@ -165,6 +187,32 @@ def _relieves(space: Space, counts: QueueCounts, gang: int, broken: Refusal) -> 
     return relieved
 
 
+def _in_cells(space: Space) -> list[int]:
+    """Gangs that have to go back so that the cells of queues stay reachable, the lowest that come."""
+    if space.reach is None or space.reach.keep():
+        return []
+    gangs = space.instance.gangs
+    new = {
+        g: own for g, gang in enumerate(gangs) if gang.firm_on_gpus and (own := space.new_pods(g))
+    }
+    reach = Reach(space.instance)
+    for gang, pods in enumerate(space.pods):
+        reach.add(gang, set(pods) - set(new.get(gang, ())))
+    found = []
+    for gang in sorted(new, key=lambda g: (-gangs[g].priority, g)):
+        reach.add(gang, new[gang])
+        if not reach.keep():
+            reach.add(gang, new[gang], -1)
+            found.append(gang)
+    return found[::-1]
+
+
+def user_of_cells(instance: Instance, gang: Gang) -> Hashable:
+    """Gangs for which the cells of queues are alike."""
+    by_model = cells_by_model(instance)
+    return tuple(cells.row(gang) for cells in by_model) if by_model and gang.firm_on_gpus else ()
+
+
 DECLARED = (
     Declaration("order of queues", (QUEUE_ORDER,), breaking=overtaking),
     Declaration("reservations", (RESERVATION,), breaking=trespassing),
@@ -178,10 +226,18 @@ DECLARED = (
     ),
     Declaration(
         "queues",
-        (QUEUE,),
+        (CELLS, QUEUE),
         gang_key=_queue_key,
         broken=_exceeds_queues,
         back=_beyond_queues,
         admits=lambda space, gang, pods: space.keeps_queue_rules(gang, pods),
+    ),
+    Declaration(
+        "cells",
+        node_key=lambda instance, node: tuple(c.place(node) for c in cells_by_model(instance)),
+        gang_key=user_of_cells,
+        broken=lambda plan: breaks_cells(plan.instance, [one.pods for one in plan.decisions]),
+        back=_in_cells,
+        elsewhere=True,
     ),
 )

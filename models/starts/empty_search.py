@@ -24,6 +24,9 @@ from models.instance.occupancy import PODS, Room
 from models.instance.reshaping import is_blind, taken_gpus
 from models.instance.solution import PodPlacement
 from models.program.packing import Arc
+from models.queues.cell_places import Reach
+from models.queues.cells import cells_by_model
+from models.queues.pins import beside_pins
 from models.queues.queue_shares import QueueCounts, shares
 from models.rules.pod_rules import Kind, PodCounts, Rule, counted_nodes, pod_rules
 from models.rules.registry import allows, breaking_on_empty
@@ -262,7 +265,7 @@ class Search:
         for pod in {p.role: p for p in self._pods}.values():
             mask, role = np.zeros(len(self._free), np.bool_), self._role(pod)
             nodes = self._empty.eligible_nodes(role)
-            mask[list(nodes)] = True
+            mask[list(beside_pins(self._empty, self._gang, role, nodes))] = True
             found[pod.role] = mask
         return found
 
@@ -334,7 +337,10 @@ class Search:
         known = shares(empty)
         if known is not None and not QueueCounts(empty, known).allow(index, own):
             return False
-        return self._has_gpus_for_parts(own) and self._fast(own)
+        if not self._has_gpus_for_parts(own):
+            return False
+        firm = cells_by_model(empty) and self._gang.firm_on_gpus
+        return (not firm or Reach(empty, [(index, own)]).keep()) and self._fast(own)
 
     def _has_gpus_for_parts(self, own: Sequence[PodPlacement]) -> bool:
         """Whether the GPUs that nobody has whole suffice for all instances and parts of GPUs."""

@@ -20,6 +20,7 @@ from models.instance.eligibility import without_conditions
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.reshaping import unshared
+from models.queues.pins import beside_pins
 from models.queues.queue_order import lines
 from models.queues.queue_shares import QueueCounts, empty_shares, shares
 
@@ -226,7 +227,7 @@ class EmptyStarts:
         role, count = sized[0]
         levels = [level for level in (gang.required, role.required) if level is not None]
         level = max(levels, default=None)
-        nodes = self._counts.nodes(role)
+        nodes = beside_pins(instance, gang, role, self._counts.nodes(role))
         if not role.units:
             return self._counts.room(role, count, nodes, level) >= count
         for name in sorted(instance.gpu_names(nodes)):
@@ -247,6 +248,7 @@ class EmptyStarts:
             or gang.balance is not None
             or instance.policy.spares
             or (instance.min_share(gang) and role.gpus)
+            or (gang.firm_on_gpus and any(queue.cells for queue in instance.queues))
         )
 
     def _within_limits(self, index: int, gpus: int, name: str) -> bool:
@@ -285,7 +287,8 @@ class EmptyStarts:
         """Place the gang."""
         from models.starts.empty_search import Found, Search  # readers place nothing
 
-        certain = not empty.policy.spares  # where nodes are out of order fewer have to stay free
+        # where nodes are out of order fewer have to stay free, and cells are lost that gangs cannot take
+        certain = not empty.policy.spares and not any(queue.cells for queue in empty.queues)
         namespace = self._instance.gangs[index].namespace
         for sizes in self._sizes(empty, index):
             for scope in _scopes(empty, index):

@@ -111,7 +111,8 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
     could = {n for n, node in enumerate(nodes) if node.could and node.dynamic_mig}
     sharers, owners = reader.sharers, reader.owners
     releases = releasable(bare, gangs, sharers, owners, policy.gpu_binding, could)
-    queues = _queues(faults, instance.queues)
+    queues = _queues(faults, instance.queues, reader.levels)
+    _check_pins(faults, instance.queues, nodes, spec.levels)
     unit = unit_of(gangs, queues)
     gangs = gangs if unit == 1 else _counted(gangs, Counts(nodes), policy, now)
     return Facts(spec.levels, nodes, gangs, policy, now, budgets, queues, releases, unit), reader
@@ -151,13 +152,18 @@ def _now(instance: PlanInstance) -> int:
     return max((time for times in stated for time in times if time is not None), default=0)
 
 
-def _queues(faults: Faults, documents: Sequence[QueueDocument]) -> dict[str, QueueSpec]:
+def _queues(
+    faults: Faults, documents: Sequence[QueueDocument], levels: Collection[str]
+) -> dict[str, QueueSpec]:
     """The queues by name; parents are known and no queue is below itself."""
     found = {document.metadata.name: document.spec for document in documents}
     where = "instance.queues"
     _check_sorted(faults, where, "queue", [(one.metadata.name,) for one in documents])
     for i, document in enumerate(documents):
         faults.add_errors(f"{where}[{i}]", document.field_errors())
+        for _, level in document.level_names():
+            if level not in levels:
+                faults.add("reference", f"{where}[{i}].spec.cells", f"no level {quoted(level)}")
     rooted: set[str] = set()
     for name in found:
         path: list[str] = []
@@ -170,6 +176,34 @@ def _queues(faults: Faults, documents: Sequence[QueueDocument]) -> dict[str, Que
             faults.add("reference", where, f"{quoted(at)}, a parent, {what}")
         rooted.update(path)
     return found
+
+
+def _check_pins(
+    faults: Faults,
+    documents: Sequence[QueueDocument],
+    nodes: Sequence[Node],
+    levels: Sequence[Level],
+) -> None:
+    """Pinned cells are nodes and domains that exist, each node once in a queue, written out."""
+    cells = [(one, cell) for one in documents for cell in one.spec.cells if cell.pinned]
+    if not cells:
+        return
+    numbers = {level.name: i for i, level in enumerate(levels)}
+    names = {node.name for node in nodes}
+    for document, cell in cells:
+        where = f"instance.queues.{document.metadata.name}.spec.cells"
+        level = numbers.get(cell.level or "")
+        if cell.domain is not None:
+            known = level is not None and any(
+                node.named > level and "/".join(node.names[: level + 1]) == cell.domain
+                for node in nodes
+            )
+            if not known:
+                faults.add("reference", printable(where), f"no domain {quoted(cell.domain)}")
+        elif not names.issuperset(cell.nodes):
+            other = min(set(cell.nodes) - names)
+            faults.add("reference", printable(where), f"no node {quoted(other)}")
+        _check_sorted(faults, printable(where), "node", [(name,) for name in cell.nodes])
 
 
 def _check_policy(faults: Faults, spec: PolicySpec, levels: Sequence[Level], where: Place) -> None:

@@ -13,6 +13,7 @@ from itertools import product
 
 from models.documents.queue import AmountDocument
 from models.hardware import slug
+from models.verify.cells import Cells, Packing
 from models.verify.eligibility import accepting, labelled, open_to, selected
 from models.verify.facts import Facts, Gang, Node, Pod, Role, uses_gpus
 
@@ -40,6 +41,7 @@ class Queues:
         self._unable = unable
         self.specs = facts.queues
         self.models = tuple(None if n.model is None else slug(n.model.gpu) for n in facts.nodes)
+        self.cells = Cells(facts, self.models, {name: self.above(name) for name in self.specs})
         self.guarantee: dict[str, Amounts] = {name: self._guarantee(name) for name in self.specs}
         self.limit: dict[str, Amounts] = {name: self._limit(name) for name in self.specs}
         self.firm_limit: dict[str, Amounts] = {
@@ -59,8 +61,10 @@ class Queues:
 
     def _guarantee(self, name: str) -> Amounts:
         """g(q) and g(q, m) of the models that it names."""
-        found = self._stated(self.specs[name].guarantee)
-        return {ALL: sum(found.values()), **found}
+        spec = self.specs[name]
+        found, unit = self._stated(spec.guarantee), self.facts.gpu_unit
+        stated = found.get(ALL, sum(found.values()))
+        return {**found, ALL: max(stated, unit * self.cells.gpus_of(name))}
 
     def _limit(self, name: str) -> Amounts:
         """The most it may hold, in all and of each model for which something is said."""
@@ -267,6 +271,11 @@ class Queues:
         running = ((gang, pod) for gang in self.facts.gangs for pod in gang.running_pods.values())
         return self.lent_too_much(self.before, self.beyond(running, firm=False))
 
+    @cached_property
+    def packings_before(self) -> dict[str, Packing]:
+        """Places of cells before the plan."""
+        return self.cells.packings((g, g.running_pods.values()) for g in self.facts.gangs)
+
     # Who is within a guarantee
 
     @cached_property
@@ -311,6 +320,8 @@ class Queues:
                 continue
             if not gang.running and "/".join(gang.key) in self._unable:
                 continue
+            if not _firm(gang) and gang.key in self.guests:
+                continue
             if _firm(gang):
                 asking.append((0, gang, names))
             else:
@@ -343,6 +354,28 @@ class Queues:
 
     # Reclaiming
 
+    def closed(self, gang: Gang) -> dict[int, str]:
+        """Nodes that are pinned by queues that a gang is not in, with the first of these by name.
+
+        Empty for those that can be stopped, or that know of no promise.
+        """
+        if not gang.counts_against_promises or not self.cells.pinned:
+            return {}
+        own = set(self.above(gang.queue))
+        pins = self.cells.pinned.items()
+        return {n: min(of - own) for n, of in pins if not of <= own}
+
+    @cached_property
+    def guests(self) -> dict[tuple[str, str], set[str]]:
+        """By gang, queues that it is not in, and which pin a node where its pods with GPUs run."""
+        found: dict[tuple[str, str], set[str]] = {}
+        for gang in self.facts.gangs if self.cells.pinned else ():
+            nodes = {pod.node for pod in gang.running_pods.values() if gang.held(pod)}
+            hosts = set[str]().union(*(self.cells.pinned.get(n, ()) for n in nodes))
+            if hosts := hosts - set(self.above(gang.queue)):
+                found[gang.key] = hosts
+        return found
+
     def gives_way(self, gang: Gang, comer: Gang, node: int, *, gpus: bool) -> bool:
         """Whether a gang gives way to one that comes to its node, whatever their priorities.
 
@@ -367,7 +400,14 @@ class Queues:
                 if b not in own
             ):
                 return True
-        return False
+        return gpus and any(
+            self.specs[a].reclaim
+            and a not in others
+            and self.held_before[a][ALL] < self.guarantee[a][ALL]
+            and self.held_before[a][ALL] + needed <= self.guarantee[a][ALL]
+            for a in own
+            if a in self.cells.pinned.get(node, ())
+        )
 
     # Fair shares
 

@@ -222,7 +222,12 @@ def build(
     if findings:
         findings.raise_all()
     merged.cluster = with_all_instances(merged.cluster, gangs)
-    queues = read_queues([*documents.queues, *cluster.queues])
+    queues = read_queues(
+        [*documents.queues, *cluster.queues],
+        merged,
+        documents.remarks,
+        observed=live or documents.objects is not None or documents.slurm is not None,
+    )
     if policy is not None:
         _check_spares(policy, merged)
     recorded = cluster.now if document is None or document.spec.now is None else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from models.documents.base import suggestion
@@ -14,10 +15,11 @@ from models.instance.cluster import Node
 from models.instance.eligibility import model_matches
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.instance.queue import Gpu, Queue
+from models.instance.queue import Cell, Gpu, Queue
 from models.instance.solution import placed
 from models.mig import RESOURCE
 from models.queues.queue_shares import (
+    cell_model,
     guarantees,
     model_of_nodes,
     queue_counts,
@@ -53,7 +55,7 @@ def remark_promises(instance: Instance, remarks: Remarks) -> None:
     if not instance.queues:
         return
     said: set[int] = set()
-    for promise in _gpus(instance):
+    for promise in (*_cells(instance), *_gpus(instance)):
         promised = _in_all(instance.queues, promise.own)
         if promised <= promise.there:
             continue
@@ -121,6 +123,40 @@ def _gpus(instance: Instance) -> Iterator[_Promise]:
         what = "GPUs" if gpu is None else f"GPUs of model {gpu}"
         hint = MORE_HINT if there[gpu] or gpu is None else _models_hint(instance, gpu)
         yield _Promise(what, found[gpu], usable[gpu], hint, there[gpu] - usable[gpu])
+
+
+def _cells(instance: Instance) -> Iterator[_Promise]:
+    """Cells of each kind."""
+    counts: dict[Cell, list[int]] = {}
+    for q, queue in enumerate(instance.queues):
+        for cell in queue.cells:
+            kind = replace(cell, count=1, model=cell_model(instance, cell))
+            counts.setdefault(kind, [0] * len(instance.queues))[q] += cell.count
+    for kind, own in counts.items():
+        yield _cell_promise(instance, kind, own)
+
+
+def _cell_promise(instance: Instance, kind: Cell, own: Sequence[int]) -> _Promise:
+    cluster, level = instance.cluster, kind.level
+    nodes = [] if kind.model is None else [*_nodes(instance, kind.model)]
+    of = f" of {kind.model}" if kind.model else ""
+    if level is None:
+        gpus = kind.gpus or 0
+        what, there = f"cells of {gpus} GPUs{of}", sum(node.gpus // gpus for _, node in nodes)
+        most = max((node.gpus for _, node in nodes), default=0)
+        hint = f"such a cell is on one server, which has at most {most} GPUs"
+    else:
+        inside = level == cluster.node_level
+        name = "node" if inside else cluster.levels[level].name
+        named = [n for n, node in nodes if inside or None not in node.domains[: level + 1]]
+        what, there = (
+            f"cells of level {name}{of}",
+            len({cluster.domain_of[level][n] for n in named}),
+        )
+        hint = "a cell is a domain with a name: its nodes need one at this level and all above"
+    if kind.model is None or not nodes:
+        hint = _models_hint(instance, kind.model or "")
+    return _Promise(what, own, there, MORE_HINT if there else hint)
 
 
 def _nodes(instance: Instance, gpu: Gpu) -> Iterator[tuple[int, Node]]:

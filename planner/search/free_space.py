@@ -23,12 +23,17 @@ from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome, standing_pods
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
+from models.queues.cell_places import Reach
+from models.queues.cells import cells_by_model
 from models.queues.queue_shares import queue_counts
-from models.rules.demands import RoleDemand
+from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import claim, takes
 from models.rules.pod_rules import PodCounts, pod_rules
 from planner.search.closed_nodes import ClosedNodes
 from planner.search.free_arrays import Capacity, FreeArrays
+
+MAX_OPEN = 1024
+"""Sets of nodes beside cells that are remembered."""
 
 Pods = tuple[PodPlacement, ...]
 Key = tuple[int, int, int]
@@ -73,8 +78,8 @@ class FreeSpace:
 
     ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they run
     now. ``arrays``: the free space of all nodes at once. ``pod_counts``: what rules about pods count.
-    ``queues``: what gangs in queues hold, None where there are no queues. ``closed``: nodes that rules about
-    whole domains close.
+    ``queues``: what gangs in queues hold, None where there are no queues. ``reach``: places of the cells of
+    queues, where there are any. ``closed``: nodes that rules about whole domains close.
     """
 
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
@@ -109,6 +114,9 @@ class FreeSpace:
             [n.left for n in self.by_node],
             self._reshaping,
         )
+        celled = bool(cells_by_model(instance))
+        self.reach = Reach(instance, enumerate(self.pods)) if celled else None
+        self._open: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
 
     def set(self, gang: int, pods: Iterable[PodPlacement]) -> None:
         """Replace the pods of a gang."""
@@ -235,6 +243,9 @@ class FreeSpace:
         if self.queues is not None:
             self.queues.add(gang, old, -1)
             self.queues.add(gang, new)
+        if self.reach is not None:
+            self.reach.add(gang, old, -1)
+            self.reach.add(gang, new)
         self._recount_nodes(touched)
 
     def _recount(self, gang: int, old: Pods, new: Pods) -> None:
@@ -263,6 +274,29 @@ class FreeSpace:
         kept = not any(self.pod_counts.broken(rule) for rule in self.rules.of[gang])
         self._recount(gang, pods, ())
         return kept
+
+    def keeps_cells(self, gang: int, pods: Pods) -> bool:
+        """Whether the cells of queues stay reachable with these pods added."""
+        if self.reach is None or not self.instance.gangs[gang].firm_on_gpus:
+            return True
+        return self.reach.allows(gang, pods)
+
+    def beside_cells(self, demand: Demand) -> Demand | None:
+        """The demand on nodes where its pods are in the way of no cells; None if these are all."""
+        if self.reach is None or not self.instance.gangs[demand.gang].firm_on_gpus:
+            return None
+        closed = self.reach.closed(demand.gang)
+        if len(self._open) > MAX_OPEN:
+            self._open.clear()
+
+        def nodes(role: RoleDemand) -> frozenset[int]:
+            key = (role.nodes, closed)
+            if key not in self._open:
+                self._open[key] = role.nodes - closed
+            return self._open[key]
+
+        roles = (replace(r, nodes=nodes(r)) if r.gpus else r for r in demand.roles)
+        return replace(demand, roles=tuple(roles)) if closed else None
 
     def _before(self, gang: int, pod: PodPlacement) -> PodPlacement | None:
         """Where the pod stands now."""

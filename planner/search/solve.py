@@ -22,6 +22,7 @@ from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted, TooLarge
 from models.program.queue_usage import QUEUE_TIERS
+from models.program.rules.cells import too_many
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
 from models.rules.declaration import without
 from models.rules.pod_rules import DECLARED as PODS_OF_SETS
@@ -446,6 +447,7 @@ class Search:
         """Solve the tiers with pooled pods."""
         instance = _relaxed(self.instance)
         lax = instance is not self.instance
+        lax_cells = too_many(self.instance)
         model = partial(
             AggregatedModel,
             instance,
@@ -466,7 +468,7 @@ class Search:
                 follow=lambda values: follow(
                     self.instance, model.requests, model.admits, values, budget
                 ),
-                lax=lax,
+                lax=lax or lax_cells,
             )
 
         for shaped, last in self._families(ledger, size):

@@ -190,11 +190,15 @@ def _reserved(f: ReasonFields) -> Clauses:
 def _quota(f: ReasonFields) -> Clauses:
     queue = "other queues" if f.queue is None else f"queue {shown(f.queue)}"
     if f.gpus is not None:
-        yield _needs(f)
+        yield _needs(f.model_copy(update={"level": None}))
     if f.held is not None:
         yield f"with this plan, {queue} holds {f.held:,} of the {f.limit or 0:,} that gangs like it may hold"
+    elif f.limit is not None:
+        yield f"so many would leave too little of the {f.limit:,} that are promised to {queue}"
+    elif f.level is not None:
+        yield f"where there is room, it would take a whole {f.level} that is promised to {queue}"
     else:
-        yield f"so many would leave too little of the {f.limit or 0:,} that are promised to {queue}"
+        yield f"where there is room, nodes are promised to {queue}"
 
 
 _RULES_KEPT = {

@@ -27,6 +27,7 @@ from models.program.linear_program import Linear, Program
 from models.program.packing import SizePacking
 from models.program.regions import RegionSet, build_regions, is_single_piece
 from models.program.rows import add_rows
+from models.program.rules.cells import too_many
 from models.program.rules.running import may_come_alone
 from models.program.rules.topology import Topology
 from models.program.variables import (
@@ -42,6 +43,7 @@ from models.program.variables import (
 from models.queues.queue_shares import holder_of, shares
 from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import claim
+from models.rules.queue_rules import user_of_cells
 from models.rules.registry import own_variables, poolable
 from models.rules.topology import pooled_slices
 from models.tiers import Tier
@@ -117,7 +119,7 @@ class AggregatedModel:
         self._gangs: list[GangVariables] = []
         self._topologies: list[Topology] = []
         self._shape_bounds = ShapeBounds(instance, self._rooms)
-        self._pods: dict[tuple[PoolKey, Hashable, Holder | None], PodPool] = {}
+        self._pods: dict[tuple[PoolKey, Hashable, Holder | None, Hashable], PodPool] = {}
         self._victims = victims(instance, requests.choices)
         self._create()
         self._bounds = TierBounds(
@@ -314,7 +316,10 @@ class AggregatedModel:
 
         Where a pod of a pool comes, the same gangs may be stopped, whichever gang it belongs to.
         """
-        known = (key, self._victims.rank(first.gang), self._holder(first))
+        cells: Hashable = ()
+        if not too_many(self.instance):
+            cells = user_of_cells(self.instance, self.instance.gangs[first.gang])
+        known = (key, self._victims.rank(first.gang), self._holder(first), cells)
         if known not in self._pods:
             gpus, nodes, requests = key
             single = replace(

@@ -101,6 +101,8 @@ class Search:
             for change in outcome.changes
             for pod in change.pods.values()
         )
+        if self.facts.queues:
+            self.checked += sum(one.visits for one in outcome.queues.cells.grounds.values())
         # rules about whole domains look at all pods, for each level
         pods, policy = sum(len(change.pods) for change in outcome.changes), self.facts.policy
         alone = {gang.exclusive for gang in self.facts.gangs} - {None}

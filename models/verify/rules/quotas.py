@@ -3,14 +3,16 @@
 Limits bind what gangs in a queue hold. What is promised of the cluster, R, counts firm gangs, those without
 ``preemptible`` that are in a queue or gangplan's to start, and guarantees: of a queue the larger of its
 guarantee and what is promised in it. What a queue does not lend counts likewise beside all gangs that are not
-another scheduler's, and against the limits of the queues above. The sums beyond the GPUs that there are do
-not grow.
+another scheduler's, and against the limits of the queues above. The sums beyond the GPUs that there are, and
+the GPUs of cells without a place, do not grow. Firm gangs come to no node that a queue pins which they are
+not in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from models.verify.cells import certainly_more
 from models.verify.facts import Gang, Pod
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
@@ -23,6 +25,8 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         yield from _limits(outcome)
         yield from _guarantees(outcome)
         yield from _lending(outcome)
+        yield from _cells(outcome)
+        yield from _pins(outcome)
 
 
 def _limits(outcome: Outcome) -> Iterator[Violation]:
@@ -87,6 +91,36 @@ def _lending(outcome: Outcome) -> Iterator[Violation]:
                 )
 
 
+def _cells(outcome: Outcome) -> Iterator[Violation]:
+    queues = outcome.queues
+    if not queues.cells.grounds:
+        return
+    after = queues.cells.packings((c.gang, c.pods.values()) for c in outcome.changes)
+    for model, packing in after.items():
+        more = certainly_more(packing, queues.packings_before[model])
+        if more:
+            what = f"{_gpus(more, model)} of cells find no place any more"
+            yield Violation("cells", None, what)
+
+
+def _pins(outcome: Outcome) -> Iterator[Violation]:
+    """Pods with GPUs that are placed or moved to a node that another queue pins."""
+    queues = outcome.queues
+    for n in sorted(queues.cells.pinned):
+        came = {
+            position
+            for position, pod, placed in outcome.usage.nodes[n].tenants
+            if placed and outcome.changes[position].gang.roles[pod.role].gpus
+        }
+        for position in sorted(came):
+            change = outcome.changes[position]
+            owner = queues.closed(change.gang).get(n)
+            if owner is not None:
+                node = outcome.facts.nodes[n].name
+                what = f"comes to node {node}, which is pinned to queue {quoted(owner)}"
+                yield change.violation("pinned", what)
+
+
 def _gpus(gpus: int, key: str) -> str:
     return f"{gpus} GPUs" if key == ALL else f"{gpus} GPUs of {printable(key)}"
 
@@ -97,6 +131,8 @@ RULE = Judged(
         "quota": "queues hold no more than their limit, or than before",
         "guarantee": "no more is promised, and held by gangs that may not stop, than before or than there is",
         "lending": "no more is held, next to what queues do not lend, than before or than there is",
+        "cells": "cells of queues find no fewer places than before",
+        "pinned": "no GPU pod of a gang that may not stop comes to a node that another queue pins",
     },
     on_empty=True,
 )

@@ -1,4 +1,4 @@
-"""Reasons about limits and guarantees of queues: what a queue holds, and whether it has no room.
+"""Reasons about limits, guarantees and cells of queues: what a queue holds, and whether it has no room.
 
 What the plan's gangs hold is counted once, what one more gang would add for each kind of gang.
 """
@@ -26,13 +26,18 @@ class Quotas:
         """What is wrong with a reason of the code ``Quota``."""
         name, key = f.queue, f.model or ALL
         if name is None:
-            yield "does not say which queue"
+            if f.limit is not None or not self.queues.cells.grounds:
+                yield "does not say which queue"
         elif name not in self.queues.specs:
             yield f"there is no queue {printable(name)}"
         elif f.held is not None:
             yield from self._limit(gang, f, name, key)
-        else:
+        elif f.limit is not None:
             yield from self._promise(gang, f, name, key)
+        elif not self.queues.cells.grounds:
+            closed = self.queues.closed(gang)
+            if not any(n in closed for n, of in self.queues.cells.pinned.items() if name in of):
+                yield f"nothing that is promised to queue {printable(name)} is closed to it"
 
     def _promise(self, gang: Gang, f: ReasonFields, name: str, key: str) -> Iterator[str]:
         """Whether the queue is guaranteed, or keeps to itself, so much, and too little would be left."""

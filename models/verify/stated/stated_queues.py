@@ -8,6 +8,7 @@ from typing import Any
 
 from models.documents.base import Document
 from models.hardware import slug
+from models.verify.cells import Cells
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
 from models.verify.violation import Violation, printable, quoted
@@ -82,8 +83,26 @@ def _wanted(outcome: Outcome, name: str, held: Mapping[str, int], waiting: int) 
             )
             for model in sorted(models)
         ),
+        "cells": tuple(_cells(queues.cells, name)),
     }
     return _without_none(**{key: value for key, value in found.items() if value != ()})
+
+
+def _cells(cells: Cells, name: str) -> Iterator[dict[str, Any]]:
+    """Equal cells together, in the order in which the document names them."""
+    counts: dict[tuple[str | None, int | None, str], int] = {}
+    for cell in cells.facts.queues[name].cells:
+        if cell.pinned:
+            continue
+        key = (cell.level, cell.gpus, cells.model_of(cell))
+        counts[key] = counts.get(key, 0) + (cell.count or 0)
+    for (level, gpus, model), count in counts.items():
+        yield _without_none(count=count, level=level, gpus=gpus, model=model or None)
+    for cell in cells.facts.queues[name].cells:
+        if cell.domain is not None:
+            yield {"count": 1, "level": cell.level, "domain": cell.domain}
+        elif cell.nodes:
+            yield {"count": len(cell.nodes), "nodes": cell.nodes}
 
 
 def _without_none(**fields: Any) -> dict[str, Any]:  # noqa: ANN401  # values of a JSON object

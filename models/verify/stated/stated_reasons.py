@@ -166,16 +166,16 @@ class Reasons:
             yield f"gangs that come first start where it could: it is {OUTRANKED}"
         if code == "RequiredTopology" and room and fields.level is None:
             yield "does not say of which level"
-        yield from self._levels(gang, fields)
+        yield from self._levels(gang, code, fields)
         yield from _sizes(self.facts, gang, code, fields)
         if code == QUOTA:
             yield from self.quotas.faults(gang, fields)
         if code == NEVER:
             yield from self._never(gang, fields)
 
-    def _levels(self, gang: Gang, fields: ReasonFields) -> Iterator[str]:
+    def _levels(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
         """Whether a rule of the gang is about the level."""
-        if fields.level is not None:
+        if code != QUOTA and fields.level is not None:
             levels = {gang.required, *(one.required for one in gang.roles)}
             levels |= {level for one in gang.roles for _, level in one.slices}
             if self.rooms.level(fields.level) not in levels - {None}:
@@ -251,7 +251,8 @@ class Reasons:
         if not gang.preemptible and any(queues.firm_limit[name] for name in above):
             return True
         return any(queues.limit[name] for name in above) or (
-            gang.counts_against_promises and bool(queues.guaranteed)
+            gang.counts_against_promises
+            and bool(queues.guaranteed or queues.cells.grounds or queues.closed(gang))
         )
 
     def _pod_rules(self, rule: str, gang: Gang) -> bool:

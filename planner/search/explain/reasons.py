@@ -93,12 +93,14 @@ class _Clock:
 class _Left:
     """What those that come first leave for a kind of gang: a shortage, or whether a placement was found.
 
-    ``barred``: the rule about pods or whole domains without which there would be one.
+    ``barred``: the rule about pods or whole domains without which there would be one. ``cells``: that every
+    placement found would take cells of a queue away.
     """
 
     short: Shortage | None
     fits: bool
     barred: Requirement | None
+    cells: Reason | None
 
 
 class _ReasonFinder:
@@ -285,6 +287,8 @@ class _ReasonFinder:
         if left.barred is not None:
             assert left.barred.code is not None, "a rule that counts leave aside has one"
             return Reason.of(left.barred.code, gpus=demand.gpus, proven=proven)
+        if left.cells is not None:
+            return left.cells.with_fields(gpus=demand.gpus)
         if left.fits:
             before = behind(self._instance, self._pods, demand.gang)
             if before is None:  # earlier tiers, or the end of the search, decide so
@@ -308,7 +312,10 @@ class _ReasonFinder:
             if not fits:
                 self._nowhere.add(kind)  # less is left for lower priorities
             barred = self._rules.barred(demand.gang) if fits else None
-            self._left[key] = _Left(short, fits, barred)
+            cells = None
+            if pods is not None and barred is None:
+                cells = self._rules.taken_away(demand.gang, above.space.pods, pods)
+            self._left[key] = _Left(short, fits, barred, cells)
         return self._left[key]
 
 

@@ -20,10 +20,14 @@ from models.instance.solution import (
     QUOTA,
     RESERVED,
     GangDecision,
+    PodPlacement,
     Reason,
     Reserved,
 )
 from models.queues.bands import stated_priority
+from models.queues.cell_places import Reach
+from models.queues.cells import cells_by_model, without_places
+from models.queues.pins import closed_by_pins, trespassing
 from models.queues.queue_shares import QueueCounts, beyond_limit, queue_counts, queue_of, shares
 from models.queues.reservations import closes
 from models.queues.reserved_quotas import Claim, claims_beside, hindered
@@ -199,6 +203,35 @@ class RuleReasons:
         ]
         return Reason.of(RESERVED, by=by)
 
+    def taken_away(
+        self, gang: int, first: Sequence[Sequence[PodPlacement]], pods: Sequence[PodPlacement]
+    ) -> Reason | None:
+        """Whose cells a gang would take with these pods beside those that come first; None if it need not."""
+        instance, spec = self._instance, self._instance.gangs[gang]
+        if not spec.firm_on_gpus or not (
+            cells_by_model(instance) or closed_by_pins(instance, spec)
+        ):
+            return None
+        if self._placed_without((), gang):
+            return None
+        held = {pod.node for pod in pods if spec.roles[pod.role].gpus}
+        closed = trespassing(instance, spec, held)
+        if closed:
+            name = min(closed, key=lambda name: (-closed[name], name))
+            return Reason.of(QUOTA, queue=name)
+        reach = Reach(instance, enumerate(first))
+        reach.pack()
+        known = {(name, kind): missing for name, kind, missing in reach.lacking()}
+        reach.add(gang, pods)
+        reach.pack()
+        for name, kind, missing in reach.lacking():
+            if missing > known.get((name, kind), 0):
+                level = None
+                if kind.level is not None:
+                    level = instance.cluster.level_name(kind.level)
+                return Reason.of(QUOTA, queue=name, level=level)
+        return Reason.of(QUOTA)
+
     def barred(self, gang: int) -> Requirement | None:
         """The rule that keeps a gang from the room that is left; None if it finds a place."""
         rules = [
@@ -226,11 +259,11 @@ class RuleReasons:
 
 
 def without_joint_rules(instance: Instance) -> Instance:
-    """The instance without rules about pods, whole domains, queues and reservations."""
+    """The instance without rules about pods, whole domains, queues, cells and reservations."""
     known = shares(instance)
     if instance.reserved:
         instance = replace(instance, reserved=())
     if known is not None:
-        queues = tuple(replace(one, strict=False) for one in instance.queues)
+        queues = tuple(replace(one, strict=False) for one in without_places(instance.queues))
         instance = replace(instance, queues=queues, shares=known.unlimited())
     return without(instance, joint_requirements())

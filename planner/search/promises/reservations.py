@@ -379,7 +379,7 @@ class _Finder:
         if one.start <= self._instance.now:
             return False
         _Moments(space, self._ends_beside(index), ()).go_to(one.start)
-        in_queues = space.keeps_queue_rules(index, one.pods)
+        in_queues = space.keeps_queue_rules(index, one.pods) and space.keeps_cells(index, one.pods)
         space.set(index, one.pods)
         fits = in_queues and all(
             space.is_valid(n) and index not in space.stale_indices(n) for n in one.nodes

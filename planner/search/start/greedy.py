@@ -47,6 +47,12 @@ RULE_EFFORT = 1e-5
 GRACE_S = 1.0
 """Seconds that the first plan may still take once the search was stopped."""
 
+MAX_REFUSED = 2
+"""Placements of one gang in the places of others' cells that are tried: each asks for other places."""
+
+MAX_REFUSALS = 64
+"""Such questions in a row that were answered with no, after which none is asked."""
+
 MAX_SIZES = 8
 """Sizes of a role that are tried above its smallest."""
 
@@ -351,18 +357,25 @@ def placements(
 ) -> Iterator[tuple[PodPlacement, ...]]:
     """Ways to place one gang in the free space, the narrowest and tightest domains first.
 
-    ``roles``: in the place of the gang's, with slices of another size.
+    Those come first that leave the cells of queues where they are. ``roles``: in the place of the gang's,
+    with slices of another size.
     """
     if space.closed.active:
         demand = space.closed.narrowed(demand)
     limits = limits_of(space, demand)
     if limits:
         demand = narrowed(space, demand, limits)
-    for pods in _trials(space, demand, limits, roles):
-        if permitted(space, demand.gang, pods, bound=bound) and space.holds(
-            pods, space.instance.gangs[demand.gang].roles
-        ):
-            yield pods
+    refused = 0
+    for own in _beside_cells(space, demand):
+        for pods in _trials(space, own, limits, roles):
+            if not space.keeps_cells(demand.gang, pods):
+                refused += 1
+                if refused > MAX_REFUSED:
+                    return
+            elif permitted(space, demand.gang, pods, bound=bound) and space.holds(
+                pods, space.instance.gangs[demand.gang].roles
+            ):
+                yield pods
 
 
 def _trials(
@@ -374,6 +387,21 @@ def _trials(
             trial = Trial(space, scope.demand, limits, roles)
             if all(trial.run(part, nodes, scope.model) for part, nodes in division):
                 yield trial.pods()
+
+
+def _beside_cells(space: FreeSpace, demand: Demand) -> Iterator[Demand]:
+    """The demand beside the places of cells; beside them nearer to the pods of their queues; anywhere."""
+    beside, reach = space.beside_cells(demand), space.reach
+    if beside is None or reach is None:
+        yield demand
+        return
+    yield beside
+    if reach.renew():
+        again = space.beside_cells(demand)
+        if again is not None and again != beside:
+            yield again
+    if reach.refusals < MAX_REFUSALS:
+        yield demand
 
 
 def permitted(

@@ -21,6 +21,7 @@ from models.instance.gang import shown as affinity_text
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room, beside_parts, rooms
 from models.instance.solution import GangDecision, PodPlacement, Reason
+from models.queues.pins import beside_pins, closed_by_pins, trespassing
 from models.units import shortened
 from planner.errors import Fault, InputError
 from planner.show.text import listed
@@ -72,11 +73,14 @@ class Explanation:
     def _candidates(self, role: Role, needed: int, left: Sequence[Room]) -> Candidates:
         instance = self.instance
         first: Counter[str] = Counter()
-        for node in instance.cluster.nodes:
+        pins = closed_by_pins(instance, self.gang) if role.gpus else frozenset[int]()
+        for n, node in enumerate(instance.cluster.nodes):
             cause = next(_causes(instance, role, node), None)
+            if cause is None and n in pins:
+                cause = f"pinned to queue {next(iter(trespassing(instance, self.gang, [n])))}"
             if cause is not None:
                 first[cause] += 1
-        able = instance.eligible_nodes(role)
+        able = beside_pins(instance, self.gang, role, instance.eligible_nodes(role))
         nodes = [n for n in able if instance.cluster.nodes[n].gpus >= role.gpus]
         return Candidates(
             role,

@@ -26,6 +26,7 @@ DROP = {
     "minBandwidthShare": "drop minBandwidthShare {}",
     "reservation": "drop the reservation for {}",
     "spares": "drop the Policy's spares",
+    "cells": "drop the cells of queues",
     "queue": "drop the limits and guarantees of queues",
     "queueOrder": "set the queue's order to bestEffort: {} is before it and waits",
     "policyNodeSelector": "drop the Policy's nodeSelector {}",

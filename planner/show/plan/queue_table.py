@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from models.documents.plan import PlanDocument, PlanQueue
+from models.host_ranges import host_ranges
 from models.units import plural
 from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import number
@@ -19,11 +20,11 @@ def queues(plan: PlanDocument, *, wide: bool, every: bool) -> Table:
     found = list(plan.status.queues)
     shown = found
     if not every:
-        of_note = ("guarantee", "models", "before", "after", "waiting")
+        of_note = ("guarantee", "models", "cells", "before", "after", "waiting")
         said = [q for q in found if q.limit is not None or any(getattr(q, f) for f in of_note)]
         shown = said[:MAX_QUEUES]
     columns = columns_of(
-        "QUEUE~|GPU MODEL?|UNDER?|>GUARANTEE|>LIMIT|>BEFORE|>AFTER|>BORROWED?|>WAITING"
+        "QUEUE~|GPU MODEL?|UNDER?|>GUARANTEE|>LIMIT|>BEFORE|>AFTER|>BORROWED?|>WAITING|CELLS~?"
     )
     rows = [row for queue in shown for row in _rows(queue, wide=wide)]
     left_out = [queue.name for queue in found if queue not in shown]
@@ -44,10 +45,24 @@ def _rows(queue: PlanQueue, *, wide: bool) -> list[tuple[Cell, ...]]:
             number(queue.after),
             number(queue.borrowed) if queue.borrowed else "",
             Cell(number(queue.waiting), "warn" if queue.waiting else None),
+            cells_text(queue),
         )
     ]
     for one in queue.models if wide else ():
         amounts = (one.guarantee, one.limit, one.before, one.after)
         given = (Cell(number(amount)) for amount in amounts)
-        rows.append(row_of("", one.model, "", *given, *(Cell("") for _ in range(2))))
+        rows.append(row_of("", one.model, "", *given, *(Cell("") for _ in range(3))))
     return rows
+
+
+def cells_text(queue: PlanQueue) -> str:
+    """``1 rack, 8 x 1 GPU of v100, rack b1/r2``: the last is pinned."""
+    found = []
+    for cell in queue.cells:
+        if cell.nodes or cell.domain is not None:
+            level = "node" if cell.level is None else cell.level
+            found.append(f"{level} {','.join(host_ranges(cell.nodes)) or cell.domain}")
+            continue
+        size = cell.level if cell.level is not None else f"x {plural(cell.gpus or 0, 'GPU')}"
+        found.append(f"{cell.count:,} {size}" + (f" of {cell.model}" if cell.model else ""))
+    return ", ".join(found)

@@ -1,0 +1,207 @@
+"""The cells of queues stay reachable (contract 2.17): claims are variables.
+
+For each GPU model, with x[k, D] cells of kind k in domain D (a boolean; at ``node`` and for ``gpus`` a number
+a region), and on each region claimed(q) the GPUs that cells of queue q claim, firm(q) those of its pods,
+placed or staying: needed(q) >= claimed(q), needed(q) >= firm(q) + sum of needed over the queues right below
+q. Sum of needed over the queues without a parent + firm pods of no queue <= healthy GPUs; where more may be
+held, only with a claim x. What is pinned is in claimed(q) in any case, and is no x. Sum of x[k] <= count of
+k; sum of weight x >= all weights - what was lost before the plan.
+Exact with a region a node; a region of several sums their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from models.instance.instance import Instance
+from models.program.linear_program import Linear
+from models.program.regions import Region
+from models.program.variables import Model
+from models.queues.cell_places import allowed_losses
+from models.queues.cells import ModelCells, cells_by_model
+
+
+@dataclass
+class _Place:
+    """A region, or a node that no pod comes to. ``firm``: by row, -1 for none. ``most``: GPUs held there."""
+
+    columns: list[int]
+    firm: dict[int, Linear]
+    most: int
+    claimed: dict[int, Linear] = field(default_factory=dict)
+    claims: list[tuple[int, int]] = field(default_factory=list)
+
+    def claim(self, row: int, variable: int, gpus: int, count: int = 1) -> None:
+        """Cells of a row claim GPUs here, at most ``count`` of them."""
+        self.claimed.setdefault(row, Linear()).add(variable, gpus)
+        self.claims.append((variable, count))
+
+
+MAX_CLAIMS = 2_000
+"""With more cells times nodes, kinds of cells counted, an aggregated program leaves the rule out."""
+
+
+def add(model: Model) -> None:
+    instance = model.instance
+    if model.aggregated and too_many(instance):
+        return
+    for cells, lost in zip(cells_by_model(instance), allowed_losses(instance), strict=True):
+        places = list(_places(model, cells))
+        kept, full = Linear(), 0
+        for number, kind in enumerate(cells.kinds):
+            found = _claims(model, cells, number, places)
+            model.program.at_most(Linear().add_all(found), kind.count)
+            kept.add_all(found, kind.weight)
+            full += kind.count * kind.weight
+        model.program.at_least(kept, full - lost)
+        for place in places:
+            if place.claims:
+                _enough(model, cells, place)
+
+
+def too_many(instance: Instance) -> bool:
+    """Whether aggregated programs leave the rule out."""
+    by_model = cells_by_model(instance)
+    return sum(len(cells.kinds) * len(cells.nodes) for cells in by_model) > MAX_CLAIMS
+
+
+def _places(model: Model, cells: ModelCells) -> Iterator[_Place]:
+    """Every selected node of the GPU model, in a region or by itself."""
+    come, fixed, inside = _coming(model, cells), _fixed(model, cells), set[int]()
+    for region in model.region_set.regions:
+        columns = [cells.column_of[n] for n in region.nodes if n in cells.column_of]
+        if columns:
+            inside.update(columns)
+            place = _of_region(model, cells, region, come.get(region.number, {}), fixed)
+            yield _with_pins(cells, place)
+    for column in range(len(cells.nodes)):
+        if column not in inside:
+            held = fixed.get(column, {})
+            firm = {row: Linear(constant=gpus) for row, gpus in held.items()}
+            most = max(int(cells.installed[column]), sum(held.values()))
+            yield _with_pins(cells, _Place([column], firm, most))
+
+
+def _with_pins(cells: ModelCells, place: _Place) -> _Place:
+    """The place with what is pinned there."""
+    pinned = cells.pinned[:, place.columns].sum(axis=1)
+    for row in pinned.nonzero()[0].tolist():
+        place.claimed[row] = Linear(constant=int(pinned[row]))
+    place.most += int(pinned.sum())
+    return place
+
+
+def _coming(model: Model, cells: ModelCells) -> dict[int, dict[int, Linear]]:
+    """GPUs of firm pods that are placed, by region and row."""
+    variables, found = model.variables, dict[int, dict[int, Linear]]()
+    owned = [(one.gang, one.pieces) for one in variables.gangs]
+    owned += [(one.gangs[0], one.pieces) for one in variables.groups]
+    owned += [(model.instance.gangs[p.demands[0].gang], p.pieces) for p in model.pod_pools]
+    for gang, pieces in owned:
+        for piece in pieces if gang.firm_on_gpus else ():
+            own = found.setdefault(piece.region, {}).setdefault(cells.row(gang), Linear())
+            own.add(piece.variable, piece.kind.gpus)
+    return found
+
+
+def _of_region(
+    model: Model,
+    cells: ModelCells,
+    region: Region,
+    firm: dict[int, Linear],
+    fixed: Mapping[int, Mapping[int, int]],
+) -> _Place:
+    """``firm``: GPUs of pods that are placed there; those of pods that stay are added."""
+    columns, stays = [cells.column_of[n] for n in region.nodes], 0
+    for n, column in zip(region.nodes, columns, strict=True):
+        for row, gpus in fixed.get(column, {}).items():
+            firm.setdefault(row, Linear()).constant += gpus
+            stays += gpus
+        for number, options in region.usages.get(n, {}).items():
+            if number >= len(model.requests.choices):
+                continue  # a shared GPU is in no queue
+            gang = model.instance.gangs[model.requests.choices[number].gang]
+            held = [left.known.bit_count() + left.blind for left in options]
+            stays += max(held)
+            for admit, gpus in zip(model.variables.admits[number], held, strict=True):
+                if gang.firm_on_gpus:
+                    firm.setdefault(cells.row(gang), Linear()).add(admit, gpus)
+    installed = int(cells.installed[columns].sum())
+    return _Place(columns, firm, installed if stays <= installed else installed + stays)
+
+
+def _fixed(model: Model, cells: ModelCells) -> dict[int, dict[int, int]]:
+    """GPUs of firm pods that stay in any case, by column and row."""
+    instance = model.instance
+    pods = [(i, pod.role, pod.node) for i, one in enumerate(model.base) for pod in one.pods]
+    pods += [
+        (choice.gang, pod.role, pod.node)
+        for choice in model.requests.choices
+        for pod in choice.always
+        if pod.node is not None
+    ]
+    found: dict[int, dict[int, int]] = {}
+    for index, role, n in pods:
+        gang, column = instance.gangs[index], cells.column_of.get(n)
+        if column is not None and gang.firm_on_gpus and gang.roles[role].gpus:
+            own, row = found.setdefault(column, {}), cells.row(gang)
+            own[row] = own.get(row, 0) + gang.roles[role].gpus
+    return found
+
+
+def _claims(model: Model, cells: ModelCells, number: int, places: Sequence[_Place]) -> list[int]:
+    """The variables of one kind of cells: how many claim what."""
+    kind, program, found = cells.kinds[number], model.program, list[int]()
+    if kind.level is not None and kind.level < model.instance.cluster.node_level:
+        domains: dict[int, list[_Place]] = {}
+        for place in places:
+            domains.setdefault(int(cells.domain_of[kind.level][place.columns[0]]), []).append(place)
+        for domain, own in sorted(domains.items()):
+            if domain >= 0 and all(_whole(cells, place) for place in own):
+                found.append(program.boolean())
+                for place in own:
+                    place.claim(kind.row, found[-1], int(cells.installed[place.columns].sum()))
+        return found
+    for place in places:
+        if kind.level is not None:
+            gpus, most = int(cells.installed[place.columns[0]]), len(place.columns)
+            most = most if _whole(cells, place) else 0
+        else:
+            gpus, most = kind.gpus, int((cells.usable[place.columns] // kind.gpus).sum())
+        if min(most, kind.count):
+            found.append(program.integer(0, min(most, kind.count)))
+            place.claim(kind.row, found[-1], gpus, min(most, kind.count))
+    return found
+
+
+def _whole(cells: ModelCells, place: _Place) -> bool:
+    """Whether all GPUs of its nodes may be used."""
+    return bool((cells.usable[place.columns] == cells.installed[place.columns]).all())
+
+
+def _enough(model: Model, cells: ModelCells, place: _Place) -> None:
+    """What queues need on the nodes of a place is there."""
+    program, healthy = model.program, int(cells.usable[place.columns].sum())
+    total = Linear().add_linear(place.firm.get(-1, Linear()))
+    inner = {
+        row: Linear().add_linear(place.firm.get(row, Linear())) for row in range(len(cells.names))
+    }
+    for row in reversed(range(len(cells.names))):
+        needed, claimed = inner[row], place.claimed.get(row)
+        if claimed is not None and (needed.terms or needed.constant):
+            larger = Linear().add(program.integer(0, 2 * place.most))
+            program.at_least(Linear().add_linear(larger).add_linear(claimed, -1))
+            program.at_least(Linear().add_linear(larger).add_linear(needed, -1))
+            needed = larger
+        elif claimed is not None:
+            needed = claimed
+        above = cells.parents[row]
+        (total if above < 0 else inner[above]).add_linear(needed)
+    if place.most <= healthy:
+        program.at_most(total, healthy)
+        return
+    anything = program.boolean()
+    program.at_most(total.add(anything, place.most - healthy), place.most)
+    for variable, count in place.claims:
+        program.at_most(Linear().add(variable).add(anything, -count))
