@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from exhaustive_beside import beside
 from exhaustive_choosing import Choosing
 from exhaustive_ground import Ground
 from exhaustive_holding import Turns
@@ -101,8 +102,11 @@ class Footing:
         return frozenset(found.items())
 
     def _of_queues(self, part: Part) -> Vector:
-        """The tiers about queues."""
-        return self.scale.vector(self.promises.values(part) if self.promises.queues else {})
+        """The tiers about queues, and what gangs beside each other prefer."""
+        near = self.scale.vector({"preference": beside(self.instance, part)})
+        if not self.promises.queues:
+            return near
+        return summed(near, self.scale.vector(self.promises.values(part)))
 
     def best(self, known: Vector | None) -> tuple[Vector, Step | None] | None:
         """The best plan worth more than ``known``, None if there is none."""
@@ -113,7 +117,9 @@ class Footing:
             ground,
             self.all.spreading.limits,
             extended,
-            nodes_differ=bool(self.exclusion.levels) or self.promises.nodes_matter,
+            nodes_differ=bool(self.exclusion.levels)
+            or self.promises.nodes_matter
+            or any(gang.near is not None for gang in self.instance.gangs),
             gpus_differ=bool(reserving.all),
         )
         prices = {j: Prices(self.instance, ground.known, joins=j) for j in (True, False)}

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from exhaustive_ages import aged, harm, queued_since
+from exhaustive_beside import all_beside
 from exhaustive_counts import counted, least_counts, pod_counts
 from exhaustive_groups import best_share, has_groups
 from exhaustive_leftover import LEFTOVER, leftover
@@ -200,18 +201,21 @@ def tier_values(instance: Instance, decisions: Sequence[GangDecision]) -> Tiers:
     sums: Counter[str] = Counter()
     figures = zip(shares(instance, decisions), speeds(instance, decisions), strict=True)
     of_gangs = zip(instance.gangs, decisions, figures, strict=True)
-    for gang, decision, (share, permille) in of_gangs:
+    runs: dict[int, Pods] = {}
+    for g, (gang, decision, (share, permille)) in enumerate(of_gangs):
         pods = [(p.role, p.index, p.node) for p in decision.pods]
         sums[f"kept/{gang.priority}"] += _kept(gang, decision)
         sums["disruption"] += harm(instance, gang) * _disrupted(gang, decision)
         sums["stability"] += stability_value(gang, pods)
         if admitted(gang, decision):
+            runs[g] = pods
             sums.update(earnings(instance, gang, pods))
             sums.update(performance(instance, gang, share, permille))
     free = free_after(instance, decisions)
     useful = of_use(instance, free, left_after(instance, decisions))
     for tier in LEFTOVER:
         sums[tier] = leftover(instance, tier, free, useful)
+    sums["preference"] += all_beside(instance, runs)
     sums.update(_of_queues(instance, decisions))
     return tuple((name, sums[name]) for name in tier_names(instance))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from effort import Effort
+from exhaustive_beside import spots
 from exhaustive_counts import counted, pod_counts
 from exhaustive_leftover import LEFTOVER, WHOLE_OR_FREE, leftover
 from exhaustive_options import Key, Option, options
@@ -48,7 +49,7 @@ def summed(*vectors: Vector) -> Vector:
 class Way:
     """One option and one spread. ``value``: what it adds to every sum whichever GPUs it gets; ``most``:
     with the ideal bandwidth. ``relative``: speed of its slowest GPU; ``gpus``: asked in all. ``part``: what
-    it adds for the rules and tiers about queues.
+    it adds for the rules and tiers about queues, and where it stands for gangs that should be near it.
     """
 
     option: Option
@@ -197,6 +198,8 @@ class Ways:
         relative = relative_speed(instance, gang, {n for r, _, n in pods if gang.roles[r].gpus})
         most = summed(value, self.scale.performance(g, 1000, relative))
         part = self._part(g, option, spread)
+        if option.admitted:
+            part |= spots(instance, g, pods)
         return Way(option, spread, value, most if option.admitted else value, relative, part)
 
     def _part(self, g: int, option: Option, spread: Spread) -> Part:

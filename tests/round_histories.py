@@ -451,7 +451,7 @@ class History:
 
     def _within(self, before: dict[str, int | None]) -> set[str]:
         """Who is within the guarantee of its queue; no queue is in another."""
-        left = dict(self.world.queues)
+        left = self.world.guarantees()
         ran = {name for name, started in before.items() if started is not None}
 
         def turn(job: Job) -> tuple[object, ...]:
@@ -512,7 +512,7 @@ class History:
         if not other.preemptible or self.now - other.started < MIN_RUN_S:
             return False
         holding = (one.size for one in self.jobs.values() if one.queue == job.queue and one.pods)
-        reclaims = sum(holding) + job.size <= self.world.queues[job.queue or ""]
+        reclaims = sum(holding) + job.size <= self.world.guarantees()[job.queue or ""]
         return other.priority < job.priority or (reclaims and other.queue != job.queue)
 
     def _in_turn(self, job: Job, before: dict[str, int | None], within: set[str]) -> None:

@@ -2,7 +2,7 @@
 
 Both state the rules by themselves. Every best plan passes the judge with the same values, and of random plans
 that pass none is better; on the smallest instances the best that passes is the best plan.
-``tests/exhaustive_sweep.py --more preferred_groups --seeds N:N+1 --narrow`` narrows a failing seed.
+``tests/exhaustive_sweep.py --more near,preferred_groups --seeds N:N+1 --narrow`` narrows a failing seed.
 """
 
 from __future__ import annotations

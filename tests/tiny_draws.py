@@ -80,6 +80,7 @@ FEATURES = (
     "per_gpu",  # what a free GPU needs of its node; with "resources"
     "suspects",  # nodes that failed lately, and the tier
     "instances",  # of partitioned GPUs, beside whole ones; never unless asked for more
+    "near",  # gangs that should be near others; never unless asked for more
     "preferred_groups",  # roles that should share a domain; never unless asked for more
     "parallelism",  # groups, patterns of own formulas and ranks; never unless asked for more
     # What only busy clusters have (``tiny_busy``):

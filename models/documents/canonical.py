@@ -32,6 +32,7 @@ from models.documents.gang import (
     GangTopology,
     GroupDocument,
     GroupTopology,
+    NearDocument,
     NextToDocument,
     PlannedDocument,
     PodDocument,
@@ -325,6 +326,9 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
             ),
             roles=tuple(_role(role, cluster) for role in gang.roles),
             groups=tuple(_group(gang, one, cluster) for one in gang.together),
+            near=None
+            if gang.near is None
+            else NearDocument.of(gang.near, level=cluster.level_name(gang.near.level)),
             communication=Communication.of(
                 gang, model=None, speed="count" if gang.counts_speed else "ignore"
             ),

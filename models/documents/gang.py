@@ -388,6 +388,17 @@ class GroupDocument(Document):
     topology: GroupTopology
 
 
+MAX_NEAR = 64
+"""Most gangs that one may name to be near to."""
+
+
+class NearDocument(Document):
+    """Gangs of the same namespace: all pods with GPUs in one domain of `level` with those of one of them."""
+
+    gangs: Annotated[Many[Name], Field(json_schema_extra={"minItems": 1, "maxItems": MAX_NEAR})]
+    level: LevelName
+
+
 GpuFraction = Annotated[Fraction, *decimal(Fraction(1, 1000), Fraction(999, 1000))]
 
 
@@ -630,6 +641,9 @@ class GangSpec(Document):
         default=(),
         description="Roles that share a domain; `required` is read as podSets and affinity",
     )
+    near: NearDocument | None = omitted(
+        description="Gangs of which one should be in the same domain, if possible"
+    )
     communication: Annotated[Communication, read_once()] = Communication.model_construct()
 
 
@@ -684,6 +698,8 @@ class GangDocument(Document):
         for i, group in enumerate(self.spec.groups):
             for path, level in group.topology.level_names():
                 yield ("spec", "groups", i, "topology", *path), level
+        if self.spec.near is not None:
+            yield ("spec", "near", "level"), self.spec.near.level
 
     def set_of(self, group: str) -> str:
         """The pod set of a group."""
@@ -715,6 +731,7 @@ class GangDocument(Document):
         """The others."""
         if self.spec.groups:
             yield from _group_errors(self)
+        yield from _near_errors(self)
         yield from _pod_errors(self)
 
     @property
@@ -753,6 +770,22 @@ def _group_errors(gang: GangDocument) -> Iterator[FieldError]:
         if len(gang.set_of(group.name)) > MAX_SET_NAME:
             what = f"the name {shown(group.name)} is too long here"
             yield FieldError((*path, "name"), what, "shorten it")
+
+
+def _near_errors(gang: GangDocument) -> Iterator[FieldError]:
+    """Gangs that cannot be named, or not so many; paths start at the gang's top."""
+    if gang.spec.near is None:
+        return
+    path: Path = ("spec", "near", "gangs")
+    names = gang.spec.near.gangs
+    if not 0 < len(names) <= MAX_NEAR:
+        what = f"near to {plural(len(names), 'gang')}"
+        yield FieldError(path, what, f"name 1 to {MAX_NEAR}")
+    for i, name in enumerate(names):
+        if name == gang.metadata.name:
+            yield FieldError((*path, i), "a gang cannot be near itself", "name another gang")
+        elif name in names[:i]:
+            yield FieldError((*path, i), f"the gang {shown(name)} is named twice", "name it once")
 
 
 def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:

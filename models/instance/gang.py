@@ -124,6 +124,20 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
+class Near:
+    """A gang should share one domain of the level with one of these gangs of its namespace.
+
+    ``nodes``: of domains in which such a gang stands that is not in the instance. ``anywhere``: beside it
+    counts as one wherever the gang is; no document says so.
+    """
+
+    gangs: tuple[str, ...]
+    level: int
+    nodes: frozenset[int] = frozenset()
+    anywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """Pods of one kind within a gang.
 
@@ -271,7 +285,7 @@ class Gang:
     if unknown. ``hold``: while set, the gang is neither placed nor completed. ``counts_speed``: whether
     slower GPU models slow it down. ``min_run_time_s``: its own, None for that of its queue or the policy
     (``models.instance.run_times``). ``ordered``: consecutive pods of a role are near each other.
-    ``together``: roles that should share a domain.
+    ``together``: roles that should share a domain; ``near``: gangs beside which it should be.
     ``priority``: with its band where the policy's order has bands (``models.queues.bands``);
     ``stated_priority``: then that of the document.
     """
@@ -308,6 +322,7 @@ class Gang:
     exclusive: int | None = None
     ordered: bool = False
     together: tuple[Together, ...] = ()
+    near: Near | None = None
     expected_left_s: int | None = None
     stated_priority: int | None = None
 

@@ -17,6 +17,7 @@ from models.instance.solution import placed
 from models.program.base_state import base_decisions
 from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear, Program
+from models.program.nearness import near_gpus
 from models.program.options import PLACED, Effect, standing_gpus
 from models.program.queue_usage import QUEUE_TIERS
 from models.program.regions import RegionSet
@@ -446,6 +447,8 @@ def gang_preference(gang: GangVariables, topology: Topology) -> Linear:
     for one in spec.together:
         whole = topology.whole(one.level, one.roles, gpus_only=True)
         total.add_linear(whole, spec.gpus_of(one.roles))
+    if spec.near is not None and spec.near.anywhere:
+        total.add_linear(topology.whole(spec.near.level, gpus_only=True), spec.weight_gpus)
     return total
 
 
@@ -532,7 +535,7 @@ class TierExpressions:
             total.add(stay.admit, self._standing_value("preference", stay))
         for group in self.model.variables.groups:
             total.add_all(group.admits, group.gangs[0].most_preference)
-        return total
+        return total.add_linear(near_gpus(self.model, self.topologies, self.base))
 
     def bandwidth(self) -> Linear:
         total = Linear()

@@ -246,6 +246,13 @@ class Model:
             self._fits[key] = sum(self.rooms[n].free_gpus // gpus for n in nodes)
         return self._fits[key]
 
+    def place_of(self, level: int, domain: int) -> int:
+        """What stands for a domain in variables: itself; for a node its region, or a negative number."""
+        if level < self.instance.cluster.node_level:
+            return domain
+        (n,) = self.instance.cluster.domains[level][domain].nodes
+        return self.region_set.region_of.get(n, -1 - n)
+
     def once(self, find: Callable[[Model], Found]) -> Found:
         """What a function finds in the model once all variables are there, computed once."""
         if find not in self._kept:

@@ -1,13 +1,14 @@
-"""What a gang asks of its bandwidth."""
+"""What a gang asks of its bandwidth, and near whom it wants to be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from fractions import Fraction
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.rules.declaration import Asked, Declaration, Requirement, dropping
+from models.values.nearness import tied
 
 _NOTHING = Fraction(0)
 
@@ -29,6 +30,12 @@ SHARE = Requirement(
 )
 
 
+def _beside_key(instance: Instance, gang: Gang) -> Hashable:
+    if tied(instance, gang):
+        return gang.key
+    return None if gang.near is None else gang.near.level
+
+
 DECLARED = Declaration(
     "bandwidth",
     (SHARE,),
@@ -44,3 +51,5 @@ DECLARED = Declaration(
     ),
     poolable=lambda instance, gang, _role: not instance.min_share(gang),
 )
+
+NEAR = Declaration("gangs beside each other", gang_key=_beside_key, own_variables=tied)

@@ -33,6 +33,7 @@ DECLARED: tuple[Declaration, ...] = (
     pod_rules.DECLARED,
     *shape.DECLARED,
     bandwidth.DECLARED,
+    bandwidth.NEAR,
     nodes.RESOURCES,
     *queue_rules.DECLARED,
     shape.WHOLE_DOMAINS,

@@ -270,11 +270,15 @@ def _goodput(instance: Instance, index: int, weight: int) -> int:
     return weight * (FULL_SPEED if most is None else most)
 
 
-def _preference(instance: Instance, index: int, _weight: int) -> int:
+def _preference(instance: Instance, index: int, weight: int) -> int:
     gang, value = instance.gangs[index], standing_value(instance, index)
+    near = weight if gang.near is not None else 0
     if value is None:
-        return gang.most_preference
-    return PLACEMENT_VALUES["preference"](instance, gang, placed(gang, gang.running_pods), value)
+        return gang.most_preference + near
+    return (
+        PLACEMENT_VALUES["preference"](instance, gang, placed(gang, gang.running_pods), value)
+        + near
+    )
 
 
 def _bandwidth(instance: Instance, index: int, weight: int) -> int:

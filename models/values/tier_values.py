@@ -23,6 +23,7 @@ from models.rates.gang_bandwidth import share_permille
 from models.rates.gang_rates import KnownMasks, gang_rates, own_sets
 from models.tiers import Condition, Tier, stated_tiers
 from models.values.leftover import defragment, gpu_shares, stranded, suspects, usable_gpus
+from models.values.nearness import companions, near_gpus, suitors
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +237,7 @@ class Evaluation:
         self._cache: ValueCache = {} if cache is None else cache
         self._known: list[int] | None = None
         self._totals: dict[str, tuple[Tier, int]] = {}
+        self._near: dict[int, int] | None = None
         self._free: list[int] | None = None
         self._queue_use: QueueUse | None = None
         self._usable: list[int] | None = None
@@ -272,6 +274,12 @@ class Evaluation:
             worth = self._worth(tier)
             gained = (worth(self.lines[i]) - worth(last.lines[i]) for i in changed)
             self._totals[name] = (tier, total + sum(gained))
+        if last._near is not None:
+            self._near = dict(last._near)
+            named = suitors(self.instance)
+            self._near.update(
+                self._near_of({*changed, *(i for c in changed for i in named.get(c, ()))})
+            )
         if last._queue_use is not None:
             self._queue_use = last._queue_use.copy()
             for line, index, sign in (
@@ -322,7 +330,23 @@ class Evaluation:
             if tier.priority is not None:
                 lines = [lines[i] for i in self.instance.once(_by_priority)[tier.priority]]
             self._totals[tier.name] = (tier, sum(map(self._worth(tier), lines)))
-        return self._totals[tier.name][1]
+        joint = sum(self.near.values()) if tier.family == "preference" else 0
+        return self._totals[tier.name][1] + joint
+
+    @property
+    def near(self) -> dict[int, int]:
+        """Of every gang with ``near``, what it adds to ``preference`` by being beside another one."""
+        if self._near is None:
+            self._near = self._near_of(companions(self.instance))
+        return self._near
+
+    def _near_of(self, gangs: Iterable[int]) -> dict[int, int]:
+        """The same of those of some gangs that have it."""
+        own = [index for index in gangs if index in companions(self.instance)]
+        if not own:
+            return {}
+        whole = [line.decision.pods if line.admitted else () for line in self.lines]
+        return {index: near_gpus(self.instance, index, whole) for index in own}
 
     def _worth(self, tier: Tier) -> Callable[[Line], int]:
         """What one gang adds to a tier."""
@@ -436,7 +460,10 @@ class _Latest:
 def preference(
     instance: Instance, gang: Gang, pods: Sequence[PodPlacement], value: GangValue
 ) -> int:
-    """GPUs of the gang, its roles and its groups that are within one domain of their preferred level."""
+    """GPUs of the gang, its roles and its groups that are within one domain of their preferred level.
+
+    What it adds by being beside another gang: ``Evaluation.near``.
+    """
     worth = 0
     if gang.preferred is not None and value.domains[gang.preferred] == 1:
         worth += gang.weight_gpus

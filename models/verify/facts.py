@@ -249,6 +249,7 @@ class Gang:
     exclusive: int | None
     ordered: bool
     together: tuple[tuple[frozenset[int], int], ...]
+    near: tuple[tuple[str, ...], int] | None
     ranks: Mapping[PodKey, int]
     document: GangDocument = field(compare=False, repr=False)
     # What every rule asks for follows when the gang is read. ``whole``: whether the running pods of every

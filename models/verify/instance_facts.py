@@ -15,6 +15,7 @@ from models.documents.base import FieldError
 from models.documents.cluster import ClusterSpec, Level, NodeDocument, level_errors
 from models.documents.gang import (
     GangDocument,
+    NearDocument,
     PodDocument,
     RoleDocument,
 )
@@ -529,6 +530,7 @@ class GangReader:
             exclusive=self._level(topology.exclusive, at),
             ordered=topology.order,
             together=tuple(self._groups(document, f"{where}.spec.groups")),
+            near=self._near(spec.near, f"{where}.spec.near"),
             ranks={
                 (number, pod.index): pod.rank
                 for pod in status.pods
@@ -552,6 +554,11 @@ class GangReader:
                 self.faults.add("reference", f"{where}[{i}].roles", "no such role")
             if level is not None:
                 yield frozenset(roles), level
+
+    def _near(self, near: NearDocument | None, where: Place) -> tuple[tuple[str, ...], int] | None:
+        if near is None or (level := self._level(near.level, where)) is None:
+            return None
+        return near.gangs, level
 
     def _min_run_time(self, document: GangDocument, policy: PolicySpec) -> int:
         """What is stated; after evictions twice as long for each, up to the starvation limit."""

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from models.tiers import stated_tiers
 from models.verify.changes import Change
-from models.verify.facts import Facts, Gang
+from models.verify.facts import Facts, Gang, Pod
 from models.verify.outcome import Outcome
 from models.verify.rules.resources import left_of
 from models.verify.rules.topology import domains_used
@@ -177,7 +177,28 @@ def _preference(outcome: Outcome, _priority: int) -> int:
             own = [p for p in pods if p.role in roles and gang.roles[p.role].gpus]
             if domains_used(facts, own, level) == 1:
                 total += sum(gang.roles[n].min * gang.roles[n].counts for n in roles) or 1
-    return total
+    return total + sum(c.gang.w for c in outcome.changes if is_near(outcome, c))
+
+
+def is_near(outcome: Outcome, change: Change) -> bool:
+    """Whether a gang shares a domain with one that it names: both run whole, all pods with GPUs in it."""
+    gang, facts = change.gang, outcome.facts
+    if gang.near is None or not change.admitted:
+        return False
+    names, level = gang.near
+    for name in names:
+        other = outcome.change_of.get((gang.namespace, name))
+        if other is None or other is change or not other.admitted:
+            continue
+        if domains_used(facts, [*_heavy(change), *_heavy(other)], level) == 1:
+            return True
+    return False
+
+
+def _heavy(change: Change) -> list[Pod]:
+    """Pods with GPUs; all pods of a gang whose roles have none."""
+    light = all(role.gpus == 0 for role in change.gang.roles)
+    return [pod for pod in change.pods.values() if light or change.gang.roles[pod.role].gpus]
 
 
 def _bandwidth(outcome: Outcome, _priority: int) -> int:

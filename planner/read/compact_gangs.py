@@ -29,6 +29,7 @@ from models.instance.cluster import Node
 from models.instance.gang import (
     ExistingPod,
     Gang,
+    Near,
     NextTo,
     NodeAffinity,
     PlannedPod,
@@ -172,7 +173,7 @@ class GangReader:
     def _check_levels(self, entry: GangEntry) -> None:
         spec = entry.document.spec
         kind = (id(spec.roles), id(spec.topology))
-        if kind in self._levelled and not spec.groups:
+        if kind in self._levelled and not spec.groups and spec.near is None:
             return
         self._levelled.add(kind)
         for path, level in entry.document.level_names():
@@ -436,7 +437,7 @@ class GangReader:
         roles = self._roles[id(spec.roles)]
         if spec.groups:
             roles = tuple(_grouped(document, role, self.levels) for role in roles)
-        topology = spec.topology
+        topology, near = spec.topology, spec.near
         return made(
             Gang,
             document.metadata,
@@ -452,6 +453,9 @@ class GangReader:
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
             planned=tuple(sorted(planned)),
             together=tuple(_together(document, self.levels)),
+            near=None
+            if near is None
+            else Near(tuple(sorted(near.gangs)), self.levels.get(near.level, 0)),
         )
 
     def _level(self, name: str | None) -> int | None:

@@ -30,6 +30,7 @@ from models.rules.pod_rules import pod_rules
 from models.rules.registry import pooled_shapes, shaped_gangs
 from models.tiers import MAINS, Tier
 from models.values.effective_gpus import effective_by_priority
+from models.values.nearness import loosened
 from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
@@ -67,6 +68,9 @@ RULED_PAIRS = 100_000
 
 SHAPED_PAIRS = 10_000
 """As many pairs of a node and a gang that is spread evenly or alone in a domain; smaller gangs are pooled."""
+
+NEAR_PAIRS = 10_000
+"""The same of gangs that should be near others, and of those that they name; the rest count anywhere."""
 
 PLACING_SHARE = 0.35
 """Share of the remaining time that one goal may take on the aggregated model."""
@@ -489,6 +493,7 @@ def _relaxed(instance: Instance) -> Instance:
     nodes, found = len(instance.cluster.nodes), instance
     if len(pod_rules(instance).of) * nodes > RULED_PAIRS:
         found = without(found, PODS_OF_SETS.requirements)
+    found = loosened(found, NEAR_PAIRS // max(1, nodes))
     largest = sorted(shaped_gangs(instance), key=lambda i: (-instance.gangs[i].weight_gpus, i))
     return pooled_shapes(found, largest[SHAPED_PAIRS // max(1, nodes) :])
 

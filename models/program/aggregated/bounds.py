@@ -14,6 +14,7 @@ from models.program.aggregated.pools import PooledClass, ShapeBounds
 from models.program.aggregated.spread import span
 from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear, Program
+from models.program.nearness import anywhere, most_near, near_gpus
 from models.program.options import Effect
 from models.program.queue_usage import QUEUE_TIERS
 from models.program.regions import RegionSet
@@ -145,7 +146,7 @@ def _least_span(bounds: TierBounds, gang: Gang, demand: Demand) -> int:
 
 
 PLACEMENT_BOUNDS: dict[str, Callable[[TierBounds, Gang, Demand], int]] = {
-    "preference": lambda _bounds, gang, _demand: gang.most_preference,
+    "preference": lambda _bounds, gang, _demand: gang.most_preference + anywhere(gang),
     "bandwidth": _most_bandwidth,
     "span": _least_span,
 }
@@ -269,12 +270,17 @@ class TierBounds:
                 total.add(admit, self._option_bound(family, demand))
         for own in {id(found): found for found in shaped.values()}.values():
             total.add_linear(own)
+        if family == "preference" and family in self.shaped:
+            total.add_linear(near_gpus(self.model, self.topologies, self.base))
+        elif family == "preference":
+            total.constant += most_near(self.base)
         return total
 
     def _option_bound(self, family: str, demand: Demand) -> int:
         gang = self.model.instance.gangs[demand.gang]
         if not demand.roles:
-            return self._standing.value(family, demand.gang, demand.stays)
+            near = anywhere(gang) if family == "preference" else 0
+            return near + self._standing.value(family, demand.gang, demand.stays)
         return PLACEMENT_BOUNDS[family](self, gang, demand)
 
     def _shaped(self, family: str) -> dict[int, Linear]:

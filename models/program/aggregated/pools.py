@@ -26,6 +26,7 @@ from models.instance.solution import GangDecision
 from models.instance.speed import FULL_SPEED
 from models.program.arrays import Integers, integers
 from models.program.linear_program import Linear
+from models.program.nearness import anywhere
 from models.program.packing import by_count, inside_known_MBps, network_MBps
 from models.program.rules.bandwidth import Speeds
 from models.program.rules.bandwidth_carriers import relative_speed
@@ -218,6 +219,8 @@ class ShapeBounds:
             # some of the roles may be whole although the gang is not
             if preferred is not None and (preferred <= level or not own <= {*roles}):
                 worth += gang.gpus_of(roles)
+        if gang.near is not None and gang.near.level <= level:
+            worth += anywhere(gang)
         return worth
 
     def bandwidth(self, demand: Demand, level: int, largest: int | None = None) -> int:

@@ -220,6 +220,15 @@ class Topology:
             self._whole[key] = self._make_whole(level, scope, gpus_only=gpus_only)
         return self._whole[key]
 
+    def homes(self, level: int, *, gpus_only: bool) -> dict[int, Linear]:
+        """By domain (at the node level by region), 1 only if all pods are in it, standing ones included."""
+        gpu, cpu_only = self._to_place(None, gpus_only=gpus_only)
+        standing = self._standing(level, None, gpus_only=gpus_only)
+        if gpu or cpu_only:
+            return self._chosen(level, standing, gpu, cpu_only)
+        found = {self._model.place_of(level, domain) for domain in standing}
+        return {domain: self._gang.admitted() for domain in found} if len(standing) == 1 else {}
+
     def _make_whole(self, level: int, scope: Scope, *, gpus_only: bool) -> Linear:
         gang = self._gang.gang
         if gang.required is not None and level <= gang.required:
@@ -231,11 +240,8 @@ class Topology:
         if not gpu and not cpu_only:
             return self._gang.admitted()
         chosen = Linear()
-        for domain, regions in self.regions_by_domain(level).items():
-            if not standing or self._stands_in(level, domain, standing):
-                chosen.add_linear(self._whole_in(level, domain, regions, gpu, cpu_only))
-        # at most one, of an admitted gang
-        self._program.at_most(Linear().add_linear(chosen).add(self._gang.admit, -1))
+        for own in self._chosen(level, standing, gpu, cpu_only).values():
+            chosen.add_linear(own)
         return chosen
 
     def _to_place(self, scope: Scope, *, gpus_only: bool) -> tuple[list[int], list[int]]:
@@ -246,6 +252,20 @@ class Topology:
             for roles in (demand.gpu_roles, demand.cpu_only_roles)
         )
         return gpu, [] if gpus_only or self._gang.cpu_only_follow else cpu_only
+
+    def _chosen(
+        self, level: int, standing: set[int], gpu: list[int], cpu_only: list[int]
+    ) -> dict[int, Linear]:
+        """By domain, 1 only if these pods are all in it; at most one, of an admitted gang."""
+        found: dict[int, Linear] = {}
+        for domain, regions in self.regions_by_domain(level).items():
+            if not standing or (len(standing) == 1 and self._stands_in(level, domain, standing)):
+                found[domain] = self._whole_in(level, domain, regions, gpu, cpu_only)
+        total = Linear()
+        for own in found.values():
+            total.add_linear(own)
+        self._program.at_most(total.add(self._gang.admit, -1))
+        return found
 
     def _whole_in(
         self, level: int, domain: int, regions: list[int], gpu: list[int], cpu_only: list[int]

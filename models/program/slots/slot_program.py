@@ -39,6 +39,7 @@ from models.rules.demands import Demand
 from models.rules.shape import SpareNodes, spare_nodes
 from models.tiers import Tier
 from models.values.leftover import gpu_models, request_domains
+from models.values.nearness import loosened
 from models.values.tier_values import Evaluation, ValueCache, most_speed
 
 MAX_SETS = 24
@@ -60,6 +61,7 @@ class SlotModel(Slots):
         cache: ValueCache | None = None,
         interrupted: Question = never,
     ) -> None:
+        instance = loosened(instance, 0)
         self._state = build_base_state(instance, immovable=immovable, interrupted=interrupted)
         super().__init__(instance, Program(interrupted), self._state)
         self.complete = all(choice.complete for choice in self.requests.choices)

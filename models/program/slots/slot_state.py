@@ -11,6 +11,7 @@ from models.program.aggregated.pools import Shape, ShapeBounds
 from models.program.base_state import BaseState
 from models.program.demand_builder import placing
 from models.program.linear_program import Linear, Program
+from models.program.nearness import anywhere
 from models.program.options import Choice
 from models.program.slots.slot_rooms import DomainSlots, Mode, Part, Piece, SlotRooms
 from models.program.tier_expressions import StandingValues
@@ -184,7 +185,8 @@ class Slots:
         if mode.shape is not None:
             return int(getattr(mode.shape, family))
         if not demand.roles:
-            return self._standing.value(family, demand.gang, demand.stays)
+            near = anywhere(self.instance.gangs[demand.gang]) if family == "preference" else 0
+            return near + self._standing.value(family, demand.gang, demand.stays)
         return 0 if family == "span" else self._shapes.most(family, demand)
 
 

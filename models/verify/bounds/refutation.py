@@ -112,6 +112,7 @@ class Search:
         # what valuing the cluster looks at: with shares of nodes, each pod's requests
         counted = pods if policy.per_gpu else 0
         self.cluster_visits = CLUSTER_VISITS * len(self.facts.nodes) + counted
+        self.joint = any(gang.near is not None for gang in self.facts.gangs)
         self.room = Room(outcome, Grounds(self.facts, self.work))
         self.found: dict[int, Witness] = {}
 
@@ -164,7 +165,7 @@ class Search:
         for position, tier in enumerate(self.tiers):
             family, _, priority = tier.name.partition("/")
             value = VALUES[family]
-            if family == "fair":
+            if family == "fair" or (family == "preference" and self.joint):
                 self.work.spend(len(self.facts.gangs))  # no such sum either, but quickly computed
                 yield value(variant, int(priority or 0))
             elif family in OF_CLUSTER:

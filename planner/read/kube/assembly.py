@@ -33,6 +33,7 @@ from planner.read.kube.gangs.gangs import bound_checkpoints, leave_out_last, rea
 from planner.read.kube.gangs.terms import distrust_slow_ends, obey_budgets, report_overdue
 from planner.read.kube.levels.levels import Levels, read_levels
 from planner.read.kube.lookup import clean, is_label_key, is_name
+from planner.read.kube.near import set_near
 from planner.read.kube.node_documents import (
     Json,
     NodeDocuments,
@@ -114,6 +115,7 @@ def assemble(
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
     hold_beyond_share(gangs)
     hold_beyond_resources(gangs, nodes)
+    set_near(gangs, levels, settings.ignore, remarks)
     sets = PodSets(gangs, pods, nodes, levels)
     if "podAntiAffinity" not in settings.ignore:
         exclude_by_anti_affinity(pods, nodes, remarks, sets.stated())

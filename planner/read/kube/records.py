@@ -466,7 +466,8 @@ class KubeGang:
     ``runs_since``: the start of its first running pod, ``started_at`` of its last. ``min_run_time_s``: as
     its tenant states it. ``deadline_s``: Kubernetes ends it so long after its start, None if it does not.
     ``started_in``: the queue in the plan that started it, None for none; empty if nothing proves it.
-    ``ends_by``: a command that ends it while it runs. ``borrows``: it was started as preemptible.
+    ``ends_by``: a command that ends it while it runs. ``borrows``: it was started as preemptible. ``near``:
+    a level of the plan, and gangs beside which it should be.
     """
 
     namespace: str
@@ -495,6 +496,7 @@ class KubeGang:
     started_in: tuple[str | None, ...] = ()
     ends_by: str | None = None
     borrows: bool = False
+    near: tuple[str, tuple[KubeGang, ...]] | None = None
 
     @property
     def subject(self) -> str:

@@ -214,6 +214,9 @@ def _needs(found: Explanation) -> list[str]:
     for one in gang.together:
         names = listed([gang.roles[number].name for number in one.roles], "and")
         rules.append(f"if possible {names} in one {cluster.level_name(one.level)}")
+    if gang.near is not None:
+        names = listed(list(gang.near.gangs), "or")
+        rules.append(f"if possible in one {cluster.level_name(gang.near.level)} with {names}")
     rules += (
         _NEEDS.get(asked.name, asked.asks).format(wish.name)
         for asked in joint_requirements()

@@ -1,7 +1,7 @@
 """Where a pod may go: selectors, affinity, tolerations, and constraints that are not modelled.
 
-A constraint that cannot be read never widens the choice; preferences are ignored.
-What a pod may state is bounded. Volumes: ``planner.read.kube.pods.volumes``.
+A constraint that cannot be read never widens the choice; preferences are ignored, but for wishes to be near
+other pods. What a pod may state is bounded. Volumes: ``planner.read.kube.pods.volumes``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from planner.read.kube.pods.pod_rules import REQUIRED, SELECTORS, Ignorable, Pod
 from planner.read.kube.records import KubePod, Objects
 
 SOME_NODES_VOLUME = Ignorable("a volume that only some nodes can mount", "volumeZone")
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 MAX_TERMS = 100
 """Most terms of a required node affinity, and of a required anti-affinity."""
@@ -133,12 +134,14 @@ _LARGE: list[Tree] = [{}] * (MAX_TERMS + 1)
 class AffinityStore:
     """What is kept of the affinities of pods while objects are gathered.
 
-    Of ``spec.affinity`` that is what is required, one object for all pods that state the same; of more than
-    is read, only that it is more.
+    Of ``spec.affinity`` that is what is required, and what is wished about other pods, one object for all
+    pods that state the same; of more than is read, only that it is more, and of more wishes nothing.
     """
 
     _known: dict[bytes, Tree] = field(default_factory=dict)
     _parts: dict[str, int] = field(default_factory=dict)
+    _wished: dict[str, int] = field(default_factory=dict)
+    _wishes: dict[bytes, bool] = field(default_factory=dict)
 
     def keep(self, affinity: Tree, namespace: str) -> Tree:
         """What is read of an affinity in a namespace."""
@@ -150,6 +153,10 @@ class AffinityStore:
         for kind in _ABOUT_PODS:
             if terms := items(affinity, kind, REQUIRED):
                 kept[kind] = {REQUIRED: _LARGE if selects_too_much(terms) else terms}
+        if (wishes := objects(mapping(affinity, "podAffinity"), PREFERRED)) and self._keeps(
+            wishes, namespace
+        ):
+            kept["podAffinity"] = {**kept.get("podAffinity", {}), PREFERRED: wishes}
         same = sha256(json.dumps(kept, default=str).encode()).digest()
         if same in self._known:
             return self._known[same]
@@ -169,6 +176,19 @@ class AffinityStore:
                 return {kind: large_ones.get(kind, tree) for kind, tree in kept.items()}
         self._known[same] = kept
         return kept
+
+    def _keeps(self, wishes: Sequence[Tree], namespace: str) -> bool:
+        """Whether the wishes of a namespace are still few enough."""
+        same = sha256(json.dumps((namespace, wishes), default=str).encode()).digest()
+        if same not in self._wishes:
+            terms = [mapping(one, "podAffinityTerm") for one in wishes]
+            parts = sum(
+                selector_parts(mapping(term, which)) for term in terms for which in SELECTORS
+            )
+            self._wished[namespace] = self._wished.get(namespace, 0) + parts + len(terms)
+            few = self._wished[namespace] <= MAX_PARTS
+            self._wishes[same] = few and not selects_too_much(terms)
+        return self._wishes[same]
 
 
 _ABOUT_PODS = ("podAffinity", "podAntiAffinity")

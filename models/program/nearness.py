@@ -1,0 +1,116 @@
+"""What gangs beside each other add to ``preference``, as an expression.
+
+For a gang g with ``near``, home(h, D) = 1 only if h runs whole with all its pods that count in the domain D:
+y[g, D] <= home(g, D), y[g, D] <= sum over the gangs h that g names of home(h, D); g adds w(g) x sum of y.
+At the node level D is a region: of several nodes that is a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from models.instance.gang import Gang
+from models.instance.solution import placed
+from models.program.linear_program import Linear
+from models.program.rules.topology import Topology
+from models.program.variables import Model
+from models.values.nearness import anchored, companions, home
+from models.values.tier_values import Evaluation
+
+Homes = Mapping[int, Linear]
+"""By domain, 1 only if a gang is in it; at the node level by region."""
+
+
+def anywhere(gang: Gang) -> int:
+    """What a gang adds that counts as beside another one wherever it is, if it is whole there."""
+    return gang.weight_gpus if gang.near is not None and gang.near.anywhere else 0
+
+
+def most_near(base: Evaluation) -> int:
+    """The most that all other gangs add beyond what they add in the base plan."""
+    gangs = base.instance.gangs
+    return sum(
+        gangs[index].weight_gpus - worth
+        for index, worth in base.near.items()
+        if not anywhere(gangs[index])
+    )
+
+
+def near_gpus(model: Model, topologies: Sequence[Topology], base: Evaluation) -> Linear:
+    """What gangs beside each other add beyond what they add in the base plan.
+
+    ``topologies``: of the gangs with variables of their own. ``base``: the plan without the gangs that are
+    decided about.
+    """
+    total, gangs = Linear(), model.instance.gangs
+    known = _AllHomes(model, topologies, base)
+    for index, others in companions(model.instance).items():
+        gang = gangs[index]
+        if gang.near is None or gang.near.anywhere or base.near[index]:
+            continue
+        level = gang.near.level
+        anchors = {model.place_of(level, domain) for domain in anchored(model.instance, index)}
+        for domain, here in known.of(index, level).items():
+            if domain in anchors:
+                total.add_linear(here, gang.weight_gpus)
+                continue
+            beside = Linear()
+            for other in others:
+                beside.add_linear(known.of(other, level).get(domain, Linear()))
+            if model.program.bound_above(here) and model.program.bound_above(beside):
+                together = model.program.boolean()
+                for one in (here, beside):
+                    model.program.at_least(Linear().add_linear(one).add(together, -1))
+                total.add(together, gang.weight_gpus)
+    return total
+
+
+class _AllHomes:
+    """Where every gang may be whole; at the node level by region."""
+
+    def __init__(self, model: Model, topologies: Sequence[Topology], base: Evaluation) -> None:
+        self._model = model
+        self._topologies = topologies
+        self._base = base
+        self._known: dict[tuple[int, int], Homes] = {}
+
+    def of(self, index: int, level: int) -> Homes:
+        """The domains in which a gang may be whole."""
+        if (index, level) not in self._known:
+            self._known[index, level] = self._find(index, level)
+        return self._known[index, level]
+
+    @cached_property
+    def _options(self) -> dict[int, list[Topology]]:
+        """The options of every gang that place pods."""
+        found: dict[int, list[Topology]] = {}
+        for gang, topology in zip(self._model.variables.gangs, self._topologies, strict=True):
+            if gang.effect.admitted:
+                found.setdefault(gang.demand.gang, []).append(topology)
+        return found
+
+    def _find(self, index: int, level: int) -> Homes:
+        instance, found = self._model.instance, dict[int, Linear]()
+        gang, line = instance.gangs[index], self._base.lines[index]
+        light = not any(role.gpus for role in gang.roles)
+        if line.admitted:
+            self._stands(
+                found, level, home(instance, gang, line.decision.pods, level), Linear({}, 1)
+            )
+        for topology in self._options.get(index, ()):
+            for domain, own in topology.homes(level, gpus_only=not light).items():
+                found.setdefault(domain, Linear()).add_linear(own)
+        for stay in self._model.variables.stays:
+            if stay.demand.gang == index and stay.effect.admitted:
+                pods = placed(gang, stay.demand.stays)
+                there = home(instance, gang, pods, level)
+                self._stands(found, level, there, Linear().add(stay.admit))
+        return found
+
+    def _stands(
+        self, found: dict[int, Linear], level: int, domain: int | None, runs: Linear
+    ) -> None:
+        if domain is not None:
+            place = self._model.place_of(level, domain)
+            found.setdefault(place, Linear()).add_linear(runs)

@@ -1,0 +1,121 @@
+"""Preferred podAffinity between pods of different gangs, as it comes out in gangs."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from kube import pod
+from test_kube_pod_rules import HOST, RACK, listed, racks
+
+from models.documents.gang import MAX_NEAR
+from models.instance.gang import Near
+from planner.read.findings import Remarks
+from planner.read.inputs import load
+from planner.read.instance_builder import LoadedInput
+from planner.read.kube.near import MAX_WISHES
+from planner.read.kube.objects import Gatherer
+from planner.read.kube.pods.constraints import PREFERRED
+
+Tree = dict[str, Any]
+
+DECODE = {"matchLabels": {"app": "decode"}}
+
+
+def wish(key: str = RACK, weight: int = 1, selector: Tree = DECODE, **more: object) -> Tree:
+    return {
+        "weight": weight,
+        "podAffinityTerm": {"topologyKey": key, "labelSelector": selector, **more},
+    }
+
+
+def asks(*wishes: Tree) -> Tree:
+    return {"affinity": {"podAffinity": {PREFERRED: list(wishes)}}}
+
+
+def one(name: str, app: str, gpus: int = 8, namespace: str = "default", **spec: object) -> Tree:
+    found = pod(name, gpus=gpus, gated=True, **spec)
+    found["metadata"] |= {"labels": {"app": app}, "namespace": namespace}
+    return found
+
+
+def loaded(*trees: Tree, ignore: tuple[str, ...] = ()) -> LoadedInput:
+    levels = {"levels": [{"name": "rack", "label": RACK}], "ignore": list(ignore)}
+    policy = {
+        "apiVersion": "gangplan.dev/v1alpha1",
+        "kind": "Policy",
+        "metadata": {"name": "p"},
+        "spec": {"kubernetes": levels},
+    }
+    text = json.dumps(listed([*racks("r1", "r1", "r2", "r2"), *trees, policy]))
+    return load(["-"], stdin=io.BytesIO(text.encode()))
+
+
+def nears(*trees: Tree, ignore: tuple[str, ...] = ()) -> dict[str, Near | None]:
+    return {gang.name: gang.near for gang in loaded(*trees, ignore=ignore).instance.gangs}
+
+
+def test_a_preferred_affinity_to_pods_of_other_gangs_is_near() -> None:
+    found = nears(
+        one("decode-0", "decode"),
+        one("decode-1", "decode"),
+        one("prefill", "prefill", **asks(wish())),
+    )
+    assert found == {
+        "decode-0": None, "decode-1": None, "prefill": Near(("decode-0", "decode-1"), 0)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wishes", "expected"),
+    [
+        # of two wishes that of more weight, whichever comes first
+        ((wish(RACK, 1), wish(HOST, 50)), Near(("decode",), 1)),
+        ((wish(RACK, 50), wish(HOST, 1)), Near(("decode",), 0)),
+        # one that is about nobody does not stand in the way
+        ((wish(HOST, 90, {"matchLabels": {"app": "cache"}}), wish(RACK, 1)), Near(("decode",), 0)),
+        # no level, own pods, other namespaces, a selector that selects nothing or cannot be read
+        ((wish("example.com/zone"),), None),
+        ((wish(selector={"matchLabels": {"app": "prefill"}}),), None),
+        ((wish(namespaces=["other"]),), None),
+        ((wish(namespaceSelector={"matchLabels": {"team": "x"}}),), None),
+        (({"weight": 1, "podAffinityTerm": {"topologyKey": RACK}},), None),
+        ((wish(selector={"matchExpressions": "?"}),), None),
+        (({"weight": 1}, "?"), None),
+        ((wish(namespaceSelector={}),), None),
+        # more than are read
+        ((wish(),) * (MAX_WISHES + 1), None),
+    ],
+)  # fmt: skip
+def test_which_wish_counts(wishes: tuple[Any, ...], expected: Near | None) -> None:
+    elsewhere = one("decode", "decode", namespace="other")
+    trees = (one("decode", "decode"), elsewhere, one("prefill", "prefill", **asks(*wishes)))
+    assert nears(*trees)["prefill"] == expected
+
+
+def test_wishes_of_pods_without_gpus_and_ignored_ones_do_not_count() -> None:
+    decode = one("decode", "decode")
+    assert nears(decode, one("router", "router", gpus=0, **asks(wish())))["router"] is None
+    prefill = one("prefill", "prefill", **asks(wish()))
+    assert nears(decode, prefill, ignore=("podAffinity",))["prefill"] is None
+
+
+def test_more_gangs_than_a_document_names_are_a_remark() -> None:
+    trees = [one(f"decode-{n}", "decode") for n in range(MAX_NEAR + 1)]
+    prefill = one("prefill", "prefill", **asks(wish()))
+    assert nears(*trees[:-1], prefill)["prefill"] is not None
+    found = loaded(*trees, prefill)
+    assert {gang.name: gang.near for gang in found.instance.gangs}["prefill"] is None
+    assert any("more than 64 gangs" in one for one in found.remarks)
+
+
+def test_wishes_are_kept_while_objects_are_gathered_and_large_ones_are_not() -> None:
+    gatherer = Gatherer(Remarks())
+    large = {"matchExpressions": [{"key": "a", "operator": "In", "values": ["x"] * 20_000}]}
+    for name, spec in (("a", asks(wish())), ("b", asks(wish(selector=large)))):
+        gatherer.add(pod(name, **spec), "a file")
+    kept = [found.tree["spec"].get("affinity") for found in gatherer.objects.of("Pod")]
+    assert kept[0] == {"podAffinity": {PREFERRED: [wish()]}}
+    assert not kept[1]
