@@ -22,6 +22,7 @@ from exhaustive_prices import Prices
 from exhaustive_queues import NOTHING, Part, together
 from exhaustive_reserving import Kept
 from exhaustive_sameness import Sameness, State
+from exhaustive_services import Settled, service_of, settled
 from exhaustive_shape import Claims, Exclusion, Spares
 from exhaustive_spreads import Room
 from exhaustive_values import of_use
@@ -44,7 +45,8 @@ class Step:
 @dataclass(frozen=True)
 class Entry:
     """The best way found to leave a room; ``moved``: gangs and GPUs that count against the limits;
-    ``evicted``: pods that count against each disruption budget; ``marks``: new pods of rules
+    ``evicted``: pods that count against each disruption budget;
+    ``settled``: GPU models of services of which gangs are yet to come; ``marks``: new pods of rules
     about pods that are not settled; ``part``: what all gangs so far add for queues; ``claims``: domains
     into which pods came, where gangs want to be alone; ``kept``: what is known of reservations.
     """
@@ -54,6 +56,7 @@ class Entry:
     arrivals: Arrivals
     moved: tuple[int, int]
     evicted: tuple[int, ...]
+    settled: Settled
     part: Part
     claims: Claims
     kept: Kept
@@ -128,7 +131,7 @@ class Footing:
         self.idle = [next((way.part for way in of if way.idle), NOTHING) for of in self.ways]
         nobody = (0,) * len(self.instance.cluster.budgets)
         first = Entry(
-            *(self.scale.zero, self.start, (), (0, 0), nobody),
+            *(self.scale.zero, self.start, (), (0, 0), nobody, ()),
             part=NOTHING,
             claims=frozenset(),
             kept=reserving.nothing,
@@ -171,7 +174,7 @@ class Footing:
             for after in self._after(g, entry, rest):
                 room = self.sameness.key(after.state) if rest else self._last_key(after.state)
                 limits = (after.moved, after.evicted)
-                others = (after.claims, after.kept, after.part)
+                others = (after.settled, after.claims, after.kept, after.part)
                 key = (room, after.arrivals, limits, others)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
@@ -187,6 +190,7 @@ class Footing:
             (self.ground.count(n, left), amounts) for n, (left, amounts) in enumerate(entry.state)
         ]
         watched = self._watched(rest)
+        awaited = {service_of(self.instance.gangs[other]) for other in rest}
         for way in self.ways[g]:
             self.all.effort.one()
             moved = self._moved(g, way, entry.moved)
@@ -200,11 +204,13 @@ class Footing:
                 part = together(part, self.promises.owing(g, way.option.excuse))
             if not self.promises.within_limits(part):
                 continue
-            if not self.all.spreading.fits(room, way.spread):
+            models = settled(entry.settled, service_of(gang), way.spread.served)
+            if models is None or not self.all.spreading.fits(room, way.spread):
                 continue
             claims = self._claims(g, way, entry)
             if claims is None or not self._spares(room, way):
                 continue
+            models = tuple(one for one in models if one[0] in awaited)
             arrivals = _arrived(entry.arrivals, way.spread.arrivals, gang.priority, watched)
             last = not rest and not self.all.reserving.all
             takings = self.choosing.takings(g, way.option, way.spread, entry.state, last=last)
@@ -217,7 +223,7 @@ class Footing:
                     g, way.option, way.spread.pods, taken, entry.kept, way.part
                 )
                 yield Entry(
-                    *(value, state, arrivals, moved, evicted),
+                    *(value, state, arrivals, moved, evicted, models),
                     part=part,
                     claims=claims,
                     kept=kept,

@@ -15,6 +15,7 @@ from exhaustive_nodes import may_stand
 from exhaustive_options import Option
 from exhaustive_pins import shut_out
 from exhaustive_prices import domains_used
+from exhaustive_services import models_before, service_of
 from exhaustive_shape import balanced
 from exhaustive_values import Pods, standing
 
@@ -30,13 +31,15 @@ Room = tuple[int, tuple[int, ...]]
 class Spread:
     """``pods``: (role, index, node) of the new pods; ``gpus`` and ``needs``: asked of each node.
 
-    ``arrivals``: nodes to which a pod comes that does not stand there now.
+    ``arrivals``: nodes to which a pod comes that does not stand there now. ``served``: the GPU model on
+    which a service of which nothing ran must then be, None for none.
     """
 
     pods: tuple[tuple[int, int, int], ...]
     gpus: tuple[int, ...]
     needs: tuple[tuple[int, ...], ...]
     arrivals: frozenset[int]
+    served: str | None
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Spreading:
             )
             for node in self.cluster.nodes
         )
+        self.services = models_before(instance)
         self._may: dict[tuple[Role, int], bool] = {}
 
     def room(self, stays: Sequence[Sequence[PodPlacement]]) -> tuple[tuple[int, ...], ...]:
@@ -209,7 +213,27 @@ class Spreading:
                     same = [n for r, i, n in pods if r == number and i // size == index // size]
                     if not self._one(level, same):
                         return False
-        return balanced(self.instance, gang, stays, new)
+        return balanced(self.instance, gang, stays, new) and self._serves(gang, new)
+
+    def _serves(self, gang: Gang, new: Pods) -> bool:
+        """Rule 5 for a service: where some of it runs, else on one GPU model."""
+        service = service_of(gang)
+        if service is None:
+            return True
+        models, before = self._service_models(gang, new), self.services[service]
+        return models <= before if before else len(models) <= 1
+
+    def _service_models(self, gang: Gang, new: Pods) -> set[str]:
+        """GPU models of the new pods that the rule of services binds."""
+        bound = [n for r, _, n in new if gang.roles[r].gpus and not gang.roles[r].mix_models]
+        models = [self.cluster.nodes[n].model for n in bound]
+        return {model.gpu for model in models if model}
+
+    def _served(self, gang: Gang, new: Pods) -> str | None:
+        service = service_of(gang)
+        if service is None or self.services[service]:
+            return None
+        return next(iter(self._service_models(gang, new)), None)
 
     def _one(self, level: int | None, nodes: Sequence[int]) -> bool:
         return level is None or domains_used(self.cluster, level, nodes) == 1
@@ -231,6 +255,7 @@ class Spreading:
             tuple(gpus),
             tuple(tuple(need) for need in needs),
             arrivals,
+            self._served(gang, pods),
         )
 
 

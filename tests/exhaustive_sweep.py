@@ -4,7 +4,7 @@
     python tests/exhaustive_sweep.py --seeds 0:5000
     python tests/exhaustive_sweep.py --seeds 17:18 --narrow --show
     python tests/exhaustive_sweep.py --busy --seeds 0:5000 --more moves_limit,stability
-    python tests/exhaustive_sweep.py --by-speed --busy --seeds 0:5000 --more generations
+    python tests/exhaustive_sweep.py --by-speed --busy --seeds 0:5000 --more services
     python tests/exhaustive_sweep.py --busy --judge 20000
     python tests/exhaustive_sweep.py --busy --size 5000
     python tests/exhaustive_sweep.py --seeds 0:500 --more parallelism

@@ -159,7 +159,7 @@ class Ways:
                     continue
                 way = self._way(g, option, spread)
                 rest = (option.excuse, option.moved, option.bound, option.admitted, way.part)
-                key = (spread.gpus, spread.needs, spread.arrivals, rest)
+                key = (spread.gpus, spread.needs, spread.arrivals, spread.served, rest)
                 same = found.setdefault(option.stays, {})
                 if key not in same or way.value > same[key].value:
                     same[key] = way

@@ -37,11 +37,12 @@ def _gangs() -> list[Doc]:
     return [
         gang("aged", role("worker", 1, 2), submittedAt=at(0)),
         gang("big", role("worker", 2, 8), submittedAt=at(0), priority=5),
-        gang("cpu", role("worker", 1, 0), submittedAt=at(10)),
+        gang("cpu", role("worker", 1, 0), service="chat", submittedAt=at(10)),
         gang("gone", preemptible=True, pods=(standing("gone", "h", [7]),)),
         gang(
             "late",
             role("worker", 1, 4),
+            service="chat",
             submittedAt=at(9),
             communication={"pattern": "all-to-all", "weight": 1, "fraction": 0.9, "speed": "count"},
         ),

@@ -62,7 +62,7 @@ def test_what_is_pruned_where_gangs_run_changes_no_value(
 def test_what_is_pruned_under_goodput_changes_no_value(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = ("movable", "preemptible", "elastic", "unknown_gpus")
+    more = ("movable", "preemptible", "elastic", "services", "unknown_gpus")
     instance = busy_by_speed(seed, without=SMALL[:-1], more=more)
     pruned = plan(instance)
     unpruned(monkeypatch)

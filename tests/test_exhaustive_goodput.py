@@ -35,6 +35,7 @@ BUSY_SEEDS = 500
 SPEEDS = {
     "generations": ("generations", "mix_models", "unknown_speeds", "role_model", "roles"),
     "links": ("levels", "gaps", "network_only", "min_share", "pattern_none", "binding_none"),
+    "services": ("services", "generations", "mix_models", "roles", "launchers", "movable"),
     "moves": ("running", "movable", "moves_limit", "defragment"),
     "stops": ("running", "preemptible", "priorities", "elastic", "elastic_running"),
     "ages": ("starvation", "clock", "submitted", "checkpoints"),
@@ -43,6 +44,12 @@ SPEEDS = {
     "policies": ("objectives", "stability", "lost_runtime", "weights", "speed_ignored"),
 }
 """What each series of busy clusters has three times as much of."""
+
+SERVICES = {
+    "none runs": (1063, ("running", "role_model", "mix_models")),
+    "some run": (1126, ("role_model", "mix_models")),
+}
+"""Series in which services bind: the first seed, and the features that would make that seldom."""
 
 FOUND = (921835,)
 """Busy seeds on which the search was wrong once: a repair placed half of a gang on another GPU model."""
@@ -81,6 +88,30 @@ def test_gangs_that_compete_as_equals_are_settled_as_by_trying_every_plan(name: 
 
 def _equals(seed: int, more: tuple[str, ...]) -> Instance:
     return busy_by_speed(seed, without=("priorities", "running"), more=more)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_services_are_settled_as_by_trying_every_plan(name: str) -> None:
+    first = SERVICES[name][0]
+    seeds = range(first, first + examples(200, 40))
+    assert wrong(seeds, lambda seed: differences(_services(name, seed))) == {}
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize("name", SERVICES)
+def test_services_are_kept_however_the_search_goes(name: str, size: int) -> None:
+    met = FAMILIES if size == AGGREGATED_FROM else ()
+
+    def found(seed: int) -> list[str]:
+        instance = _services(name, seed)
+        return faults(instance, solve(instance, size=size), met=met)
+
+    first = SERVICES[name][0]
+    assert wrong(range(first, first + examples(60, 8)), found) == {}
+
+
+def _services(name: str, seed: int) -> Instance:
+    return busy_by_speed(seed, without=SERVICES[name][1], more=("services", "generations"))
 
 
 @pytest.mark.parametrize("size", SIZES[1:])

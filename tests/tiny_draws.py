@@ -102,6 +102,7 @@ FEATURES = (
     "unknown_speeds",  # server models without a relative speed
     "fractions",  # of a step that gangs communicate
     "speed_ignored",  # gangs that run as fast on slower GPUs
+    "services",
     "finished",  # running gangs that have gone
 )
 

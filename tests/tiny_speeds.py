@@ -1,7 +1,7 @@
 """Random tiny instances whose policy counts GPUs by the speed at which they run.
 
 Promises: the instance of the same seed that ``tiny`` or ``busy`` draws with more of what makes placements
-differ in speed, and with GPU generations, communication and goodput added; deterministic.
+differ in speed, and with GPU generations, communication, services and goodput added; deterministic.
 Called by the comparison with the exhaustive planner and by its sweep.
 """
 
@@ -47,7 +47,11 @@ def _by_speed(instance: Instance, draws: Draws) -> Instance:
     )
     if not any(one.name == "goodput" for one in objectives):
         objectives = (Objective("goodput"), *objectives)
-    gangs = [_communicating(draws, gang) for gang in instance.gangs if not _finished(draws, gang)]
+    gangs = [
+        _served(draws, _communicating(draws, gang))
+        for gang in instance.gangs
+        if not _finished(draws, gang)
+    ]
     made = replace(
         instance,
         cluster=_generations(draws, _with_budgets(instance.cluster, gangs)),
@@ -104,3 +108,12 @@ def _communicating(draws: Draws, gang: Gang) -> Gang:
         fraction=fraction if draws.on("fractions", r, 0.8) else gang.fraction,
         counts_speed=not draws.on("speed_ignored", r, 0.15),
     )
+
+
+def _served(draws: Draws, gang: Gang) -> Gang:
+    """The gang, in most of some instances, as one of a service; most of them in one namespace."""
+    r = draws.random(f"service/{gang.name}")
+    service, namespace = r.choice(("chat", "chat", "search", None)), r.choice("aaaab")
+    if not draws.on("services", draws.random("services"), 0.4) or service is None:
+        return gang
+    return replace(gang, service=service, namespace=namespace)

@@ -620,6 +620,10 @@ class GangSpec(Document):
     """What the gang requests."""
 
     queue: Title | None = omitted()
+    service: Title | None = omitted(
+        description="Gangs of one namespace and service run on one GPU model, unless a role of theirs "
+        "has `mixModels`"
+    )
     submitted_at: Time | None = omitted()
     expected_duration_s: Duration | None = omitted(alias="expectedDuration")
     resize_after: Time | None = omitted(

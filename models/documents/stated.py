@@ -251,10 +251,11 @@ def unchecked(plan: Mapping[str, Any]) -> tuple[Unchecked, ...]:
     for path, row in ROWS.items():
         if row.always and (path != _EXPECTED or estimates):
             found.setdefault(path, set())
+    services = any(gang["spec"].get("service") is not None for gang in instance["gangs"])
     parts = any(
         "dynamicMig" in node or "sharing" in node for node in instance["cluster"]["spec"]["nodes"]
     )
-    names = (*_UNCOUNTED, "resources") if parts else ()
+    names = (*_UNCOUNTED * (services or parts), *("resources",) * parts)
     for name in names:
         found.setdefault(f"{_REASONS}.fields.{name}", set())
     order = {path: at for at, path in enumerate(ROWS)}

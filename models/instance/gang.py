@@ -307,6 +307,7 @@ class Gang:
     nvlink_across_nodes: bool = True
     fraction: Fraction = DEFAULT_FRACTION
     counts_speed: bool = True
+    service: str | None = None
     pods: tuple[ExistingPod, ...] = ()
     hold: Hold | None = None
     scheduler: str | None = None

@@ -19,6 +19,7 @@ from models.program.rules import (
     reserved_quotas,
     resources,
     running,
+    services,
     slices,
     spares,
 )
@@ -45,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     Rule("admission", rows=admission.add),
     Rule("running", rows=running.add),
     Rule("order of pooled gangs", rows=admission.order_pooled),
+    Rule("services", rows=services.add),
     Rule("pods of sets", rows=pod_affinity.add),
     Rule("order of queues", rows=queue_order.add),
     Rule("queue limits", rows=queue_limits.add),

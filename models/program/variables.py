@@ -215,7 +215,8 @@ class Model:
     take from each disruption budget. ``aggregated``: pods of many
     gangs are pooled, and bandwidth matters only where a gang must have some. ``domains``: whether
     anything but a required domain depends on which domains a gang uses. ``ordered``: identical gangs
-    that are pooled, with their admit variables. ``bandwidth``: by admit variable. ``base``: decisions about
+    that are pooled, with their admit variables. ``by_gpu``: pooled gangs that must be on one GPU model, with
+    its name, their number there and its most. ``bandwidth``: by admit variable. ``base``: decisions about
     the gangs that are not decided about. ``loads``: what is used of a resource of a tight region by pods that
     come and those that may stay.
     """
@@ -232,6 +233,7 @@ class Model:
     domains: bool = True
     pod_pools: Sequence[PodPool] = ()
     ordered: Sequence[list[tuple[Gang, int]]] = ()
+    by_gpu: Sequence[tuple[Gang, str, Linear, int]] = ()
     bandwidth: dict[int, GangBandwidth] = field(default_factory=dict)
     base: Sequence[GangDecision] = ()
     loads: dict[tuple[int, str], Linear] = field(default_factory=dict)

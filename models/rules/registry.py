@@ -13,7 +13,7 @@ from models.instance.gang import Gang, Role
 from models.instance.instance import Instance, Outside
 from models.instance.solution import PodPlacement, placed
 from models.queues.queue_order import lines
-from models.rules import bandwidth, nodes, pod_rules, queue_rules, shape, topology
+from models.rules import bandwidth, nodes, pod_rules, queue_rules, services, shape, topology
 from models.rules.declaration import (
     Declaration,
     Pods,
@@ -32,6 +32,7 @@ DECLARED: tuple[Declaration, ...] = (
     topology.ONE_MODEL,
     pod_rules.DECLARED,
     *shape.DECLARED,
+    services.DECLARED,
     bandwidth.DECLARED,
     bandwidth.NEAR,
     nodes.RESOURCES,

@@ -229,6 +229,7 @@ class Gang:
     joined: bool
     fraction: Fraction
     counts_speed: bool
+    service: str | None
     roles: tuple[Role, ...]
     existing: Mapping[PodKey, tuple[str, str | None]]
     running_pods: Mapping[PodKey, Pod]

@@ -510,6 +510,7 @@ class GangReader:
             joined=communication.nvlink_across_nodes,
             fraction=communication.fraction,
             counts_speed=communication.speed == "count",
+            service=spec.service,
             roles=roles,
             existing=existing,
             running_pods=running_pods,

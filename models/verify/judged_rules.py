@@ -22,6 +22,7 @@ from models.verify.rules import (
     reservations,
     resources,
     running,
+    services,
     spares,
     topology,
 )
@@ -33,6 +34,7 @@ RULES: tuple[Judged, ...] = (
     resources.RULE,
     eligibility.RULE,
     topology.RULE,
+    services.RULE,
     pod_affinity.RULE,
     running.RULE,
     queue_limit.RULE,

@@ -29,6 +29,7 @@ from models.queues.queue_shares import queue_counts
 from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import claim, takes
 from models.rules.pod_rules import PodCounts, pod_rules
+from models.rules.services import bound, members, open_service
 from planner.search.closed_nodes import ClosedNodes
 from planner.search.free_arrays import Capacity, FreeArrays
 
@@ -142,6 +143,18 @@ class FreeSpace:
             return ()
         found = self.instance.gpu_names(role.nodes)
         return tuple(sorted(found)) if len(found) > 1 else ()
+
+    def service_models(self, gang: int) -> frozenset[str]:
+        """The GPU model of what its service has, its own pods too, if none of its gangs runs now."""
+        key = open_service(self.instance, self.instance.gangs[gang])
+        gangs = () if key is None else members(self.instance)[key]
+        decided = ((i, self.pods[i]) for i in gangs if self.pods[i])
+        for index, pods in decided:
+            roles = self.instance.gangs[index].roles
+            nodes = frozenset(pod.node for pod in pods if bound(roles[pod.role]))
+            if nodes:
+                return self.instance.gpu_names(nodes)
+        return frozenset()
 
     def capacity(self, gang: int, role: RoleDemand, model: str | None) -> Capacity:
         """Where pods of a role fit; those that must choose a GPU model, on ``model`` or else the first."""

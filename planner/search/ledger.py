@@ -15,6 +15,7 @@ from models.instance.instance import Instance
 from models.instance.solution import GangDecision, Proof, TierResult
 from models.program.base_state import base_decisions
 from models.rules.registry import joint_rules
+from models.rules.services import mixed
 from models.tiers import larger_is_better, sign
 from models.values.implied_bounds import ImpliedBounds
 from models.values.tier_values import Evaluation, ValueCache, tiers_of
@@ -69,9 +70,9 @@ class Ledger:
     def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
-        Gangs below minBandwidthShare wait; gangs stopped without need keep running, and so do those that
-        budgets or run times do not let go, and those that move beyond the policy's limits. Of gangs that
-        break a rule about several, the lowest go back.
+        Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
+        without need keep running, and so do those that budgets or run times do not let go, and those that
+        move beyond the policy's limits. Of gangs that break a rule about several, the lowest go back.
         """
         beyond = [*self._bound_to_stay(decisions), *moves_beyond(self.instance, decisions)]
         if beyond:
@@ -119,14 +120,15 @@ class Ledger:
         return self._valid(decisions) == decisions
 
     def _unfit(self, plan: Evaluation) -> set[int]:
-        """Gangs below minBandwidthShare."""
-        return {
+        """Gangs below minBandwidthShare, and those of a service on several models."""
+        below_share = {
             index
             for index, (decision, value) in enumerate(zip(plan.decisions, plan.values, strict=True))
             if decision.decision in ("place", "complete", "move")
             and value is not None
             and not value.meets_min_share
         }
+        return below_share.union(mixed(self.instance, plan.decisions))
 
     def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:
         """All values of a plan; values of unchanged gangs come from the cache."""

@@ -8,9 +8,10 @@ tiers; the other tiers are bounds. Gangs that cannot be pooled keep variables an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS
 from models.instance.queue import Holder
@@ -45,6 +46,7 @@ from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import claim
 from models.rules.queue_rules import user_of_cells
 from models.rules.registry import own_variables, poolable
+from models.rules.services import open_service
 from models.rules.topology import pooled_slices
 from models.tiers import Tier
 from models.values.tier_values import Evaluation, ValueCache, most_speed
@@ -267,7 +269,7 @@ class AggregatedModel:
         first = demand.gpu_roles[0]
         one_model = first.count > 1 and not gang.roles[first.role].mix_models
         one_model = one_model and not alone and len(demand.gpu_roles) == 1
-        if one_model:
+        if one_model or open_service(self.instance, gang) is not None:
             names = sorted(self.instance.gpu_names(nodes))
             parts = [self.instance.nodes_of_model(nodes, name) for name in names]
         speeds = self._shape_bounds.by_speed(demand)
@@ -395,6 +397,7 @@ class AggregatedModel:
             aggregated=True,
             domains=bool(self._shaped),
             pod_pools=list(self._pods.values()),
+            by_gpu=list(self._by_gpu()),
             ordered=[[(self.instance.gangs[d.gang], a) for d, a in own] for own in ordered],
             base=self._ground.base,
         )
@@ -402,6 +405,16 @@ class AggregatedModel:
         self._spread()
         for pool in self._pods.values():
             pools.add(self._model, pool, self._pooled)
+
+    def _by_gpu(self) -> Iterator[tuple[Gang, str, Linear, int]]:
+        """The gangs of open services in each pooled class, which is of one GPU model."""
+        for own in self._pooled:
+            first = own.demands[0]
+            gang = self.instance.gangs[first.gang]
+            for name in self.instance.gpu_names(first.gpu_roles[0].nodes):
+                if open_service(self.instance, gang) is not None:
+                    total = Linear().add_all(v for _, by in own.shapes for v in by.values())
+                    yield gang, name, total, len(own.demands)
 
     def _spread(self) -> None:
         """Count where gangs have their slices, and, for ``span``, where wide ones have their pods.

@@ -293,7 +293,7 @@ class Search:
 def _kind(gang: Gang) -> str:
     """Equal for waiting gangs that may be placed alike and count alike, but for their age."""
     same: dict[str, Any] = {"name": "", "submitted": None, "duration": None, "existing": {}}
-    return repr(replace(gang, namespace="", **same))
+    return repr(replace(gang, namespace=gang.namespace if gang.service else "", **same))
 
 
 def _age(gang: Gang) -> tuple[int, tuple[str, str]]:

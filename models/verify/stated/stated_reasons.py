@@ -93,7 +93,8 @@ class Reasons:
                 yield from self.grounds.faults(change.gang, code, fields)
                 yield from lonely(change.gang, code, fields)
                 yield from self._fields(change.gang, code, fields)
-            counted = not self.rooms.reshapes and self.work.left > 0
+            counted = change.gang.service is None and not self.rooms.reshapes
+            counted &= self.work.left > 0
             if counted:
                 yield from self._room(change.gang, code, reason.fields)
             yield from self._gangs(change.gang, code, fields, counted=counted)

@@ -114,6 +114,8 @@ class GangDocuments:
             spec["minRunTime"] = duration_text(gang.min_run_time_s)
         if gang.deadline_s is not None:
             spec["expectedDuration"] = duration_text(gang.deadline_s)
+        if gang.service is not None:
+            spec["service"] = gang.service
         if gang.near is not None:
             level, others = gang.near
             spec["near"] = {"gangs": sorted(map(self._name, others)), "level": level}

@@ -458,16 +458,17 @@ class KubeGang:
     """A gang as its group object or its controller describes it.
 
     ``queue``: its Queue in the plan; ``queues``: (dialect, name) of every queue that it names, in order.
-    ``kind``: of the controller or group (``JobSet``, ``PodGroup``, ``Pod``). ``missing``: what must still
-    come before it can start, in words; None if it is complete. ``stopped``: the queue that starts nothing
-    of it now, in words; None without. ``problems``: requirements that are not modelled. ``communication``:
-    fields of ``communication`` in its document. ``scheduler``: whose its waiting pods are, None for
+    ``kind``: of the controller or group (``JobSet``, ``PodGroup``, ``Pod``). ``missing``: what must
+    still come before it can start, in words; None if it is complete. ``stopped``: the queue that starts
+    nothing of it now, in words; None without. ``problems``: requirements that
+    are not modelled. ``communication``: fields of ``communication`` in its document. ``service``: gangs
+    of one namespace and service run on one GPU model. ``scheduler``: whose its waiting pods are, None for
     gangplan's. ``submitted_at``, ``started_at``, ``last_checkpoint``, ``resize_after``: seconds since 1970;
-    ``runs_since``: the start of its first running pod, ``started_at`` of its last. ``min_run_time_s``: as
-    its tenant states it. ``deadline_s``: Kubernetes ends it so long after its start, None if it does not.
+    ``runs_since``: the start of its first running pod, ``started_at`` of its last. ``min_run_time_s``: as its
+    tenant states it. ``deadline_s``: Kubernetes ends it so long after its start, None if it does not.
     ``started_in``: the queue in the plan that started it, None for none; empty if nothing proves it.
-    ``ends_by``: a command that ends it while it runs. ``borrows``: it was started as preemptible. ``near``:
-    a level of the plan, and gangs beside which it should be.
+    ``ends_by``: a command that ends it while it runs. ``borrows``: it was started as preemptible.
+    ``near``: a level of the plan, and gangs beside which it should be.
     """
 
     namespace: str
@@ -492,6 +493,7 @@ class KubeGang:
     min_run_time_s: int | None = None
     deadline_s: int | None = None
     communication: Tree = field(default_factory=dict)
+    service: str | None = None
     scheduler: str | None = None
     started_in: tuple[str | None, ...] = ()
     ends_by: str | None = None

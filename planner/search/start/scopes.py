@@ -17,6 +17,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.rules.demands import Demand, RoleDemand
 from models.rules.registry import node_sets
+from models.rules.services import open_service
 from models.values.leftover import gpu_shares
 from planner.search.free_arrays import (
     BoolArray,
@@ -91,8 +92,17 @@ def _scopes(space: FreeSpace, demand: Demand, tries: list[_Try], limits: Limits)
 
 def gpu_models(space: FreeSpace, demand: Demand) -> list[str | None]:
     """GPU models to try one at a time; None lets roles mix them."""
+    chosen = space.service_models(demand.gang)
     found = {model for role in demand.roles for model in space.gpu_models(demand.gang, role)}
-    return [*sorted(found)] or [None]
+    return [*sorted(chosen or found)] or [None]
+
+
+def _on_model(space: FreeSpace, demand: Demand, model: str | None) -> Demand:
+    """All roles on one model where the gang's service has not chosen yet, or chose this one."""
+    gang = space.instance.gangs[demand.gang]
+    if model is None or open_service(space.instance, gang) is None:
+        return demand
+    return demand.on_gpus(space.instance.nodes_of_model(demand.nodes, model))
 
 
 def _variants(space: FreeSpace, demand: Demand) -> Iterator[tuple[Demand, str | None]]:
@@ -101,7 +111,7 @@ def _variants(space: FreeSpace, demand: Demand) -> Iterator[tuple[Demand, str | 
     for nodes in node_sets(space.instance, space.instance.gangs[demand.gang], everywhere):
         one = demand if nodes is everywhere else demand.within(nodes)
         for model in gpu_models(space, one):
-            yield one, model
+            yield _on_model(space, one, model), model
 
 
 class _Try:

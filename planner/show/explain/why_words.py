@@ -31,6 +31,7 @@ DROP = {
     "queueOrder": "set the queue's order to bestEffort: {} is before it and waits",
     "policyNodeSelector": "drop the Policy's nodeSelector {}",
     "oneModel": "allow mixModels",
+    "service": "take it out of service {}",
     "balance": "drop balance over {}",
     "topologySpread": "drop the topology spread over {}",
     "podAffinity": "drop the pod affinity to {}",

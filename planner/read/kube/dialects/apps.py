@@ -1,7 +1,7 @@
 """Deployments, ReplicaSets and StatefulSets whose pods are one gang: one role, ``worker``.
 
 They are a gang if they or their pods state a range of pods, or name a gang with our label; other pods of
-theirs are each for themselves. Annotations of a Deployment are also on its ReplicaSets.
+theirs are replicas of a service. Annotations of a Deployment are also on its ReplicaSets.
 """
 
 from __future__ import annotations

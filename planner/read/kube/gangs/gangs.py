@@ -32,7 +32,7 @@ from planner.read.kube.gangs.roles import (
 )
 from planner.read.kube.gangs.terms import hold_to_terms
 from planner.read.kube.gangs.topology import add_topology
-from planner.read.kube.lookup import distinct, text
+from planner.read.kube.lookup import LONGEST, distinct, is_name, text
 from planner.read.kube.pods.endings import deadline_s
 from planner.read.kube.pods.placement import EXPECTED, PLAN
 from planner.read.kube.pods.pods import bounded_priority
@@ -188,6 +188,7 @@ def _finish(
     mark_mixed_roles(gang, objects)
     mark_parallel_roles(gang, objects, policy, remarks)
     gang.roles = split_by_volumes(gang.roles, remarks)
+    gang.service = service_of(members, api, remarks)
     gang.scheduler = _scheduler(members.pods)
     starts = _known(_started_at(pod) for pod in members.pods)
     gang.started_at, gang.runs_since = max(starts, default=None), min(starts, default=None)
@@ -367,3 +368,44 @@ def bound_checkpoints(gangs: Sequence[KubeGang], policy: Policy, remarks: Remark
             if policy.disruption.weight == LOST_RUNTIME:
                 remarks.add(gang.subject, LATE, LATE_HINT)
             gang.last_checkpoint = now
+
+
+_HASH = "pod-template-hash"
+"""Label of the pods of a Deployment, whose ReplicaSet is named ``<deployment>-<hash>``."""
+
+_NO_SERVICES = frozenset({"DaemonSet", "Node"})
+"""Owners whose pods belong to their nodes."""
+
+
+def service_of(members: Membership, api: Objects, remarks: Remarks) -> str | None:
+    """The service that a gang is a replica of, ``Deployment/llm-server``; None for one that is no replica.
+
+    Replicas are pods of no gang that one controller made, and the groups of a LeaderWorkerSet.
+    """
+    owners = {(key.kind, key.name) for key in members.controllers if key.part}
+    if len(members.members) == 1 and not members.controllers:
+        owners = _controller(members.pods[0], api)
+    if len(owners) != 1:
+        return None
+    ((kind, name),) = owners
+    service = f"{kind}/{name}"
+    if is_name(kind) and is_name(name) and len(service) <= LONGEST:
+        return service
+    what = "its controller has a malformed name; other pods of it may use other GPU models"
+    remarks.add(members.pods[0].subject, what)
+    return None
+
+
+def _controller(pod: KubePod, api: Objects) -> set[tuple[str, str]]:
+    """(kind, name) of the controller of a pod; that of a ReplicaSet is its Deployment."""
+    owner = pod.object.owner
+    if owner is None or owner.kind in _NO_SERVICES:
+        return set()
+    if owner.kind == "ReplicaSet":
+        made = api.owner_of(pod.object)
+        if made is not None and made.owner is not None:
+            return {(made.owner.kind, made.owner.name)}
+        deployment, _, hash_ = owner.name.rpartition("-")
+        if deployment and pod.labels.get(_HASH) == hash_:
+            return {("Deployment", deployment)}
+    return {(owner.kind, owner.name)}
