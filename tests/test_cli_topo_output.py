@@ -39,7 +39,7 @@ def test_every_sample_is_shown_or_refused_with_65(cli: RunCli) -> None:
 
 
 def test_the_model_that_is_written_can_be_planned_with(cli: RunCli, tmp_path: Path) -> None:
-    model = cli("topo", path("03-"), "--gpu", "V100", "--name", "our V100", "-o", "yaml").out
+    model = cli("topo", path("03-"), "--name", "our V100", "-o", "yaml").out
     cluster = {
         "apiVersion": "gangplan.dev/v1alpha1",
         "kind": "Cluster",
@@ -115,7 +115,7 @@ def test_the_documented_outputs_are_what_is_printed(
         out = cli(*command.split()[1:]).out
         assert kept == out if kept == shown else kept in out
     (written,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert cli("topo", path("07b-"), "--gpu", "A100", "-o", "yaml").out == written
+    assert cli("topo", path("07b-"), "-o", "yaml").out == written
 
 
 def test_names_from_the_text_drive_no_terminal(cli: RunCli) -> None:

@@ -15,7 +15,7 @@ from models.documents.server import ServerModelDocument
 from models.rates import catalogue
 from planner.errors import InputError
 from planner.read.model_files import MAX_TEXT, MAX_TOPOLOGIES, read_topologies
-from planner.read.topo.server_model import printed_server
+from planner.read.topo.server_model import recognise
 from planner.show.server_model import advice, facts, links, model_document, model_yaml
 
 TEXTS = [
@@ -36,9 +36,7 @@ def check(text: str) -> bool:
     try:
         topologies = read_topologies("f.txt", text)
         readings = [
-            printed_server(topology, KNOWN, gpu=gpu)
-            for topology in topologies
-            for gpu in (None, "H100")
+            recognise(topology, KNOWN, gpu=gpu) for topology in topologies for gpu in (None, "H100")
         ]
     except InputError as refused:
         for fault in refused.faults:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from topo_text import rocm_nodes, rocm_table
+from topo_text import relabelled, rocm_nodes, rocm_table
 
 from models.rates import catalogue
 from planner.errors import InputError
 from planner.read.model_files import read_topologies
-from planner.read.topo.server_model import PrintedServer, printed_server
+from planner.read.topo.server_model import Recognition, recognise
 
 WEIGHT = "Weight between two GPUs"
 HOPS = "Hops between two GPUs"
@@ -18,11 +18,12 @@ MI250X = catalogue.find("AMD MI250X 4-module node (8 GCDs)")
 assert MI250X is not None
 assert MI250X.matrix is not None
 MODULES = MI250X.matrix
+NODES = (3, 3, 1, 1, 0, 0, 2, 2)
 
 
-def readings(text: str, gpu: str | None = None) -> list[PrintedServer]:
+def readings(text: str, gpu: str | None = None) -> list[Recognition]:
     known = catalogue.server_models()
-    return [printed_server(topology, known, gpu=gpu) for topology in read_topologies("f", text)]
+    return [recognise(topology, known, gpu=gpu) for topology in read_topologies("f", text)]
 
 
 def square(gpus: int, cell: str) -> list[list[str]]:
@@ -50,6 +51,23 @@ def test_weights_tell_direct_links_where_hops_do_not() -> None:
     assert linked == [[cell.startswith("NV") for cell in row] for row in MODULES]
     assert matrix[0][3] == "SYS"
     assert any("does not count links" in remark for remark in reading.remarks)
+
+
+def test_links_are_counted_as_on_the_one_server_with_these_nodes() -> None:
+    (reading,) = readings(mi250x() + rocm_nodes(NODES))
+    assert [like.model for like in reading.best] == [MI250X]
+    assert reading.model.matrix == MODULES
+    assert reading.model.link_MBps == 50000
+
+
+def test_links_are_not_counted_where_another_numbering_leaves_it_open() -> None:
+    order = (2, 3, 0, 1, 4, 5, 6, 7)
+    text = mi250x(relabelled(MODULES, order)) + rocm_nodes([NODES[g] for g in order])
+    (reading,) = readings(text)
+    assert MI250X in [like.model for like in reading.matches]
+    assert reading.model.matrix is not None
+    assert {cell for row in reading.model.matrix for cell in row} == {"X", "NV1", "SYS"}
+    assert any("taken to have one" in remark for remark in reading.remarks)
 
 
 @pytest.mark.parametrize(

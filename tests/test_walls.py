@@ -165,6 +165,7 @@ OTHERS_WORDS = {
     "planner/cluster/proxy.py",  # kubectl's
     "planner/cluster/writes.py",  # the API server's
     "planner/read/model_files.py",
+    "planner/read/topo/server_match.py",  # the confidence that a server model states
     "planner/read/topo/topology.py",
 }
 """Files that look for words which other programs, or people, write."""

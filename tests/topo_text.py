@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from models.hardware import ServerModel
+from planner.read.topo.server_match import known_paths
+
 Matrix = Sequence[Sequence[str]]
 
 
@@ -40,3 +43,13 @@ def rocm_nodes(numa: Sequence[int | None]) -> str:
         lines += [f"GPU[{g}]\t\t: (Topology) Numa Node: {shown}",
                   f"GPU[{g}]\t\t: (Topology) Numa Affinity: {shown}"]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def relabelled(matrix: Matrix, order: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+    """The matrix whose GPU g is GPU ``order[g]`` of the given one."""
+    return tuple(tuple(matrix[a][b] for b in order) for a in order)
+
+
+def paths(model: ServerModel) -> tuple[tuple[str, ...], ...]:
+    """The matrix that a known server prints."""
+    return known_paths(model)

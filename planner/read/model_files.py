@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from models.documents.base import Path
     from models.hardware import ServerModel
-    from planner.read.topo.server_model import PrintedServer
+    from planner.read.topo.server_model import Recognition
     from planner.read.topo.topology import Topology
 
 # Possessive: millions of lines would otherwise cost hundreds of bytes each to step back over.
@@ -47,8 +47,8 @@ _HINT = "save what `nvidia-smi topo -m` or `rocm-smi --showtopo` prints, as it i
 
 def read_models(
     path: str, stdin: BinaryIO | None, *, gpu: str | None = None, name: str | None = None
-) -> tuple[tuple[ServerModel, PrintedServer | None], ...]:
-    """Every server model of the file, in order, with what a tool printed of it.
+) -> tuple[tuple[ServerModel, Recognition | None], ...]:
+    """Every server model of the file, in order, with the recognition of one that a tool printed.
 
     ``gpu``, ``name``: of servers in a tool's output. Raises MissingPathError, and InputError with
     every fault (at most 20) and its place.
@@ -91,17 +91,17 @@ def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
     return tuple(found)
 
 
-def _from_output(texts: Sequence[Source], gpu: str | None, name: str | None) -> list[PrintedServer]:
-    """Servers whose models have a name each."""
+def _from_output(texts: Sequence[Source], gpu: str | None, name: str | None) -> list[Recognition]:
+    """Recognitions whose models have a name each."""
     from models.rates import catalogue
-    from planner.read.topo.server_model import printed_server
+    from planner.read.topo.server_model import recognise
 
     models = catalogue.server_models()
-    found: list[PrintedServer] = []
+    found: list[Recognition] = []
     names: dict[str, int] = {}
     for text in texts:
         for topology in read_topologies(text.name, text.text):
-            one = printed_server(topology, models, gpu=gpu, name=name)
+            one = recognise(topology, models, gpu=gpu, name=name)
             count = names[one.model.name] = names.get(one.model.name, 0) + 1
             if count > 1:
                 model = replace(one.model, name=f"{one.model.name} #{count}")

@@ -1,4 +1,4 @@
-"""The bandwidth table of a server model.
+"""The bandwidth table of a server model, or one for every GPU model it may have.
 
 Rates are MB/s, rounded down, or counted in links where the rate of one is not known.
 """
@@ -6,7 +6,7 @@ Rates are MB/s, rounded down, or counted in links where the rate of one is not k
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from models.rates.gpu_sets import UnknownRate, signatures
 from models.rates.server_bandwidth import TableRow, link_count, switched_MBps, table
-from planner.show.table import Cell, Table, columns_of, row_of
-from planner.show.text import number
+from planner.show.table import Cell, Column, Table, columns_of, row_of
+from planner.show.text import listed, number
 
 if TYPE_CHECKING:
     from models.hardware import ServerModel
+    from planner.read.topo.server_model import Candidate
 
 MAX_SETS = 256
 """Most sets of one size that are listed: of a mesh of 16 GPUs only the pairs and the large sets."""
@@ -34,6 +35,47 @@ GPUs is not mistaken."""
 
 _IN_LINKS = _UNKNOWN_LINK // 2
 """From here on a rate is one in links: a chain over single links reaches 0.92 of one or more."""
+
+
+def bandwidth_tables(
+    model: ServerModel, candidates: Sequence[Candidate], unrated: Sequence[str] = ()
+) -> list[tuple[Table, ...]]:
+    """For each rate a heading that names the GPUs, and the table; the notes below the last.
+
+    ``model``: without a GPU model. ``unrated``: GPUs it may have too, whose link rate is not known.
+    """
+    parts: dict[tuple[int | None, Table], list[Candidate]] = {}
+    for one in candidates:
+        parts.setdefault((one.model.link_MBps, bandwidth_table(one.model)), []).append(one)
+    pcie = {model.pcie_MBps, *(one.model.pcie_MBps for one in candidates)}
+    shown = [
+        (_heading(same, with_pcie=len(pcie) > 1), replace(part, notes=()))
+        for (_, part), same in parts.items()
+    ]
+    notes = list(parts)[-1][1].notes
+    if unrated:
+        notes = (*notes, f"Its GPUs may be {listed(unrated)} too: their link rate is not known.")
+    heading, last = shown.pop()
+    return [*shown, (heading, replace(last, notes=notes))]
+
+
+def _heading(same: Sequence[Candidate], *, with_pcie: bool) -> Table:
+    """The GPUs a table is for and its rates, that of PCIe if it matters and some set needs it."""
+    gpus = [gpu for one in same for gpu in one.gpus]
+    rates = [f"{number(same[0].model.link_MBps)} MB/s a link"]
+    pcie = {one.model.pcie_MBps for one in same}
+    if with_pcie and len(pcie) == 1 and not all(_all_linked(one.model) for one in same):
+        rates.append(f"{number(*pcie)} MB/s under one PCIe switch")
+    heading = Cell(f"if its GPUs are {listed(gpus)} ({', '.join(rates)})", "head")
+    return Table((Column("heading", fold=True),), ((heading,),), headless=True)
+
+
+def _all_linked(model: ServerModel) -> bool:
+    """Whether every two of its GPUs are linked, so that no set needs PCIe."""
+    gpus = range(model.gpus)
+    return model.switched or all(
+        link_count(model.matrix[a][b]) for a in gpus for b in range(a) if model.matrix is not None
+    )
 
 
 def bandwidth_table(model: ServerModel) -> Table:

@@ -5,42 +5,65 @@ Rates are MB/s. Read back, a document is the same model; what is not known is le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from models.documents.canonical import server_model_document
 from models.hardware import slug
 from models.units import number as exact
-from planner.show.bandwidth_table import bandwidth_table
+from models.units import plural
+from planner.show.bandwidth_table import bandwidth_table, bandwidth_tables
 from planner.show.cluster_map import natural
 from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
-from planner.show.text import gigabytes, number, yaml_text
+from planner.show.text import gigabytes, listed, number, yaml_text
 
 if TYPE_CHECKING:
     from models.hardware import ServerModel
-    from planner.read.topo.server_model import PrintedServer
+    from planner.read.topo.server_match import Match
+    from planner.read.topo.server_model import Recognition
 
 MAX_COLUMNS = 32
 """Most GPUs whose matrix is drawn where it says the same for every pair."""
 
+MAX_NAMES = 6
+"""Most servers listed by name before the rest is counted."""
 
-def topology_tables(model: ServerModel, found: PrintedServer | None) -> list[Table]:
-    """Facts, link matrix and bandwidth table. ``found``: of a tool's output."""
+_ASPECTS = {"pcie": "PCIe paths", "numa": "NUMA nodes", "nics": "NICs"}
+
+
+def topology_tables(model: ServerModel, found: Recognition | None) -> list[tuple[Table, ...]]:
+    """Facts, link matrix, bandwidth table, or several below their headings.
+
+    The tables of one tuple have no blank line between them. ``found``: of a tool's output.
+    """
     matrix = links(model, found)
-    return [facts(model, found), *([matrix] if matrix is not None else []), bandwidth_table(model)]
+    parts = [(facts(model, found),), *([(matrix,)] if matrix is not None else [])]
+    if found is None or not found.candidates:
+        return [*parts, (bandwidth_table(model),)]
+    rated = {gpu for one in found.candidates for gpu in one.gpus}
+    unrated = [gpu for gpu in _gpu_choices(found) if gpu not in rated]
+    return [*parts, *bandwidth_tables(model, found.candidates, unrated)]
 
 
-def facts(model: ServerModel, found: PrintedServer | None = None) -> Table:
+def facts(model: ServerModel, found: Recognition | None = None) -> Table:
     """Name and value of what the model states."""
-    read = None if found is None else found.topology
+    recognised = []
+    if found is not None:
+        read, others = found.topology, [match for match in found.matches if match not in found.best]
+        recognised = [
+            ("read from", f"{read.file}:{read.line}, {read.tool}"),
+            ("recognised as", _recognised(found)),
+            ("numbering", _numbering(found.matches)),
+            ("same links", _names(others)),
+        ]
     rows = [
         ("server model", model.name),
-        ("read from", "" if read is None else f"{read.file}:{read.line}, {read.tool}"),
+        *recognised,
         ("also", ", ".join(model.aliases)),
         ("vendor", model.vendor),
         ("GPUs", _gpus(model, found)),
         ("fabric", _fabric(model)),
-        (_link(model), _link_rate(model) if model.fabric != "pcie" else ""),
+        (_link(model), _link_rate(model, found) if model.fabric != "pcie" else ""),
         ("PCIe", _pcie(model, found)),
         ("NICs", _nics(model)),
         ("NVLink domain", _domain(model)),
@@ -49,6 +72,40 @@ def facts(model: ServerModel, found: PrintedServer | None = None) -> Table:
         ("confidence", model.confidence),
     ]
     return pairs((name, value) for name, value in rows if value)
+
+
+def _recognised(found: Recognition) -> str:
+    if not found.best:
+        what = "this matrix" if found.model.fabric == "pcie" else "these links"
+        # Servers of other GPUs than the one the user names may have them.
+        server = f"server of {found.gpu}" if found.excluded and found.gpu else "server"
+        return f"nothing: no known {server} has {what}"
+    best = found.best[0]
+    links = [] if found.model.fabric == "pcie" else ["links"]
+    text = f"the same {listed([*links, *(_ASPECTS[aspect] for aspect in best.same)], 'and')}"
+    if best.differs:
+        text += f", other {listed([_ASPECTS[aspect] for aspect in best.differs], 'and')}"
+    return f"{_names(found.best)}: {text}"
+
+
+def _numbering(matches: Sequence[Match]) -> str:
+    """Which of the best known server's GPUs these are, where the numbers differ."""
+    match = next(iter(_vendors_first(matches)), None)
+    if match is None or not match.renumbered:
+        return ""
+    theirs = ",".join(map(str, match.gpus))
+    return f"GPU 0 to {len(match.gpus) - 1} here are GPU {theirs} of {match.model.name}"
+
+
+def _names(matches: Iterable[Match]) -> str:
+    names = [match.model.name for match in _vendors_first(matches)]
+    if len(names) > MAX_NAMES + 1:
+        names = [*names[:MAX_NAMES], plural(len(names) - MAX_NAMES, "other")]
+    return listed(names)
+
+
+def _vendors_first(matches: Iterable[Match]) -> list[Match]:
+    return sorted(matches, key=lambda match: commonness(match.model))
 
 
 def commonness(model: ServerModel) -> int:
@@ -90,35 +147,67 @@ def _links_a_gpu(model: ServerModel) -> str:
     return f"{count} x {'?' if model.link_MBps is None else gigabytes(model.link_MBps)} GB/s"
 
 
-def advice(found: PrintedServer) -> list[str]:
-    """What the user can do: name the GPU model, or add the rate of a link."""
+def _gpu_choices(found: Recognition) -> list[str]:
+    """GPU models of the servers it may be, by link rate."""
+    rated = [gpu for one in found.candidates for gpu in one.gpus]
+    return list(dict.fromkeys([*rated, *(match.model.gpu for match in found.matches)]))
+
+
+def advice(found: Recognition) -> list[str]:
+    """What the user can do: name the GPU model, or use the known server as it is."""
     model = found.model
-    if model.link_MBps is not None or (model.fabric == "pcie" and "pcieMBps" not in found.assumed):
-        return []
-    if found.gpu is None:
+    lines = []
+    linked = model.fabric != "pcie"
+    if found.gpu is None and found.matches:
+        choices = [f'"{gpu}"' if " " in gpu else gpu for gpu in _gpu_choices(found)]
+        lines.append(f"hint: say which GPU it has with --gpu: {listed(choices)}")
+    elif found.gpu is None and (found.assumed or (linked and model.link_MBps is None)):
         example = "MI210" if model.vendor == "AMD" else "A100"
-        return [f"hint: say which GPU it has, such as --gpu {example}"]
-    if model.fabric == "pcie":
-        return []
-    return ["hint: -o yaml writes the model; add linkMBps, the MB/s of one link, to it"]
+        lines.append(f"hint: say which GPU it has, such as --gpu {example}")
+    elif linked and model.link_MBps is None:
+        lines.append("hint: -o yaml writes the model; add linkMBps, the MB/s of one link, to it")
+    best = found.best
+    if len(best) == 1 and not (best[0].renumbered or best[0].differs):
+        theirs = best[0].model
+        if bool(model.nics) == bool(theirs.nics):
+            lines.append(f"next: nodes of this kind may say `model: {theirs.name}`")
+    return lines
 
 
-def _gpus(model: ServerModel, found: PrintedServer | None) -> str:
-    """How many, and which."""
-    if found is not None and found.gpu is None:
+def _gpus(model: ServerModel, found: Recognition | None) -> str:
+    """How many, and which; every GPU model it may have, if it is recognised."""
+    if found is None or found.gpu is not None:
+        return f"{model.gpus} x {model.gpu}"
+    if not found.matches:
         return f"{model.gpus}, model not known"
-    return f"{model.gpus} x {model.gpu}"
+    return f"{model.gpus} x {listed(_gpu_choices(found))}"
 
 
-def _link_rate(model: ServerModel) -> str:
-    return "not known" if model.link_MBps is None else f"{number(model.link_MBps)} MB/s a link"
+def _link_rate(model: ServerModel, found: Recognition | None) -> str:
+    if model.link_MBps is not None:
+        return f"{number(model.link_MBps)} MB/s a link"
+    if found is None or not found.candidates:
+        return "not known"
+    return f"{_one_of(one.model.link_MBps for one in found.candidates)} MB/s a link"
 
 
-def _pcie(model: ServerModel, found: PrintedServer | None) -> str:
+def _pcie(model: ServerModel, found: Recognition | None) -> str:
+    assumed = () if found is None else found.assumed
     switch = f"{number(model.pcie_MBps)} MB/s under one switch"
     sockets = f"{number(model.sys_MBps)} MB/s between sockets"
-    assumed = "assumed: " if found is not None and "pcieMBps" in found.assumed else ""
-    return f"{assumed}{switch}, {sockets}"
+    if "pcieMBps" not in assumed:
+        return f"{switch}, {sockets}"
+    if "sysMBps" in assumed:
+        return f"assumed: {switch}, {sockets}"
+    if found is not None and found.candidates:
+        rates = _one_of(one.model.pcie_MBps for one in found.candidates)
+        return f"{rates} MB/s under one switch, {sockets}"
+    return f"{switch} (assumed), {sockets}"
+
+
+def _one_of(rates: Iterable[int | None]) -> str:
+    """``20,600 or 40,100``."""
+    return listed([number(rate) for rate in sorted({rate for rate in rates if rate is not None})])
 
 
 def _link(model: ServerModel) -> str:
@@ -167,7 +256,7 @@ def _relative_speed(model: ServerModel) -> str:
     )
 
 
-def links(model: ServerModel, found: PrintedServer | None = None) -> Table | None:
+def links(model: ServerModel, found: Recognition | None = None) -> Table | None:
     """The link matrix with the NUMA node, CPUs, PCIe switch and near NICs of every GPU.
 
     Behind a switch without a matrix every pair has all links; None for other models without one.

@@ -21,9 +21,9 @@ from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
     from models.hardware import ServerModel
-    from planner.read.topo.server_model import PrintedServer
+    from planner.read.topo.server_model import Recognition
 
-    Found = tuple[tuple[ServerModel, PrintedServer | None], ...]
+    Found = tuple[tuple[ServerModel, Recognition | None], ...]
 
 _FILES = (".yaml", ".yml", ".json", ".txt", ".log", ".out")
 MAX_NAME = 100
@@ -72,12 +72,12 @@ def topo(
         _list(console, output)
         return
     found = _find(console, model, gpu, name)
-    servers = [printed for _, printed in found if printed is not None]
-    if (gpu or name) and not servers:
+    recognitions = [recognition for _, recognition in found if recognition is not None]
+    if (gpu or name) and not recognitions:
         what = f"{'--gpu' if gpu else '--name'} is for the output of nvidia-smi and rocm-smi"
         raise UsageError(Fault(what, f"{model} is a server model already"))
     _print(console, found, output)
-    _advise(console, servers)
+    _advise(console, recognitions)
 
 
 def _checked_name(option: str, value: str | None) -> str | None:
@@ -174,22 +174,24 @@ def _print(console: Console, found: Found, output: Format) -> None:
         return
     from planner.show.server_model import topology_tables
 
-    for number, (model, printed) in enumerate(found):
-        for place, table in enumerate(topology_tables(model, printed)):
+    for number, (model, recognition) in enumerate(found):
+        tables = topology_tables(model, recognition)
+        for place, part in enumerate(tables):
             console.data("\n" if number or place else "")
-            console.table(table)
+            for table in part:
+                console.table(table)
 
 
 def _print_documents(console: Console, found: Found, output: Format) -> None:
     from planner.show.server_model import model_document, model_yaml
 
     documents = []
-    for model, printed in found:
+    for model, recognition in found:
         if model.matrix is None and not model.switched:
             what = f"the link matrix of {model.name} is not known, so it makes no server model"
             hint = "save what `nvidia-smi topo -m` or `rocm-smi --showtopo` prints"
             raise InputError(Fault(what, hint))
-        documents.append(model_document(model, printed.assumed if printed else ()))
+        documents.append(model_document(model, recognition.assumed if recognition else ()))
     if output is Format.yaml:
         console.data("---\n".join(model_yaml(document) for document in documents))
         return
@@ -197,16 +199,16 @@ def _print_documents(console: Console, found: Found, output: Format) -> None:
     console.document(whole)
 
 
-def _advise(console: Console, servers: list[PrintedServer]) -> None:
+def _advise(console: Console, recognitions: list[Recognition]) -> None:
     """What was concluded and what to do next, on stderr."""
     from planner.show.server_model import advice
 
-    for printed in servers:
-        about = "" if len(servers) == 1 else f"{printed.model.name}: "
-        for line in printed.remarks:
+    for recognition in recognitions:
+        about = "" if len(recognitions) == 1 else f"{recognition.model.name}: "
+        for line in recognition.remarks:
             console.say(f"note: {about}{line}")
     shown: dict[str, str] = {}
-    for line in (line for printed in servers for line in advice(printed)):
+    for line in (line for recognition in recognitions for line in advice(recognition)):
         shown.setdefault(line.partition(" --gpu ")[0], line)  # one example of a GPU is enough
     for line in shown.values():
         console.say(line)

@@ -1,23 +1,31 @@
-"""The server model of a topology: what the tool prints, and the rates of the GPU that the user names.
+"""The server model of a topology: what the tool prints, and what servers of these links agree on.
 
-Nothing is invented: a value that neither the output nor the user gives is left out.
+Nothing is invented: a value that neither the output, the matching servers nor the user gives is
+left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
 from models.rates.catalogue import relative_speed
 from models.rates.server_bandwidth import link_count
 from planner.errors import Fault, InputError
+from planner.read.topo.server_match import (
+    Match,
+    Matrix,
+    Near,
+    connected,
+    known_paths,
+    matching_servers,
+)
 from planner.read.topo.topology import Topology, near_gpus, numa_ids, switch_groups
 
 UNKNOWN_GPU = "unknown"
-"""GPU model of a server where the user names none."""
+"""GPU model of a server whose matrix servers of several GPU models share."""
 
 PCIE_MBPS = 20000
 SYS_MBPS = 10000
@@ -32,88 +40,176 @@ _UNCOUNTED = (
 )
 _BRANDS = ("nvidia ", "amd ", "tesla ", "instinct ")
 
-Matrix = tuple[tuple[str, ...], ...]
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class PrintedServer:
-    """The server model of a topology. ``gpu``: the GPU model, None if the user names none.
+class Candidate:
+    """The model if its GPUs are those of ``gpus``."""
 
-    ``assumed``: fields that have a default, by their name in YAML. ``remarks``: one sentence each.
+    gpus: tuple[str, ...]
+    model: ServerModel
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """The server model of a topology.
+
+    ``matches``: servers of the same links, the closest first; ``excluded``: those of another GPU
+    than the user names. ``gpu``: the GPU model, None if several are possible. ``assumed``: fields
+    that have a default, by their name in YAML. ``remarks``: one sentence each. ``candidates``: one
+    for every GPU model, where the rate of the links depends on it.
     """
 
     topology: Topology
     model: ServerModel
+    matches: tuple[Match, ...]
+    excluded: tuple[Match, ...]
     gpu: str | None
     assumed: tuple[str, ...]
     remarks: tuple[str, ...]
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def best(self) -> tuple[Match, ...]:
+        """The closest matches, all that are equally close."""
+        return _closest(self.matches)
 
 
-def printed_server(
+def recognise(
     topology: Topology,
     catalogue: Sequence[ServerModel],
     *,
     gpu: str | None = None,
     name: str | None = None,
-) -> PrintedServer:
+) -> Recognition:
     """The server model of a topology. Raises InputError if no server model can describe it.
 
     ``gpu``: the GPU model by the user. ``name``: of the server model.
     """
-    gpu = None if gpu is None else _gpu_name(gpu, catalogue)
-    alike = [model for model in catalogue if gpu is not None and model.gpu == gpu]
-    generation = None if gpu is None else generation_of(gpu)
+    found = matching_servers(topology, catalogue)
+    recognition = _recognition(topology, found, gpu, name)
+    speed = None if recognition.gpu is None else relative_speed(recognition.gpu)
+    return replace(
+        recognition,
+        model=replace(recognition.model, relative_speed=speed),
+        candidates=_candidates(recognition),
+    )
+
+
+def _recognition(
+    topology: Topology, found: Sequence[Match], stated: str | None, name: str | None
+) -> Recognition:
     near = near_gpus(topology)
-    fabric = _fabric(topology, generation)
-    pcie = _agreed(model.pcie_MBps for model in alike)
-    link = _agreed(model.link_MBps for model in alike if model.link_MBps is not None)
-    if generation is not None:
-        pcie, link = pcie or generation.pcie_MBps, link or generation.link_MBps
+    matches, gpu = _choose(topology, found, stated)
+    matrix, counted = _counted(topology, matches)
+    generation = None if gpu is None else generation_of(gpu)
+    fabric = _fabric(topology, matrix, matches, generation)
+    pcie = _agreed(matches, lambda model: model.pcie_MBps)
+    sockets = _agreed(matches, lambda model: model.sys_MBps)
+    if pcie is None and generation is not None:
+        pcie = generation.pcie_MBps
     model = ServerModel(
-        name=name or f"{topology.gpus}x {gpu or 'GPU'}",
+        name=name or _name(topology, matches, gpu),
         gpu=gpu or UNKNOWN_GPU,
         gpus=topology.gpus,
         fabric=fabric,
         vendor=topology.vendor,
-        matrix=topology.matrix,
-        link_MBps=None if fabric == "pcie" else link,
-        links_per_gpu=max(map(link_count, topology.matrix[0])) if fabric == "nvswitch" else None,
+        matrix=matrix,
+        link_MBps=_link_rate(fabric, matches, generation),
+        links_per_gpu=_links_per_gpu(matrix, fabric, matches),
         numa=numa_ids(topology),
         pcie_switch=switch_groups(topology),
         nics=tuple(
-            Nic(nic.name, None, gpus) for nic, gpus in zip(topology.nics, near, strict=True)
+            Nic(nic.name, speed, gpus)
+            for nic, speed, gpus in zip(
+                topology.nics, _speeds(near, matches, topology.gpus), near, strict=True
+            )
         ),
+        nvlink_domain_nodes=_agreed(matches, lambda model: model.nvlink_domain_nodes) or 1,
         pcie_MBps=pcie or PCIE_MBPS,
-        sys_MBps=SYS_MBPS,
-        relative_speed=None if gpu is None else relative_speed(gpu),
+        sys_MBps=sockets or SYS_MBPS,
     )
-    assumed = ("sysMBps",) if pcie else ("pcieMBps", "sysMBps")
-    return PrintedServer(topology, model, gpu, assumed, tuple(_remarks(topology, near)))
+    rates = {"pcieMBps": pcie, "sysMBps": sockets}
+    return Recognition(
+        topology,
+        model,
+        matches,
+        tuple(match for match in found if match not in matches),
+        gpu,
+        tuple(field for field, rate in rates.items() if rate is None),
+        (*topology.remarks, *_remarks(topology, near, found, matches, stated), *counted),
+    )
 
 
-def _gpu_name(stated: str, catalogue: Sequence[ServerModel]) -> str:
-    """The GPU model of the catalogue with the longest name whose every word the user says, else as stated."""
+def _choose(
+    topology: Topology, found: Sequence[Match], stated: str | None
+) -> tuple[tuple[Match, ...], str | None]:
+    """The servers it may be, and its GPU model if that is certain."""
+    if stated is None:
+        # GPU memory with a NUMA node of its own is that of a Grace superchip, and no other's.
+        coherent = topology.own_numa is not None and None not in topology.own_numa
+        pool = tuple(
+            match for match in found if match.model.gpu.startswith(("GB", "GH")) == coherent
+        )
+        return pool, _agreed(pool, lambda model: model.gpu)
     words = set(slug(stated).split("-"))
-    named = {one.gpu for one in catalogue if set(slug(one.gpu).split("-")) <= words}
-    if named:
-        return max(named, key=lambda one: (len(one), one))  # H100 NVL before H100
-    name = " ".join(stated.split())
+    named = {
+        match.model.gpu for match in found if set(slug(match.model.gpu).split("-")) <= words
+    }  # fmt: skip
+    # The longest name whose every word the user says: H100 NVL before H100.
+    gpu = max(named, key=lambda one: (len(one), one), default=None)
+    if gpu is None:
+        return (), _without_brand(stated)
+    return tuple(match for match in found if match.model.gpu == gpu), gpu
+
+
+def _without_brand(name: str) -> str:
+    name = " ".join(name.split())
     for brand in _BRANDS:
         if name.lower().startswith(brand) and len(name) > len(brand):
             name = name[len(brand) :]
     return name
 
 
-def _agreed(values: Iterable[Value]) -> Value | None:
-    """The one value among them; None if there are several, or none."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
+def _closest(matches: Sequence[Match]) -> tuple[Match, ...]:
+    return tuple(match for match in matches if match.closeness == matches[0].closeness)
 
 
-def _fabric(topology: Topology, generation: Generation | None) -> Fabric:
-    """How the GPUs are linked. Raises InputError where a switch reaches only some of them."""
+def _agreed(matches: Sequence[Match], value: Callable[[ServerModel], Value | None]) -> Value | None:
+    """The value all of them have; None if they differ."""
+    values = [value(match.model) for match in matches]
+    return values[0] if values and all(other == values[0] for other in values) else None
+
+
+def _counted(topology: Topology, matches: Sequence[Match]) -> tuple[Matrix, tuple[str, ...]]:
+    """The matrix with the links counted as on the one closest server, if the tool does not count."""
     matrix = topology.matrix
+    if topology.counted or not any(link_count(path) for row in matrix for path in row):
+        return matrix, ()
+    best = _closest(matches)
+    if best and all(
+        link_count(path) <= 1 for match in best for row in known_paths(match.model) for path in row
+    ):
+        return matrix, ()
+    # Under another numbering several GPUs could be meant, with other counts.
+    if len(best) == 1 and not best[0].renumbered and "numa" in best[0].same:
+        paths = known_paths(best[0].model)
+        counted = tuple(
+            tuple(paths[a][b] if link_count(path) else path for b, path in enumerate(row))
+            for a, row in enumerate(matrix)
+        )
+        return counted, (f"rocm-smi does not count links: counted as on {best[0].model.name}",)
+    return matrix, (_UNCOUNTED,)
+
+
+def _fabric(
+    topology: Topology,
+    matrix: Matrix,
+    matches: Sequence[Match],
+    generation: Generation | None,
+) -> Fabric:
+    """How the GPUs are linked. Raises InputError where a switch reaches only some of them."""
     counts = [[link_count(path) for path in row] for row in matrix]
     most = (generation.links if generation else None) or MAX_LINKS
     pairs = {n for a, row in enumerate(counts) for b, n in enumerate(row) if a != b}
@@ -128,13 +224,18 @@ def _fabric(topology: Topology, generation: Generation | None) -> Fabric:
             hint = "are links or the fabric manager down? use a healthy server of this kind"
             raise InputError(Fault(what, hint, *place))
         return "nvswitch"
+    if len(pairs) == 1 and _agreed(matches, lambda model: model.fabric) == "nvswitch":
+        return "nvswitch"
     if topology.gpus > MAX_MESH_GPUS:
         what = f"{topology.gpus} GPUs without a switch"
         hint = f"a server without NVSwitch may have at most {MAX_MESH_GPUS}"
         raise InputError(Fault(what, hint, *place))
     if not any(pairs):
         return "pcie"
-    return "direct" if _connected(matrix) else "bridges"
+    fabrics = {match.model.fabric for match in _closest(matches)}
+    if len(fabrics) == 1:
+        return fabrics.pop()
+    return "direct" if connected(matrix) else "bridges"
 
 
 def _least_linked(counts: list[list[int]]) -> tuple[int, int]:
@@ -144,23 +245,84 @@ def _least_linked(counts: list[list[int]]) -> tuple[int, int]:
     return first, min((g for g in gpus if g != first), key=lambda g: (counts[first][g], g))
 
 
-def _connected(paths: Matrix) -> bool:
-    """Whether links lead from every GPU to every other, over others if need be."""
-    group = list(range(len(paths)))
-    for a, b in combinations(group, 2):
-        if link_count(paths[a][b]):
-            old, new = group[b], group[a]
-            group = [new if g == old else g for g in group]
-    return len(set(group)) == 1
+def _link_rate(
+    fabric: Fabric, matches: Sequence[Match], generation: Generation | None
+) -> int | None:
+    """MB/s of one link: of all servers of these links, or of the generation of the GPU."""
+    if fabric == "pcie":
+        return None
+    rate = _agreed(matches, lambda model: model.link_MBps)
+    return generation.link_MBps if rate is None and generation is not None else rate
 
 
-def _remarks(topology: Topology, near: Sequence[tuple[int, ...] | None]) -> list[str]:
-    remarks = list(topology.remarks)
+def _links_per_gpu(matrix: Matrix, fabric: Fabric, matches: Sequence[Match]) -> int | None:
+    if fabric == "nvswitch":
+        return max(link_count(path) for path in matrix[0]) or None
+    if fabric == "pcie":
+        return None
+    links = _agreed(matches, lambda model: model.links_per_gpu)
+    most = max(sum(link_count(path) for path in row) for row in matrix)
+    return links if links is not None and links >= most else None
+
+
+def _speeds(near: Near, matches: Sequence[Match], gpus: int) -> list[int | None]:
+    """Mbit/s of each NIC, where the closest servers have the same NICs and agree on the speed."""
+    best = _closest(matches)
+    alike = best if all("nics" in match.same for match in best) else ()
+    speeds = []
+    for own in near:
+        found: set[int | None] = set()
+        for match in alike:
+            place = None if own is None else tuple(sorted(match.gpus[g] for g in own))
+            found |= {
+                nic.megabits
+                for nic in match.model.nics
+                if nic.gpus == place or (place is None and len(nic.gpus or ()) == gpus)
+            }
+        speeds.append(found.pop() if len(found) == 1 else None)
+    return speeds
+
+
+def _name(topology: Topology, matches: Sequence[Match], gpu: str | None) -> str:
+    best = _closest(matches)
+    if len(best) == 1:
+        how = "numbered otherwise" if best[0].renumbered else "as read"
+        return f"{best[0].model.name} ({how})"
+    return f"{topology.gpus}x {gpu or 'GPU'}"
+
+
+def _remarks(
+    topology: Topology,
+    near: Near,
+    found: Sequence[Match],
+    matches: Sequence[Match],
+    stated: str | None,
+) -> list[str]:
+    remarks = []
     far = [nic.name for nic, gpus in zip(topology.nics, near, strict=True) if gpus == ()]
     if far:
         remarks.append(f"near no GPU, SYS to all: {', '.join(far)}")
-    linked = any(link_count(path) for row in topology.matrix for path in row)
-    return [*remarks, _UNCOUNTED] if linked and not topology.counted else remarks
+    if stated is not None and found and not matches:
+        remarks.append(
+            f"no known server with these links has GPU model {_without_brand(stated)}"
+        )  # fmt: skip
+    return remarks
+
+
+def _candidates(recognition: Recognition) -> tuple[Candidate, ...]:
+    """The model for every GPU model of the matches, the slowest links first."""
+    topology, model = recognition.topology, recognition.model
+    if recognition.gpu is not None or model.link_MBps is not None or model.fabric == "pcie":
+        return ()
+    groups: dict[ServerModel, list[str]] = {}
+    for gpu in dict.fromkeys(match.model.gpu for match in recognition.matches):
+        one = _recognition(topology, recognition.matches, gpu, None).model
+        if one.link_MBps is not None:
+            # Name and NICs do not depend on the GPU.
+            same = replace(one, name=model.name, gpu=model.gpu, nics=model.nics)
+            groups.setdefault(same, []).append(gpu)
+    found = [Candidate(tuple(gpus), one) for one, gpus in groups.items()]
+    return tuple(sorted(found, key=lambda one: (one.model.link_MBps or 0, one.model.pcie_MBps)))
 
 
 @dataclass(frozen=True, slots=True)
