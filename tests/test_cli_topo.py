@@ -126,3 +126,20 @@ def test_a_bad_file_is_65_with_its_place(
     assert (result.code, result.out) == (65, "")
     assert f"  --> {path}" in result.err
     assert said in result.err
+
+
+def speeds(out: str, row: str) -> list[str]:
+    """Percentages at the end of the row that begins so."""
+    (line,) = re.findall(rf"^ +{row} .*$", out, re.MULTILINE)
+    return re.findall(r"(\d+) %", line)
+
+
+def test_sets_that_differ_show_the_predicted_speed_of_the_examples(cli: RunCli) -> None:
+    fast = f"{MESH}relativeSpeed: 1250\n"  # ten times a V100
+    shown = cli("topo", "-", stdin=fast.encode())
+    # VGG16: C = 31.29 ms, of which 8.04 hide communication. 553.4 MB at 20,000 MB/s and two latencies:
+    # 27.71 ms, a step of 50.96; at 10,000 MB/s 55.38 ms, a step of 78.63: 64.8 %.
+    # ResNet50: C = 19.18 ms, 4.93 hidden; 102.2 MB: 19.40 and 24.51 ms: 79.1 %.
+    assert speeds(shown.out, "2 +20,000") == ["100", "100"]
+    assert speeds(shown.out, "2 +10,000") == ["64", "79"]
+    assert speeds(shown.out, "1 +unlimited") == []

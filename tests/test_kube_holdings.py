@@ -18,6 +18,7 @@ from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.pods.requests import gpu_request
 
 VISIBLE = "topology.kubernetes.io/gpu-visible"
+HIVED = "hivedscheduler.microsoft.com/"
 UUIDS = [f"GPU-{place:08d}-aaaa" for place in range(8)]
 
 
@@ -28,12 +29,29 @@ def _held(gpus: int, **annotations: str) -> tuple[tuple[int, ...] | None, list[s
     return pods["a"].indices, lines
 
 
+_BIND = """node: n1
+leafCellIsolation:
+- 2
+- 5
+cellChain: DGX
+affinityGroupBindInfo:
+- podPlacements:
+  - physicalNode: n1
+    physicalLeafCellIndices: [2, 5]
+"""
+
+
 @pytest.mark.parametrize(
     ("annotations", "indices"),
     [
         ({VISIBLE: "3,0"}, (0, 3)),
         ({VISIBLE: " 3 , 0 "}, (0, 3)),
         ({"topology.kubernetes.io/gpu-group": "6,7"}, (6, 7)),
+        ({HIVED + "pod-leaf-cell-isolation": "2,5"}, (2, 5)),
+        ({HIVED + "pod-gpu-isolation": "2,5"}, (2, 5)),
+        ({HIVED + "pod-bind-info": _BIND}, (2, 5)),
+        ({HIVED + "pod-bind-info": '{"node": "n1", "leafCellIsolation": [5, 2]}'}, (2, 5)),
+        ({HIVED + "pod-bind-info": "node: n1\ngpuIsolation: [2,5]\n"}, (2, 5)),
         ({"gangplan.dev/gpus": "0,1"}, (0, 1)),
         # the table asks ACK before our own
         ({"gangplan.dev/gpus": "0,1", VISIBLE: "2,3"}, (2, 3)),
@@ -57,6 +75,8 @@ def test_every_dialect_tells_which_gpus_a_pod_holds(
         ({VISIBLE: "0,-1"}, "cannot be read"),
         ({VISIBLE: "0,99999999999999999999"}, "cannot be read"),
         ({VISIBLE: "0," * 40_000}, "cannot be read"),
+        ({HIVED + "pod-bind-info": "node: other\nleafCellIsolation: [0, 1]"}, "cannot be read"),
+        ({HIVED + "pod-bind-info": "!!python/object:os.system [0, 1]"}, "cannot be read"),
         (
             {"hami.io/vgpu-devices-allocated": "GPU-x,NVIDIA,1,1:GPU-y,NVIDIA,1,1:;"},
             "cannot be read",
@@ -216,6 +236,47 @@ def test_a_group_is_reserved_for_others_by_kai_only(
 ) -> None:
     found = _parts(_kai("a"), _kai("b"), _reserved(namespace=reserving))
     assert found == {"a": share, "b": share, "r": whole}
+
+
+def test_hived_pods_hold_what_its_annotations_say_for_they_ask_no_resource() -> None:
+    enable = [asking(None, **{HIVED + "pod-scheduling-enable": "1"})]
+    spec = {HIVED + "pod-scheduling-spec": "virtualCluster: vc1\nleafCellNumber: 2\n"}
+    cells = {HIVED + "pod-leaf-cell-isolation": "6,7"}
+    own = {"on": "n1", "containers": enable, "schedulerName": "hived"}
+    pods, lines = read(
+        node("n1"),
+        pod("both", **own, annotations=spec | cells),
+        pod("bound", **own, annotations={HIVED + "pod-leaf-cell-isolation": "0"}),
+        pod("dumb", **own),
+        pod("liar", on="n1", annotations=cells),
+    )
+    assert {name: (found.gpus, found.indices) for name, found in pods.items()} == {
+        "both": (2, (6, 7)),
+        "bound": (1, (0,)),
+        "dumb": (1, None),
+        "liar": (0, ()),
+    }
+    assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "listed", "gpus"),
+    [
+        ("default-scheduler", None, 0),
+        ("default-scheduler", ["default-scheduler"], 1),  # HiveD extends it
+        ("hived", ["hived"], 1),
+        ("hived", [], 0),  # the administrator says that there is no HiveD
+    ],
+)
+def test_hived_s_pods_hold_gpus_if_their_scheduler_may_be_hived(
+    scheduler: str, listed: list[str] | None, gpus: int
+) -> None:
+    enable = [asking(None, **{HIVED + "pod-scheduling-enable": "1"})]
+    made = pod("p", on="n1", containers=enable, schedulerName=scheduler)
+    schedulers = None if listed is None else tuple(listed)
+    pods, lines = read(node("n1"), made, other_schedulers=schedulers)
+    assert pods["p"].gpus == gpus
+    assert any("not its scheduler" in line for line in lines) == (not gpus)
 
 
 def test_ack_shares_are_found_by_container() -> None:

@@ -42,6 +42,10 @@ def only(folder: Path, tree: Tree, *jobs: Tree) -> Node:
         (["IDLE", "REBOOT_ISSUED"], True, True),
         (["IDLE", "RESERVED"], True, True),  # the reservation has no name here
         (["SOMETHING_NEW"], True, False),
+        ("idle*", False, False),  # sinfo, and versions before 21.08
+        ("mixed-", True, False),
+        ("drained*", False, True),
+        ("idle~", True, False),
         ("maint", True, True),
         ("IDLE+DRAIN", True, True),
     ],
@@ -209,6 +213,95 @@ def test_a_policy_names_the_server_model_by_the_labels_that_slurm_implies(tmp_pa
     ]  # fmt: skip
 
 
+TEXT = """NodeName=gpu-01 Arch=x86_64 CoresPerSocket=56
+   CPUAlloc=36 CPUEfctv=104 CPUTot=112 CPULoad=37.41
+   AvailableFeatures=h100,ib
+   ActiveFeatures=h100,ib
+   Gres=gpu:H100:8(S:0-1)
+   NodeAddr=gpu-01 NodeHostName=gpu-01 Version=23.11.11
+   OS=Linux 4.18.0-553.el8_10.x86_64 #1 SMP Mon Jul 13 11:33:25 EDT 2026
+   RealMemory=1900000 AllocMem=327680 FreeMem=1107433 Sockets=2 Boards=1
+   CoreSpecCount=8 CPUSpecList=52-55,108-111 MemSpecLimit=100000
+   State=MIXED+DRAIN ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+   Partitions=dev,gpu
+   BootTime=2026-07-31T12:05:24 SlurmdStartTime=2026-07-31T12:41:41
+   CfgTRES=cpu=104,mem=1900000M,billing=104,gres/gpu=8
+   AllocTRES=cpu=36,mem=320G,gres/gpu=3
+   CurrentWatts=0 AveWatts=0
+   Reason=ECC Gres=gpu:H100:99 State=IDLE [root@2026-08-12T13:06:41]
+
+NodeName=gpu-02 Arch=x86_64 CoresPerSocket=56
+   CPUAlloc=0 CPUEfctv=104 CPUTot=112 CPULoad=0.01
+   ActiveFeatures=(null)
+   Gres=gpu:H100:8(S:0-1)
+   RealMemory=1900000 AllocMem=0 FreeMem=N/A Sockets=2 Boards=1
+   State=IDLE*+CLOUD ThreadsPerCore=1
+   Partitions=dev
+
+"""
+
+
+def checked(nodes: tuple[Node, ...]) -> None:
+    one, two = nodes
+    assert (one.name, one.gpus, one.unschedulable, one.ready) == ("gpu-01", 8, True, True)
+    assert (one.unhealthy, one.unknown_unhealthy) == (0, 3)  # AllocTRES counts, without indices
+    # 104 usable cpus, 36 in use; 1,900,000 MiB less 100,000 for the system, 327,680 in use
+    assert dict(one.allocatable) == {"cpu": 68_000, "memory": 1_472_320 * MIB}
+    assert (two.name, two.ready) == ("gpu-02", False)
+
+
+def test_the_text_of_scontrol_is_read_with_one_line_or_several_a_node(tmp_path: Path) -> None:
+    several = tmp_path / "nodes.txt"
+    several.write_text(TEXT)
+    checked(load([str(several)]).instance.cluster.nodes)
+    single = tmp_path / "oneliner.txt"  # scontrol show nodes -o
+    records = TEXT.strip().split("\n\n")
+    single.write_text("".join(" ".join(one.split()) + "\n" for one in records))
+    checked(load([str(single)]).instance.cluster.nodes)
+
+
+def entry(
+    partition: str, names: list[str], used: str = "gpu:h100:0(IDX:N/A)", cpus: int = 0
+) -> Tree:
+    """An entry of ``sinfo --json`` of Slurm 24.11."""
+    return {
+        "port": 6818,
+        "node": {"state": ["MIXED"] if cpus else ["IDLE"]},
+        "nodes": {"allocated": 0, "idle": 1, "other": 0, "total": len(names), "nodes": names},
+        "cpus": {"allocated": cpus, "idle": 128, "total": 128, "minimum": 128, "maximum": 128},
+        "memory": {"minimum": 1_000_000, "maximum": 1_000_000, "allocated": 0},
+        "gres": {"total": "gpu:h100:8(S:0-1)", "used": used},
+        "features": {"total": "ib", "active": "ib"},
+        "reservation": "",
+        "partition": {"name": partition, "priority": {"tier": 1, "job_factor": 1}},
+    }
+
+
+def test_sinfo_lists_a_node_once_for_each_of_its_partitions(tmp_path: Path) -> None:
+    entries = [
+        entry("gpu", ["n1"], "gpu:h100:2(IDX:0-1)", cpus=16), entry("gpu", ["n2", "n3"]),
+        entry("long", ["n1"], "gpu:h100:2(IDX:0-1)", cpus=16),
+    ]  # fmt: skip
+    path = tmp_path / "sinfo.json"
+    path.write_text(answer(sinfo=entries))
+    one, two, three = load([str(path)]).instance.cluster.nodes
+    assert [name for name, _ in one.labels if "partition" in name] == [
+        "slurm/partition.gpu", "slurm/partition.long",
+    ]  # fmt: skip
+    assert (one.unhealthy, two.unhealthy, three.name) == (0b11, 0, "n3")
+    assert dict(one.allocatable)["cpu"] == 112_000
+
+
+def test_a_group_of_nodes_of_sinfo_that_are_in_use_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sinfo.json"
+    path.write_text(answer(sinfo=[entry("gpu", ["n1", "n2"], "gpu:h100:3(IDX:0-2)", cpus=16)]))
+    with pytest.raises(InputError) as caught:
+        load([str(path)])
+    (fault,) = caught.value.faults
+    assert fault.what == "2 nodes in one entry: which of them holds what is not said"
+    assert "scontrol show nodes --json" in str(fault.hint)
+
+
 @pytest.mark.parametrize(
     ("tree", "what", "place"),
     [
@@ -216,7 +309,7 @@ def test_a_policy_names_the_server_model_by_the_labels_that_slurm_implies(tmp_pa
         (node("n1", real_memory=-1), "real_memory: -1 cannot be negative", "real_memory"),
         (node("n1", "gpu:h100:-8"), "gres: 'gpu:h100:-8' are no GPUs that can be read", "gres"),
         (node("n1", "gpu:h100:5000"), "gres: 5,000 GPUs in one node", "gres"),
-        (node("gpu-[1-1000000000]"), "'gpu-[1-1000000000]' cannot be the name of a node", "name"),
+        (node("gpu-[1-1000000000]"), "'gpu-[1-1000000000]' are several nodes", "name"),
         (node("a\x1b[31mb"), "cannot be the name of a node", "name"),
         ({"state": ["IDLE"], "real_memory": 1}, "a node without a name", ""),
     ],
@@ -245,6 +338,35 @@ def test_jobs_without_any_node_are_refused_with_the_command_that_lists_nodes(
         load([str(tmp_path)])
     assert caught.value.faults[0].what == "jobs of Slurm, but none of its nodes"
     assert "scontrol show nodes --json" in str(caught.value.faults[0].hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("             JOBID PARTITION     NAME     USER ST\n 1 gpu a b R\n", "a table of squeue"),
+        (
+            "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\ngpu up 1 2 idle n1\n",
+            "a table of sinfo",
+        ),
+        ("# slurm.conf\nClusterName=atlas\nNodeName=gpu[01-16] CPUs=8\n", "a slurm.conf"),
+        ("PartitionName=gpu Nodes=gpu[01-16] Default=YES State=UP\n", "a slurm.conf"),
+        ("JobId=41001 JobName=train\n   UserId=a(1)\n", "the output of scontrol show jobs"),
+        (
+            "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
+            "an error message of Slurm",
+        ),
+    ],
+)
+def test_other_texts_of_slurm_are_refused_with_what_to_write_instead(
+    text: str, what: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "given.txt"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load([str(path)])
+    (fault,) = caught.value.faults
+    assert fault.what.startswith(what)
+    assert (fault.file, fault.line) == (str(path), 1)
 
 
 def test_jobs_of_sacct_are_refused(tmp_path: Path) -> None:

@@ -1,11 +1,34 @@
-"""How a gang communicates: pattern and weight, and the part of a step that it takes."""
+"""How a gang communicates: pattern and weight, and the part of a step it takes, written or from a model.
 
+The fraction that follows from a model is computed by ``planner.read.step_fractions``.
+"""
+
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import (
+    Discriminator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+)
 
-from models.documents.base import Document, decimal, omitted, whole
+from models.documents.base import (
+    Document,
+    FieldError,
+    Quantity,
+    above_zero,
+    decimal,
+    decimal_check,
+    omitted,
+    whole,
+    within,
+)
+from models.step_time import MOST_FRACTION, OVERLAP, TRANSFORMER_TOKENS
+from models.units import number, plural
 
 DEFAULT_FRACTION = Fraction(1, 4)
 """Part of a step that a gang spends in communication, unless it says otherwise (contract 8)."""
@@ -23,10 +46,96 @@ Pattern = Literal[
 """Patterns; those without a formula of their own (``models.instance.gang``) count as all-reduce."""
 
 
-MOST_FRACTION = Fraction("0.95")
-"""Largest fraction of a gang (contract 8)."""
-
 CommunicatingPart = Annotated[Fraction, *decimal(0, MOST_FRACTION)]
+
+
+Amount = Annotated[
+    Quantity, above_zero("it must be above zero", "write it like 7G"), PlainSerializer(number)
+]
+Overlap = Annotated[Fraction, *decimal(0, 1)]
+
+
+class StepModel(Document):
+    """A measured step: every GPU computes, and all-reduces the gradients."""
+
+    parameters: Amount | None = omitted(description="Number of parameters, such as 7G")
+    bytes_per_step: Amount | None = omitted(
+        description="All-reduced by each GPU in a step; absent: 2 for each parameter"
+    )
+    compute_seconds: Annotated[
+        Fraction,
+        PlainValidator(decimal_check(0, 100_000)),
+        above_zero("it must be above zero", "write seconds, such as 0.25"),
+        PlainSerializer(number),
+        WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 100_000}),
+    ] = Field(description="Of a step, without communication, on the fastest GPUs it may use")
+    overlap: Overlap = Field(
+        default=OVERLAP, description="Part of the computation that can hide communication"
+    )
+
+    def field_errors(self) -> Iterator[FieldError]:
+        """No message size; paths start at the model."""
+        if self.parameters is None and self.bytes_per_step is None:
+            what = "neither `parameters` nor `bytesPerStep`"
+            yield FieldError((), what, "add one: it says how much is all-reduced")
+
+
+Degree = Annotated[int, whole(1, 1_000_000)]
+
+
+class TransformerDegrees(Document):
+    """How the GPUs of a transformer share the work: their product is the gang's GPUs at `min`."""
+
+    tensor: Degree = 1
+    pipeline: Degree = 1
+    data: Degree | None = omitted(description="Replicas; absent: the GPUs that are left")
+
+
+class TransformerModel(Document):
+    """A transformer, whose traffic follows from its size."""
+
+    parameters: Amount = Field(description="Number of parameters, such as 70G")
+    parallelism: TransformerDegrees
+    tokens: Amount = Field(
+        default=TRANSFORMER_TOKENS, description="Tokens of a step, of all replicas together"
+    )
+    overlap: Overlap = Field(
+        default=OVERLAP, description="Part of the computation that can hide communication"
+    )
+
+    def replicas(self, gpus: int) -> int:
+        """`data`, or what `tensor` and `pipeline` leave of the gang's GPUs."""
+        one = self.parallelism.tensor * self.parallelism.pipeline
+        return self.parallelism.data or max(1, gpus // one)
+
+    def field_errors(self, gpus: int) -> Iterator[FieldError]:
+        """A product that is not the gang's GPUs at `min`; paths start at the model."""
+        degrees = self.parallelism
+        product = degrees.tensor * degrees.pipeline * self.replicas(gpus)
+        if product != gpus:
+            named = "tensor x pipeline" + ("" if degrees.data is None else " x data")
+            used = product if degrees.data else degrees.tensor * degrees.pipeline
+            yield FieldError(
+                ("parallelism",),
+                f"{named} is {used:,}, but the gang has {plural(gpus, 'GPU')}",
+                "the product is the number of GPUs, at `min` if the gang is elastic",
+            )
+
+
+def _model_form(value: object) -> str:
+    if isinstance(value, TransformerModel) or (isinstance(value, dict) and "parallelism" in value):
+        return "transformer"
+    return "measured" if isinstance(value, dict | StepModel) else "named"
+
+
+ExampleModel = Literal["vgg16", "resnet50"]
+
+CommunicationModel = Annotated[
+    Annotated[ExampleModel, Tag("named")]
+    | Annotated[StepModel, Tag("measured")]
+    | Annotated[TransformerModel, Tag("transformer")],
+    Discriminator(_model_form),
+]
 
 
 class Communication(Document):
@@ -42,6 +151,20 @@ class Communication(Document):
         default=DEFAULT_FRACTION,
         description="Part of a step spent in communication where links are ideal",
     )
+    model: CommunicationModel | None = omitted(
+        description="What it trains, from which `fraction` is computed: an example model, "
+        "{parameters, bytesPerStep, computeSeconds, overlap} or {parameters, parallelism, tokens}"
+    )
     speed: Literal["count", "ignore"] = omitted(
         default="count", description="ignore: as fast on slower GPU models"
     )
+
+    def field_errors(self, gpus: int) -> Iterator[FieldError]:
+        """Two answers to one question, and a model that does not fit ``gpus``, those of the gang at `min`."""
+        if self.model is not None and "fraction" in self.model_fields_set:
+            hint = "keep one: `fraction` is computed from `model`"
+            yield FieldError(("model",), "both `fraction` and `model`", hint)
+        elif isinstance(self.model, StepModel):
+            yield from within(("model",), self.model.field_errors())
+        elif isinstance(self.model, TransformerModel):
+            yield from within(("model",), self.model.field_errors(gpus))

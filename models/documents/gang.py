@@ -715,7 +715,7 @@ class GangDocument(Document):
         yield from self.own_errors()
 
     def shared_errors(self) -> Iterator[FieldError]:
-        """Those in its roles, which many gangs may have in common."""
+        """Those in its roles and communication, which many gangs may have in common."""
         if not self.spec.roles:
             yield FieldError(("spec", "roles"), "a gang without roles", "write at least one role")
         names: set[str] = set()
@@ -730,6 +730,8 @@ class GangDocument(Document):
             yield FieldError(
                 ("spec", "roles"), f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}"
             )
+        communication = self.spec.communication.field_errors(self.min_gpus)
+        yield from within(("spec", "communication"), communication)
 
     def own_errors(self) -> Iterator[FieldError]:
         """The others."""

@@ -19,6 +19,7 @@ from models.units import plural, shown
 from planner.errors import Fault
 from planner.read.compact_cluster import ServerModels
 from planner.read.document_kinds import Documents
+from planner.read.hived import pinned_cells, virtual_clusters
 from planner.read.sources import KUBECTL, Source
 from planner.read.validation import Entry
 
@@ -143,7 +144,10 @@ def _kubernetes(
     from planner.read.kube.assembly import assemble  # only where there are objects
 
     find = _inline_first(documents.clusters, find)
-    own = {one.document.metadata.name: one.document.spec.parent for one in documents.queues}
+    own = {
+        **dict.fromkeys(virtual_clusters(documents.hived)),
+        **{one.document.metadata.name: one.document.spec.parent for one in documents.queues},
+    }
     made = assemble(
         objects,
         policy,
@@ -152,6 +156,7 @@ def _kubernetes(
         documents.remarks,
         topology,
         own,
+        pinned_cells(documents.hived),
     )
     found = _first(made.models, find)
     clusters = [made.cluster, *_adopt_levels(documents.clusters, made.cluster)]

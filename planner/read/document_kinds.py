@@ -18,12 +18,14 @@ from models.documents.queue import QueueDocument
 from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
+from planner.read.hived import is_hived
 from planner.read.json_items import read_items
 from planner.read.kube.lookup import Tree, items, mapping, text
 from planner.read.parser import TOO_DEEP, Item
 from planner.read.sources import (
     Malformed,
     Source,
+    is_node_records,
     is_slurm_output,
     is_topology_conf,
     too_long,
@@ -101,7 +103,8 @@ def _is_object(tree: object) -> TypeGuard[Tree]:
 class Documents:
     """Every typed document.
 
-    ``topologies``: files of Slurm, ``slurm``: what its commands wrote.
+    ``topologies``: files of Slurm, ``slurm``: what its commands wrote;
+    ``hived``: configurations of HiveD.
     """
 
     findings: Findings
@@ -111,6 +114,7 @@ class Documents:
     queues: list[Entry[QueueDocument]] = field(default_factory=list)
     remarks: Remarks = field(default_factory=Remarks)
     topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
+    hived: list[tuple[Source, Tree]] = field(default_factory=list)
     slurm: SlurmState | None = None
     unrecognised: list[tuple[str, Finding]] = field(default_factory=list)
     _gatherer: Gatherer | None = None
@@ -144,7 +148,7 @@ class Documents:
 
     def read(self, source: Source) -> None:
         """Add every document of a text. Raises MissingPathError for a file that breaks off."""
-        if self._slurm_topology(source):
+        if self._slurm_text(source):
             return
         empty = True
         waiting: list[Item] = []
@@ -218,6 +222,8 @@ class Documents:
                 self.findings.add(finding)
         elif is_object(tree) and tree.get("kind") != "List":
             self.gatherer.add(tree, source.name)
+        elif is_hived(tree):
+            self.hived.append((source, tree))
         elif not depth and is_slurm_output(tree):
             self._slurm_state().add(source, tree, self.findings, self.remarks)
         elif depth and (found := as_object(tree)) is not None:
@@ -242,14 +248,17 @@ class Documents:
             self.slurm = SlurmState(nodes, jobs)
         return self.slurm
 
-    def _slurm_topology(self, source: Source) -> bool:
-        """Whether the text is a topology file of Slurm; then it is read."""
-        if not is_topology_conf(source.name, source.text):
+    def _slurm_text(self, source: Source) -> bool:
+        """Whether the text is a topology file or a list of nodes of Slurm; then it is read."""
+        topology = is_topology_conf(source.name, source.text)
+        if not topology and not is_node_records(source.text):
             return False
         if source.rest is not None:
             self.findings.fault(too_long(source.name))
-        else:
+        elif topology:
             self._topology(source)
+        else:
+            self._slurm_state().nodes.add_text(source)
         return True
 
     def _topology(self, source: Source) -> None:

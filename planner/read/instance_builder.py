@@ -46,6 +46,7 @@ from planner.read.compact_queues import read_queues
 from planner.read.document_kinds import Documents
 from planner.read.findings import Remarks
 from planner.read.group_slices import with_group_slices
+from planner.read.hived import read_hived
 from planner.read.sources import KUBECTL
 from planner.read.unkeepable_promises import check_rates, remark_promises, remark_speeds
 from planner.read.validation import Entry
@@ -222,8 +223,16 @@ def build(
     if findings:
         findings.raise_all()
     merged.cluster = with_all_instances(merged.cluster, gangs)
+    # A Queue document counts instead of a virtual cluster of HiveD with its name.
+    hived = read_hived(
+        documents.hived,
+        merged.cluster,
+        [entry.document.metadata.name for entry in documents.queues],
+        findings,
+        documents.remarks,
+    )
     queues = read_queues(
-        [*documents.queues, *cluster.queues],
+        [*documents.queues, *cluster.queues, *hived],
         merged,
         documents.remarks,
         observed=live or documents.objects is not None or documents.slurm is not None,
@@ -247,7 +256,7 @@ def build(
     )
     gangs = limit_queues(paused(instance), instance.policy.queue_limit, documents.remarks)
     instance = replace(instance, gangs=with_group_slices(gangs, merged.cluster, documents.remarks))
-    instance = with_reshapable(instance)
+    instance = with_reshapable(_with_fractions(instance, (*cluster.gangs, *documents.gangs)))
     instance = replace(instance, policy=replace(instance.policy, now=reference_time(instance)))
     instance = banded(instance)
     check_rates(instance, merged)
@@ -292,6 +301,16 @@ def _collected(
         what = f"--scheduler: nothing in the input has the scheduler {shown(name)}"
         documents.findings.fault(Fault(what, suggestion(name, known, "schedulers")))
     return schedulers, cluster
+
+
+def _with_fractions(instance: Instance, entries: Iterable[GangEntry]) -> Instance:
+    """The fractions of the gangs that say what they train."""
+    stated = {one.document.key: one for one in entries if one.document.spec.communication.model}
+    if not stated:
+        return instance
+    from planner.read.step_fractions import with_fractions  # it loads the bandwidth tables
+
+    return with_fractions(instance, stated)
 
 
 def _observed(entry: GangEntry) -> bool:

@@ -30,6 +30,9 @@ MAX_BYTES = 256 * 2**20
 
 _PIECE_BYTES = 2**20
 
+_NOTE_BYTES = 1_024
+"""Beginning of a text that says whether Slurm wrote it."""
+
 SUFFIXES = (".yaml", ".yml", ".json", ".json.gz", ".yaml.gz", "topology.conf")
 STDIN = "<stdin>"
 KUBECTL = "kubectl get nodes,pods,namespaces -A -o json"
@@ -168,9 +171,9 @@ def _folder(path: str, missing: list[Fault]) -> Iterator[str]:
         below[:] = [name for name in below if not name.startswith(".")]
         for name in files:
             whole = str(Path(folder, name))
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+            if name.lower().endswith((*SUFFIXES, ".txt")) and not name.startswith("."):
                 names.append(whole)
-    yield from sorted(name for name in names if _is_file(name))
+    yield from sorted(name for name in names if _is_file(name) and not _is_note(name))
 
 
 def _is_file(name: str) -> bool:
@@ -178,6 +181,17 @@ def _is_file(name: str) -> bool:
         return stat.S_ISREG(Path(name).stat().st_mode)
     except OSError:
         return True  # a dangling link: reading it reports that
+
+
+def _is_note(name: str) -> bool:
+    """Whether a text of a folder is none of Slurm: a README, for people."""
+    if not name.lower().endswith(".txt"):
+        return False
+    try:
+        with Path(name).open("rb") as file:
+            return not is_node_records(file.read(_NOTE_BYTES).decode("utf-8", "replace"))
+    except OSError:
+        return True
 
 
 def _refusal(name: str, stdin: BinaryIO | None) -> Fault | None:
@@ -327,7 +341,15 @@ def is_topology_conf(name: str, text: str) -> bool:
     return False
 
 
-SLURM_LISTS = ("nodes", "jobs", "partitions", "reservations")
+_NODE_RECORDS = re.compile(r"\s*NodeName=\S+\s+(?:Arch|CoresPerSocket|CPUAlloc)=")
+
+
+def is_node_records(text: str) -> bool:
+    """Whether a text is the output of ``scontrol show nodes``."""
+    return _NODE_RECORDS.match(text) is not None
+
+
+SLURM_LISTS = ("nodes", "jobs", "sinfo", "partitions", "reservations")
 """Names of the lists that Slurm's commands write as JSON."""
 
 
@@ -341,7 +363,7 @@ def is_slurm_output(tree: dict[str, object]) -> bool:
 
 def _has_numbers(tree: dict[str, object]) -> bool:
     """Whether its first node or job looks like one of Slurm."""
-    for name, field in (("jobs", "job_id"), ("nodes", "real_memory")):
+    for name, field in (("jobs", "job_id"), ("nodes", "real_memory"), ("sinfo", "partition")):
         found = tree.get(name)
         if isinstance(found, list) and found and isinstance(found[0], dict) and field in found[0]:
             return True

@@ -1,6 +1,7 @@
 """The bandwidth table of a server model, or one for every GPU model it may have.
 
-Rates are MB/s, rounded down, or counted in links where the rate of one is not known.
+Rates are MB/s, rounded down, or counted in links where the rate of one is not known. Where the GPUs
+are known, so is the predicted speed of the example models.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING
 
 from models.rates.gpu_sets import UnknownRate, signatures
 from models.rates.server_bandwidth import TableRow, link_count, switched_MBps, table
+from models.step_time import EXAMPLES
 from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import listed, number
 
 if TYPE_CHECKING:
     from models.hardware import ServerModel
+    from models.step_time import Training
     from planner.read.topo.server_model import Candidate
 
 MAX_SETS = 256
@@ -35,6 +38,13 @@ GPUs is not mistaken."""
 
 _IN_LINKS = _UNKNOWN_LINK // 2
 """From here on a rate is one in links: a chain over single links reaches 0.92 of one or more."""
+
+
+MAX_WIDTH = 100
+"""Widest table with predicted speeds, unless a wide one is asked for."""
+
+_SPEED_TITLES = {"VGG16": "VGG16", "ResNet50": "ResNet"}
+"""Column titles of the example models: short, so that the table of a DGX-1 is not too wide."""
 
 
 def bandwidth_tables(
@@ -78,8 +88,11 @@ def _all_linked(model: ServerModel) -> bool:
     )
 
 
-def bandwidth_table(model: ServerModel) -> Table:
-    """One row for the sets of one size that reach the same: inside, and over several servers."""
+def bandwidth_table(model: ServerModel, *, wide: bool = False) -> Table:
+    """One row for the sets of one size that reach the same: inside, and over several servers.
+
+    ``wide``: with predicted speeds, however wide that is.
+    """
     sizes = [k for k in range(1, model.gpus + 1) if model.switched or _few(model, k)]
     notes: list[str] = []
     try:
@@ -94,7 +107,52 @@ def bandwidth_table(model: ServerModel) -> Table:
     cells = tuple(_row(row, mesh=model.fabric != "pcie", priced=bool(model.nics)) for row in rows)
     shown = Table(columns, cells).without_empty_columns()
     titles = {column.title for column in shown.columns}
-    return replace(shown, notes=(*_notes(model, sizes, titles), *notes))
+    shown = replace(shown, notes=(*_notes(model, sizes, titles), *notes))
+    return shown if notes else _with_speeds(shown, model, rows, wide=wide)
+
+
+def _with_speeds(
+    shown: Table, model: ServerModel, rows: Sequence[TableRow], *, wide: bool
+) -> Table:
+    """The table with the predicted speed of the example models on each set, where sets differ."""
+    if model.relative_speed is None or len({row.gpus for row in rows}) == len(rows):
+        return shown
+    speeds = {
+        title: _predicted(EXAMPLES[name].on_speed(model.relative_speed), rows)
+        for name, title in _SPEED_TITLES.items()
+    }
+    columns = tuple(Column(title, right=True, optional=True) for title in speeds)
+    cells = tuple(
+        (*row, *(Cell(column[number]) for column in speeds.values()))
+        for number, row in enumerate(shown.rows)
+    )
+    both = Table((*shown.columns, *columns), cells)
+    if not wide and sum(both.widths()) + 2 * (len(both.columns) - 1) > MAX_WIDTH:
+        note = "-o wide shows the predicted speed of VGG16 and ResNet50."
+        return replace(shown, notes=(*shown.notes, note))
+    note = (
+        "`VGG16`, `ResNet` (ResNet50; not on a narrow terminal): predicted speed of training in one server,"
+        " in percent of the best set of that size."
+    )
+    return replace(both, notes=(*shown.notes, note))
+
+
+def _predicted(training: Training, rows: Sequence[TableRow]) -> list[str]:
+    """For each row the speed in percent of the fastest of its size, rounded down; ``-`` for one GPU."""
+    steps = [
+        None
+        if row.inside is None
+        else training.step_s(training.communication_s(row.gpus, row.inside))
+        for row in rows
+    ]
+    best: dict[int, Fraction] = {}
+    for row, step in zip(rows, steps, strict=True):
+        if step is not None:
+            best[row.gpus] = min(step, best.get(row.gpus, step))
+    return [
+        "-" if step is None else f"{math.floor(100 * best[row.gpus] / step)} %"
+        for row, step in zip(rows, steps, strict=True)
+    ]
 
 
 def _few(model: ServerModel, size: int) -> bool:

@@ -31,15 +31,18 @@ MAX_NAMES = 6
 _ASPECTS = {"pcie": "PCIe paths", "numa": "NUMA nodes", "nics": "NICs"}
 
 
-def topology_tables(model: ServerModel, found: Recognition | None) -> list[tuple[Table, ...]]:
+def topology_tables(
+    model: ServerModel, found: Recognition | None, *, wide: bool = False
+) -> list[tuple[Table, ...]]:
     """Facts, link matrix, bandwidth table, or several below their headings.
 
     The tables of one tuple have no blank line between them. ``found``: of a tool's output.
+    ``wide``: with predicted speeds even in a wide table.
     """
     matrix = links(model, found)
     parts = [(facts(model, found),), *([(matrix,)] if matrix is not None else [])]
     if found is None or not found.candidates:
-        return [*parts, (bandwidth_table(model),)]
+        return [*parts, (bandwidth_table(model, wide=wide),)]
     rated = {gpu for one in found.candidates for gpu in one.gpus}
     unrated = [gpu for gpu in _gpu_choices(found) if gpu not in rated]
     return [*parts, *bandwidth_tables(model, found.candidates, unrated)]

@@ -175,7 +175,7 @@ def _print(console: Console, found: Found, output: Format) -> None:
     from planner.show.server_model import topology_tables
 
     for number, (model, recognition) in enumerate(found):
-        tables = topology_tables(model, recognition)
+        tables = topology_tables(model, recognition, wide=output is Format.wide)
         for place, part in enumerate(tables):
             console.data("\n" if number or place else "")
             for table in part:

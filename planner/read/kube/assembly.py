@@ -89,11 +89,12 @@ def assemble(
     remarks: Remarks,
     topology: SlurmTopology | None = None,
     queues: Mapping[str, str | None] = MappingProxyType({}),
+    pinned: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> Assembled:
     """One Cluster, its gangs and queues. Needs at least one Node among the objects.
 
     ``topology``: a topology file; its levels take precedence over those of the objects. ``queues``: those of
-    Queue documents, by name their parents.
+    Queue documents, by name their parents. ``pinned``: the nodes of HiveD's pinned cells, by id.
     """
     settings = policy.kubernetes
     expected = expected_pods(objects, settings, remarks)
@@ -107,7 +108,7 @@ def assemble(
     )
     bound_checkpoints(gangs, policy, remarks)
     quotas = read_quotas(objects, nodes, settings, find, queues, remarks)
-    quotas.assign(gangs)
+    quotas.assign(gangs, pinned)
     report_overdue(gangs, policy, remarks)
     if policy.reservations is None and not policy.trust_durations:
         for gang in gangs:

@@ -249,6 +249,7 @@ _KEPT_ANNOTATIONS = """
 gangplan.dev/
 kueue.x-k8s.io/ kai.scheduler/ scheduling.k8s.io/ scheduling.x-k8s.io/ scheduling.run.ai/
 volcano.sh/ scheduling.volcano.sh/ topology.volcano.sh/
+hivedscheduler.microsoft.com/
 batch.kubernetes.io/ jobset.sigs.k8s.io/ alpha.jobset.sigs.k8s.io/ leaderworkerset.sigs.k8s.io/
 training.kubeflow.org/ trainer.kubeflow.org/ grove.io/
 topograph.run/ network.topology.nvidia.com/

@@ -11,14 +11,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
+from types import MappingProxyType
 
 from models.documents.base import API_VERSION
+from models.documents.gang import NODE_NAME, NodeExpression
 from models.documents.policy import QUOTAS
 from models.documents.queue import MAX_WEIGHT, QueueDocument
 from models.hardware import FindModel, slug
 from models.instance.policy import KubernetesPolicy
+from models.units import shown
 from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import quota_readers
+from planner.read.kube.dialects import hived
 from planner.read.kube.dialects.quotas import Quota, QuotaSources, Share
 from planner.read.kube.gangs.terms import HOLDS
 from planner.read.kube.lookup import distinct, is_name
@@ -99,8 +103,13 @@ class Quotas:
             "spec": spec,
         }
 
-    def assign(self, gangs: Iterable[KubeGang]) -> None:
-        """Set the queue of each gang to the name of the one that it is in; None if it is in none."""
+    def assign(
+        self, gangs: Iterable[KubeGang], pinned: Mapping[str, frozenset[str]] = MappingProxyType({})
+    ) -> None:
+        """Set the queue of each gang to the name of the one that it is in; None if it is in none.
+
+        ``pinned``: the nodes of HiveD's pinned cells by id; a gang that names one is kept to them.
+        """
         if not self.own and not self.quotas:
             return
         taken = set(self.names.values())
@@ -120,6 +129,10 @@ class Quotas:
                     gang.queue = name
                     where = "in no queue" if name is None else f"in queue {name}"
                     self.sources.remarks.add(gang.subject, HOLDS.format(where))
+            if "HiveD" in found and all(hived.is_opportunistic(p.annotations) for p in gang.pods()):
+                gang.preemptible = True
+            if "HiveD" in found:
+                _keep_to_cells(gang, pinned)
 
     def _stopped(self, gang: KubeGang) -> str | None:
         """Why a queue that it names starts nothing of it now, in words."""
@@ -275,3 +288,21 @@ def _in_integers(weights: Mapping[Key, Fraction]) -> dict[Key, int]:
     return {
         key: max(1, min(MAX_WEIGHT, weight * scale // FINEST)) for key, weight in rounded.items()
     }
+
+
+def _keep_to_cells(gang: KubeGang, pinned: Mapping[str, frozenset[str]]) -> None:
+    """Pods that name a pinned cell of HiveD go to its nodes alone; without such a cell the gang waits."""
+    terms: dict[tuple[object, str], tuple[tuple[NodeExpression, ...], ...]] = {}
+    for pod in gang.pods():
+        name = hived.pinned_cell(pod.annotations)
+        if name is None:
+            continue
+        if not pinned.get(name):
+            problem = f"HiveD's pinned cell {shown(name)}, which is not one of nodes in its file"
+            gang.problems = tuple(dict.fromkeys((*gang.problems, problem)))
+            continue
+        key = (pod.affinity, name)
+        if key not in terms:
+            one = NodeExpression(NODE_NAME, "In", tuple(sorted(pinned[name])), field=True)
+            terms[key] = tuple((*term, one) for term in pod.affinity or ((),))
+        pod.affinity = terms[key]

@@ -48,7 +48,7 @@ class SlurmState:
         if isinstance(tree.get("jobs"), list):
             self.jobs.add(source, tree)
             self.jobs.clusters += [name] * bool(name)
-        elif isinstance(tree.get("nodes"), list):
+        elif any(isinstance(tree.get(kind), list) for kind in ("nodes", "sinfo")):
             self.nodes.add(source, tree)
             self.nodes.clusters += [name] * bool(name)
         else:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import get_args
 
 from models.documents.base import decimal_check
-from models.documents.communication import DEFAULT_FRACTION, MOST_FRACTION, Pattern
+from models.documents.communication import DEFAULT_FRACTION, Pattern
 from models.documents.gang import Parallelism
 from models.instance.policy import KubernetesPolicy
+from models.step_time import MOST_FRACTION
 from models.units import InvalidValueError, exact, number, whole_number
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree

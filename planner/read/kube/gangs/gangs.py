@@ -16,6 +16,7 @@ from models.instance.gang import turn
 from models.instance.policy import KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds, seconds
 from planner.read.findings import Remarks
+from planner.read.kube.dialects import hived
 from planner.read.kube.dialects.kai import is_empty_reservation
 from planner.read.kube.dialects.kueue_workloads import Workloads, admitted_at
 from planner.read.kube.gangs.communication import (
@@ -174,7 +175,7 @@ def _finish(
     every = [*objects, *(pod.object for pod in members.pods)]
     gang.priority = _priority(gang, members, every, api, remarks)
     gang.queues = _queues(members, every)
-    gang.queue = next((name for _, name in gang.queues), None)
+    gang.queue = next((name for system, name in gang.queues if system != "HiveD"), None)
     gang.submitted_at = _submitted_at(gang, members, objects, policy, remarks)
     if gang.submitted_at is not None and not policy.trust_submitted_at:
         workload = api.once(Workloads.of).standing_for(every)
@@ -279,6 +280,7 @@ def _queues(members: Membership, every: Sequence[KubeObject]) -> tuple[tuple[str
     ]
     notes = [part for one in every for part in (one.labels, one.annotations) if part]
     stated += [(system, note.get(key)) for key, system in _QUEUES.items() for note in notes]
+    stated += [("HiveD", hived.virtual_cluster(pod.annotations)) for pod in members.pods[:1]]
     return tuple(dict.fromkeys((system, name) for system, name in stated if name))
 
 

@@ -13,7 +13,7 @@ from models.gpu_shares import Part
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.dialect_registry import holding_readers
-from planner.read.kube.dialects import hami, kai
+from planner.read.kube.dialects import hami, hived, kai
 from planner.read.kube.dialects.gangplan import planned_gpus
 from planner.read.kube.pods.parts import drop_part, held_part
 from planner.read.kube.pods.placement import is_proven
@@ -62,7 +62,7 @@ def read_holding(
     unreadable: bool,
 ) -> Holding | None:
     """What the pod claims; None if it has no GPU. ``unreadable``: its GPU request is malformed."""
-    if not (unreadable or request.gpus or request.fraction or claimed):
+    if not (unreadable or request.gpus or request.fraction or request.hived or claimed):
         return None
     if node.shared is not None:
         what = "holds shares of GPUs on a node with shared GPUs, none of which is planned"
@@ -94,13 +94,16 @@ def read_holding(
 def _whole_gpus(
     pod: KubePod, node: KubeNode, request: GpuRequest, claimed: ClaimedGpus, remarks: Remarks
 ) -> Holding:
-    """Whole GPUs by resource name or by claims; which ones, as far as DRA knows."""
+    """Whole GPUs by resource name, by HiveD or by claims; which ones, as far as DRA knows."""
     held = list(claimed.held.values())
     if request.gpus:
         # Claims may stand behind the resource name; then there are as many of them.
         behind = len(held) == request.gpus
         indices = _allocated(pod, node, claimed, remarks, shared=True) if behind else None
         return Holding(pod, request.gpus, indices, rank=STATED if indices is None else ALLOCATED)
+    if request.hived:
+        cells = hived.requested_cells(pod.annotations)
+        return Holding(pod, cells or len(hived.isolation(pod.annotations, node) or ()) or 1)
     shares: list[Share] = [
         one.key if one.index is None or one.node != node.name else one.index
         for one in held

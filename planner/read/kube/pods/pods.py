@@ -17,7 +17,7 @@ from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.devices.wants import unallocatable
-from planner.read.kube.dialects import hami, kai, kueue
+from planner.read.kube.dialects import hami, hived, kai, kueue
 from planner.read.kube.lookup import Tree, at, flag, items, mapping, text, whole
 from planner.read.kube.nodes.gpus import NVIDIA, names_parts
 from planner.read.kube.pods.constraints import Constraints
@@ -30,7 +30,7 @@ from planner.read.kube.pods.holdings import (
     settle,
 )
 from planner.read.kube.pods.parts import OF_PARTS, drop_part, with_instance, with_part
-from planner.read.kube.pods.placement import FINISHED, Places, read_placement
+from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, FINISHED, Places, read_placement
 from planner.read.kube.pods.pod_rules import REQUIRED
 from planner.read.kube.pods.requests import (
     A_FRACTION,
@@ -63,6 +63,8 @@ NOT_OFFERED = "requests GPUs by a name that its node does not offer; it holds no
 NO_RESERVATION = (
     "requests a part of a GPU from KAI, and no pod reserves one for it on its node; it holds none"
 )
+NO_HIVED = "requests GPUs from HiveD, which is not its scheduler; it holds none"
+HIVED_HINT = "list HiveD's scheduler under kubernetes.otherSchedulers in a Policy"
 
 ACK_TOPOLOGY = "gpu-topology"
 """Label of pods that ACK schedules by topology; its value is the name of their gang."""
@@ -150,7 +152,7 @@ class _Reader:
         pod.made = tuple(claimed.made) if pod.node == claimed.node else ()
         request = self._shared(pod, request)
         if (why := self._ungranted(pod, request, requests.amounts)) is not None:
-            self.remarks.add(pod.subject, why)
+            self.remarks.add(pod.subject, why, HIVED_HINT if why == NO_HIVED else None)
             request = GpuRequest()
             drop_part(pod)
         node = self.places.nodes.get(pod.node or "")
@@ -164,9 +166,14 @@ class _Reader:
         self.constraints.read(pod, spec)
         if pod.node is None and selects_parts(pod.selector, pod.affinity):
             request = _as_part(pod, request)
-        pod.gpus = self._requested_gpus(request, claimed)
+        pod.gpus = self._requested_gpus(pod, request, claimed)
         pod.wants_gpus = bool(
-            pod.gpus or request.fraction or claimed or claimed.part or claimed.instances
+            pod.gpus
+            or request.fraction
+            or request.hived
+            or claimed
+            or claimed.part
+            or claimed.instances
         ) or any(map(is_about_gpus, requests.amounts))
         pod.indices = None if pod.gpus else ()
         problems = [
@@ -216,6 +223,12 @@ class _Reader:
         """
         if pod.node is None or not pod.bound or pod.finished is not None:
             return None
+        if request.hived:
+            listed = self.policy.other_schedulers
+            works = (
+                pod.scheduler != DEFAULT_SCHEDULER if listed is None else pod.scheduler in listed
+            )
+            return None if works else NO_HIVED
         if request.kai and pod.scheduler in kai.SCHEDULERS:
             groups, there = group_shares(pod.object), self.reserved.get(pod.node, ())
             granted = len(groups) == request.shares and all(is_taken(one, there) for one in groups)
@@ -232,10 +245,12 @@ class _Reader:
             asked = [request.resource]
         return any(name in names or self._is_of_class(name) for name in asked)
 
-    def _requested_gpus(self, request: GpuRequest, claimed: ClaimedGpus) -> int:
+    def _requested_gpus(self, pod: KubePod, request: GpuRequest, claimed: ClaimedGpus) -> int:
         """Whole GPUs of a pod that holds nothing here."""
         if request.gpus:
             return request.gpus
+        if request.hived:
+            return hived.requested_cells(pod.annotations) or 0
         every = self.largest if claimed.every and not claimed.own else 0
         return claimed.own + claimed.gpus + every
 

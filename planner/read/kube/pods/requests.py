@@ -221,6 +221,7 @@ A_FRACTION = "a fraction of a GPU"
 TWO_NAMES = "GPUs under two resource names"
 UNREADABLE = "an amount that cannot be read"
 NO_CLAIM = "a resource claim that is not in the input"
+HIVED = "hivedscheduler.microsoft.com/pod-scheduling-enable"
 KAI_FRACTION, KAI_MEMORY = "gpu-fraction", "gpu-memory"
 KAI_DEVICES = "gpu-fraction-num-devices"
 
@@ -253,14 +254,16 @@ class GpuRequest:
     """GPUs that a pod requests by resource names and annotations, without DRA.
 
     ``gpus``: whole ones, by ``resource`` (None: several names). ``fraction``: requests a part of a
-    GPU, of so many GPUs (``shares``). ``kai``: a fraction in KAI's annotations. ``part``: the fraction as a
-    plan has it, None where it is not planned.
+    GPU, of so many GPUs (``shares``). ``hived``: HiveD's
+    annotations say how many. ``kai``: a fraction in KAI's annotations. ``part``: the fraction as a plan has
+    it, None where it is not planned.
     """
 
     gpus: int = 0
     resource: str | None = None
     fraction: bool = False
     shares: int = 0
+    hived: bool = False
     kai: bool = False
     part: Part | None = None
     problems: tuple[str, ...] = ()
@@ -299,6 +302,8 @@ def gpu_request(
         most = max(amount for _, amount in whole)
         resource = name if most == first else None
         return GpuRequest(min(most, MAX_POD_GPUS), resource, problems=problems)
+    if HIVED in amounts:
+        return GpuRequest(hived=True, problems=("GPUs requested from HiveD",))
     if not annotations.keys().isdisjoint((KAI_FRACTION, KAI_MEMORY, KAI_DEVICES)):
         return _fraction(number(annotations.get(KAI_DEVICES)) or 1, kai=True)
     return GpuRequest()

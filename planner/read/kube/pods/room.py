@@ -22,6 +22,7 @@ from planner.read.kube.pods.holdings import Holding, Share, is_taken
 from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
 from planner.read.kube.pods.pod_rules import Ignorable
 from planner.read.kube.pods.requests import (
+    HIVED,
     NO_CLAIM,
     PARTITIONS,
     UNREADABLE,
@@ -245,7 +246,8 @@ class _Room:
 
         Of instances that claims make of GPUs a node reports no number.
         """
-        counted = (name for name in pod.requests if not is_about_gpus(name) or self._counts(name))
+        names = (name for name in pod.requests if name != HIVED)
+        counted = (name for name in names if not is_about_gpus(name) or self._counts(name))
         return {**{name: pod.requests[name] for name in counted}, "pods": 1}
 
     def _counts(self, name: str) -> bool:

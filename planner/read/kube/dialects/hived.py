@@ -1,0 +1,93 @@
+"""HiveD: the leaf cells (GPUs) of a pod on its node.
+
+The bind info is long and untrusted: it is searched, never parsed whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from planner.read.kube.dialects.base import (
+    MAX_ANNOTATION,
+    Dialect,
+    HoldingReader,
+    annotation,
+    comma_list,
+    gpu_indices,
+)
+from planner.read.kube.lookup import number
+from planner.read.kube.records import KubeNode
+
+ISOLATION = (
+    "hivedscheduler.microsoft.com/pod-leaf-cell-isolation",
+    "hivedscheduler.microsoft.com/pod-gpu-isolation",
+)
+BIND_INFO = "hivedscheduler.microsoft.com/pod-bind-info"
+SPEC = "hivedscheduler.microsoft.com/pod-scheduling-spec"
+
+_CELLS = r"\"?(?:leafCellIsolation|gpuIsolation)\"?\s{0,9}:"
+_INLINE = re.compile(_CELLS + r"\s{0,9}\[([^\[\]]*)\]")
+_BLOCK = re.compile(_CELLS + r"((?:[ \t\r]*\n[ \t]*-[ \t]*[0-9]{1,9})+)")
+_ENTRY = re.compile(r"[0-9]{1,9}")
+_NODE = re.compile(
+    r"^\s{0,9}\{?\s{0,9}\"?node\"?\s{0,9}:\s{0,9}[\"']?([A-Za-z0-9._-]+)", re.MULTILINE
+)
+_VIRTUAL_CLUSTER = re.compile(
+    r"(?:^|[{,\s])\"?virtualCluster\"?\s{0,9}:\s{0,9}[\"']?([A-Za-z0-9._-]{1,253})"
+)
+_PINNED = re.compile(
+    r"(?:^|[{,\s])\"?(?:pinnedCellId|reservationId)\"?\s{0,9}:\s{0,9}[\"']?([A-Za-z0-9._-]{1,253})"
+)
+_NEGATIVE = re.compile(r"(?:^|[{,\s])\"?priority\"?\s{0,9}:\s{0,9}(-[1-9])")
+_NUMBER = re.compile(r"\"?(?:leafCellNumber|gpuNumber)\"?\s{0,9}:\s{0,9}([0-9]{1,9})")
+
+
+def isolation(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
+    """``"0,3"``, else ``leafCellIsolation`` of bind info (YAML or JSON) made for this node."""
+    for key in ISOLATION:
+        if (found := annotation(annotations, key)) is not None:
+            return comma_list(found)
+    info = annotation(annotations, BIND_INFO)
+    if info is None:
+        return None
+    bound = _NODE.search(info) if len(info) <= MAX_ANNOTATION else None
+    if bound is None or bound.group(1) != node.name:
+        return ()
+    if (inline := _INLINE.search(info)) is not None:
+        return gpu_indices(number(part.strip()) for part in inline.group(1).split(","))
+    block = _BLOCK.search(info)
+    return gpu_indices(number(part) for part in _ENTRY.findall(block.group(1))) if block else ()
+
+
+def _in_spec(annotations: Mapping[str, str], pattern: re.Pattern[str]) -> str | None:
+    """What a pattern finds in the scheduling spec."""
+    spec = annotation(annotations, SPEC)
+    found = None if spec is None or len(spec) > MAX_ANNOTATION else pattern.search(spec)
+    return None if found is None else found.group(1)
+
+
+def requested_cells(annotations: Mapping[str, str]) -> int | None:
+    """How many leaf cells the scheduling spec requests; None if it does not say."""
+    return number(_in_spec(annotations, _NUMBER))
+
+
+def virtual_cluster(annotations: Mapping[str, str]) -> str | None:
+    """The virtual cluster that the scheduling spec names: the queue of the pod."""
+    return _in_spec(annotations, _VIRTUAL_CLUSTER)
+
+
+def pinned_cell(annotations: Mapping[str, str]) -> str | None:
+    """The pinned cell that the scheduling spec names: the pod runs on its nodes and nowhere else."""
+    return _in_spec(annotations, _PINNED)
+
+
+def is_opportunistic(annotations: Mapping[str, str]) -> bool:
+    """Whether the scheduling spec has a negative priority: the pod gives way to all that is promised."""
+    return _in_spec(annotations, _NEGATIVE) is not None
+
+
+DIALECT = Dialect(
+    "HiveD",
+    holdings=(HoldingReader("HiveD annotation of leaf cells", (*ISOLATION, BIND_INFO), isolation),),
+)
