@@ -107,12 +107,14 @@ def held(*objects: Tree) -> str:
 def test_pods_of_a_deployment_with_a_range_are_one_gang(where: str) -> None:
     found = deployment(4, **{where: stated(2, 4, 2)})
     (gang,) = built(*found).instance.gangs
-    assert (gang.name, len(gang.pods)) == ("vit", 4)
+    assert (gang.name, len(gang.pods), gang.service) == ("vit", 4, None)
     assert counts(*found) == (2, 4, 2)
 
 
-def test_without_a_range_each_is_a_gang() -> None:
-    assert len(built(*deployment(3)).instance.gangs) == 3
+def test_without_a_range_they_are_replicas_of_a_service() -> None:
+    gangs = built(*deployment(3)).instance.gangs
+    assert {gang.service for gang in gangs} == {"Deployment/vit"}
+    assert len(gangs) == 3
 
 
 def test_it_waits_for_its_least_number_of_pods() -> None:

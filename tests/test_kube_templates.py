@@ -235,7 +235,7 @@ def test_a_recorded_gang_without_its_pods_is_the_same_gang(name: str, fewest: in
     for key, gang in before.items():
         found = after[key]
         assert tuple(map(admitted, found.roles)) == tuple(map(admitted, gang.roles)), key
-        for field in ("priority", "queue", "required", "preferred", "preemptible"):
+        for field in ("priority", "queue", "required", "preferred", "preemptible", "service"):
             assert getattr(found, field) == getattr(gang, field), (key, field)
     # A gang that lacks pods is whole from its template.
     assert sum(after[key].hold != gang.hold for key, gang in before.items()) == 1

@@ -108,6 +108,7 @@ def test_the_gangs_are_those_that_were_recorded(name: str) -> None:
             assert pod.node is not None
             assert found.cluster.nodes[pod.node].name == fact["node"]
             assert [role.gpus for role in gang.roles] == [fact["gpus"]]
+            assert gang.service == fact["controller"]
         assert gang.pattern == "all-reduce"
 
 
@@ -123,6 +124,8 @@ def cluster_queues() -> dict[tuple[str, str | None], str]:
 def check_gang(found: Instance, gang: Gang, fact: dict[str, Any]) -> None:
     assert gang.running == (fact["state"] == "running"), gang.key
     assert gang.priority == fact["priority"], gang.key
+    # Of these only a LeaderWorkerSet makes several gangs.
+    assert gang.service == (fact["controller"] if fact["kind"] == "LWS" else None), gang.key
     # The facts know queues that no recorded object states; a LocalQueue stands for its ClusterQueue.
     queue = cluster_queues().get((gang.namespace, fact["queue"]), fact["queue"])
     assert gang.queue in (None, queue), gang.key

@@ -99,3 +99,4 @@ def test_what_matters_fits_a_narrow_terminal() -> None:
     table = draw(bandwidth_table(mesh.model), width=80, color=False).splitlines()[:22]
     assert max(map(len, table)) <= 80
     assert "rings" in table[0]
+    assert "several servers" in table[0]

@@ -13,7 +13,8 @@ from planner.show.table import Table
 
 def text_of(known: ServerModel) -> str:
     """Everything ``gangplan topo`` shows of a model."""
-    return "\n".join(table.plain() for table in topology_tables(known, None))
+    parts = topology_tables(known, None)
+    return "\n".join("".join(table.plain() for table in part) for part in parts)
 
 
 def model(name: str) -> ServerModel:
