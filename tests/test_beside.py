@@ -50,7 +50,6 @@ def planned(instance: Instance, size: int | None = None) -> tuple[list[set[str |
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.usefixtures("brief_improvement")
 def test_a_gang_that_starts_goes_beside_one_that_runs(size: int | None) -> None:
     # decode runs in r1; span and stranded alone would fill r2, where 4 GPUs of a server are taken
     runs = gang("decode", 1, 8, stands=[(0, 0, 0, ALL)])
@@ -64,7 +63,6 @@ def test_a_gang_that_starts_goes_beside_one_that_runs(size: int | None) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.usefixtures("brief_improvement")
 def test_two_gangs_that_start_go_to_the_one_rack_with_room_for_both(size: int | None) -> None:
     # r1 and r2 have one server left each, r3 has two: alone, each would take the fullest rack
     held = [gang(f"held-{n}", 1, 8, stands=[(0, 0, n, ALL)]) for n in (0, 2)]
@@ -82,7 +80,6 @@ def test_gangs_of_another_namespace_and_those_that_do_not_run_are_nobody_to_be_n
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.usefixtures("brief_improvement")
 def test_nobody_gains_admission_by_it(size: int | None) -> None:
     # one server is left, and it is beside decode: the gang of higher priority, or the older one, gets it
     runs = [gang(f"run-{n}", 1, 8, stands=[(0, 0, n, ALL)]) for n in range(3)]

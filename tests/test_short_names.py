@@ -111,8 +111,7 @@ def hashes(folder: Path, cli: RunCli) -> str:
     [
         ("show", "PLAN"),
         ("show", "PLAN", "--map"),
-        ("explain", "PLAN", "wide", "--time-limit", "0s"),
-        ("explain", "PLAN", "narrow", "--time-limit", "0s"),
+        ("explain", "PLAN", "wide", "--time-limit", "1s"),
         ("compare", "PLAN", "PLAN", "--all"),
         ("capacity", "PLAN"),
     ],
@@ -134,9 +133,6 @@ def test_a_domain_has_its_whole_name_where_it_is_asked_for(hashes: str, cli: Run
     for words in (("show", "-o", "wide"), ("capacity", "-o", "wide"), ("show", "-o", "json")):
         shown = cli(words[0], hashes, *words[1:])
         assert any(one in shown.out for one in whole), shown.out
-    explained = json.loads(cli("explain", hashes, "wide", "-o", "json", "--time-limit", "0s").out)
-    (best,) = (one for one in explained["candidates"][0]["best"] if one["level"] == "subblock")
-    assert best["domain"].partition("/")[2] in whole
 
 
 LEVELS = ["block", "subblock", "rack"]

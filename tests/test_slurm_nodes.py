@@ -340,35 +340,6 @@ def test_jobs_without_any_node_are_refused_with_the_command_that_lists_nodes(
     assert "scontrol show nodes --json" in str(caught.value.faults[0].hint)
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("             JOBID PARTITION     NAME     USER ST\n 1 gpu a b R\n", "a table of squeue"),
-        (
-            "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\ngpu up 1 2 idle n1\n",
-            "a table of sinfo",
-        ),
-        ("# slurm.conf\nClusterName=atlas\nNodeName=gpu[01-16] CPUs=8\n", "a slurm.conf"),
-        ("PartitionName=gpu Nodes=gpu[01-16] Default=YES State=UP\n", "a slurm.conf"),
-        ("JobId=41001 JobName=train\n   UserId=a(1)\n", "the output of scontrol show jobs"),
-        (
-            "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
-            "an error message of Slurm",
-        ),
-    ],
-)
-def test_other_texts_of_slurm_are_refused_with_what_to_write_instead(
-    text: str, what: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "given.txt"
-    path.write_text(text)
-    with pytest.raises(InputError) as caught:
-        load([str(path)])
-    (fault,) = caught.value.faults
-    assert fault.what.startswith(what)
-    assert (fault.file, fault.line) == (str(path), 1)
-
-
 def test_jobs_of_sacct_are_refused(tmp_path: Path) -> None:
     ended = {"job_id": 1, "state": {"current": ["COMPLETED"]}, "time": {"elapsed": 4}}
     (tmp_path / "nodes.json").write_text(answer(nodes=[node("n1")]))

@@ -108,7 +108,7 @@ class Grounds:
 
     def _selector(self, gang: Gang, f: ReasonFields) -> Iterator[str]:
         roles = [role for role in gang.roles if f.role in (None, role.name)]
-        if all(self.rooms.nodes(gang, role) for role in roles):
+        if gang.service is None and all(self.rooms.nodes(gang, role) for role in roles):
             yield "nodes in order accept its pods"
         if any(role.name == f.role or len(gang.roles) == 1 for role in roles):
             return
