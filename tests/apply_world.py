@@ -31,6 +31,7 @@ from models.apply.requests import (
     Conflict,
     Done,
     Event,
+    EventGroup,
     Evict,
     Gone,
     Halt,
@@ -42,6 +43,7 @@ from models.apply.requests import (
     Remember,
     RemoveIntent,
     Request,
+    RequestGroup,
     Scale,
     Ungate,
     WriteIntent,
@@ -175,8 +177,8 @@ class World:
                 return self._patch(
                     (namespace, name), uid, version, intent=None, intent_is_ours=False
                 )
-            case Ungate(order, seen):
-                return self._ungate(order, seen.version)
+            case Ungate(order, seen, intent):
+                return self._ungate(order, seen.version, intent)
             case Evict(stop):
                 return self._evict(stop)
             case AllocateDevices(order, _):
@@ -187,6 +189,8 @@ class World:
             case Remember(notes):
                 self.notes = notes
                 return Done()
+            case RequestGroup():
+                raise AssertionError("they are answered one by one: see play")
 
     def _checked(self, key: Key, uid: str, version: str | None) -> Event | None:
         pod = self.pods.get(key)
@@ -205,7 +209,7 @@ class World:
         self.change(key, **more)
         return Done(self.pods[key])
 
-    def _ungate(self, order: PodStart, version: str) -> Event:
+    def _ungate(self, order: PodStart, version: str, intent: Intent | None) -> Event:
         wrong = self._checked(order.key, order.uid, version)
         if wrong is not None:
             return wrong
@@ -213,9 +217,8 @@ class World:
         if not pod.gates:
             return Rejected("pod updates may not change fields other than")
         self.pins[pod.uid] = order.node
-        intent = pod.intent and replace(pod.intent, pin="hostname")
-        gates = tuple(gate for gate in pod.gates if gate != GATE)
-        self.change(order.key, gates=gates, intent=intent)
+        written = {} if intent is None else {"intent": intent, "intent_is_ours": True}
+        self.change(order.key, gates=tuple(gate for gate in pod.gates if gate != GATE), **written)
         return Done(self.pods[order.key])
 
     def _evict(self, stop: PodStop) -> Event:
@@ -366,14 +369,23 @@ class Played:
 def play(
     machine: Generator[Request, Event, Verdict], world: World, fault: Fault | None = None
 ) -> Played:
-    """Run a machine against the world to its verdict."""
+    """Run a machine against the world to its verdict.
+
+    Requests that go together are carried out in order, and each may meet a fault of its own.
+    """
     asked: list[Request] = []
+
+    def one(request: Request) -> Event:
+        if isinstance(request, RequestGroup):
+            return EventGroup(tuple(map(one, request.requests)))
+        event = None if fault is None else fault(len(asked), request, world)
+        asked.append(request)
+        return world.answer(request) if event is None else event
+
     try:
         request = next(machine)
         while True:
-            event = None if fault is None else fault(len(asked), request, world)
-            asked.append(request)
-            request = machine.send(world.answer(request) if event is None else event)
+            request = machine.send(one(request))
     except StopIteration as end:
         return Played(end.value, asked)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -66,6 +67,19 @@ def test_every_write_names_the_uid_and_the_version_it_is_about(gated: Bench) -> 
         assert metadata["uid"]
         assert metadata["resourceVersion"]
         assert call.query["fieldManager"] == "gangplan"
+
+
+def test_the_first_start_of_a_gang_carries_its_intent_and_the_record_of_the_others(
+    gated: Bench,
+) -> None:
+    gated.apply(gated.plan())
+
+    calls = [call for call in gated.cluster.writes if "/pods/a-" in call.path]
+    first, second = (call.body["metadata"]["annotations"] for call in calls[:2])
+    assert all("nodeSelector" in call.body["spec"] for call in calls[:2])
+    (member,) = json.loads(first["gangplan.dev/members"])
+    assert calls[1].path.endswith(f"/{member[0]}")
+    assert member[2] == second["gangplan.dev/node"]
 
 
 # ---- asking
@@ -145,7 +159,7 @@ def test_the_result_is_a_table_and_the_last_line_says_what_is_next(gated: Bench)
     ]
     note, done, following = said.err.splitlines()
     assert "enforces nothing" in note, "b takes half a node: which half is up to the node"
-    assert (done, following) == ("gangs: 2 started (12 writes)", "next: gangplan status")
+    assert (done, following) == ("gangs: 2 started (8 writes)", "next: gangplan status")
 
 
 def test_as_data_it_tells_every_gang(gated: Bench) -> None:
@@ -155,7 +169,7 @@ def test_as_data_it_tells_every_gang(gated: Bench) -> None:
         ("a", "started", 2),
         ("b", "started", 2),
     ]
-    assert (data["status"], data["exitCode"], data["writes"]) == ("applied", 0, 12)
+    assert (data["status"], data["exitCode"], data["writes"]) == ("applied", 0, 8)
 
 
 def test_names_are_for_the_next_program(gated: Bench) -> None:
@@ -206,7 +220,7 @@ def test_a_dry_run_says_what_the_server_would_refuse(gated: Bench) -> None:
 
     assert said.code == 7
     assert said_no in said.out
-    assert "1 would start, 1 would be skipped (dry run, nothing was written)" in said.err
+    assert "1 would start, 1 partial (dry run, nothing was written)" in said.err
 
 
 def test_the_proxy_lets_nothing_through_that_apply_does_not_need(gated: Bench) -> None:

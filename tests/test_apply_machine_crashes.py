@@ -28,10 +28,11 @@ from apply_world import (
 )
 from effort import examples, spread
 
+from models.apply.lanes import LANES
 from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions
-from models.apply.requests import CheckLock, Event, Halt, NoAnswer, Request
-from models.apply.session import READ_TRIES
+from models.apply.requests import CheckLock, Event, Halt, NoAnswer, Request, WriteIntent
+from models.apply.session import LOCK_CHECK_EVERY, READ_TRIES
 
 BACKENDS = ("annotation", "dra")
 """Pods get their intents in the patches that start them, or before."""
@@ -176,9 +177,34 @@ def test_a_server_that_falls_silent_ends_the_run_and_a_rerun_mends_it(backend: s
 
         played = apply(world, plan, silent)
         assert played.verdict.stop is not None
-        # a look at the lock, the request, and three looks at its pod
-        assert len(played.requests) <= number + 2 + READ_TRIES
+        # A look at the lock for each gang under way, sixteen requests on their way together, and three
+        # looks at the first pod.
+        assert len(played.requests) <= number + LANES + LOCK_CHECK_EVERY + READ_TRIES
         settled(world, plan, backend)
+
+
+@pytest.mark.parametrize("carried", [True, False], ids=["carried-out", "not-carried-out"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_connection_that_breaks_with_a_whole_gang_on_its_way_costs_only_looks(
+    backend: str, carried: bool
+) -> None:
+    start, plan = ten(backend)
+    for number in spread(range(undisturbed(backend)[1])):
+        world = start.copy()
+
+        def broken(
+            count: int, request: Request, world: World, number: int = number
+        ) -> Event | None:
+            # Gangs have at most three pods: that many requests go together.
+            if not number <= count < number + 3 or not isinstance(request, WriteIntent):
+                return None
+            if carried:
+                world.answer(request)
+            return NoAnswer("the connection broke")
+
+        played = apply(world, plan, broken)
+        assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
+        assert shape(world) == undisturbed(backend)[0]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -69,7 +69,7 @@ def kinds(requests: list[Request]) -> str:
 @pytest.mark.parametrize(
     ("backend", "course"),
     [
-        ("annotation", "CheckLock WriteIntent Ungate ReadCluster WriteIntent"),
+        ("annotation", "CheckLock Ungate ReadCluster WriteIntent"),
         ("dra", "CheckLock WriteIntent AllocateDevices Ungate ReadCluster WriteIntent"),
     ],
 )

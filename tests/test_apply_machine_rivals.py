@@ -23,6 +23,7 @@ from apply_world import (
 )
 from effort import examples, spread
 
+from models.apply import lanes
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions
 from models.apply.requests import CheckLock, Event, Evict, LockHeld, ReadCluster, Request
@@ -273,8 +274,11 @@ def comes(before: str, node: str, *, due: bool) -> Fault:
     return fault
 
 
-def test_a_rival_that_comes_before_a_gang_is_begun_keeps_it_from_being_begun() -> None:
+def test_a_rival_that_comes_before_a_gang_is_begun_keeps_it_from_being_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One at a time, a, b and c are started in this order; two pods of c go to n3, the third to n4."""
+    monkeypatch.setattr(lanes, "LANES", 1)
     start, plan = three("dra")
     world = start.copy()
     late = apply(world, plan, comes("a-0", "n4", due=False)).verdict
@@ -291,8 +295,11 @@ def test_a_rival_that_comes_before_a_gang_is_begun_keeps_it_from_being_begun() -
     assert not any(pod.intent for key, pod in world.pods.items() if key[1].startswith("c"))
 
 
-def test_gangs_that_are_whole_are_marked_as_soon_as_everything_is_read_again() -> None:
+def test_gangs_that_are_whole_are_marked_as_soon_as_everything_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Killed later, and with a pod lost meanwhile, they are known to have been whole."""
+    monkeypatch.setattr(lanes, "LANES", 1)
     world, plan = three("dra")
 
     def killed(count: int, request: Request, world: World) -> Event | None:

@@ -41,7 +41,7 @@ def signalled(made: Bench, number: int, *, at: str) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_lets_the_gang_under_way_become_whole_and_begins_no_other(
+def test_a_signal_lets_the_gangs_under_way_become_whole_and_begins_no_other(
     made: Bench, number: int, code: int
 ) -> None:
     plan = made.plan()
@@ -50,9 +50,9 @@ def test_a_signal_lets_the_gang_under_way_become_whole_and_begins_no_other(
     said = made.apply(plan, "-o", "json")
 
     bound = {name for name, node in made.bound().items() if node is not None}
-    assert (said.code, bound) == (code, {"a-0", "a-1"})
+    assert (said.code, bound) == (code, {f"{name}-{n}" for name in "abcdefgh" for n in (0, 1)})
     outcomes = {gang["name"]: gang["outcome"] for gang in said.data()["gangs"]}
-    assert {outcomes[name] for name in "bcdefghij"} == {"halted"}
+    assert outcomes["i"] == outcomes["j"] == "halted"
     assert said.data()["status"] == "stopped"
     assert said.err.splitlines()[-1].endswith("(resumes it)")
 

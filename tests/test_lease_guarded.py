@@ -13,7 +13,7 @@ from apply_runs import TOLERATE, a_cluster, bench
 from planner.cluster import lock as locking
 from planner.cluster.request_sender import RequestSender
 from planner.cluster.retry import MIN_LEFT_S, RetryingTransport
-from planner.cluster.transport import JSON, LOST, Reply, Tree
+from planner.cluster.transport import JSON, LOST, ApiRequest, Reply, Tree
 
 PODS = "/api/v1/namespaces/default/pods"
 BIND = f"{PODS}/p/binding"
@@ -60,11 +60,13 @@ def test_without_time_left_only_what_changes_nothing_is_sent(left: float) -> Non
     wire = RetryingTransport(door, lock=lock)
     for method, path in (("POST", BIND), ("PATCH", f"{PODS}/p"), ("PUT", "/x")):
         assert wire.send(method, path, {}).status == LOST
+        assert wire.send_all([ApiRequest("GET", PODS), ApiRequest(method, path)])[0].status == LOST
     assert door.sent == []
     for method, path in (("GET", PODS), ("POST", TRY), ("POST", ASK)):
         assert wire.send(method, path).ok
-    assert len(door.sent) == 3
-    assert lock.dates == [7.0] * 3
+        assert wire.send_all([ApiRequest(method, path)])[0].ok
+    assert len(door.sent) == 6
+    assert lock.dates == [7.0] * 6
 
 
 def test_with_a_little_more_it_is_sent() -> None:

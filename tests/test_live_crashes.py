@@ -12,6 +12,8 @@ from live_objects import ten_gangs
 from live_relay import Answer, Call, Forward
 from live_runs import Killer, apply_words, killed, placements, planned, ran, started
 
+from models.apply.lanes import LANES
+
 pytest_plugins = ("live_fixtures",)
 
 DEATHS = ((1, False), (3, True), (5, False), (8, True), (2, True), (9, False))
@@ -28,8 +30,10 @@ def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(live: Live
         killer = Killer(at, after)
         ended = killed(live, killer, *apply_words(live, plan))
         assert (ended.code, killer.struck is not None) == (-signal.SIGKILL, True), ended.err
-        assert not [str(call) for call in killer.then if not call.prepares]
-        assert len(partial(live.pods())) <= 1
+        # What was on its way with it may still arrive: of other gangs under way at most one start each.
+        begun = [str(call) for call in killer.then if not call.prepares]
+        assert len(begun) < LANES, begun
+        assert len(partial(live.pods())) <= LANES
         assert overfull(live.pods()) == []
     last = ran(live, *apply_words(live, plan))
     assert last.code == 0, last.err
@@ -45,16 +49,18 @@ def test_a_signal_lets_it_finish_what_is_under_way_and_the_same_command_resumes(
 
     def interrupt(call: Call, forward: Forward) -> Answer | None:
         starts.extend([call] if call.starts else [])
-        if len(starts) == 5 and call.starts:  # the first pod of the third gang
+        if len(starts) == 3 and call.starts:  # the first pod of the third gang
             process.terminate()
         return forward()
 
     with live.relay.meddling(interrupt), started(live, *apply_words(live, plan)) as process:
         _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 128 + signal.SIGTERM, err
-    # the gang of two pods that was under way was finished, nothing more began
-    assert len(starts) == 6
-    live.wait_until(lambda: len(placed(live.pods())) == 6, "the pods that were started to be bound")
+    # the gangs of two pods that were under way were finished, nothing more began
+    assert len(starts) == 2 * LANES
+    live.wait_until(
+        lambda: len(placed(live.pods())) == 2 * LANES, "the pods that were started to be bound"
+    )
     assert partial(live.pods()) == []
     again = ran(live, *apply_words(live, plan))
     assert again.code == 0, again.err  # the lock was released

@@ -16,7 +16,7 @@ from kube_gangs import owned, thing
 from test_group_bandwidth import parallel
 from test_kube_communication import job
 
-from models.apply.intents import Intent, read_intent
+from models.apply.intents import Intent, Member, read_intent
 from models.instance.instance import Instance
 from models.instance.solution import Solution
 from planner.search.solve import solve
@@ -86,7 +86,8 @@ def test_the_rank_is_part_of_what_a_plan_sends(tmp_path: Path, cli: RunCli) -> N
 
 
 def test_an_intent_carries_the_rank_under_its_seal() -> None:
-    intent = Intent("gp-" + "0" * 20, "g", 3, "n1", (0, 1), rank=16)
+    members = (Member("b", "u", "n", (0,), 8), Member("c", "v", "n", (1,)))
+    intent = Intent("gp-" + "0" * 20, "g", 3, "n1", (0, 1), members=members, rank=16)
     notes = intent.annotations()
     assert notes["gangplan.dev/rank"] == "16"
     assert read_intent(intent.labels(), notes) == intent

@@ -183,10 +183,10 @@ def test_no_answer_in_time_is_a_lost_one_and_the_next_is_its_own(tmp_path: Path)
         return answer(body={"path": asked.path})
 
     with wired(tmp_path, play) as (wire, _):
-        wire._connection._timeout_s = 1.0
+        wire._connections[0]._timeout_s = 1.0
         lost = wire.send("GET", "/api/v1/slow")
         go.set()
-        wire._connection._timeout_s = HANG_S
+        wire._connections[0]._timeout_s = HANG_S
         assert lost == Reply(LOST, why="no answer within 1 s")
         assert wire.send("GET", "/api/v1/quick").body == {"path": "/api/v1/quick"}
 

@@ -176,8 +176,9 @@ def test_a_proxy_that_somebody_ends_is_started_again(short: Path, tmp_path: Path
             assert comes_true(lambda pids=started: not living(pids))  # type: ignore[misc]
             assert wire.send("GET", "/api/v1/nodes").ok
             assert len(list(short.iterdir())) == 1
-        os.kill(next(p for p in ours() if p != tether_of(ours())), signal.SIGKILL)
-        assert comes_true(lambda: not living(ours()))
+        started = ours()
+        os.kill(tether_of(started), signal.SIGKILL)
+        assert comes_true(lambda: not living(started))
         reply = wire.send("GET", "/api/v1/nodes")
         assert (reply.status, reply.why.partition(":")[0]) == (LOST, "kubectl proxy ended")
 

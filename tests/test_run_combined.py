@@ -17,6 +17,8 @@ from effort import spread
 from live_checks import overfull
 from run_bench import RunBench, memory_bench, summary
 
+from models.apply.lanes import LANES
+
 Tree = dict[str, Any]
 
 
@@ -168,7 +170,7 @@ def test_cut_off_at_any_request_all_is_brought_to_an_end(
             arrive(cluster)
             if not killed(bench, Fault(at, kind, every=True), "--wait", "2s"):
                 return
-            assert len(half_started(bench)) <= 1
+            assert len(half_started(bench)) <= LANES
             if happens == "budget":
                 budget(cluster, 2)
             elif happens == "lost pod":
@@ -267,7 +269,7 @@ def test_undoing_a_gang_that_stays_pending_is_finished_wherever_it_was_cut_off(
             cluster.advance(301)
             if not killed(bench, Fault(at, kind, every=True), *undoing):
                 return
-            assert len(half_started(bench)) <= 1
+            assert len(half_started(bench)) <= LANES
             if at % 2:
                 killed(bench, Fault(at // 2, kind, every=True), *undoing)
             try:

@@ -19,6 +19,8 @@ from interactive import HEARING, MAIN, ROOT
 from run_bench import RunBench, is_write, nodes, run_bench
 from snapshots import environment, real_kubectl
 
+from models.apply.lanes import LANES
+
 
 def started(bench: RunBench, *options: str, **environ: str) -> subprocess.Popen[str]:
     """The program as a process of its own, nothing on stdin."""
@@ -85,9 +87,9 @@ def test_it_works_in_a_pod_without_a_kubeconfig(
 def test_a_process_signalled_during_its_writes_leaves_no_gang_partial(
     tmp_path: Path, cli: RunCli
 ) -> None:
-    """SIGTERM with the first start on its way: its gang becomes whole, the other is not begun."""
+    """SIGTERM with the first start on its way: the gangs under way become whole, the last is not begun."""
     cluster = nodes(3)
-    for number in range(2):
+    for number in range(LANES + 1):
         cluster.gang_of_pods(f"g{number}", 2, gpus=1)
     with run_bench(cluster, tmp_path, cli) as bench:
         process: list[subprocess.Popen[str]] = []
@@ -106,7 +108,7 @@ def test_a_process_signalled_during_its_writes_leaves_no_gang_partial(
         assert code == 143, err
         assert err.splitlines()[-1].startswith("run interrupted (exit 143)")
         placed = [name[:2] for name, node in bench.places().items() if node is not None]
-        assert (len(set(placed)), len(placed)) == (1, 2)
+        assert (len(set(placed)), len(placed)) == (LANES, 2 * LANES)
         assert bench.last_run()["exit_code"] == 143
         again = bench.run()
         assert again.code == 0, again.err

@@ -13,6 +13,7 @@ from conftest import Result, RunCli
 from effort import first_fast
 from run_bench import RunBench, events, is_write, memory_bench, nodes, summary, while_solving
 
+from models.apply import lanes
 from models.verify.check import check
 from planner.read.plan_files import parse
 
@@ -113,6 +114,7 @@ def test_a_gang_whose_pods_are_being_started_is_finished_first(
     bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One at a time: the signal comes with the first pod of a gang, its second follows, no other gang."""
+    monkeypatch.setattr(lanes, "LANES", 1)
     started: list[str] = []
 
     def strike(call: Call) -> Answer | None:

@@ -10,8 +10,9 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from models.apply.terms import Terms, read_terms
 
@@ -30,6 +31,10 @@ SIZE = "gangplan.dev/gang-size"
 WHOLE = "gangplan.dev/whole"
 """Set on a few pods once every pod of the gang has started, so that later losses do not look partial."""
 
+MEMBERS = "gangplan.dev/members"
+"""On the first pods of a gang to start: the other pods that start with it, as JSON; see ``Member``.
+
+They get their own intent only when they start, so a run that is cut off leaves this record of them."""
 PIN = "gangplan.dev/pin"
 """What a run added to the pod's spec to pin it; see ``Intent.pin``."""
 
@@ -39,7 +44,7 @@ TERMS = "gangplan.dev/terms"
 SEAL = "gangplan.dev/seal"
 """Proof that a run wrote the intent on this pod; see ``SealKey``."""
 
-KEYS = (PLAN, NODE, GPUS, RANK, GANG, SIZE, WHOLE, PIN, TERMS, SEAL)
+KEYS = (PLAN, NODE, GPUS, RANK, GANG, SIZE, WHOLE, MEMBERS, PIN, TERMS, SEAL)
 
 MANAGER = "gangplan"
 """Field manager of all our writes; ``metadata.managedFields`` shows it as the author of an intent."""
@@ -51,12 +56,28 @@ _RANK = re.compile(r"0|[1-9][0-9]{0,11}")
 _PIN = re.compile(r"none|hostname|terms(?: [0-9]{1,4}){1,1000}")
 MAX_SIZE = 1_000_000
 
+MAX_RECORD_CHARS = 32_768
+"""Longest record of members; reading takes 64 KiB of annotations of a pod. Larger gangs are started in two
+steps, an intent on every pod first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Another pod of the gang, in the same namespace: where it is going to start."""
+
+    name: str
+    uid: str
+    node: str
+    gpus: tuple[int, ...] | None
+    rank: int | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Intent:
     """``gang``: name within the pod's namespace. ``size``: pods that start together.
 
     ``gpus``: ascending indices; None if the node chooses. ``whole``: every pod of the gang has started.
+    ``members``: the other pods to start, which have no intent of their own until then.
     ``pin``: what of the pod's spec is our pin and not its own wish: ``hostname`` (of its node selector),
     ``terms 0 2`` (the node's name in these terms of its required node affinity), ``none`` (its own
     constraints left it only that node); empty before it is pinned, and if gangplan binds it.
@@ -69,6 +90,7 @@ class Intent:
     node: str
     gpus: tuple[int, ...] | None
     whole: bool = False
+    members: tuple[Member, ...] = ()
     pin: str = ""
     rank: int | None = None
     terms: Terms | None = None
@@ -81,6 +103,8 @@ class Intent:
             written[RANK] = str(self.rank)
         if self.whole:
             written[WHOLE] = "true"
+        if self.members:
+            written[MEMBERS] = record_of(self.members)
         if self.pin:
             written[PIN] = self.pin
         if self.terms is not None:
@@ -91,7 +115,7 @@ class Intent:
         return {PLAN: self.plan}
 
     def matches(self, other: Intent | None) -> bool:
-        """Whether both say the same of this pod: equal but for ``whole``, ``pin``, ``terms``.
+        """Whether both say the same of this pod: equal but for ``whole``, ``members``, ``pin``, ``terms``.
 
         Those of one plan have the same terms.
         """
@@ -99,7 +123,35 @@ class Intent:
 
 
 def _plain(intent: Intent) -> Intent:
-    return replace(intent, whole=False, pin="", terms=None)
+    return replace(intent, whole=False, members=(), pin="", terms=None)
+
+
+def record_of(members: Iterable[Member]) -> str:
+    """The annotation that names members: JSON lists of name, uid, node and GPUs, and the rank if any."""
+    rows = [
+        [one.name, one.uid, one.node, one.gpus, *([] if one.rank is None else [one.rank])]
+        for one in members
+    ]
+    return json.dumps(rows, separators=(",", ":"))
+
+
+def _members_of(record: str) -> tuple[Member, ...] | None:
+    """The members that an annotation names; None if it is not in the exact form that we write."""
+    if len(record) > MAX_RECORD_CHARS:
+        return None
+    try:
+        rows: list[list[Any]] = json.loads(record)
+        found = tuple(
+            Member(name, uid, node, None if gpus is None else tuple(gpus), *rank)
+            for name, uid, node, gpus, *rank in rows
+            if all(isinstance(word, str) for word in (name, uid, node))
+        )
+        indices = [index for one in found for index in one.gpus or ()]
+        indices += [one.rank for one in found if one.rank is not None]
+    except (ValueError, TypeError, RecursionError):
+        return None
+    sound = found and all(type(index) is int for index in indices)
+    return found if sound and record_of(found) == record else None
 
 
 def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Intent | None:
@@ -118,13 +170,16 @@ def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> In
         and annotations.get(WHOLE, "true") == "true"
         and _PIN.fullmatch(annotations.get(PIN, "none"))
     )
+    members = _members_of(annotations[MEMBERS]) if MEMBERS in annotations else ()
     terms = read_terms(annotations[TERMS]) if TERMS in annotations else None
-    if not valid or (terms is None and TERMS in annotations):
+    if not valid or members is None or (terms is None and TERMS in annotations):
         return None
     indices = None if gpus is None else tuple(int(part) for part in gpus.split(","))
     pin = annotations.get(PIN, "")
     dealt = None if rank is None else int(rank)
-    return Intent(plan, gang, int(size), node, indices, WHOLE in annotations, pin, dealt, terms)
+    return Intent(
+        plan, gang, int(size), node, indices, WHOLE in annotations, members, pin, dealt, terms
+    )
 
 
 @dataclass(frozen=True, slots=True)

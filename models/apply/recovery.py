@@ -20,6 +20,7 @@ from models.apply.gang_state import (
     verdict_for,
 )
 from models.apply.intents import Intent
+from models.apply.lanes import Lanes
 from models.apply.live_state import (
     READY,
     RUNNING,
@@ -118,6 +119,7 @@ def intent_groups(view: ClusterView, classifier: PodClassifier) -> Iterator[Inte
     intents: dict[Key, Intent] = {}
     for key, pod in view.pods.items():
         if pod.intent is not None and pod.intent_is_ours:
+            intents |= _recorded(view, pod, pod.intent)
             intents[key] = pod.intent
     members: dict[tuple[Key, str], list[tuple[PodStart, LivePod, Intent]]] = defaultdict(list)
     for key, intent in sorted(intents.items(), key=lambda one: one[0]):
@@ -141,6 +143,23 @@ def intent_groups(view: ClusterView, classifier: PodClassifier) -> Iterator[Inte
                 if other.batch.plan != group.batch.plan and other.batch.size <= group.missing
             )
             yield replace(group, replaced=replaced)
+
+
+def _recorded(view: ClusterView, pod: LivePod, intent: Intent) -> dict[Key, Intent]:
+    """Intents that the record on a pod stands for: of other pods of the gang that have none of ours."""
+    found = {}
+    for member in intent.members:
+        other = view.pods.get((pod.namespace, member.name))
+        if other is not None and other.uid == member.uid and not other.intent_is_ours:
+            found[other.key] = replace(
+                intent,
+                node=member.node,
+                gpus=member.gpus,
+                rank=member.rank,
+                whole=False,
+                members=(),
+            )
+    return found
 
 
 def recover(
@@ -274,10 +293,13 @@ def mark_whole(
     session: ApplySession, gangs: Iterable[tuple[PodBatch, Iterable[PodStart]]]
 ) -> Steps[None]:
     """Mark these pods of gangs as whole; where that fails, a later run does it."""
+    lanes = Lanes(session)
     for batch, chosen in gangs:
         orders = tuple(order for order in chosen if _unmarked(session, order))
         if batch.size > 1 and orders and not session.limits.dry:
-            yield from _mark(session, batch, orders)
+            yield from lanes.free_one()
+            yield from lanes.add(orders, _mark(session, batch, orders))
+    yield from lanes.finish()
 
 
 def _unmarked(session: ApplySession, order: PodStart) -> bool:

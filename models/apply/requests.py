@@ -62,10 +62,14 @@ class AllocateDevices:
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Remove our gate and pin the pod to its node in one patch. Preconditions: uid and ``version``."""
+    """Remove our gate and pin the pod to its node in one patch. Preconditions: uid and ``version``.
+
+    ``intent``: to write in the same patch; None if the pod carries it already.
+    """
 
     pod: PodStart
     seen: LivePod
+    intent: Intent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +107,26 @@ class Scale:
     going: tuple[PodStop, ...] = ()
 
 
+Single = WriteIntent | Ungate
+"""Requests that may be on their way together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Remember:
     """Leave these notes to later runs, in place of all earlier ones. Answered with Done or NoAnswer."""
 
     notes: RunNotes
+
+
+@dataclass(frozen=True, slots=True)
+class RequestGroup:
+    """Independent requests, sent over several connections without waiting for the answers in between.
+
+    Of one gang they start nothing, or at most one pod. Answered with EventGroup: one event per request,
+    in order; a failure does not stop the others.
+    """
+
+    requests: tuple[Single, ...]
 
 
 Request = (
@@ -121,6 +140,7 @@ Request = (
     | Evict
     | Scale
     | Remember
+    | RequestGroup
 )
 
 # ---- events
@@ -186,7 +206,14 @@ class NoAnswer(NotDone):
     """Unknown whether it was done: no answer or 5xx, after all retries of the transport."""
 
 
-Event = LockHeld | Halt | Done | ClusterRead | NotDone
+@dataclass(frozen=True, slots=True)
+class EventGroup:
+    """One event per request of a RequestGroup, in order."""
+
+    events: tuple[Event, ...]
+
+
+Event = LockHeld | Halt | Done | ClusterRead | NotDone | EventGroup
 
 _T = TypeVar("_T")
 Steps = Generator[Request, Event, _T]

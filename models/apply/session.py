@@ -114,6 +114,7 @@ class ApplySession:
     ``leaving``: pods evicted, perhaps, since the last reading, which its budgets do not know of.
     ``started``: batches started in this run. ``writes``: requests that changed something or may have;
     ``sent``: those that were to.
+    ``stopping``: after a signal, when only gangs that have begun go on.
     """
 
     view: ClusterView
@@ -124,6 +125,7 @@ class ApplySession:
     writes: int = 0
     sent: int = 0
     evicted: int = 0
+    stopping: bool = False
     _reread: bool = False
     _sent_at_reading: int = 0
     _sent_at_check: int = 0
@@ -160,12 +162,16 @@ class ApplySession:
     def check_lock(self, what: str, *, begun: bool = False) -> Steps[None]:
         """Raises Halted if the run must stop. ``begun``: see CheckLock."""
         self._sent_at_check = self.sent
-        event = yield from self.send(CheckLock(what, begun))
+        try:
+            event = yield from self.send(CheckLock(what, begun))
+        except Halted as halted:
+            self.stopping = not halted.halt.lock
+            raise
         self._reread = isinstance(event, LockHeld) and event.reread
 
     def check_lock_sometimes(self, what: str, *, begun: bool) -> Steps[None]:
         """Check the lock every LOCK_CHECK_EVERY writes."""
-        if self.sent - self._sent_at_check >= LOCK_CHECK_EVERY:
+        if self.stopping or self.sent - self._sent_at_check >= LOCK_CHECK_EVERY:
             yield from self.check_lock(what, begun=begun)
 
     def read_pod(self, order: PodStart | PodStop) -> Steps[LivePod | None]:

@@ -59,8 +59,12 @@ def gang_changes(
     view: ClusterView,
     *,
     without: Collection[str] = (),
+    beside: Iterable[PodStart] = (),
 ) -> list[Change]:
-    """Changes of a gang's pods and nodes. ``without``: uids of pods whose room counts as free."""
+    """Changes of a gang's pods and nodes. ``without``: uids of pods whose room counts as free.
+
+    ``beside``: pods of other gangs that are being started, whose room is taken.
+    """
     classifier = PodClassifier(orders.gate)
     found: list[Change] = []
     to_start = []
@@ -85,7 +89,7 @@ def gang_changes(
         found.extend(Change(f"node {name}", what, gang.key) for what in whats)
         if not whats:
             sound.append(name)
-    starting = [order for order in to_start if order.node in sound]
+    starting = [order for order in (*to_start, *beside) if order.node in sound]
     found.extend(
         Change(f"node {name}", what, gang.key)
         for name, what in shortages(view, starting, without=without)

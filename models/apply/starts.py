@@ -1,12 +1,13 @@
 """Starting one gang: write every intent, then start pod after pod, scarcest node first.
 
-If a step fails before the first pod starts, all intents are withdrawn; afterwards the gang is completed or
-reported as partial.
+With a plain back end pods get their intent in the patch that starts them; the first one then
+carries a record of the others, from which a later run completes the gang. If a step fails before the first
+pod starts, all intents are withdrawn; afterwards the gang is completed or reported as partial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from models.apply.gang_state import (
@@ -15,10 +16,11 @@ from models.apply.gang_state import (
     started_verdict,
     verdict_for,
 )
+from models.apply.intents import MAX_RECORD_CHARS, Intent, Member, record_of
 from models.apply.live_state import READY, STARTED, ClusterView, LivePod, usage
 from models.apply.outcomes import GangVerdict, Outcome
 from models.apply.pins import unpinnable
-from models.apply.plan_actions import PodStart
+from models.apply.plan_actions import Key, PodStart
 from models.apply.requests import (
     AllocateDevices,
     Done,
@@ -30,6 +32,12 @@ from models.apply.requests import (
     message_of,
 )
 from models.apply.session import TRIES, ApplySession, Failure, Halted, PodBatch
+
+PLAIN_BACKENDS = ("annotation", "none")
+"""GPU back ends for which no pod of a gang can turn out to be impossible after others have started."""
+
+RECORDS = 3
+"""Pods of a gang with the record of the others, so that it is lost only with all of these."""
 
 
 def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
@@ -63,18 +71,53 @@ def withdraw(session: ApplySession, batch: PodBatch, why: str) -> Steps[GangVerd
 
 
 def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]:
+    """In one step a pod where that is possible and accepted, else with all intents written first."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
-    failure = foreseen(session, batch, waiting) or (yield from prepare(session, batch, waiting))
-    return failure or (yield from _start_pods(session, batch))
+    failure = foreseen(session, batch, waiting)
+    if failure is not None:
+        return failure
+    carried = _carried_intents(session, batch, waiting)
+    failure = None if carried else (yield from prepare(session, batch, waiting))
+    return failure or (yield from _start_pods(session, batch, carried))
 
 
-def _start_pods(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]:
-    """Start the pods that wait, those on the scarcest node first."""
+def _carried_intents(
+    session: ApplySession, batch: PodBatch, waiting: Collection[PodStart]
+) -> dict[Key, Intent]:
+    """Intents to write in the same patches that start the pods; empty if they have to be written before.
+
+    That is for pods that one patch starts: with a plain back end, and without an intent yet.
+    The first RECORDS to start carry the record of the others.
+    """
+    pods = [session.pod(order) for order in waiting]
+    if session.limits.backend not in PLAIN_BACKENDS:
+        return {}
+    if not all(
+        pod is not None and pod.intent is None and session.classifier.gated(pod) for pod in pods
+    ):
+        return {}
+    carried = {order.key: batch.intent(order) for order in waiting}
+    members = {
+        order.key: Member(order.name, order.uid, order.node, order.gpus or None, order.rank)
+        for order in waiting
+    }
+    if len(record_of(members.values())) > MAX_RECORD_CHARS:
+        return {}
+    for order in scarcest_first(session.view, waiting)[:RECORDS]:
+        others = tuple(member for key, member in members.items() if key != order.key)
+        carried[order.key] = replace(carried[order.key], members=others)
+    return carried
+
+
+def _start_pods(
+    session: ApplySession, batch: PodBatch, carried: Mapping[Key, Intent]
+) -> Steps[Failure | None]:
+    """Start the pods that wait, those on the scarcest node first. ``carried``: intents still to write."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
     begun = bool(running_pods(session, batch))
     for order in scarcest_first(session.view, waiting):
         yield from session.check_lock_sometimes(batch.label, begun=begun)
-        result = yield from _start_pod(session, batch, order)
+        result = yield from _start_pod(session, batch, order, carried.get(order.key))
         if isinstance(result, Failure):
             return failure_of(order, result)
         begun = True
@@ -98,21 +141,27 @@ def scarcest_first(view: ClusterView, orders: Iterable[PodStart]) -> list[PodSta
     return sorted(pods, key=lambda order: (left[order.node], order.node, order.key))
 
 
-def _start_pod(session: ApplySession, batch: PodBatch, order: PodStart) -> Steps[LivePod | Failure]:
+def _start_pod(
+    session: ApplySession, batch: PodBatch, order: PodStart, carried: Intent | None
+) -> Steps[LivePod | Failure]:
     """Remove the gate of the pod and pin it."""
     classifier = session.classifier
 
     def done(pod: LivePod) -> bool:
-        pinned = pod.intent is not None and bool(pod.intent.pin)  # by the patch that ungates it
-        return pinned and not classifier.gated(pod) and pod.node in {None, order.node}
+        ours = carried is None or (carried.matches(pod.intent) and pod.intent_is_ours)
+        return ours and not classifier.gated(pod) and pod.node in {None, order.node}
+
+    def assumed(pod: LivePod) -> LivePod:
+        intended = pod if carried is None else replace(pod, intent=carried, intent_is_ours=True)
+        return without_gate(session, intended)
 
     return (
         yield from session.reconcile(
             order,
-            lambda pod: Ungate(order, pod),
+            lambda pod: Ungate(order, pod, intent=carried),
             done=done,
-            obstacle=lambda pod: _unintended(session, batch, order, pod),
-            assumed=lambda pod: replace(pod, gates=classifier.other_gates(pod)),
+            obstacle=lambda pod: unintended(session, batch, order, pod, carried),
+            assumed=assumed,
         )
     )
 
@@ -234,14 +283,24 @@ def _unstartable(session: ApplySession, pod: LivePod) -> str | None:
     return f"has the scheduling gate {others[0]} of another controller" if others else None
 
 
-def _unintended(
-    session: ApplySession, batch: PodBatch, order: PodStart, pod: LivePod
+def unintended(
+    session: ApplySession,
+    batch: PodBatch,
+    order: PodStart,
+    pod: LivePod,
+    carried: Intent | None = None,
 ) -> str | None:
-    """Why the pod must not start: it changed since its intent was written."""
+    """Why the pod must not start: it changed since its intent was written, or decided (``carried``)."""
     why = _unstartable(session, pod)
     if why is not None:
         return why
+    if carried is not None:
+        return None if pod.intent is None else "was given another intent"
     return None if batch.intent(order).matches(pod.intent) else "lost its intent"
+
+
+def without_gate(session: ApplySession, pod: LivePod) -> LivePod:
+    return replace(pod, gates=session.classifier.other_gates(pod))
 
 
 def failure_of(order: PodStart, result: LivePod | Failure) -> Failure | None:

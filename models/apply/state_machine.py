@@ -13,6 +13,7 @@ from functools import partial
 from models.apply.cut_gangs import settle_cut_gangs
 from models.apply.evictions import Removals, make_room, remaining, resize, victims
 from models.apply.gang_state import judge, started_verdict
+from models.apply.lanes import Lanes
 from models.apply.live_state import (
     READY,
     STARTED,
@@ -165,13 +166,18 @@ class _PlanRun:
         yield from note_stuck_nodes(session)
 
     def _start_all(self, gangs: Iterable[GangActions]) -> Steps[list[GangActions]]:
-        """Start gangs one by one; those that need evictions or pods to be created are left."""
+        """Start gangs side by side; those that need evictions or pods to be created are left."""
         left = []
-        for gang in gangs:
-            if gang.grows or self._needs_evictions(gang):
-                left.append(gang)
-            else:
-                yield from self._start(gang)
+        lanes = Lanes(self.session)
+        try:
+            for gang in gangs:
+                if gang.grows or self._needs_evictions(gang):
+                    left.append(gang)
+                else:
+                    yield from self._begin(gang, lanes)
+            yield from lanes.finish()
+        except Halted as halted:
+            yield from lanes.end(halted)
         return left
 
     def _has_verdict(self, gang: GangActions) -> bool:
@@ -205,8 +211,8 @@ class _PlanRun:
         freed = stopped_uids(self.orders)
         return bool(shortages(view, waiting)) and not shortages(view, waiting, without=freed)
 
-    def _start(self, gang: GangActions) -> Steps[None]:
-        """Start one gang, unless it is started or a fact it relies on changed."""
+    def _begin(self, gang: GangActions, lanes: Lanes) -> Steps[None]:
+        """Begin one gang, unless it is started or a fact it relies on changed."""
         session = self.session
         if self._has_verdict(gang):
             return
@@ -217,12 +223,17 @@ class _PlanRun:
         if begun and not any(state in READY for state in states) and self._started_here(batch):
             session.record(self._unchanged(batch, sum(one not in STARTED for one in states)))
             return
+        yield from lanes.free_one()
         yield from session.check_lock(batch.label)
         yield from self._refresh()
-        if changed := self._changes(gang):
+        changed = self._changes(gang, beside=lanes.pods)
+        if changed and not lanes.empty:
+            yield from lanes.finish()
+            changed = self._changes(gang)
+        if changed:
             yield from withdraw(session, batch, "; ".join(changed[:3]))
         else:
-            yield from start(session, batch)
+            yield from lanes.add(batch.pods, start(session, batch))
 
     def _unchanged(self, batch: PodBatch, gone: int) -> GangVerdict:
         """Verdict on a gang that this plan started earlier. ``gone``: pods it has lost since."""
@@ -251,9 +262,16 @@ class _PlanRun:
         if (yield from self.session.refresh()) and not self.session.limits.dry:
             yield from _judge_started(self.session)
 
-    def _changes(self, gang: GangActions, *, without: Collection[str] = ()) -> list[str]:
+    def _changes(
+        self,
+        gang: GangActions,
+        *,
+        without: Collection[str] = (),
+        beside: Iterable[PodStart] = (),
+    ) -> list[str]:
         """Facts of the plan that no longer hold."""
-        changed = gang_changes(self.orders, gang, self.session.view, without=without)
+        view = self.session.view
+        changed = gang_changes(self.orders, gang, view, without=without, beside=beside)
         return [str(one) for one in changed]
 
     def _make_room_and_start(self, gang: GangActions) -> Steps[None]:

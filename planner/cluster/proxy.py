@@ -10,8 +10,8 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
-from http.client import HTTPResponse
 
 from planner.cluster.kubectl import Kubectl
 from planner.cluster.proxy_process import ProxyProcess
@@ -20,17 +20,21 @@ from planner.cluster.transport import (
     JSON,
     LOST,
     TOO_LONG,
+    ApiRequest,
     MalformedError,
     Reply,
     Tree,
     json_object,
 )
-from planner.cluster.unix_http import BrokenError, UnixHttpConnection
+from planner.cluster.unix_http import BrokenError, HttpAnswer, UnixHttpConnection
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.untrusted_text import one_line
 
 MAX_BYTES = 256 * 2**20
 """Largest body that is read."""
+
+CONNECTIONS = 8
+"""Requests in flight at once, at most."""
 
 FILTERED = "Filtered"
 """Reason of a reply of the proxy itself: the path is not an accepted one, nothing was forwarded."""
@@ -76,9 +80,8 @@ class ProxyTransport:
 
     def __init__(self, process: ProxyProcess, *, timeout_s: float, max_bytes: int) -> None:
         self._process = process
-        self._connection = UnixHttpConnection(
-            lambda: process.socket, timeout_s=timeout_s, max_bytes=max_bytes
-        )
+        self._max_bytes = max_bytes
+        self._connections = [self._connection(timeout_s) for _ in range(CONNECTIONS)]
         self._turn = threading.Lock()
         self._date: tuple[str, float | None] = ("", None)
         self.context = process.kubectl.context
@@ -92,13 +95,42 @@ class ProxyTransport:
         """One request and its reply; anything but an answer of the API server is Reply(LOST)."""
         with self._turn:
             if not self._ready():
-                return Reply(LOST, why=f"kubectl proxy ended: {self._process.last_line()}")
-            sent = None if body is None else _ENCODE(body).encode("utf-8", "surrogatepass")
-            try:
-                return self._reply(*self._connection.request(method, path, sent, content_type))
-            except BrokenError as error:
-                reason = {"reason": TOO_LONG} if error.too_long else {}
-                return Reply(LOST, body=reason, why=str(error))
+                return self._ended()
+            request = ApiRequest(method, path, body, content_type=content_type)
+            return self._asked(self._connections[0], request)
+
+    def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
+        """Shared among the connections, so they are carried out in any order."""
+
+        def share(first: int) -> list[Reply]:
+            connection = self._connections[first]
+            return [self._asked(connection, one) for one in requests[first::CONNECTIONS]]
+
+        with self._turn:
+            if not self._ready():
+                return [self._ended()] * len(requests)
+            with ThreadPoolExecutor(CONNECTIONS) as pool:
+                found = list(pool.map(share, range(min(CONNECTIONS, len(requests)))))
+        return [found[n % CONNECTIONS][n // CONNECTIONS] for n in range(len(requests))]
+
+    def _asked(self, connection: UnixHttpConnection, one: ApiRequest) -> Reply:
+        body = None if one.body is None else _ENCODE(one.body).encode("utf-8", "surrogatepass")
+        try:
+            return self._reply(connection.request(one.method, one.path, body, one.content_type))
+        except BrokenError as error:
+            reason = {"reason": TOO_LONG} if error.too_long else {}
+            return Reply(LOST, body=reason, why=str(error))
+
+    def lines(self, path: str, idle_s: float) -> Iterator[bytes]:
+        """The lines of an answer that goes on, on a connection of its own; any thread may ask.
+
+        Raises BrokenError.
+        """
+        connection = self._connection(idle_s)
+        try:
+            yield from connection.lines(path, idle_s)
+        finally:
+            connection.close()
 
     def check_server(self) -> None:
         """Whether the server answers and knows us. Raises UnavailableError, NotPermittedError."""
@@ -118,29 +150,41 @@ class ProxyTransport:
 
     def close(self) -> None:
         """End the connection and the proxy."""
-        self._connection.close()
+        self._hang_up()
         self._process.close()
+
+    def _connection(self, timeout_s: float) -> UnixHttpConnection:
+        return UnixHttpConnection(
+            lambda: self._process.socket, timeout_s=timeout_s, max_bytes=self._max_bytes
+        )
 
     def _ready(self) -> bool:
         """Whether the proxy runs, started anew if something ended it."""
         if self._process.alive:
             return True
-        self._connection.close()
+        self._hang_up()
         return self._process.restart()
 
-    def _reply(self, answer: HTTPResponse, found: bytes) -> Reply:
+    def _hang_up(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    def _ended(self) -> Reply:
+        return Reply(LOST, why=f"kubectl proxy ended: {self._process.last_line()}")
+
+    def _reply(self, answer: HttpAnswer) -> Reply:
         headers = answer.headers
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         retry_after_s = _seconds(headers.get("retry-after"))
         if kind == JSON:
             try:
-                body = json_object(found)
+                body = json_object(answer.body)
             except MalformedError as error:
                 return _without_body(answer, str(error))
             return Reply(answer.status, body, self._clock(headers.get("date", "")), retry_after_s)
-        text = one_line(found[:2000].decode("utf-8", "replace"))
+        text = one_line(answer.body[:2000].decode("utf-8", "replace"))
         if kind != "text/plain":
-            what = f"a body of {kind or 'no'} type" if found else "an empty body"
+            what = f"a body of {kind or 'no'} type" if answer.body else "an empty body"
             why = f"HTTP {answer.status} with {what}, not from an API server"
             return _without_body(answer, why)
         if "audit-id" in headers or answer.status == 404:
@@ -164,7 +208,7 @@ class ProxyTransport:
         return value
 
 
-def _without_body(answer: HTTPResponse, why: str) -> Reply:
+def _without_body(answer: HttpAnswer, why: str) -> Reply:
     """An answer without the JSON it should have: its status counts only if it is a failure."""
     if answer.status >= 500 or answer.status == 404:
         retry_after_s = _seconds(answer.headers.get("retry-after"))

@@ -87,7 +87,6 @@ class ProxyProcess:
         with contextlib.suppress(OSError):
             process.stdin.close()
         try:
-            process.terminate()
             process.wait(_END_S)
         except subprocess.TimeoutExpired:
             process.kill()
@@ -95,7 +94,7 @@ class ProxyProcess:
         self._stderr.join()
         if process.stderr is not None:
             process.stderr.close()
-        with contextlib.suppress(OSError):  # the process beside it may have done it
+        with contextlib.suppress(OSError):  # the tether has done it, unless it was killed
             Path(self.socket).unlink()
         with contextlib.suppress(OSError):
             Path(self._folder).rmdir()
@@ -137,7 +136,7 @@ class ProxyProcess:
         try:
             process = subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
                 proxy_tether.command(folder, self._argv()),
-                stdin=subprocess.PIPE,  # the life line of the process beside it; kubectl gets /dev/null
+                stdin=subprocess.PIPE,  # the tether's life line; kubectl itself gets /dev/null
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env=dict(self.kubectl.environ),

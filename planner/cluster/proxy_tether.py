@@ -1,7 +1,7 @@
-"""The program that becomes ``kubectl proxy``, and the process beside it that ends it when gangplan is gone.
+"""A process between gangplan and ``kubectl proxy`` that ends the proxy when gangplan is gone.
 
-Standard input is the life line: when no process holds the other end any more, after SIGKILL too, kubectl,
-its session and the socket's folder go. Run as a script: standard library only.
+Its standard input is the life line: when no process holds the other end any more, after SIGKILL too,
+the child, its session and the socket's folder go. Run as a script: standard library only.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Sequence
 
 GRACE_S = 1.0
@@ -25,11 +26,14 @@ NO_FOLDER = 73
 """Exit code if the folder cannot be made; the reason is on stderr."""
 
 _LIFE_LINE = 0
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_PR_SET_PDEATHSIG = 1
+"""Linux: the child dies if the tether itself is killed."""
+
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def command(folder: str, argv: Sequence[str]) -> list[str]:
-    """The argv that becomes ``argv``, tethered. To be started as the leader of a session.
+    """The argv that runs ``argv`` tethered.
 
     ``folder`` is made first (0700), and removed at the end with the socket in it.
     """
@@ -37,45 +41,93 @@ def command(folder: str, argv: Sequence[str]) -> list[str]:
 
 
 def main() -> int:
-    """Returns only if the program cannot be run."""
+    """The child's exit code, 128 + n if signal n ended it."""
     folder, *argv = sys.argv[1:]
-    ended, held = os.pipe()  # it ends when the program does, which holds the other end
-    program = os.getpid()
-    if os.fork() == 0:
-        os.setsid()
-        for number in _ENDING:
-            signal.signal(
-                number, signal.SIG_IGN
-            )  # it has to clean up after those that were signalled
-        os.close(held)
-        _redirect_to_null(1, 2)  # only the program holds its streams, so that their end is its end
-        _watch(program, ended)
-        _remove(folder)
-        os._exit(0)
-    os.set_inheritable(held, True)  # noqa: FBT003
-    _redirect_to_null(_LIFE_LINE)
-    for number in (*_ENDING, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)  # it has to clean up after those that were signalled
+    ended, wake = os.pipe()
+    for end in (ended, wake):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    signal.set_wakeup_fd(wake)
     try:
         os.mkdir(folder, 0o700)  # noqa: PTH102  # pathlib doubles the start-up time
     except OSError as error:
         os.write(2, (error.strerror or "").encode())
         return NO_FOLDER
     try:
-        os.execv(argv[0], argv)  # noqa: S606  # an argv list of ours, no shell
+        child = _start(argv)
+        _redirect_to_null(1, 2)  # only the child holds its streams, so that their end is its end
+        code = _watch(child, ended)
+        return _end(child) if code is None else code
+    finally:
+        _remove(folder)
+
+
+def _start(argv: Sequence[str]) -> int:
+    """Fork the child, in a session of its own, with nothing of ours but its two output streams."""
+    parent = os.getpid()
+    if child := os.fork():
+        return child
+    try:
+        os.setsid()
+        for number in (*_IGNORED, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        _die_with(parent)
+        _redirect_to_null(_LIFE_LINE)
+        os.execv(argv[0], list(argv))  # noqa: S606  # an argv list of ours, no shell
     except OSError as error:
         os.write(2, f"error: cannot run it: {error.strerror}\n".encode())
-    return CANNOT_RUN
+    finally:
+        os._exit(CANNOT_RUN)
 
 
-def _watch(program: int, ended: int) -> None:
-    """Wait for the end of the program, or of the life line: then end it and everything in its session."""
-    if ended in select.select([_LIFE_LINE, ended], [], [])[0]:
-        return
+def _die_with(parent: int) -> None:
+    """On Linux: die when the tether dies."""
+    if sys.platform == "linux":
+        with contextlib.suppress(ImportError, AttributeError, OSError):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(CANNOT_RUN)
+
+
+def _watch(child: int, ended: int) -> int | None:
+    """The exit code of the child; None if it still runs when the life line closes."""
+    while True:
+        ready, _, _ = select.select([_LIFE_LINE, ended], [], [])
+        if ended in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(ended, 64)
+            found, status = os.waitpid(child, os.WNOHANG)
+            if found:
+                return _exit_code(status)
+        if _LIFE_LINE in ready and not os.read(_LIFE_LINE, 64):
+            return None
+
+
+def _end(child: int) -> int:
+    """End the child and everything in its session: SIGTERM first, then SIGKILL."""
+    _signal_group(child, signal.SIGTERM)
+    until = time.monotonic() + GRACE_S
+    found, status = 0, 0
+    while not found and time.monotonic() < until:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if not found:
+            time.sleep(0.005)
+    _signal_group(child, signal.SIGKILL)  # also what the child had started
+    return _exit_code(status if found else os.waitpid(child, 0)[1])
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(program, signal.SIGTERM)
-        select.select([ended], [], [], GRACE_S)
-        os.killpg(program, signal.SIGKILL)  # also what the program had started
+        os.killpg(group, number)
+
+
+def _exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
 
 
 def _redirect_to_null(*descriptors: int) -> None:

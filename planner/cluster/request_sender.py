@@ -7,7 +7,7 @@ success. Sends what the machine asks for, in its order, and nothing else.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from models.apply.requests import (
     Denied,
     Done,
     Event,
+    EventGroup,
     Evict,
     Gone,
     Halt,
@@ -33,14 +34,16 @@ from models.apply.requests import (
     Remember,
     RemoveIntent,
     Request,
+    RequestGroup,
     Scale,
+    Single,
     Ungate,
     WriteIntent,
 )
 from planner.cluster.api_paths import core
 from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
 from planner.cluster.scales import scale
-from planner.cluster.transport import ApiRequest, Reply, Transport, Tree
+from planner.cluster.transport import ApiRequest, Reply, Transport, Tree, send_all
 from planner.cluster.writes import denied, event_of, pod_request
 from planner.errors import GangplanError, NotPermittedError
 from planner.read.kube.dialects.base import CannotEncode
@@ -119,11 +122,11 @@ class RequestSender:
                     return self._read_cluster(after_s)
                 case ReadPod(namespace, name):
                     return self._read_pod(namespace, name)
-                case WriteIntent(pod, intent, version):
-                    metadata = self._intent(pod, intent, version)
-                    return self._patch(pod.namespace, pod.name, {"metadata": metadata})
-                case Ungate():
-                    return self._ungate(request)
+                case RequestGroup(requests):
+                    return self._send_group(requests)
+                case WriteIntent() | Ungate():
+                    made = self._made(request)
+                    return self._send(made) if isinstance(made, ApiRequest) else made
                 case RemoveIntent():
                     return self._remove_intent(request)
                 case AllocateDevices(pod, seen):
@@ -186,6 +189,33 @@ class RequestSender:
 
     # ---- writes
 
+    def _send_group(self, requests: Sequence[Single]) -> EventGroup:
+        events: dict[int, Event] = {}
+        sent: dict[int, ApiRequest] = {}
+        for number, request in enumerate(requests):
+            made = self._made(request)
+            if isinstance(made, ApiRequest):
+                sent[number] = made
+            else:
+                events[number] = made
+        replies = send_all(self.wire, list(sent.values()))
+        for number, reply in zip(sent, replies, strict=True):
+            events[number] = event_of(reply, self._pod_of)
+        return EventGroup(tuple(events[number] for number in range(len(requests))))
+
+    def _made(self, request: Single) -> ApiRequest | Event:
+        """What to send, or the event where nothing is sent."""
+        try:
+            match request:
+                case WriteIntent(pod, intent, version):
+                    metadata = self._intent(pod, intent, version)
+                    return self._patch(pod.namespace, pod.name, {"metadata": metadata})
+                case Ungate():
+                    return self._ungating(request)
+        except (ValueError, CannotEncode) as error:
+            # An invalid name or a pod that cannot be pinned: a retry does not help.
+            return Rejected(one_line(str(error)))
+
     def _intent(self, order: PodStart, intent: Intent, version: str) -> Tree:
         """The metadata of a patch that writes an intent."""
         tree = self.reader.pods.get(order.key, {})
@@ -226,20 +256,24 @@ class RequestSender:
             "labels": {PLAN: None},
             "annotations": dict.fromkeys(owned_annotations(tree) or KEYS),
         }
-        return self._patch(request.namespace, request.name, {"metadata": metadata})
+        return self._send(self._patch(request.namespace, request.name, {"metadata": metadata}))
 
-    def _ungate(self, request: Ungate) -> Event:
+    def _ungating(self, request: Ungate) -> ApiRequest:
         order, pod = request.pod, request.seen
         gate = {"$patch": "delete", "name": self.settings.scheduling_gate}
+        intent = pod.intent if request.intent is None else request.intent
         view = self.reader.view
         node = None if view is None else view.nodes.get(order.node)
         if node is None:
             raise CannotPin(f"node {order.node} does not exist")
         added = pin(pod, node)
+        if intent is not None:
+            intent = replace(intent, pin=pin_record(pod, added))
         spec: Tree = {"schedulingGates": [gate], **added}
         metadata: Tree = {"uid": order.uid, "resourceVersion": pod.version}
-        if pod.intent is not None:
-            intent = replace(pod.intent, pin=pin_record(pod, added))
+        if intent is not None and request.intent is not None:
+            metadata = self._intent(order, intent, pod.version)
+        elif intent is not None and intent.pin:
             metadata["annotations"] = {PIN: intent.pin, **self._seal(order, intent)}
         return self._patch(order.namespace, order.name, {"metadata": metadata, "spec": spec})
 
@@ -259,8 +293,10 @@ class RequestSender:
             return Done()
         return NoAnswer(one_line(f"the lock cannot be written: {self.lock.lost or 'no answer'}"))
 
-    def _patch(self, namespace: str, name: str, body: Tree) -> Event:
-        request = pod_request("PATCH", namespace, name, body, dry=self.dry)
+    def _patch(self, namespace: str, name: str, body: Tree) -> ApiRequest:
+        return pod_request("PATCH", namespace, name, body, dry=self.dry)
+
+    def _send(self, request: ApiRequest) -> Event:
         return event_of(self._reply(request), self._pod_of)
 
     def _reply(self, request: ApiRequest) -> Reply:
@@ -281,7 +317,11 @@ def run_machine(
         request = next(machine)
         while True:
             event = sender.answer(request)
-            on_event(request, event)
+            if isinstance(request, RequestGroup) and isinstance(event, EventGroup):
+                for one, answer in zip(request.requests, event.events, strict=True):
+                    on_event(one, answer)
+            else:
+                on_event(request, event)
             request = machine.send(event)
     except StopIteration as ended:
         verdict: Verdict = ended.value

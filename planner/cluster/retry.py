@@ -13,7 +13,16 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from planner.cluster.transport import JSON, LOST, TOO_LONG, Reply, Transport, Tree
+from planner.cluster.transport import (
+    JSON,
+    LOST,
+    TOO_LONG,
+    ApiRequest,
+    Reply,
+    Transport,
+    Tree,
+    send_all,
+)
 
 if TYPE_CHECKING:
     from planner.cluster.lock import Lock
@@ -201,13 +210,39 @@ class RetryingTransport:
         return reply
 
     def _tried(self, method: str, path: str, body: Tree | None, content_type: str) -> Reply:
-        lock = self._lock
-        if lock is not None and may_change(method, path) and lock.left_s() <= MIN_LEFT_S:
+        if self._is_late(method, path):
             return _NOT_SENT
         reply = self._transport.send(method, path, body, content_type=content_type)
-        if lock is not None:
-            lock.note_date(reply.date)
+        if self._lock is not None:
+            self._lock.note_date(reply.date)
         return reply
+
+    def _is_late(self, method: str, path: str) -> bool:
+        """Whether a write would come when the lock has ended, or is about to end."""
+        lock = self._lock
+        return lock is not None and may_change(method, path) and lock.left_s() <= MIN_LEFT_S
+
+    def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
+        """All at once at first; then retries one by one, until one of them is lost for good."""
+        if any(self._is_late(one.method, one.path) for one in requests):
+            return [_NOT_SENT for _ in requests]
+        replies = send_all(self._transport, requests)
+        for number, one in enumerate(requests):
+            reply = replies[number]
+            if self._lock is not None:
+                self._lock.note_date(reply.date)
+            failure = self._failure(one.method, one.path, one.body, reply)
+            if not self._waits or failure is None:
+                continue
+            if self._allowed(failure, Counter(), one.method, one.path):
+                self.retries += 1
+                self._sleep(_pause(self._waits[0], reply))
+                replies[number] = self.send(
+                    one.method, one.path, one.body, content_type=one.content_type
+                )
+                if replies[number].status == LOST:
+                    break
+        return replies
 
     def _failure(self, method: str, path: str, body: Tree | None, reply: Reply) -> Failure | None:
         """The failure that may pass; a 403 only if the account had the right."""

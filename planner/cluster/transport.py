@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 Tree = dict[str, Any]
 
@@ -71,6 +72,27 @@ class Transport(Protocol):
     def send(
         self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
     ) -> Reply: ...
+
+
+@runtime_checkable
+class ManyTransport(Protocol):
+    """A transport that sends several requests at once."""
+
+    def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
+        """A reply each, in order; the server may carry the requests out in any order.
+
+        After a lost reply it is unknown which of them were carried out.
+        """
+
+
+def send_all(transport: Transport, requests: Sequence[ApiRequest]) -> list[Reply]:
+    """At once if the transport can do that, else one by one."""
+    if isinstance(transport, ManyTransport):
+        return transport.send_all(requests)
+    return [
+        transport.send(one.method, one.path, one.body, content_type=one.content_type)
+        for one in requests
+    ]
 
 
 class MalformedError(ValueError):
