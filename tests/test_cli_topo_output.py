@@ -108,7 +108,7 @@ def test_the_documented_outputs_are_what_is_printed(
     monkeypatch.chdir(root)
     page = (root / "docs" / "topo.md").read_text(encoding="utf-8")
     runs = re.findall(r"^```\n\$ (.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert len(runs) == 2
+    assert len(runs) == 3
     for command, shown in runs:
         # ``...`` stands for lines left out, before or after.
         kept = shown.removeprefix("...\n").removesuffix("...\n")

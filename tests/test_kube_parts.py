@@ -129,7 +129,7 @@ KAI_GANGS = [
     gang(
         "runai-pa",
         "pg-frac-1-0-2237ca39-cac0-4601-b658-8a3c5f406a4f",
-        {"submittedAt": "2024-03-31T09:03:22Z"},
+        {"service": "RunaiJob/frac-1", "submittedAt": "2024-03-31T09:03:22Z"},
         {
             "requests": {"cpu": "100m", "memory": "100000000", "share.gangplan.dev/0.5": "1"},
             "nodeAffinity": [

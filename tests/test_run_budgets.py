@@ -55,7 +55,7 @@ def budget(cluster: FakeCluster, name: str = "b", **spec: object) -> None:
 def unfinished(bench: RunBench) -> bool:
     """Whether the lease tells of work to go on with; what was stopped and held stays in it."""
     notes = json.loads(bench.lease()["metadata"]["annotations"]["gangplan.dev/notes"])
-    return bool(notes["stops"] or notes["avoid"])
+    return bool(notes.get("stops") or notes.get("avoid"))
 
 
 @pytest.fixture

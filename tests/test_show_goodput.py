@@ -83,7 +83,7 @@ def test_the_causes_are_those_that_count() -> None:
 
 
 def test_the_summary_says_what_is_effective_now_after_and_of_one_gang_after_another() -> None:
-    first = "11.04 effective GPUs of 32 (1.4 before the plan)"
+    first = "11.04 effective GPUs of 32, which count as at most 18.4 (1.4 before the plan)"
     assert plan_tables.ending(typed())[1] == f"{first}; taking one gang after another: 11"
     unknown = typed(effectiveGpus={"before": 1.4, "after": 11.04})
     assert plan_tables.ending(unknown)[1] == first

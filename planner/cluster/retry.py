@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from planner.cluster.transport import (
     JSON,
@@ -23,9 +23,6 @@ from planner.cluster.transport import (
     Tree,
     send_all,
 )
-
-if TYPE_CHECKING:
-    from planner.cluster.lock import Lock
 
 WAITS_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses before each retry."""
@@ -54,6 +51,14 @@ class Failure(Enum):
     def __init__(self, retries: int, write_retries: int) -> None:
         self.retries = retries
         self.write_retries = write_retries
+
+
+class LockTime(Protocol):
+    """What requests have to know of a lock: how long it is still held, and what time the server has."""
+
+    def left_s(self) -> float: ...
+
+    def note_date(self, date: float | None) -> None: ...
 
 
 MIN_LEFT_S = 5.0
@@ -174,7 +179,7 @@ class RetryingTransport:
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         known: KnownRights | None = None,
-        lock: Lock | None = None,
+        lock: LockTime | None = None,
     ) -> None:
         self._transport = transport
         self._lock = lock

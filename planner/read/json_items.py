@@ -46,7 +46,8 @@ MAX_BLANK = 2**20
 """Most blanks between two values."""
 
 _BLANK = re.compile(r"[ \t\n\r]*+")
-_BRACKET_OR_TEXT = re.compile(r'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
+_BRACKET_OR_QUOTE = re.compile(r'[\[\]{}"]')
+_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
 _ESCAPE = 12
 """Characters of the longest escape, a surrogate pair: an error so near the end may be a cut."""
 
@@ -204,15 +205,17 @@ class _JsonItems:
         at = too_deep = self.at
         depth = brackets = 0
         while brackets <= MAX_ITEM_MARKS and len(self.text) - self.at <= MAX_OBJECT:
-            found = _BRACKET_OR_TEXT.search(self.text, at)
+            found = _BRACKET_OR_QUOTE.search(self.text, at)
             word = "" if found is None else found.group()
-            if found is None or (word[0] == '"' and not found.group(1)):  # perhaps cut off
+            if found is not None and word == '"':
+                found = _TEXT.match(self.text, found.start())
+            if found is None or (word == '"' and not found.group(1)):  # perhaps cut off
                 at = len(self.text) if found is None else found.start()
                 if not self._grow(item=True):
                     break
                 continue
             at = found.end()
-            brackets += word[0] != '"'
+            brackets += word != '"'
             depth += (word in "[{") - (word in "]}")
             if depth == MAX_DEPTH + 2 and too_deep == self.at:
                 too_deep = found.start()

@@ -108,11 +108,30 @@ class Grounds:
 
     def _selector(self, gang: Gang, f: ReasonFields) -> Iterator[str]:
         roles = [role for role in gang.roles if f.role in (None, role.name)]
-        if gang.service is None and all(self.rooms.nodes(gang, role) for role in roles):
+        models = self._of_service(gang)
+        nodes = self.facts.nodes
+        if all(
+            any(
+                not models or role.mix_models or ((of := nodes[n].model) and of.gpu in models)
+                for n in self.rooms.nodes(gang, role)
+            )
+            for role in roles
+        ):
             yield "nodes in order accept its pods"
         if any(role.name == f.role or len(gang.roles) == 1 for role in roles):
             return
         yield "does not say which role has no nodes"
+
+    def _of_service(self, gang: Gang) -> set[str]:
+        """GPU models that other gangs of its service have; none where it may choose."""
+        nodes, found = self.facts.nodes, set[str]()
+        for change in self.outcome.changes if gang.service is not None else ():
+            other = change.gang
+            if (other.namespace, other.service) == (gang.namespace, gang.service):
+                for (role, _), pod in (*change.pods.items(), *other.running_pods.items()):
+                    if other.roles[role].gpus and (model := nodes[pod.node].model) is not None:
+                        found.add(model.gpu)
+        return found
 
     # Room
 

@@ -254,7 +254,8 @@ class _ReasonFinder:
         if short is not None and short.code == "Selector":
             return short.reason(short.code)
         by = [] if self._clock.in_grace() else self._holders.of(demand, kind, short)
-        now = None if short is None else shortage(counts, demand, short)
+        alike = None if short is None or short.code == "Resources" else short  # GPUs may lack, too
+        now = None if short is None else shortage(counts, demand, alike)
         if now is not None:
             return now.reason(code or now.code, by=by, proven=proven)
         room = counts.on(demand.nodes)
