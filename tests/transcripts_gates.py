@@ -97,11 +97,6 @@ SCENES = (
         cluster_of({"k0": _GATED, "k1": _GATED}),
     ),
     Scene((337,), cluster_of({"k9": _GATED})),
-    Scene(
-        (398,),
-        cluster_of({}),
-        before={398: _default("w0", nodeSelector={"kubernetes.io/hostname": "n1"})},
-    ),
     Scene((401,), cluster_of({"mg": {"gates": ["other"]}})),
     Scene(
         (407, 408, 409),
