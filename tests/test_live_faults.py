@@ -154,7 +154,7 @@ def test_a_right_that_is_lost_in_mid_gang_is_called_that(live: Live) -> None:
     def lost(call: Call, forward: Forward) -> Answer | None:
         nonlocal writes
         writes += call.writes_pods
-        return unread(call) if writes > 7 and call.writes_pods else forward()
+        return unread(call) if writes > 4 and call.writes_pods else forward()
 
     done = ran(live, *apply_words(live, plan), meddler=lost)
     assert done.code == 7, done.err
