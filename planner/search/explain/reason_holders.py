@@ -16,6 +16,7 @@ import numpy as np
 from models.documents.reason import MAX_NAMED
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
+from models.program.interruption import Question
 from models.rules.demands import Demand, RoleDemand
 from planner.search.explain.shortage import FreeCounts, Shortage, shortage
 from planner.search.free_arrays import IntArray, Tree
@@ -30,14 +31,22 @@ MAX_REMOVED = 64
 
 
 class ReasonHolders:
-    """Looks for them once a kind of gang and place in the queue. ``space``: what the plan leaves."""
+    """Looks for them once a kind of gang and place in the queue. ``space``: what the plan leaves.
+
+    Nobody is named once it is ``late``: some might be needless.
+    """
 
     def __init__(
-        self, instance: Instance, decisions: Sequence[GangDecision], space: FreeSpace
+        self,
+        instance: Instance,
+        decisions: Sequence[GangDecision],
+        space: FreeSpace,
+        late: Question,
     ) -> None:
         self._instance = instance
         self._decisions = decisions
         self._space = space
+        self._late = late
         self._tree = Tree(instance.cluster)
         self._known: dict[object, tuple[int, ...]] = {}
 
@@ -68,6 +77,8 @@ class ReasonHolders:
             every = self._instance.gangs[demand.gang].required is not None
             wanted = demand.on_gpus(inside) if every else _on(demand, role, inside)
             found = self._needed(wanted, gone)
+            if self._late():
+                return ()
             if 0 < len(found) <= most:
                 return found
         return ()
@@ -124,6 +135,8 @@ class ReasonHolders:
                 gone, key=lambda i: (-self._instance.gangs[i].priority, -self._sizes[i], i)
             )
             for index in tuple(named):
+                if self._late():
+                    break
                 before = space.mark()
                 space.set(index, self._decisions[index].pods)
                 if self._fits(demand):

@@ -244,7 +244,7 @@ class _ReasonFinder:
     @cached_property
     def _holders(self) -> ReasonHolders:
         space = FreeSpace(self._instance, self._decisions)
-        return ReasonHolders(self._instance, self._decisions, space)
+        return ReasonHolders(self._instance, self._decisions, space, self._clock.in_grace)
 
     def _short(
         self, demand: Demand, kind: object, short: Shortage | None, *, proven: bool, code: str = ""

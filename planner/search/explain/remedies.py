@@ -132,7 +132,7 @@ class RemedyFinder:
         demand = missing_demand(self._space, world.gang)
         if not demand.possible or not all(role.nodes for role in demand.roles):
             return
-        holders = ReasonHolders(world.instance, world.decisions, self._space)
+        holders = ReasonHolders(world.instance, world.decisions, self._space, self._late)
         cheapest = holders.cheapest(demand, self._lacks(), MAX_STOPPED)
         here = [
             index

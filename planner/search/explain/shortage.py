@@ -5,7 +5,7 @@ A result holds for every placement on the given free space; None proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -63,19 +63,6 @@ class FreeCounts:
     def free(self) -> IntArray:
         """Free GPUs of every node, in node order."""
         return np.maximum(self._arrays.free, 0)
-
-    def take(self, node: int, gpus: int, requests: Iterable[tuple[str, int]]) -> None:
-        """Let a pod hold this much of a node; only for counts of their own."""
-        self._arrays.free[node] -= gpus
-        for resource, amount in ((PODS, 1), *requests):
-            left = self._arrays.left.get(resource)
-            if left is not None and left[node] != UNLIMITED:
-                left[node] -= amount
-
-    def by_node(self) -> list[int]:
-        """Free GPUs of every node."""
-        found: list[int] = self.free.tolist()
-        return found
 
     def on(self, nodes: frozenset[int]) -> int:
         """Free GPUs of these nodes."""
