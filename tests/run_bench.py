@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apiserver import Call, FakeCluster
+from apiserver import LOST, Answer, Call, FakeCluster
 from apiserver_http import Endpoint, FakeWire, serving
 from apply_runs import Hasty, record
 from conftest import Result, RunCli
@@ -173,3 +173,24 @@ def while_solving(monkeypatch: pytest.MonkeyPatch, *happen: Callable[[], None]) 
 def is_write(call: Call) -> bool:
     """Whether a request changes a pod."""
     return call.writes and "/pods/" in call.path
+
+
+class Cut:
+    """The server is gone from the ``at``-th write to the pods of one gang on, the first that is written to.
+
+    Gangs are applied side by side: to the pods of the others the server is gone from the start.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.gang: list[str] = []
+        self.seen = 0
+
+    def __call__(self, call: Call) -> Answer | None:
+        if is_write(call):
+            gang = call.path.split("/pods/")[1].split("/")[0].rpartition("-")[0]
+            self.gang.append(gang)
+            if gang != self.gang[0]:
+                return LOST
+            self.seen += 1
+        return LOST if self.seen > self.at else None

@@ -16,9 +16,9 @@ from conftest import Result, RunCli
 from effort import HANG_S
 from run_bench import (
     LEASE,
+    Cut,
     RunBench,
     events,
-    is_write,
     memory_bench,
     nodes,
     summary,
@@ -168,21 +168,9 @@ def test_a_kind_that_is_left_out_needs_no_right(bench: RunBench) -> None:
     assert result.code == 0, result.err
 
 
-class Cut:
-    """The server is gone from the ``at``-th write to a pod on."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.seen = 0
-
-    def __call__(self, call: Call) -> Answer | None:
-        self.seen += is_write(call)
-        return LOST if self.seen > self.at else None
-
-
 def test_a_gang_that_can_no_longer_be_whole_is_reported_by_every_run(bench: RunBench) -> None:
     """Cut after one start of the first gang; then its other pod is deleted."""
-    bench.cluster.before.append(Cut(3))
+    bench.cluster.before.append(Cut(1))
     assert bench.run().code == 7
     bench.cluster.before.clear()
     bench.cluster.advance(120)
@@ -210,7 +198,7 @@ def test_a_gang_that_is_undone_counts_to_the_evictions_of_the_run(
     cluster.gang_of_pods("low", 1, gpus=8, nodes=["n0"], annotations=preemptible)
     cluster.gang_of_pods("a", 2, gpus=4)
     with memory_bench(cluster, tmp_path, cli, monkeypatch) as bench:
-        cluster.before.append(Cut(3))
+        cluster.before.append(Cut(1))
         assert bench.run().code == 7
         cluster.before.clear()
         cluster.advance(120)

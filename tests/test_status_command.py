@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apiserver import LOST, Answer, Call
+from apiserver import Answer, Call
 from apiserver_http import serving
 from conftest import RunCli
 from run_bench import (
     LEASE,
+    Cut,
     RunBench,
     is_write,
     memory_bench,
@@ -43,14 +44,7 @@ def document(bench: RunBench, *options: str) -> dict[str, Any]:
 
 def half_there(bench: RunBench) -> str:
     """Cut a run after one start of its first gang; the gang's name."""
-    seen = 0
-
-    def cut(call: Call) -> Answer | None:
-        nonlocal seen
-        seen += is_write(call)
-        return LOST if seen > 3 else None
-
-    bench.cluster.before.append(cut)
+    bench.cluster.before.append(Cut(1))
     assert bench.run().code == 7
     bench.cluster.before.clear()
     bench.cluster.advance(120)
