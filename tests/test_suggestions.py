@@ -42,3 +42,8 @@ def test_no_more_hints_are_searched_than_twice_the_faults_that_are_shown(
     assert found.code == 65
     assert found.err.count("is not defined") == MAX_FAULTS
     assert len(compared) == 2 * MAX_FAULTS
+
+
+def test_a_name_that_differs_only_in_zeros_is_meant() -> None:
+    names = [f"h-{number:02d}" for number in range(1, 40)]
+    assert suggestion("h-1", names) == "did you mean 'h-01'?"

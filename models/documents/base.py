@@ -576,15 +576,23 @@ _SIMILAR = 3
 _SHORTEST_PART = 2  # T4 is a name
 
 
+_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
+
 MAX_COMPARED = 500
 """Most names before a word, and after it in their order, that are compared with it."""
 
 
 def suggestion(word: str, known: Iterable[str], called: str = "known") -> str:
-    """``did you mean 'rack'?``, or ``known: block, rack``; ``called`` introduces the list."""
+    """``did you mean 'rack'?``, or ``known: block, rack``; ``called`` introduces the list.
+
+    A name that differs only in zeros before a number, or in case, goes before the others.
+    """
     import difflib  # slow to import, and only errors need it
 
     options = sorted(set(known))
+    meant = _ZEROS.sub("", word[:100].lower())
+    if same := [option for option in options if _ZEROS.sub("", option.lower()) == meant]:
+        return f"did you mean {shown(same[0])}?"
     compared = options
     if len(options) > 2 * MAX_COMPARED:
         at = bisect.bisect(options, word)

@@ -123,6 +123,20 @@ class Toleration(Data):
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 
 
+_SLURM_OPTIONS = {
+    "slurm/partition": "--partition=",
+    "slurm/feature": "--constraint=",
+    "slurm/gpu": "--gres=gpu:",
+    "slurm/reservation": "--reservation=",
+}
+
+
+def slurm_option(key: str, value: str) -> str:
+    """``--constraint=ib`` of ``slurm/feature.ib``: what a label stands for in Slurm's words; else empty."""
+    kind, _, name = key.partition(".")
+    return _SLURM_OPTIONS[kind] + (name or value) if kind in _SLURM_OPTIONS else ""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeExpression(Data):
     """One requirement on the labels of a node, or on its name."""
@@ -144,7 +158,7 @@ class NodeExpression(Data):
                 return f"{self.key} {'>' if self.operator == 'Gt' else '<'} {named}"
             case "DoesNotExist":
                 return f"no {self.key}"
-        return f"any {self.key}"
+        return slurm_option(self.key, "") or f"any {self.key}"
 
     def field_errors(self) -> Iterator[FieldError]:
         """What Kubernetes would refuse; paths start at the expression."""

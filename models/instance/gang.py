@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from models.documents.communication import DEFAULT_FRACTION
-from models.documents.gang import Hold, NodeExpression, Parallelism, Toleration
+from models.documents.gang import Hold, NodeExpression, Parallelism, Toleration, slurm_option
 from models.gpu_shares import SHARE
 from models.mig import RESOURCE
 from models.units import whole_number
@@ -224,7 +224,9 @@ OFFERS = "offers.gangplan.dev/"
 def label_texts(selector: Iterable[tuple[str, str]]) -> list[str]:
     """The terms of a node selector as its owner knows them: of ``OFFERS`` the name of the resource."""
     return [
-        _resource(key.removeprefix(OFFERS)) if key.startswith(OFFERS) else f"{key}={value}"
+        _resource(key.removeprefix(OFFERS))
+        if key.startswith(OFFERS)
+        else slurm_option(key, value) or f"{key}={value}"
         for key, value in selector
     ]
 

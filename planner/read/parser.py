@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -303,6 +303,12 @@ def _fitsdecimal(word: str) -> bool:
     return True
 
 
+_FIRST, _LATER = ("apiVersion", "kind"), frozenset({"metadata", "spec"})
+"""Fields that a document starts with, and those that come after them."""
+_NEXT_DOCUMENT = "a second document starts here, and the line '---' before it is missing"
+_NEXT_HINT = "write --- on a line of its own above"
+
+
 def _duplicate(name: str, line: int, column: int) -> Malformed:
     what = f"the field {shown(name)} appears twice"
     return Malformed(what, line, column, "remove one of the two")
@@ -534,6 +540,13 @@ class YamlReader:
             self.faults.append(fault)
         self.fatal = True
 
+    def _twice(self, event: Any, document: Collection[str]) -> None:  # noqa: ANN401
+        """A field that was there before. ``document``: the fields before it at the top of a document."""
+        if event.value in _FIRST and not _LATER.isdisjoint(document):
+            self._left_out(Malformed(_NEXT_DOCUMENT, *_place(event), _NEXT_HINT))
+        elif not self.fatal and len(self.faults) < _MOST_FAULTS:
+            self.faults.append(_duplicate(event.value, *_place(event)))
+
     def _fields(
         self,
         event: Any,  # noqa: ANN401
@@ -560,8 +573,8 @@ class YamlReader:
                 self._left_out(fault)
             if len(fields) == MAX_FIELDS:
                 self._left_out(TooWide(*_place(event)))
-            if name in fields and not self.fatal and len(self.faults) < _MOST_FAULTS:
-                self.faults.append(_duplicate(name, *_place(event)))
+            if name in fields:
+                self._twice(event, fields if not depth else ())
             if self.visit is not None:
                 self.visit((*path, name), True, *_place(event))  # noqa: FBT003
             yield name, self.next_event()

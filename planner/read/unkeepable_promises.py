@@ -5,15 +5,18 @@ An instance that passes can be priced wherever its gangs may be placed. A speed 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from models.documents.base import suggestion
+from models.documents.gang import Toleration
+from models.documents.reason import MAX_NAMED
 from models.instance.cluster import Node
 from models.instance.eligibility import model_matches
-from models.instance.gang import Gang, Role
+from models.instance.gang import Gang, Role, label_texts
 from models.instance.instance import Instance
 from models.instance.queue import Cell, Gpu, Queue
 from models.instance.solution import placed
@@ -299,20 +302,52 @@ def remark_speeds(instance: Instance, remarks: Remarks) -> None:
 
 
 def unfit_pods(instance: Instance) -> Iterator[str]:
-    """A line for each role of a waiting gang that no node could ever run: its model, GPUs or instances."""
+    """A line for each role of a waiting gang that no node could ever run, and what no node has.
+
+    Nodes that are cordoned or not ready count: they may return.
+    """
     nodes = instance.cluster.nodes
     instances = {name for node in nodes for name, most in node.at_most.items() if most}
     known = {node.model.gpu for node in nodes if node.model is not None and node.gpus}
+    unmatched: dict[Hashable, str] = {}
     for gang in instance.gangs:
         for role in () if gang.running else gang.roles:
             who = f"gang {'/'.join(gang.key)}, role {role.name}"
-            fit = [n for n in nodes if role.model is None or model_matches(role.model, n)]
+            fit = [nodes[n] for n in instance.matching_nodes(role)]
             largest = max((node.whole_gpus for node in fit), default=0)
             asked = sorted({name for name, _ in role.requests if name.startswith(RESOURCE)})
-            if role.model is not None and not fit:
+            if role.model is not None and not any(model_matches(role.model, n) for n in nodes):
                 hint = suggestion(role.model, known, "GPU models")
                 yield f"{who}: no node has GPUs of model {shown(role.model)} (hint: {hint})"
+            elif not fit:
+                asked_of_nodes = (
+                    role.node_selector,
+                    role.node_affinity,
+                    role.tolerations,
+                    role.model,
+                )
+                if asked_of_nodes not in unmatched:
+                    unmatched[asked_of_nodes] = _unmatched(instance, role)
+                yield f"{who}: {unmatched[asked_of_nodes]}"
             elif role.gpus > largest:
-                yield f"{who}: asks for {role.gpus:,} GPUs a pod, and no node has more than {largest:,}"
+                most = f"no node that it may use has more than {largest:,}"
+                yield f"{who}: asks for {role.gpus:,} GPUs a pod, and {most}"
             elif missing := [name for name in asked if name not in instances]:
                 yield f"{who}: no node offers {', '.join(missing)}"
+
+
+def _unmatched(instance: Instance, role: Role) -> str:
+    """Which of the labels, models or taints that a role asks for no node has, with the nearest label."""
+    nodes = instance.cluster.nodes
+    labels = {pair for node in nodes for pair in instance.labels_of(node).items()}
+    for key, value in sorted(set(role.node_selector) - labels):
+        known = any(key == other for other, _ in labels)
+        family = key if known else re.split(r"(?<=[/.])(?=[^/.]*$)", key)[0]
+        near = label_texts(pair for pair in labels if pair[0].startswith(family))
+        (text,) = label_texts([(key, value)])
+        return f"no node has {text} (hint: {suggestion(text, near, 'nodes have')})"
+    tainted = instance.matching_nodes(replace(role, tolerations=(Toleration("", "Exists"),)))
+    keys = sorted({one.key for n in tainted for one in nodes[n].taints})
+    if keys:
+        return f"it tolerates the taints of no node that it may use: {', '.join(keys[:MAX_NAMED])}"
+    return "no node has all labels that it asks for, or the model with them"

@@ -47,6 +47,8 @@ DROP = {
 def _dropped(change: Mapping[str, Any]) -> str:
     role = f" of role {change['role']}" if "role" in change else ""
     words = DROP.get(change["drop"], f"drop {change['drop']} {{}}")
+    if str(change["name"]).startswith("--"):  # an option of Slurm, not what it is read as
+        words = "drop {}"
     return words.format(change["name"]) + role
 
 
