@@ -122,10 +122,10 @@ spec: {submittedAt: 2026-11-20T08:00:00Z, roles: [{name: w, replicas: 2, gpus: 8
     done = cli("compare", worse, best)
     assert done.code == 0, done.err
     lines = done.out.splitlines()
-    assert lines[-1] == "the second plan is better: it wins at goodput/0"
+    assert lines[-1] == "the second plan is better: goodput/0 is the first tier that differs"
     assert "1 gang runs instead of waiting: default/a" in lines
     turned = cli("compare", best, worse).out.splitlines()
-    assert turned[-1] == "the first plan is better: it wins at goodput/0"
+    assert turned[-1] == "the first plan is better: goodput/0 is the first tier that differs"
     assert "1 gang waits instead of running: default/a" in turned
 
 
@@ -166,4 +166,7 @@ spec: {submittedAt: 2026-11-20T08:00:00Z, roles: [{name: w, replicas: 1, gpus: 8
     assert cli("plan", str(tmp_path / "in.yaml"), "--out", first).code == 0
     again = cli("plan", str(tmp_path / "in.yaml"), "--previous", first, "--out", second)
     assert again.code == 0, again.err
-    assert "requests or pods differ" not in cli("compare", first, second).out
+    said = cli("compare", first, second).out
+    assert "the inputs differ" not in said
+    assert "their policies" not in said
+    assert said.endswith("neither plan is better: every tier that both have is equal\n")

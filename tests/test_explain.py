@@ -98,7 +98,7 @@ def test_a_node_is_excluded_by_its_first_cause(mixed: str, cli: RunCli) -> None:
     # h-1, h-2 and h-3: 8, 8 and 7 healthy GPUs, of which `first` takes 8
     assert (role["eligibleNodes"], role["freeGpus"], role["pods"]) == (3, 15, 1)
     out = cli("explain", mixed, "late").out
-    assert "NODES FOR ROLE worker" in out
+    assert "FOR ROLE worker" in out
     assert "excluded: taint infra=yes:NoSchedule" in out
 
 

@@ -82,7 +82,7 @@ def test_people_see_gpus(cli: RunCli, tmp_path: Path) -> None:
     words = "needs 7.2 GPUs; queue 'r' lets gangs like it hold at most 7"
     assert words in b["reason"]["message"]
     shown = cli("show", str(tmp_path / "plan.json")).out
-    assert "7.2 effective GPUs of 8" in shown
+    assert "7.2 of at most 8 effective GPUs" in shown
     (row,) = [line.split() for line in shown.splitlines() if "default/a" in line]
     assert row[4] == "7.2"
 

@@ -103,8 +103,8 @@ def test_a_plan_is_made_where_nothing_can_be_kept(
     kept, not_kept = planned(cli, home), planned(cli, {**home, **change})
     assert not_kept.out == kept.out
     # Without a last plan there is nothing to explain by name, and nothing else is said of it.
-    explained = re.compile(r"next: gangplan explain .*\n")
-    assert not_kept.err == explained.sub("", kept.err) != kept.err
+    assert re.fullmatch(r"next: gangplan explain .*\n", kept.err)
+    assert re.fullmatch(r"next: gangplan plan .* --out plan.json .*\n", not_kept.err)
     none = cli("explain", "gpt2-medium", environ={**home, **change})
     assert (none.code, none.out) == (66, "")
     assert re.fullmatch(r"error: no last plan.*\n|error: cannot read the last plan.*\n",

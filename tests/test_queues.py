@@ -205,7 +205,7 @@ LEFT_OUT = (
 def test_plan_and_validate_say_what_they_leave_out(cli: RunCli) -> None:
     mine = ("-", "--scheduler", "mine")
     shown = cli("plan", *mine, stdin=packed(*TREES))
-    assert shown.out.partition("no gangs\n")[2].splitlines()[0] == LEFT_OUT
+    assert LEFT_OUT in shown.out.splitlines()
     assert cli("validate", *mine, stdin=packed(*TREES)).out.splitlines()[1:] == [LEFT_OUT]
     for verb in ("plan", "validate"):
         logged = cli(verb, *mine, "--log-format", "json", stdin=packed(*TREES)).err.splitlines()

@@ -86,7 +86,11 @@ def test_json_and_yaml_hold_what_moves_bought(plan_file: str, cli: RunCli) -> No
 def test_the_documented_tables_are_those_of_this_plan(plan_file: str, cli: RunCli) -> None:
     page = (Path(__file__).parent.parent / "docs" / "plan.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    tables = [block for block in blocks if block.startswith(("RUNNING GANG", "MOVED TOGETHER"))]
+    tables = [
+        block
+        for block in blocks
+        if block.startswith(("RUNNING GANG", "GPUS   GAIN  MOVED TOGETHER"))
+    ]
     out = cli("show", plan_file).out
     assert len(tables) == 2
     assert all(f"\n\n{table}\n" in out for table in tables)
@@ -189,29 +193,31 @@ def bought(
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        (bought(), "no counted gain"),
-        (bought(gpus=1, gangs=["a/b"]), "1 GPU admitted (a/b)"),
-        (bought(gpus=9, gangs=["a/b", "a/c"]), "9 GPUs admitted (a/b, a/c)"),
-        (bought(gpus=9, gangs=["a/b-1", "a/b-2", "a/c"]), "9 GPUs admitted (a/b-[1-2], a/c)"),
-        (bought(bandwidth=1000, nodes=1), "the bandwidth of 1 GPU, 1 whole node"),
-        (bought(bandwidth=66), "the bandwidth of 0.066 GPUs"),
-        (bought(nodes=2, domains=2), "2 whole nodes, 2 whole racks"),
+        (bought(), "nothing that is counted"),
+        (bought(gpus=1, gangs=["a/b"]), "a/b runs, 1 more GPU in use"),
+        (bought(gpus=9, gangs=["a/b", "a/c"]), "a/b, a/c run, 9 more GPUs in use"),
+        (bought(gpus=9, gangs=["a/b-1", "a/b-2", "a/c"]), "a/b-[1-2], a/c run, 9 more GPUs in use"),
+        (bought(bandwidth=1000, nodes=1), "1 more GPU at full bandwidth, 1 more whole node"),
+        (bought(bandwidth=66), "0.066 more GPUs at full bandwidth"),
+        (bought(nodes=2, domains=2), "2 more whole nodes, 2 more whole racks"),
         # A higher gang instead of lower ones: fewer GPUs in all.
         (
             bought(gpus=-4, bandwidth=-12_500, gangs=["a/b"]),
-            "admission (a/b); at the cost of 4 GPUs admitted, the bandwidth of 12.5 GPUs",
+            "a/b runs; 4 fewer GPUs in use, 12.5 fewer GPUs at full bandwidth",
         ),
-        (bought(gangs=["a/b"]), "admission (a/b)"),
+        (bought(gangs=["a/b"]), "a/b runs"),
         (
             bought(nodes=-1, domains=-1),
-            "no counted gain; at the cost of 1 whole node, 1 whole rack",
+            "1 fewer whole node, 1 fewer whole rack",
         ),
     ],
 )
 def test_what_moves_bought_is_said_in_words(what: dict[str, Any], said: str) -> None:
     moved = {"gangs": ["a/x"], "gpus": 2, "bought": what, "gain": -0.5}
     plan = typed(changed(lambda d: d["status"].update(moves=[moved])))
-    assert [c.text for c in changes.moves(plan).rows[0]] == ["a/x", "2", "-0.500", said]
+    table = changes.moves(plan)
+    assert [c.text for c in table.rows[0]] == ["2", "-0.500", "a/x"]
+    assert table.below[0].text == said
 
 
 def test_a_duration_is_told_in_its_two_largest_units() -> None:

@@ -83,12 +83,12 @@ def test_the_causes_are_those_that_count() -> None:
 
 
 def test_the_summary_says_what_is_effective_now_after_and_of_one_gang_after_another() -> None:
-    first = "11.04 effective GPUs of 32, which count as at most 18.4 (1.4 before the plan)"
-    assert plan_tables.ending(typed())[1] == f"{first}; taking one gang after another: 11"
+    first = "11.04 of at most 18.4 effective GPUs (1.4 before the plan)"
+    assert plan_tables.results(typed())[1] == f"{first}; taking one gang after another: 11"
     unknown = typed(effectiveGpus={"before": 1.4, "after": 11.04})
-    assert plan_tables.ending(unknown)[1] == first
+    assert plan_tables.results(unknown)[1] == first
     older = PlanDocument.model_validate(goodput_plan("admission"))
-    assert not any("effective" in line for line in plan_tables.ending(older))
+    assert not any("effective" in line for line in plan_tables.results(older))
 
 
 @pytest.mark.parametrize(
@@ -138,19 +138,19 @@ def test_a_plan_with_fewer_says_what_it_has_for_them(
     }
     plan = typed(effectiveGpus=stated)
     said = f"{said}, 1 gang stopped, 1 gang moved"  # gone, and old
-    assert plan_tables.ending(plan)[2] == bought(plan) == said
+    assert plan_tables.results(plan)[2] == bought(plan) == said
     assert said in html(plan_page(plan))
 
 
 @pytest.mark.parametrize(
     ("gpus", "effective", "said"),
     [
-        (8, None, "8 GPUs admitted"),
-        (8, 8.0, "8 GPUs admitted"),
-        (8, 6.4, "8 GPUs admitted, 6.4 effective GPUs"),
-        (8, -1.0, "8 GPUs admitted; at the cost of 1 effective GPU"),
-        (0, 2.56, "2.56 effective GPUs"),
-        (0, 0.0, "no counted gain"),
+        (8, None, "8 more GPUs in use"),
+        (8, 8.0, "8 more GPUs in use"),
+        (8, 6.4, "8 more GPUs in use, 6.4 more effective GPUs"),
+        (8, -1.0, "8 more GPUs in use; 1 fewer effective GPU"),
+        (0, 2.56, "2.56 more effective GPUs"),
+        (0, 0.0, "nothing that is counted"),
     ],
 )
 def test_effective_gpus_bought_are_shown_where_gpus_do_not_say_it_all(
@@ -158,4 +158,4 @@ def test_effective_gpus_bought_are_shown_where_gpus_do_not_say_it_all(
 ) -> None:
     amounts = {"gpus": gpus} if effective is None else {"gpus": gpus, "effectiveGpus": effective}
     plan = typed(moves=[moves(["default/old"], 2, **amounts)])
-    assert column(running_changes.moves(plan), "BOUGHT") == {"old": said}
+    assert running_changes.moves(plan).below[0].text == said

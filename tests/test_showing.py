@@ -58,64 +58,44 @@ def test_gpus_are_named_where_a_node_is_shared() -> None:
 
 
 TABLE = Table(
-    (Column("NAME"), Column("GPUS", right=True, optional=True), Column("WHY", fold=True)),
+    (Column("NAME"), Column("GPUS", right=True, droppable=True), Column("WHERE", fold=True)),
     (
-        (Cell("a", "good"), Cell("8"), Cell("")),
+        (Cell("a", "good"), Cell("8"), Cell("gpu-1 gpu-2 gpu-3")),
         (Cell("東京"), Cell("1,024"), Cell("long " * 40)),
+        (Cell("c"), Cell("-"), Cell("a-name-of-one-node-that-is-long:any")),
     ),
     ("one note",),
+    below={0: Cell("it waits for somebody else", "warn")},
 )
 
 
-def test_a_narrow_terminal_loses_optional_columns_but_no_text() -> None:
-    # NAME needs 4, WHY at least 16 and 2 between them: 22; with GPUS 29.
-    assert "GPUS" in draw(TABLE, width=29, color=False)
-    narrow = draw(TABLE, width=28, color=False)
-    assert "GPUS" not in narrow
-    assert narrow.count("long") == 40
-    # Narrower still: the last column hangs below its rows, four blanks in.
-    tiny = draw(TABLE, width=21, color=False).splitlines()
-    assert tiny[:3] == ["NAME", "a", "東京"]
-    assert tiny[3] == "    long long long"
-    assert sum(line.count("long") for line in tiny) == 40
-    # Where not even a name fits, lines run over rather than being cut.
-    assert draw(TABLE, width=3, color=False) == TABLE.plain()
+def test_a_narrow_terminal_loses_columns_but_no_text() -> None:
+    # NAME and GPUS need 4 + 2 + 5 + 2 = 13, a text 16.
+    assert "GPUS" in draw(TABLE, width=29)
+    for width in (28, 21, 3):
+        narrow = draw(TABLE, width=width)
+        assert "GPUS" not in narrow
+        assert narrow.count("long ") + narrow.count("long\n") == 40
+        assert "a-name-of-one-node-that-is-long:any" in narrow
 
 
-NODES = Table(
-    (Column("GANG"), Column("NODES", fold=True)),
-    (
-        (Cell("a"), Cell("gpu-1 gpu-2 gpu-3")),
-        (Cell("b", "good"), Cell("a-name-of-one-node-that-is-long:any")),
-        (Cell("c"), Cell("one two three four five six seven eight nine ten", "warn")),
-    ),
-)
-
-
-def test_a_long_last_cell_hangs_below_its_row_and_no_name_is_broken() -> None:
-    # GANG takes 4 and 2 between: 14 columns are too few, so all hangs; with 20 what takes two lines folds.
-    assert draw(NODES, width=40, color=False).splitlines() == [
-        "GANG  NODES",
-        "a     gpu-1 gpu-2 gpu-3",
-        "b",
+def test_a_text_without_room_stands_below_its_row_and_no_name_is_broken() -> None:
+    assert draw(TABLE, width=40).splitlines() == [
+        "NAME   GPUS  WHERE",
+        "a         8  gpu-1 gpu-2 gpu-3",
+        "    it waits for somebody else",
+        "東京  1,024  long long long long long",
+        *["             long long long long long"] * 7,
+        "c         -",
         "    a-name-of-one-node-that-is-long:any",
-        "c     one two three four five six seven",
-        "      eight nine ten",
+        "one note",
     ]
-    assert draw(NODES, width=26, color=False).splitlines() == [
-        "GANG  NODES",
-        "a     gpu-1 gpu-2 gpu-3",
-        "b",
-        "    a-name-of-one-node-tha",
-        "    t-is-long:any",
-        "c",
-        "    one two three four",
-        "    five six seven eight",
-        "    nine ten",
-    ]
-    hung = draw(NODES, width=40, color=True)
-    assert "\x1b[32mb\x1b[0m\n" in hung
-    assert "\x1b[33meight nine ten\x1b[0m\n" in hung
+    # Less than half of the line is left: all that does not fit stands below.
+    lines = draw(TABLE, width=10).splitlines()
+    assert lines[:5] == ["NAME", "a", "    gpu-1", "    gpu-2", "    gpu-3"]
+    coloured = draw(TABLE, width=40, color=True)
+    assert "\x1b[32ma\x1b[0m" in coloured
+    assert "    \x1b[33mit waits for somebody else\x1b[0m\n" in coloured
 
 
 class Clock:

@@ -8,13 +8,13 @@ from models.hardware import ServerModel
 from models.rates.catalogue import find, server_models
 from planner.show.bandwidth_table import bandwidth_table
 from planner.show.server_model import topology_tables
-from planner.show.table import Table
+from planner.show.table import Table, draw
 
 
 def text_of(known: ServerModel) -> str:
     """Everything ``gangplan topo`` shows of a model."""
     parts = topology_tables(known, None)
-    return "\n".join("".join(table.plain() for table in part) for part in parts)
+    return "\n".join("".join(draw(table) for table in part) for part in parts)
 
 
 def model(name: str) -> ServerModel:
@@ -52,7 +52,7 @@ def test_sizes_with_thousands_of_sets_are_left_out_and_that_is_said() -> None:
 
 
 def test_what_is_not_known_is_said() -> None:
-    assert "link rate" not in bandwidth_table(model("DGX H100")).plain()
+    assert "link rate" not in draw(bandwidth_table(model("DGX H100")))
     assert "link matrix of server model Azure NDv2" in text_of(
         model("Azure NDv2 (Standard_ND40rs_v2)")
     )

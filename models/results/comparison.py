@@ -23,7 +23,7 @@ from models.documents.comparison import (
 )
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanMetadata, PlanObjective
-from models.documents.policy import PolicyDocument
+from models.documents.policy import Objective, PolicyDocument, PolicySpec
 from models.host_ranges import host_ranges
 from models.units import epoch_seconds
 
@@ -158,8 +158,18 @@ def _asked(gang: GangDocument) -> GangDocument:
 def _policy(a: PolicyDocument, b: PolicyDocument) -> Iterator[str]:
     """Fields of the policies that differ, by their names in the document."""
     for name, field in type(a.spec).model_fields.items():
-        if getattr(a.spec, name) != getattr(b.spec, name):
+        differ = getattr(a.spec, name) != getattr(b.spec, name)
+        if differ and (name != "objectives" or _wanted(a.spec) != _wanted(b.spec)):
             yield field.alias or name
+
+
+STABILITY = "stability"
+"""The tier that a plan made from an earlier one has besides those of its policy."""
+
+
+def _wanted(policy: PolicySpec) -> list[Objective]:
+    """The objectives of the policy without that tier."""
+    return [one for one in policy.to_objectives() if one.name != STABILITY]
 
 
 def _tiers(first: PlanDocument, second: PlanDocument, *, same: bool) -> Iterator[ComparedTier]:
@@ -312,8 +322,10 @@ def _nodes(first: PlanDocument, second: PlanDocument) -> ComparedNodes:
 def _remarks(first: PlanDocument, second: PlanDocument) -> Iterator[str]:
     """Why values of the two may not mean the same."""
     a, b = first.instance.policy.spec, second.instance.policy.spec
-    if a.to_objectives() != b.to_objectives():
+    if _wanted(a) != _wanted(b):
         yield "their policies list other objectives, or other tolerances"
+    elif a.to_objectives() != b.to_objectives():
+        yield "only one of them also counts what differs from an earlier plan (tier `stability`)"
     if a.mix != b.mix:
         yield "their mixes of requests differ: `stranded` counts other requests"
     if first.instance.now != second.instance.now:

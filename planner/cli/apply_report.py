@@ -29,6 +29,7 @@ from planner.show.apply import (
     undo_commands,
     verdict_table,
 )
+from planner.show.table import draw
 from planner.show.text import Format
 from planner.untrusted_text import one_line, safe
 
@@ -79,7 +80,7 @@ class ConsoleApplyReporter:
                 console.table(table)
                 console.data("\n")
             else:
-                console.say(table.plain().rstrip(), fold=False)
+                console.say(draw(table).rstrip(), fold=False)
 
     def confirm(self, plan: VerifiedPlan, view: ClusterView, context: str | None) -> bool:
         """Ask, unless there is nothing to do."""

@@ -207,7 +207,8 @@ def announce_changes(
 
 
 def change_table(found: Iterable[PlannedChange], *, evictions: bool) -> Table:
-    """One row per gang. ``evictions``: whether they are allowed."""
+    """One row per gang; below it what an operator must know. ``evictions``: whether they are allowed."""
+    found = list(found)
     rows = tuple(
         row_of(
             "/".join(one.gang),
@@ -215,11 +216,14 @@ def change_table(found: Iterable[PlannedChange], *, evictions: bool) -> Table:
             _pods(one),
             number(one.gpus) if one.gpus else "-",
             compress(one.nodes, " "),
-            Cell(_note(one, evictions=evictions), None if evictions else "warn"),
         )
         for one in found
     )
-    return Table(columns_of("GANG|ACTION|>PODS|>GPUS|NODES~|NOTE~"), rows).without_empty_columns()
+    notes = {r: _note(one, evictions=evictions) for r, one in enumerate(found)}
+    style: Style | None = None if evictions else "warn"
+    below = {r: Cell(note, style) for r, note in notes.items() if note}
+    columns = columns_of("GANG|ACTION|>PODS|>GPUS|NODES~")
+    return Table(columns, rows, below=below).without_empty_columns()
 
 
 def _pods(one: PlannedChange) -> str:
@@ -297,7 +301,7 @@ def verdict_table(verdict: Verdict, plan: str | None, *, dry: bool = False) -> T
         )
         for one in verdict.gangs
     )
-    return Table(columns_of("GANG|OUTCOME|>PODS|OF PLAN??|WHY~"), rows).without_empty_columns()
+    return Table(columns_of("GANG|OUTCOME|>PODS|OF PLAN?|WHY~"), rows).without_empty_columns()
 
 
 def _why(one: GangVerdict, *, dry: bool) -> str:

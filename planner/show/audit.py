@@ -160,4 +160,4 @@ def _stranded(audit: Audit) -> Table:
         for one in audit.stranded
     )
     note = "stranded: free GPUs that the next request of the policy's mix cannot use, averaged over its sizes"
-    return Table(columns_of("STRANDED~|>GPUS|>NODES|WHY~"), rows, (note,))
+    return Table(columns_of("STRANDED|>GPUS|>NODES|WHY~"), rows, (note,))

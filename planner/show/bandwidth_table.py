@@ -103,7 +103,7 @@ def bandwidth_table(model: ServerModel, *, wide: bool = False) -> Table:
             notes = [f"`links`: multiples of the rate of one link; {unknown}."]
     except UnknownRate as unknown:
         return Table((), (), (f"no bandwidth table: {unknown}",), headless=True)
-    columns = columns_of(">GPUs|>inside|>rings|>chains??|>sets|such as|>NICs|>several servers")
+    columns = columns_of(">GPUs|>inside|>rings|>chains?|>sets|such as|>NICs|>several servers")
     cells = tuple(_row(row, mesh=model.fabric != "pcie", priced=bool(model.nics)) for row in rows)
     shown = Table(columns, cells).without_empty_columns()
     titles = {column.title for column in shown.columns}
@@ -121,7 +121,7 @@ def _with_speeds(
         title: _predicted(EXAMPLES[name].on_speed(model.relative_speed), rows)
         for name, title in _SPEED_TITLES.items()
     }
-    columns = tuple(Column(title, right=True, optional=True) for title in speeds)
+    columns = tuple(Column(title, right=True, droppable=True) for title in speeds)
     cells = tuple(
         (*row, *(Cell(column[number]) for column in speeds.values()))
         for number, row in enumerate(shown.rows)

@@ -27,28 +27,10 @@ def facts(found: CapacityDocument) -> list[str]:
     ]
 
 
-def tables(found: CapacityDocument, width: int | None, *, wide: bool) -> list[Table]:
+def tables(found: CapacityDocument, *, wide: bool) -> list[Table]:
     """What is printed. ``wide``: with every domain that has room, and no column left out."""
-    parts = [one for one in (shapes(found, wide=wide), largest(found, wide=wide)) if one.rows]
-    grid = domains(found)
-    if wide and grid.rows:
-        parts.append(grid if grid.fits(width) else _listed(grid))
-    return parts
-
-
-def _listed(grid: Table) -> Table:
-    """The domains with their counts in one cell, those of 0 left out."""
-    rows = []
-    for level, domain, *counts in grid.rows:
-        titles = (column.title for column in grid.columns[2:])
-        room = (
-            f"{title}: {one.text}"
-            for title, one in zip(titles, counts, strict=True)
-            if one.text != "0"
-        )
-        rows.append((level, domain, Cell(", ".join(room) or "-")))
-    columns = (*grid.columns[:2], Column("GANGS", fold=True))
-    return Table(columns, tuple(rows))
+    parts = (shapes(found, wide=wide), largest(found, wide=wide), *([domains(found)] * wide))
+    return [one for one in parts if one.rows]
 
 
 def shapes(found: CapacityDocument, *, wide: bool = False) -> Table:
@@ -123,27 +105,19 @@ def largest(found: CapacityDocument, *, wide: bool = False) -> Table:
 
 
 def domains(found: CapacityDocument) -> Table:
-    """A row for each domain with room for a gang, and a column for each shape."""
-    counts: dict[tuple[str, str], dict[str, tuple[int, int | None]]] = {}
+    """A row for each domain with room for a gang, and how many of each shape it has room for."""
+    room: dict[tuple[str, str], list[str]] = {}
     for shape in found.status.shapes:
         for row in shape.levels:
-            if row.domain is not None:
-                key = (row.level, row.domain)
-                counts.setdefault(key, {})[shape.shape] = (row.before, row.after)
+            if row.domain is not None and (row.before or row.after):
+                count = _cell(row.before, row.after).text
+                room.setdefault((row.level, row.domain), []).append(f"{shape.shape}: {count}")
     order = {level: position for position, level in enumerate(_levels(found))}
-    names = [shape.shape for shape in found.status.shapes]
-    none = (0, None if found.cluster.after is None else 0)
-    rows = [
-        row_of(
-            level,
-            Cell(domain, "head"),
-            *(_cell(*counts[level, domain].get(name, none)) for name in names),
-        )
-        for level, domain in sorted(counts, key=lambda key: (order[key[0]], key[1]))
-    ]
-    shaped = (Column(name, right=True) for name in names)
-    columns = (*columns_of("LEVEL~|DOMAIN~"), *shaped)
-    return Table(columns, tuple(rows))
+    rows = tuple(
+        row_of(level, Cell(domain, "head"), ", ".join(room[level, domain]))
+        for level, domain in sorted(room, key=lambda key: (order[key[0]], key[1]))
+    )
+    return Table(columns_of("LEVEL|DOMAIN|GANGS~"), rows)
 
 
 def _levels(found: CapacityDocument) -> list[str]:

@@ -39,22 +39,23 @@ def _title(found: ComparisonDocument, side: Side) -> str:
 
 
 def facts(found: ComparisonDocument) -> Table:
-    """The two plans."""
-    rows = [_plan(_title(found, side), getattr(found, side)) for side in _sides(found)]
-    columns = columns_of("PLAN|FILE~|OUTCOME|>NODES|>GANGS|>EFFECTIVE GPUS|WHAT IF~")
-    return Table(columns, tuple(rows)).without_empty_columns()
+    """The two plans; below them what they suppose."""
+    plans = [(_title(found, side), getattr(found, side)) for side in _sides(found)]
+    below = {r: Cell(plan.what_if) for r, (_, plan) in enumerate(plans) if plan.what_if}
+    columns = columns_of("PLAN|OUTCOME|>NODES?|>GANGS?|>EFFECTIVE GPUS|FILE~")
+    rows = tuple(_plan(*one) for one in plans)
+    return Table(columns, rows, below=below).without_empty_columns()
 
 
 def _plan(side: str, plan: ComparedPlan) -> tuple[Cell, ...]:
     effective = "-" if plan.effective_gpus is None else gpu_amount(plan.effective_gpus)
     return row_of(
         Cell(side, "head"),
-        plan.file,
         plan.outcome,
         number(plan.nodes),
         number(plan.gangs),
         effective,
-        plan.what_if or "",
+        plan.file,
     )
 
 
@@ -64,7 +65,7 @@ def tiers(found: ComparisonDocument, *, wide: bool) -> Table:
     sides = _sides(found)
     titles = [_title(found, side).upper() for side in sides]
     columns = (
-        *columns_of("TIER~|SENSE?"),
+        *columns_of("TIER|SENSE?"),
         Column(titles[0], right=True),
         Column("BOUND", right=True, droppable=True),
         Column(titles[1], right=True),
@@ -118,7 +119,7 @@ def gangs(found: ComparisonDocument, *, every: bool) -> Table:
     ]
     rest = len(differing) - len(shown)
     notes = (f"{plural(rest, 'more gang')} (-o wide lists all)",) if rest else ()
-    return Table(columns_of("GANG~|DECISION|>GPUS|>SHARE?|>SPEED?|NODES~"), tuple(rows), notes)
+    return Table(columns_of("GANG|DECISION|>GPUS|>SHARE?|>SPEED?|NODES~"), tuple(rows), notes)
 
 
 Both = Sequence[ComparedDecision | None]
@@ -180,11 +181,14 @@ def ending(found: ComparisonDocument) -> list[str]:
     lines = [*_given(found), *_effects(found), *_remarks(found)]
     if not status.input.same:
         if status.base is None:
-            lines.append("neither is called better: their inputs differ")
+            lines.append("their inputs differ, so neither plan is called better")
         return lines
     if status.better is None:
-        return [*lines, "neither is better: no tier of both differs"]
-    return [*lines, f"the {status.better} plan is better: it wins at {status.decided_by}"]
+        return [*lines, "neither plan is better: every tier that both have is equal"]
+    return [
+        *lines,
+        f"the {status.better} plan is better: {status.decided_by} is the first tier that differs",
+    ]
 
 
 def _remarks(found: ComparisonDocument) -> list[str]:

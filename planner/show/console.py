@@ -172,17 +172,13 @@ class Console:
 
         if self.shorten is not None:
             table = table.reworded(self.shorten)
-        color, room = self.use_color(self.stdout), width or self.width
-        return table.plain(color=color) if room is None else draw(table, width=room, color=color)
+        return draw(table, width=width or self.width, color=self.use_color(self.stdout))
 
     def lines(self, lines: Sequence[str], *, width: int | None = None) -> str:
         """Sentences as they go to stdout, folded between words like tables."""
-        from planner.show.table import wrapped
+        from planner.show.table import Table
 
-        room = width or self.width
-        lines = lines if self.shorten is None else [*map(self.shorten, lines)]
-        parts = [[safe(one)] if room is None else wrapped(safe(one), room) for one in lines]
-        return "".join(f"{part}\n" for line in parts for part in line)
+        return self.drawn(Table((), (), tuple(lines)), width=width)
 
     def say(self, text: str, *, fold: bool = True) -> None:
         """Messages on stderr, none in JSON mode.
@@ -193,35 +189,25 @@ class Console:
         if self.json_log:
             return
         lines = [safe(line) for line in text.split("\n")]
-        if fold and self.is_terminal(self.stderr):
-            lines = [part for line in lines for part in self._parts(line)]
-        self._talk("\n".join(lines))
+        self._talk("\n".join(map(self._folded, lines) if fold else lines))
 
-    @staticmethod
-    def _parts(line: str) -> list[str]:
-        """The line folded for the terminal, continuation lines indented."""
+    def _folded(self, line: str) -> str:
+        """The line, on a terminal folded to its width, continuation lines indented."""
         from planner.show.table import wrapped
         from planner.show.text import width
 
-        room = max(shutil.get_terminal_size((100, 24)).columns, 40)
-        if line.startswith(" ") or width(line) <= room:
-            return [line]
-        first, *rest = wrapped(line, room - 2)
-        return [first, *(f"  {part}" for part in rest)]
+        room = max(shutil.get_terminal_size((WIDTH, 24)).columns, LEAST_WIDTH)
+        if not self.is_terminal(self.stderr) or line.startswith(" ") or width(line) <= room:
+            return line
+        return "\n  ".join(wrapped(line, room - 2))
 
     def warn(self, text: str) -> None:
         """A warning on stderr: one line, folded on a terminal."""
         if self.json_log:
             return
-        label, lines = "warning:", [safe(text)]
-        if self.is_terminal(self.stderr):
-            from planner.show.table import wrapped
-
-            width = max(shutil.get_terminal_size((100, 24)).columns, 40)
-            first, *rest = wrapped(f"{label} {safe(text)}", width - 2)
-            lines = [first.removeprefix(label).lstrip(), *(f"  {line}" for line in rest)]
-        painted = _paint(label, "33", color=self.use_color(self.stderr))
-        self._talk(f"{painted} " + "\n".join(lines))
+        label = "warning:"
+        line = self._folded(f"{label} {safe(text)}").removeprefix(label)
+        self._talk(_paint(label, "33", color=self.use_color(self.stderr)) + line)
 
     def ask(self, question: str) -> bool:
         """Ask on the terminal. Anything but y or yes means no, as does Ctrl-C."""
@@ -229,9 +215,7 @@ class Console:
         if stream is None or answers is None:
             return False
         self.clear_live()
-        asked = f"{safe(question)} [y/N]"
-        lines = self._parts(asked) if self.is_terminal(stream) else [asked]
-        self._write(stream, "\n".join(lines) + " ")
+        self._write(stream, self._folded(f"{safe(question)} [y/N]") + " ")
         try:
             answer = answers.readline(_LONGEST_ANSWER)
         except Interrupted as interrupted:

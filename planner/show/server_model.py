@@ -132,7 +132,7 @@ def catalogue_table(models: Sequence[ServerModel]) -> Table:
         )
         for model in sorted(models, key=lambda model: natural(model.name))
     ]
-    return Table(columns_of("SERVER MODEL~|>GPUS|GPU|FABRIC|>LINKS A GPU|ALIASES~"), tuple(rows))
+    return Table(columns_of("SERVER MODEL|>GPUS|GPU|FABRIC|>LINKS A GPU|ALIASES~"), tuple(rows))
 
 
 def catalogue_document(model: ServerModel) -> dict[str, Any]:
@@ -286,7 +286,7 @@ def links(model: ServerModel, found: Recognition | None = None) -> Table | None:
     columns = (
         Column(""),
         *(Column(f"GPU{g}") for g in range(len(matrix))),
-        *columns_of("NUMA|CPUs??|switch??|near NICs~"),
+        *columns_of("NUMA|CPUs?|switch?|near NICs~"),
     )
     return Table(columns, rows).without_empty_columns()
 

@@ -96,7 +96,7 @@ def unsettled(status: Status) -> Table:
         )
         for one in status.unsettled
     )
-    return Table(columns_of("GANG|STATE|>STARTED|PLAN??|NEXT~"), rows)
+    return Table(columns_of("GANG|STATE|>STARTED|PLAN?|NEXT~"), rows)
 
 
 def _next(gang: GangStatus) -> str:
@@ -113,11 +113,11 @@ def pins(status: Status) -> Table:
     """Pods that wait for their scheduler."""
     rows = tuple(
         row_of(
-            "/".join(pin.pod), pin.node, one_line(pin.why) if pin.why else "not tried yet", pin.plan
+            "/".join(pin.pod), pin.node, pin.plan, one_line(pin.why) if pin.why else "not tried yet"
         )
         for pin in status.pins
     )
-    return Table(columns_of("PENDING POD|NODE|SCHEDULER SAYS~|PLAN??"), rows)
+    return Table(columns_of("PENDING POD|NODE|PLAN?|SCHEDULER SAYS~"), rows)
 
 
 def undoing(status: Status, undo: Undo) -> Iterator[str]:

@@ -198,7 +198,7 @@ def _legend(found: ClusterMap, only: Selection, requests: Requests) -> Table:
         for gang, style in zip(found.gangs, found.styles, strict=True)
         if style >= 0 and only.takes(gang)
     ]
-    return Table(columns_of("|GANG~|DECISION?|>GPUS|NODES~"), tuple(rows))
+    return Table(columns_of("|GANG|DECISION?|>GPUS|NODES~"), tuple(rows))
 
 
 _BAR_LEGEND = "# held before and after, + held after alone, - freed, . free, x unhealthy or shared"
@@ -219,7 +219,7 @@ def _folded(found: ClusterMap) -> Table:
     if depth < len(found.levels):
         notes.append(f"folded: narrower levels are {', '.join(map(safe, found.levels[depth:]))}")
     columns = columns_of(
-        "DOMAIN~|>NODES?|>GPUS|>BEFORE|>AFTER|>FREE|>UNHEALTHY?|>MIG?|>CLOSED?|>GANGS?|HELD??"
+        "DOMAIN|>NODES?|>GPUS|>BEFORE|>AFTER|>FREE|>UNHEALTHY?|>MIG?|>CLOSED?|>GANGS?|HELD?"
     )
     return Table(columns, tuple(rows), tuple(notes)).without_empty_columns()
 

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import takewhile
 
 from models.gpu_shares import part_of
 from models.units import SHOWN_SCHEDULERS, decimal_text, first_of, plural
@@ -196,45 +197,40 @@ def nodes_and_gpus(used: Mapping[str, str]) -> str:
 
 
 def short_names(names: Iterable[str], most: int) -> dict[str, str]:
-    """The names, unless one is longer than ``most``: then the shortest part of each that no other shares.
+    """The names, unless one is longer than ``most``: then each in a short form that no other one has.
 
-    The network domain goes first, then what all begin with, up to a separator. Of what is still too long the
-    last parts stay, as many as tell all apart, and of long parts, such as hashes, a beginning that does.
+    What all begin with goes, up to a separator, and the network domain that all end with. Of what is still
+    too long, such as hashes, a beginning or an end stays in which all differ, or else the whole name.
     """
     known = sorted(set(names))
-    if len(known) < 2 or all(len(name) <= most for name in known):
-        return {name: _cut(name, most) for name in known}
-    hosts = {name: name.partition(".")[0] or name for name in known}
-    if len(set(hosts.values())) < len(known):
-        hosts = {name: name for name in known}
-    parts = {name: _PARTS.findall(host) or [host] for name, host in hosts.items()}
-    fewest = min(len(own) for own in parts.values())
-    starts = (len({tuple(own[:n]) for own in parts.values()}) > 1 for n in range(1, fewest))
-    alike = next((n for n, differ in enumerate(starts) if differ), fewest - 1)
-    parts = {name: own[alike:] for name, own in parts.items()}
-    if any(len("".join(own)) > most for own in parts.values()):
-        longest = max(len(own) for own in parts.values())
-        tails = (
-            {name: tuple(own[-n:]) for name, own in parts.items()} for n in range(1, longest + 1)
-        )
-        last = next((one for one in tails if len(set(one.values())) == len(known)), parts)
-        parts = {name: list(own) for name, own in last.items()}
-    texts = {name: "".join(own).lstrip(_SEPARATORS) or name for name, own in parts.items()}
-    for length in range(LEAST_OF_A_NAME, most):
-        cut = {
-            name: text if len(text) <= most else _cut(text, length) for name, text in texts.items()
-        }
-        if len(set(cut.values())) == len(known):
-            return cut
-    return texts if len(set(texts.values())) == len(known) else {name: name for name in known}
+    if all(len(name) <= most for name in known):
+        return {name: name for name in known}
+    bare = {name: name for name in known}
+    if len(known) > 1:
+        first = _same(known, "-_./:")
+        last = _same([name[::-1] for name in known], ".")
+        bare = {name: name[first : len(name) - last] or name for name in known}
+    for ends in (False, True):
+        for length in range(LEAST_OF_A_NAME - 1, most):
+            cut = {
+                name: text
+                if len(text) <= most
+                else f"…{text[-length:]}"
+                if ends
+                else f"{text[:length]}…"
+                for name, text in bare.items()
+            }
+            if len(set(cut.values())) == len(known):
+                return cut
+    return {name: name for name in known}
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _same(names: Sequence[str], separators: str) -> int:
+    """How many characters all begin with, up to the last separator."""
+    both = zip(min(names), max(names), strict=False)
+    start = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], both))
+    return 1 + max(start.rfind(separator) for separator in separators)
 
-
-_SEPARATORS = "-_./:"
-_PARTS = re.compile(rf"[{_SEPARATORS}]{{0,253}}[^{_SEPARATORS}]+")
 
 LEAST_OF_A_NAME = 7
 """Characters of a shortened name at least, the dots included."""

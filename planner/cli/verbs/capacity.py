@@ -71,7 +71,7 @@ def capacity(
         if not wide:
             console.shorten = shortener(occupied.instance)
         facts = console.lines(capacity_tables.facts(found))
-        tables = capacity_tables.tables(found, console.width, wide=wide)
+        tables = capacity_tables.tables(found, wide=wide)
         notes = console.lines([f"note: {note}" for note in found.status.notes])
         console.data("\n".join([facts, *map(console.drawn, tables), notes]))
     console.event(

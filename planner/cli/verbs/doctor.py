@@ -92,18 +92,16 @@ def _namespace(name: str) -> str:
 
 
 _STYLES: Mapping[str, Style] = {"ok": "good", "warn": "warn", "fail": "bad"}
-_COLUMNS = columns_of("CHECK|STATUS|FOUND~|WHAT TO DO~")
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
-    """One row per finding, in the order of the checks."""
+    """One row per finding, in the order of the checks; below it what to do."""
     rows = tuple(
-        row_of(
-            one.check, Cell(one.level.value, _STYLES[one.level.value]), one.found, one.hint or ""
-        )
+        row_of(one.check, Cell(one.level.value, _STYLES[one.level.value]), one.found)
         for one in findings
     )
-    return Table(_COLUMNS, rows).without_empty_columns()
+    below = {r: Cell(one.hint) for r, one in enumerate(findings) if one.hint}
+    return Table(columns_of("CHECK|STATUS|FOUND~"), rows, below=below)
 
 
 def _document(findings: Sequence[Finding], code: int) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def _exit_code(planned: Planned) -> int:
 
 
 def _report(console: Console, request: PlanRequest, planned: Planned, *, kept: bool) -> None:
-    """Report required gangs that wait, where the plan is, and the next command."""
+    """Report required gangs that wait, where the plan is, and one command to go on with."""
     for gang in planned.unmet:
         if gang.proven:
             console.error(Fault(f"required gang {gang.name} cannot be admitted: {gang.why}"))
@@ -193,20 +193,21 @@ def _report(console: Console, request: PlanRequest, planned: Planned, *, kept: b
     if saved is not None:
         console.say(f"saved {saved}")
     plan = planned.plan
-    if kept and (explained := explain_next(console, plan)) is not None:
-        console.next(explained)
     spent = plan.instance.policy.spec.solve.budget
     ran_out = plan.status.search.stopped_by == "budget" and plan.status.outcome != "optimal"
-    if ran_out and spent < MAX_BUDGET:
+    live = plan.instance.cluster.metadata.uid and plan.instance.what_if is None
+    if saved is not None and live:
+        console.next(f"{console.program} apply {saved} --dry-run=client")
+    elif kept and (explained := explain_next(console, plan)) is not None:
+        console.next(explained)
+    elif ran_out and spent < MAX_BUDGET:
         more = _again(console, request, budget=min(4 * spent, MAX_BUDGET))
         console.next(f"{more}{keep}   (to close the gap)")
     elif saved is None:
         again = _again(console, request, budget=request.budget)
         console.next(f"{again} --out plan.json   (to keep this plan)")
     else:
-        live = plan.instance.cluster.metadata.uid and plan.instance.what_if is None
-        looked = f"apply {saved} --dry-run=client" if live else f"verify {saved}"
-        console.next(f"{console.program} {looked}")
+        console.next(f"{console.program} verify {saved}")
 
 
 def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str:

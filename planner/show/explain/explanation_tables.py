@@ -317,14 +317,14 @@ def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tup
 
 def _candidates(one: Candidates) -> Table:
     """The nodes for one role: which are excluded and why, what the others have."""
-    rows = [row_of(f"excluded: {cause}", number(n), "-", "-") for cause, n in one.excluded]
+    rows = [row_of(number(n), "-", "-", f"excluded: {cause}") for cause, n in one.excluded]
     amounts = (one.eligible, one.gpus, one.pods)
     rows.append(
-        (Cell("eligible", "good" if one.eligible else "bad"), *(Cell(number(n)) for n in amounts))
+        (*(Cell(number(n)) for n in amounts), Cell("eligible", "good" if one.eligible else "bad"))
     )
     columns = (
-        Column(f"NODES FOR ROLE {one.role.name}", fold=True),
         *columns_of(">NODES|>FREE GPUS|>ROOM FOR PODS"),
+        Column(f"FOR ROLE {one.role.name}", fold=True),
     )
     notes = (f"it needs room for {plural(one.needed, 'pod')}",) if one.needed else ()
     return Table(columns, tuple(rows), notes)

@@ -47,22 +47,21 @@ def remedies(why: Why) -> Table:
     """The ways to make it start."""
     rows = tuple(
         row_of(
-            why_words.do(one),
             why_words.who(one),
             _where(one.pods),
-            f"{first_of(one.first, MAX_FIRST, 'other gang')} would start there first"
-            if one.first
-            else "",
+            why_words.do(one),
         )
         for one in why.remedies
     )
+    before = {r: one.first for r, one in enumerate(why.remedies) if one.first}
+    below = {
+        r: Cell(f"but {first_of(gangs, MAX_FIRST, 'other gang')} would start there first")
+        for r, gangs in before.items()
+    }
     notes = ["each was tried: with everything else as planned, a place for all its pods was found"]
     if not why.complete:
         notes.append(f"more may help: the time limit of {why.limit_seconds} s ended the search")
-    columns = columns_of("WHAT MAKES IT START~|WHO?|ON~?|BUT~")
-    some = any(row[-1].text for row in rows)
-    table = Table(columns, rows, tuple(notes))
-    return table if some else table.of_columns([0, 1, 2])
+    return Table(columns_of("WHO?|ON?|WHAT MAKES IT START~"), rows, tuple(notes), below=below)
 
 
 def document(why: Why) -> dict[str, Any]:
@@ -94,8 +93,8 @@ def place(reasons: PlaceReasons) -> Table:
         for ones in alike.values()
     )
     columns = (
-        Column(f"INSTEAD OF {reasons.level} {domain_text(reasons.domain)}", fold=True),
-        *columns_of("WOULD BE|FIRST TIER THAT DIFFERS~|>HERE?|>THERE?"),
+        Column(f"OTHER {reasons.level.upper()}"),
+        *columns_of("WOULD BE|>HERE?|>THERE?|FIRST TIER THAT DIFFERS, OR WHY NOT~"),
     )
     return Table(columns, rows, tuple(_notes(reasons)))
 
@@ -111,12 +110,12 @@ def _notes(reasons: PlaceReasons) -> Iterator[str]:
 def _compared(one: OtherPlace) -> tuple[Cell, ...]:
     blank = Cell("-")
     if not one.possible:
-        return (Cell("not possible", "dim"), Cell(one.why), blank, blank)
+        return (Cell("not possible", "dim"), blank, blank, Cell(one.why))
     if one.tier is None:
         return (Cell("as good"), blank, blank, blank)
     better = one.tier.better
     word = Cell("better", "warn") if better else Cell("worse", "good")
-    return (word, Cell(one.tier.name), Cell(number(one.tier.here)), Cell(number(one.tier.there)))
+    return (word, Cell(number(one.tier.here)), Cell(number(one.tier.there)), Cell(one.tier.name))
 
 
 def summary(reasons: PlaceReasons) -> str:

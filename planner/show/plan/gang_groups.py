@@ -12,44 +12,29 @@ from models.documents.plan import GangKey, PlanDocument, PlanGang
 from models.instance.policy import SLURM
 from models.instance.speed import FULL_SPEED
 from models.units import first_of, plural, time_text
-from planner.show.cluster_map import natural
 from planner.show.reason_words import sentence
-from planner.show.text import compress, number, permille
+from planner.show.text import compress, permille
 
 Requests = Mapping[GangKey, GangDocument]
 
 
 class Sharing(IntEnum):
-    """Which gangs share a row, from none to all of one decision, with numbered names as ranges.
+    """Which gangs share a row: none; those that wait for equal reasons; all of one decision.
 
-    ``alike``: those that wait for equal reasons, if they are many. From ``folded`` on, however few they
-    are, and only the first rows of gangs that wait are shown. Different reasons never share a row.
+    ``alike``: only if they are many. From ``folded`` on, however few they are, and only the first rows of
+    gangs that wait are shown. Different reasons never share a row.
     """
 
     none = 0
     alike = 1
     folded = 2
-    size = 3
-    priority = 4
-    decision = 5
-    ranges = 6
-
-    @property
-    def compact(self) -> bool:
-        """Whether a row holds names in place of the figures of a gang."""
-        return self >= Sharing.size
+    decision = 3
 
 
 MANY_ALIKE = 3
 """More gangs that wait for equal reasons share a row under ``Sharing.alike``."""
 
-WAITING_ROWS = {
-    Sharing.folded: 10,
-    Sharing.size: 8,
-    Sharing.priority: 6,
-    Sharing.decision: 4,
-    Sharing.ranges: 3,
-}
+WAITING_ROWS = {Sharing.folded: 10, Sharing.decision: 4}
 """Rows of gangs that wait; the others are counted by the code of their reason."""
 
 FIRST_NAMES = 3
@@ -109,39 +94,19 @@ def _shared(gang: PlanGang, request: GangDocument | None, sharing: Sharing) -> H
     if gang.reason is not None and gang.decision in ("wait", "keep"):
         facts = gang.reason.message if gang.reason.fields is None else gang.reason.fields
         return gang.decision, gang.reason.code, gang.aged, facts
-    if sharing <= Sharing.folded:
-        return gang.key
-    differs = {
-        Sharing.size: (gang.aged, request.spec.priority, request.min_gpus),
-        Sharing.priority: (request.spec.priority,),
-    }
-    return gang.decision, differs.get(sharing, ())
+    return gang.decision if sharing == Sharing.decision else gang.key
 
 
-def names(gangs: Sequence[PlanGang], *, most: int | None = None, folded: bool = False) -> str:
-    """``team-a: x, y; team-b: z``; one alone is ``team-a/x``.
-
-    ``most``: so many of the first, and a count of the others. ``folded``: numbered names as ranges.
-    """
+def names(gangs: Sequence[PlanGang], most: int | None = None) -> str:
+    """``team-a: x-[1-3], y; team-b: z``; one alone is ``team-a/x``. ``most``: a count of the others."""
     if len(gangs) == 1:
         return "/".join(gangs[0].key)
-    shown = gangs[:most]
-    if most is None:
-        shown = sorted(gangs, key=lambda gang: (gang.namespace, natural(gang.name)))
     by_namespace: dict[str, list[str]] = {}
-    for gang in shown:
+    for gang in gangs[:most]:
         by_namespace.setdefault(gang.namespace, []).append(gang.name)
-    listed = "; ".join(
-        f"{namespace}: {compress(own, ', ') if folded else ', '.join(own)}"
-        for namespace, own in by_namespace.items()
-    )
-    more = len(gangs) - len(shown)
+    listed = "; ".join(f"{one}: {compress(own, ', ')}" for one, own in by_namespace.items())
+    more = 0 if most is None else len(gangs) - most
     return f"{listed} and {more:,} more" if more > 0 else listed
-
-
-def row_name(gangs: Sequence[PlanGang]) -> str:
-    """The gang of a row, or how many share it."""
-    return "/".join(gangs[0].key) if len(gangs) == 1 else plural(len(gangs), "gang")
 
 
 def priorities(gangs: Iterable[PlanGang], requests: Requests) -> str:
@@ -183,19 +148,20 @@ def starts(gangs: Iterable[PlanGang]) -> str:
     return f"about {time_text(min(expected))}" if expected else "-"
 
 
-def text(gangs: Sequence[PlanGang], sharing: Sharing) -> str:
-    """The names of a row, and why they wait, which is the same for all."""
-    if gangs[0].reason is None or gangs[0].decision == "preempt":
-        return names(gangs, folded=sharing == Sharing.ranges)
-    return f"{why(gangs[0])} ({names(gangs, most=FIRST_NAMES)})"
+def below(gangs: Sequence[PlanGang]) -> str:
+    """What is said of a row: of one gang its delay and why it waits, of several their names, too."""
+    if len(gangs) == 1:
+        return "; ".join(filter(None, (delay(gangs[0]), why(gangs[0]))))
+    if gangs[0].decision not in ("wait", "keep"):
+        return names(sorted(gangs, key=lambda gang: gang.key))
+    return f"{why(gangs[0])} ({names(gangs, FIRST_NAMES)})"
 
 
-def kept_note(kept: Sequence[PlanGang], gpus: float, sharing: Sharing) -> str:
-    """One line for the running gangs that do not change, with a few names if there is room."""
+def kept_note(kept: Sequence[PlanGang], gpus: float) -> str:
+    """One line for the running gangs that do not change, with a few names."""
     are = "gang stays as it is" if len(kept) == 1 else "gangs stay as they are"
-    on = f"{number(gpus)} GPU{'s' * (gpus != 1)}"
-    named = names(sorted(kept, key=lambda gang: gang.key), most=FIRST_NAMES + 1)
-    return f"{len(kept):,} running {are}, on {on}" + f" ({named})" * (not sharing.compact)
+    named = names(sorted(kept, key=lambda gang: gang.key), FIRST_NAMES + 1)
+    return f"{len(kept):,} running {are}, on {plural(gpus, 'GPU')} ({named})"
 
 
 _CAUSES = {

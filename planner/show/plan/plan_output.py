@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from planner.show.console import WIDTH
@@ -26,12 +26,9 @@ FORMS = (
     (Sharing.alike, True),
     (Sharing.alike, False),
     (Sharing.folded, False),
-    (Sharing.size, False),
-    (Sharing.priority, False),
     (Sharing.decision, False),
-    (Sharing.ranges, False),
 )
-"""Which gangs share a row, and whether other tables are full: the first that fits MAX_LINES is printed."""
+"""Which gangs share a row, and whether changes of running gangs are listed: the first that fits MAX_LINES."""
 
 
 def show(
@@ -67,52 +64,43 @@ def show(
 
 def _text(console: Console, plan: PlanDocument, only: Selection, *, wide: bool) -> str:
     """The tables: with a row for each gang if it was asked for, or in the first form that is short."""
-    from planner.show.plan import plan_tables
-
-    facts = [] if only.filters else [plan_tables.facts(plan)]
-    ending = plan_tables.ending(plan)
-    if wide or only.everything or only.filters:
-        sections = _sections(plan, only, Sharing.none, wide=wide)
-        return _laid_out(console, [*facts, *sections, ending])
-    for sharing, full in FORMS:
-        sections = [*facts, *_sections(plan, only, sharing, wide=False, full=full), ending]
-        drawn = _laid_out(console, sections, width=console.width or WIDTH)
+    every = wide or only.everything or only.filters
+    for sharing, full in ((Sharing.none, True),) if every else FORMS:
+        sections = [*_sections(plan, only, sharing, wide=wide, full=full)]
+        drawn = _laid_out(console, sections, console.width or WIDTH)
         if drawn.count("\n") <= MAX_LINES:
             break
-    return drawn if sharing.compact else _laid_out(console, sections)
+    fitted = console.width is not None or sharing == Sharing.decision
+    return drawn if fitted else _laid_out(console, sections, None)
 
 
 def _sections(
-    plan: PlanDocument, only: Selection, sharing: Sharing, *, wide: bool, full: bool = True
-) -> list[Table | list[str]]:
-    """Tables and lines between facts and ending; those of the whole plan unless gangs are filtered.
-
-    ``full``: with what changes for running gangs, and every tier with a gap.
-    """
+    plan: PlanDocument, only: Selection, sharing: Sharing, *, wide: bool, full: bool
+) -> Iterator[Table | list[str]]:
+    """Tables and lines, the summary last; those of the whole plan unless gangs are filtered."""
     from planner.show.plan import plan_tables, queue_table, running_changes
 
-    sections: list[Table | list[str]] = [
-        plan_tables.gangs(plan, wide=wide, sharing=sharing, only=only)
-    ]
-    if full:
-        sections.append(running_changes.changes(plan, wide=wide, only=only))
-        sections.append(running_changes.moves(plan, only))
-    if wide:
-        sections.append(plan_tables.pods(plan, only))
     if not only.filters:
-        sections.append(queue_table.queues(plan, wide=wide, every=not sharing))
-        sections.append(plan_tables.tiers(plan, wide=wide, apart=full))
-    return sections
+        yield plan_tables.facts(plan)
+    yield plan_tables.gangs(plan, wide=wide, sharing=sharing, only=only)
+    if full:
+        yield running_changes.changes(plan, wide=wide, only=only)
+        yield running_changes.moves(plan, only)
+    if wide:
+        yield plan_tables.pods(plan, only)
+    if not only.filters:
+        yield queue_table.queues(plan, wide=wide, every=not sharing)
+        yield plan_tables.tiers(plan, wide=wide)
+    yield [*plan_tables.besides(plan), *(f"note: {note}" for note in plan.status.notes)]
+    yield plan_tables.results(plan)
 
 
-def _laid_out(
-    console: Console, sections: Iterable[Table | list[str]], *, width: int | None = None
-) -> str:
-    """The sections, a blank line between two; fitted to the console's width, or to this one."""
+def _laid_out(console: Console, sections: Iterable[Table | list[str]], width: int | None) -> str:
+    """The sections, a blank line between two; fitted to the width, None: to that of the console."""
     parts = []
     for section in sections:
         if isinstance(section, list):
-            parts.append(console.lines(section, width=width))
+            parts += [console.lines(section, width=width)] if section else []
         elif section.rows or section.notes:
             parts.append(console.drawn(section, width=width))
     return "\n".join(parts)

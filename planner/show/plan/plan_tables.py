@@ -9,7 +9,7 @@ from itertools import groupby
 from models.apply.part_orders import needing_an_administrator
 from models.documents.cluster import NodeDocument
 from models.documents.gang import GangDocument, PodDocument
-from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
+from models.documents.plan import PlanDocument, PlanGang, PlanPod
 from models.instance.solution import ADMITTED
 from models.mig import RESOURCE
 from models.units import plural
@@ -18,19 +18,16 @@ from planner.show.plan.gang_groups import (
     Requests,
     Sharing,
     Slowdowns,
-    delay,
+    below,
     fold,
     folded_note,
     groups,
     kept_note,
     priorities,
-    row_name,
     schedulers,
     starts,
-    why,
 )
-from planner.show.plan.gang_groups import text as group_text
-from planner.show.plan.proofs import bought, outcome
+from planner.show.plan.proofs import bought, outcome, still_possible
 from planner.show.plan.selection import EVERY_GANG, Selection
 from planner.show.table import Cell, Column, Style, Table, columns_of, pairs, row_of
 from planner.show.text import (
@@ -78,70 +75,35 @@ def running_gpus(request: GangDocument) -> int:
     return sum(of.get(pod.role, 0) for pod in request.running_pods)
 
 
-MANY = 6
-"""A family with more tiers (one for each priority) becomes one row, unless ``wide``."""
+MAX_OPEN = 10
+"""Open tiers that are listed, unless every tier is."""
 
 
-def tiers(plan: PlanDocument, *, wide: bool, apart: bool = True) -> Table:
-    """Tiers in order: value, bound, gap, proof; ``best`` where later tiers used a tolerance.
+def tiers(plan: PlanDocument, *, wide: bool) -> Table:
+    """The tiers that are open, and what a better plan can have more of; every tier in order if ``wide``.
 
-    ``apart``: families of few tiers, and tiers with a gap, get rows of their own.
+    ``best`` is shown where later tiers used a tolerance.
     """
-    objectives = plan.status.objectives
-    families: dict[str, list[PlanObjective]] = {}
-    for tier in objectives:
-        families.setdefault(tier.family, []).append(tier)
-    rows: list[tuple[Cell, ...]] = []
-    families_shown: set[str] = set()
-    for tier in objectives:
-        family = families[tier.family]
-        if wide or len(family) <= (MANY if apart else 1):
-            rows.append(_row(tier))
-            continue
-        if tier.family not in families_shown:
-            families_shown.add(tier.family)
-            rows.append(_family_row(tier.family, family))
-        if apart and not tier.proven:
-            rows.append(_row(tier))
-    gaps = ", those with a gap apart" * apart
-    notes = (f"tiers of one family in one row{gaps} (-o wide lists all)",) if families_shown else ()
-    differ = wide or any(tier.best != tier.value for tier in objectives)
-    columns = columns_of("TIER~|SENSE?|>VALUE|>BEST|>BOUND?|>GAP?|PROOF?")
-    table = Table(columns, tuple(rows), notes)
-    return table if differ else table.of_columns([0, 1, 2, 4, 5, 6])
-
-
-def _row(tier: PlanObjective) -> tuple[Cell, ...]:
-    return row_of(
-        tier.name,
-        Cell(tier.sense, "dim"),
-        number(tier.value),
-        number(tier.best),
-        Cell(number(tier.bound)) if tier.bounded else Cell(NO_BOUND, "warn"),
-        Cell(percent(tier.gap), "good" if tier.gap == 0 else "warn") if tier.bounded else "-",
-        tier.proof or "-",
+    every = plan.status.objectives
+    listed = every if wide else [tier for tier in every if not tier.proven]
+    shown = listed if wide else listed[:MAX_OPEN]
+    rows = tuple(
+        row_of(
+            tier.name,
+            Cell(tier.sense, "dim"),
+            number(tier.value),
+            number(tier.best) if wide or any(one.best != one.value for one in every) else "",
+            Cell(number(tier.bound)) if tier.bounded else Cell(NO_BOUND, "warn"),
+            Cell(percent(tier.gap), "good" if tier.gap == 0 else "warn") if tier.bounded else "-",
+            (tier.proof or "-") if wide else "",
+            still_possible(tier),
+        )
+        for tier in shown
     )
-
-
-def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:
-    """Values add up over priorities; bounds do not: only a wholly proven family has one."""
-    proven = sum(tier.proven for tier in members)
-    whole = proven == len(members)
-    bounded = all(tier.bounded for tier in members)
-    worst = max((tier.gap for tier in members), default=None) if bounded else None
-    proofs = {tier.proof for tier in members}
-    proof = "numerical" if "numerical" in proofs else "exact"
-    total = sum(tier.value for tier in members)
-    best = sum(tier.best for tier in members)
-    return row_of(
-        f"{family} ({plural(len(members), 'tier')})",
-        Cell(members[0].sense, "dim"),
-        number(total),
-        number(best),
-        number(best) if whole else "-" if bounded else NO_BOUND,
-        Cell(percent(worst), "good" if worst == 0 else "warn"),
-        proof if whole else f"{proven} of {len(members)}",
-    )
+    more = len(listed) - len(shown)
+    notes = (f"and {plural(more, 'more open tier')} (-o wide lists all)",) if more else ()
+    columns = columns_of("TIER~|SENSE?|>VALUE|>BEST|>BOUND?|>GAP?|PROOF?|STILL POSSIBLE~")
+    return Table(columns, rows, notes).without_empty_columns()
 
 
 MARK = {"place": "+", "complete": "+", "move": ">", "resize": "~", "preempt": "-"}
@@ -221,7 +183,7 @@ def gangs(
     sharing: Sharing = Sharing.none,
     only: Selection = EVERY_GANG,
 ) -> Table:
-    """The gangs by decision, priority and name, one or several to a row.
+    """The gangs by decision, priority and name, one or several to a row; below it why they wait.
 
     Gangs that stay as they are become a note, unless no row is shared. ``only``: those to show.
     """
@@ -231,104 +193,80 @@ def gangs(
     notes = []
     if sharing and kept:
         listed = [gang for gang in listed if gang.decision != "keep" or gang.incomplete]
-        notes.append(f"{kept_note(kept, gpu_sum(kept, requests), sharing)}; --all shows every gang")
+        notes.append(f"{kept_note(kept, gpu_sum(kept, requests))}; --all shows every gang")
     shared, hidden = fold(groups(listed, requests, sharing), sharing)
     if hidden:
         more = folded_note(hidden, gpu_sum(hidden, requests))
         notes.append(f"{more}; --all or --gang NAME shows why")
-    gpus_of = plan.instance.installed_gpus()
-    if sharing.compact:
-        return _compact(shared, requests, gpus_of, sharing, notes)
-    domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
+    if not notes and any(len(group) > 1 for group in shared):
+        notes.append("--all shows every gang")
     levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
     columns = (
-        *_FIRST_COLUMNS,
-        *columns_of(">PODS?|>GPUS|>GB/S?|>OF BEST?|>SPEED?|>COUNTS??|SLOWED BY~??"),
-        *(Column(level.upper(), right=True, optional=True) for level in levels),
-        *columns_of("DOMAINS~?|NODES, OR WHY NOT~"),
+        *columns_of("|GANG~|>PRIO?|SCHEDULER?|DECISION|STARTS?|>PODS?|>GPUS|>GB/S?|>OF BEST?"),
+        *columns_of(">SPEED?|>COUNTS?|SLOWED BY~?"),
+        *(Column(level.upper(), right=True, droppable=True) for level in levels),
+        *columns_of("DOMAINS~?|NODES~"),
     )
-    slowdowns = Slowdowns(plan) if wide else None
-    rows = []
-    for group in shared:
-        gang = group[0]
-        request = requests.get(gang.key)
+    row = _GangRow(plan, levels, wide=wide)
+    rows = tuple((*row.first(group), *row.figures(group)) for group in shared)
+    said = ((r, below(group), STYLE[group[0].decision]) for r, group in enumerate(shared))
+    under = {r: Cell(text, style) for r, text, style in said if text}
+    table = Table(columns, rows, tuple(notes), below=under)
+    if sharing == Sharing.decision:  # rows of names, not of figures
+        table = table.of_columns([0, 1, 2, 3, 4, 5, 7, len(columns) - 1])
+    return table.without_empty_columns()
+
+
+class _GangRow:
+    """The cells of a row of gangs of one plan. ``wide``: with pods, domains and what slows a gang down."""
+
+    def __init__(self, plan: PlanDocument, levels: Sequence[str], *, wide: bool) -> None:
+        self._requests = plan.instance.gangs_by_key()
+        self._levels = levels
+        self._gpus_of = plan.instance.installed_gpus()
+        self._domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
+        self._slowdowns = Slowdowns(plan) if wide else None
+
+    def first(self, group: Sequence[PlanGang]) -> tuple[Cell, ...]:
+        """Who, and what is decided."""
+        decision, style = group[0].decision, STYLE[group[0].decision]
+        return row_of(
+            Cell(MARK.get(decision, ""), style),
+            "/".join(group[0].key) if len(group) == 1 else plural(len(group), "gang"),
+            priorities(group, self._requests),
+            schedulers(group, self._requests),
+            Cell(f"{decision}{', aged' * all(one.aged for one in group)}", style),
+            starts(group),
+        )
+
+    def figures(self, group: Sequence[PlanGang]) -> tuple[Cell, ...]:
+        """Pods, GPUs, speed and place of the one gang of a row; of several their GPUs."""
+        gang, wide = group[0], self._slowdowns is not None
+        if len(group) > 1:
+            blank = [Cell("")] * (len(self._levels) + 7)
+            return (Cell(""), Cell(number(gpu_sum(group, self._requests))), *blank)
+        request = self._requests.get(gang.key)
         counts = gang.speed_after  # where the speed that counts is not the one that it will have
-        cells = (
-            *_first_cells(group, requests),
+        where = places(gang.pods, self._gpus_of)
+        if gang.reserved is not None and gang.decision == "wait":
+            where = f"reserved: {places(gang.reserved.pods, self._gpus_of)}"
+        return (
             Cell(number(len(gang.pods)) if wide else ""),
-            Cell(_gpus_text(group, requests)),
+            Cell(number(gpu_count(gang, request))),
             Cell(gigabytes(gang.bandwidth)),
             Cell(permille(gang.share), below_full(gang.share)),
             Cell(whole_percent(gang.speed_to_come), below_full(gang.speed_to_come)),
             Cell("" if counts is None or not wide else whole_percent(gang.speed)),
-            Cell(slowdowns.of(gang, request) if slowdowns else ""),
-            *(Cell(number((gang.domains or {}).get(level))) for level in levels),
-            Cell(_where(gang, domains_of) if wide else ""),
-            _last_cell(group, sharing, gpus_of),
+            Cell(self._slowdowns.of(gang, request) if self._slowdowns else ""),
+            *(Cell(number((gang.domains or {}).get(level))) for level in self._levels),
+            Cell(_where(gang, self._domains_of) if wide else ""),
+            Cell(where),
         )
-        rows.append(cells)
-    return Table(columns, tuple(rows), tuple(notes)).without_empty_columns()
-
-
-_FIRST_COLUMNS = columns_of("|GANG~|>PRIO?|SCHEDULER?|DECISION|STARTS")
-
-
-def _first_cells(group: Sequence[PlanGang], requests: Requests) -> tuple[Cell, ...]:
-    gang = group[0]
-    style = STYLE[gang.decision]
-    return row_of(
-        Cell(MARK.get(gang.decision, ""), style),
-        row_name(group),
-        priorities(group, requests),
-        schedulers(group, requests),
-        Cell(f"{gang.decision}{', aged' * all(one.aged for one in group)}", style),
-        starts(group),
-    )
-
-
-def _compact(
-    shared: Sequence[Sequence[PlanGang]],
-    requests: Requests,
-    gpus_of: Mapping[str, int],
-    sharing: Sharing,
-    notes: Sequence[str],
-) -> Table:
-    """Rows of names: who starts, stops, moves, and why the others wait."""
-    rows = tuple(
-        (
-            *_first_cells(group, requests),
-            Cell(_gpus_text(group, requests)),
-            _last_cell(group, sharing, gpus_of),
-        )
-        for group in shared
-    )
-    columns = (*_FIRST_COLUMNS, *columns_of(">GPUS|WHICH, OR WHY NOT~"))
-    if not notes and any(len(group) > 1 for group in shared):
-        notes = ("--all shows every gang",)
-    return Table(columns, rows, tuple(notes)).without_empty_columns()
-
-
-def _last_cell(group: Sequence[PlanGang], sharing: Sharing, gpus_of: Mapping[str, int]) -> Cell:
-    """Where the one gang of a row is, and why; the names of several."""
-    if len(group) > 1:
-        return Cell(group_text(group, sharing))
-    gang = group[0]
-    if gang.reserved is not None and gang.decision == "wait":
-        held = places(gang.reserved.pods, gpus_of)
-        return Cell("; ".join(filter(None, (f"reserved: {held}", delay(gang), why(gang)))))
-    said = f"{places(gang.pods, gpus_of)} {why(gang)}".strip()
-    return Cell("; ".join(filter(None, (delay(gang), said))))
 
 
 def gpu_sum(group: Iterable[PlanGang], requests: Requests) -> float:
     """GPUs of the gangs, as far as they are known."""
     return sum(gpu_count(gang, requests.get(gang.key)) or 0 for gang in group)
-
-
-def _gpus_text(group: Sequence[PlanGang], requests: Requests) -> str:
-    if len(group) == 1:
-        return number(gpu_count(group[0], requests.get(group[0].key)))
-    return number(gpu_sum(group, requests))
 
 
 def pods(plan: PlanDocument, only: Selection) -> Table:
@@ -356,16 +294,8 @@ def _instances_a_pod(request: GangDocument | None) -> dict[str, list[str]]:
     return found
 
 
-def ending(plan: PlanDocument) -> list[str]:
-    """The outcome, line by line, and what the plan assumes."""
-    supposed = plan.instance.what_if
-    what_if = [] if supposed is None else [f"a what-if {supposed}: it cannot be applied"]
-    first, *rest = results(plan)
-    return [first, *what_if, *rest, *(f"note: {note}" for note in plan.status.notes)]
-
-
 def results(plan: PlanDocument) -> list[str]:
-    """What is decided, which waiting pods the plan leaves out, the work done, and how good that is."""
+    """The summary: what is decided, the work done, and how good that is."""
     counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs if not gang.never)
     never = sum(gang.never for gang in plan.spec.gangs)
     parts = [
@@ -374,14 +304,15 @@ def results(plan: PlanDocument) -> list[str]:
         if counts[decision]
     ]
     parts += [f"{never:,} can never start"] if never else []
+    supposed = plan.instance.what_if
+    what_if = [] if supposed is None else [f"a what-if {supposed}: it cannot be applied"]
+    return [", ".join(parts) or "no gangs", *what_if, *effective_gpus(plan), outcome(plan)]
+
+
+def besides(plan: PlanDocument) -> list[str]:
+    """Which waiting pods the plan leaves out, and which GPUs it gives in parts."""
     rest = left_out(plan.status.left_out)
-    return [
-        ", ".join(parts) or "no gangs",
-        *([] if rest is None else [rest]),
-        *of_parts(plan),
-        *effective_gpus(plan),
-        f"{outcome(plan)} (stopped by {plan.status.search.stopped_by})",
-    ]
+    return [*([] if rest is None else [rest]), *of_parts(plan)]
 
 
 MAX_NODES = 10
@@ -461,10 +392,7 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
     effective = plan.status.effective_gpus
     if effective is None:
         return []
-    gpus, most = plan.instance.installed_gpus(), most_effective_gpus(plan)
-    line = f"{gpu_amount(effective.after)} effective GPUs of {number(sum(gpus.values()))}"
-    if most < sum(gpus.values()):
-        line += f", which count as at most {gpu_amount(most)}"
+    line = f"{gpu_amount(effective.after)} of at most {gpu_amount(full_speed_gpus(plan))} effective GPUs"
     line += f" ({gpu_amount(effective.before)} before the plan)"
     if effective.one_at_a_time is not None:
         line += f"; taking one gang after another: {gpu_amount(effective.one_at_a_time)}"
@@ -472,13 +400,17 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
     return [line] if fewer is None else [line, fewer]
 
 
-def most_effective_gpus(plan: PlanDocument) -> float:
-    """What all GPUs count as at full speed, next to the fastest model: one without a speed as the slowest."""
+def full_speed_gpus(plan: PlanDocument) -> float:
+    """What all GPUs count as at full speed, next to the fastest model: one without a speed as the slowest.
+
+    Each counts as one if a gang ignores speeds.
+    """
     spec = plan.instance.cluster.spec
+    gpus = plan.instance.installed_gpus()
     speeds = {one.name: one.relative_speed for one in spec.server_models if one.gpus}
     known = [speed for speed in speeds.values() if speed is not None]
-    gpus = plan.instance.installed_gpus()
-    if not known:
+    ignored = any(one.spec.communication.speed == "ignore" for one in plan.instance.gangs)
+    if ignored or not known:
         return sum(gpus.values())
     models = {node.name: node.model for node in spec.nodes}
     speed_of = {

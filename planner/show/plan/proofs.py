@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
-from models.documents.plan import PlanDocument
+from models.documents.plan import PlanDocument, PlanObjective
 from models.documents.stated import Unchecked
 from models.instance.solution import Decision
 from models.instance.speed import FULL_SPEED
@@ -124,26 +124,69 @@ def largest_gap(plan: PlanDocument) -> str | None:
 
 
 def outcome(plan: PlanDocument) -> str:
-    """How far from the best the plan is: first the work done, then its tiers."""
-    tiers = plan.status.objectives
+    """How far from the best the plan is: one sentence where that is proven, else the work and the tiers."""
+    stopped = f"the search was {_STOPPED.get(plan.status.search.stopped_by, 'ended')}"
     if plan.status.outcome == "optimal":
-        numerical = sum(tier.proof != "exact" for tier in tiers)
-        tolerance = f", {plural(numerical, 'tier')} within solver tolerance" if numerical else ""
-        return f"optimal: every tier is proven best{tolerance}"
-    if all(tier.gap == 0 for tier in tiers):
-        return "feasible: not proven optimal"
-    parts = [part for part in (work_bound(plan), tiers_proven(plan)) if part]
-    largest = largest_gap(plan)
-    return f"feasible: {'; '.join(parts)}" + ("" if largest is None else f", {largest}")
+        numerical = any(tier.proof != "exact" for tier in plan.status.objectives)
+        return "optimal: it is proven that no plan is better" + (
+            ", within the tolerance of the solver" * numerical
+        )
+    parts = [work_bound(plan), tiers_proven(plan), stopped]
+    return f"feasible: {'; '.join(part for part in parts if part)}"
+
+
+_STOPPED = {
+    "budget": "ended by the budget",
+    "time": "ended by the time limit",
+    "signal": "interrupted",
+}
 
 
 def work_bound(plan: PlanDocument) -> str | None:
-    """What no better plan exceeds, in words; None if unknown."""
-    most, more = most_effective_gpus(plan), more_work(plan)
-    if most is None or more == "0 %":
-        return None if most is None else "no better plan has more effective GPUs"
-    share = "" if more is None else f" ({more} more)"
-    return f"a better plan has at most {gpu_amount(most)} effective GPUs{share}"
+    """How much more work a better plan does, in words; None if unknown."""
+    more = more_work(plan)
+    if more is None:
+        return None
+    return (
+        "no better plan does more work"
+        if more == "0 %"
+        else f"a better plan does at most {more} more work"
+    )
+
+
+_POSSIBLE: dict[str, str] = {
+    "guarantee": "more of what queues are guaranteed",
+    "kept": "more GPUs that running gangs keep",
+    "aged": "more work of gangs that waited too long",
+    "aged-waiting": "longer waits ended of gangs that waited too long",
+    "goodput": "more work",
+    "admission": "more GPUs for gangs that run",
+    "waiting": "longer waits ended",
+    "fair": "fairer between queues",
+    "disruption": "less of running gangs restarted",
+    "preference": "more preferred places",
+    "bandwidth": "more bandwidth",
+    "growth": "more GPUs beyond the minimum of elastic gangs",
+    "growth-pods": "more pods beyond the minimum of elastic gangs",
+    "span": "less spread over nodes and domains",
+    "stranded": "fewer free GPUs that the next gangs cannot use",
+    "defragment": "more free whole nodes and racks",
+    "suspect": "more GPUs left free on nodes that failed lately",
+    "stability": "fewer GPUs on other nodes than in the earlier plan",
+}
+"""What a better plan can have of a tier, by its family."""
+
+
+def still_possible(tier: PlanObjective) -> str:
+    """``at most 0.1 % more work at priority 50``, ``perhaps`` without a bound; empty for a proven tier."""
+    if tier.proven:
+        return ""
+    what = _POSSIBLE.get(tier.family, f"better {tier.family}")
+    _, slash, priority = tier.name.partition("/")
+    if slash and tier.family != "fair":
+        what += f" at priority {priority}"
+    known = tier.bounded and 0 < tier.gap <= 1
+    return f"{f'at most {percent(tier.gap)}' if known else 'perhaps'} {what}"
 
 
 def proofs(plan: PlanDocument, unknown: Sequence[Unchecked] = ()) -> list[str]:

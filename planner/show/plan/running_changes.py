@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanBought, PlanDocument, PlanGang, PlanPod
-from models.units import first_of, plural
+from models.instance.speed import FULL_SPEED
+from models.units import first_of
 from planner.show.plan.gang_groups import Requests, rank
 from planner.show.plan.plan_tables import STYLE, places
 from planner.show.plan.selection import EVERY_GANG, Selection
@@ -42,13 +43,13 @@ def changes(plan: PlanDocument, *, wide: bool, only: Selection = EVERY_GANG) -> 
             f"{row.gang.namespace}/{row.gang.name}",
             Cell(row.gang.decision, STYLE[row.gang.decision]),
             _from_to(len(row.before), len(row.after)),
-            _from_to(row.gpus(row.before), row.gpus(row.after)),
+            row.gpus_before_and_after(),
             _lost(row, now, missing),
             Cell(_gpu_hours(row, now) if wide else ""),
             _way(row, gpus_of, arrivals),
         )
         rows.append(cells)
-    columns = columns_of("RUNNING GANG~|DECISION?|>PODS??|>GPUS|>LOST?|>GPU-HOURS|FROM -> TO~")
+    columns = columns_of("RUNNING GANG~|DECISION|>PODS?|>GPUS|>LOST?|>GPU-HOURS?|FROM -> TO~")
     return Table(columns, tuple(rows)).without_empty_columns()
 
 
@@ -73,6 +74,16 @@ class _Change:
         """GPUs that stop: all of the gang if a pod with GPUs moves, else those of pods that leave."""
         if gang.gpus is not None and self.leaving:
             self.stopped = gang.gpus
+
+    def gpus_before_and_after(self) -> str:
+        """Of a gang with parts of GPUs that changes its size only what it has then."""
+        amount = self.gang.gpus
+        if amount is None:
+            return _from_to(self.gpus(self.before), self.gpus(self.after))
+        if self.gang.decision == "preempt":
+            return _from_to(amount, 0)
+        same = len(self.before) == len(self.after)
+        return number(amount) if same else f"-> {number(amount)}"
 
     def gpus(self, pods: Sequence[PlanPod | PodDocument]) -> int:
         return sum(self._gpus.get(pod.role, 0) for pod in pods)
@@ -114,7 +125,7 @@ def _place(pod: PlanPod | PodDocument) -> tuple[str | None, tuple[int, ...] | No
     return (pod.node, None if pod.gpus is None else tuple(sorted(pod.gpus)))
 
 
-def _from_to(before: int, after: int) -> str:
+def _from_to(before: float, after: float) -> str:
     return number(before) if before == after else f"{number(before)} -> {number(after)}"
 
 
@@ -133,52 +144,46 @@ def _gpu_hours(row: _Change, now: int) -> str:
 
 
 def moves(plan: PlanDocument, only: Selection = EVERY_GANG) -> Table:
-    """One row for each set of moves: the gangs moved together, and the gain.
+    """One row for each set of moves: the gangs moved together, and the gain; below it what they bring.
 
     ``only``: sets of which one gang is shown.
     """
-    shown = {"/".join(gang.key) for gang in plan.spec.gangs if only.takes(gang)}
-    levels = [level for level in plan.instance.cluster.spec.levels if level.counted]
-    domain = levels[-1].name if levels else "domain"
-    rows = [
-        row_of(
-            Cell(compress(moved.gangs, ", "), "busy"),
-            number(moved.gpus),
-            f"{moved.gain:,.3f}",
-            _bought(moved.bought, domain),
-        )
+    named = {"/".join(gang.key) for gang in plan.spec.gangs if only.takes(gang)}
+    shown = [
+        moved
         for moved in plan.status.moves
-        if not only.filters or not shown.isdisjoint(moved.gangs)
+        if not only.filters or not named.isdisjoint(moved.gangs)
     ]
-    return Table(columns_of("MOVED TOGETHER~|>GPUS|>GAIN|BOUGHT~"), tuple(rows))
+    levels = [level.name for level in plan.instance.cluster.spec.levels if level.counted]
+    domain = levels[-1] if levels else "domain"
+    rows = tuple(
+        row_of(number(one.gpus), f"{one.gain:,.3f}", Cell(compress(one.gangs, ", "), "busy"))
+        for one in shown
+    )
+    below = {r: Cell(_brings(one.bought, domain)) for r, one in enumerate(shown)}
+    return Table(columns_of(">GPUS|>GAIN|MOVED TOGETHER~"), rows, below=below)
 
 
-def _bought(bought: PlanBought, domain: str) -> str:
-    """What the plan has more of, and less of, than the best plan without these moves."""
-    names = f" ({compress(bought.gangs, ', ')})" if bought.gangs else ""
+def _brings(bought: PlanBought, domain: str) -> str:
+    """What the plan has more of, and then fewer of, than the best plan without these moves."""
     effective = bought.effective_gpus or 0.0
     if effective == bought.gpus:  # all at full speed: nothing to add
         effective = 0.0
-    amounts = (
-        (bought.gpus, f"{plural(abs(bought.gpus), 'GPU')} admitted{names * (bought.gpus > 0)}"),
-        (effective, _effective(abs(effective))),
-        (bought.bandwidth, _bandwidth(abs(bought.bandwidth))),
-        (bought.whole_nodes, plural(abs(bought.whole_nodes), "whole node")),
-        (bought.whole_domains, plural(abs(bought.whole_domains), f"whole {domain}")),
-    )
-    more = [text for amount, text in amounts if amount > 0]
-    less = [text for amount, text in amounts if amount < 0]
-    if names and bought.gpus <= 0:
-        more.insert(0, f"admission{names}")
-    text = ", ".join(more) or "no counted gain"
-    return f"{text}; at the cost of {', '.join(less)}" if less else text
-
-
-def _effective(gpus: float) -> str:
-    return f"{gpu_amount(gpus)} effective GPU{'s' * (gpus != 1)}"
-
-
-def _bandwidth(permille_gpus: float) -> str:
-    """Permille-GPU as GPUs at their best bandwidth."""
-    gpus = gpu_amount(permille_gpus / 1000)
-    return f"the bandwidth of {gpus} GPU{'s' * (gpus != '1')}"
+    bandwidth = bought.bandwidth / FULL_SPEED
+    if bandwidth == bought.gpus:  # all at their best bandwidth
+        bandwidth = 0.0
+    runs = "runs" if len(bought.gangs) == 1 else "run"
+    more = [f"{compress(bought.gangs, ', ')} {runs}"] if bought.gangs else []
+    fewer = list[str]()
+    for amount, unit, how in (
+        (bought.gpus, "GPU", " in use"),
+        (effective, "effective GPU", ""),
+        (bandwidth, "GPU", " at full bandwidth"),
+        (bought.whole_nodes, "whole node", ""),
+        (bought.whole_domains, f"whole {domain}", ""),
+    ):
+        if amount:
+            said = f"{gpu_amount(abs(amount))} {'more' if amount > 0 else 'fewer'} {unit}"
+            side = more if amount > 0 else fewer
+            side.append(f"{said}{'s' * (abs(amount) != 1)}{how}")
+    return "; ".join(filter(None, (", ".join(more), ", ".join(fewer)))) or "nothing that is counted"

@@ -47,7 +47,9 @@ def plan_page(
         title=f"Plan of {cluster_name(plan.instance.cluster)}",
         subject="; ".join(facts[key] for key in ("nodes", "not in use", "gangs") if key in facts),
         made=f"made {time_text(plan.metadata.created_at)} by {safe(plan.metadata.generator)}",
-        headline=[_sentence(line) for line in plan_tables.results(plan)],
+        headline=[
+            _sentence(line) for line in (*plan_tables.results(plan), *plan_tables.besides(plan))
+        ],
         figures=list(_figures(plan, drawn)),
         sections=[
             one
@@ -159,7 +161,7 @@ ROUNDED = 100
 def _sections(plan: PlanDocument, capacity: CapacityDocument | str | None) -> Iterator[Section]:
     yield Section("starts", "What starts", (), [Part(_gangs(plan, ("place", "complete")))])
     changes = Part(running_changes.changes(plan, wide=True))
-    moves = Part(running_changes.moves(plan), "What the moves buy")
+    moves = Part(running_changes.moves(plan).with_below("Brings"), "What the moves bring")
     yield Section("changes", "What changes for running gangs", (), [changes, moves])
     yield Section("waits", "What waits, and why", (), [Part(_gangs(plan, ("wait",)))])
     yield Section("reserved", "Reservations", (), [Part(_reservations(plan))])
@@ -196,9 +198,10 @@ def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
     levels = {
         one.name.upper(): f"{one.name}s".capitalize() for one in plan.instance.cluster.spec.levels
     }
-    titles = {**levels, "NODE": "Nodes", table.columns[-1].title: "Why" if waits else "Where"}
+    titles = {**levels, "NODE": "Nodes", "NODES": "Reserved" if waits else "Where"}
     columns = [replace(one, title=titles.get(one.title, one.title)) for one in table.columns]
-    return replace(table, columns=tuple(columns))
+    table = replace(table, columns=tuple(columns))
+    return table.with_below("Why") if table.below else table
 
 
 def _reservations(plan: PlanDocument) -> Table:
