@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from conftest import RunCli
 from slurm_output import SUBMITTED, Tree, answer, job, node, number, read, running
 
 from models.instance.gang import Gang
@@ -469,3 +470,19 @@ def test_kubernetes_objects_and_slurm_are_two_clusters(tmp_path: Path) -> None:
 def test_a_job_is_counted_once_however_many_files_list_it(tmp_path: Path) -> None:
     (tmp_path / "again.json").write_text(answer(jobs=[job(1), job(2)]))
     assert sorted(gangs(tmp_path, job(1))) == ["1-train", "2-train"]
+
+
+def test_priorities_are_shown_as_squeue_shows_them_and_the_first_of_each_class_reserves(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    jobs = [running(1, "n1", ["gpu:h100:8(IDX:0-7)"], priority=number(41))]
+    jobs += [job(2 + i, priority=number(1000 + i), name="w") for i in range(10)]
+    read(tmp_path, [node("n1", used="gpu:h100:8(IDX:0-7)")], jobs)
+    shown = cli("plan", str(tmp_path), "--budget", "1").out
+    assert "priority 41" in shown  # of the running job, which holds the node of all others
+    assert "1000" in shown  # 10 priorities count as 8: this one as 1002
+    assert "reserved: n1" in shown
+    (tmp_path / "p.yaml").write_text(
+        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\nspec: {reservations: null}\n"
+    )
+    assert "reserved" not in cli("plan", str(tmp_path), "--budget", "1").out

@@ -281,6 +281,9 @@ class GangStatus(Document):
     scheduler: Name | None = omitted(
         description="Whose its waiting pods are, if not gangplan's: a plan of them cannot be applied"
     )
+    scheduler_priority: Annotated[int, whole(0, 2**32)] | None = omitted(
+        description="The priority that its scheduler shows, and the tables; `spec.priority` is what counts"
+    )
     started_at: Time | None = omitted(description="When its pods started")
     runs_since: Time | None = omitted(
         description="When the first of its running pods started, from which `minRunTime` and the time that "
@@ -685,6 +688,12 @@ class GangDocument(Document):
     def key(self) -> tuple[str, str]:
         """(namespace, name)."""
         return (self.metadata.namespace, self.metadata.name)
+
+    @property
+    def shown_priority(self) -> int:
+        """The priority that people know: its scheduler's, if it is another one."""
+        own = self.status.scheduler_priority
+        return self.spec.priority if own is None else own
 
     @property
     def running_pods(self) -> tuple[PodDocument, ...]:

@@ -313,6 +313,7 @@ class Gang:
     pods: tuple[ExistingPod, ...] = ()
     hold: Hold | None = None
     scheduler: str | None = None
+    scheduler_priority: int | None = None
     started_at: int | None = None
     runs_since: int | None = None
     last_checkpoint: int | None = None
@@ -333,6 +334,11 @@ class Gang:
     def own_priority(self) -> int:
         """The priority that its document states."""
         return self.priority if self.stated_priority is None else self.stated_priority
+
+    @property
+    def shown_priority(self) -> int:
+        """The priority that people know: its scheduler's, if it is another one."""
+        return self.own_priority if self.scheduler_priority is None else self.scheduler_priority
 
     @property
     def key(self) -> tuple[str, str]:

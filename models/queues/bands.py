@@ -41,11 +41,6 @@ def in_band(gang: Gang, band: int) -> Gang:
     return replace(gang, priority=BANDS * own + BANDS - 1 - band, stated_priority=own)
 
 
-def stated_priority(instance: Instance, priority: int) -> int:
-    """What a document states of a gang of this priority and band."""
-    return priority // BANDS if instance.policy.order == "shortest" else priority
-
-
 def band_of(gang: Gang, policy: Policy, now: int, left_s: int, unit: int) -> int:
     """0 for those that need the least GPU time, or have waited too long.
 

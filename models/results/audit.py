@@ -237,7 +237,7 @@ class AuditWriter:
             found.append(
                 AuditWaiting(
                     self._names[i],
-                    gang.own_priority,
+                    gang.shown_priority,
                     self._free.in_gpus(gang.least_units),
                     starts_if,
                     () if starts_if == "now" else steps,

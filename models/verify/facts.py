@@ -211,6 +211,7 @@ class Gang:
     does not say. ``together``: groups of roles that should share a domain of a level; ``near``: names of
     gangs, and the level.
     ``priority``: with its band under ``order: shortest``; ``stated_priority``: without.
+    ``shown_priority``: that of its own scheduler, where a document states it.
     ``document``: what it states, for what only one rule reads.
     """
 
@@ -218,6 +219,7 @@ class Gang:
     name: str
     priority: int
     stated_priority: int
+    shown_priority: int
     submitted: int | None
     preemptible: bool
     movable: bool

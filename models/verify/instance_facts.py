@@ -499,6 +499,9 @@ class GangReader:
             name=document.metadata.name,
             priority=_banded_priority(document, policy, now, roles),
             stated_priority=spec.priority,
+            shown_priority=spec.priority
+            if status.scheduler_priority is None
+            else status.scheduler_priority,
             submitted=_in_queue_since(document),
             preemptible=spec.preemptible,
             movable=spec.movable,

@@ -13,7 +13,7 @@ from models.documents.base import made, suggestion
 from models.documents.canonical import reference_time
 from models.documents.cluster import NODE_LEVEL
 from models.documents.gang import Hold
-from models.documents.policy import PolicyDocument
+from models.documents.policy import PolicyDocument, Reservations
 from models.hardware import FindModel
 from models.instance.cluster import Node
 from models.instance.gang import Gang, turn
@@ -250,7 +250,13 @@ def build(
     tenants = {entry.document.key for entry in cluster.gangs}
     instance = with_granted_run_times(
         in_gpu_units(
-            Instance(merged.cluster, gangs, policy_used, queues=queues, starts=EmptyStarts)
+            Instance(
+                merged.cluster,
+                gangs,
+                _as_slurm(documents, policy_used, document),
+                queues=queues,
+                starts=EmptyStarts,
+            )
         ),
         tenants,
     )
@@ -358,6 +364,13 @@ def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] 
         what = f"a second Policy; the first is in {shown(entries[0].source.name)}"
         entry.fault((), what, "keep one, or choose it with --policy")
     return entries[0] if entries else None
+
+
+def _as_slurm(documents: Documents, policy: Policy, stated: PolicyDocument | None) -> Policy:
+    """The policy for the queue of Slurm, whose backfill reserves nodes: reservations are the default."""
+    says = stated is not None and "reservations" in stated.spec.model_fields_set
+    reserves = documents.slurm is not None and bool(documents.slurm.jobs.all) and not says
+    return replace(policy, reservations=Reservations()) if reserves else policy
 
 
 def policy_of(

@@ -122,7 +122,7 @@ class Reasons:
 
     def _preempted(self, change: Change, fields: ReasonFields) -> Iterator[str]:
         arrivals = {
-            other.label: other.gang.stated_priority
+            other.label: other.gang.shown_priority
             for other in self.outcome.gives_way_to(change, change.gang.running_pods)
         }
         if not arrivals:
@@ -215,7 +215,7 @@ class Reasons:
             yield "no earlier gang of a strict queue waits"
         elif stated is not None:
             named = [(one.gang, one.priority) for one in stated.by]
-            if (stated.queue, named) != (gang.queue, [(first.label, first.gang.stated_priority)]):
+            if (stated.queue, named) != (gang.queue, [(first.label, first.gang.shown_priority)]):
                 yield f"the first that waits in its queue is {printable(first.label)}"
 
     def _reserved_for(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
@@ -238,7 +238,7 @@ class Reasons:
                 yield f"{printable(one.gang)} holds no reservation"
             elif one.start not in (None, held_for.start):
                 yield f"nodes are reserved for {printable(one.gang)} from another time"
-            elif one.priority != self.by_name[one.gang].gang.stated_priority:
+            elif one.priority != self.by_name[one.gang].gang.shown_priority:
                 yield f"{printable(one.gang)} does not have priority {one.priority}"
 
     def _in_reach_of_queues(self, gang: Gang) -> bool:
@@ -378,7 +378,7 @@ class Reasons:
             if change is None or not change.pods or change.gang is gang:
                 yield f"{printable(one.gang)} has no pods after the plan"
                 return
-            if one.priority != change.gang.stated_priority:
+            if one.priority != change.gang.shown_priority:
                 yield f"{printable(one.gang)} does not have priority {one.priority}"
             whole = sum(change.gang.roles[role].gpus for role, _ in change.pods)
             if one.gpus != whole:

@@ -103,7 +103,7 @@ def assemble(
         constraints,
         names,
         remarks,
-        PriorityClasses([job for job in jobs if job.asks_for_gpus], policy.slurm_priorities),
+        (classes := PriorityClasses([j for j in jobs if j.asks_for_gpus], policy.slurm_priorities)),
         levels.leaf,
         levels.block,
         policy.now or state.jobs.now or 0,
@@ -120,6 +120,14 @@ def assemble(
             entries.append(Entry(source, ("items", len(gangs)), document, findings))
             gangs.append(tree)
     _say_left_out(trees, jobs, remarks)
+    if classes.stated > len(classes.tops):
+        what = (
+            f"the {classes.stated:,} priorities of jobs that wait count as {len(classes.tops):,}: of jobs"
+            " whose priorities lie close together a lower one may start first"
+        )
+        remarks.add(
+            "Slurm queue", what, f"slurmPriorities: {classes.stated} in the Policy tells all apart"
+        )
     if nodes is None:
         return Assembled(entries)
     cluster = _cluster(state, nodes, levels, gangs)

@@ -96,7 +96,7 @@ class GangDocuments:
             spec["submittedAt"] = time_text(job.submitted)
         if (limit := max((part.limit_minutes or 0 for part in parts), default=0)) > 0:
             spec["expectedDuration"] = duration_text(min(limit, 10**8) * 60)
-        status: Json = {"pods": pods, "scheduler": SLURM}
+        status: Json = {"pods": pods, "scheduler": SLURM, "schedulerPriority": job.priority}
         if job.runs and job.started is not None:
             status["startedAt"] = time_text(job.started)
         if (hold := _hold(parts, problems)) is not None:
@@ -311,14 +311,15 @@ class PriorityClasses:
 
     def __init__(self, jobs: Iterable[SlurmJob], most: int) -> None:
         waiting = sorted({job.priority for job in jobs if not job.runs and not job.held})
+        self.stated = len(waiting)
         gaps = [high - low for low, high in pairwise(waiting)]
         borders = sorted(range(len(gaps)), key=lambda i: (-gaps[i], -i))[: most - 1]
-        self._tops = [waiting[i] for i in sorted(borders)] + waiting[-1:]
-        self._divisor = max(1, -(-max(self._tops, default=0) // MAX_PRIORITY))
+        self.tops = [waiting[i] for i in sorted(borders)] + waiting[-1:]
+        self._divisor = max(1, -(-max(self.tops, default=0) // MAX_PRIORITY))
 
     def of(self, job: SlurmJob) -> int:
         """The priority of a job's gang; 0 where no job waits."""
-        tops = self._tops
+        tops = self.tops
         if not tops:
             return 0
         at = min(bisect_left(tops, job.priority), len(tops) - 1)

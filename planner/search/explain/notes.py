@@ -86,7 +86,7 @@ def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
         return []
     first = min(higher, key=lambda i: (-gangs[i].priority, i))
     others = len(higher) - 1
-    named = f"{'/'.join(gangs[first].key)} (priority {gangs[first].own_priority})"
+    named = f"{'/'.join(gangs[first].key)} (priority {gangs[first].shown_priority})"
     named += f" and {plural(others, 'other')} wait" if others else " waits"
     firm = sum(not gangs[i].preemptible for i in lower)
     note = (

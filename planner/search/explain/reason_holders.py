@@ -59,7 +59,7 @@ class ReasonHolders:
         return [
             {
                 "gang": "/".join(gangs[i].key),
-                "priority": gangs[i].own_priority,
+                "priority": gangs[i].shown_priority,
                 "gpus": self._sizes[i],
             }
             for i in self._known[key]

@@ -172,7 +172,7 @@ class _ReasonFinder:
         }
         ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
         by = [
-            {"gang": "/".join(gangs[o].key), "priority": gangs[o].own_priority}
+            {"gang": "/".join(gangs[o].key), "priority": gangs[o].shown_priority}
             for o in ordered[:MAX_NAMED]
         ]
         return Reason.of("Preempted", by=by)
@@ -295,7 +295,7 @@ class _ReasonFinder:
             if before is None:  # earlier tiers, or the end of the search, decide so
                 return Reason.of("Outranked", gpus=demand.gpus, proven=proven)
             other = self._instance.gangs[before]
-            by = [{"gang": "/".join(other.key), "priority": other.own_priority}]
+            by = [{"gang": "/".join(other.key), "priority": other.shown_priority}]
             return Reason.of(QUEUE_ORDER, queue=other.queue, by=by)
         code = "Outranked" if self._starting.outranks(gang) else ""
         return self._short(demand, kind, left.short, proven=proven, code=code)

@@ -24,7 +24,6 @@ from models.instance.solution import (
     Reason,
     Reserved,
 )
-from models.queues.bands import stated_priority
 from models.queues.cell_places import Reach
 from models.queues.cells import cells_by_model, without_places
 from models.queues.pins import closed_by_pins, trespassing
@@ -193,10 +192,11 @@ class RuleReasons:
 
     def _reserved_for(self, holders: Sequence[Reserved]) -> Reason:
         """For whom the nodes, or what it would hold in its queues, are reserved."""
+        shown = {gang.key: gang.shown_priority for gang in self._instance.gangs}
         by = [
             {
                 "gang": "/".join(one.gang),
-                "priority": stated_priority(self._instance, -one.place[1]),
+                "priority": shown[one.gang],
                 "start": time_text(one.start),
             }
             for one in holders[:MAX_NAMED]

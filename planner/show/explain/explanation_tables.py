@@ -104,7 +104,7 @@ def _facts(
 def _standing(gang: Gang) -> str:
     """``10; once it runs it may be stopped and moved``, of a running gang without the condition."""
     may = f"be {listed(_may(gang), 'and')}" if _may(gang) else "neither be stopped nor moved"
-    return f"{gang.own_priority}; {'' if gang.running else 'once it runs '}it may {may}"
+    return f"{gang.shown_priority}; {'' if gang.running else 'once it runs '}it may {may}"
 
 
 def _path(plan: PlanDocument, name: str | None) -> Iterator[PlanQueue]:
@@ -349,7 +349,7 @@ def document(
         "decision": stated.decision,
         "aged": stated.aged,
         "reason": None if stated.reason is None else stated.reason.model_dump(by_alias=True),
-        "priority": gang.own_priority,
+        "priority": gang.shown_priority,
         "queue": gang.queue,
         **({"queues": known} if known else {}),
         "preemptible": gang.preemptible,

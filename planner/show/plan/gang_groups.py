@@ -46,7 +46,7 @@ ORDER = ("place", "complete", "move", "resize", "preempt", "wait", "keep")
 
 def rank(gang: PlanGang, request: GangDocument | None) -> tuple[int, int, str, str]:
     """Sort key of gangs: decision, priority, name."""
-    priority = request.spec.priority if request else 0
+    priority = request.shown_priority if request else 0
     return (ORDER.index(gang.decision), -priority, gang.namespace, gang.name)
 
 
@@ -111,7 +111,7 @@ def names(gangs: Sequence[PlanGang], most: int | None = None) -> str:
 
 def priorities(gangs: Iterable[PlanGang], requests: Requests) -> str:
     """``10``, or the lowest and the highest as ``0 to 100``; ``-`` if unknown."""
-    found = {requests[gang.key].spec.priority for gang in gangs if gang.key in requests}
+    found = {requests[gang.key].shown_priority for gang in gangs if gang.key in requests}
     if not found:
         return "-"
     low, high = min(found), max(found)

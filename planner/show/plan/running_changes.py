@@ -58,7 +58,7 @@ class _Change:
 
     def __init__(self, gang: PlanGang, request: GangDocument) -> None:
         self.gang = gang
-        self.priority = request.spec.priority
+        self.priority = request.shown_priority
         self.since = request.safe_since
         self._gpus = {role.name: role.gpus for role in request.spec.roles}
         self.before = request.running_pods
