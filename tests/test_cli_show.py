@@ -243,3 +243,25 @@ def test_text_that_is_no_unicode_is_refused(
         result = cli("show", plan_file, "-o", output)
         assert result.code == code
         assert ("half of a surrogate pair" in result.err) == (code == 65)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["show -o wide", "show -o json", "compare plan.json", "topo h100"],
+)
+def test_out_writes_what_would_go_to_stdout(words: str, plan_file: str, cli: RunCli) -> None:
+    verb, *more = words.split()
+    arguments = more if verb == "topo" else [plan_file, *more]
+    shown = cli(verb, *arguments)
+    kept = cli(verb, *arguments, "--out", "kept.txt")
+    assert (kept.code, kept.out) == (shown.code, "")
+    assert "saved kept.txt\n" in kept.err
+    assert Path("kept.txt").read_text(encoding="utf-8") == shown.out != ""
+
+
+def test_out_replaces_no_input_and_nothing_on_an_error(plan_file: str, cli: RunCli) -> None:
+    before = Path(plan_file).read_bytes()
+    assert cli("show", plan_file, "--out", plan_file).code == 64
+    Path("bad.json").write_text("{}", encoding="utf-8")
+    assert cli("show", "bad.json", "--out", "kept.txt").code == 65
+    assert (Path(plan_file).read_bytes(), Path("kept.txt").exists()) == (before, False)

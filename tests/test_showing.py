@@ -122,6 +122,7 @@ def test_talk_folds_between_words_on_a_terminal_and_commands_do_not(
     console.say("word " * 12)
     console.say(command := "  kubectl delete pod -n research " + "llama-0 " * 4)
     console.next(again := "gangplan apply " + "plan.json " * 6)
+    console.say_next()
     # 38 columns hold seven words of 4 and the blanks between them: 34
     assert err.getvalue().splitlines() == [
         "word word word word word word word",

@@ -217,6 +217,7 @@ def run(arguments: Sequence[str], console: Console) -> int:
             code = app(
                 args=list(arguments), prog_name=console.program, standalone_mode=False, obj=console
             )
+        console.say_next()
     except (Exception, Interrupted) as error:  # noqa: BLE001  # anything unexpected is a bug: exit 1
         return _ended(console, error, arguments)
     return code if isinstance(code, int) else 0

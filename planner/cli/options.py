@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, is_dataclass
+from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from typer.models import OptionInfo
 
+from models.units import shown
 from planner.errors import Fault, UsageError
 from planner.show.console import Color, Console, LogFormat
 from planner.show.text import Format
@@ -19,22 +24,39 @@ if TYPE_CHECKING:
     from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 
 
-def seconds_of(option: str, text: str) -> int:
-    """Whole seconds, including 0. Raises UsageError that names the option."""
+def seconds_of(option: str, text: str, *, least: int = 1) -> int:
+    """Whole seconds, at least ``least``: 0 or 1. Raises UsageError that names the option."""
     from models.units import InvalidValueError, seconds
 
     try:
-        return seconds(text)
+        found = seconds(text)
     except InvalidValueError as refused:
         raise UsageError(Fault(f"{option}: {refused.what}", refused.hint)) from None
-
-
-def timeout_of(text: str, option: str = "--request-timeout") -> float:
-    """A timeout of at least one second."""
-    found = seconds_of(option, text)
-    if found < 1:
+    if found < least:
         raise UsageError(Fault(f"{option} is below one second", "use a value such as 90s or 5m"))
-    return float(found)
+    return found
+
+
+def output_option(said: str, *formats: Format) -> OptionInfo:
+    """``-o`` of a verb that prints these formats. ``said``: the end of its help."""
+    names = [one.value for one in formats or Format]
+
+    def parsed(text: str) -> Format:
+        if text not in names:
+            near = get_close_matches(text, names, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            what = f"-o {shown(text)} is no format of this verb"
+            raise UsageError(Fault(what, f"{hint}formats: {', '.join(names)}"))
+        return Format(text)
+
+    listing = f"[{'|'.join(names)}]"
+    return typer.Option(
+        *("-o", "--output"),
+        help=f"Format on stdout{said}.",
+        metavar=listing,
+        parser=parsed,
+        autocompletion=lambda: names,
+    )
 
 
 def schedulers_of(given: str | None) -> tuple[str, ...] | None:
@@ -43,7 +65,6 @@ def schedulers_of(given: str | None) -> tuple[str, ...] | None:
     Raises UsageError.
     """
     from models.instance.policy import EVERY_SCHEDULER
-    from models.units import shown
     from planner.read.kube.lookup import is_name
 
     if given is None:
@@ -58,6 +79,8 @@ def schedulers_of(given: str | None) -> tuple[str, ...] | None:
     return tuple(sorted(names - {"mine"}))
 
 
+NO_NAMES = (Format.table, Format.wide, Format.json, Format.yaml)
+
 ColorOption = Annotated[
     Color,
     typer.Option("--color", help="When to use colour; NO_COLOR and FORCE_COLOR are honoured."),
@@ -69,12 +92,7 @@ LogOption = Annotated[
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")
 ]
-OutputOption = Annotated[
-    Format,
-    typer.Option(
-        "-o", "--output", help="Format on stdout: wide adds pods, name lists the gangs that start."
-    ),
-]
+OutputOption = Annotated[Format, output_option(": wide adds pods, name lists the gangs that start")]
 GangFilter = Annotated[
     list[str] | None,
     typer.Option("--gang", metavar="[NAMESPACE/]NAME", help="Show this gang; repeatable."),
@@ -136,7 +154,7 @@ class Connection:
         """The cluster. Raises UsageError."""
         from planner.pipelines.apply_steps import ClusterTarget
 
-        timeout_s = timeout_of(self.request_timeout)
+        timeout_s = seconds_of("--request-timeout", self.request_timeout)
         return ClusterTarget(console.environ, self.kube_context, self.kubeconfig, timeout_s)
 
 
@@ -178,11 +196,11 @@ class Applying:
 
         return ApplyOptions(
             lock_namespace=lock.lock_namespace,
-            lock_wait_s=seconds_of("--lock-timeout", lock.lock_timeout),
+            lock_wait_s=seconds_of("--lock-timeout", lock.lock_timeout, least=0),
             allow_evictions=self.allow_evictions,
             max_evictions=self.max_evictions,
             evict_partial=self.evict_partial,
-            wait_s=seconds_of("--wait", self.wait),
+            wait_s=seconds_of("--wait", self.wait, least=0),
         )
 
 
@@ -227,6 +245,10 @@ PolicyOption = Annotated[
 SaveOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="Save the plan here (JSON).")
 ]
+KeepOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Write here what would go to stdout."),
+]
 SkipOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -239,8 +261,34 @@ PathsArgument = Annotated[
 ]
 
 
+@contextlib.contextmanager
+def _kept(console: Console, out: Path | None, words: Iterable[object]) -> Iterator[None]:
+    """Save in ``out`` what would go to stdout, also where the exit code is not 0; not after an error.
+
+    Raises CannotWriteError, UsageError.
+    """
+    if out is None:
+        yield
+        return
+    from planner.atomic_files import check_target, save
+
+    check_target(out, (word for word in words if isinstance(word, str)))
+    ended = None
+    with console.held_back() as text:
+        try:
+            yield
+        except typer.Exit as left:
+            ended = left
+    save(out, text.getvalue())
+    console.say(f"saved {shlex.quote(str(out))}")
+    if ended is not None:
+        raise ended
+
+
 def verb(function: Callable[..., None]) -> Callable[..., None]:
     """A verb of the command line: add --color, --log-format and --debug, and pass the console.
+
+    A verb without a file of its own to write has --out for its stdout.
 
     ``function`` takes the configured Console first, then its own arguments and options. A dataclass among
     them stands for the options that its fields are.
@@ -257,6 +305,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     def command(
         context: typer.Context,
         *,
+        kept: KeepOption = None,
         color: ColorOption = Color.auto,
         log_format: LogOption = LogFormat.text,
         debug: DebugOption = False,
@@ -264,18 +313,19 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         console: Console = context.obj
         console.configure(color=color, log_format=log_format, debug=debug)
+        given = arguments.values()
+        words = [*chain.from_iterable(one if isinstance(one, list) else (one,) for one in given)]
         for name, kind in groups.items():
             names = inspect.signature(kind).parameters
             arguments[name] = kind(**{one: arguments.pop(one) for one in names})
-        words = chain.from_iterable(
-            one if isinstance(one, list) else (one,) for one in arguments.values()
-        )
         if "-" in words and console.stdin is not None and console.stdin.isatty():
-            console.say("waiting for standard input, which is this terminal; Ctrl-D ends it")
-        function(console, **arguments)
+            console.say("reading the input from the terminal; end with Ctrl-D")
+        keeping = contextlib.nullcontext() if "out" in arguments else _kept(console, kept, words)
+        with keeping:
+            function(console, **arguments)
 
-    context, *shared, _ = inspect.signature(command, eval_str=True).parameters.values()
-    parameters = [context, *own, *shared]
+    context, kept, *shared, _ = inspect.signature(command, eval_str=True).parameters.values()
+    parameters = [context, *own, *([] if "out" in {one.name for one in own} else [kept]), *shared]
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # Typer reads it
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from models.units import first_of, plural
 from planner.show.table import Cell, Style, Table, columns_of, row_of
 from planner.show.text import (
-    AuditFormat,
+    Format,
     compress,
     gpu_amount,
     number,
@@ -38,12 +38,12 @@ STARTS = {
 _STYLES: Mapping[str, Style] = {"now": "good", "others moved": "warn"}
 
 
-def show(console: Console, output: AuditFormat, audit: Audit) -> None:
+def show(console: Console, output: Format, audit: Audit) -> None:
     """Print the audit."""
-    if output in (AuditFormat.json, AuditFormat.yaml):
+    if output in (Format.json, Format.yaml):
         console.document(_tree(audit), output)
     else:
-        sections = _sections(audit, wide=output is AuditFormat.wide)
+        sections = _sections(audit, wide=output is Format.wide)
         parts = (
             console.drawn(one) if isinstance(one, Table) else console.lines(one) for one in sections
         )

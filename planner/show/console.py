@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import shutil
 import stat
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
@@ -75,6 +76,7 @@ class Console:
         self._color = Color.auto
         self._log_format = LogFormat.text
         self._live = False
+        self._next: str | None = None
         self.shorten: Callable[[str], str] | None = None
         """What shortens names that are too long for the tables and lines of this run."""
         self._writing = threading.RLock()
@@ -144,6 +146,15 @@ class Console:
             raise CannotWriteError(
                 Fault(f"cannot write to standard output: {error.strerror or error}")
             ) from error
+
+    @contextlib.contextmanager
+    def held_back(self) -> Iterator[io.StringIO]:
+        """Collect what is written to stdout meanwhile."""
+        before, self._stdout = self._stdout, io.StringIO()
+        try:
+            yield self._stdout
+        finally:
+            self._stdout = before
 
     def document(self, tree: object, form: str = "json") -> None:
         """Write a document to stdout as JSON or YAML, safe for a terminal."""
@@ -226,9 +237,17 @@ class Console:
         return answer.decode("utf-8", errors="replace").strip().lower() in ("y", "yes")
 
     def next(self, what: str) -> None:
-        """The last line of a run: the next command; none that reads standard input, which is gone."""
-        if " - " not in f"{what} ":
-            self.say(f"next: {what}", fold=False)
+        """Offer a next command: the first that is offered is the last line of a run.
+
+        None that reads standard input, which is gone.
+        """
+        if self._next is None and " - " not in f"{what} ":
+            self._next = what
+
+    def say_next(self) -> None:
+        """Print the next command, if one was offered."""
+        if self._next is not None:
+            self.say(f"next: {self._next}", fold=False)
 
     def levels_source(self, sentence: str | None) -> None:
         """Where the topology levels come from; None where the input states them itself."""

@@ -14,29 +14,13 @@ from planner.untrusted_text import document_safe
 
 
 class Format(StrEnum):
-    """``-o``: how a document is printed."""
+    """``-o``: how a document is printed. A verb takes those that say something of it."""
 
     table = "table"
     wide = "wide"
     json = "json"
     yaml = "yaml"
     name = "name"
-
-
-class AuditFormat(StrEnum):
-    """``-o`` of an audit and of a count of capacity."""
-
-    table = "table"
-    wide = "wide"
-    json = "json"
-    yaml = "yaml"
-
-
-class ShortFormat(StrEnum):
-    """``-o`` of verbs that print a table or one JSON object."""
-
-    table = "table"
-    json = "json"
 
 
 def width(text: str) -> int:

@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import Applying, Connection, Locking, PlanArgument, verb
+from planner.cli.options import (
+    Applying,
+    Connection,
+    Locking,
+    PlanArgument,
+    output_option,
+    seconds_of,
+    verb,
+)
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -52,14 +60,10 @@ def apply(  # the options of the verb
     applying: Applying,
     connection: Connection,
     lock: Locking,
-    output: Annotated[
-        Format,
-        typer.Option("-o", "--output", help="Format on stdout: wide adds plans, name lists gangs."),
-    ] = Format.table,
+    output: Annotated[Format, output_option(": wide adds plans, name lists gangs")] = Format.table,
 ) -> None:
     """Apply a saved plan: each gang whole or not at all."""
     from planner.cli import apply_report as reports
-    from planner.cli.options import seconds_of
     from planner.pipelines import apply as pipeline
 
     client = dry_run is DryRun.client
@@ -70,7 +74,7 @@ def apply(  # the options of the verb
         path=path,
         options=applying.options(lock),
         target=connection.target(console),
-        max_age_s=None if max_age is None else seconds_of("--max-age", max_age),
+        max_age_s=None if max_age is None else seconds_of("--max-age", max_age, least=0),
         dry=dry_run is DryRun.server,
         yes=yes,
     )

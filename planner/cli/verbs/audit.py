@@ -9,15 +9,17 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import (
+    NO_NAMES,
     NowOption,
     PathsArgument,
     PolicyOption,
+    output_option,
     schedulers_of,
-    timeout_of,
+    seconds_of,
     verb,
 )
 from planner.show.console import Console
-from planner.show.text import AuditFormat
+from planner.show.text import Format
 
 
 @verb
@@ -48,9 +50,8 @@ def audit(
         Path | None, typer.Option("--out", metavar="FILE", help="Save the re-plan here (JSON).")
     ] = None,
     output: Annotated[
-        AuditFormat,
-        typer.Option("-o", "--output", help="Format on stdout: wide names every gang that waits."),
-    ] = AuditFormat.table,
+        Format, output_option(": wide names every gang that waits", *NO_NAMES)
+    ] = Format.table,
 ) -> None:
     """State what the placement costs, and which moves would help."""
     from planner.cli.verbs.plan import time_of
@@ -65,11 +66,11 @@ def audit(
         out=out,
         policy=policy,
         schedulers=schedulers_of(scheduler),
-        time_limit_s=None if time_limit is None else int(timeout_of(time_limit, "--time-limit")),
+        time_limit_s=None if time_limit is None else seconds_of("--time-limit", time_limit),
         now=None if now is None else time_of(now, created_at),
     )
     audited = auditing.audit(request, console, created_at=created_at, stdin=console.stdin)
-    if output is AuditFormat.table:
+    if output is Format.table:
         console.shorten = shortener_of_plans(audited.plan.instance)
     show(console, output, audited.audit)
     if audited.signal_exit is not None:

@@ -6,10 +6,18 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import PathsArgument, PolicyOption, SchedulerOption, schedulers_of, verb
+from planner.cli.options import (
+    NO_NAMES,
+    PathsArgument,
+    PolicyOption,
+    SchedulerOption,
+    output_option,
+    schedulers_of,
+    verb,
+)
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
-from planner.show.text import AuditFormat
+from planner.show.text import Format
 
 
 @verb
@@ -44,10 +52,7 @@ def capacity(
     ] = None,
     scheduler: SchedulerOption = None,
     policy: PolicyOption = None,
-    output: Annotated[
-        AuditFormat,
-        typer.Option("-o", "--output", help="Format on stdout: wide lists every domain."),
-    ] = AuditFormat.table,
+    output: Annotated[Format, output_option(": wide lists every domain", *NO_NAMES)] = Format.table,
 ) -> None:
     """Count the gangs that could start, now and after a plan."""
     from models.documents.capacity import CapacityQuestion
@@ -61,13 +66,13 @@ def capacity(
         paths, policy=policy, schedulers=schedulers_of(scheduler), stdin=console.stdin
     )
     found = capacity_document(occupied, question, shape or (), now(console.environ))
-    if output in (AuditFormat.json, AuditFormat.yaml):
+    if output in (Format.json, Format.yaml):
         console.document(found.to_json(), output)
     else:
         from planner.show import capacity_tables
         from planner.show.plan.short_names import shortener
 
-        wide = output is AuditFormat.wide
+        wide = output is Format.wide
         if not wide:
             console.shorten = shortener(occupied.instance)
         facts = console.lines(capacity_tables.facts(found))

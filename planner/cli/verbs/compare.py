@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import AllOption, verb
+from planner.cli.options import AllOption, output_option, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -29,10 +29,7 @@ def compare(
         bool, typer.Option("--detailed-exitcode", help="Exit 2 if the plans differ.")
     ] = False,
     everything: AllOption = False,
-    output: Annotated[
-        Format,
-        typer.Option("-o", "--output", help="Format on stdout: name lists the gangs that differ."),
-    ] = Format.table,
+    output: Annotated[Format, output_option(": name lists the gangs that differ")] = Format.table,
 ) -> None:
     """Compare two plans tier by tier and gang by gang."""
     from models.results.comparison import compare as compared

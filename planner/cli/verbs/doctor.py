@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from models.units import plural
-from planner.cli.options import Connection, LockNamespaceOption, verb
+from planner.cli.options import Connection, LockNamespaceOption, output_option, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.table import Cell, Style, Table, columns_of, row_of
-from planner.show.text import ShortFormat
+from planner.show.text import Format
 
 if TYPE_CHECKING:
     from planner.cli.doctor_checks import Finding
@@ -46,8 +46,8 @@ def doctor(  # the options of the verb
     connection: Connection,
     lock_namespace: LockNamespaceOption = "gangplan-system",
     output: Annotated[
-        ShortFormat, typer.Option("-o", "--output", help="Format on stdout.")
-    ] = ShortFormat.table,
+        Format, output_option("", Format.table, Format.json, Format.yaml)
+    ] = Format.table,
 ) -> None:
     """Check the API server, rights, clock, lock; show what to do."""
     from planner.cli.doctor_checks import DoctorRequest, Level, examine, exit_code
@@ -61,8 +61,8 @@ def doctor(  # the options of the verb
     )
     findings = list(examine(request))
     code = exit_code(findings)
-    if output is ShortFormat.json:
-        console.document(_document(findings, code))
+    if output is not Format.table:
+        console.document(_document(findings, code), output)
     else:
         console.table(findings_table(findings))
     console.say(summary(findings))

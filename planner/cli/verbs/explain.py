@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import seconds_of, verb
+from planner.cli.options import output_option, seconds_of, verb
 from planner.cli.shown_plan import complete_gangs, shown_plan
 from planner.cli.verbs.show import changed_digest, warn_if_changed
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
-from planner.show.text import ShortFormat
+from planner.show.text import Format
 
 if TYPE_CHECKING:
     from models.documents.explanation import PlaceReasons, Why
@@ -54,8 +54,8 @@ def explain(
         ),
     ] = "5s",
     output: Annotated[
-        ShortFormat, typer.Option("-o", "--output", help="Format on stdout.")
-    ] = ShortFormat.table,
+        Format, output_option("", Format.table, Format.json, Format.yaml)
+    ] = Format.table,
 ) -> None:
     """Explain one gang: why it waits, and what makes it start."""
     from planner.read import plan_files
@@ -65,7 +65,7 @@ def explain(
     from planner.show.plan.selection import matching
     from planner.show.plan.short_names import shortener_of_plans
 
-    seconds = seconds_of("--time-limit", time_limit)
+    seconds = seconds_of("--time-limit", time_limit, least=0)
     file, gang = _arguments(path, gang)
     chosen = shown_plan(console, file)
     plan = plan_files.read_plan(chosen.content, chosen.path)
@@ -79,9 +79,9 @@ def explain(
     found = explanation(plan, instance_from_document(document["instance"]), stated.key)
     seconds = 0 if changed_digest(document, plan) else seconds  # nothing follows from a broken plan
     why, place, code = _asked(console, plan, found, seconds)
-    if output is ShortFormat.json:
+    if output is not Format.table:
         shown = explanation_tables.document(found, plan, stated, why, place)
-        console.document(shown)
+        console.document(shown, output)
     else:
         console.shorten = shortener_of_plans(plan.instance)
         tables = explanation_tables.tables(found, plan, stated, why, place)

@@ -19,7 +19,7 @@ from planner.cli.options import (
     SaveOption,
     SchedulerOption,
     schedulers_of,
-    timeout_of,
+    seconds_of,
     verb,
 )
 from planner.cli.verbs.show import explain_next
@@ -144,7 +144,7 @@ def plan(
         policy=policy,
         require=tuple(require or ()),
         budget=budget,
-        time_limit_s=None if time_limit is None else int(timeout_of(time_limit, "--time-limit")),
+        time_limit_s=None if time_limit is None else seconds_of("--time-limit", time_limit),
         seed=seed,
         workers=workers,
         previous=previous,

@@ -15,7 +15,7 @@ from planner.cli.options import (
     PolicyOption,
     SaveOption,
     SkipOption,
-    timeout_of,
+    seconds_of,
     verb,
 )
 from planner.errors import Fault, UsageError
@@ -94,9 +94,7 @@ def run(
             out=out,
             policy=policy,
             budget=budget,
-            time_limit_s=None
-            if time_limit is None
-            else int(timeout_of(time_limit, "--time-limit")),
+            time_limit_s=None if time_limit is None else seconds_of("--time-limit", time_limit),
         ),
         # An open node in one tenant's pool must not block the gangs of the others.
         options=applying.options(lock),
@@ -107,8 +105,8 @@ def run(
     if watch:
         from planner.pipelines import watch as watching
 
-        least_s = timeout_of(min_interval or LEAST, "--min-interval")
-        most_s = timeout_of(max_interval or MOST, "--max-interval")
+        least_s = seconds_of("--min-interval", min_interval or LEAST)
+        most_s = seconds_of("--max-interval", max_interval or MOST)
         if least_s > most_s:
             hint = "leave one of them out, or swap them"
             raise UsageError(Fault("--min-interval is above --max-interval", hint))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from models.units import plural
-from planner.cli.options import ContextOption, KubeconfigOption, SkipOption, timeout_of, verb
+from planner.cli.options import ContextOption, KubeconfigOption, SkipOption, seconds_of, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
@@ -57,7 +57,7 @@ def snapshot(
     from planner.cluster.snapshot import ACCEPT, SnapshotFolder, SnapshotRequest, record
 
     request = SnapshotRequest(_namespaces(namespaces or []), skipped(skip or []))
-    timeout_s = timeout_of(timeout)
+    timeout_s = seconds_of("--request-timeout", timeout)
     begun = time.monotonic()
     with (
         SnapshotFolder(out, force=force) as folder,

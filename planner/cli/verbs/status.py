@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import Connection, LockNamespaceOption, verb
+from planner.cli.options import Connection, LockNamespaceOption, output_option, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
-from planner.show.text import ShortFormat
+from planner.show.text import Format
 
 if TYPE_CHECKING:
     from models.instance.policy import KubernetesPolicy
@@ -45,8 +45,8 @@ def status(
     connection: Connection,
     lock_namespace: LockNamespaceOption = "gangplan-system",
     output: Annotated[
-        ShortFormat, typer.Option("-o", "--output", help="Format on stdout.")
-    ] = ShortFormat.table,
+        Format, output_option("", Format.table, Format.json, Format.yaml)
+    ] = Format.table,
 ) -> None:
     """Show the lock, the last run, and incomplete gangs."""
     from planner.read.inputs import read_policy
@@ -64,10 +64,10 @@ def status(
     def undo(gang: GangStatus) -> list[str]:
         return undo_commands(gang.left, found.context, connection.kubeconfig)
 
-    if output is ShortFormat.json:
+    if output is not Format.table:
         from planner.show import status as statuses
 
-        console.document(statuses.document(found, undo))
+        console.document(statuses.document(found, undo), output)
     else:
         _tables(console, found, undo)
     console.event(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import verb
+from planner.cli.options import output_option, verb
 from planner.errors import Fault, InputError, MissingPathError, UsageError
 from planner.show.console import Console
 from planner.show.text import Format, listed
@@ -58,10 +58,7 @@ def topo(
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the server model made from the output.")
     ] = None,
-    output: Annotated[
-        Format,
-        typer.Option("-o", "--output", help="Format on stdout: yaml is ready for serverModels."),
-    ] = Format.table,
+    output: Annotated[Format, output_option(": yaml is ready for serverModels")] = Format.table,
 ) -> None:
     """Show a server model: links, NICs, what sets of GPUs reach."""
     gpu, name = _checked_name("--gpu", gpu), _checked_name("--name", name)

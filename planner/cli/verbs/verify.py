@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import gc
 import shlex
+from typing import Annotated
 
-from planner.cli.options import PlanArgument, verb
+from planner.cli.options import PlanArgument, output_option, verb
 from planner.show.console import Console
+from planner.show.text import Format
 
 
 @verb
 def verify(
     console: Console,
     path: PlanArgument,
+    *,
+    output: Annotated[
+        Format,
+        output_option(": wide says what each proof rests on", Format.table, Format.wide),
+    ] = Format.table,
 ) -> None:
     """Check a saved plan by every rule, without a solver."""
     from planner.pipelines.plan import judge_file
@@ -23,5 +30,6 @@ def verify(
     plan, verdict = judge_file(plan_files.read_bytes(path, console.stdin), path)
     console.event("verify_done", violations=0)
     console.remarks(verdict.remarks)
-    console.data(console.lines(proofs(plan, verdict.unchecked)))
+    first, *more = proofs(plan, verdict.unchecked)
+    console.data(console.lines([first, *more] if output is Format.wide else [first]))
     console.next(f"{console.program} show {shlex.quote(path)}")

@@ -211,11 +211,11 @@ def proofs(plan: PlanDocument, unknown: Sequence[Unchecked] = ()) -> list[str]:
         ("not proven best", open_, ""),
     )
     supposed = plan.instance.what_if
+    bound = "" if supposed is None else f"; a what-if {safe(supposed)}: it cannot be applied"
     stated = (gang.reason for gang in plan.spec.gangs if gang.reason is not None)
     unread = sum(reason.fields is None for reason in stated)
     return [
-        f"verified: {gangs} break no rule{values}",
-        *([] if supposed is None else [f"a what-if {safe(supposed)}: it cannot be applied"]),
+        f"verified: {gangs} break no rule{values}{bound}",
         *(f"{what}: {_listed(names)}{why}" for what, names, why in lines if names),
         *([TRIED] if tiers else []),
         *(
