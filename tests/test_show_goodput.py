@@ -96,34 +96,34 @@ def test_the_summary_says_what_is_effective_now_after_and_of_one_gang_after_anot
     [
         (
             [(9, 7, 6), (3, 4.04, 9)],
-            "3.96 fewer than one after another: +1 at priority 9, -4.96 below",
+            "3.96 fewer than one after another: +1 at priority 9 and above, -4.96 below",
         ),
         (
             [(9, 7, 6), (8, 1, 1), (7, 3, 2.5), (3, 0.04, 9)],
-            "7.46 fewer than one after another: +1.5 at priority 9 and 7, -8.96 below",
+            "7.46 fewer than one after another: +1.5 at priority 7 and above, -8.96 below",
         ),
         (
             [(9, 3, 2), (8, 3, 2), (7, 3, 2), (3, 2.04, 9)],
-            "3.96 fewer than one after another: +3 at priority 9, 8 and 7, -6.96 below",
+            "3.96 fewer than one after another: +3 at priority 7 and above, -6.96 below",
         ),
         (
             [(9, 3, 2), (8, 3, 2), (7, 2, 1), (6, 2, 1), (3, 1.04, 9)],
-            "3.96 fewer than one after another: +4 at priority 9 to 6, -7.96 below",
+            "3.96 fewer than one after another: +4 at priority 6 and above, -7.96 below",
         ),
         # what is below counts together
         (
             [(9, 3, 2), (8, 3, 5), (7, 5.04, 8)],
-            "3.96 fewer than one after another: +1 at priority 9, -4.96 below",
+            "3.96 fewer than one after another: +1 at priority 9 and above, -4.96 below",
         ),
         (
             [(9, 3, 8), (8, 8.04, 7)],
-            "3.96 fewer than one after another: -5 at priority 9, +1.04 below",
+            "3.96 fewer than one after another: -5 at priority 9 and above, +1.04 below",
         ),
-        ([(0, 11.04, 15)], "3.96 fewer than one after another: -3.96 at priority 0"),
+        ([(0, 11.04, 15)], "3.96 fewer than one after another: -3.96 at priority 0 and above"),
         # no change below in all
         (
             [(9, 3, 6.96), (8, 5.04, 3.04), (7, 3, 5)],
-            "3.96 fewer than one after another: -3.96 at priority 9",
+            "3.96 fewer than one after another: -3.96 at priority 9 and above",
         ),
     ],
 )

@@ -23,7 +23,7 @@ from models.documents.comparison import (
 )
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanMetadata, PlanObjective
-from models.documents.policy import Objective, PolicyDocument, PolicySpec
+from models.documents.policy import PolicyDocument, PolicySpec
 from models.host_ranges import host_ranges
 from models.units import epoch_seconds
 
@@ -150,26 +150,21 @@ def _input(first: PlanDocument, second: PlanDocument, base: Side | None) -> Comp
 
 def _asked(gang: GangDocument) -> GangDocument:
     """The gang without its places in a plan before: what it asks for, and where it runs."""
-    if not gang.status.planned:
-        return gang
     return gang.model_copy(update={"status": gang.status.model_copy(update={"planned": ()})})
 
 
 def _policy(a: PolicyDocument, b: PolicyDocument) -> Iterator[str]:
     """Fields of the policies that differ, by their names in the document."""
-    for name, field in type(a.spec).model_fields.items():
-        differ = getattr(a.spec, name) != getattr(b.spec, name)
-        if differ and (name != "objectives" or _wanted(a.spec) != _wanted(b.spec)):
+    first, second = _wanted(a), _wanted(b)
+    for name, field in type(first).model_fields.items():
+        if getattr(first, name) != getattr(second, name):
             yield field.alias or name
 
 
-STABILITY = "stability"
-"""The tier that a plan made from an earlier one has besides those of its policy."""
-
-
-def _wanted(policy: PolicySpec) -> list[Objective]:
-    """The objectives of the policy without that tier."""
-    return [one for one in policy.to_objectives() if one.name != STABILITY]
+def _wanted(policy: PolicyDocument) -> PolicySpec:
+    """The policy without the objective that a plan made from an earlier one has besides."""
+    listed = (one for one in policy.spec.to_objectives() if one.name != "stability")
+    return policy.spec.model_copy(update={"objectives": tuple(listed)})
 
 
 def _tiers(first: PlanDocument, second: PlanDocument, *, same: bool) -> Iterator[ComparedTier]:
@@ -311,21 +306,18 @@ def _queues(first: PlanDocument, second: PlanDocument) -> Iterator[ComparedQueue
 def _nodes(first: PlanDocument, second: PlanDocument) -> ComparedNodes:
     mine = {node.name: node for node in first.instance.cluster.spec.nodes}
     other = {node.name: node for node in second.instance.cluster.spec.nodes}
-    changed = (name for name in mine.keys() & other.keys() if mine[name] != other[name])
     return ComparedNodes.model_construct(
         first=host_ranges(mine.keys() - other.keys()),
         second=host_ranges(other.keys() - mine.keys()),
-        changed=host_ranges(changed),
+        changed=host_ranges(n for n in mine.keys() & other.keys() if mine[n] != other[n]),
     )
 
 
 def _remarks(first: PlanDocument, second: PlanDocument) -> Iterator[str]:
     """Why values of the two may not mean the same."""
-    a, b = first.instance.policy.spec, second.instance.policy.spec
-    if _wanted(a) != _wanted(b):
+    a, b = (_wanted(plan.instance.policy) for plan in (first, second))
+    if a.objectives != b.objectives:
         yield "their policies list other objectives, or other tolerances"
-    elif a.to_objectives() != b.to_objectives():
-        yield "only one of them also counts what differs from an earlier plan (tier `stability`)"
     if a.mix != b.mix:
         yield "their mixes of requests differ: `stranded` counts other requests"
     if first.instance.now != second.instance.now:
@@ -337,6 +329,5 @@ def _remarks(first: PlanDocument, second: PlanDocument) -> Iterator[str]:
 
 def equal(tier: ComparedTier) -> bool:
     """Whether both plans have the tier with equal values; bounds are about the search, not about the plan."""
-    if tier.first is None or tier.second is None:
-        return False
-    return tier.first.value == tier.second.value
+    both = [value.value for value in (tier.first, tier.second) if value is not None]
+    return len(both) > 1 and both[0] == both[1]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from models.documents.comparison import (
-    ComparedDecision,
-    ComparedPlan,
+    ComparedQueue,
     ComparedTier,
     ComparedValue,
     ComparisonDocument,
@@ -41,22 +40,20 @@ def _title(found: ComparisonDocument, side: Side) -> str:
 def facts(found: ComparisonDocument) -> Table:
     """The two plans; below them what they suppose."""
     plans = [(_title(found, side), getattr(found, side)) for side in _sides(found)]
+    rows = tuple(
+        row_of(
+            Cell(title, "head"),
+            plan.outcome,
+            number(plan.nodes),
+            number(plan.gangs),
+            "-" if plan.effective_gpus is None else gpu_amount(plan.effective_gpus),
+            plan.file,
+        )
+        for title, plan in plans
+    )
     below = {r: Cell(plan.what_if) for r, (_, plan) in enumerate(plans) if plan.what_if}
     columns = columns_of("PLAN|OUTCOME|>NODES?|>GANGS?|>EFFECTIVE GPUS|FILE~")
-    rows = tuple(_plan(*one) for one in plans)
     return Table(columns, rows, below=below).without_empty_columns()
-
-
-def _plan(side: str, plan: ComparedPlan) -> tuple[Cell, ...]:
-    effective = "-" if plan.effective_gpus is None else gpu_amount(plan.effective_gpus)
-    return row_of(
-        Cell(side, "head"),
-        plan.outcome,
-        number(plan.nodes),
-        number(plan.gangs),
-        effective,
-        plan.file,
-    )
 
 
 def tiers(found: ComparisonDocument, *, wide: bool) -> Table:
@@ -105,59 +102,43 @@ def gangs(found: ComparisonDocument, *, every: bool) -> Table:
     differing = found.status.gangs
     shown = differing if every else differing[:MAX_GANGS]
     sides = _sides(found)
-    pairs = [(gang, [getattr(gang, side) for side in sides]) for gang in shown]
-    rows = [
-        row_of(
+    rows = []
+    for gang in shown:
+        both = [getattr(gang, side) for side in sides]
+        decisions = (ABSENT if one is None else one.decision for one in both)
+        there = [one for one in both if one is not None]
+        nodes = _way(",".join(one.nodes) or "-" for one in there)
+        cells = row_of(
             Cell(gang.gang, "head"),
-            _decision(both),
-            _both(both, lambda one: number(one.gpus) if one.pods else "-"),
-            _both(both, lambda one: permille(one.share)),
-            _both(both, lambda one: whole_percent(one.speed)),
-            _seats(both, other_gpus="gpus" in gang.changed),
+            _way(decisions),
+            _way(number(one.gpus) if one.pods else "-" for one in there),
+            _way(permille(one.share) for one in there),
+            _way(whole_percent(one.speed) for one in there),
+            nodes + " (other GPUs)" * ("gpus" in gang.changed),
         )
-        for gang, both in pairs
-    ]
+        rows.append(cells)
     rest = len(differing) - len(shown)
     notes = (f"{plural(rest, 'more gang')} (-o wide lists all)",) if rest else ()
     return Table(columns_of("GANG|DECISION|>GPUS|>SHARE?|>SPEED?|NODES~"), tuple(rows), notes)
 
 
-Both = Sequence[ComparedDecision | None]
-
-
-def _decision(both: Both) -> str:
-    if None not in both:
-        return _both(both, lambda one: one.decision)
-    return " -> ".join(ABSENT if one is None else one.decision for one in both)
-
-
-def _both(both: Both, text: Callable[[ComparedDecision], str]) -> str:
-    return " -> ".join(dict.fromkeys(text(one) or "-" for one in both if one is not None))
-
-
-def _seats(both: Both, *, other_gpus: bool) -> str:
-    text = _both(both, lambda one: ",".join(one.nodes))
-    return f"{text} (other GPUs)" if other_gpus else text
+def _way(texts: Iterable[str]) -> str:
+    """``base -> what if``, or once what is equal."""
+    return " -> ".join(dict.fromkeys(texts))
 
 
 def queues(found: ComparisonDocument) -> Table:
     """A row for each queue that differs."""
-    turned = found.status.base == "second"
 
-    def cell(first: int | None, second: int | None) -> Cell:
-        texts = [ABSENT if one is None else number(one) for one in (first, second)]
-        texts = texts[::-1] if turned else texts
-        return Cell(texts[0] if first == second else " -> ".join(texts))
+    def amounts(queue: ComparedQueue, what: str) -> str:
+        both = (getattr(queue, f"{side}{what}") for side in _sides(found))
+        return _way(ABSENT if one is None else number(one) for one in both)
 
-    rows = [
-        (
-            Cell(one.queue, "head"),
-            cell(one.first, one.second),
-            cell(one.first_waiting, one.second_waiting),
-        )
+    rows = tuple(
+        row_of(Cell(one.queue, "head"), amounts(one, ""), amounts(one, "_waiting"))
         for one in found.status.queues
-    ]
-    return Table(columns_of("QUEUE|>HOLDS|>WAITS FOR"), tuple(rows))
+    )
+    return Table(columns_of("QUEUE|>HOLDS|>WAITS FOR"), rows)
 
 
 EFFECTS: Mapping[Effect, tuple[str, str]] = {

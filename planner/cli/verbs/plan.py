@@ -189,7 +189,6 @@ def _report(console: Console, request: PlanRequest, planned: Planned, *, kept: b
     if planned.signal_exit is not None:
         console.say("interrupted: this is the best plan found so far, verified")
     saved = None if request.out is None else shlex.quote(str(request.out))
-    keep = "" if saved is None else f" --out {saved}"
     if saved is not None:
         console.say(f"saved {saved}")
     plan = planned.plan
@@ -202,7 +201,7 @@ def _report(console: Console, request: PlanRequest, planned: Planned, *, kept: b
         console.next(explained)
     elif ran_out and spent < MAX_BUDGET:
         more = _again(console, request, budget=min(4 * spent, MAX_BUDGET))
-        console.next(f"{more}{keep}   (to close the gap)")
+        console.next(f"{more}{f' --out {saved}' if saved else ''}   (to close the gap)")
     elif saved is None:
         again = _again(console, request, budget=request.budget)
         console.next(f"{again} --out plan.json   (to keep this plan)")

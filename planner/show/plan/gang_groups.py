@@ -19,23 +19,12 @@ Requests = Mapping[GangKey, GangDocument]
 
 
 class Sharing(IntEnum):
-    """Which gangs share a row: none; those that wait for equal reasons; all of one decision.
-
-    ``alike``: only if they are many. From ``folded`` on, however few they are, and only the first rows of
-    gangs that wait are shown. Different reasons never share a row.
-    """
+    """Which gangs share a row: none; those that wait for equal reasons; all of one decision."""
 
     none = 0
     alike = 1
-    folded = 2
-    decision = 3
+    decision = 2
 
-
-MANY_ALIKE = 3
-"""More gangs that wait for equal reasons share a row under ``Sharing.alike``."""
-
-WAITING_ROWS = {Sharing.folded: 10, Sharing.decision: 4}
-"""Rows of gangs that wait; the others are counted by the code of their reason."""
 
 FIRST_NAMES = 3
 """Gangs of a row, or that delay another, that are named; the others are counted."""
@@ -56,24 +45,22 @@ def groups(
     """The gangs of each row, in the order of ``rank`` of the first of each."""
     found: dict[Hashable, list[PlanGang]] = {}
     for gang in sorted(listed, key=lambda gang: rank(gang, requests.get(gang.key))):
-        found.setdefault(_shared(gang, requests.get(gang.key), sharing), []).append(gang)
-    if sharing != Sharing.alike:
-        return list(found.values())
-    rows: list[list[PlanGang]] = []
-    for group in found.values():
-        rows += [group] if len(group) > MANY_ALIKE else [[gang] for gang in group]
-    return rows
+        found.setdefault(_shared(gang, sharing), []).append(gang)
+    return list(found.values())
 
 
 def fold(
-    rows: Sequence[list[PlanGang]], sharing: Sharing
+    rows: Sequence[list[PlanGang]], most: int | None
 ) -> tuple[list[list[PlanGang]], list[PlanGang]]:
-    """The rows that are shown, and the gangs of the others, which all wait."""
-    most = WAITING_ROWS.get(sharing)
-    waiting = [row for row in rows if row[0].decision == "wait"]
-    hidden = waiting[most:] if most is not None else []
-    positions = {id(row) for row in hidden}
-    return [row for row in rows if id(row) not in positions], [g for row in hidden for g in row]
+    """The rows with at most so many of gangs that wait, and the gangs of the others."""
+    shown, hidden, waiting = list[list[PlanGang]](), list[PlanGang](), 0
+    for row in rows:
+        waiting += row[0].decision == "wait"
+        if row[0].decision == "wait" and most is not None and waiting > most:
+            hidden += row
+        else:
+            shown.append(row)
+    return shown, hidden
 
 
 def folded_note(hidden: Sequence[PlanGang], gpus: float) -> str:
@@ -85,11 +72,10 @@ def folded_note(hidden: Sequence[PlanGang], gpus: float) -> str:
     return f"and {len(hidden):,} more {waits}, for {plural(gpus, 'GPU')}: {listed}"
 
 
-def _shared(gang: PlanGang, request: GangDocument | None, sharing: Sharing) -> Hashable:
-    """Equal for gangs that share a row."""
-    if sharing == Sharing.none or request is None:
-        return gang.key
-    if gang.decision == "wait" and (gang.reserved is not None or gang.delayed is not None):
+def _shared(gang: PlanGang, sharing: Sharing) -> Hashable:
+    """Equal for gangs that share a row: those that wait never for different reasons."""
+    alone = gang.decision == "wait" and (gang.reserved or gang.delayed) is not None
+    if sharing == Sharing.none or alone:
         return gang.key
     if gang.reason is not None and gang.decision in ("wait", "keep"):
         facts = gang.reason.message if gang.reason.fields is None else gang.reason.fields
@@ -198,36 +184,34 @@ def passed_over(gang: PlanGang) -> str:
     return "" if gang.passed_over is None else _PASSED[gang.passed_over]
 
 
+def relative_speeds(plan: PlanDocument) -> dict[str, Fraction]:
+    """By node with GPUs, the speed of its GPUs next to the fastest: one that is not known as the slowest."""
+    spec = plan.instance.cluster.spec
+    stated = {model.name: model.relative_speed for model in spec.server_models if model.gpus}
+    known = [speed for speed in stated.values() if speed is not None] or [Fraction(1)]
+    on = {node.name: stated[node.model] for node in spec.nodes if node.model in stated}
+    return {
+        name: Fraction(speed or min(known)) / Fraction(max(known)) for name, speed in on.items()
+    }
+
+
 class Slowdowns:
     """The causes, gang by gang, of one plan."""
 
     def __init__(self, plan: PlanDocument) -> None:
-        spec = plan.instance.cluster.spec
-        speeds = {m.name: m.relative_speed for m in spec.server_models if m.gpus}
-        on = {node.name: speeds[node.model] for node in spec.nodes if node.model in speeds}
-        slowest = min((speed for speed in on.values() if speed is not None), default=Fraction(1))
-        self._speed_of = {name: speed or slowest for name, speed in on.items()}
-        """Relative speed of the nodes with GPUs; where it is not known, as the slowest that is."""
+        self._speeds = relative_speeds(plan)
 
     def of(self, gang: PlanGang, request: GangDocument | None) -> str:
         """``links, GPU model at 31.5 %``: those that apply; empty at full speed."""
         if gang.speed_to_come is None or gang.speed_to_come >= FULL_SPEED or request is None:
             return ""
         communication = request.spec.communication
-        share = None if communication.pattern == "none" else gang.share
-        relative = self._relative(gang, request)
         causes = []
-        if share is not None and share < FULL_SPEED and communication.fraction:
-            causes.append("links")
-        if relative < FULL_SPEED:
+        if communication.pattern != "none" and communication.fraction:
+            causes += ["links"] * (gang.share is not None and gang.share < FULL_SPEED)
+        with_gpus = {role.name for role in request.spec.roles if role.gpus}
+        own = [self._speeds.get(pod.node, 1) for pod in gang.pods if pod.role in with_gpus]
+        relative = int(FULL_SPEED * min(own, default=1))
+        if relative < FULL_SPEED and communication.speed != "ignore":
             causes.append(f"GPU model at {permille(relative)}")
         return ", ".join(causes)
-
-    def _relative(self, gang: PlanGang, request: GangDocument) -> int:
-        """Permille of the fastest GPU model: the slowest that it has GPUs on."""
-        if request.spec.communication.speed == "ignore":
-            return FULL_SPEED
-        with_gpus = {role.name for role in request.spec.roles if role.gpus}
-        nodes = {pod.node for pod in gang.pods if pod.role in with_gpus}
-        own = [self._speed_of[node] for node in nodes if node in self._speed_of]
-        return int(FULL_SPEED * min(own) / max(self._speed_of.values())) if own else FULL_SPEED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from planner.show.console import WIDTH
 from planner.show.plan.gang_groups import Sharing
@@ -22,13 +22,21 @@ MAX_LINES = 78
 """Longest output without more gangs in a row than before; two more lines are left to stderr."""
 
 
+class Form(NamedTuple):
+    """Which gangs share a row, whether changes of running gangs are listed, most rows of gangs that wait."""
+
+    sharing: Sharing
+    changes: bool = False
+    most: int | None = None
+
+
 FORMS = (
-    (Sharing.alike, True),
-    (Sharing.alike, False),
-    (Sharing.folded, False),
-    (Sharing.decision, False),
+    Form(Sharing.alike, changes=True),
+    Form(Sharing.alike),
+    Form(Sharing.alike, most=10),
+    Form(Sharing.decision, most=4),
 )
-"""Which gangs share a row, and whether changes of running gangs are listed: the first that fits MAX_LINES."""
+"""The first that fits MAX_LINES is printed."""
 
 
 def show(
@@ -65,31 +73,31 @@ def show(
 def _text(console: Console, plan: PlanDocument, only: Selection, *, wide: bool) -> str:
     """The tables: with a row for each gang if it was asked for, or in the first form that is short."""
     every = wide or only.everything or only.filters
-    for sharing, full in ((Sharing.none, True),) if every else FORMS:
-        sections = [*_sections(plan, only, sharing, wide=wide, full=full)]
+    for form in (Form(Sharing.none, changes=True),) if every else FORMS:
+        sections = [*_sections(plan, only, form, wide=wide)]
         drawn = _laid_out(console, sections, console.width or WIDTH)
         if drawn.count("\n") <= MAX_LINES:
             break
-    fitted = console.width is not None or sharing == Sharing.decision
+    fitted = console.width is not None or form.sharing == Sharing.decision
     return drawn if fitted else _laid_out(console, sections, None)
 
 
 def _sections(
-    plan: PlanDocument, only: Selection, sharing: Sharing, *, wide: bool, full: bool
+    plan: PlanDocument, only: Selection, form: Form, *, wide: bool
 ) -> Iterator[Table | list[str]]:
     """Tables and lines, the summary last; those of the whole plan unless gangs are filtered."""
     from planner.show.plan import plan_tables, queue_table, running_changes
 
     if not only.filters:
         yield plan_tables.facts(plan)
-    yield plan_tables.gangs(plan, wide=wide, sharing=sharing, only=only)
-    if full:
+    yield plan_tables.gangs(plan, wide=wide, sharing=form.sharing, only=only, most=form.most)
+    if form.changes:
         yield running_changes.changes(plan, wide=wide, only=only)
         yield running_changes.moves(plan, only)
     if wide:
         yield plan_tables.pods(plan, only)
     if not only.filters:
-        yield queue_table.queues(plan, wide=wide, every=not sharing)
+        yield queue_table.queues(plan, wide=wide, every=not form.sharing)
         yield plan_tables.tiers(plan, wide=wide)
     yield [*plan_tables.besides(plan), *(f"note: {note}" for note in plan.status.notes)]
     yield plan_tables.results(plan)

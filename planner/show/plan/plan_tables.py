@@ -10,6 +10,7 @@ from models.apply.part_orders import needing_an_administrator
 from models.documents.cluster import NodeDocument
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
+from models.gpu_shares import part_of
 from models.instance.solution import ADMITTED
 from models.mig import RESOURCE
 from models.units import plural
@@ -24,6 +25,7 @@ from planner.show.plan.gang_groups import (
     groups,
     kept_note,
     priorities,
+    relative_speeds,
     schedulers,
     starts,
 )
@@ -42,6 +44,7 @@ from planner.show.text import (
     percent,
     permille,
     ranges,
+    request_text,
     whole_percent,
 )
 
@@ -182,10 +185,12 @@ def gangs(
     wide: bool,
     sharing: Sharing = Sharing.none,
     only: Selection = EVERY_GANG,
+    most: int | None = None,
 ) -> Table:
     """The gangs by decision, priority and name, one or several to a row; below it why they wait.
 
-    Gangs that stay as they are become a note, unless no row is shared. ``only``: those to show.
+    Gangs that stay as they are become a note, unless no row is shared. ``only``: those to show;
+    ``most``: rows of gangs that wait, of which the others are counted by the code of their reason.
     """
     requests = plan.instance.gangs_by_key()
     listed = [gang for gang in plan.spec.gangs if only.takes(gang)]
@@ -194,7 +199,7 @@ def gangs(
     if sharing and kept:
         listed = [gang for gang in listed if gang.decision != "keep" or gang.incomplete]
         notes.append(f"{kept_note(kept, gpu_sum(kept, requests))}; --all shows every gang")
-    shared, hidden = fold(groups(listed, requests, sharing), sharing)
+    shared, hidden = fold(groups(listed, requests, sharing), most)
     if hidden:
         more = folded_note(hidden, gpu_sum(hidden, requests))
         notes.append(f"{more}; --all or --gang NAME shows why")
@@ -202,7 +207,7 @@ def gangs(
         notes.append("--all shows every gang")
     levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
     columns = (
-        *columns_of("|GANG~|>PRIO?|SCHEDULER?|DECISION|STARTS?|>PODS?|>GPUS|>GB/S?|>OF BEST?"),
+        *columns_of("|GANG~|>PRIO?|SCHEDULER?|DECISION|STARTS|>PODS?|>GPUS|>GB/S?|>OF BEST?"),
         *columns_of(">SPEED?|>COUNTS?|SLOWED BY~?"),
         *(Column(level.upper(), right=True, droppable=True) for level in levels),
         *columns_of("DOMAINS~?|NODES~"),
@@ -274,23 +279,25 @@ def pods(plan: PlanDocument, only: Selection) -> Table:
     requests = plan.instance.gangs_by_key()
     rows = []
     for gang in filter(only.takes, plan.spec.gangs):
-        instances = _instances_a_pod(requests.get(gang.key))
+        parts = _parts_a_pod(requests.get(gang.key))
         for pod in gang.pods:
             whole = "any" if pod.gpus is None else ranges(pod.gpus)
-            gpus = ", ".join([*([whole] if whole else []), *instances.get(pod.role, ())])
+            gpus = ", ".join([*([whole] if whole else []), *parts.get(pod.role, ())])
             name = f"{gang.namespace}/{pod.name}"
             rows.append(row_of(name, pod.node, gpus or "-"))
     return Table(columns_of("POD~|NODE|GPUS"), tuple(rows))
 
 
-def _instances_a_pod(request: GangDocument | None) -> dict[str, list[str]]:
-    """By role, the profiles of which each pod has an instance: ``1g.10gb``, or ``2 x 1g.10gb``."""
+def _parts_a_pod(request: GangDocument | None) -> dict[str, list[str]]:
+    """By role, the parts of GPUs that each pod has: ``1g.10gb``, ``2 x 1g.10gb`` or ``0.25 of a GPU``."""
     found: dict[str, list[str]] = {}
     for role in () if request is None else request.spec.roles:
         for resource, count in role.requests.items():
+            many = f"{count} x " * (count > 1)
             if resource.startswith(RESOURCE):
-                many = f"{count} x " * (count > 1)
                 found.setdefault(role.name, []).append(many + resource.removeprefix(RESOURCE))
+            elif part_of(resource) is not None:
+                found.setdefault(role.name, []).append(request_text(str(count), resource))
     return found
 
 
@@ -401,22 +408,11 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
 
 
 def full_speed_gpus(plan: PlanDocument) -> float:
-    """What all GPUs count as at full speed, next to the fastest model: one without a speed as the slowest.
-
-    Each counts as one if a gang ignores speeds.
-    """
-    spec = plan.instance.cluster.spec
+    """What all installed GPUs count at full speed; each counts one if a gang ignores speeds."""
     gpus = plan.instance.installed_gpus()
-    speeds = {one.name: one.relative_speed for one in spec.server_models if one.gpus}
-    known = [speed for speed in speeds.values() if speed is not None]
-    ignored = any(one.spec.communication.speed == "ignore" for one in plan.instance.gangs)
-    if ignored or not known:
+    if any(one.spec.communication.speed == "ignore" for one in plan.instance.gangs):
         return sum(gpus.values())
-    models = {node.name: node.model for node in spec.nodes}
-    speed_of = {
-        name: float((speeds.get(models[name] or "") or min(known)) / max(known)) for name in gpus
-    }
-    return sum(count * speed_of[name] for name, count in gpus.items())
+    return float(sum(gpus[node] * speed for node, speed in relative_speeds(plan).items()))
 
 
 def below_full(permille: int | None) -> Style | None:

@@ -17,9 +17,6 @@ from models.units import first_of, plural
 from planner.show.text import gpu_amount, percent
 from planner.untrusted_text import safe
 
-MAX_PRIORITIES = 3
-"""Priorities that a sentence lists; of more it gives the range."""
-
 MAX_NAMED = 4
 """Tiers named in one line."""
 
@@ -73,22 +70,19 @@ def more_work(plan: PlanDocument) -> str | None:
 def bought(plan: PlanDocument) -> str | None:
     """What a plan with fewer effective GPUs than one gang after another has for them.
 
-    ``721 fewer than one after another: +141 at priority 100 and 50, -862 below, 94 gangs stopped``. The
-    highest priorities that have all more, or all fewer, are named; those below count together.
+    ``721 fewer than one after another: +141 at priority 50 and above, -862 below, 94 gangs stopped``. Above:
+    of the highest priorities that have all more, or all fewer.
     """
     differ = gained(plan)
     if not differ:
         return None
     more = next(iter(differ.values())) > 0
-    named = list(takewhile(lambda one: (differ[one] > 0) == more, differ))
-    top = round(sum(differ[one] for one in named), 3)
+    above = list(takewhile(lambda one: (differ[one] > 0) == more, differ))
+    top = round(sum(differ[one] for one in above), 3)
     total = round(sum(differ.values()), 3)
-    where = ", ".join(named[:-1]) + " and " * (len(named) > 1) + named[-1]
-    if len(named) > MAX_PRIORITIES:
-        where = f"{named[0]} to {named[-1]}"
-    parts = [f"{_signed(top)} at priority {where}"]
+    parts = [f"{top:+,.10g} at priority {above[-1]} and above"]
     if below := round(total - top, 3):
-        parts.append(f"{_signed(below)} below")
+        parts.append(f"{below:+,.10g} below")
     of = Counter(gang.decision for gang in plan.spec.gangs)
     touched: tuple[tuple[Decision, str], ...] = (("preempt", "stopped"), ("move", "moved"))
     parts += [f"{plural(of[one], 'gang')} {word}" for one, word in touched if of[one]]
@@ -104,10 +98,6 @@ def gained(plan: PlanDocument) -> dict[str, float]:
     rows = () if effective is None else effective.by_priority
     differ = {str(one.priority): round(one.after - one.one_at_a_time, 3) for one in rows}
     return {priority: gpus for priority, gpus in differ.items() if gpus}
-
-
-def _signed(gpus: float) -> str:
-    return f"{'+' * (gpus > 0)}{gpu_amount(gpus)}"
 
 
 def tiers_proven(plan: PlanDocument) -> str:
