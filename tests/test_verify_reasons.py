@@ -105,11 +105,11 @@ def test_a_reason_that_the_plan_does_not_contradict_passes(
         ("QueueOrder", {"queue": "a", "by": []}, "no earlier gang of a strict queue waits"),
         ("NoRoom", SHORT, "it is Outranked"),
         ("NoRoom", {"role": "launcher", "pods": 1}, "there is no role launcher"),
-        # old holds 4 GPUs of h1: no number but that is its own, and big stays on h0
+        # old holds 4 GPUs of h1: no number but that is its own, and it stays there
         ("NoRoom", SHORT | holding(old=(0, 5)), "default/old has 4 GPUs, not 5"),
         ("NoRoom", SHORT | holding(old=(1, 4)), "default/old does not have priority 1"),
         ("NoRoom", SHORT | holding(wide=(0, 16)), "default/wide has no pods after the plan"),
-        ("NoRoom", SHORT | holding(old=(0, 4)), "without those that it names it would not fit"),
+        ("NoRoom", SHORT | holding(big=(5, 8)), "without those that it names it would not fit"),
         ("Reserved", {"by": []}, "no other gang holds a reservation"),
         ("AntiAffinity", {"gpus": 16, "proven": True}, "no tier of priority 0 is stated as proven"),
         ("NoRoom", {"queue": "a"}, "has no field queue"),

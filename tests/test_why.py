@@ -22,6 +22,7 @@ from models.verify.stated.stated_reasons import HOLDING
 from planner.pipelines.explain import why_waiting
 from planner.search.explain.remedies import RemedyFinder
 from planner.search.explain.remedy import Remedy
+from planner.search.explain.replan import Replan
 from planner.search.explain.world import World
 from planner.search.solve import solve
 from planner.show.explain import why_tables
@@ -40,7 +41,13 @@ RANDOM = [
 
 def remedies_of(world: World) -> tuple[Remedy, ...]:
     """Those that are found in any time."""
-    return RemedyFinder(world, lambda: False).remedies()
+    replan = Replan(lambda instance: solve(instance).decisions, 200)
+    return RemedyFinder(world, replan, lambda: False).remedies()
+
+
+def started_by_a_new_plan(world: World) -> bool:
+    """With everything free again: who has the gang asked about start?"""
+    return bool(solve(world.instance).decisions[world.gang].pods)
 
 
 @pytest.mark.parametrize(("seed", "more"), spread(RANDOM, 9))
@@ -61,10 +68,12 @@ def test_remedies_start_it_and_so_does_the_end_of_those_who_are_blamed(
         for remedy in remedies_of(world) if instance.gangs[gang].hold is None else ():
             there = remedy.world
             assert starts(there.instance, there.decisions, gang), (remedy.kind, remedy.change)
+            if not remedy.first and remedy.kind not in ("move", "wait"):
+                assert started_by_a_new_plan(there), (remedy.kind, remedy.change)
         blamed = () if decision.reason is None else decision.reason.fields.by
         if blamed and decision.reason is not None and decision.reason.code in HOLDING:
             without = world.without([numbers[one.gang] for one in blamed])
-            assert starts(without.instance, without.decisions, gang), decision.reason
+            assert started_by_a_new_plan(without), decision.reason
 
 
 CLUSTER = """

@@ -23,12 +23,13 @@ class WhyRemedy(Document):
     """One way to make the gang start, which was tried: ``pods`` is the place that was found.
 
     ``change``: what is to be done, as fields of its type. ``byHand``: no plan does it. ``first``: gangs that
-    wait, come before it and would take the room. ``gangs``: those that stop, move or end; ``moved``: the pods
-    of the one that moves.
+    would take the room first. ``replanned``: a new plan says so, with everything else free. ``gangs``: those
+    that stop, move or end; ``moved``: the pods of the one that moves.
     """
 
     type: str
     by_hand: bool = omitted(default=False)
+    replanned: bool = omitted(default=False)
     at: Time | None = omitted(description="When it starts, if it has to wait")
     change: dict[str, Any] = omitted(default={})
     gangs: Many[str] = omitted(default=())

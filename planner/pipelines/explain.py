@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from models.documents.explanation import (
     OtherPlace,
@@ -22,12 +23,21 @@ from models.instance.solution import GangDecision, PodPlacement, Reserved
 from models.program.base_state import outcome
 from models.queues.reservations import queue_place
 from models.values.tier_values import Evaluation, tiers_of
+from planner.search.budget import Budget
 from planner.search.explain.alternatives import Alternative, alternatives
 from planner.search.explain.remedies import RemedyFinder
 from planner.search.explain.remedy import Remedy
+from planner.search.explain.replan import Replan
 from planner.search.explain.world import World, budget_of
 from planner.search.free_space import FreeSpace
+from planner.search.solve import Search
 from planner.show.reason_words import words
+
+MAX_REPLANS = 100
+"""New plans that remedies are tried with at most."""
+
+LEAST_S = 0.5
+"""With less time left no new plan is begun."""
 
 
 def world_of(
@@ -84,8 +94,20 @@ def why_waiting(world: World, seconds: int, stop: threading.Event) -> Why:
     if pods is not None:
         placed, tier = _pods(world, world.gang, pods), _first_tier(world, pods)
         return Why.model_construct(limit_seconds=seconds, complete=True, fits=placed, tier=tier)
-    remedies = tuple(_remedy(world, one) for one in RemedyFinder(world, late).remedies())
+    replan = Replan(partial(_new_plan, budget), MAX_REPLANS)
+    found = RemedyFinder(world, replan, late).remedies()
+    remedies = tuple(_remedy(world, one) for one in found)
     return Why.model_construct(limit_seconds=seconds, complete=not late(), remedies=remedies)
+
+
+def _new_plan(budget: Budget, instance: Instance) -> tuple[GangDecision, ...] | None:
+    """The plan of another instance that one worker finds; None if too little time is left for it."""
+    if budget.seconds_left() < LEAST_S or budget.stop.is_set():
+        return None
+    seconds = max(1, int(budget.seconds_left()))
+    limits = replace(instance.policy.solve, workers=1, budget=1, time_limit_s=seconds)
+    changed = replace(instance, policy=replace(instance.policy, solve=limits))
+    return Search(changed, stop=budget.stop, frequent=True).run().decisions
 
 
 def _remedy(world: World, one: Remedy) -> WhyRemedy:

@@ -38,6 +38,7 @@ from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.explain.notes import notes_of, passed, unsearched
 from planner.search.explain.reasons import with_reasons
+from planner.search.explain.replan import Replan
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
 from planner.search.improve.polish import polish
@@ -89,6 +90,12 @@ AT_ONCE = 10_000
 
 WAITING_S = 0.05
 """Seconds between two looks at the budget while the search waits."""
+
+MAX_REPLANS = 40
+"""New plans that the reasons of a plan are tried with at most."""
+
+REPLANNED_PAIRS = 10_000
+"""Pairs of a node and a gang in all these plans together."""
 
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
@@ -269,6 +276,20 @@ class Search:
             solver_calls=budget.calls,
         )
 
+    def _replan(self) -> Replan:
+        """New plans without gangs that are named as those that others wait for, where they cost little."""
+        size = len(self.instance.cluster.nodes) * len(self.instance.gangs)
+        return Replan(self._new_plan, min(MAX_REPLANS, REPLANNED_PAIRS // max(1, size)))
+
+    def _new_plan(self, instance: Instance) -> tuple[GangDecision, ...] | None:
+        """Of another instance, by one worker; None if too little time is left."""
+        seconds = int(self._budget.seconds_left())
+        if seconds < 1 or self._budget.stop.is_set():
+            return None
+        limits = replace(instance.policy.solve, workers=1, budget=1, time_limit_s=seconds)
+        changed = replace(instance, policy=replace(instance.policy, solve=limits))
+        return Search(changed, stop=self._budget.stop, frequent=True).run().decisions
+
     def _explained(self, instance: Instance, plan: Solution, budget: Budget) -> Solution:
         """The plan with reasons and starts of gangs that wait, and the tiers that were not searched."""
         immovable = self._held.get(id(plan.decisions), frozenset())
@@ -282,7 +303,9 @@ class Search:
             for tier in plan.tiers
             if tier.name.partition("/")[0] in MAINS and tier.bound == tier.value
         ]
-        decisions = with_reasons(instance, decisions, budget, () if immovable else proven)
+        decisions = with_reasons(
+            instance, decisions, budget, () if immovable else proven, self._replan()
+        )
         if budget.seconds_left() > 0 or not _large(instance):
             decisions = with_expected_starts(instance, decisions, budget)
         searched = set() if self._ledger is None else self._ledger.searched

@@ -45,7 +45,7 @@ def _short(f: ReasonFields) -> Clauses:
         return
     yield f"after this plan, {_room(f)}"
     if f.by:
-        yield f"there is room for it without {_gangs(f.by)}"
+        yield f"it could start without {_gangs(f.by)}"
     if f.proven:
         yield _PROVEN
 

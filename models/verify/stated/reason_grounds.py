@@ -167,4 +167,4 @@ class Grounds:
         rooms = self.rooms
         if rooms.work.left <= 0:
             return True
-        return rooms.holds(rooms.alone if above >= ALONE else rooms.above(above), gang)
+        return rooms.holds(rooms.alone() if above >= ALONE else rooms.above(above), gang)

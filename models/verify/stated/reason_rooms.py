@@ -29,6 +29,7 @@ class Rooms:
         self.work = work
         self.reshapes = outcome.facts.reshapes
         self._above: dict[int, Room] = {}
+        self._alone: dict[frozenset[int], Room] = {}
         self._without: dict[frozenset[int], Room] = {}
         self._sums: dict[object, Mapping[object, int]] = {}
 
@@ -48,27 +49,28 @@ class Rooms:
             self._above[priority] = self.after.beside(Variant(self.outcome, lower))
         return self._above[priority]
 
-    @cached_property
-    def alone(self) -> Room:
-        """What the running gangs leave that may be neither stopped nor moved, and before anything starts."""
-        self.work.spend(len(self.outcome.changes))
-        return self.after.beside(
-            Variant(
-                self.outcome,
-                {
-                    i: {}
-                    if change.gang.preemptible or change.gang.movable
-                    else change.gang.running_pods
-                    for i, change in enumerate(self.outcome.changes)
-                    if change.pods or change.gang.running
-                },
-            )
-        )
+    def alone(self, gone: Collection[int] = ()) -> Room:
+        """What the running gangs leave that may be neither stopped nor moved, and before anything starts.
+
+        Without those that are ``gone``.
+        """
+        key = frozenset(gone)
+        if key not in self._alone:  # kept: counts are known by the room that they are of
+            self.work.spend(len(self.outcome.changes))
+            stays = {
+                i: change.gang.running_pods
+                if not (change.gang.preemptible or change.gang.movable or i in key)
+                else {}
+                for i, change in enumerate(self.outcome.changes)
+                if change.pods or change.gang.running
+            }
+            self._alone[key] = self.after.beside(Variant(self.outcome, stays))
+        return self._alone[key]
 
     def without(self, gone: Collection[int]) -> Room:
         """What the plan leaves without some gangs."""
         key = frozenset(gone)
-        if key not in self._without:  # kept: counts are known by the room that they are of
+        if key not in self._without:
             self.work.spend(len(self.outcome.changes))
             self._without[key] = self.after.beside(Variant(self.outcome, {i: {} for i in key}))
         return self._without[key]

@@ -370,7 +370,7 @@ class Reasons:
     def _gangs(
         self, gang: Gang, code: str, fields: ReasonFields, *, counted: bool
     ) -> Iterator[str]:
-        """Gangs without which there would be room: they have what is stated, and by counts it would fit."""
+        """Gangs without which it would start: they have what is stated, and by counts it could fit then."""
         if code not in HOLDING or not fields.by:
             return
         for one in fields.by:
@@ -383,7 +383,7 @@ class Reasons:
             whole = sum(change.gang.roles[role].gpus for role, _ in change.pods)
             if one.gpus != whole:
                 yield f"{printable(one.gang)} has {whole} GPUs, not {one.gpus}"
-        if counted and not self.rooms.holds(self.rooms.without(self.named(fields)), gang):
+        if counted and not self.rooms.holds(self.rooms.alone(self.named(fields)), gang):
             yield "without those that it names it would not fit"
 
     def named(self, fields: ReasonFields) -> set[int]:

@@ -1,15 +1,15 @@
-"""The gangs whose room a waiting gang needs: without all of them it could start, without fewer not.
+"""The gangs that would have to go so that a waiting gang starts: a new plan without them starts it.
 
-Everything else stays as planned. Of the places where it could run that one counts where those who must go
-have the lowest priority, then the fewest GPUs: a node with a notebook of one GPU before a node of training.
+Of all sets the one whose highest priority is the lowest, then with the fewest GPUs: a node with a notebook of
+one GPU before a node of training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
+from itertools import combinations, islice
 
 import numpy as np
 
@@ -18,10 +18,13 @@ from models.instance.instance import Instance
 from models.instance.solution import GangDecision
 from models.program.interruption import Question
 from models.rules.demands import Demand, RoleDemand
-from planner.search.explain.shortage import FreeCounts, Shortage, shortage
+from models.rules.giving_way import Claim, claim, takes
+from planner.search.explain.replan import Decided, Replan
+from planner.search.explain.shortage import FreeCounts, shortage
+from planner.search.explain.world import World
 from planner.search.free_arrays import IntArray, Tree
 from planner.search.free_space import FreeSpace
-from planner.search.start.greedy import admit
+from planner.search.start.greedy import admit, missing_demand
 
 MAX_TRIED = 8
 """Places in which it is tried to place the gang, the cheapest first."""
@@ -29,66 +32,189 @@ MAX_TRIED = 8
 MAX_REMOVED = 64
 """Gangs that are taken away in one place; where more are in the way nobody is named."""
 
+MAX_ASKED = 6
+"""Sets of gangs without which a new plan is made, the cheapest first."""
+
+MAX_FEW = 100
+"""Gangs, and pairs of them, of which it is tried whether they alone are enough."""
+
+ROUNDS = 3
+"""Times that others start in the room that was made, so that more has to be."""
+
 
 class ReasonHolders:
-    """Looks for them once a kind of gang and place in the queue. ``space``: what the plan leaves.
+    """Looks for them once a kind of gang and place in the queue.
 
     Nobody is named once it is ``late``: some might be needless.
     """
 
     def __init__(
-        self,
-        instance: Instance,
-        decisions: Sequence[GangDecision],
-        space: FreeSpace,
-        late: Question,
+        self, instance: Instance, decisions: Sequence[GangDecision], replan: Replan, late: Question
     ) -> None:
         self._instance = instance
-        self._decisions = decisions
-        self._space = space
+        self._decisions = tuple(decisions)
+        self._replan = replan
         self._late = late
-        self._tree = Tree(instance.cluster)
+        self._after = _Places(instance, decisions, late)
+        self._firm: dict[Claim, _Places] = {}
         self._known: dict[object, tuple[int, ...]] = {}
 
-    def of(self, demand: Demand, kind: object, short: Shortage | None) -> list[dict[str, object]]:
+    def of(self, gang: int, kind: object) -> list[dict[str, object]]:
         """As fields of a reason, those who lose most first; none where none are known, or too many."""
         gangs = self._instance.gangs
-        key = (kind, gangs[demand.gang].priority) if self._instance.reserved else kind
+        key = (kind, gangs[gang].priority)
         if key not in self._known:
-            self._known[key] = self.cheapest(demand, short)
+            self._known[key] = self.cheapest(gang)
         return [
             {
                 "gang": "/".join(gangs[i].key),
                 "priority": gangs[i].shown_priority,
-                "gpus": self._sizes[i],
+                "gpus": self._after.sizes[i],
             }
             for i in self._known[key]
         ]
 
-    def cheapest(
-        self, demand: Demand, short: Shortage | None, most: int = MAX_NAMED
-    ) -> tuple[int, ...]:
-        """Indices of gangs, at most so many. ``short``: by counts on what the plan leaves, if known."""
-        role = self._short_role(demand, short)
-        if role is None:
-            return ()
+    def cheapest(self, gang: int, most: int = MAX_NAMED) -> tuple[int, ...]:
+        """Indices of gangs, at most so many."""
+        gone: tuple[int, ...] = ()
+        places = self._after
+        for _ in range(ROUNDS):
+            state: Sequence[GangDecision] | None = None
+            for found in self._candidates(gang, places, gone):
+                new = self._new_plan(gang, found)
+                if self._late() or len(found) > most:
+                    return ()
+                if new is None or new.pods:
+                    return self._ordered(self._reduced(gang, found))
+                if state is None:
+                    gone, state = found, new.decisions
+            if state is None:
+                return ()
+            world = World(self._instance, tuple(state), gang).without(gone)
+            places = _Places(world.instance, world.decisions, self._late)
+        return ()
+
+    def _new_plan(self, gang: int, gone: Sequence[int]) -> Decided | None:
+        return self._replan.decide(World(self._instance, self._decisions, gang).without(gone))
+
+    def _candidates(
+        self, gang: int, places: _Places, gone: tuple[int, ...]
+    ) -> Iterator[tuple[int, ...]]:
+        """Sets of gangs that make room for it, the cheapest first.
+
+        Beside the plan, and beside those only that need not give way. ``gone``: before.
+        """
+        found = {tuple(sorted((*gone, *one))) for one in places.candidates(gang)}
+        if not gone:
+            found.update(self._beside_the_firm(gang, found))
+        yield from islice(sorted(found, key=self._cost), MAX_ASKED)
+
+    def _beside_the_firm(
+        self, gang: int, known: Iterable[tuple[int, ...]]
+    ) -> Iterator[tuple[int, ...]]:
+        """The same beside gangs only that a plan can neither move nor stop for it."""
+        own = claim(self._instance, gang)
+        if self._replan.searches <= 0:
+            return
+        if own not in self._firm:
+            decisions = [self._stays(own, index) for index in range(len(self._decisions))]
+            self._firm[own] = _Places(self._instance, decisions, self._late)
+        firm = self._firm[own]
+        yield from firm.candidates(gang)
+        costs = [self._cost(one) for one in known]
+        yield from firm.few(gang, min(costs, default=None), self._cost)
+
+    def _stays(self, own: Claim, index: int) -> GangDecision:
+        """What a gang does in the plan where it has to, whoever makes such a claim."""
+        gang, one = self._instance.gangs[index], self._decisions[index]
+        yields = gang.movable or (gang.preemptible and takes(self._instance, own, index))
+        return GangDecision("wait") if yields or not gang.running else one
+
+    def _cost(self, gone: Iterable[int]) -> tuple[int, int]:
+        gangs = self._instance.gangs
+        return max(gangs[i].priority for i in gone), sum(self._after.sizes[i] for i in gone)
+
+    def _ordered(self, gone: Iterable[int]) -> tuple[int, ...]:
+        """Those who lose most first."""
+        gangs, sizes = self._instance.gangs, self._after.sizes
+        return tuple(sorted(gone, key=lambda i: (-gangs[i].priority, -sizes[i], i)))
+
+    def _reduced(self, gang: int, gone: tuple[int, ...]) -> tuple[int, ...]:
+        """Without those of them that may stay."""
+        left = gone
+        for index in self._ordered(gone) if len(gone) > 1 else ():
+            fewer = tuple(i for i in left if i != index)
+            new = self._new_plan(gang, fewer) if len(left) > 1 else None
+            if new is not None and new.pods:
+                left = fewer
+        return left
+
+
+class _Places:
+    """Where a gang could be if others were not: beside what everybody has in a plan."""
+
+    def __init__(
+        self, instance: Instance, decisions: Sequence[GangDecision], late: Question
+    ) -> None:
+        self._instance = instance
+        self._decisions = decisions
+        self._late = late
+
+    @cached_property
+    def _space(self) -> FreeSpace:
+        return FreeSpace(self._instance, self._decisions)
+
+    @cached_property
+    def _tree(self) -> Tree:
+        return Tree(self._instance.cluster)
+
+    def candidates(self, gang: int) -> Iterator[tuple[int, ...]]:
+        """Sets of gangs without all of which it finds a place here, and without fewer not."""
+        demand = missing_demand(self._space, gang)
+        short = shortage(FreeCounts.of(self._space), demand) if demand.possible else None
         level = None if short is None else short.level
-        for inside, gone in islice(self._places(demand, role, level), MAX_TRIED):
-            every = self._instance.gangs[demand.gang].required is not None
+        roles = [one for one in demand.gpu_roles if short is None or short.role in (None, one.role)]
+        role = max(roles, key=lambda one: one.gpus, default=None)
+        if role is None or not demand.possible:
+            return
+        for inside, gone in islice(self._emptied(demand, role, level), MAX_TRIED):
+            every = self._instance.gangs[gang].required is not None
             wanted = demand.on_gpus(inside) if every else _on(demand, role, inside)
             found = self._needed(wanted, gone)
             if self._late():
-                return ()
-            if 0 < len(found) <= most:
-                return found
-        return ()
+                return
+            if found:
+                yield found
 
-    def _short_role(self, demand: Demand, short: Shortage | None) -> RoleDemand | None:
-        """The role that lacks room: that which is named, else that with most GPUs a pod."""
-        roles = [one for one in demand.gpu_roles if short is None or short.role in (None, one.role)]
-        return max(roles, key=lambda one: one.gpus, default=None)
+    def few(
+        self,
+        gang: int,
+        below: tuple[int, int] | None,
+        cost: Callable[[Iterable[int]], tuple[int, int]],
+    ) -> Iterator[tuple[int, ...]]:
+        """Single gangs, and pairs, that make room here, and cost less."""
+        demand = missing_demand(self._space, gang)
+        if not demand.possible:
+            return
+        # Where it fits already, those who may move lack room, and that may be anywhere.
+        nodes = range(len(self._on_node)) if self._fits(demand) else demand.nodes
+        there = sorted({i for n in nodes for i in self._on_node[n]} - {gang})
+        sets = [(i,) for i in there] + list(combinations(there, 2))[: MAX_FEW**2]
+        cheap = (one for one in sorted(sets, key=cost) if below is None or cost(one) < below)
+        found = 0
+        for gone in islice(cheap, MAX_FEW):
+            mark = self._space.mark()
+            for index in gone:
+                self._space.set(index, ())
+            fits = self._fits(demand)
+            self._space.undo(mark)
+            if fits:
+                yield gone
+                found += 1
+            if found == MAX_ASKED or self._late():
+                return
 
-    def _places(
+    def _emptied(
         self, demand: Demand, role: RoleDemand, level: int | None
     ) -> Iterator[tuple[frozenset[int], list[int]]]:
         """(nodes, gangs there that would have to go), the cheapest first.
@@ -116,7 +242,7 @@ class ReasonHolders:
             gone = sorted({i for n in nodes[giving[:count]].tolist() for i in self._on_node[n]})
             if 0 < len(gone) <= MAX_REMOVED:
                 gangs = self._instance.gangs
-                cost = max(gangs[i].priority for i in gone), sum(self._sizes[i] for i in gone)
+                cost = max(gangs[i].priority for i in gone), sum(self.sizes[i] for i in gone)
                 found.append((cost, domain, gone))
         for _, domain, gone in sorted(found):
             if level is None:
@@ -131,9 +257,8 @@ class ReasonHolders:
         for index in gone:
             space.set(index, ())
         if self._fits(demand):
-            named = sorted(
-                gone, key=lambda i: (-self._instance.gangs[i].priority, -self._sizes[i], i)
-            )
+            gangs = self._instance.gangs
+            named = sorted(gone, key=lambda i: (-gangs[i].priority, -self.sizes[i], i))
             for index in tuple(named):
                 if self._late():
                     break
@@ -174,7 +299,7 @@ class ReasonHolders:
             yield from ((i, pod.node) for pod in decision.pods if roles[pod.role].gpus)
 
     @cached_property
-    def _sizes(self) -> list[int]:
+    def sizes(self) -> list[int]:
         """GPUs of every gang after the plan."""
         gangs = zip(self._instance.gangs, self._decisions, strict=True)
         return [sum(gang.roles[pod.role].gpus for pod in one.pods) for gang, one in gangs]
@@ -182,7 +307,7 @@ class ReasonHolders:
     @cached_property
     def _lost(self) -> IntArray:
         """GPUs of the gangs on every node, wherever they are: they restart whole."""
-        return np.array([sum(self._sizes[i] for i in there) for there in self._on_node], np.int64)
+        return np.array([sum(self.sizes[i] for i in there) for there in self._on_node], np.int64)
 
     @cached_property
     def _highest(self) -> IntArray:

@@ -40,6 +40,7 @@ from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.explain.precedence import LeftByAbove, Starting
 from planner.search.explain.reason_holders import ReasonHolders
+from planner.search.explain.replan import Replan
 from planner.search.explain.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.explain.shortage import EmptyCluster, FreeCounts, Shortage, shortage, unselected
 from planner.search.free_space import FreeSpace, MaximalSpace
@@ -54,13 +55,14 @@ def with_reasons(
     decisions: Sequence[GangDecision],
     budget: Budget,
     proven: Collection[int] = (),
+    replan: Replan | None = None,
 ) -> tuple[GangDecision, ...]:
     """The decisions, with a reason for each gang that waits, is stopped or lacks pods.
 
     ``proven``: priorities for which no plan that keeps the earlier tiers admits more, or has more goodput
     where the policy lists that. Once the budget's time is up, the gangs left get a reason without a cause.
     """
-    finder = _ReasonFinder(instance, decisions, budget, proven)
+    finder = _ReasonFinder(instance, decisions, budget, replan or Replan(), proven)
     result = list(decisions)
     for index in sorted(range(len(decisions)), key=lambda i: (-instance.gangs[i].priority, i)):
         reason = finder.reason(index)
@@ -116,11 +118,13 @@ class _ReasonFinder:
         instance: Instance,
         decisions: Sequence[GangDecision],
         budget: Budget,
+        replan: Replan,
         proven: Collection[int],
     ) -> None:
         self._instance = instance
         self._decisions = decisions
         self._clock = _Clock(budget)
+        self._replan = replan
         self._proven = frozenset(proven)
         self._plain = without_joint_rules(instance)
         self._pods = [decision.pods for decision in decisions]
@@ -243,8 +247,7 @@ class _ReasonFinder:
 
     @cached_property
     def _holders(self) -> ReasonHolders:
-        space = FreeSpace(self._instance, self._decisions)
-        return ReasonHolders(self._instance, self._decisions, space, self._clock.in_grace)
+        return ReasonHolders(self._instance, self._decisions, self._replan, self._clock.in_grace)
 
     def _short(
         self, demand: Demand, kind: object, short: Shortage | None, *, proven: bool, code: str = ""
@@ -253,7 +256,7 @@ class _ReasonFinder:
         counts = FreeCounts.of(self._after)
         if short is not None and short.code == "Selector":
             return short.reason(short.code)
-        by = [] if self._clock.in_grace() else self._holders.of(demand, kind, short)
+        by = [] if self._clock.in_grace() else self._holders.of(demand.gang, kind)
         alike = None if short is None or short.code == "Resources" else short  # GPUs may lack, too
         now = None if short is None else shortage(counts, demand, alike)
         if now is not None:

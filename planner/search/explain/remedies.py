@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from models.documents.gang import Toleration
 from models.instance.cluster import Node
@@ -30,10 +31,11 @@ from models.rules.registry import requirements
 from models.rules.topology import REQUIRED
 from models.units import first_of, in_bytes, quantity_text
 from planner.search.explain.reason_holders import ReasonHolders
-from planner.search.explain.remedy import Remedy, tried
+from planner.search.explain.remedy import Remedy
+from planner.search.explain.replan import Replan
 from planner.search.explain.rule_reasons import without_joint_rules
 from planner.search.explain.shortage import FreeCounts, Shortage, shortage
-from planner.search.explain.world import World, in_order, needed, node_faults, placed_in
+from planner.search.explain.world import Pods, World, in_order, needed, node_faults, placed_in
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand, place, placements, value_of
 
@@ -102,8 +104,9 @@ def _role(number: int, change: Callable[[Role], Role], world: World) -> World:
 class RemedyFinder:
     """``late``: whether no further question is to be asked."""
 
-    def __init__(self, world: World, late: Callable[[], bool]) -> None:
+    def __init__(self, world: World, replan: Replan, late: Callable[[], bool]) -> None:
         self._world = world
+        self._replan = replan
         self._late = late
         self._space = FreeSpace(world.instance, world.decisions)
 
@@ -124,6 +127,25 @@ class RemedyFinder:
             found += way()
         return tuple(sorted(found, key=lambda one: one.rank))
 
+    def _tried(self, kind: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields
+        """The remedy if a new plan of the world starts the gang, or gives its place to others.
+
+        Not without a place beside the plan, but where gangs stop: others may go to their nodes.
+        """
+        pods = world.placement()
+        new = None if pods is None and kind != "stop" else self._replan.decide(world)
+        if new is not None and new.pods:
+            yield Remedy(kind, world, new.pods, replanned=new.searched, **more)
+            return
+        first = () if new is None else self._started(new.decisions)
+        if pods is not None and (new is None or first):
+            yield Remedy(kind, world, pods, first=first, **more)
+
+    def _started(self, decisions: Sequence[GangDecision]) -> tuple[tuple[str, str], ...]:
+        """Gangs that have more pods in a new plan than in this one."""
+        gangs = zip(self._world.instance.gangs, self._world.decisions, decisions, strict=True)
+        return tuple(gang.key for gang, old, new in gangs if len(new.pods) > len(old.pods))
+
     # Other gangs
 
     def _others(self) -> Iterator[Remedy]:
@@ -132,8 +154,8 @@ class RemedyFinder:
         demand = missing_demand(self._space, world.gang)
         if not demand.possible or not all(role.nodes for role in demand.roles):
             return
-        holders = ReasonHolders(world.instance, world.decisions, self._space, self._late)
-        cheapest = holders.cheapest(demand, self._lacks(), MAX_STOPPED)
+        holders = ReasonHolders(world.instance, world.decisions, self._replan, self._late)
+        cheapest = holders.cheapest(world.gang, MAX_STOPPED)
         here = [
             index
             for index, one in enumerate(world.decisions)
@@ -181,10 +203,15 @@ class RemedyFinder:
         if elsewhere is None:
             return None
         decisions[index] = GangDecision("place", elsewhere)
+        there = World(_moved(instance, index, gang, elsewhere), tuple(decisions), world.gang)
+        new = self._replan.decide(there) if gang.running else None
+        if new is not None and not new.pods:
+            return None
         return Remedy(
             "move",
             World(instance, tuple(decisions), world.gang),
             pods,
+            replanned=new is not None and new.searched,
             gangs=(gang.key,),
             moved=elsewhere,
             change={
@@ -209,7 +236,7 @@ class RemedyFinder:
             "notLower": higher,
             "lower": all(gang.priority < own for gang in gangs),
         }
-        yield from tried(
+        yield from self._tried(
             "stop",
             self._world.without(gone),
             gangs=tuple(gang.key for gang in gangs),
@@ -231,15 +258,17 @@ class RemedyFinder:
             yield reserved
             return
         gone, mark, at = list[int](), space.mark(), None
+        expected = world.decisions[world.gang].expected_start
         for end, index in sorted(ends):
-            if self._late():
+            if self._late() or (expected is not None and end > expected):
                 break
             gone.append(index)
             space.set(index, ())
-            if self._lacks() is None and placed_in(space, world.gang) is not None:
+            if expected is None and self._lacks() is None and self._fits():
                 at = end
                 break
-        if at is None:
+        at = expected or at
+        if at is None or not self._fits():
             space.undo(mark)
             return
 
@@ -247,7 +276,7 @@ class RemedyFinder:
             before = space.mark()
             for index in chunk:
                 space.set(index, world.decisions[index].pods)
-            if placed_in(space, world.gang) is not None:
+            if self._fits():
                 return True
             space.undo(before)
             return False
@@ -256,12 +285,18 @@ class RemedyFinder:
         space.undo(mark)
         yield from self._waited(gone, awaited, at)
 
+    def _fits(self) -> bool:
+        return placed_in(self._space, self._world.gang) is not None
+
     def _waited(
         self, gone: Sequence[int], awaited: Sequence[int], at: int, **change: object
     ) -> Iterator[Remedy]:
         """``gone``: gangs that have ended by then; ``awaited``: those that it waits for."""
         keys = tuple(self._world.instance.gangs[index].key for index in awaited)
-        yield from tried("wait", self._world.without(gone), at=at, gangs=keys, change=change)
+        world = self._world.without(gone)
+        pods = world.placement()
+        if pods is not None:
+            yield Remedy("wait", world, pods, at=at, gangs=keys, change=change)
 
     def _reserved(self, ends: Sequence[tuple[int, int]]) -> Remedy | None:
         """When what is reserved for it starts: others have ended by then, or give way there."""
@@ -306,7 +341,7 @@ class RemedyFinder:
         limits = list(self._higher_limits()) if asked.kind == QUEUE.name else []
         if limits:
             return iter(limits)
-        return tried(asked.kind, asked.relax(self._world), change=self._dropped(asked))
+        return self._tried(asked.kind, asked.relax(self._world), change=self._dropped(asked))
 
     def _tolerating(self, asked: Wish) -> Iterator[Remedy]:
         """The fewest taints that have to be tolerated."""
@@ -328,7 +363,7 @@ class RemedyFinder:
 
         few = needed(added, put_back, self._late)
         change = {**self._dropped(asked), "name": first_of([one.key for one in few], 3, "other")}
-        yield from tried(asked.kind, with_these(few), change=change)
+        yield from self._tried(asked.kind, with_these(few), change=change)
 
     def _wider(self, asked: Wish) -> Iterator[Remedy]:
         """The next wider level that will do, or none."""
@@ -345,7 +380,7 @@ class RemedyFinder:
             name = None if wider is None else cluster.level_name(wider)
             role = {} if asked.role is None else {"role": spec.roles[asked.role].name}
             change = {"required": name, "from": asked.name, **role}
-            found = list(tried("required", changed, change=change))
+            found = list(self._tried("required", changed, change=change))
             if found:
                 return iter(found)
         return iter(())
@@ -364,7 +399,7 @@ class RemedyFinder:
             return
         share = Fraction(best[0], 1000)
         world = loose.with_gang(replace(loose.spec, min_bandwidth_share=share))
-        yield from tried(asked.kind, world, change={"minBandwidthShare": float(share)})
+        yield from self._tried(asked.kind, world, change={"minBandwidthShare": float(share)})
 
     def _less(self, resource: str) -> Iterator[Remedy]:
         """The largest request a pod with which it starts, in units that people write: 1m of cpu, Gi or Mi.
@@ -389,7 +424,7 @@ class RemedyFinder:
                 low = middle
         asked, largest = quantity_text(resource, most), quantity_text(resource, low * unit)
         change = {"request": resource, "most": largest, "from": asked}
-        yield from tried("request", self._at_most(resource, low * unit), change=change)
+        yield from self._tried("request", self._at_most(resource, low * unit), change=change)
 
     def _at_most(self, resource: str, most: int) -> World:
         """The world in which no pod of the gang requests more of a resource."""
@@ -432,7 +467,7 @@ class RemedyFinder:
                     models[gpu] = needs
             limits[q] = Amount(total, tuple(sorted(models.items())))
         if raised:
-            yield from tried("queue", _with_limits(world, limits), change={"limits": raised})
+            yield from self._tried("queue", _with_limits(world, limits), change={"limits": raised})
 
     # Nodes
 
@@ -458,7 +493,7 @@ class RemedyFinder:
         nodes = self._world.instance.cluster.nodes
         faults = sorted({fault for n in group for fault in node_faults(nodes[n])})
         change = {"nodes": [nodes[n].name for n in group], "faults": faults}
-        return tried("node", self._with_healed(group), change=change)
+        return self._tried("node", self._with_healed(group), change=change)
 
     def _with_healed(self, group: Collection[int]) -> World:
         nodes = enumerate(self._world.instance.cluster.nodes)
@@ -488,7 +523,7 @@ class RemedyFinder:
                 **({"partitioned": count * (node.gpus - node.whole_gpus)} if node.mig else {}),
                 **where,
             }
-            yield from tried("addNode", self._with_new(node, count), change=change)
+            yield from self._tried("addNode", self._with_new(node, count), change=change)
 
     def _with_new(self, node: Node, count: int) -> World:
         nodes = (*self._world.instance.cluster.nodes, *_new(node, count))
@@ -578,7 +613,20 @@ class RemedyFinder:
         best = self._most(role.min, changed)
         if best is not None:
             change = {"role": role.name, "pods": best, "from": role.min}
-            yield from tried("smaller", changed(best), change=change)
+            yield from self._tried("smaller", changed(best), change=change)
+
+
+def _moved(instance: Instance, index: int, gang: Gang, pods: Pods) -> Instance:
+    """The instance in which a gang runs elsewhere."""
+    there = {(pod.role, pod.index): pod for pod in pods}
+    moved = tuple(
+        replace(pod, node=there[pod.role, pod.index].node, gpus=there[pod.role, pod.index].gpus)
+        for pod in gang.pods
+        if (pod.role, pod.index) in there
+    )
+    gangs = list(instance.gangs)
+    gangs[index] = replace(gang, pods=moved)
+    return replace(instance, gangs=tuple(gangs))
 
 
 def _with_limits(world: World, limits: Mapping[int, Amount]) -> World:

@@ -179,4 +179,5 @@ def _decision(gang: Gang, stated: PlanGang | None, nodes: Mapping[str, int]) -> 
     reason = None
     if stated.reason is not None:
         reason = Reason(stated.reason.code, stated.reason.fields or ReasonFields())
-    return GangDecision(stated.decision, pods, reason)
+    expected = stated.expected_start
+    return GangDecision(stated.decision, pods, reason, expected_start=expected)

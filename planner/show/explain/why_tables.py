@@ -58,7 +58,11 @@ def remedies(why: Why) -> Table:
         r: Cell(f"but {first_of(gangs, MAX_FIRST, 'other gang')} would start there first")
         for r, gangs in before.items()
     }
-    notes = ["each was tried: with everything else as planned, a place for all its pods was found"]
+    notes = [
+        "each was tried: a new plan with that change starts it"
+        if all(one.replanned for one in why.remedies)
+        else "each was tried: with everything else as planned, a place for all its pods was found"
+    ]
     if not why.complete:
         notes.append(f"more may help: the time limit of {why.limit_seconds} s ended the search")
     return Table(columns_of("WHO?|ON?|WHAT MAKES IT START~"), rows, tuple(notes), below=below)

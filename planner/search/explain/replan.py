@@ -1,0 +1,131 @@
+"""What a new plan of a changed world would start: the question that every stated cause and remedy is put to.
+
+A search answers it where one is affordable, with all that may move or stop free. Else gangs take what is free
+beside the plan in their order, and those of lower priority give way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision
+from models.tiers import MAINS
+from planner.search.explain.world import Pods, World, placed_in
+from planner.search.free_space import SET_ASIDE, FreeSpace
+from planner.search.start.greedy import missing_demand, queue, queue_key
+
+Plan = Callable[[Instance], Sequence[GangDecision] | None]
+"""A search for the best plan of an instance; None where the time does not suffice."""
+
+WHO_RUNS = (*MAINS, "waiting")
+"""Objectives that decide who runs."""
+
+MAX_FIRST = 40
+"""Gangs before another one that are tried where no search is affordable."""
+
+MAX_ASIDE = 200
+"""Gangs of lower priority that are set aside for one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A new plan, and the pods of the gang in it; ``searched``: everything else was free."""
+
+    decisions: tuple[GangDecision, ...]
+    pods: Pods
+    searched: bool
+
+
+@dataclass(slots=True)
+class Replan:
+    """``plan``: the search; ``searches``, ``orders``: how many of each there may still be."""
+
+    plan: Plan = lambda _: None
+    searches: int = 0
+    orders: int = 20
+
+    def decide(self, world: World) -> Decided | None:
+        """What everybody does in a new plan of the world; None if there were too many questions.
+
+        Gangs of lower priority than the one that is asked about are left out where they wait.
+        """
+        if self.searches > 0:
+            self.searches -= 1
+            if (found := self.plan(_who_runs(world))) is not None:
+                return Decided(tuple(found), found[world.gang].pods, searched=True)
+        if self.orders > 0:
+            self.orders -= 1
+            found = _in_order(world)
+            return Decided(found, found[world.gang].pods, searched=False)
+        return None
+
+
+def _who_runs(world: World) -> Instance:
+    """The instance as far as it decides about the gang: later tiers and lower gangs that wait do not."""
+    policy, own = world.instance.policy, world.spec.priority
+    decisive = tuple(one for one in policy.objectives if one.name in WHO_RUNS)
+    gangs = tuple(
+        replace(gang, hold=SET_ASIDE) if not gang.running and gang.priority < own else gang
+        for gang in world.instance.gangs
+    )
+    policy = replace(policy, objectives=decisive or policy.objectives)
+    return replace(world.instance, policy=policy, gangs=gangs, reserved=())
+
+
+def _in_order(world: World) -> tuple[GangDecision, ...]:
+    """Let the gangs that come before this one, and then it, take what is free or what lower ones have."""
+    space, gangs = FreeSpace(world.instance, world.decisions), world.instance.gangs
+    mine = queue_key(world.instance, missing_demand(space, world.gang))
+    own = world.spec.priority
+    ahead = [one.gang for one in queue(space) if queue_key(world.instance, one) < mine]
+    ahead += [
+        index
+        for index, one in enumerate(world.decisions)
+        if one.decision == "preempt" and gangs[index].priority >= own and index != world.gang
+    ]
+    ahead.sort(key=lambda i: (-gangs[i].priority, i))
+    for index in (*ahead[:MAX_FIRST], world.gang):
+        _start(space, index)
+    return tuple(
+        replace(one, pods=space.pods[i], decision="place" if space.pods[i] else "wait")
+        if space.pods[i] != one.pods
+        else one
+        for i, one in enumerate(world.decisions)
+    )
+
+
+def _start(space: FreeSpace, index: int) -> None:
+    """Place a gang, if need be where lower ones are, which then go elsewhere or wait."""
+    pods, gangs = placed_in(space, index), space.instance.gangs
+    if pods is not None:
+        space.set(index, pods)
+        return
+    lower = [
+        i
+        for i, gang in enumerate(gangs)
+        if space.pods[i]
+        and gang.priority < gangs[index].priority
+        and (not gang.running or gang.preemptible)
+    ]
+    if not 0 < len(lower) <= MAX_ASIDE:
+        return
+    mark, before = space.mark(), {i: space.pods[i] for i in lower}
+    for other in lower:
+        space.set(other, ())
+    pods = placed_in(space, index)
+    if pods is None:
+        space.undo(mark)
+        return
+    space.set(index, pods)
+    for other in sorted(lower, key=lambda i: (-gangs[i].priority, i)):
+        _return(space, other, before[other])
+
+
+def _return(space: FreeSpace, index: int, pods: Pods) -> None:
+    """Give a gang its places of the plan, if all of them are free, or else others if there are any."""
+    space.set(index, pods)
+    if not all(space.is_valid(pod.node) for pod in pods):
+        space.set(index, ())
+        space.set(index, placed_in(space, index) or ())
