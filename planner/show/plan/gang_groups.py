@@ -124,23 +124,24 @@ def why(gang: PlanGang) -> str:
     return f"{reason.code}: {said}"
 
 
-def starts(gangs: Iterable[PlanGang]) -> str:
-    """When the first of the waiting gangs is to start: reserved, ``by`` a time; expected, ``about`` one."""
+def starts(gangs: Sequence[PlanGang]) -> str:
+    """When the first of these that wait is to start: reserved, ``by`` a time; expected, ``about`` one."""
     waiting = [gang for gang in gangs if gang.decision == "wait"]
-    reserved = [gang.reserved.start for gang in waiting if gang.reserved is not None]
-    if reserved:
-        return f"by {time_text(min(reserved))}"
+    who = "the first starts" if len(gangs) > 1 else "starts"
+    if reserved := [gang.reserved.start for gang in waiting if gang.reserved is not None]:
+        return f"{who} by {time_text(min(reserved))}"
     expected = [gang.expected_start for gang in waiting if gang.expected_start is not None]
-    return f"about {time_text(min(expected))}" if expected else "-"
+    return f"{who} about {time_text(min(expected))}" if expected else ""
 
 
 def below(gangs: Sequence[PlanGang]) -> str:
-    """What is said of a row: of one gang its delay and why it waits, of several their names, too."""
+    """What is said of a row: when it starts, its delay, why it waits; of several gangs their names, too."""
     if len(gangs) == 1:
-        return "; ".join(filter(None, (delay(gangs[0]), why(gangs[0]))))
+        return "; ".join(filter(None, (starts(gangs), delay(gangs[0]), why(gangs[0]))))
     if gangs[0].decision not in ("wait", "keep"):
         return names(sorted(gangs, key=lambda gang: gang.key))
-    return f"{why(gangs[0])} ({names(gangs, FIRST_NAMES)})"
+    said = "; ".join(filter(None, (starts(gangs), why(gangs[0]))))
+    return f"{said} ({names(gangs, FIRST_NAMES)})"
 
 
 def kept_note(kept: Sequence[PlanGang], gpus: float) -> str:

@@ -15,7 +15,6 @@ from models.instance.solution import ADMITTED
 from models.mig import RESOURCE
 from models.units import plural
 from planner.show.plan.gang_groups import (
-    ORDER,
     Requests,
     Sharing,
     Slowdowns,
@@ -27,7 +26,6 @@ from planner.show.plan.gang_groups import (
     priorities,
     relative_speeds,
     schedulers,
-    starts,
 )
 from planner.show.plan.proofs import bought, outcome, still_possible
 from planner.show.plan.selection import EVERY_GANG, Selection
@@ -109,28 +107,18 @@ def tiers(plan: PlanDocument, *, wide: bool) -> Table:
     return Table(columns, rows, notes).without_empty_columns()
 
 
-MARK = {"place": "+", "complete": "+", "move": ">", "resize": "~", "preempt": "-"}
-"""What happens to a gang, in the signs of ``terraform plan``; none for one that waits or stays."""
+DECISIONS: Mapping[str, tuple[str, Style, str, str]] = {
+    "place": ("+", "good", "starts", "start"),
+    "complete": ("+", "good", "is completed", "are completed"),
+    "move": (">", "busy", "moves", "move"),
+    "resize": ("~", "busy", "is resized", "are resized"),
+    "preempt": ("-", "bad", "is stopped", "are stopped"),
+    "wait": ("", "warn", "waits", "wait"),
+    "keep": ("", "dim", "stays as it is", "stay as they are"),
+}
+"""Mark, as of ``terraform plan``, style, and what is said of one gang, and of several."""
 
-STYLE: Mapping[str, Style] = {
-    "place": "good",
-    "complete": "good",
-    "move": "busy",
-    "resize": "busy",
-    "keep": "dim",
-    "preempt": "bad",
-    "wait": "warn",
-}
-_VERB = {
-    "place": ("starts", "start"),
-    "complete": ("is completed", "are completed"),
-    "move": ("moves", "move"),
-    "resize": ("is resized", "are resized"),
-    "keep": ("stays as it is", "stay as they are"),
-    "preempt": ("is stopped", "are stopped"),
-    "wait": ("waits", "wait"),
-}
-"""What is said of one gang, and of several."""
+STYLE: Mapping[str, Style] = {decision: style for decision, (_, style, *_) in DECISIONS.items()}
 
 
 def facts(plan: PlanDocument) -> Table:
@@ -141,32 +129,24 @@ def facts(plan: PlanDocument) -> Table:
     gpus = sum(gpus_of.get(node.model or "", 0) for node in nodes)
     models = Counter(node.model for node in nodes if node.model is not None)
     made = ", ".join(f"{count} x {name}" for name, count in sorted(models.items()))
-    out = [node for node in nodes if node.unschedulable or not node.ready]
+    out = sum(node.unschedulable or not node.ready for node in nodes)
     sick = sum(len(node.unhealthy_gpus) + node.unknown_unhealthy for node in nodes)
     guessed = any(node.unknown_unhealthy for node in nodes)  # given in parts, perhaps
-    apart = [
-        *([f"{plural(len(out), 'node')} cordoned or not ready"] if out else []),
-        *([f"{plural(sick, 'GPU')} unhealthy{' or shared' * guessed}"] if sick else []),
-    ]
-    levels = [level.name for level in cluster.spec.levels]
+    unused = [f"{plural(out, 'node')} cordoned or not ready"] * bool(out)
+    unused += [f"{plural(sick, 'GPU')} unhealthy{' or shared' * guessed}"] * bool(sick)
+    partitioned = sum(len(node.partitioned) + node.unknown_partitioned for node in nodes)
     gangs = plan.instance.gangs
     running = sum(bool(gang.running_pods) for gang in gangs)
-    partitioned = sum(len(node.partitioned) + node.unknown_partitioned for node in nodes)
-    rows = [
-        ("cluster", cluster.metadata.name),
-        (
-            "nodes",
-            f"{plural(len(nodes), 'node')}, {plural(gpus, 'GPU')}" + (f": {made}" * bool(made)),
-        ),
-        *([("partitioned", plural(partitioned, "GPU") + _instances(nodes))] if partitioned else []),
-        *([("not in use", ", ".join(apart))] if apart else []),
-        ("levels", " > ".join([*levels, "node"])),
-        (
-            "gangs",
-            f"{plural(len(gangs), 'gang')}: {running:,} running, {len(gangs) - running:,} waiting",
-        ),
-    ]
-    return pairs(rows)
+    counted = f"{plural(len(nodes), 'node')}, {plural(gpus, 'GPU')}"
+    rows = {
+        "cluster": cluster.metadata.name,
+        "nodes": f"{counted}: {made}" if made else counted,
+        "partitioned": f"{plural(partitioned, 'GPU')}{_instances(nodes)}" * bool(partitioned),
+        "not in use": ", ".join(unused),
+        "levels": " > ".join([*(level.name for level in cluster.spec.levels), "node"]),
+        "gangs": f"{plural(len(gangs), 'gang')}: {running:,} running, {len(gangs) - running:,} waiting",
+    }
+    return pairs((what, said) for what, said in rows.items() if said)
 
 
 def _instances(nodes: Iterable[NodeDocument]) -> str:
@@ -207,18 +187,18 @@ def gangs(
         notes.append("--all shows every gang")
     levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
     columns = (
-        *columns_of("|GANG~|>PRIO?|SCHEDULER?|DECISION|STARTS|>PODS?|>GPUS|>GB/S?|>OF BEST?"),
+        *columns_of("|GANG~|>PRIO?|SCHEDULER?|DECISION|>PODS?|>GPUS|>GB/S?|>OF BEST?"),
         *columns_of(">SPEED?|>COUNTS?|SLOWED BY~?"),
         *(Column(level.upper(), right=True, droppable=True) for level in levels),
         *columns_of("DOMAINS~?|NODES~"),
     )
     row = _GangRow(plan, levels, wide=wide)
     rows = tuple((*row.first(group), *row.figures(group)) for group in shared)
-    said = ((r, below(group), STYLE[group[0].decision]) for r, group in enumerate(shared))
-    under = {r: Cell(text, style) for r, text, style in said if text}
+    said = {r: below(group) for r, group in enumerate(shared)}
+    under = {r: Cell(text) for r, text in said.items() if text}
     table = Table(columns, rows, tuple(notes), below=under)
     if sharing == Sharing.decision:  # rows of names, not of figures
-        table = table.of_columns([0, 1, 2, 3, 4, 5, 7, len(columns) - 1])
+        table = table.of_columns([0, 1, 2, 3, 4, 6, len(columns) - 1])
     return table.without_empty_columns()
 
 
@@ -234,14 +214,13 @@ class _GangRow:
 
     def first(self, group: Sequence[PlanGang]) -> tuple[Cell, ...]:
         """Who, and what is decided."""
-        decision, style = group[0].decision, STYLE[group[0].decision]
+        mark, style, *_ = DECISIONS[decision := group[0].decision]
         return row_of(
-            Cell(MARK.get(decision, ""), style),
+            Cell(mark, style),
             "/".join(group[0].key) if len(group) == 1 else plural(len(group), "gang"),
             priorities(group, self._requests),
             schedulers(group, self._requests),
             Cell(f"{decision}{', aged' * all(one.aged for one in group)}", style),
-            starts(group),
         )
 
     def figures(self, group: Sequence[PlanGang]) -> tuple[Cell, ...]:
@@ -306,8 +285,8 @@ def results(plan: PlanDocument) -> list[str]:
     counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs if not gang.never)
     never = sum(gang.never for gang in plan.spec.gangs)
     parts = [
-        f"{counts[decision]:,} {_VERB[decision][counts[decision] != 1]}"
-        for decision in ORDER
+        f"{counts[decision]:,} {one if counts[decision] == 1 else several}"
+        for decision, (_, _, one, several) in DECISIONS.items()
         if counts[decision]
     ]
     parts += [f"{never:,} can never start"] if never else []

@@ -36,11 +36,7 @@ class Selection:
     def check_options(self, output: Format) -> None:
         """Raises UsageError for an unknown decision, and for filters of a whole document."""
         for decision in self.decisions:
-            if decision not in DECISIONS:
-                from models.documents.base import suggestion
-
-                what = f"--decision {decision}: no such decision"
-                raise UsageError(Fault(what, suggestion(decision, DECISIONS, "decisions")))
+            _check("--decision", decision, DECISIONS, "decision")
         if self.filters and output in (Format.json, Format.yaml):
             what = (
                 f"--gang, --namespace and --decision do not cut the document of -o {output.value}"
@@ -50,12 +46,8 @@ class Selection:
 
     def check(self, known: Collection[GangKey]) -> None:
         """Raises UsageError for a gang or a namespace that is not among ``known``."""
-        namespaces = {namespace for namespace, _ in known}
-        if self.namespace is not None and self.namespace not in namespaces:
-            from models.documents.base import suggestion
-
-            what = f"--namespace {self.namespace}: no gang in this namespace"
-            raise UsageError(Fault(what, suggestion(self.namespace, namespaces, "namespaces")))
+        if self.namespace is not None:
+            _check("--namespace", self.namespace, {one for one, _ in known}, "namespace")
         for name in self.gangs:
             matching(name, self.namespace, known, "--gang")
 
@@ -66,6 +58,15 @@ class Selection:
             and self.namespace in (None, gang.namespace)
             and (not self.gangs or any(_is(name, gang.key) for name in self.gangs))
         )
+
+
+def _check(option: str, given: str, known: Collection[str], what: str) -> None:
+    """Raises UsageError, with the name that may be meant."""
+    if given not in known:
+        from models.documents.base import suggestion
+
+        said = "no gang in this namespace" if what == "namespace" else f"no such {what}"
+        raise UsageError(Fault(f"{option} {given}: {said}", suggestion(given, known, f"{what}s")))
 
 
 EVERY_GANG = Selection()
