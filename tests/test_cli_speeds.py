@@ -86,7 +86,7 @@ def test_a_model_of_unknown_speed_takes_no_gang_from_the_h100s_and_a_warning_nam
     assert "8 of at most 13.045 effective GPUs" in said.out
     warning = (
         "warning: ServerModel 'four cards' (2 nodes): no relativeSpeed is stated for FX9000 GPUs; they "
-        "count as fast as those of 'DGX A100', the slowest with one (312) (hint: write it under "
+        "count as fast as those of 'DGX A100' (312), the slowest with one (hint: write it under "
         "serverModels of a Cluster: dense BF16 tensor peak of one GPU, TFLOP/s)"
     )
     assert warning in said.err.splitlines()

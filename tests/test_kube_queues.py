@@ -131,17 +131,18 @@ def test_cluster_queues_borrow_from_their_cohort_up_to_what_all_have(tmp_path: P
     assert (read_as["alone"].guarantee, read_as["alone"].limit) == (Amount(3), Amount(3))
     assert (read_as["cpu-only"].guarantee, read_as["cpu-only"].limit) == (Amount(), Amount())
     # 4 + 17 of the members, 1 of its own; of H100 it may borrow without end
-    assert read_as["all"].guarantee == Amount(22, (("a100", 6), ("h100", 16)))
-    assert read_as["all"].limit == Amount(None, (("a100", 8),))
-    assert read_as["company"].limit == read_as["company"].guarantee == read_as["all"].guarantee
-    assert [parent(found, name) for name in ("prod", "all", "company", "alone")] == [
-        "all",
-        "company",
+    assert read_as["cohort-all"].guarantee == Amount(22, (("a100", 6), ("h100", 16)))
+    assert read_as["cohort-all"].limit == Amount(None, (("a100", 8),))
+    top, below = read_as["cohort-company"], read_as["cohort-all"]
+    assert top.limit == top.guarantee == below.guarantee
+    assert [parent(found, name) for name in ("prod", "cohort-all", "cohort-company", "alone")] == [
+        "cohort-all",
+        "cohort-company",
         None,
         None,
     ]
     weights = {name: queue.weight for name, queue in read_as.items()}
-    assert (weights["prod"], weights["company"], weights["dev"]) == (3, 4, 2)
+    assert (weights["prod"], weights["cohort-company"], weights["dev"]) == (3, 4, 2)
 
 
 def test_a_local_queue_leads_to_the_cluster_queue_of_a_gang(tmp_path: Path) -> None:
@@ -400,7 +401,10 @@ def test_circles_and_towers_of_parents_are_cut(tmp_path: Path) -> None:
     )
     assert sorted(filter(None, (parent(found, name) for name in "ab"))) in (["a"], ["b"])
     assert parent(found, "c") is None
-    assert sorted(filter(None, (parent(found, name) for name in "xy"))) in (["x"], ["y"])
+    assert sorted(filter(None, (parent(found, f"cohort-{name}") for name in "xy"))) in (
+        ["cohort-x"],
+        ["cohort-y"],
+    )
     heights = []
     for queue in found.instance.queues:
         at, height = queue.parent, 0

@@ -79,6 +79,6 @@ def test_lending_limits_of_cluster_queues_and_cohorts_are_read(tmp_path: Path) -
     # 3 of 8 H100, and all 4 A100
     assert read_as["team"].lending_limit == Amount(7, (("a100", 4), ("h100", 3)))
     # 5 of 8 + 1 H100, and the A100 of its member
-    assert read_as["all"].lending_limit == Amount(9, (("a100", 4), ("h100", 5)))
+    assert read_as["cohort-all"].lending_limit == Amount(9, (("a100", 4), ("h100", 5)))
     # Kueue takes no lending limit without a cohort
     assert read_as["alone"].lending_limit == Amount()

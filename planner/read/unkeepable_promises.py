@@ -32,10 +32,7 @@ from models.units import number, plural, shown
 from planner.read.compact_cluster import MergedCluster
 from planner.read.findings import Remarks
 
-MORE_HINT = (
-    "all of them together cannot have it: promise less, or nothing that is not preemptible "
-    "starts beyond the guarantees"
-)
+MORE_HINT = "promise less: until then only what is preemptible starts beyond the guarantees"
 OUTSIDE_HINT = "put them in a queue, or promise less"
 LIMIT_HINT = "raise the limit, or promise less: the rest is kept for it, and it may never use it"
 
@@ -285,7 +282,9 @@ def remark_speeds(instance: Instance, remarks: Remarks) -> None:
     if known is None or speeds.slowest is None:
         assumed = "no server model here states one, so all count as equally fast"
     else:
-        pace = f"{shown(known.name)}, the slowest with one ({number(speeds.slowest)})"
+        alone = len({m.relative_speed for m in speeds.models} - {None}) == 1
+        pace = "fastest here: effective GPUs may be fewer" if alone else "slowest with one"
+        pace = f"{shown(known.name)} ({number(speeds.slowest)}), the {pace}"
         assumed = f"they count as fast as those of {pace}"
     from models.rates.catalogue import relative_speed  # opened only when something asks for it
 

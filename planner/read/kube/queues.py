@@ -13,7 +13,7 @@ from functools import cached_property
 from math import lcm
 from types import MappingProxyType
 
-from models.documents.base import API_VERSION
+from models.documents.base import API_VERSION, suggestion
 from models.documents.gang import NODE_NAME, NodeExpression
 from models.documents.policy import QUOTAS
 from models.documents.queue import MAX_WEIGHT, QueueDocument
@@ -49,8 +49,8 @@ TOO_DEEP = f"is below more than {MAX_DEPTH} queues; its parent is ignored"
 NO_PARENT = "names a parent that is not in the input; it counts as one without a parent"
 NO_NAME = "has a name that no queue of a plan can have; it is left out"
 UNKNOWN = (
-    "names a queue that it is not in, or that is not in the input: no quota is known for it, and it gets no "
-    "GPU that a queue is promised"
+    "in which it is not, or which is not in the input: no quota is known for it, and it gets no GPU that a "
+    "queue is promised"
 )
 SEVERAL = "is in queues of several systems; that of {} counts"
 
@@ -121,7 +121,14 @@ class Quotas:
                 self.sources.remarks.add(gang.subject, SEVERAL.format(system))
             queue = next(iter(found.values()), gang.queue)
             if not found and gang.queue is not None:
-                self.sources.remarks.add(gang.subject, UNKNOWN)
+                local = self.sources.api.of("LocalQueue", "kueue.x-k8s.io")
+                known = {one.name for one in local if one.namespace == gang.namespace}
+                lost = known and gang.queue not in known
+                hint = (
+                    suggestion(gang.queue, known, "LocalQueues of its namespace") if lost else None
+                )
+                what = f"names queue {shown(gang.queue)}, {UNKNOWN}"
+                self.sources.remarks.add(gang.subject, what, hint)
                 queue = None if gang.queue in taken else gang.queue
             gang.queue = queue or self._elsewhere(gang, taken)
             for name in gang.started_in:

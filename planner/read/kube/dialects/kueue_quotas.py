@@ -52,6 +52,9 @@ CIRCLE = "is below itself; its parent is ignored"
 _COHORT = "cohort/"
 """Starts the keys of cohorts: a ClusterQueue may have the same name."""
 
+_SHOWN_COHORT = "cohort-"
+"""Starts their names in plans, where all are queues."""
+
 
 @dataclass(slots=True)
 class _Amounts:
@@ -86,7 +89,9 @@ def read(sources: QuotaSources) -> Iterable[Quota]:
         if parent is not None and parent not in found:  # a cohort may be a name alone
             name = parent.removeprefix(_COHORT)
             subject = f"Cohort {name}"
-            found[parent] = Quota(parent, name, f"{name}.cohort", subject, reclaim=False)
+            found[parent] = Quota(
+                parent, _SHOWN_COHORT + name, f"{name}.cohort", subject, reclaim=False
+            )
             amounts[parent] = _Amounts()
     _cut_circles(found, sources)
     _add_up(found, amounts, _Flavors(sources))
@@ -97,7 +102,7 @@ def _quota(made: KubeObject, key: str, above: str | None, other_name: str) -> Qu
     weight = exact(mapping(made.tree, "spec", "fairSharing").get("weight"))
     return Quota(
         key,
-        made.name,
+        key.replace(_COHORT, _SHOWN_COHORT),
         other_name,
         made.where,
         parent=None if above is None else _COHORT + above,
