@@ -67,8 +67,8 @@ def default_max_gangs(running: int) -> int:
 EVERY_SCHEDULER = "*"
 """In place of the name of a scheduler: every one."""
 
-SLURM = "slurm"
-"""The scheduler of gangs that are jobs of Slurm."""
+SLURM, KUEUE = "slurm", "kueue"
+"""The schedulers of gangs that are jobs of Slurm, and of those that Kueue suspends."""
 
 GPU_BACKENDS = ("annotation", "none", "hami", "dra")
 """Ways to pass the planned GPU indices to a node, the default first."""

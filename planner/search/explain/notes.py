@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from models.documents.policy import LOST_RUNTIME
 from models.instance.gang import Gang
 from models.instance.instance import Instance
+from models.instance.policy import KUEUE
 from models.instance.solution import NEVER, QUOTA, RESERVED, GangDecision, TierResult
 from models.starts.empty_starts import Answer, not_claiming
 from models.units import first_of, plural
@@ -26,6 +27,7 @@ def notes_of(
         *_unknown_starts(instance),
         *_starts_not_now(instance),
         *_moves_used_up(instance, decisions),
+        *_admitted(instance, decisions),
     ]
     shared = _shared_nics(instance, decisions)
     if shared:
@@ -44,6 +46,27 @@ def notes_of(
             "planned by GPU count: their GPU sets are good, not proven optimal"
         )
     return tuple(notes)
+
+
+def _admitted(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
+    """Gangs that Kueue has admitted and that wait, while one that it suspends starts from their queue."""
+    waits, starts = dict[str, Gang](), dict[str, Gang]()
+    for gang, decision in zip(instance.gangs, decisions, strict=True):
+        suspended, queue = gang.scheduler == KUEUE, gang.queue or ""
+        if suspended and decision.decision == "place":
+            starts[queue] = min(gang, starts.get(queue, gang), key=lambda one: one.priority)
+        elif not suspended and decision.decision == "wait" and gang.pods and gang.hold is None:
+            waits[queue] = max(gang, waits.get(queue, gang), key=lambda one: one.priority)
+    notes = []
+    for queue in sorted(waits.keys() & starts.keys() - {""}):
+        first, other = waits[queue], starts[queue]
+        if first.priority >= other.priority:
+            names = "/".join(first.key), "/".join(other.key)
+            notes.append(
+                f"{names[0]} waits while {names[1]} starts, which Kueue still suspends: in Kueue the first"
+                f" has its quota in {queue} already, and the other may not be admitted beside it"
+            )
+    return notes
 
 
 def _bands(instance: Instance) -> list[str]:

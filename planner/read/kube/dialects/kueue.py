@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from models.instance.policy import KUEUE
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import kueue_quotas, kueue_workloads
 from planner.read.kube.dialects.base import (
@@ -30,7 +31,7 @@ from planner.read.kube.lookup import number, objects, text, whole
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
 GROUP = kueue_quotas.GROUP
-SCHEDULER = "kueue"
+SCHEDULER = KUEUE
 QUEUE = kueue_workloads.QUEUE
 PRIORITY = kueue_workloads.PRIORITY
 
