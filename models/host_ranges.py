@@ -20,7 +20,7 @@ MAX_RUNS = 20
 _MARKS = frozenset("[],")
 """Characters of which a plain name has none."""
 
-_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})")
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)", re.DOTALL)
 _ITEM = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
@@ -56,23 +56,23 @@ def hosts(pattern: str) -> Iterator[str]:
 
 
 def host_ranges(names: Iterable[str]) -> tuple[str, ...]:
-    """The names as few host ranges over the numbers they end in, sorted; ``hosts`` undoes it."""
+    """The names as few host ranges over their last numbers, sorted; ``hosts`` undoes it."""
     ranges: list[str] = []
-    numbered: dict[tuple[str, int], list[int]] = {}
+    numbered: dict[tuple[str, str, int], list[int]] = {}
     for name in sorted(set(names)):
         found = _NUMBERED.fullmatch(name)
         if found is None:
             ranges.append(name)
         else:
-            prefix, digits = found.groups()
-            numbered.setdefault((prefix, len(digits)), []).append(int(digits))
-    for (prefix, width), numbers in numbered.items():
+            prefix, digits, suffix = found.groups()
+            numbered.setdefault((prefix, suffix, len(digits)), []).append(int(digits))
+    for (prefix, suffix, width), numbers in numbered.items():
         runs = list(_runs(numbers, width))
         if len(numbers) == 1:
-            ranges.append(prefix + runs[0])
+            ranges.append(prefix + runs[0] + suffix)
         else:
             pieces = (runs[at : at + MAX_RUNS] for at in range(0, len(runs), MAX_RUNS))
-            ranges += [f"{prefix}[{','.join(piece)}]" for piece in pieces]
+            ranges += [f"{prefix}[{','.join(piece)}]{suffix}" for piece in pieces]
     return tuple(sorted(ranges))
 
 

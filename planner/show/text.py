@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import takewhile
 
 from models.gpu_shares import part_of
+from models.host_ranges import host_ranges
 from models.units import SHOWN_SCHEDULERS, decimal_text, first_of, plural
 from planner.untrusted_text import document_safe
 
@@ -98,9 +98,6 @@ def percent(gap: float | None) -> str:
     return "<0.01 %" if gap < 0.0001 else f"{gap:.2%}".replace("%", " %")
 
 
-_NUMBERED = re.compile(r"(.*\D)?(\d+)(\D*)", re.DOTALL)
-
-
 def domain_text(path: str) -> str:
     """The path of a domain; of a long one its innermost names, at least one."""
     names = path.split("/")
@@ -114,23 +111,8 @@ LONG_PATH = 40
 
 
 def compress(names: Iterable[str], separator: str = ",") -> str:
-    """The names with their last numbers folded into ranges of equal width; no name is invented."""
-    groups: dict[tuple[str, str, int], list[int]] = {}
-    for name in sorted(set(names)):
-        match = _NUMBERED.fullmatch(name)
-        if match is None or len(match[2]) > 18:
-            groups[name, "", 0] = []
-            continue
-        groups.setdefault((match[1] or "", match[3], len(match[2])), []).append(int(match[2]))
-    return separator.join(_group(*key, values) for key, values in groups.items())
-
-
-def _group(prefix: str, suffix: str, digits: int, values: list[int]) -> str:
-    if not values:
-        return prefix
-    if len(values) == 1:
-        return f"{prefix}{values[0]:0{digits}d}{suffix}"
-    return f"{prefix}[{ranges(values, digits)}]{suffix}"
+    """The names with their last numbers folded into ranges; no name is invented."""
+    return separator.join(host_ranges(names))
 
 
 def request_text(amount: str, resource: str) -> str:
@@ -176,7 +158,7 @@ def nodes_and_gpus(used: Mapping[str, str]) -> str:
     return " ".join(
         part + (f":{gpus}" if gpus else "")
         for gpus, nodes in groups.items()
-        for part in compress(nodes, " ").split(" ")
+        for part in host_ranges(nodes)
     )
 
 

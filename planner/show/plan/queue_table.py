@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from models.documents.plan import PlanDocument, PlanQueue
-from models.host_ranges import host_ranges
 from models.units import plural
 from planner.show.table import Cell, Table, columns_of, row_of
-from planner.show.text import number
+from planner.show.text import compress, number
 
 MAX_QUEUES = 20
 """Rows, unless every queue was asked for."""
@@ -61,7 +60,7 @@ def cells_text(queue: PlanQueue) -> str:
     for cell in queue.cells:
         if cell.nodes or cell.domain is not None:
             level = "node" if cell.level is None else cell.level
-            found.append(f"{level} {','.join(host_ranges(cell.nodes)) or cell.domain}")
+            found.append(f"{level} {compress(cell.nodes) or cell.domain}")
             continue
         size = cell.level if cell.level is not None else f"x {plural(cell.gpus or 0, 'GPU')}"
         found.append(f"{cell.count:,} {size}" + (f" of {cell.model}" if cell.model else ""))
