@@ -486,3 +486,10 @@ def test_priorities_are_shown_as_squeue_shows_them_and_the_first_of_each_class_r
         "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\nspec: {reservations: null}\n"
     )
     assert "reserved" not in cli("plan", str(tmp_path), "--budget", "1").out
+
+
+def test_validate_names_the_option_that_no_node_has(cli: RunCli, tmp_path: Path) -> None:
+    read(tmp_path, [node("n1")], [job(2, features="ibb"), job(3, partition="gpus")])
+    said = cli("validate", str(tmp_path)).err
+    assert "no node has --constraint=ibb (hint: did you mean '--constraint=ib'?)" in said
+    assert "no node has --partition=gpus (hint: did you mean '--partition=gpu'?)" in said

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import NamedTuple
 
 from models.documents.base import suggestion
@@ -305,34 +306,30 @@ def unfit_pods(instance: Instance) -> Iterator[str]:
 
     Nodes that are cordoned or not ready count: they may return.
     """
-    nodes = instance.cluster.nodes
-    instances = {name for node in nodes for name, most in node.at_most.items() if most}
-    known = {node.model.gpu for node in nodes if node.model is not None and node.gpus}
-    unmatched: dict[Hashable, str] = {}
+    unfit = cache(partial(_unfit, instance))
     for gang in instance.gangs:
         for role in () if gang.running else gang.roles:
-            who = f"gang {'/'.join(gang.key)}, role {role.name}"
-            fit = [nodes[n] for n in instance.matching_nodes(role)]
-            largest = max((node.whole_gpus for node in fit), default=0)
-            asked = sorted({name for name, _ in role.requests if name.startswith(RESOURCE)})
-            if role.model is not None and not any(model_matches(role.model, n) for n in nodes):
-                hint = suggestion(role.model, known, "GPU models")
-                yield f"{who}: no node has GPUs of model {shown(role.model)} (hint: {hint})"
-            elif not fit:
-                asked_of_nodes = (
-                    role.node_selector,
-                    role.node_affinity,
-                    role.tolerations,
-                    role.model,
-                )
-                if asked_of_nodes not in unmatched:
-                    unmatched[asked_of_nodes] = _unmatched(instance, role)
-                yield f"{who}: {unmatched[asked_of_nodes]}"
-            elif role.gpus > largest:
-                most = f"no node that it may use has more than {largest:,}"
-                yield f"{who}: asks for {role.gpus:,} GPUs a pod, and {most}"
-            elif missing := [name for name in asked if name not in instances]:
-                yield f"{who}: no node offers {', '.join(missing)}"
+            if what := unfit(role):
+                yield f"gang {'/'.join(gang.key)}, role {role.name}: {what}"
+
+
+def _unfit(instance: Instance, role: Role) -> str:
+    """What no node has of what the role asks for, labels with the nearest one; empty if a node has all."""
+    nodes = instance.cluster.nodes
+    if role.model is not None and not any(model_matches(role.model, node) for node in nodes):
+        known = {node.model.gpu for node in nodes if node.model is not None and node.gpus}
+        hint = suggestion(role.model, known, "GPU models")
+        return f"no node has GPUs of model {shown(role.model)} (hint: {hint})"
+    fit = [nodes[n] for n in instance.matching_nodes(role)]
+    if not fit:
+        return _unmatched(instance, role)
+    if role.gpus > (largest := max(node.whole_gpus for node in fit)):
+        most = f"no node that it may use has more than {largest:,}"
+        return f"asks for {role.gpus:,} GPUs a pod, and {most}"
+    instances = {name for node in nodes for name, most in node.at_most.items() if most}
+    asked = {name for name, _ in role.requests if name.startswith(RESOURCE)}
+    missing = sorted(asked - instances)
+    return f"no node offers {', '.join(missing)}" if missing else ""
 
 
 def _unmatched(instance: Instance, role: Role) -> str:
