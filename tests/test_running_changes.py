@@ -197,9 +197,9 @@ def bought(
         (bought(gpus=1, gangs=["a/b"]), "a/b runs, 1 more GPU in use"),
         (bought(gpus=9, gangs=["a/b", "a/c"]), "a/b, a/c run, 9 more GPUs in use"),
         (bought(gpus=9, gangs=["a/b-1", "a/b-2", "a/c"]), "a/b-[1-2], a/c run, 9 more GPUs in use"),
-        (bought(bandwidth=1000, nodes=1), "1 more GPU at full bandwidth, 1 more whole node"),
+        (bought(bandwidth=1000, nodes=1), "1 more GPU at full bandwidth, 1 more whole node free"),
         (bought(bandwidth=66), "0.066 more GPUs at full bandwidth"),
-        (bought(nodes=2, domains=2), "2 more whole nodes, 2 more whole racks"),
+        (bought(nodes=2, domains=2), "2 more whole nodes free, 2 more whole racks free"),
         # A higher gang instead of lower ones: fewer GPUs in all.
         (
             bought(gpus=-4, bandwidth=-12_500, gangs=["a/b"]),
@@ -208,7 +208,7 @@ def bought(
         (bought(gangs=["a/b"]), "a/b runs"),
         (
             bought(nodes=-1, domains=-1),
-            "1 fewer whole node, 1 fewer whole rack",
+            "1 fewer whole node free, 1 fewer whole rack free",
         ),
     ],
 )

@@ -378,7 +378,9 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
     effective = plan.status.effective_gpus
     if effective is None:
         return []
-    line = f"{gpu_amount(effective.after)} of at most {gpu_amount(full_speed_gpus(plan))} effective GPUs"
+    stated = (effective.after, effective.before, effective.one_at_a_time or 0.0)
+    most = max(full_speed_gpus(plan), *stated)  # instances of one GPU may count more than it
+    line = f"{gpu_amount(effective.after)} of at most {gpu_amount(most)} effective GPUs"
     line += f" ({gpu_amount(effective.before)} before the plan)"
     if effective.one_at_a_time is not None:
         line += f"; taking one gang after another: {gpu_amount(effective.one_at_a_time)}"

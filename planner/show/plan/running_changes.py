@@ -179,8 +179,8 @@ def _brings(bought: PlanBought, domain: str) -> str:
         (bought.gpus, "GPU", " in use"),
         (effective, "effective GPU", ""),
         (bandwidth, "GPU", " at full bandwidth"),
-        (bought.whole_nodes, "whole node", ""),
-        (bought.whole_domains, f"whole {domain}", ""),
+        (bought.whole_nodes, "whole node", " free"),
+        (bought.whole_domains, f"whole {domain}", " free"),
     ):
         if amount:
             said = f"{gpu_amount(abs(amount))} {'more' if amount > 0 else 'fewer'} {unit}"
