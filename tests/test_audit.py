@@ -22,6 +22,7 @@ from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
 from models.results.audit import Audit, free_to_move
 from models.tiers import larger_is_better
+from models.values.effective_gpus import gpus_at_speed
 from models.values.leftover import stranded
 from models.values.stranded_gpus import stranded_by_cause
 from models.values.tier_values import Evaluation, tiers_of
@@ -82,32 +83,69 @@ def audited(instance: Instance) -> tuple[Audit, Sequence[Step]]:
     return auditor.run(Phases(time.monotonic))[0], steps
 
 
-def at_most(instance: Instance, restarts: int | None) -> tuple[int, ...]:
-    """What the best plan with so many restarts is worth, by trying every plan."""
+def level(instance: Instance) -> Instance:
+    """The instance with one priority, so that nothing is better than more effective GPUs."""
+    gangs = tuple(replace(gang, priority=0, stated_priority=None) for gang in instance.gangs)
+    return replace(instance, gangs=gangs, policy=replace(instance.policy, starvation_after_s=None))
+
+
+def at_most(instance: Instance, restarts: int | None) -> int:
+    """Permille-GPU of the best plan with so many restarts, by trying every plan."""
     limited = replace(instance, policy=replace(instance.policy, moves=Moves(restarts).or_none))
-    return worth(instance, plan(limited).decisions)
+    return permille(instance, plan(limited).decisions)
 
 
-@pytest.mark.parametrize("seed", range(3100, 3100 + examples(60, 6)))
+def permille(instance: Instance, decisions: Sequence[GangDecision]) -> int:
+    return sum(gpus_at_speed(Evaluation(instance, decisions)))
+
+
+SINGLE = ("queues", "launchers", "priorities", "cpu_gangs")
+"""Without these the value of a plan is one number: its effective GPUs."""
+
+
+WITH_STEPS = (3107, 3116, 3125, 3126, 3133, 3138, 3148, 3159, 3179, 3233, 3276, 3315)
+"""Seeds of which restarts regain something."""
+
+
+@pytest.mark.parametrize("seed", [*WITH_STEPS, *range(3400, 3400 + examples(60, 0))])
 def test_no_step_restarts_more_gangs_than_it_needs(seed: int) -> None:
-    """Against trying every plan: of all audits, what is said to be proven; the whole is the cheapest."""
+    """Against trying every plan: what is regained, with how many restarts, by each step and by the whole."""
     with briefly():
-        instance = busy(seed, more=("movable",))
+        instance = level(busy(seed, more=("movable",), without=SINGLE))
+        found, steps = audited(instance)
+        everything, unit = free(instance), 1000 * instance.gpu_unit
+        unmoved, best = at_most(everything, 0), at_most(everything, None)
+        assert found.effective.unmoved * unit == unmoved
+        assert found.effective.replanned * unit == best
+        assert found.effective.at_most == found.effective.replanned
+        for stated, step in zip(found.steps, steps, strict=True):
+            gained = permille(everything, step.decisions)
+            assert stated.restarts == len(step.moved) == len(stated.moves) > 0
+            assert stated.regains * unit == gained - unmoved > 0
+            assert at_most(everything, stated.restarts - 1) < gained
+            assert stated.fewest
+        if found.whole is None:
+            assert best == unmoved
+        else:
+            assert found.steps[found.whole - 1].regains * unit == best - unmoved
+
+
+@pytest.mark.parametrize(
+    "seed", [3170, 3179, 3184, 3193, 3218, 3233, *range(3500, 3500 + examples(60, 0))]
+)
+def test_fewer_restarts_regain_less_where_that_is_said_to_be_proven(seed: int) -> None:
+    """With priorities: against the most effective GPUs that any plan has, whomever it starts."""
+    with briefly():
+        instance = busy(
+            seed, more=("movable", "priorities"), without=("queues", "launchers", "cpu_gangs")
+        )
         found, steps = audited(instance)
         everything = free(instance)
-        best = at_most(everything, None)
         for stated, step in zip(found.steps, steps, strict=True):
-            assert stated.restarts == len(step.moved) == len(stated.moves) > 0
-            assert stated.regains > 0
             if stated.fewest:
-                assert at_most(everything, stated.restarts - 1) < step.worth
-        if found.whole is not None:
-            step = steps[found.whole - 1]
-            assert step.worth == best
-            assert found.steps[found.whole - 1].fewest
-            assert at_most(everything, len(step.moved) - 1) < best
-        else:
-            assert found.effective.replanned <= found.effective.unmoved
+                fewer = at_most(level(everything), stated.restarts - 1)
+                assert fewer < permille(everything, step.decisions)
+            assert stated.regains > 0 or stated.starts
 
 
 def needless(instance: Instance, step: Step, unmoved: Sequence[GangDecision]) -> Iterator[object]:
@@ -139,7 +177,7 @@ def test_no_gang_of_a_step_can_be_put_back_without_losing_its_gains(seed: int) -
         assert moved.issuperset(step.moved)
         assert list(needless(instance, step, unmoved)) == []
     for step in steps_by_making_room(finder):
-        assert step.worth > finder.worth
+        assert worth(instance, step.decisions) > finder.worth
         assert list(needless(instance, step, unmoved)) == []
 
 

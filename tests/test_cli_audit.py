@@ -106,6 +106,7 @@ def test_a_step_has_its_price_and_work_that_is_lost_has_no_limit(audit: Audited)
         "regains": 17.44,
         "starts": ["default/big"],
         "faster": ["default/split"],
+        "slower": [],
         "waits": [],
         "moves": [{"gang": "default/split", "gpus": 8, "leaves": ["a1", "b1"], "comes": ["a1"]}],
         "allowed": False,
@@ -146,10 +147,33 @@ def test_a_gang_that_needs_more_than_there_is_never_starts(audit: Audited) -> No
     }
 
 
-def test_it_says_whether_no_restart_regains_anything(cli: RunCli, tmp_path: Path) -> None:
+def test_it_says_that_no_restart_helps(cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "full.yaml").write_text(CLUSTER + NOTE)
     said = cli("audit", str(tmp_path / "full.yaml")).out
-    assert "proven: no restart regains anything\n" in said
+    assert (
+        "proven: no better plan has more effective GPUs\nno restart was found that helps\n" in said
+    )
+
+
+def test_the_cheaper_of_two_gangs_in_the_way_restarts(audit: Audited) -> None:
+    """Either notebook on a1 may go to make room for four GPUs there; ``dear`` has the higher priority."""
+    cheap = gang("cheap", 1, 2, "a1", priority=0)
+    dear = gang("dear", 1, 2, "a1", priority=1000)
+    full = [gang(f"full-{node}", 1, 5, node) for node in ("a2", "b1", "b2")]
+    (step,) = audit(dear, cheap, *full, gang("six", 1, 6))["steps"]
+    assert [one["gang"] for one in step["moves"]] == ["default/cheap"]
+
+
+def test_a_gang_of_higher_priority_starts_in_place_of_others(audit: Audited, cli: RunCli) -> None:
+    """Without a restart ``low`` starts on a1; once ``note`` leaves b1, ``high`` has both servers free."""
+    full = [gang(f"full-{node}", 1, 8, node) for node in ("a2", "b2")]
+    note = gang("note", 1, 1, "b1")
+    low = [gang(f"low-{n}", 1, 2) for n in range(4)]
+    high = gang("high", 1, 8, priority=500)
+    taken = gang("taken", 1, 7, "a1")
+    (step,) = audit(*full, note, taken, *low, high)["steps"]
+    assert (step["starts"], step["restarts"], step["regains"]) == (["default/high"], 1, 8 - 6)
+    assert len(step["waits"]) == 3
 
 
 def test_formats_are_as_agreed(

@@ -5,6 +5,7 @@ Figures of plans that were found elsewhere; nothing is searched here.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -90,8 +91,8 @@ class AuditStep:
     """Gangs that restart together, and what that brings beyond what is possible without any move.
 
     ``lost_gpu_seconds``: GPUs times seconds since the last checkpoint or the start; None if one is not known.
-    ``starts``, ``faster``, ``waits``: gangs. ``allowed``: whether all that restart say that they may move.
-    ``fewest``: proven: no plan with fewer restarts is as good.
+    ``starts``, ``faster``, ``slower``, ``waits``: gangs. ``allowed``: whether all that restart may move, as
+    they say. ``fewest``: proven: no plan with fewer restarts regains as much.
     """
 
     restarts: int
@@ -100,6 +101,7 @@ class AuditStep:
     regains: float
     starts: tuple[str, ...]
     faster: tuple[str, ...]
+    slower: tuple[str, ...]
     waits: tuple[str, ...]
     moves: tuple[AuditMove, ...]
     allowed: bool
@@ -122,14 +124,6 @@ class Audit:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundStep:
-    """A plan with few moves; ``fewest``: as in ``AuditStep``."""
-
-    decisions: Sequence[GangDecision]
-    fewest: bool
-
-
 def free_to_move(instance: Instance) -> set[int]:
     """Running gangs that some plan could move: no pod of theirs is missing, and nothing holds them."""
     return {
@@ -140,7 +134,10 @@ def free_to_move(instance: Instance) -> set[int]:
 
 
 class AuditWriter:
-    """Writes an audit. ``stated``: the instance as it was read; ``free``: in which gangs move at no price."""
+    """Writes an audit. ``stated``: the instance as it was read; ``free``: in which gangs move at no price.
+
+    ``steps``: plans with few moves; for each whether that no fewer regain as much is proven.
+    """
 
     def __init__(
         self,
@@ -148,7 +145,7 @@ class AuditWriter:
         free: Instance,
         unmoved: Sequence[GangDecision],
         replanned: Sequence[GangDecision],
-        steps: Sequence[FoundStep],
+        steps: Sequence[tuple[Sequence[GangDecision], bool]],
     ) -> None:
         self._stated, self._free = stated, free
         self._base = base_decisions(stated)
@@ -166,7 +163,7 @@ class AuditWriter:
         whole: int | None,
         notes: Sequence[str],
     ) -> Audit:
-        """``at_most``: effective GPUs that no re-plan exceeds. ``whole``: number of a step, from 1."""
+        """``at_most``: effective GPUs that no better plan exceeds. ``whole``: number of a step, from 1."""
         return Audit(
             self._stated.cluster.name,
             created_at,
@@ -175,7 +172,7 @@ class AuditWriter:
             self._causes(),
             self._effective(at_most),
             self._waiting(),
-            tuple(map(self._step, self._steps)),
+            tuple(self._step(plan, fewest=fewest) for plan, fewest in self._steps),
             whole,
             tuple(notes),
         )
@@ -226,9 +223,7 @@ class AuditWriter:
         lines = Evaluation(self._free, self._base).lines
         waiting = [i for i, one in enumerate(lines) if not one.admitted]
         waiting.sort(key=lambda i: (-self._free.gangs[i].priority, i))
-        starting = [
-            {i for i in waiting if step.decisions[i].decision in STARTS} for step in self._steps
-        ]
+        starting = [{i for i in waiting if plan[i].decision in STARTS} for plan, _ in self._steps]
         found = []
         for i in waiting:
             steps = tuple(n for n, gangs in enumerate(starting, 1) if i in gangs)
@@ -260,48 +255,44 @@ class AuditWriter:
         refused = not able and starts.refused[index] in (Answer.NEVER, Answer.NOT_NOW)
         return "never" if stated or refused else "others ended"
 
-    def _step(self, found: FoundStep) -> AuditStep:
-        before, after = (Evaluation(self._free, one) for one in (self._unmoved, found.decisions))
-        changed = [
-            (i, old, new)
-            for i, (old, new) in enumerate(zip(before.lines, after.lines, strict=True))
-            if old.decision.pods != new.decision.pods
-        ]
-        moved = [i for i, _, new in changed if new.decision.decision == "move"]
+    def _step(self, plan: Sequence[GangDecision], *, fewest: bool) -> AuditStep:
+        before, after = (Evaluation(self._free, one) for one in (self._unmoved, plan))
+        moved = [i for i, one in enumerate(plan) if one.decision == "move"]
         gangs = [self._stated.gangs[i] for i in moved]
         gpus = [standing_gpus(self._free, i) for i in moved]
         times = [self._stated.lost_work_s(gang) for gang in gangs]
         work = [
             held * max(0, one) for held, one in zip(gpus, times, strict=True) if one is not None
         ]
+        speeds = [
+            tuple(one.speed or 0 if one.admitted else -1 for one in pair)
+            for pair in zip(before.lines, after.lines, strict=True)
+        ]
         regained = sum(gpus_at_speed(after)) - sum(gpus_at_speed(before))
+
+        def named(chosen: Iterable[bool]) -> tuple[str, ...]:
+            return tuple(itertools.compress(self._names, chosen))
+
         return AuditStep(
             restarts=len(moved),
             gpus=self._free.in_gpus(sum(gpus)),
             lost_gpu_seconds=None if None in times else sum(work) // self._free.gpu_unit,
             regains=self._amount(regained),
-            starts=tuple(
-                self._names[i] for i, old, new in changed if new.admitted and not old.admitted
-            ),
-            faster=tuple(
-                self._names[i]
-                for i, old, new in changed
-                if new.admitted and old.admitted and (new.speed or 0) > (old.speed or 0)
-            ),
-            waits=tuple(
-                self._names[i] for i, old, new in changed if old.admitted and not new.admitted
-            ),
+            starts=named(old < 0 <= new for old, new in speeds),
+            faster=named(0 <= old < new for old, new in speeds),
+            slower=named(0 <= new < old for old, new in speeds),
+            waits=named(new < 0 <= old for old, new in speeds),
             moves=tuple(
                 AuditMove(
                     self._names[i],
                     self._free.in_gpus(held),
                     self._on(self._base[i].pods),
-                    self._on(found.decisions[i].pods),
+                    self._on(plan[i].pods),
                 )
                 for i, held in zip(moved, gpus, strict=True)
             ),
             allowed=all(gang.movable for gang in gangs),
-            fewest=found.fewest,
+            fewest=fewest,
         )
 
 

@@ -24,10 +24,10 @@ from planner.signals import Stop, stop_on_signal
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
     from models.instance.instance import Instance
-    from models.instance.solution import GangDecision, Proof, Solution
+    from models.instance.solution import GangDecision, Proof, Solution, StoppedBy
     from models.results.audit import Audit
     from planner.read.instance_builder import LoadedInput
-    from planner.search.improve.fewest_restarts import FewestRestarts, Step
+    from planner.search.improve.fewest_restarts import FewestRestarts, Good, Step
     from planner.show.console import Console
 
 TIME_LIMIT_S = 45
@@ -45,11 +45,16 @@ LEAST_S = 1
 LAST_CHECKS = 4
 """As long as so many checks of a plan those of the re-plan and of the steps may take."""
 
+UNKNOWN_GPUS = (
+    "which GPUs some running pods hold is not known: they count as the slowest that their node may have "
+    "given them, now and in the re-plan"
+)
+
 MAX_STEPS = 10
 """Steps of one audit: those that regain most."""
 
-MAX_QUESTIONS = 4
-"""Searches for plans with fewer restarts."""
+QUESTION = 0.05
+"""Share of each search for a plan with fewer restarts, or with cheaper ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +115,6 @@ def audit(
 _SAVING = b"the audit is being finished with what was found so far; please wait\n"
 
 
-@dataclass(frozen=True, slots=True)
-class _Limited:
-    """The best plan found with at most so many restarts. ``proven``: no such plan is better."""
-
-    worth: tuple[int, ...]
-    proven: bool
-
-
 class _Auditor:
     """Searches and checks the plans that an audit compares."""
 
@@ -130,67 +127,52 @@ class _Auditor:
         stop: Stop,
         clock: Callable[[], float],
     ) -> None:
-        self._request = request
-        self._built = built
-        self._created_at = created_at
-        self._console = console
-        self._stop = stop
-        self._clock = clock
-        self._started = clock()
+        self._request, self._built, self._created_at = request, built, created_at
+        self._console, self._stop = console, stop
+        self._clock, self._started = clock, clock()
         self._limit = request.time_limit_s or min(
             TIME_LIMIT_S, built.instance.policy.solve.time_limit_s
         )
         self._check_s = 0.0
-        self._limited: dict[int, _Limited] = {}
+        self._most: dict[int, int] = {}
+        """By the most restarts: the most permille-GPU that they regain, where that is proven."""
 
     def run(self, phases: Phases) -> tuple[Audit, PlanDocument]:
-        from models.results.audit import AuditWriter, FoundStep, free_to_move
-        from planner.search.improve.fewest_restarts import undominated
+        from models.results.audit import AuditWriter, free_to_move
         from planner.show.plan.proofs import most_effective_gpus
 
         instance = self._built.instance
-        free = at_no_price(instance, free_to_move(instance))
+        free = at_no_price(instance, movable := free_to_move(instance))
         with phases.phase("solve"):
             standing = at_no_price(instance, ())
             first = self._search("gangs that could start now", standing, UNMOVED)
             unmoved, steps = self._room(free, _with(free, first, first.decisions))
-            finder = self._finder(free, unmoved.decisions, STEPS)
-            start = finder.together(steps)
+            start = self._finder(free, unmoved.decisions, STEPS).together(steps)
             found = self._search("the re-plan", starting_from(free, start), REPLAN)
-            possible = _best(free, (_with(free, unmoved, start), found))
-            steps += self._steps(finder, possible)
-            self._limited[0] = _Limited(finder.worth, first.stopped_by == "proof")
-            more, possible = self._with_fewer_restarts(free, finder, steps, possible)
-            steps = undominated([*steps, *more])
-            possible = _with_fewest(free, unmoved, possible, steps)
+            finder = self._finder(free, unmoved.decisions, STEPS + FEWER)
+            steps += finder.of_plan(found.decisions)
+            steps += finder.of_plan(finder.together(steps))
+            steps = self._with_fewer_restarts(finder, steps)
         with phases.phase("check"):
-            self._check(free, unmoved)
-            plan = self._made(free, possible, self._request.out)
-            chosen = self._accepted(free, unmoved, steps, finder)
-        replanned = finder.worth_of(possible.decisions)
-        whole = (n for n, step in enumerate(chosen, 1) if step.worth == replanned)
-        written = AuditWriter(
-            instance,
-            free,
-            unmoved.decisions,
-            possible.decisions,
-            [FoundStep(step.decisions, self._is_fewest(step)) for step in chosen],
-        ).compose(
+            chosen = self._accepted(free, unmoved, steps)
+            possible, good = _best(finder, unmoved, found, chosen)
+            plan = self._made(
+                free, possible, self._request.out, refute=not self._stop.event.is_set()
+            )
+        whole = (n for n, step in enumerate(chosen, 1) if step.good == good)
+        proven = self._most.get(len(movable)) == good[-1]
+        notes = [UNKNOWN_GPUS] if free.policy.gpu_binding != instance.policy.gpu_binding else []
+        most = [self._most.get(len(one.moved) - 1, one.regained) for one in chosen]
+        listed = [(one.decisions, n < one.regained) for one, n in zip(chosen, most, strict=True)]
+        writer = AuditWriter(instance, free, unmoved.decisions, possible.decisions, listed)
+        written = writer.compose(
             created_at=self._created_at,
             generator=f"gangplan {__version__}",
-            at_most=most_effective_gpus(plan),
+            at_most=0 if proven else most_effective_gpus(plan),  # 0: no more than it has
             whole=next(whole, None),
-            notes=tuple(self._notes(free)),
+            notes=(*self._built.remarks, *notes),
         )
         return written, plan
-
-    def _notes(self, free: Instance) -> Iterator[str]:
-        yield from self._built.remarks
-        if free.policy.gpu_binding != self._built.instance.policy.gpu_binding:
-            yield (
-                "which GPUs some running pods hold is not known: the slowest that their node may have "
-                "chosen count for them, now and in the re-plan"
-            )
 
     @property
     def _left(self) -> float:
@@ -209,7 +191,12 @@ class _Auditor:
         own = replace(limits, budget=max(1, int(share * budget)), time_limit_s=seconds)
         instance = replace(instance, policy=replace(policy, solve=own))
         return TimedSearch(
-            instance, self._console, self._stop.event, self._clock, lambda *_: None
+            instance,
+            self._console,
+            self._stop.event,
+            self._clock,
+            lambda *_: None,
+            frequent=share == QUESTION,
         ).run()
 
     def _finder(
@@ -218,15 +205,9 @@ class _Auditor:
         """Looks for steps with a share of the time."""
         from planner.search.improve.fewest_restarts import FewestRestarts
 
-        seconds = max(LEAST_S, min(share * self._limit, self._left))
-        until: list[float] = []
-
-        def ended() -> bool:
-            if not until:  # its time begins once it is asked
-                until.append(self._clock() + seconds)
-            return self._stop.event.is_set() or self._clock() > until[0]
-
-        return FewestRestarts(free, unmoved, ended)
+        until = self._clock() + max(LEAST_S, min(share * self._limit, self._left))
+        event = self._stop.event
+        return FewestRestarts(free, unmoved, lambda: event.is_set() or self._clock() > until)
 
     def _room(self, free: Instance, unmoved: Solution) -> tuple[Solution, list[Step]]:
         """The plan in which nothing moves, better where a step without a restart was found, and steps."""
@@ -239,74 +220,104 @@ class _Auditor:
             at_once = [step for step in steps if not step.moved]
             if not at_once:
                 return unmoved, steps
-            best = max(at_once, key=lambda step: step.worth)
+            best = max(at_once, key=lambda step: step.good)
             unmoved = _with(free, unmoved, best.decisions)
 
-    def _steps(self, finder: FewestRestarts, plan: Solution) -> list[Step]:
-        self._console.doing("searching: moves that can be taken back")
-        return list(finder.of_plan(plan.decisions))
-
-    def _with_fewer_restarts(
-        self, free: Instance, finder: FewestRestarts, steps: Sequence[Step], possible: Solution
-    ) -> tuple[list[Step], Solution]:
-        """Steps of the best plans with one restart less than some step has, and the best plan of all."""
+    def _with_fewer_restarts(self, finder: FewestRestarts, steps: list[Step]) -> list[Step]:
+        """The steps, with those that need fewer or cheaper restarts."""
+        from models.values.tier_values import Evaluation
         from planner.search.improve.fewest_restarts import undominated
 
-        found: list[Step] = []
-        for _ in range(MAX_QUESTIONS):
-            known = undominated([*steps, *found])
-            counts = {len(one.moved) - 1 for one in known} - self._limited.keys()
-            if not counts or self._stop.event.is_set() or self._left < LEAST_S:
-                break
-            most = min(counts)
-            limited = starting_from(free, finder.unmoved, max_gangs=most)
-            plan = self._search("the same with fewer restarts", limited, FEWER / MAX_QUESTIONS)
-            proven = plan.stopped_by == "proof"
-            self._limited[most] = _Limited(finder.worth_of(plan.decisions), proven)
-            found += self._steps(finder, plan)
-            possible = _best(free, (possible, plan))
-        return found, possible
-
-    def _is_fewest(self, step: Step) -> bool:
-        """Whether it is proven that no plan with fewer restarts is as good as this step."""
-        fewer = self._limited.get(len(step.moved) - 1)
-        return fewer is not None and fewer.proven and fewer.worth < step.worth
+        free, asked = finder.instance, set[Question]()
+        while True:
+            steps = undominated(one for one in steps if _helps(finder, one))
+            question = next((one for one in _questions(finder, steps) if one not in asked), None)
+            if question is None or self._left < LEAST_S or finder.ended():
+                return steps
+            asked.add(question)
+            most, movable, level = question
+            limited = _limited(free, movable, level=level)
+            known = [one for one in steps if len(one.moved) <= most]
+            start = max(known, key=lambda one: one.good).decisions if known else finder.unmoved
+            limited = starting_from(limited, start, max_gangs=most)
+            plan = self._search("the same with fewer restarts", limited, QUESTION)
+            steps += finder.of_plan(plan.decisions)
+            if movable is None and plan.stopped_by == "proof" and _by_gpus_alone(limited):
+                self._most[most] = finder.good_of(Evaluation(free, plan.decisions))[-1]
 
     def _made(
-        self, instance: Instance, solution: Solution, out: Path | None, *, refute: bool = True
+        self, free: Instance, solution: Solution, out: Path | None = None, *, refute: bool = False
     ) -> PlanDocument:
-        """The plan of a solution, checked by the judge, and saved if requested."""
+        """The plan of a solution, checked by the judge, and saved if requested. Raises RefusedPlanError."""
         self._console.doing("verifying")
-        request = PlanRequest(self._request.paths, out=out)
-        built = replace(self._built, instance=instance)
+        before, request = self._clock(), PlanRequest(self._request.paths, out=out)
+        built = replace(self._built, instance=free)
         maker = Maker(request, built, self._created_at, self._console)
-        refute = refute and not self._stop.event.is_set()
-        return maker.made(solution, Phases(self._clock), refute=refute)[0]
+        plan = maker.made(solution, Phases(self._clock), refute=refute)[0]
+        self._check_s = self._clock() - before
+        return plan
 
-    def _check(self, instance: Instance, solution: Solution) -> None:
-        """Let the judge look at a plan of which only figures are stated. Raises RefusedPlanError."""
-        if not self._stop.event.is_set():
-            before = self._clock()
-            self._made(instance, solution, None, refute=False)
-            self._check_s = self._clock() - before
-
-    def _accepted(
-        self, free: Instance, unmoved: Solution, steps: Iterable[Step], finder: FewestRestarts
-    ) -> list[Step]:
+    def _accepted(self, free: Instance, unmoved: Solution, steps: Iterable[Step]) -> list[Step]:
         """The steps that regain most of those that the judge accepts, the cheapest first."""
         found: list[Step] = []
-        gainful = [(finder.regained(one), one) for one in steps]
-        gainful = [(gain, one) for gain, one in gainful if gain > 0]
-        for _, step in sorted(gainful, key=lambda pair: (-pair[0], pair[1].cost)):
+        if not self._stop.event.is_set():
+            self._made(free, unmoved)
+        for step in sorted(steps, key=lambda one: (-one.regained, one.cost)):
             late = found and self._left <= 0
             if len(found) == MAX_STEPS or late or self._stop.event.is_set():
                 break
             try:
-                self._check(free, _with(free, unmoved, step.decisions))
+                self._made(free, _with(free, unmoved, step.decisions))
             except RefusedPlanError:
                 continue  # what the search took for kept rules
             found.append(step)
         return sorted(found, key=lambda one: one.cost)
+
+
+Question = tuple[int, frozenset[int] | None, bool]
+"""The most restarts; the gangs (indices) that may restart, None: all; whether all have one priority, so that
+the answer is the most to regain."""
+
+
+def _questions(finder: FewestRestarts, steps: Sequence[Step]) -> Iterator[Question]:
+    """What could be regained at most; whether half the restarts, one less, or cheaper ones are enough."""
+    gangs = finder.instance.gangs
+    levels = (True, False)[: len({gang.priority for gang in gangs})]
+    yield sum(gang.running and gang.movable for gang in gangs), None, True
+    counts = [len(one.moved) for one in steps]
+    for most in sorted({most for n in counts for most in (n // 2, n - 1)}):
+        yield from ((most, None, level) for level in levels)
+    for step in steps:
+        for dearest in sorted(step.moved, key=lambda i: finder.cost([i]), reverse=True):
+            less = finder.cost([dearest])
+            cheaper = {i for i, one in enumerate(gangs) if one.running and finder.cost([i]) < less}
+            movable = frozenset(cheaper.union(step.moved) - {dearest})
+            yield from ((len(step.moved), movable, level) for level in levels)
+
+
+def _limited(free: Instance, movable: frozenset[int] | None, *, level: bool) -> Instance:
+    """The instance in which only these gangs move; ``level``: and none goes before another one."""
+    gangs = tuple(
+        replace(gang, movable=gang.movable and (movable is None or i in movable))
+        for i, gang in enumerate(free.gangs)
+    )
+    if not level:
+        return replace(free, gangs=gangs)
+    gangs = tuple(replace(gang, priority=0, stated_priority=None) for gang in gangs)
+    return replace(free, gangs=gangs, policy=replace(free.policy, starvation_after_s=None))
+
+
+def _by_gpus_alone(instance: Instance) -> bool:
+    """Whether the best plan has the most effective GPUs: all plans keep as many GPUs of gangs that run."""
+    from models.values.tier_values import tiers_of
+
+    tiers = [tier for tier in tiers_of(instance) if tier.family != "kept"]
+    return len(tiers) == 1 and all(gang.running or gang.least_units for gang in instance.gangs)
+
+
+def _helps(finder: FewestRestarts, step: Step) -> bool:
+    """Whether more is regained, or a gang starts; no gang is restarted for the speed of another one alone."""
+    return step.regained > 0 or any(not finder.unmoved[i].pods for i in step.gains)
 
 
 def _with(free: Instance, like: Solution, decisions: Sequence[GangDecision]) -> Solution:
@@ -327,36 +338,32 @@ def _with(free: Instance, like: Solution, decisions: Sequence[GangDecision]) -> 
         bound = implied.bound(tier)
         proof: Proof | None = "exact" if bound == value else None
         tiers.append(TierResult(tier.name, tier.sense, value, value, bound, proof))
+    ended: StoppedBy = "proof" if all(one.proof for one in tiers) else "budget"
     plan = replace(
-        like,
-        decisions=decisions,
-        tiers=tuple(tiers),
-        stopped_by="proof" if all(one.proof for one in tiers) else "budget",
-        notes=(),
-        moves=(),
+        like, decisions=decisions, tiers=tuple(tiers), stopped_by=ended, notes=(), moves=()
     )
     return with_moves_as_one(free, plan, like.decisions) or plan
 
 
-def _with_fewest(
-    free: Instance, unmoved: Solution, plan: Solution, steps: Sequence[Step]
-) -> Solution:
-    """The cheapest of the steps that are as good as the plan, with the bounds of that; else the plan."""
-    values = tuple(tier.value for tier in plan.tiers)
-    for step in steps:  # the cheapest first
-        found = _with(free, unmoved, step.decisions)
-        if tuple(tier.value for tier in found.tiers) == values:
-            return replace(found, tiers=plan.tiers, stopped_by=plan.stopped_by)
-    return plan
+def _best(
+    finder: FewestRestarts, unmoved: Solution, found: Solution, steps: Sequence[Step]
+) -> tuple[Solution, Good]:
+    """The best plan, and how good it is; of equal ones that with the cheapest restarts.
 
+    One as good in all tiers as ``found`` has the bounds of that.
+    """
+    from models.values.tier_values import Evaluation
 
-def _best(free: Instance, plans: Sequence[Solution]) -> Solution:
-    """The best plan by the tiers; of equal ones the last, whose bounds a search found."""
-    from models.tiers import larger_is_better
-    from models.values.tier_values import tiers_of
-
-    def worth(plan: Solution) -> tuple[int, ...]:
-        return larger_is_better(tiers_of(free), [tier.value for tier in plan.tiers])
-
-    best = max(map(worth, plans))
-    return [plan for plan in plans if worth(plan) == best][-1]
+    free = finder.instance
+    goods = {
+        tuple(one): finder.good_of(Evaluation(free, one))
+        for one in (unmoved.decisions, *(step.decisions for step in steps), found.decisions)
+    }
+    best = max(goods, key=lambda one: goods[one])
+    plan = _with(free, unmoved, best)
+    if [one.value for one in plan.tiers] != [one.value for one in found.tiers]:
+        return plan, goods[best]
+    reasons = zip(plan.decisions, found.decisions, strict=True)
+    explained = tuple(new if one.pods == new.pods else one for one, new in reasons)
+    plan = replace(plan, decisions=explained, tiers=found.tiers, stopped_by=found.stopped_by)
+    return plan, goods[best]

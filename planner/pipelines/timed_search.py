@@ -44,8 +44,9 @@ class TimedSearch:
 
     ``early``: verifies and keeps a plan; called once, with the first one, if the search takes long.
 
-    ``spent``: seconds of the time limit that went by before. With ``apart`` another process verifies: the
-    search waits until ``early`` has called its second argument, since both would only share the interpreter.
+    ``spent``: seconds of the time limit that went by before. ``frequent``: as in ``Search``. With ``apart``
+    another process verifies: the search waits until ``early`` has called its second argument, since both
+    would only share the interpreter.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class TimedSearch:
         *,
         apart: bool = False,
         spent: float = 0.0,
+        frequent: bool = False,
     ) -> None:
         from models.values.tier_values import tiers_of
         from planner.search.solve import Search
@@ -74,7 +76,7 @@ class TimedSearch:
         )
         size = len(instance.cluster.nodes) + len(instance.gangs)
         self._finish = FINISH_S_PER_OBJECT * size
-        self._search = Search(instance, progress=self._progress, stop=stop)
+        self._search = Search(instance, progress=self._progress, stop=stop, frequent=frequent)
         self._search.finish_by(self._limit - self._finish)
         if apart:
             self._search.may_go_on.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from models.units import first_of, plural
 from planner.show.table import Cell, Style, Table, columns_of, row_of
-from planner.show.text import (
-    Format,
-    compress,
-    gpu_amount,
-    number,
-)
+from planner.show.text import Format, compress, gpu_amount, number
 
 if TYPE_CHECKING:
     from models.results.audit import Audit, AuditStep
@@ -27,7 +22,7 @@ MAX_NAMES = 3
 """Gangs named in one cell."""
 
 STARTS = {
-    "now": "now, without a move",
+    "now": "now, without a restart",
     "others moved": "once others moved",
     "others ended": "once others end",
     "held": "once it is released",
@@ -59,66 +54,70 @@ def _tree(value: object) -> object:
 
 def _sections(audit: Audit, *, wide: bool) -> list[Table | list[str]]:
     """Tables and lines, in order; those without rows are left out."""
-    tables = (_steps(audit), _waiting(audit, wide=wide), _stranded(audit))
+    steps, rest = _steps(audit), (_waiting(audit, wide=wide), _stranded(audit))
+    moves = [_moves(n, one) for n, one in enumerate(audit.steps, 1)]
+    parts: list[Table | list[str]] = [steps, moves] if moves else []
     notes = [[f"note: {one}" for one in audit.notes]] if audit.notes else []
-    return [_headline(audit), *(table for table in tables if table.rows), *notes]
+    return [_headline(audit), *parts, *(table for table in rest if table.rows), *notes]
 
 
 def _headline(audit: Audit) -> list[str]:
     """What runs, what could, and what it takes."""
     effective, gpus = audit.effective, audit.gpus
-    startable = round(effective.unmoved - effective.now, 3)
     regained = round(effective.replanned - effective.unmoved, 3)
-    price = effective.lost_per_day
-    priced = "" if not price else f" ({price:,.2f} a day more than now)"
-    free = f"{number(gpus.free)} free, of which {gpu_amount(gpus.stranded)} stranded"
-    most = f"{gpu_amount(effective.replanned)} effective GPUs{priced}"
-    now = f"{gpu_amount(effective.now)} effective GPUs of {number(gpus.installed)}"
+    priced = (
+        f" ({effective.lost_per_day:,.2f} a day more than now)" if effective.lost_per_day else ""
+    )
+    fit = sum(one.starts_if == "now" for one in audit.waiting)
+    startable = (
+        f"{plural(fit, 'more gang')} can start, {_signed(effective.unmoved - effective.now)}"
+    )
+    same = "no more," if audit.whole is None else "as many, for higher priorities:"
+    regains = f"{_signed(regained)}, to" if regained else same
+    held = f"{plural(gpus.installed, 'GPU')} {number(gpus.held)} held, {number(gpus.free)} free"
+    regains += f" {gpu_amount(effective.replanned)} effective GPUs{priced}"
     lines = [
-        f"now: {now}; {number(gpus.held)} held, {free}",
-        f"without a move: {_signed(startable)}, by gangs that fit now"
-        if startable
-        else "without a move: nothing more starts",
-        f"if every gang may restart elsewhere: {_signed(regained)}, to {most}"
-        if regained
-        else f"if every gang may restart elsewhere: no more, {most}",
+        f"now: {gpu_amount(effective.now)} effective GPUs; of {held}, {gpu_amount(gpus.stranded)} stranded",
+        f"without a restart: {startable if fit else 'nothing starts'}",
+        f"if every gang may restart elsewhere: {regains}",
     ]
     if effective.at_most == effective.replanned:
-        lines.append("proven: no re-plan that puts higher priorities first has more")
+        lines.append("proven: no better plan has more effective GPUs")
     elif effective.at_most is not None:
-        lines.append(f"not proven: a better re-plan has at most {gpu_amount(effective.at_most)}")
-    return [*lines, *_needed(audit)]
-
-
-def _needed(audit: Audit) -> Iterator[str]:
-    """What the whole re-plan takes, or why no step is listed."""
+        lines.append(f"not proven: a better plan has at most {gpu_amount(effective.at_most)}")
     if audit.whole is not None:
         step = audit.steps[audit.whole - 1]
-        fewest = "; proven: no fewer restarts regain as much" if step.fewest else ""
-        gangs, gpus = plural(step.restarts, "gang"), plural(step.gpus, "GPU")
-        yield f"all of it takes restarting {gangs} with {gpus} (step {audit.whole}){fewest}"
-    elif not audit.steps and audit.effective.at_most == audit.effective.unmoved:
-        yield "proven: no restart regains anything"
+        what = f"{plural(step.restarts, 'gang')} with {plural(step.gpus, 'GPU')}"
+        few = (
+            "; proven: fewer regain less" if step.fewest else "; fewer may do" * (step.restarts > 1)
+        )
+        lines.append(f"step {audit.whole} gets there: it restarts {what}{few}")
     elif not audit.steps:
-        yield "no restart was found that regains anything; it is not proven that none does"
+        lines.append("no restart was found that helps")
+    return lines
 
 
 def _signed(gpus: float) -> str:
-    return "-" if not gpus else f"{'+' if gpus > 0 else '-'}{gpu_amount(abs(gpus))}"
+    gpus = round(gpus, 3)
+    return f"{'-' if gpus < 0 else '+'}{gpu_amount(abs(gpus))}"
 
 
 def _steps(audit: Audit) -> Table:
     columns = columns_of(">STEP|>REGAINS|>RESTARTS|>GPUS|>LOST WORK|MAY MOVE|BRINGS AND TAKES~")
     rows = tuple(_step(n, one) for n, one in enumerate(audit.steps, 1))
-    notes = ["each step is by itself: the moves of two of them may not fit together"]
+    notes = ["each step stands alone: the moves of two steps may not fit together"]
     return Table(columns, rows, tuple(notes * (len(rows) > 1)))
 
 
 def _step(n: int, one: AuditStep) -> tuple[Cell, ...]:
     lost = one.lost_gpu_seconds
-    words = [*_said(one.starts, "starts", "start"), *_said(one.faster, "is faster", "are faster")]
-    words += _said(one.waits, "waits", "wait")
-    goes = [f"{gang.gang}: {compress(gang.leaves)} to {compress(gang.comes)}" for gang in one.moves]
+    changes = (
+        (one.starts, "starts", "start"),
+        (one.faster, "is faster", "are faster"),
+        (one.slower, "is slower", "are slower"),
+        (one.waits, "waits", "wait"),
+    )
+    words = [f"{first_of(of, MAX_NAMES)} {verbs[len(of) > 1]}" for of, *verbs in changes if of]
     return row_of(
         str(n),
         Cell(_signed(one.regains), "good"),
@@ -126,14 +125,14 @@ def _step(n: int, one: AuditStep) -> tuple[Cell, ...]:
         number(one.gpus),
         "unknown" if lost is None else f"{lost / HOUR_S:,.1f} GPU-h",
         "yes" if one.allowed else "no",
-        f"{'; '.join(words)} by restarting {first_of(goes, 2 * MAX_NAMES)}",
+        "; ".join(words),
     )
 
 
-def _said(gangs: Sequence[str], one: str, several: str) -> list[str]:
-    if not gangs:
-        return []
-    return [f"{first_of(gangs, MAX_NAMES)} {one if len(gangs) == 1 else several}"]
+def _moves(n: int, step: AuditStep) -> str:
+    """Who restarts where."""
+    goes = [f"{x.gang} from {compress(x.leaves)} to {compress(x.comes)}" for x in step.moves]
+    return f"step {n} restarts {first_of(goes, 2 * MAX_NAMES)}"
 
 
 def _waiting(audit: Audit, *, wide: bool) -> Table:
@@ -147,17 +146,14 @@ def _waiting(audit: Audit, *, wide: bool) -> Table:
             f"{one.gang} (step {' or '.join(map(str, one.steps))})" if one.steps else one.gang
             for one in group
         ]
-        total = sum(one.gpus for one in group)
+        total = number(sum(one.gpus for one in group))
         names = first_of(named, len(group) if wide else MAX_NAMES)
-        which = Cell(said, _STYLES.get(starts_if))
-        rows.append(row_of(which, number(len(group)), number(total), names))
+        rows.append(row_of(Cell(said, _STYLES.get(starts_if)), number(len(group)), total, names))
     return Table(columns_of("STARTS|>GANGS|>GPUS|WHICH~"), tuple(rows))
 
 
 def _stranded(audit: Audit) -> Table:
-    rows = tuple(
-        row_of(one.cause, gpu_amount(one.gpus), number(one.nodes), one.detail)
-        for one in audit.stranded
-    )
+    cells = ((x.cause, gpu_amount(x.gpus), number(x.nodes), x.detail) for x in audit.stranded)
+    rows = tuple(row_of(*one) for one in cells)
     note = "stranded: free GPUs that the next request of the policy's mix cannot use, averaged over its sizes"
     return Table(columns_of("STRANDED|>GPUS|>NODES|WHY~"), rows, (note,))

@@ -6,6 +6,7 @@ gang is as in one of both plans; only which GPUs of a switched node a pod gets m
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -35,25 +36,41 @@ Changes = Mapping[int, Pods]
 """Gangs (indices) that are elsewhere, start or wait, with their pods then."""
 
 
+Good = tuple[int, ...]
+"""GPUs of gangs that start, by priority, the highest first, without the lowest; then permille-GPU beyond the
+plan in which nothing moves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A plan with moves. ``gains``, ``moved``: gangs (indices). ``worth``: of tiers, larger is better."""
+    """A plan with moves. ``gains``, ``moved``: gangs (indices). ``good``: larger is better."""
 
     decisions: tuple[GangDecision, ...]
     gains: frozenset[int]
     moved: tuple[int, ...]
     cost: Cost
-    worth: tuple[int, ...]
+    good: Good
+
+    @property
+    def regained(self) -> int:
+        """Permille-GPU beyond the plan in which nothing moves."""
+        return self.good[-1]
 
     def outdoes(self, other: Step) -> bool:
-        """Whether this one costs no more, has the same gains and is as good."""
-        return self.cost <= other.cost and self.worth >= other.worth and self.gains >= other.gains
+        """Whether as many run and as much is regained: with fewer restarts, or for less.
+
+        For less: for the same gangs, or for higher ones.
+        """
+        (*starts, regained), (*others, less) = self.good, other.good
+        fewer = len(self.moved) < len(other.moved)
+        cheaper = self.cost <= other.cost and (self.gains >= other.gains or starts > others)
+        return starts >= others and regained >= less and (fewer or cheaper)
 
 
 def undominated(steps: Iterable[Step]) -> list[Step]:
     """Steps that no other one outdoes, the cheapest first."""
     found: list[Step] = []
-    for step in sorted(steps, key=lambda one: (one.cost, [-value for value in one.worth])):
+    for step in sorted(steps, key=lambda one: (one.cost, [-value for value in one.good])):
         if not any(one.outdoes(step) for one in found):
             found.append(step)
     return found
@@ -74,41 +91,41 @@ class FewestRestarts:
         self.worth = self._worth_of(self.before)
 
     def of_plan(self, plan: Sequence[GangDecision]) -> Iterator[Step]:
-        """The cheapest steps of a plan: for all of its gains together, and for each of them."""
+        """The cheapest steps of a plan: for all that it regains, and for each of its gains."""
         pairs = enumerate(zip(self.unmoved, plan, strict=True))
         changes = {i: new.pods for i, (old, new) in pairs if old.pods != new.pods}
         after = self._ledger.evaluate(plan)
         gains = [i for i in sorted(changes) if self.gains(i, after)]
-        for goals in ([frozenset(gains)] if len(gains) > 1 else []) + [
-            frozenset([i]) for i in gains
-        ]:
-            step = None if self.ended() else self.cheapest(changes, goals)
-            if step is not None:
-                yield step
+        whole = (
+            [] if self.ended() else [self._taken_back(changes, frozenset(), self.good_of(after))]
+        )
+        each = (self.cheapest(changes, frozenset([i])) for i in gains if not self.ended())
+        yield from (step for step in (*whole, *each) if step is not None)
 
     def together(self, steps: Iterable[Step]) -> tuple[GangDecision, ...]:
-        """The plan with as many of these steps as concern different gangs and fit, the best ones first."""
-        plan, worth = self.unmoved, self.worth
-        for step in sorted(steps, key=lambda one: one.worth, reverse=True):
+        """The plan with as many of these steps as concern different gangs and fit, the cheapest first."""
+        plan, good = self.unmoved, self.good_of(self.before)
+        for step in sorted(steps, key=lambda one: one.cost):
             changed = {
                 i: one for i, one in enumerate(step.decisions) if one.pods != self.unmoved[i].pods
             }
             if all(plan[i] is self.unmoved[i] for i in changed):
                 changes = {i: one.pods for i, one in enumerate(plan) if one is not self.unmoved[i]}
                 more = {i: one.pods for i, one in changed.items()}
-                tried, _ = self._tried({**changes, **more}, ())
-                if tried is not None and self.worth_of(tried) > worth:
-                    plan, worth = tried, self.worth_of(tried)
+                tried = self._tried({**changes, **more}, ())[0] or plan
+                after = self.good_of(self._ledger.evaluate(tried))
+                if after > good:
+                    plan, good = tried, after
         return plan
 
-    def worth_of(self, plan: Sequence[GangDecision]) -> tuple[int, ...]:
-        """Values of the tiers, larger is better."""
-        return self._worth_of(self._ledger.evaluate(plan))
-
-    def regained(self, step: Step) -> int:
-        """Permille-GPU that a step has beyond the plan in which nothing moves."""
-        after = self._ledger.evaluate(step.decisions)
-        return sum(gpus_at_speed(after)) - sum(gpus_at_speed(self.before))
+    def good_of(self, plan: Evaluation) -> Good:
+        """How good a plan is."""
+        starts = dict.fromkeys(sorted({-gang.priority for gang in self.instance.gangs})[:-1], 0)
+        for line in plan.lines:
+            if line.admitted and not line.gang.running and -line.gang.priority in starts:
+                starts[-line.gang.priority] += line.gang.least_units
+        regained = sum(gpus_at_speed(plan)) - sum(gpus_at_speed(self.before))
+        return *starts.values(), regained
 
     def _worth_of(self, plan: Evaluation) -> tuple[int, ...]:
         return larger_is_better(tiers_of(self.instance), plan.vector())
@@ -123,18 +140,12 @@ class FewestRestarts:
     def cost(self, chosen: Iterable[int]) -> Cost:
         """Of restarting those of the gangs that run."""
         gangs, unknown = self.instance.gangs, self.instance.policy.disruption.cap_s
-        moved = self._restarting(chosen)
-        gpus = {i: standing_gpus(self.instance, i) for i in moved}
-        work = 0
-        for i in moved:
-            lost = self.instance.lost_work_s(gangs[i])
-            work += gpus[i] * (unknown if lost is None else max(0, lost))
+        moved = [i for i in chosen if gangs[i].running and i not in self.instance.incomplete]
+        gpus = [standing_gpus(self.instance, i) for i in moved]
+        lost = [self.instance.lost_work_s(gangs[i]) for i in moved]
+        work = [max(0, unknown if one is None else one) for one in lost]
         highest = max((gangs[i].priority for i in moved), default=0)
-        return len(moved), work, sum(gpus.values()), highest
-
-    def _restarting(self, chosen: Iterable[int]) -> list[int]:
-        gangs, incomplete = self.instance.gangs, self.instance.incomplete
-        return sorted(i for i in chosen if gangs[i].running and i not in incomplete)
+        return len(moved), sum(map(operator.mul, gpus, work)), sum(gpus), highest
 
     def cheapest(self, changes: Changes, goals: frozenset[int]) -> Step | None:
         """By cost, the first of the changes with these gains that fit: all cheaper ones were tried."""
@@ -161,15 +172,18 @@ class FewestRestarts:
             return sorted(others)
         return [i for i in sorted(others) if any(p.node == full for p in self.unmoved[i].pods)]
 
-    def _taken_back(self, changes: Changes, goals: frozenset[int]) -> Step | None:
-        """The plan with all changes but those of gangs that can return, with those who are in their place."""
-        chosen, kept = dict(changes), self._tried(changes, goals)[0]
+    def _taken_back(self, changes: Changes, goals: frozenset[int], least: Good = ()) -> Step | None:
+        """The plan with all changes but those of gangs that can return, with those who are in their place.
+
+        ``least``: as good as this it stays.
+        """
+        chosen, kept = dict(changes), self._tried(changes, goals, least)[0]
         if kept is None:
             return None
         for gang in sorted(changes.keys() - goals, key=lambda i: self.cost([i]), reverse=True):
             for back in ({gang}, self._in_place_of(gang, changes) - goals):
                 less = {i: pods for i, pods in chosen.items() if i not in back}
-                plan = None if gang not in chosen else self._tried(less, goals)[0]
+                plan = None if gang not in chosen else self._tried(less, goals, least)[0]
                 if plan is not None:
                     chosen, kept = less, plan
         return self._step(kept)
@@ -191,10 +205,10 @@ class FewestRestarts:
         after = self._ledger.evaluate(plan)
         moved = tuple(i for i, one in enumerate(plan) if one.decision == "move")
         gains = frozenset(i for i in range(len(plan)) if self.gains(i, after))
-        return Step(plan, gains, moved, self.cost(moved), self._worth_of(after))
+        return Step(plan, gains, moved, self.cost(moved), self.good_of(after))
 
     def _tried(
-        self, changes: Changes, goals: Iterable[int]
+        self, changes: Changes, goals: Iterable[int], least: Good = ()
     ) -> tuple[tuple[GangDecision, ...] | None, int | None]:
         """The plan with these changes, or a node that is too full then, or neither: it breaks other rules."""
         space, mark = self.space, self.space.mark()
@@ -214,15 +228,21 @@ class FewestRestarts:
         )
         space.undo(mark)
         return (
-            (None, full) if full is not None or not self._is_better(plan, goals) else (plan, None)
+            (None, full)
+            if full is not None or not self._is_better(plan, goals, least)
+            else (plan, None)
         )
 
-    def _is_better(self, plan: tuple[GangDecision, ...], goals: Iterable[int]) -> bool:
+    def _is_better(self, plan: tuple[GangDecision, ...], goals: Iterable[int], least: Good) -> bool:
         """Whether a plan that fits keeps all rules, has these gains, and is better than the unmoved one."""
         if not self._ledger.keeps_rules(plan):
             return False
         after = self._ledger.evaluate(plan)
-        return self._worth_of(after) > self.worth and all(self.gains(i, after) for i in goals)
+        return (
+            self._worth_of(after) > self.worth
+            and self.good_of(after) >= least
+            and all(self.gains(i, after) for i in goals)
+        )
 
     def _put(self, gang: int, pods: Sequence[PodPlacement]) -> None:
         """Set the pods of a gang, on other GPUs where these are held and any will do."""
@@ -269,17 +289,6 @@ class FewestRestarts:
 
 def _shape(gang: Gang) -> Gang:
     """What gangs have in common that may take each other's place."""
-    return replace(
-        gang,
-        namespace="",
-        name="",
-        priority=0,
-        stated_priority=None,
-        submitted_at=None,
-        expected_duration_s=None,
-        scheduler=None,
-        evicted_at=None,
-        evictions=0,
-        pods=(),
-        planned=(),
-    )
+    when = replace(gang, submitted_at=None, expected_duration_s=None, evicted_at=None, evictions=0)
+    who = replace(when, namespace="", name="", priority=0, stated_priority=None, scheduler=None)
+    return replace(who, pods=(), planned=())
