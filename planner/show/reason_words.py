@@ -96,12 +96,9 @@ def _room(f: ReasonFields) -> str:
     there = f"{most} has" if most else "there is"
     if f.resources:
         scarce = listed([_RESOURCE.get(one, resource_text(one)) for one in f.resources], "and")
-        gpus = "the GPUs and " * bool(f.gpus)
-        are = "is" if not gpus and len(f.resources) == 1 and not scarce.endswith("s") else "are"
-        enough = (
-            f"enough for {plural(f.room_pods, 'pod')}" if f.room_pods else "not enough for one pod"
-        )
-        return f"{gpus}the {scarce} of its nodes {are} {enough}"
+        gpus = "free GPUs and " * bool(f.gpus)
+        pods = plural(f.room_pods, "pod") if f.room_pods else "no pod"
+        return f"its nodes have {gpus}{scarce} together for {pods}"
     if f.room_pods is not None and not _single(f):
         pods = plural(f.room_pods, "pod") if f.room_pods else "none"
         return f"{there} room for {pods} ({plural(f.room_gpus or 0, 'GPU')} free)"

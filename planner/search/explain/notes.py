@@ -116,9 +116,11 @@ def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
         f"{named} while {plural(len(lower), 'gang')} of lower priority "
         f"{'starts' if len(lower) == 1 else 'start'} on nodes that {'they' if others else 'it'} may use; no "
         "room is held: a lower gang makes room later only if it is preemptible "
-        f"({firm:,} {'is' if firm == 1 else 'are'} not); "
-        f'reservations: {{priorities: [">={gangs[first].own_priority}"]}} in the Policy would hold it'
+        f"({firm:,} {'is' if firm == 1 else 'are'} not)"
     )
+    if instance.policy.reservations is None:
+        priorities = f'[">={gangs[first].own_priority}"]'
+        note += f"; with reservations: {{priorities: {priorities}}} in the Policy, room may be held for it"
     return [note]
 
 

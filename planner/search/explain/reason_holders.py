@@ -15,6 +15,7 @@ import numpy as np
 
 from models.documents.reason import MAX_NAMED
 from models.instance.instance import Instance
+from models.instance.run_times import protected
 from models.instance.solution import GangDecision
 from models.program.interruption import Question
 from models.rules.demands import Demand, RoleDemand
@@ -107,7 +108,9 @@ class ReasonHolders:
         found = {tuple(sorted((*gone, *one))) for one in places.candidates(gang)}
         if not gone:
             found.update(self._beside_the_firm(gang, found))
-        yield from islice(sorted(found, key=self._cost), MAX_ASKED)
+            found.update(() if found else places.few(gang, None, self._cost))
+        placed = (one for one in found if all(self._decisions[i].pods for i in one))
+        yield from islice(sorted(placed, key=self._cost), MAX_ASKED)
 
     def _beside_the_firm(
         self, gang: int, known: Iterable[tuple[int, ...]]
@@ -128,6 +131,7 @@ class ReasonHolders:
         """What a gang does in the plan where it has to, whoever makes such a claim."""
         gang, one = self._instance.gangs[index], self._decisions[index]
         yields = gang.movable or (gang.preemptible and takes(self._instance, own, index))
+        yields = yields and index not in protected(self._instance)
         return GangDecision("wait") if yields or not gang.running else one
 
     def _cost(self, gone: Iterable[int]) -> tuple[int, int]:
@@ -197,8 +201,9 @@ class _Places:
         if not demand.possible:
             return
         # Where it fits already, those who may move lack room, and that may be anywhere.
-        nodes = range(len(self._on_node)) if self._fits(demand) else demand.nodes
-        there = sorted({i for n in nodes for i in self._on_node[n]} - {gang})
+        on_node = self._there()
+        nodes = range(len(on_node)) if self._fits(demand) else demand.nodes
+        there = sorted({i for n in nodes for i in on_node[n]} - {gang})
         sets = [(i,) for i in there] + list(combinations(there, 2))[: MAX_FEW**2]
         cheap = (one for one in sorted(sets, key=cost) if below is None or cost(one) < below)
         found = 0
@@ -288,15 +293,17 @@ class _Places:
     @cached_property
     def _on_node(self) -> list[set[int]]:
         """Gangs with GPUs on each node after the plan."""
-        found: list[set[int]] = [set() for _ in self._instance.cluster.nodes]
-        for i, node in self._holding():
-            found[node].add(i)
-        return found
+        return self._there(gpus=True)
 
-    def _holding(self) -> Iterable[tuple[int, int]]:
+    def _there(self, *, gpus: bool = False) -> list[set[int]]:
+        """Gangs with pods on each node after the plan; or only those with GPUs there."""
+        found: list[set[int]] = [set() for _ in self._instance.cluster.nodes]
         for i, decision in enumerate(self._decisions):
             roles = self._instance.gangs[i].roles
-            yield from ((i, pod.node) for pod in decision.pods if roles[pod.role].gpus)
+            for pod in decision.pods:
+                if roles[pod.role].gpus or not gpus:
+                    found[pod.node].add(i)
+        return found
 
     @cached_property
     def sizes(self) -> list[int]:

@@ -32,7 +32,7 @@ from models.rules.topology import REQUIRED
 from models.units import first_of, in_bytes, quantity_text
 from planner.search.explain.reason_holders import ReasonHolders
 from planner.search.explain.remedy import Remedy
-from planner.search.explain.replan import Replan
+from planner.search.explain.replan import Replan, in_turn
 from planner.search.explain.rule_reasons import without_joint_rules
 from planner.search.explain.shortage import FreeCounts, Shortage, shortage
 from planner.search.explain.world import Pods, World, in_order, needed, node_faults, placed_in
@@ -53,6 +53,9 @@ MAX_MOVED = 16
 
 MAX_STOPPED = 12
 """Gangs that one remedy stops."""
+
+MAX_PAIRS = 100_000
+"""Pairs of a node and a gang up to which those that come first are let in before each question."""
 
 WAYS = 16
 """Places that are compared for the best bandwidth."""
@@ -109,6 +112,7 @@ class RemedyFinder:
         self._replan = replan
         self._late = late
         self._space = FreeSpace(world.instance, world.decisions)
+        self._pairs = len(world.instance.cluster.nodes) * len(world.instance.gangs)
 
     def remedies(self) -> tuple[Remedy, ...]:
         """Those that are found, in the order in which a person would try them."""
@@ -116,6 +120,7 @@ class RemedyFinder:
         ways: tuple[Callable[[], Iterator[Remedy]], ...] = (
             self._others,
             self._nodes_in_order,
+            self._made_preemptible,
             self._wishes,
             self._waiting,
             self._more_nodes,
@@ -127,13 +132,22 @@ class RemedyFinder:
             found += way()
         return tuple(sorted(found, key=lambda one: one.rank))
 
-    def _tried(self, kind: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields
-        """The remedy if a new plan of the world starts the gang, or gives its place to others.
+    def _starts(self, world: World) -> bool:
+        """Whether the gang starts there once those that come first took what they can."""
+        return bool(self._pairs <= MAX_PAIRS and in_turn(world)[world.gang].pods)
 
-        Not without a place beside the plan, but where gangs stop: others may go to their nodes.
+    def _way(self, world: World) -> Callable[[World], bool] | None:
+        """What to ask of smaller changes than this one: that it starts, or finds a place beside the plan.
+
+        None if neither holds.
         """
-        pods = world.placement()
-        new = None if pods is None and kind != "stop" else self._replan.decide(world)
+        if self._starts(world):
+            return self._starts
+        return None if world.placement() is None else _has_place
+
+    def _tried(self, kind: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields
+        """The remedy if a new plan of the world starts the gang, or gives its place there to others."""
+        new, pods = self._replan.decide(world), world.placement()
         if new is not None and new.pods:
             yield Remedy(kind, world, new.pods, replanned=new.searched, **more)
             return
@@ -321,29 +335,37 @@ class RemedyFinder:
         for asked in wishes(self._world):
             if self._late():
                 return
-            if asked.relax(self._world).placement() is not None:
-                yield from self._without(asked)
+            way = self._way(asked.relax(self._world))
+            if way is not None:
+                yield from self._without(asked, way)
+
+    def _made_preemptible(self) -> Iterator[Remedy]:
+        """It may then use what queues are promised, until they want it."""
+        spec = self._world.spec
+        changed = self._world.with_gang(replace(spec, preemptible=True))
+        if self._world.instance.queues and not spec.preemptible and self._starts(changed):
+            yield from self._tried("preemptible", changed)
 
     def _dropped(self, asked: Wish) -> Mapping[str, object]:
         roles = self._world.spec.roles
         role = {} if asked.role is None else {"role": roles[asked.role].name}
         return {"drop": asked.kind, "name": asked.name, **role}
 
-    def _without(self, asked: Wish) -> Iterator[Remedy]:
+    def _without(self, asked: Wish, way: Callable[[World], bool]) -> Iterator[Remedy]:
         if asked.kind == REQUIRED.name:
             return self._wider(asked)
         if asked.kind == SHARE.name:
             return self._slower(asked)
         if asked.kind == REQUEST.name:
-            return self._less(asked.name)
+            return self._less(asked.name, way)
         if asked.kind == TAINT.name:
-            return self._tolerating(asked)
+            return self._tolerating(asked, way)
         limits = list(self._higher_limits()) if asked.kind == QUEUE.name else []
         if limits:
             return iter(limits)
         return self._tried(asked.kind, asked.relax(self._world), change=self._dropped(asked))
 
-    def _tolerating(self, asked: Wish) -> Iterator[Remedy]:
+    def _tolerating(self, asked: Wish, way: Callable[[World], bool]) -> Iterator[Remedy]:
         """The fewest taints that have to be tolerated."""
         number = asked.role
         assert number is not None, "taints are tolerated by pods of a role"
@@ -356,7 +378,7 @@ class RemedyFinder:
             return self._world.with_role(number, tolerations=(*own, *kept))
 
         def put_back(chunk: Sequence[Toleration]) -> bool:
-            if with_these(left.difference(chunk)).placement() is None:
+            if not way(with_these(left.difference(chunk))):
                 return False
             left.difference_update(chunk)
             return True
@@ -401,7 +423,7 @@ class RemedyFinder:
         world = loose.with_gang(replace(loose.spec, min_bandwidth_share=share))
         yield from self._tried(asked.kind, world, change={"minBandwidthShare": float(share)})
 
-    def _less(self, resource: str) -> Iterator[Remedy]:
+    def _less(self, resource: str, way: Callable[[World], bool]) -> Iterator[Remedy]:
         """The largest request a pod with which it starts, in units that people write: 1m of cpu, Gi or Mi.
 
         None for instances of GPUs: a pod that asks for one cannot do without.
@@ -418,7 +440,7 @@ class RemedyFinder:
             middle = (low + high) // 2
             if self._late():
                 return
-            if self._at_most(resource, middle * unit).placement() is None:
+            if not way(self._at_most(resource, middle * unit)):
                 high = middle
             else:
                 low = middle
@@ -446,7 +468,8 @@ class RemedyFinder:
         counts = queue_counts(world.instance, [one.pods for one in world.decisions])
         assert counts is not None, "there are queues"
         path = counts.shares.path(counts.shares.number(world.spec.queue))
-        pods = _with_limits(world, {q: Amount() for q in path}).placement()
+        free = _with_limits(world, {q: Amount() for q in path})
+        pods = in_turn(free)[world.gang].pods or free.placement()
         if pods is None:
             return
         asked = gpus_held(world.instance, world.spec, pods)
@@ -476,11 +499,12 @@ class RemedyFinder:
         nodes = self._world.instance.cluster.nodes
         broken = [n for n, node in enumerate(nodes) if node_faults(node)]
         broken.sort(key=lambda n: (_repair(nodes[n]), n), reverse=True)
-        if broken and self._with_healed(broken).placement() is not None:
+        way = self._way(self._with_healed(broken)) if broken else None
+        if way is not None:
             left = set(broken)
 
             def put_back(chunk: Sequence[int]) -> bool:
-                if self._with_healed(left.difference(chunk)).placement() is None:
+                if not way(self._with_healed(left.difference(chunk))):
                     return False
                 left.difference_update(chunk)
                 return True
@@ -535,14 +559,15 @@ class RemedyFinder:
         A pod needs one node at most, so that more nodes than pods are rarely of use.
         """
         most = min(most, 2 * len(self._world.spec.missing()))
-        if most < 1 or self._with_new(node, most).placement() is None:
+        way = self._way(self._with_new(node, most)) if most >= 1 else None
+        if way is None:
             return None
         low, high = 1, most
         while low < high:
             middle = (low + high) // 2
             if self._late():
                 return None
-            if self._with_new(node, middle).placement() is None:
+            if not way(self._with_new(node, middle)):
                 low = middle + 1
             else:
                 high = middle
@@ -560,7 +585,9 @@ class RemedyFinder:
             if nodes[n].whole_gpus >= role.gpus
         }
         levels = [self._world.spec.required, *(r.required for r in self._world.spec.roles)]
-        inner = [level for level in levels if level is not None and level < cluster.node_level]
+        if instance.min_share(self._world.spec):
+            levels.append(cluster.node_level - 1)  # bandwidth depends on where they are
+        inner = [level for level in levels if level is not None and 0 <= level < cluster.node_level]
         level = max(inner) if inner else None
         of = cluster.domain_of[level] if level is not None else [0] * len(nodes)
         room: Counter[int] = Counter()
@@ -594,7 +621,7 @@ class RemedyFinder:
         low, high, best = 1, below - 1, None
         while low <= high and not self._late():
             middle = (low + high) // 2
-            if changed(middle).placement() is None:
+            if not self._starts(changed(middle)):
                 high = middle - 1
             else:
                 low, best = middle + 1, middle
@@ -614,6 +641,10 @@ class RemedyFinder:
         if best is not None:
             change = {"role": role.name, "pods": best, "from": role.min}
             yield from self._tried("smaller", changed(best), change=change)
+
+
+def _has_place(world: World) -> bool:
+    return world.placement() is not None
 
 
 def _moved(instance: Instance, index: int, gang: Gang, pods: Pods) -> Instance:

@@ -52,11 +52,11 @@ _ORDER = (
     "stop",
     "wish",
     "request",
+    "rule",
     "moveByHand",
     "stopByHand",
     "wait",
     "addNode",
-    "rule",
     "smaller",
 )
 """Kinds of remedies, the cheapest first; ``wish``, ``rule``: what the gang, or the policy, no longer asks.

@@ -57,7 +57,7 @@ class Replan:
                 return Decided(tuple(found), found[world.gang].pods, searched=True)
         if self.orders > 0:
             self.orders -= 1
-            found = _in_order(world)
+            found = in_turn(world)
             return Decided(found, found[world.gang].pods, searched=False)
         return None
 
@@ -74,7 +74,7 @@ def _who_runs(world: World) -> Instance:
     return replace(world.instance, policy=policy, gangs=gangs, reserved=())
 
 
-def _in_order(world: World) -> tuple[GangDecision, ...]:
+def in_turn(world: World) -> tuple[GangDecision, ...]:
     """Let the gangs that come before this one, and then it, take what is free or what lower ones have."""
     space, gangs = FreeSpace(world.instance, world.decisions), world.instance.gangs
     mine = queue_key(world.instance, missing_demand(space, world.gang))

@@ -152,6 +152,9 @@ DO: Mapping[str, Callable[[WhyRemedy], str]] = {
     "move": _move,
     "stop": _stop,
     "wait": _wait,
+    "preemptible": lambda _: (
+        "make it preemptible: gangs that are promised the GPUs may then stop it"
+    ),
 }
 """What is to be done; any other type drops what it is named after."""
 
