@@ -26,14 +26,14 @@ def test_a_reason_without_fields_is_shown_in_its_own_words_and_checked_by_its_co
         "the best node has room for 5; may start once running gangs end",
     )
     assert cli("plan", str(INPUTS / "quickstart"), "--out", str(out)).code == 0
-    assert "reason without fields" not in cli("verify", str(out)).out
+    assert "reason without fields" not in cli("verify", str(out), "-o", "wide").out
     plan = json.loads(out.read_text())
     del plan["status"]["unchecked"]
     (waits,) = (gang for gang in plan["spec"]["gangs"] if gang["decision"] == "wait")
     del waits["reason"]["fields"]
     waits["reason"]["message"] = own
     out.write_text(json.dumps(sealed(plan)))
-    verified = cli("verify", str(out))
+    verified = cli("verify", str(out), "-o", "wide")
     assert verified.code == 0
     assert "only the code is checked of 1 reason without fields\n" in verified.out
     for verb in (("show",), ("explain",)):
@@ -113,8 +113,8 @@ BY = [
         (
             Reason.of("Outranked", **NEEDS, **ROOM, by=BY),
             (
-                "needs 4 pods of 8 GPUs; after this plan, there is room for 1 pod (12 GPUs free); there is"
-                " room for it without ml/a (16 GPUs at priority 5) and ml/b (1 GPU at priority 0)"
+                "needs 4 pods of 8 GPUs; after this plan, there is room for 1 pod (12 GPUs free); it could"
+                " start without ml/a (16 GPUs at priority 5) and ml/b (1 GPU at priority 0)"
             ),
         ),
         (
@@ -136,8 +136,8 @@ BY = [
         (
             Reason.of("Resources", **NEEDS, resources=["cpu"], room_pods=2),
             (
-                "needs 4 pods of 8 GPUs; after this plan, the GPUs and the cpu of its nodes are enough "
-                "for 2 pods"
+                "needs 4 pods of 8 GPUs; after this plan, its nodes have free GPUs and cpu "
+                "together for 2 pods"
             ),
         ),
         (

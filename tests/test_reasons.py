@@ -119,7 +119,7 @@ def test_it_is_noted_who_starts_below_a_gang_that_waits() -> None:
     assert note == (
         "default/mid (priority 5) waits while 2 gangs of lower priority start on nodes that it may use; no "
         "room is held: a lower gang makes room later only if it is preemptible (1 is not); "
-        'reservations: {priorities: [">=5"]} in the Policy would hold it'
+        'with reservations: {priorities: [">=5"]} in the Policy, room may be held for it'
     )
     notes = solve(build(nodes_per_rack=2, gangs=[*queue, low[2]])).notes
     assert not any("no room is held" in note for note in notes)

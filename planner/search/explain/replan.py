@@ -53,7 +53,10 @@ class Replan:
         """
         if self.searches > 0:
             self.searches -= 1
-            if (found := self.plan(_who_runs(world))) is not None:
+            found = self.plan(_who_runs(world))
+            if found is not None and found[world.gang].pods:  # of equals, later tiers choose
+                found = self.plan(replace(world.instance, reserved=())) or found
+            if found is not None:
                 return Decided(tuple(found), found[world.gang].pods, searched=True)
         if self.orders > 0:
             self.orders -= 1
@@ -63,14 +66,20 @@ class Replan:
 
 
 def _who_runs(world: World) -> Instance:
-    """The instance as far as it decides about the gang: later tiers and lower gangs that wait do not."""
+    """The instance as far as it decides about the gang: later tiers do not, nor lower gangs that wait.
+
+    With queues they may: those within a guarantee come first.
+    """
     policy, own = world.instance.policy, world.spec.priority
-    decisive = tuple(one for one in policy.objectives if one.name in WHO_RUNS)
+    names = [one.name for one in policy.objectives]
+    last = max((i for i, name in enumerate(names) if name in WHO_RUNS), default=len(names))
     gangs = tuple(
-        replace(gang, hold=SET_ASIDE) if not gang.running and gang.priority < own else gang
+        replace(gang, hold=SET_ASIDE)
+        if not gang.running and gang.priority < own and not world.instance.queues
+        else gang
         for gang in world.instance.gangs
     )
-    policy = replace(policy, objectives=decisive or policy.objectives)
+    policy = replace(policy, objectives=policy.objectives[: last + 1])
     return replace(world.instance, policy=policy, gangs=gangs, reserved=())
 
 
