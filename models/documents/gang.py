@@ -54,6 +54,7 @@ from models.documents.cluster import resource_errors
 from models.documents.communication import Communication
 from models.documents.server import GpuIndices
 from models.gpu_shares import MOST_GPUS, SHARE, Part, amount_of, share_in
+from models.host_ranges import host_ranges
 from models.mig import MAX_SLICES, instance_in, profile_names, resource_of
 from models.units import InvalidValueError, described, plural, shown, whole_number
 
@@ -149,7 +150,7 @@ class NodeExpression(Data):
     ] = False
 
     def __str__(self) -> str:
-        named = ", ".join(self.values)
+        named = ", ".join(host_ranges(self.values) if self.field else self.values)
         match self.operator:
             case "In" | "NotIn":
                 inside = "in" if self.operator == "In" else "not in"

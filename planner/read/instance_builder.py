@@ -305,7 +305,14 @@ def _collected(
     known = {*cluster.schedulers, *cluster.left_out, *filter(None, gangs)}
     for name in sorted({*(schedulers or ())} - {EVERY_SCHEDULER} - known):
         what = f"--scheduler: nothing in the input has the scheduler {shown(name)}"
-        documents.findings.fault(Fault(what, suggestion(name, known, "schedulers")))
+        hint = suggestion(name, known, "schedulers")
+        every = () if documents.objects is None else documents.objects.of("LocalQueue")
+        if any(one.name == name for one in every):
+            what, hint = (
+                f"--scheduler: {shown(name)} is a LocalQueue",
+                "--scheduler kueue plans what Kueue suspends",
+            )
+        documents.findings.fault(Fault(what, hint))
     return schedulers, cluster
 
 
