@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from models.documents.capacity import (
     CapacityDocument,
     CapacityLargest,
     CapacityOfPart,
-    CapacityShape,
 )
 from models.units import plural
 from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import number
-
-ANYWHERE = "ANYWHERE"
 
 
 def facts(found: CapacityDocument) -> list[str]:
@@ -39,69 +37,44 @@ def shapes(found: CapacityDocument, *, wide: bool = False) -> Table:
     Nothing in the columns of levels wider than the one that the shape asks for.
     """
     levels = _levels(found)
-    columns = (
-        Column("GANGS OF"),
-        Column("GPUS", right=True, droppable=not wide),
-        Column(ANYWHERE, right=True),
-        *(Column(level.upper(), right=True) for level in levels),
+    rows = []
+    for shape in found.status.shapes:
+        asked = [shape.level is None, *(level == shape.level for level in levels)].index(True)
+        counts = [shape, *(row for row in shape.levels if row.domain is None)]
+        cells = (Cell("") if at < asked else _count(one) for at, one in enumerate(counts))
+        gpus = Cell(number(shape.pods * shape.gpus), "dim")
+        rows.append((Cell(shape.shape, "head"), gpus, *cells))
+    columns = (Column("GANGS OF"), Column("GPUS", right=True, droppable=not wide))
+    note = (
+        "the number of gangs that could start together; below a level, each within one domain of it"
     )
-    rows = [
-        (
-            Cell(shape.shape, "head"),
-            Cell(number(shape.pods * shape.gpus), "dim"),
-            *_counts(shape, levels),
-        )
-        for shape in found.status.shapes
-    ]
-    return Table(
-        columns,
-        tuple(rows),
-        (
-            "the number of gangs that could start together; below a level, each within one domain of it",
-        ),
-    )
-
-
-def _counts(shape: CapacityShape, levels: Sequence[str]) -> list[Cell]:
-    whole = [_cell(shape.before, shape.after)] if shape.level is None else [Cell("")]
-    first = 0 if shape.level is None else levels.index(shape.level)
-    together = [row for row in shape.levels if row.domain is None]
-    return [
-        *whole,
-        *(
-            _cell(row.before, row.after) if position >= first else Cell("")
-            for position, row in enumerate(together)
-        ),
-    ]
+    return Table((*columns, *_counted(levels)), tuple(rows), (note,))
 
 
 def largest(found: CapacityDocument, *, wide: bool = False) -> Table:
     """A row for each size of pods, and each part: how many one gang could have in a domain of a level."""
     levels = _levels(found)
-    columns = (
-        Column("PODS OF"),
-        Column(ANYWHERE, right=True),
-        *(Column(level.upper(), right=True) for level in levels),
-        *(Column(f"WHICH {level.upper()}", fold=wide, droppable=not wide) for level in levels),
-    )
     by_size: dict[str, list[CapacityLargest | CapacityOfPart]] = {}
     for row in found.status.largest:
         by_size.setdefault(plural(row.gpus, "GPU"), []).append(row)
     for part in found.status.parts:
         by_size.setdefault(f"part {part.part}", []).append(part)
-    rows = [
+    rows = tuple(
         (
             Cell(size, "head"),
-            *(_cell(one.before, one.after) for one in own),
+            *map(_count, own),
             *(Cell(one.domain or "-", "dim") for one in own[1:]),
         )
         for size, own in by_size.items()
-    ]
-    return Table(
-        columns,
-        tuple(rows),
-        ("the most pods that one gang could have; below a level, within one domain of it",),
     )
+    which = (Column(f"WHICH {one.upper()}", fold=wide, droppable=not wide) for one in levels)
+    note = "the most pods that one gang could have; below a level, within one domain of it"
+    return Table((Column("PODS OF"), *_counted(levels), *which), rows, (note,))
+
+
+def _counted(levels: Sequence[str]) -> Iterator[Column]:
+    """A column of counts for the cluster, and for each level."""
+    return (Column(title, right=True) for title in ("ANYWHERE", *(one.upper() for one in levels)))
 
 
 def domains(found: CapacityDocument) -> Table:
@@ -110,7 +83,7 @@ def domains(found: CapacityDocument) -> Table:
     for shape in found.status.shapes:
         for row in shape.levels:
             if row.domain is not None and (row.before or row.after):
-                count = _cell(row.before, row.after).text
+                count = _count(row).text
                 room.setdefault((row.level, row.domain), []).append(f"{shape.shape}: {count}")
     order = {level: position for position, level in enumerate(_levels(found))}
     rows = tuple(
@@ -126,8 +99,18 @@ def _levels(found: CapacityDocument) -> list[str]:
     return [row.level for row in shapes[0].levels if row.domain is None] if shapes else []
 
 
-def _cell(before: int, after: int | None) -> Cell:
+class Count(Protocol):
+    """What is counted before a plan, and after it if there is one."""
+
+    @property
+    def before(self) -> int: ...
+
+    @property
+    def after(self) -> int | None: ...
+
+
+def _count(one: Count) -> Cell:
     """``12``, or ``12 -> 8`` with a plan."""
-    last = before if after is None else after
-    text = number(before) if after in (None, before) else f"{number(before)} -> {number(after)}"
-    return Cell(text, None if last else "bad")
+    after = one.before if one.after is None else one.after
+    text = number(after) if after == one.before else f"{number(one.before)} -> {number(after)}"
+    return Cell(text, None if after else "bad")

@@ -98,7 +98,7 @@ def place(reasons: PlaceReasons) -> Table:
     )
     columns = (
         Column(f"OTHER {reasons.level.upper()}"),
-        *columns_of("WOULD BE|>HERE?|>THERE?|FIRST TIER THAT DIFFERS, OR WHY NOT~"),
+        *columns_of("WOULD BE|>HERE?|>THERE?|TIER, OR WHY NOT~"),
     )
     return Table(columns, rows, tuple(_notes(reasons)))
 
