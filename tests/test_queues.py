@@ -246,6 +246,23 @@ def test_a_scheduler_that_nothing_has_is_refused(given: str, hint: str, cli: Run
         ]
 
 
+def test_a_local_queue_is_no_scheduler(cli: RunCli) -> None:
+    local = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": "research-lq", "namespace": "default"},
+        "spec": {"clusterQueue": "research"},
+    }
+    said = cli("plan", "-", "--scheduler", "research-lq", stdin=packed(*TREES, local))
+    assert (said.code, said.err.splitlines()) == (
+        65,
+        [
+            "error: --scheduler: 'research-lq' is a LocalQueue",
+            "hint: --scheduler kueue plans what Kueue suspends",
+        ],
+    )
+
+
 def test_a_what_if_says_whose_pods_it_plans_and_is_never_applied(
     cli: RunCli, tmp_path: Path
 ) -> None:
