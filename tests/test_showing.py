@@ -132,47 +132,61 @@ def test_talk_folds_between_words_on_a_terminal_and_commands_do_not(
     ]
 
 
-def test_progress_off_a_terminal_is_a_line_at_most_every_five_seconds() -> None:
+def test_progress_off_a_terminal_is_a_line_ever_more_rarely() -> None:
     err, clock = io.StringIO(), Clock()
-    progress = SearchProgress(Console(stderr=err, environ={}), clock)
+    progress = SearchProgress(Console(stderr=err, environ={}), clock, tiers=["goodput/5", "span"])
     progress.tick()
     assert err.getvalue() == ""
-    for second in range(12):
+    progress.effective = 12.5
+    for second in range(40):
         clock.now = 100.0 + second
-        progress.update("bandwidth", 1000 + second, 2000)
+        progress.update("goodput/5", 1000 + second, 1100)
         progress.tick()
+    best = "s  the best plan has 12.5 effective GPUs; at most"
     assert err.getvalue().splitlines() == [
-        # Nothing in the first second; gaps: 999/1001, 994/1006, 989/1011
-        "  1.0s  bandwidth  value 1,001  bound 2,000  gap 99.80 %",
-        "  6.0s  bandwidth  value 1,006  bound 2,000  gap 98.81 %",
-        " 11.0s  bandwidth  value 1,011  bound 2,000  gap 97.82 %",
+        # Nothing in the first second; gaps: 99/1001, 94/1006, 88/1012, 76/1024
+        f"  1.0{best} 9.89 % more at priority 5; searching",
+        f"  6.0{best} 9.34 % more at priority 5; searching",
+        f" 12.0{best} 8.70 % more at priority 5; searching",
+        f" 24.0{best} 7.42 % more at priority 5; searching",
     ]
 
 
 def started(
     err: io.StringIO, clock: Clock, *, json_log: bool = False, **environ: str
 ) -> SearchProgress:
-    """A search of three tiers that may take 120 seconds."""
+    """A search of four tiers that may take 120 seconds."""
     console = Console(stderr=err, environ={"TERM": "xterm", **environ})
     if json_log:
         console.log_in(LogFormat.json)
-    return SearchProgress(console, clock, tiers=["goodput/0", "bandwidth", "span"], limit_s=120.0)
+    tiers = ["kept/0", "goodput/0", "bandwidth", "span"]
+    return SearchProgress(console, clock, tiers=tiers, limit_s=120.0)
 
 
-def test_the_live_line_says_phase_and_tier_and_what_is_left() -> None:
+def test_the_live_line_says_what_is_reached_what_is_possible_and_how_to_end_it() -> None:
     err, clock = Terminal(), Clock()
-    progress = started(err, clock, COLUMNS="100")
+    progress = started(err, clock, COLUMNS="125")
     progress.tick("first plan", 60.0)
-    progress.update("bandwidth", 1000, 1100)
-    for phase in ("solving", "building", "improving"):
-        clock.now += 12.25
-        progress.tick(phase, 47.6)
+    progress.effective = 1234.5
+    progress.update("kept/0", 8, 8)
+    progress.update("goodput/0", 1000, 1100)
+    clock.now += 12.25
+    progress.tick("solving", 47.6)
+    clock.now += 12.25
+    progress.update("kept/0", 8, 9)
+    progress.update("goodput/0", 1000, 1200)
+    progress.meanwhile = "verifying the first plan"
+    progress.tick("building", 47.6)
+    clock.now += 12.25
+    progress.update("goodput/0", 1000, 1000)
+    progress.tick("improving", 47.6)
+    best = "s  the best plan has 1,234.5 effective GPUs; "
     assert err.getvalue().split("\r\x1b[2K")[1:] == [
-        "  0.0s  making the first plan  left: 120s, budget 60",
-        " 12.2s  tier 2 of 3 bandwidth  value 1,000  bound 1,100  gap 10.00 %  left: 108s, budget 48",
-        " 24.5s  building the model  left: 96s, budget 48",
-        # 101 columns with the bound, which follows from value and gap
-        " 36.8s  improving  tier 2 of 3 bandwidth  value 1,000  gap 10.00 %  left: 83s, budget 48",
+        "  0.0s  making the first plan; Ctrl-C ends with it; 120 s left",
+        f" 12.2{best}at most 10.00 % more at priority 0; Ctrl-C ends with it; 108 s left",
+        # With what is done it takes more than 124 columns
+        f" 24.5{best}at most 20.00 % more at priority 0; Ctrl-C ends with it; 96 s left",
+        f" 36.8{best}Ctrl-C ends with it; 83 s left; improving",
     ]
 
 
@@ -187,11 +201,12 @@ def test_json_events_have_the_same_fields() -> None:
         "seconds": 2.0,
         "phase": "improving",
         "tier": "span",
-        "tier_number": 3,
-        "tiers": 3,
+        "tier_number": 4,
+        "tiers": 4,
         "value": 7,
         "bound": 5,
         "gap": 2 / 7,
+        "effective_gpus": None,
         "seconds_left": 118.0,
         "budget_left": 47.6,
     }

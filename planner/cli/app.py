@@ -217,6 +217,7 @@ def run(arguments: Sequence[str], console: Console) -> int:
             code = app(
                 args=list(arguments), prog_name=console.program, standalone_mode=False, obj=console
             )
+        console.clear_live()
         console.say_next()
     except (Exception, Interrupted) as error:  # noqa: BLE001  # anything unexpected is a bug: exit 1
         return _ended(console, error, arguments)
@@ -225,6 +226,7 @@ def run(arguments: Sequence[str], console: Console) -> int:
 
 def _ended(console: Console, error: BaseException, arguments: Sequence[str]) -> int:
     """Report the error; returns its exit code."""
+    console.clear_live()
     match error:
         case GangplanError():
             return _failed(console, error.exit_code, *error.faults)

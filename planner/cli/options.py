@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
-from typer.models import OptionInfo
 
 from models.units import shown
 from planner.errors import Fault, UsageError
@@ -37,7 +36,7 @@ def seconds_of(option: str, text: str, *, least: int = 1) -> int:
     return found
 
 
-def output_option(said: str, *formats: Format) -> OptionInfo:
+def output_option(said: str, *formats: Format) -> object:
     """``-o`` of a verb that prints these formats. ``said``: the end of its help."""
     names = [one.value for one in formats or Format]
 
@@ -319,7 +318,10 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
             names = inspect.signature(kind).parameters
             arguments[name] = kind(**{one: arguments.pop(one) for one in names})
         if "-" in words and console.stdin is not None and console.stdin.isatty():
+            console.typed = True
             console.say("reading the input from the terminal; end with Ctrl-D")
+        else:
+            console.doing("loading")
         keeping = contextlib.nullcontext() if "out" in arguments else _kept(console, kept, words)
         with keeping:
             function(console, **arguments)

@@ -118,6 +118,7 @@ class TimedSearch:
 
     def _tick(self) -> None:
         phase = STOPPING if self._stop.is_set() else self._search.phase
+        self._progress.effective = self._search.effective_gpus
         self._progress.tick(phase, self._search.effort_left)
 
     def _keeps_first(self, seconds: float) -> bool:

@@ -16,6 +16,7 @@ from importlib.metadata import version
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import ByPriority, GangDecision, Solution
+from models.instance.speed import FULL_SPEED
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
@@ -29,7 +30,7 @@ from models.rules.pod_rules import DECLARED as PODS_OF_SETS
 from models.rules.pod_rules import pod_rules
 from models.rules.registry import pooled_shapes, shaped_gangs
 from models.tiers import MAINS, Tier
-from models.values.effective_gpus import effective_by_priority
+from models.values.effective_gpus import effective_after, effective_by_priority
 from models.values.nearness import loosened
 from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
@@ -45,7 +46,7 @@ from planner.search.improve.polish import polish
 from planner.search.improve.rearranging import afresh, better, rearrange, settle
 from planner.search.improve.regrouping import regroup
 from planner.search.improve.repair import back_in_place, needless_undone
-from planner.search.ledger import Ledger
+from planner.search.ledger import Incumbent, Ledger
 from planner.search.promises.forecast import with_expected_starts
 from planner.search.promises.holding_nodes import (
     first_plan,
@@ -127,6 +128,7 @@ class Search:
         self._budget = Budget(instance.policy.solve, stop or threading.Event())
         self._ledger: Ledger | None = None
         self._searches = 0
+        self._counted: tuple[Incumbent, float] | None = None
         self._held: dict[int, frozenset[int]] = {}
         self._one_at_a_time: ByPriority | None = None
         self._refilled_last: tuple[GangDecision, ...] | None = None
@@ -139,6 +141,17 @@ class Search:
     def effort_left(self) -> float:
         """What is left of the budget."""
         return max(0.0, self._budget.limits.budget - self._budget.effort)
+
+    @property
+    def effective_gpus(self) -> float | None:
+        """Effective GPUs of the best plan so far; None before the first plan."""
+        if self._ledger is None:
+            return None
+        known = self._ledger.published
+        if self._counted is None or self._counted[0] is not known.incumbent:
+            permille = effective_after(known.evaluate(known.incumbent.decisions))
+            self._counted = known.incumbent, permille / (FULL_SPEED * self.instance.gpu_unit)
+        return self._counted[1]
 
     def _enter(self, phase: str) -> None:
         """Another phase begins; searches for plans in which fewer gangs move are one phase."""

@@ -11,6 +11,7 @@ import shutil
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, TextIO
@@ -30,6 +31,9 @@ EventValue = str | int | float | bool | None | Mapping[str, float] | Mapping[str
 
 
 _LONGEST_ANSWER = 80
+
+BEAT_S = 0.5
+"""Seconds between two drawings of what is done."""
 
 WIDTH = 100
 """Columns where they are not known."""
@@ -77,10 +81,16 @@ class Console:
         self._log_format = LogFormat.text
         self._live = False
         self._next: str | None = None
+        self.typed = False
+        """Whether the input comes from the terminal."""
         self.shorten: Callable[[str], str] | None = None
         """What shortens names that are too long for the tables and lines of this run."""
         self._writing = threading.RLock()
         """Held for a line on stderr: the progress of a search may come from another thread."""
+        self._began = 0.0
+        self._doing: str | None = None
+        self._ended: threading.Event | None = None
+        """Set once that is done."""
 
     def configure(self, *, color: Color, log_format: LogFormat, debug: bool) -> None:
         """Apply the options of the command line."""
@@ -291,12 +301,20 @@ class Console:
 
     def live(self, text: str) -> None:
         """Replace the live line on the terminal."""
-        stream = self.stderr
-        if stream is None:
-            return
         with self._writing:
-            self._write(stream, f"\r\x1b[2K{text[: self.live_width - 1]}")
+            self._end_doing()
+            self._draw(text)
+
+    def _draw(self, text: str) -> None:
+        if self.stderr is not None:
+            self._write(self.stderr, f"\r\x1b[2K{text[: self.live_width - 1]}")
             self._live = True
+
+    def _end_doing(self) -> None:
+        self._doing = None
+        if self._ended is not None:
+            self._ended.set()
+            self._ended = None
 
     @property
     def live_width(self) -> int:
@@ -308,12 +326,39 @@ class Console:
         return max(columns or 80, 21)
 
     def doing(self, text: str) -> None:
-        """What is done now, as the live line on a terminal; nothing elsewhere."""
-        if self.is_terminal(self.stderr) and not self.json_log:
-            self.live(safe(text))
+        """What is done now and for how long: the live line on a terminal, nothing elsewhere.
+
+        Nor while the user types the input.
+        """
+        if not self.is_terminal(self.stderr) or self.json_log or self.typed:
+            return
+        with self._writing:
+            if self._doing != safe(text):
+                self._doing, self._began = safe(text), time.monotonic()
+            self._draw_doing()
+            if self._ended is None:
+                self._ended = threading.Event()
+                name, ended = "live line", self._ended
+                threading.Thread(target=self._beat, args=(ended,), name=name, daemon=True).start()
+
+    def _beat(self, ended: threading.Event) -> None:
+        """Draw what is done again and again, so that the seconds go on, until it is done."""
+        while not ended.wait(BEAT_S):
+            with self._writing:
+                if not ended.is_set():
+                    self._draw_doing()
+
+    def _draw_doing(self) -> None:
+        if self._doing is not None:
+            self._draw(f"{time.monotonic() - self._began:5.1f}s  {self._doing}")
 
     def clear_live(self) -> None:
-        """Clear the live line."""
+        """Clear the live line; nothing is done any more."""
+        with self._writing:
+            self._end_doing()
+            self._wipe()
+
+    def _wipe(self) -> None:
         with self._writing:
             if self._live and self.stderr is not None:
                 self._live = False
@@ -335,8 +380,9 @@ class Console:
     def _talk(self, text: str) -> None:
         if self.stderr is not None:
             with self._writing:
-                self.clear_live()
+                self._wipe()
                 self._write(self.stderr, text + "\n")
+                self._draw_doing()
 
     @staticmethod
     def _write(stream: TextIO, text: str) -> None:

@@ -161,6 +161,7 @@ def plan(
     planned = planning.plan(
         request, console, created_at=created_at, stdin=console.stdin, on_read=report
     )
+    console.doing("writing the plan")
     show(console, output, planned.plan, lambda: planned.document, only)
     code = _exit_code(planned)
     inputs = ("standard input" if one == "-" else shlex.quote(one) for one in request.read_paths)
