@@ -178,6 +178,7 @@ def test_the_live_line_says_what_is_reached_what_is_possible_and_how_to_end_it()
     progress.meanwhile = "verifying the first plan"
     progress.tick("building", 47.6)
     clock.now += 12.25
+    progress.meanwhile = None
     progress.update("goodput/0", 1000, 1000)
     progress.tick("improving", 47.6)
     best = "s  the best plan has 1,234.5 effective GPUs; "

@@ -270,4 +270,7 @@ def _usage_fault(error: typer.TyperException, program: str, arguments: Sequence[
     path = getattr(context, "command_path", program if verb is None else f"{program} {verb}")
     message = message.replace("Value error, ", "").replace("Input should be", "it should be")
     lowered = message[:1].lower() + message[1:]
+    if "option: --queue " in message + " ":
+        hint = f"{program} plan --scheduler NAME says whose pods are planned"
+        return Fault("there is no option --queue", hint)
     return Fault(" ".join(lowered.rstrip(".").split()), f"see {path} --help")

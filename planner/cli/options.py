@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, is_dataclass
@@ -21,6 +22,9 @@ from planner.show.text import Format
 
 if TYPE_CHECKING:
     from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
+
+
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def seconds_of(option: str, text: str, *, least: int = 1) -> int:
@@ -56,6 +60,14 @@ def output_option(said: str, *formats: Format) -> object:
         parser=parsed,
         autocompletion=lambda: names,
     )
+
+
+def namespace_of(name: str, option: str = "--namespace") -> str:
+    """The name as it is. Raises UsageError for what is not the name of a namespace."""
+    if not _NAMESPACE.fullmatch(name):
+        hint = "lower case letters, digits and dashes, at most 63"
+        raise UsageError(Fault(f"{option} {name!r} is not the name of a namespace", hint))
+    return name
 
 
 def schedulers_of(given: str | None) -> tuple[str, ...] | None:
@@ -216,6 +228,26 @@ class Locking:
     ] = "0s"
 
 
+MAX_BUDGET = 1_000_000
+
+BudgetOption = Annotated[
+    int | None,
+    typer.Option(
+        "--budget",
+        min=1,
+        max=MAX_BUDGET,
+        metavar="N",
+        help="Deterministic search budget; one unit is about a second of a core.",
+    ),
+]
+TimeLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="DURATION",
+        help="Limit on the time after reading, such as 90s. Without --budget, the search may use all of it.",
+    ),
+]
 MetricsOption = Annotated[
     Path | None,
     typer.Option("--metrics-file", metavar="FILE", help="Write Prometheus textfile metrics here."),
@@ -240,6 +272,12 @@ NowOption = Annotated[
 PolicyOption = Annotated[
     str | None,
     typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
+]
+SettingsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy", metavar="FILE", help="The Policy of the runs, if it has `kubernetes`."
+    ),
 ]
 SaveOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="Save the plan here (JSON).")

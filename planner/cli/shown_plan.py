@@ -46,7 +46,10 @@ def shown_plan(console: Console, file: str | None) -> ShownPlan:
     if file is not None:
         return ShownPlan(plan_files.read_bytes(file, console.stdin), file, file)
     last = last_plan.load(console.environ)
-    where = "" if last.folder == _here() else f" in {last.folder}"
+    here = ""
+    with suppress(OSError):  # the folder is gone
+        here = str(Path.cwd())
+    where = "" if last.folder == here else f" in {last.folder}"
     made = f"plan of {last.made_from}{where}, made {ago(last.age_s)}"
     console.say(f"{made}; for another, name its file")
     console.event("last_plan", made_from=last.made_from, seconds=last.age_s)
@@ -61,12 +64,6 @@ def ago(seconds: int) -> str:
         if seconds >= size:
             return f"{plural(seconds // size, unit)} ago"
     return "just now"
-
-
-def _here() -> str:
-    with suppress(OSError):  # the folder is gone
-        return str(Path.cwd())
-    return ""
 
 
 def complete_gangs(context: typer.Context, incomplete: str) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from planner.cli.options import (
     NowOption,
     PathsArgument,
     PolicyOption,
+    SaveOption,
     output_option,
     schedulers_of,
     seconds_of,
@@ -46,9 +46,7 @@ def audit(
         ),
     ] = None,
     now: NowOption = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Save the re-plan here (JSON).")
-    ] = None,
+    out: SaveOption = None,
     output: Annotated[
         Format, output_option(": wide names every gang that waits", *NO_NAMES)
     ] = Format.table,

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from models.units import plural
-from planner.cli.options import Connection, LockNamespaceOption, output_option, verb
-from planner.errors import Fault, UsageError
+from planner.cli.options import (
+    Connection,
+    LockNamespaceOption,
+    SettingsOption,
+    namespace_of,
+    output_option,
+    verb,
+)
 from planner.show.console import Console
 from planner.show.table import Cell, Style, Table, columns_of, row_of
 from planner.show.text import Format
@@ -26,10 +32,7 @@ if TYPE_CHECKING:
 def doctor(  # the options of the verb
     console: Console,
     *,
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", metavar="FILE", help="The Policy of the plans to come."),
-    ] = None,
+    policy: SettingsOption = None,
     namespaces: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,14 +58,21 @@ def doctor(  # the options of the verb
 
     request = DoctorRequest(
         connection.target(console),
-        ApplyOptions(lock_namespace=_namespace(lock_namespace), allow_evictions=allow_evictions),
+        ApplyOptions(
+            lock_namespace=namespace_of(lock_namespace, "--lock-namespace"),
+            allow_evictions=allow_evictions,
+        ),
         policy=policy,
-        namespaces=tuple(dict.fromkeys(map(_namespace, namespaces or []))),
+        namespaces=tuple(dict.fromkeys(map(namespace_of, namespaces or []))),
     )
     findings = list(examine(request))
     code = exit_code(findings)
     if output is not Format.table:
-        console.document(_document(findings, code), output)
+        checks = [
+            {"check": one.check, "is": one.level.value, "found": one.found, "hint": one.hint}
+            for one in findings
+        ]
+        console.document({"checks": checks, "exitCode": code}, output)
     else:
         console.table(findings_table(findings))
     console.say(summary(findings))
@@ -78,19 +88,6 @@ def doctor(  # the options of the verb
         raise typer.Exit(code)
 
 
-def _namespace(name: str) -> str:
-    """Raises UsageError for what is not the name of a namespace."""
-    from planner.cluster.api_paths import checked
-
-    try:
-        if len(name) <= 63 and "." not in name:
-            return checked(name)
-    except ValueError:
-        pass
-    hint = "lower case letters, digits and dashes, at most 63"
-    raise UsageError(Fault(f"{name!r} is not the name of a namespace", hint))
-
-
 _STYLES: Mapping[str, Style] = {"ok": "good", "warn": "warn", "fail": "bad"}
 
 
@@ -104,21 +101,10 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     return Table(columns_of("CHECK|STATUS|FOUND~"), rows, below=below)
 
 
-def _document(findings: Sequence[Finding], code: int) -> dict[str, Any]:
-    """``{"checks": [{"check", "is", "found", "hint"}], "exitCode"}``."""
-    checks = [
-        {"check": one.check, "is": one.level.value, "found": one.found, "hint": one.hint}
-        for one in findings
-    ]
-    return {"checks": checks, "exitCode": code}
-
-
 def summary(findings: Sequence[Finding]) -> str:
     """``14 checks: 12 ok, 1 warning, 1 failed``."""
     counts = Counter(one.level.value for one in findings)
     parts = [f"{counts['ok']:,} ok"]
-    if counts["warn"]:
-        parts.append(plural(counts["warn"], "warning"))
-    if counts["fail"]:
-        parts.append(f"{counts['fail']:,} failed")
+    parts += [plural(counts["warn"], "warning")] if counts["warn"] else []
+    parts += [f"{counts['fail']:,} failed"] if counts["fail"] else []
     return f"{plural(len(findings), 'check')}: {', '.join(parts)}"

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import (
+    MAX_BUDGET,
     AllOption,
+    BudgetOption,
     DecisionFilter,
     GangFilter,
     NamespaceFilter,
@@ -18,6 +20,7 @@ from planner.cli.options import (
     PolicyOption,
     SaveOption,
     SchedulerOption,
+    TimeLimitOption,
     schedulers_of,
     seconds_of,
     verb,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from planner.read.instance_builder import LoadedInput
 
 NOT_ADMITTED = 3
-MAX_BUDGET = 1_000_000
 
 
 @verb
@@ -51,25 +53,8 @@ def plan(
             help="Exit 3 if this gang provably cannot be admitted; repeatable.",
         ),
     ] = None,
-    budget: Annotated[
-        int | None,
-        typer.Option(
-            "--budget",
-            min=1,
-            max=MAX_BUDGET,
-            metavar="N",
-            help="Deterministic search budget; one unit is about a second of a core.",
-        ),
-    ] = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--time-limit",
-            metavar="DURATION",
-            help="Limit on the time after reading, such as 90s. Without --budget, the search may use "
-            "all of it.",
-        ),
-    ] = None,
+    budget: BudgetOption = None,
+    time_limit: TimeLimitOption = None,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, max=2**31 - 1, metavar="N", help="Search seed.")
     ] = None,
@@ -163,19 +148,15 @@ def plan(
     )
     console.doing("writing the plan")
     show(console, output, planned.plan, lambda: planned.document, only)
-    code = _exit_code(planned)
+    code = planned.signal_exit
+    if code is None:
+        code = NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0
     inputs = ("standard input" if one == "-" else shlex.quote(one) for one in request.read_paths)
     kept = last_plan.keep(console.environ, planned.text, " ".join(inputs))
     _report(console, request, planned, kept=kept)
     _summary(console, planned, code)
     if code:
         raise typer.Exit(code)
-
-
-def _exit_code(planned: Planned) -> int:
-    if planned.signal_exit is not None:
-        return planned.signal_exit
-    return NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0
 
 
 def _report(console: Console, request: PlanRequest, planned: Planned, *, kept: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import verb
+from planner.cli.options import LastPlanArgument, verb
 from planner.cli.verbs.show import changed_digest
 from planner.errors import InputError
 from planner.show.console import Console
@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 @verb
 def report(
     console: Console,
-    path: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PLAN",
-            help="What `plan` or `audit` saved with --out; - reads stdin; none: the last"
-            " plan that was made.",
-        ),
-    ] = None,
+    path: LastPlanArgument = None,
     *,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Write the page here (HTML).")],
 ) -> None:

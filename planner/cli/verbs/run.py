@@ -9,12 +9,14 @@ import typer
 
 from planner.cli.options import (
     Applying,
+    BudgetOption,
     Connection,
     Locking,
     MetricsOption,
     PolicyOption,
     SaveOption,
     SkipOption,
+    TimeLimitOption,
     seconds_of,
     verb,
 )
@@ -40,16 +42,8 @@ def run(
     *,
     policy: PolicyOption = None,
     out: SaveOption = None,
-    budget: Annotated[
-        int | None,
-        typer.Option("--budget", min=1, max=1_000_000, metavar="N", help="Search effort."),
-    ] = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--time-limit", metavar="DURATION", help="Limit on the time to plan, such as 90s."
-        ),
-    ] = None,
+    budget: BudgetOption = None,
+    time_limit: TimeLimitOption = None,
     applying: Applying,
     skip: SkipOption = None,
     connection: Connection,

@@ -5,7 +5,6 @@ Reads only. The folder holds no environment variables, commands, volumes or secr
 
 from __future__ import annotations
 
-import re
 import shlex
 import time
 from pathlib import Path
@@ -14,14 +13,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from models.units import plural
-from planner.cli.options import ContextOption, KubeconfigOption, SkipOption, seconds_of, verb
+from planner.cli.options import (
+    ContextOption,
+    KubeconfigOption,
+    SkipOption,
+    namespace_of,
+    seconds_of,
+    verb,
+)
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 
 if TYPE_CHECKING:
     from planner.cluster.snapshot import Recorded
-
-_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @verb
@@ -56,7 +60,9 @@ def snapshot(
     from planner.cluster.retry import RetryingTransport
     from planner.cluster.snapshot import ACCEPT, SnapshotFolder, SnapshotRequest, record
 
-    request = SnapshotRequest(_namespaces(namespaces or []), skipped(skip or []))
+    request = SnapshotRequest(
+        tuple(dict.fromkeys(map(namespace_of, namespaces or []))), skipped(skip or [])
+    )
     timeout_s = seconds_of("--request-timeout", timeout)
     begun = time.monotonic()
     with (
@@ -136,14 +142,6 @@ def _grouped(recorded: Recorded) -> list[str]:
             else [one for one in resources if one in gone]
         )
     ]
-
-
-def _namespaces(names: list[str]) -> tuple[str, ...]:
-    for name in names:
-        if not _NAMESPACE.fullmatch(name):
-            hint = "lower case letters, digits and dashes, at most 63"
-            raise UsageError(Fault(f"--namespace {name!r} is not the name of a namespace", hint))
-    return tuple(dict.fromkeys(names))
 
 
 def skipped(resources: list[str]) -> frozenset[str]:

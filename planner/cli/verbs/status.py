@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import Connection, LockNamespaceOption, output_option, verb
+from planner.cli.options import Connection, LockNamespaceOption, SettingsOption, output_option, verb
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -34,14 +34,7 @@ def status(
             help="Release the lock with this ID, of a run that died, and show nothing else.",
         ),
     ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            metavar="FILE",
-            help="The Policy of the runs, if it names a gate.",
-        ),
-    ] = None,
+    policy: SettingsOption = None,
     connection: Connection,
     lock_namespace: LockNamespaceOption = "gangplan-system",
     output: Annotated[

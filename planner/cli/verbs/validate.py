@@ -32,6 +32,7 @@ def validate(
     ] = None,
 ) -> None:
     """Read the input; list every fault with file, line and column."""
+    from planner.atomic_files import check_target, save
     from planner.read.inputs import load
     from planner.read.unkeepable_promises import unfit_pods
     from planner.show.text import left_out
@@ -52,7 +53,11 @@ def validate(
     console.levels_source(built.levels_source)
     console.remarks([*built.remarks, *unfit_pods(instance)])
     if save_policy is not None:
-        _save(save_policy, built.levels_policy)
+        if built.levels_policy is None:
+            what = "no levels were found: the input states its own"
+            raise UsageError(Fault(what, "leave out --save-policy"))
+        check_target(save_policy)
+        save(save_policy, built.levels_policy)
         console.say(f"saved {shlex.quote(str(save_policy))}")
         if built.states_policy:
             console.say("put its levels into your Policy: an input has one")
@@ -62,13 +67,3 @@ def validate(
     given = (("--scheduler", scheduler), ("--policy", policy))
     options = [word for name, value in given if value is not None for word in (name, value)]
     console.next(f"{console.program} plan {shlex.join([*paths, *options])}")
-
-
-def _save(path: Path, policy: str | None) -> None:
-    from planner.atomic_files import check_target, save
-
-    if policy is None:
-        what = "no levels were found: the input states its own"
-        raise UsageError(Fault(what, "leave out --save-policy"))
-    check_target(path)
-    save(path, policy)
