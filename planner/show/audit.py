@@ -74,10 +74,11 @@ def _headline(audit: Audit) -> list[str]:
     )
     same = "no more," if audit.whole is None else "as many, for higher priorities:"
     regains = f"{_signed(regained)}, to" if regained else same
-    held = f"{plural(gpus.installed, 'GPU')} {number(gpus.held)} held, {number(gpus.free)} free"
+    stranded = gpu_amount(gpus.stranded)
+    held = f"of {plural(gpus.installed, 'GPU')} {number(gpus.held)} held, {number(gpus.free)} free"
     regains += f" {gpu_amount(effective.replanned)} effective GPUs{priced}"
     lines = [
-        f"now: {gpu_amount(effective.now)} effective GPUs; of {held}, {gpu_amount(gpus.stranded)} stranded",
+        f"now: {gpu_amount(effective.now)} effective GPUs; {held}, {stranded} of them stranded",
         f"without a restart: {startable if fit else 'nothing starts'}",
         f"if every gang may restart elsewhere: {regains}",
     ]
