@@ -43,6 +43,7 @@ def shown_plan(console: Console, file: str | None) -> ShownPlan:
     from planner import last_plan
     from planner.read import plan_files
 
+    console.doing("reading the plan")
     if file is not None:
         return ShownPlan(plan_files.read_bytes(file, console.stdin), file, file)
     last = last_plan.load(console.environ)
