@@ -30,11 +30,14 @@ from planner.search.explain.remedy import Remedy
 from planner.search.explain.replan import Replan
 from planner.search.explain.world import World, budget_of
 from planner.search.free_space import FreeSpace
-from planner.search.solve import Search
+from planner.search.solve import TURNS_PAIRS, Search
 from planner.show.reason_words import words
 
 MAX_REPLANS = 100
 """New plans that remedies are tried with at most."""
+
+REPLANNED_PAIRS = 20_000
+"""Pairs of a node and a gang up to which new plans are made."""
 
 LEAST_S = 0.5
 """With less time left no new plan is begun."""
@@ -94,7 +97,12 @@ def why_waiting(world: World, seconds: int, stop: threading.Event) -> Why:
     if pods is not None:
         placed, tier = _pods(world, world.gang, pods), _first_tier(world, pods)
         return Why.model_construct(limit_seconds=seconds, complete=True, fits=placed, tier=tier)
-    replan = Replan(partial(_new_plan, budget), MAX_REPLANS)
+    pairs = len(world.instance.cluster.nodes) * len(world.instance.gangs)
+    replan = Replan(
+        partial(_new_plan, budget),
+        MAX_REPLANS if pairs <= REPLANNED_PAIRS else 0,
+        min(MAX_REPLANS, TURNS_PAIRS // max(1, pairs)),
+    )
     found = RemedyFinder(world, replan, late).remedies()
     remedies = tuple(_remedy(world, one) for one in found)
     return Why.model_construct(limit_seconds=seconds, complete=not late(), remedies=remedies)

@@ -98,6 +98,9 @@ MAX_REPLANS = 40
 REPLANNED_PAIRS = 10_000
 """Pairs of a node and a gang in all these plans together."""
 
+TURNS_PAIRS = 1_000_000
+"""The same where gangs only take what is free in their turn."""
+
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
 
@@ -291,8 +294,9 @@ class Search:
 
     def _replan(self) -> Replan:
         """New plans without gangs that are named as those that others wait for, where they cost little."""
-        size = len(self.instance.cluster.nodes) * len(self.instance.gangs)
-        return Replan(self._new_plan, min(MAX_REPLANS, REPLANNED_PAIRS // max(1, size)))
+        pairs = max(1, len(self.instance.cluster.nodes) * len(self.instance.gangs))
+        searches = min(MAX_REPLANS, REPLANNED_PAIRS // pairs)
+        return Replan(self._new_plan, searches, min(MAX_REPLANS, TURNS_PAIRS // pairs))
 
     def _new_plan(self, instance: Instance) -> tuple[GangDecision, ...] | None:
         """Of another instance, by one worker; None if too little time is left."""

@@ -130,6 +130,9 @@ class RemedyFinder:
             if self._late():
                 break
             found += way()
+        found = [
+            new for one in sorted(found, key=lambda one: one.rank) for new in self._planned(one)
+        ]
         return tuple(sorted(found, key=lambda one: one.rank))
 
     def _starts(self, world: World) -> bool:
@@ -146,14 +149,22 @@ class RemedyFinder:
         return None if world.placement() is None else _has_place
 
     def _tried(self, kind: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields
-        """The remedy if a new plan of the world starts the gang, or gives its place there to others."""
-        new, pods = self._replan.decide(world), world.placement()
-        if new is not None and new.pods:
-            yield Remedy(kind, world, new.pods, replanned=new.searched, **more)
-            return
-        first = () if new is None else self._started(new.decisions)
-        if pods is not None and (new is None or first):
-            yield Remedy(kind, world, pods, first=first, **more)
+        """The remedy if the gang has a place in the world; with those that would take it first."""
+        decisions = in_turn(world) if self._pairs <= MAX_PAIRS else world.decisions
+        own, place = decisions[world.gang].pods, world.placement()
+        if own or place:
+            first = () if own else self._started(decisions)
+            yield Remedy(kind, world, own or place or (), first=first, **more)
+
+    def _planned(self, one: Remedy) -> Iterator[Remedy]:
+        """As a new plan has it, where a search is affordable; none if it waits there for nobody."""
+        new = None if one.kind == "wait" or self._late() else self._replan.search(one.planned)
+        if new is None:
+            yield one
+        elif new.pods:
+            yield replace(one, pods=new.pods, first=(), replanned=True)
+        elif first := self._started(new.decisions):
+            yield replace(one, first=first, replanned=True)
 
     def _started(self, decisions: Sequence[GangDecision]) -> tuple[tuple[str, str], ...]:
         """Gangs that have more pods in a new plan than in this one."""
@@ -217,15 +228,11 @@ class RemedyFinder:
         if elsewhere is None:
             return None
         decisions[index] = GangDecision("place", elsewhere)
-        there = World(_moved(instance, index, gang, elsewhere), tuple(decisions), world.gang)
-        new = self._replan.decide(there) if gang.running else None
-        if new is not None and not new.pods:
-            return None
         return Remedy(
             "move",
             World(instance, tuple(decisions), world.gang),
             pods,
-            replanned=new is not None and new.searched,
+            checked=_moved(instance, index, gang, elsewhere) if gang.running else None,
             gangs=(gang.key,),
             moved=elsewhere,
             change={

@@ -31,38 +31,38 @@ MAX_ASIDE = 200
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A new plan, and the pods of the gang in it; ``searched``: everything else was free."""
+    """A new plan, and the pods of the gang in it."""
 
     decisions: tuple[GangDecision, ...]
     pods: Pods
-    searched: bool
 
 
 @dataclass(slots=True)
 class Replan:
-    """``plan``: the search; ``searches``, ``orders``: how many of each there may still be."""
+    """``plan``: the search; ``searches``, ``turns``: how many plans of each kind there may still be."""
 
     plan: Plan = lambda _: None
     searches: int = 0
-    orders: int = 20
+    turns: int = 20
 
     def decide(self, world: World) -> Decided | None:
-        """What everybody does in a new plan of the world; None if there were too many questions.
+        """What everybody does in a new plan of the world; None if there were too many questions."""
+        found = self.search(world)
+        if found is None and self.turns > 0:
+            self.turns -= 1
+            decisions = in_turn(world)
+            found = Decided(decisions, decisions[world.gang].pods)
+        return found
 
-        Gangs of lower priority than the one that is asked about are left out where they wait.
-        """
-        if self.searches > 0:
-            self.searches -= 1
-            found = self.plan(_who_runs(world))
-            if found is not None and found[world.gang].pods:  # of equals, later tiers choose
-                found = self.plan(replace(world.instance, reserved=())) or found
-            if found is not None:
-                return Decided(tuple(found), found[world.gang].pods, searched=True)
-        if self.orders > 0:
-            self.orders -= 1
-            found = in_turn(world)
-            return Decided(found, found[world.gang].pods, searched=False)
-        return None
+    def search(self, world: World) -> Decided | None:
+        """The same where a search says so."""
+        if self.searches <= 0:
+            return None
+        self.searches -= 1
+        found = self.plan(_who_runs(world))
+        if found is not None and found[world.gang].pods:  # of equals, later tiers choose
+            found = self.plan(replace(world.instance, reserved=())) or found
+        return None if found is None else Decided(tuple(found), found[world.gang].pods)
 
 
 def _who_runs(world: World) -> Instance:
