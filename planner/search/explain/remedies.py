@@ -152,7 +152,7 @@ class RemedyFinder:
         """The remedy if the gang has a place in the world; with those that would take it first."""
         decisions = in_turn(world) if self._pairs <= MAX_PAIRS else world.decisions
         own, place = decisions[world.gang].pods, world.placement()
-        if own or place:
+        if own or place or kind == "stop":  # those who start in the plan may go elsewhere
             first = () if own else self._started(decisions)
             yield Remedy(kind, world, own or place or (), first=first, **more)
 
@@ -160,7 +160,7 @@ class RemedyFinder:
         """As a new plan has it, where a search is affordable; none if it waits there for nobody."""
         new = None if one.kind == "wait" or self._late() else self._replan.search(one.planned)
         if new is None:
-            yield one
+            yield from [one] if one.pods else []
         elif new.pods:
             yield replace(one, pods=new.pods, first=(), replanned=True)
         elif first := self._started(new.decisions):
