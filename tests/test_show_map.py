@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import handmade
 import pytest
 import report_plans
 from conftest import RunCli
 from test_docs import ROOT, text
+
+from models.documents.plan import PlanDocument
+from planner.show.cluster_map import cluster_map
+from planner.show.report.map_view import MapView
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +74,42 @@ def test_the_map_is_text(cli: RunCli) -> None:
 def test_the_map_of_the_docs_is_what_is_printed(cli: RunCli) -> None:
     assert cli("plan", str(ROOT / "inputs/quickstart"), "--out", "quick.json").code == 0
     assert cli("show", "quick.json", "--map").out in text(ROOT / "docs" / "report.md")
+
+
+@pytest.mark.parametrize(
+    ("state", "sign", "mark"),
+    [
+        ({"unschedulable": True}, "_", "cordoned"),
+        ({"ready": False}, "_", "not ready"),
+        ({"taints": [{"key": "dedicated", "value": "", "effect": "NoSchedule"}]}, "_", "tainted"),
+        ({"unhealthyGpus": list(range(8))}, "x", ""),
+        ({"taints": [{"key": "soft", "value": "", "effect": "PreferNoSchedule"}]}, ".", ""),
+    ],
+)
+def test_only_what_every_pod_may_use_looks_free(
+    state: dict[str, Any], sign: str, mark: str, cli: RunCli
+) -> None:
+    """On the terminal and in the page, GPUs and counts: nodes that nobody holds, one of them in a state."""
+    document = report_plans.large(6, in_rack=6, racks=1)
+    document["spec"]["gangs"], document["instance"]["gangs"] = [], []
+    nodes = document["instance"]["cluster"]["spec"]["nodes"]
+    for node in nodes:
+        node["unschedulable"] = False
+    nodes[2].update(state)
+    Path("states.json").write_text(json.dumps(handmade.sealed(document)))
+    out = cli("show", "states.json", "--map").out
+    drawn = sign * 8
+    assert f"gpu-00002  {drawn}{'  ' * bool(mark)}{mark}" in [
+        cell.strip() for line in out.splitlines() for cell in line.split("   ")
+    ]
+    view = MapView(cluster_map(PlanDocument.model_validate(document)))
+    node = view.node(list(view.cluster.all_nodes())[2])
+    kind = {"_": "shut", "x": "sick", ".": "free"}[sign]
+    assert {run.kind for run in node.after} == {kind}
+    assert view.counts.free == (48 if sign == "." else 40)
+    assert (
+        view.rooms()[0][1:]
+        == (("6", "nodes wholly free, 48 free GPUs"), ("5", "nodes wholly free, 40 free GPUs"))[
+            sign != "."
+        ]
+    )

@@ -6,11 +6,12 @@ The same answers as ``Instance.eligible``, with each taint list, server model an
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from models.documents.gang import NodeExpression, Toleration
+from models.documents.cluster import TaintDocument
+from models.documents.gang import GangDocument, NodeExpression, Toleration
 from models.hardware import bits, slug
 from models.instance.cluster import Node, Taint
 from models.instance.gang import NodeAffinity, Role
@@ -186,7 +187,19 @@ def without_conditions(node: Node) -> Node:
     return node if len(taints) == len(node.taints) else replace(node, taints=taints)
 
 
-def tolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
+def tolerated_by_all(
+    gangs: Iterable[GangDocument], taints: Sequence[Taint | TaintDocument]
+) -> bool:
+    """Whether every pod with GPUs tolerates the taints; without such pods, whether there are none.
+
+    Taints that repeat a node's condition do not count.
+    """
+    own = [taint for taint in taints if not taint.key.startswith(CONDITIONS)]
+    roles = [role.tolerations for gang in gangs for role in gang.spec.roles if role.gpus]
+    return all(tolerated(one, own) for one in dict.fromkeys(roles or [()]))
+
+
+def tolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint | TaintDocument]) -> bool:
     """Whether every NoSchedule and NoExecute taint is tolerated."""
     return all(
         taint.effect not in ("NoSchedule", "NoExecute")
@@ -195,7 +208,7 @@ def tolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> boo
     )
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates(toleration: Toleration, taint: Taint | TaintDocument) -> bool:
     """As Kubernetes: an empty effect matches all, an empty key with Exists matches every taint."""
     if toleration.effect and toleration.effect != taint.effect:
         return False

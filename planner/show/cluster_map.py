@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 from models.documents.cluster import NodeDocument
@@ -17,16 +17,19 @@ from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
 from models.documents.server import ServerModelDocument
 from models.gpu_shares import share_in, shared_by
+from models.instance.eligibility import tolerated_by_all
 
 FREE = -1
 UNHEALTHY = -2
 PARTITIONED = -3
+CLOSED = -4
+"""Nobody holds it, but its node has marks: it is not free for every pod."""
 
 Room = Literal["whole", "part", "full", "closed"]
-"""What a node has room for: all its GPUs are free, some are, none is, or it takes no new pods."""
+"""What a node has room for: all its GPUs are free, some are, none is, or it is marked."""
 
 Holders = tuple[int, ...]
-"""Of each GPU of a node by its index: the number of its gang, FREE, UNHEALTHY or PARTITIONED."""
+"""Of each GPU of a node by its index: the number of its gang, or one of the above."""
 
 Islands = tuple[tuple[int, ...], ...]
 
@@ -37,6 +40,7 @@ class MapNode:
 
     ``kind``: what links a group, such as ``NVLink``; empty where the node is one group. ``guessed``:
     which GPUs a pod holds, or which are unhealthy, is not known of some: the lowest free ones are drawn.
+    ``marks``: why it is not open to every pod.
     """
 
     name: str
@@ -97,7 +101,7 @@ class MapDomain:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """GPUs of several nodes. ``closed``: GPUs of nodes with marks, whoever holds them."""
+    """GPUs of several nodes. ``free``: after the plan. ``closed``: of nodes with marks, held or not."""
 
     nodes: int
     gpus: int
@@ -105,12 +109,18 @@ class Counts:
     held_after: int
     unhealthy: int
     partitioned: int
+    free: int
     closed: int
 
     @property
     def usable(self) -> int:
         """GPUs that could be held whole."""
         return self.gpus - self.unhealthy - self.partitioned
+
+    @property
+    def not_open(self) -> int:
+        """GPUs that nobody holds after the plan, on nodes with marks."""
+        return self.usable - self.held_after - self.free
 
     @classmethod
     def of(cls, nodes: Iterable[MapNode]) -> Counts:
@@ -124,6 +134,7 @@ class Counts:
             sum(count for holder, count in after.items() if holder >= 0),
             after[UNHEALTHY],
             after[PARTITIONED],
+            after[FREE],
             sum(node.gpus for node in every if node.marks),
         )
 
@@ -233,6 +244,7 @@ class _Held:
             if request is not None:
                 _add(self._before, number, request.running_pods, request)
             _add(self._after, number, gang.pods, request)
+        self._tainted = cache(lambda taints: not tolerated_by_all(plan.instance.gangs, taints))
         self._shared = _shared(plan)
         self._parts: dict[str, list[int | None]] = {}
         gone = {(one.node, one.gpu) for one in plan.spec.partitions if one.anew}
@@ -256,7 +268,13 @@ class _Held:
         marks = (
             *(("cordoned",) if node.unschedulable else ()),
             *(() if node.ready else ("not ready",)),
+            *(("tainted",) if self._tainted(node.taints) else ()),
         )
+        if marks:
+            before, after = (
+                tuple(CLOSED if holder == FREE else holder for holder in holders)
+                for holders in (before, after)
+            )
         unknown = guessed or guessed_after
         name = "" if model is None else model.name
         return MapNode(node.name, name, islands[0], islands[1], marks, before, after, unknown)

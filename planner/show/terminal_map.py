@@ -11,6 +11,7 @@ from string import ascii_letters
 from models.documents.plan import PlanDocument
 from models.units import plural
 from planner.show.cluster_map import (
+    CLOSED,
     FREE,
     PARTITIONED,
     UNHEALTHY,
@@ -38,7 +39,9 @@ MAX_DOMAINS = 60
 LETTERS = ascii_letters.replace("x", "").replace("o", "")
 """One for each gang; of many gangs those far from each other share one."""
 
-OTHER, FREE_SIGN, UNHEALTHY_SIGN, PARTITIONED_SIGN = "o", ".", "x", "/"
+OTHER, FREE_SIGN, UNHEALTHY_SIGN, PARTITIONED_SIGN, CLOSED_SIGN = "o", ".", "x", "/", "_"
+
+NOT_OPEN = f"{CLOSED_SIGN} held by nobody, but its node is cordoned, not ready or tainted"
 
 COLOURS = ("33", "36", "32", "93", "34", "31", "35")
 """SGR codes of gangs; colour only repeats what the letters say."""
@@ -58,9 +61,9 @@ def drawn(console: Console, plan: PlanDocument, only: Selection) -> str:
     if found.cluster.counts.nodes > MAX_NODES:
         table = console.drawn(_folded(found))
         bars = "HELD" in table.partition("\n")[0]  # unless the terminal is too narrow
-        legend = _BAR_LEGEND + ", / partitioned (MIG) or shared" * bool(
-            found.cluster.counts.partitioned
-        )
+        counts = found.cluster.counts
+        legend = _BAR_LEGEND + ", / partitioned (MIG) or shared" * bool(counts.partitioned)
+        legend += f", {NOT_OPEN}" * bool(counts.not_open)
         return f"{table}\n{console.lines([legend])}" if bars else table
     width = console.width or WIDTH
     most = max(LEAST_NAME, width // 3)
@@ -96,6 +99,7 @@ class _Detail:
             FREE: FREE_SIGN,
             UNHEALTHY: UNHEALTHY_SIGN,
             PARTITIONED: PARTITIONED_SIGN,
+            CLOSED: CLOSED_SIGN,
         }
         for gang, (stated, style) in enumerate(zip(found.gangs, found.styles, strict=True)):
             self._letters[gang] = LETTERS[style] if only.takes(stated) else OTHER
@@ -151,10 +155,13 @@ class _Detail:
     def signs(self, found: ClusterMap) -> Iterator[str]:
         """What the signs mean that are on the map."""
         nodes = list(found.cluster.all_nodes())
+        counts = found.cluster.counts
         said = [f"{FREE_SIGN} free"]
-        if found.cluster.counts.unhealthy:
+        if any(CLOSED in (*node.before, *node.after) for node in nodes):
+            said.append(NOT_OPEN)
+        if counts.unhealthy:
             said.append(f"{UNHEALTHY_SIGN} unhealthy or shared")
-        if found.cluster.counts.partitioned:
+        if counts.partitioned:
             said.append(f"{PARTITIONED_SIGN} partitioned (MIG) or shared")
         if OTHER in self._letters.values():
             said.append(f"{OTHER} other gangs")
@@ -201,6 +208,8 @@ def _legend(found: ClusterMap, only: Selection, requests: Requests) -> Table:
     return Table(columns_of("|GANG|DECISION?|>GPUS|NODES~"), tuple(rows))
 
 
+_LOST = {UNHEALTHY: UNHEALTHY_SIGN, PARTITIONED: PARTITIONED_SIGN, CLOSED: CLOSED_SIGN}
+
 _BAR_LEGEND = "# held before and after, + held after alone, - freed, . free, x unhealthy or shared"
 
 
@@ -235,14 +244,13 @@ def _row(domain: MapDomain, indent: int) -> tuple[Cell, ...]:
     counts = domain.counts
     gangs = {holder for node in domain.all_nodes() for holder in node.after if holder >= 0}
     name = f"{domain.level} {domain.name}" if domain.level else "cluster"
-    free = counts.usable - counts.held_after
     return row_of(
         "- " * indent + name,
         number(counts.nodes),
         number(counts.gpus),
         number(counts.held_before),
         number(counts.held_after),
-        number(free),
+        number(counts.free),
         number(counts.unhealthy) if counts.unhealthy else "",
         number(counts.partitioned) if counts.partitioned else "",
         number(counts.closed) if counts.closed else "",
@@ -253,11 +261,11 @@ def _row(domain: MapDomain, indent: int) -> tuple[Cell, ...]:
 
 def _bar(domain: MapDomain) -> str:
     """The domain's GPUs in proportion; every kind that there is has a character, if there is room."""
-    kinds = dict.fromkeys("#+-.x/", 0)
+    kinds = dict.fromkeys("#+-.x/_", 0)
     for node in domain.all_nodes():
         for before, after in zip(node.before, node.after, strict=True):
             if after <= UNHEALTHY:
-                kinds["x" if after == UNHEALTHY else "/"] += 1
+                kinds[_LOST[after]] += 1
             elif after >= 0:
                 kinds["#" if before >= 0 else "+"] += 1
             else:

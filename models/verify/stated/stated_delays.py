@@ -37,7 +37,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         for name in late.by:
             if late.cause == "Failure":
                 if name in nodes and _in_order(nodes[name]):
-                    what = f"is said to be delayed by node {printable(name)}, which is in order"
+                    what = f"is said to be delayed by node {printable(name)}, with which nothing is wrong"
                     yield change.violation(NAME, what)
             else:
                 yield from _by_gang(outcome, change, late, name, by_label.get(name))

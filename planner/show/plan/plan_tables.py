@@ -378,14 +378,20 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
     effective = plan.status.effective_gpus
     if effective is None:
         return []
-    stated = (effective.after, effective.before, effective.one_at_a_time or 0.0)
-    most = max(full_speed_gpus(plan), *stated)  # instances of one GPU may count more than it
-    line = f"{gpu_amount(effective.after)} of at most {gpu_amount(most)} effective GPUs"
+    most = gpu_amount(most_possible(plan))
+    line = f"{gpu_amount(effective.after)} of at most {most} effective GPUs"
     line += f" ({gpu_amount(effective.before)} before the plan)"
     if effective.one_at_a_time is not None:
         line += f"; taking one gang after another: {gpu_amount(effective.one_at_a_time)}"
     fewer = bought(plan)
     return [line] if fewer is None else [line, fewer]
+
+
+def most_possible(plan: PlanDocument) -> float:
+    """Effective GPUs that can be had of all GPUs, as far as the plan knows."""
+    gained = plan.status.effective_gpus
+    stated = () if gained is None else (gained.after, gained.before, gained.one_at_a_time or 0.0)
+    return max(full_speed_gpus(plan), *stated)  # instances of one GPU may count more than it
 
 
 def full_speed_gpus(plan: PlanDocument) -> float:

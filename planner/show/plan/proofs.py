@@ -106,13 +106,6 @@ def tiers_proven(plan: PlanDocument) -> str:
     return f"{sum(t.proven for t in tiers):,} of {plural(len(tiers), 'tier')} proven best"
 
 
-def largest_gap(plan: PlanDocument) -> str | None:
-    """``largest gap 83.52 % at disruption``; None without a gap of a tier that the search bounded."""
-    bounded = [tier for tier in plan.status.objectives if tier.bounded and tier.gap]
-    worst = max(bounded, key=lambda tier: tier.gap, default=None)
-    return None if worst is None else f"largest gap {percent(worst.gap)} at {worst.name}"
-
-
 def outcome(plan: PlanDocument) -> str:
     """How far from the best the plan is: one sentence where that is proven, else the work and the tiers."""
     stopped = f"the search was {_STOPPED.get(plan.status.search.stopped_by, 'ended')}"

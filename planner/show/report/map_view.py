@@ -9,6 +9,7 @@ from typing import Any
 
 from models.units import plural, shortened
 from planner.show.cluster_map import (
+    CLOSED,
     FREE,
     PARTITIONED,
     UNHEALTHY,
@@ -94,6 +95,7 @@ class MapView:
         widest = max((node.gpus for node in drawn.cluster.all_nodes()), default=1)
         self.size = size
         self._gpu = max(2, min(size.gpu, size.bar // max(widest, 1)))
+        self.marks = sorted({mark for node in drawn.cluster.all_nodes() for mark in node.marks})
         self.guessed = any(node.guessed for node in drawn.cluster.all_nodes())
         self.changed = sum(node.changes for node in drawn.cluster.all_nodes())
         self.kinds = sorted({node.kind for node in drawn.cluster.all_nodes()} - {""})
@@ -122,7 +124,7 @@ class MapView:
             "whole": "wholly free",
             "part": "partly free",
             "full": "full",
-            "closed": "closed to new pods (cordoned, not ready, or without a healthy GPU)",
+            "closed": "not free for every pod (cordoned, not ready, tainted, or without a healthy GPU)",
         }
         found = []
         for room, said in words.items():
@@ -177,7 +179,13 @@ class MapView:
 
     def _run(self, holder: int, x: int, width: int) -> Run:
         if holder < 0:
-            return Run(x, width, {FREE: "free", PARTITIONED: "part"}.get(holder, "sick"), None, "")
+            return Run(
+                x,
+                width,
+                {FREE: "free", PARTITIONED: "part", CLOSED: "shut"}.get(holder, "sick"),
+                None,
+                "",
+            )
         style = self._styles[holder]
         room = int((width - 4) / self.size.character) if self.size.character else 0
         name = safe(self._gangs[holder].name)
@@ -238,7 +246,11 @@ def _held(holders: Holders, names: Sequence[str]) -> str:
 def _name(holder: int, names: Sequence[str]) -> str:
     if holder >= 0:
         return safe(names[holder])
-    return {UNHEALTHY: "unhealthy", PARTITIONED: "partitioned or shared"}.get(holder, "free")
+    return {
+        UNHEALTHY: "unhealthy",
+        PARTITIONED: "partitioned or shared",
+        CLOSED: "not free for every pod",
+    }.get(holder, "free")
 
 
 MAX_NAMES = 1_000_000

@@ -247,7 +247,7 @@
   const before = () => find("#before").checked;
   const state = (node) => (before() && node[4] ? node[4] : node[3]);
   const nameOf = (holder) =>
-    holder >= 0 ? gangs[holder][NAME] : { [-2]: "unhealthy", [-3]: "partitioned" }[holder] || "free";
+    holder >= 0 ? gangs[holder][NAME] : { [-2]: "unhealthy", [-3]: "partitioned", [-4]: "not free for every pod" }[holder] || "free";
   const draw = (rack) => {
     if (!rack.stale) return;
     rack.stale = false;
@@ -391,7 +391,7 @@
     let x = 0;
     for (let n = 0; n < runs.length; n += 2) {
       const [holder, count] = [runs[n], runs[n + 1]], width = count * UNIT;
-      const style = holder < 0 ? ["free", "sick", "part"][-1 - holder] : `s${gangs[holder][STYLE]}`;
+      const style = holder < 0 ? ["free", "sick", "part", "shut"][-1 - holder] : `s${gangs[holder][STYLE]}`;
       const rect = shape("rect", { x, width, height: HIGH, class: style });
       if (holder >= 0) rect.setAttribute("data-g", holder);
       svg.append(rect);
@@ -446,7 +446,7 @@
   if (large) domain(data.tree, drawn, 0);
 
   // ---- where GPUs are free: a column for each node, by domain ----------------------------------------
-  const ROOMS = [["whole", "wholly free"], ["part", "partly free"], ["full", "full"], ["closed", "closed"]];
+  const ROOMS = [["whole", "wholly free"], ["part", "partly free"], ["full", "full"], ["closed", "not free for every pod"]];
   const TALL = 20;
   const roomOf = (node) => {
     let gpus = 0, free = 0, sick = 0;

@@ -17,7 +17,7 @@ from planner.show import capacity_tables
 from planner.show.cluster_map import ClusterMap, cluster_map
 from planner.show.plan import plan_tables, queue_table, running_changes
 from planner.show.plan.gang_groups import Sharing, delay, why
-from planner.show.plan.proofs import bought, largest_gap, more_work, most_effective_gpus
+from planner.show.plan.proofs import bought, more_work, most_effective_gpus
 from planner.show.plan.selection import Selection
 from planner.show.plan.short_names import shortener_of_plans
 from planner.show.report.map_view import MapView
@@ -93,14 +93,15 @@ def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
     effective = plan.status.effective_gpus
     usable, given = counts.usable, "given whole" if counts.partitioned else "healthy"
     if effective is not None:
+        most = gpu_amount(plan_tables.most_possible(plan))
         way = _way(effective.before, effective.after)
-        yield Figure("Effective GPUs", way, f"GPUs times speed, of {number(counts.gpus)} installed")
+        yield Figure("Effective GPUs", way, f"GPUs times speed, of at most {most}")
         yield _bound(plan)
-    yield _proof(plan)
     yield Figure(
         "GPUs held",
         _way(counts.held_before, counts.held_after),
-        f"of {number(usable)} {given}, {number(usable - counts.held_after)} free",
+        f"of {number(usable)} {given}, {number(counts.free)} free"
+        + f"; {number(counts.not_open)} on nodes not open to every pod" * bool(counts.not_open),
     )
     requests = plan.instance.gangs_by_key()
     of = Counter[str]()
@@ -128,19 +129,11 @@ def _bound(plan: PlanDocument) -> Figure:
             "More work possible", "none", "no better plan has more effective GPUs", "good"
         )
     value = "not known" if more is None else f"at most {more.replace(' ', NO_BREAK)}"
-    return Figure("More work possible", value, f"{gpu_amount(most or 0.0)} effective GPUs", "warn")
+    of = "" if most is None else f"no better plan has more than {gpu_amount(most)} effective GPUs"
+    return Figure("More work possible", value, of)
 
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
-
-
-def _proof(plan: PlanDocument) -> Figure:
-    tiers = plan.status.objectives
-    if plan.status.outcome == "optimal":
-        return Figure("Tiers proven best", f"all {len(tiers):,}", "no plan is better", "good")
-    proven = sum(tier.proven for tier in tiers)
-    value = f"{proven:,} of {len(tiers):,}"
-    return Figure("Tiers proven best", value, largest_gap(plan) or "", "warn")
 
 
 def _sum(counts: Counter[str], keys: Sequence[str]) -> int:
