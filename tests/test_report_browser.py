@@ -203,7 +203,7 @@ def test_headline_figures_do_not_overlap(tab: Open, width: int) -> None:
     document = report_plans.hostile()
     document["status"]["effectiveGpus"] = {"before": 123_456.78, "after": 234_567.891}
     figures = tab(page_of(document), width=width).page
-    assert figures.locator(".figures > div").count() == 7
+    assert figures.locator(".figures > div").count() == 6
     assert figures.evaluate(OVERLAPS) == []
     assert figures.evaluate("document.documentElement.scrollWidth") == width
 

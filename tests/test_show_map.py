@@ -11,6 +11,7 @@ import handmade
 import pytest
 import report_plans
 from conftest import RunCli
+from plan_documents import sealed
 from test_docs import ROOT, text
 
 from models.documents.plan import PlanDocument
@@ -96,7 +97,7 @@ def test_only_what_every_pod_may_use_looks_free(
     for node in nodes:
         node["unschedulable"] = False
     nodes[2].update(state)
-    Path("states.json").write_text(json.dumps(handmade.sealed(document)))
+    Path("states.json").write_text(json.dumps(sealed(document)))
     out = cli("show", "states.json", "--map").out
     drawn = sign * 8
     assert f"gpu-00002  {drawn}{'  ' * bool(mark)}{mark}" in [

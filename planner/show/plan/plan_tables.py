@@ -390,7 +390,9 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
 def most_possible(plan: PlanDocument) -> float:
     """Effective GPUs that can be had of all GPUs, as far as the plan knows."""
     gained = plan.status.effective_gpus
-    stated = () if gained is None else (gained.after, gained.before, gained.one_at_a_time or 0.0)
+    stated: list[float] = []
+    if gained is not None:
+        stated = [gained.after, gained.before, gained.one_at_a_time or 0.0]
     return max(full_speed_gpus(plan), *stated)  # instances of one GPU may count more than it
 
 
