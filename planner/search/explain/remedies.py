@@ -1,7 +1,6 @@
-"""What makes a waiting gang start, with everything else as in the plan: each one is done before it is said.
+"""What makes a waiting gang start: each change is done, and planned again, before it is said.
 
-A remedy changes the world, and a place for all pods of the gang is found in it that obeys every rule. Of each
-kind there is one: the smallest change that is found.
+Of each kind there is one: the smallest change that is found.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from planner.search.explain.remedy import Remedy
 from planner.search.explain.replan import Replan, in_turn
 from planner.search.explain.rule_reasons import without_joint_rules
 from planner.search.explain.shortage import FreeCounts, Shortage, shortage
-from planner.search.explain.world import Pods, World, in_order, needed, node_faults, placed_in
+from planner.search.explain.world import One, Pods, World, in_order, needed, node_faults, placed_in
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand, place, placements, value_of
 
@@ -61,6 +60,9 @@ WAYS = 16
 """Places that are compared for the best bandwidth."""
 
 GI = 2**30
+
+Way = Callable[[World], bool]
+"""Whether the gang starts, or has a place, in a world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class RemedyFinder:
         """Whether the gang starts there once those that come first took what they can."""
         return bool(self._pairs <= MAX_PAIRS and in_turn(world)[world.gang].pods)
 
-    def _way(self, world: World) -> Callable[[World], bool] | None:
+    def _way(self, world: World) -> Way | None:
         """What to ask of smaller changes than this one: that it starts, or finds a place beside the plan.
 
         None if neither holds.
@@ -358,7 +360,7 @@ class RemedyFinder:
         role = {} if asked.role is None else {"role": roles[asked.role].name}
         return {"drop": asked.kind, "name": asked.name, **role}
 
-    def _without(self, asked: Wish, way: Callable[[World], bool]) -> Iterator[Remedy]:
+    def _without(self, asked: Wish, way: Way) -> Iterator[Remedy]:
         if asked.kind == REQUIRED.name:
             return self._wider(asked)
         if asked.kind == SHARE.name:
@@ -372,25 +374,18 @@ class RemedyFinder:
             return iter(limits)
         return self._tried(asked.kind, asked.relax(self._world), change=self._dropped(asked))
 
-    def _tolerating(self, asked: Wish, way: Callable[[World], bool]) -> Iterator[Remedy]:
+    def _tolerating(self, asked: Wish, way: Way) -> Iterator[Remedy]:
         """The fewest taints that have to be tolerated."""
         number = asked.role
         assert number is not None, "taints are tolerated by pods of a role"
         own = self._world.spec.roles[number].tolerations
         added = asked.relax(self._world).spec.roles[number].tolerations[len(own) :]
-        left = set(added)
 
         def with_these(tolerations: Collection[Toleration]) -> World:
             kept = tuple(one for one in added if one in tolerations)
             return self._world.with_role(number, tolerations=(*own, *kept))
 
-        def put_back(chunk: Sequence[Toleration]) -> bool:
-            if not way(with_these(left.difference(chunk))):
-                return False
-            left.difference_update(chunk)
-            return True
-
-        few = needed(added, put_back, self._late)
+        few = self._fewest(added, with_these, way)
         change = {**self._dropped(asked), "name": first_of([one.key for one in few], 3, "other")}
         yield from self._tried(asked.kind, with_these(few), change=change)
 
@@ -430,7 +425,7 @@ class RemedyFinder:
         world = loose.with_gang(replace(loose.spec, min_bandwidth_share=share))
         yield from self._tried(asked.kind, world, change={"minBandwidthShare": float(share)})
 
-    def _less(self, resource: str, way: Callable[[World], bool]) -> Iterator[Remedy]:
+    def _less(self, resource: str, way: Way) -> Iterator[Remedy]:
         """The largest request a pod with which it starts, in units that people write: 1m of cpu, Gi or Mi.
 
         None for instances of GPUs: a pod that asks for one cannot do without.
@@ -442,15 +437,12 @@ class RemedyFinder:
         unit = 1
         if in_bytes(resource):
             unit = GI if most >= 4 * GI else GI // 1024
-        low, high = 0, -(-most // unit)  # low will do, high will not
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._late():
-                return
-            if not way(self._at_most(resource, middle * unit)):
-                high = middle
-            else:
-                low = middle
+        high = self._least(
+            1, -(-most // unit), lambda n: not way(self._at_most(resource, n * unit))
+        )
+        if high is None:
+            return
+        low = high - 1
         asked, largest = quantity_text(resource, most), quantity_text(resource, low * unit)
         change = {"request": resource, "most": largest, "from": asked}
         yield from self._tried("request", self._at_most(resource, low * unit), change=change)
@@ -507,24 +499,12 @@ class RemedyFinder:
         broken = [n for n, node in enumerate(nodes) if node_faults(node)]
         broken.sort(key=lambda n: (_repair(nodes[n]), n), reverse=True)
         way = self._way(self._with_healed(broken)) if broken else None
-        if way is not None:
-            left = set(broken)
-
-            def put_back(chunk: Sequence[int]) -> bool:
-                if not way(self._with_healed(left.difference(chunk))):
-                    return False
-                left.difference_update(chunk)
-                return True
-
-            few = needed(broken, put_back, self._late)
-            if not self._late():  # else some may be superfluous
-                yield from self._healed(sorted(few))
-
-    def _healed(self, group: Sequence[int]) -> Iterator[Remedy]:
-        nodes = self._world.instance.cluster.nodes
-        faults = sorted({fault for n in group for fault in node_faults(nodes[n])})
-        change = {"nodes": [nodes[n].name for n in group], "faults": faults}
-        return self._tried("node", self._with_healed(group), change=change)
+        few = [] if way is None else self._fewest(broken, self._with_healed, way)
+        if few and not self._late():  # else some may be superfluous
+            group = sorted(few)
+            faults = sorted({fault for n in group for fault in node_faults(nodes[n])})
+            change = {"nodes": [nodes[n].name for n in group], "faults": faults}
+            yield from self._tried("node", self._with_healed(group), change=change)
 
     def _with_healed(self, group: Collection[int]) -> World:
         nodes = enumerate(self._world.instance.cluster.nodes)
@@ -569,16 +549,28 @@ class RemedyFinder:
         way = self._way(self._with_new(node, most)) if most >= 1 else None
         if way is None:
             return None
-        low, high = 1, most
-        while low < high:
+        return self._least(1, most, lambda count: way(self._with_new(node, count)))
+
+    def _least(self, low: int, high: int, enough: Callable[[int], bool]) -> int | None:
+        """The least number that is enough; ``high`` is. None if it is late."""
+        while low < high and not self._late():
             middle = (low + high) // 2
-            if self._late():
-                return None
-            if not way(self._with_new(node, middle)):
-                low = middle + 1
-            else:
-                high = middle
-        return high
+            low, high = (low, middle) if enough(middle) else (middle + 1, high)
+        return high if low == high else None
+
+    def _fewest(
+        self, every: Sequence[One], world_with: Callable[[Collection[One]], World], way: Way
+    ) -> tuple[One, ...]:
+        """Those of a set of changes, all of which are enough, that are needed."""
+        left = set(every)
+
+        def put_back(chunk: Sequence[One]) -> bool:
+            if not way(world_with(left.difference(chunk))):
+                return False
+            left.difference_update(chunk)
+            return True
+
+        return needed(every, put_back, self._late)
 
     def _templates(self) -> Iterator[tuple[Node, Mapping[str, str]]]:
         """Nodes like which more could be: of each shape, in the domains with most free GPUs."""
@@ -616,38 +608,21 @@ class RemedyFinder:
                 where = {"level": cluster.level_name(level), "domain": path}
             yield nodes[n], where
 
-    def _largest_role(self) -> int | None:
-        """The role with most GPUs, of a gang that does not run."""
-        roles = self._world.spec.roles
-        if self._world.spec.running or not roles:
-            return None
-        return max(range(len(roles)), key=lambda r: roles[r].min * roles[r].gpus)
-
-    def _most(self, below: int, changed: Callable[[int], World]) -> int | None:
-        """The largest number from 1 below a limit with which the gang starts."""
-        low, high, best = 1, below - 1, None
-        while low <= high and not self._late():
-            middle = (low + high) // 2
-            if not self._starts(changed(middle)):
-                high = middle - 1
-            else:
-                low, best = middle + 1, middle
-        return best
-
     def _fewer_pods(self) -> Iterator[Remedy]:
         """The most pods of its largest role that start."""
-        number = self._largest_role()
-        if number is None:
+        roles = self._world.spec.roles
+        if self._world.spec.running or not roles:
             return
-        role = self._world.spec.roles[number]
+        number = max(range(len(roles)), key=lambda r: roles[r].min * roles[r].gpus)
+        role = roles[number]
 
         def changed(pods: int) -> World:
             return self._world.with_role(number, min=pods, max=pods, step=1)
 
-        best = self._most(role.min, changed)
-        if best is not None:
-            change = {"role": role.name, "pods": best, "from": role.min}
-            yield from self._tried("smaller", changed(best), change=change)
+        too_many = self._least(1, role.min, lambda pods: not self._starts(changed(pods)))
+        if too_many is not None and too_many > 1:
+            change = {"role": role.name, "pods": too_many - 1, "from": role.min}
+            yield from self._tried("smaller", changed(too_many - 1), change=change)
 
 
 def _has_place(world: World) -> bool:

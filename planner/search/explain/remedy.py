@@ -43,7 +43,9 @@ class Remedy:
         """What a person would do first: see docs/explain.md. What others would profit from comes last."""
         if self.at is not None and self.at - self.world.instance.now <= SOON_S:
             return bool(self.first), _ORDER.index("soon")
-        kind = f"{self.kind}ByHand" if not self.change.get("lower", True) else self.kind
+        own = sum(role.min * role.gpus for role in self.world.spec.roles)
+        dear = self.by_hand and 2 * int(self.change.get("gpus", 0)) > own  # type: ignore[call-overload]  # a count
+        kind = f"{self.kind}ByHand" if dear or not self.change.get("lower", True) else self.kind
         if kind not in _ORDER:
             asked = named(self.kind)
             kind = "rule" if asked is not None and asked.operator else "wish"
@@ -69,5 +71,5 @@ _ORDER = (
 )
 """Kinds of remedies, the cheapest first; ``wish``, ``rule``: what the gang, or the policy, no longer asks.
 
-``ByHand``: to gangs that are not of lower priority.
+``ByHand``: to gangs that are not of lower priority, or by hand to more than half as many GPUs as it needs.
 """
