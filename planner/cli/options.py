@@ -299,14 +299,11 @@ PathsArgument = Annotated[
 
 
 @contextlib.contextmanager
-def _kept(console: Console, out: Path | None, words: Iterable[object]) -> Iterator[None]:
+def _kept(console: Console, out: Path, words: Iterable[object]) -> Iterator[None]:
     """Save in ``out`` what would go to stdout, also where the exit code is not 0; not after an error.
 
     Raises CannotWriteError, UsageError.
     """
-    if out is None:
-        yield
-        return
     from planner.atomic_files import check_target, save
 
     check_target(out, (word for word in words if isinstance(word, str)))
@@ -360,7 +357,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
             console.say("reading the input from the terminal; end with Ctrl-D")
         else:
             console.doing("loading")
-        keeping = contextlib.nullcontext() if "out" in arguments else _kept(console, kept, words)
+        keeping = contextlib.nullcontext() if kept is None else _kept(console, kept, words)
         with keeping:
             function(console, **arguments)
 

@@ -204,7 +204,7 @@ class _Places:
         on_node = self._there()
         nodes = range(len(on_node)) if self._fits(demand) else demand.nodes
         there = sorted({i for n in nodes for i in on_node[n]} - {gang})
-        sets = [(i,) for i in there] + list(combinations(there, 2))[: MAX_FEW**2]
+        sets = [*((i,) for i in there), *islice(combinations(there, 2), MAX_FEW**2)]
         cheap = (one for one in sorted(sets, key=cost) if below is None or cost(one) < below)
         found = 0
         for gone in islice(cheap, MAX_FEW):
