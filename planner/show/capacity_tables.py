@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from models.documents.capacity import (
     CapacityDocument,
     CapacityLargest,
+    CapacityLevel,
     CapacityOfPart,
+    CapacityShape,
 )
 from models.units import plural
 from planner.show.table import Cell, Column, Table, columns_of, row_of
 from planner.show.text import number
+
+Count = CapacityShape | CapacityLevel | CapacityLargest | CapacityOfPart
 
 
 def facts(found: CapacityDocument) -> list[str]:
@@ -40,7 +43,7 @@ def shapes(found: CapacityDocument, *, wide: bool = False) -> Table:
     rows = []
     for shape in found.status.shapes:
         asked = [shape.level is None, *(level == shape.level for level in levels)].index(True)
-        counts = [shape, *(row for row in shape.levels if row.domain is None)]
+        counts: list[Count] = [shape, *(row for row in shape.levels if row.domain is None)]
         cells = (Cell("") if at < asked else _count(one) for at, one in enumerate(counts))
         gpus = Cell(number(shape.pods * shape.gpus), "dim")
         rows.append((Cell(shape.shape, "head"), gpus, *cells))
@@ -97,16 +100,6 @@ def _levels(found: CapacityDocument) -> list[str]:
     """The levels, widest first, node last."""
     shapes = found.status.shapes
     return [row.level for row in shapes[0].levels if row.domain is None] if shapes else []
-
-
-class Count(Protocol):
-    """What is counted before a plan, and after it if there is one."""
-
-    @property
-    def before(self) -> int: ...
-
-    @property
-    def after(self) -> int | None: ...
 
 
 def _count(one: Count) -> Cell:
