@@ -197,13 +197,13 @@ def test_remedies_of_recorded_clusters_start_the_gang_in_a_new_plan(
 def _waiting(path: str) -> list[tuple[tuple[str, str], Instance, tuple[GangDecision, ...]]]:
     from planner.read import plan_files
     from planner.read.inputs import instance_from_document
-    from planner.show.explain.explanation import explanation
+    from planner.search.explain.candidates import Explanation
 
     content = plan_files.read_bytes(path)
     plan = plan_files.read_plan(content, path)
     instance = instance_from_document(plan_files.parse(content, path)["instance"])
     keys = [gang.key for gang in plan.spec.gangs if gang.decision == "wait"]
-    return [(key, instance, explanation(plan, instance, key).decisions) for key in keys]
+    return [(key, instance, Explanation(plan, instance, key).decisions) for key in keys]
 
 
 def test_the_documented_answer_is_what_is_printed(cli: RunCli, tmp_path: Path) -> None:

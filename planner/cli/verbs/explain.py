@@ -18,7 +18,7 @@ from planner.show.text import Format
 if TYPE_CHECKING:
     from models.documents.explanation import PlaceReasons, Why
     from models.documents.plan import PlanDocument
-    from planner.show.explain.explanation import Explanation
+    from planner.search.explain.candidates import Explanation
 
 
 @verb
@@ -60,8 +60,8 @@ def explain(
     """Explain one gang: why it waits, and what makes it start."""
     from planner.read import plan_files
     from planner.read.inputs import instance_from_document
+    from planner.search.explain.candidates import Explanation
     from planner.show.explain import explanation_tables
-    from planner.show.explain.explanation import explanation
     from planner.show.plan.selection import matching
     from planner.show.plan.short_names import shortener_of_plans
 
@@ -76,7 +76,7 @@ def explain(
         meant = ", ".join("/".join(key) for key in keys[:5])
         raise UsageError(Fault(f"GANG {gang} is ambiguous", f"say which: {meant}"))
     stated = by_key[keys[0]]
-    found = explanation(plan, instance_from_document(document["instance"]), stated.key)
+    found = Explanation(plan, instance_from_document(document["instance"]), stated.key)
     seconds = 0 if changed_digest(document, plan) else seconds  # nothing follows from a broken plan
     why, place, code = _asked(console, plan, found, seconds)
     if output is not Format.table:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from models.documents.explanation import PlaceReasons, Why
-from models.documents.gang import Parallelism
-from models.documents.plan import PlanDocument, PlanGang, PlanPod, PlanQueue
+from models.documents.plan import PlanDocument, PlanGang, PlanQueue
 from models.gpu_shares import share_in
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
 from models.instance.policy import SLURM
-from models.rates.gang_rates import own_sets
-from models.rates.gpu_sets import UnknownRate
-from models.rates.group_bandwidth import GroupRates
-from models.rates.group_bandwidth import Place as RankPlace
-from models.rates.ranks import placed_kinds
 from models.rules.registry import joint_requirements
 from models.units import plural, quantity_text, time_text
-from models.values.tier_values import known_masks
+from planner.search.explain.candidates import Candidates, Explanation
 from planner.show.explain import why_tables
-from planner.show.explain.explanation import Candidates, Explanation
 from planner.show.explain.why_words import HOLDS, SLURM_HOLDS
 from planner.show.plan.gang_groups import Slowdowns, delay, passed_over
 from planner.show.plan.gang_groups import why as why_of
@@ -34,6 +28,7 @@ from planner.show.text import (
     listed,
     number,
     permille,
+    ranges,
     request_text,
     whole_percent,
 )
@@ -76,34 +71,34 @@ def _facts(
     headed: bool,
 ) -> Table:
     """``headed``: the name of the gang and the reason are said already."""
-    gang = found.gang
+    gang, now = found.gang, found.instance.now
     decision = f"{stated.decision}{', aged' * stated.aged}"
     reason = "" if headed else why_of(stated)
     time, since = gang.started_at if gang.running else gang.submitted_at, "since an unknown time"
     if time is not None:
-        since = f"since {time_text(time)} ({lasting(max(0, found.instance.now - time))})"
+        since = f"since {time_text(time)} ({lasting(max(0, now - time))})"
     seconds = gang.expected_duration_s
-    lasts = "nobody knows how long" if seconds is None else lasting(seconds)
-    rows = [
+    rows: list[tuple[str, Cell | str]] = [
         *([] if headed else [("gang", Cell("/".join(gang.key), "head"))]),
         ("decision", Cell(f"{decision}: {reason}" if reason else decision, STYLE[stated.decision])),
-        ("priority", Cell(_standing(gang))),
-        *(("queue", Cell(text)) for text in _queues(plan, gang)),
-        ("runs" if gang.running else "waits" if found.waits else "waited", Cell(since)),
-        *(("needs", Cell(text)) for text in _needs(found)),
-        # How long it runs, where that decides who may start before whom.
-        *([] if found.instance.policy.reservations is None else [("lasts", Cell(lasts))]),
-        *_placement(plan, stated),
-        *([] if place is None else [("why there", Cell(why_tables.summary(place)))]),
-        *_later(plan, found, stated),
-        *_rank_rows(found, stated),
+        ("priority", _standing(gang)),
+        *(("queue", text) for text in _queues(plan, gang)),
+        ("runs" if gang.running else "waits" if found.waits else "waited", since),
+        *(("needs", text) for text in _needs(found)),
     ]
-    return pairs(rows)
+    if found.instance.policy.reservations is not None:  # it decides who may start before whom
+        rows.append(("lasts", "nobody knows how long" if seconds is None else lasting(seconds)))
+    rows += _placement(plan, stated)
+    if place is not None:
+        rows.append(("why there", why_tables.summary(place)))
+    return pairs([*rows, *_later(plan, stated, now), *_rank_rows(found, stated)])
 
 
 def _standing(gang: Gang) -> str:
     """``10; once it runs it may be stopped and moved``, of a running gang without the condition."""
-    may = f"be {listed(_may(gang), 'and')}" if _may(gang) else "neither be stopped nor moved"
+    ways = (("stopped", gang.preemptible), ("moved", gang.movable))
+    may = listed([word for word, yes in ways if yes], "and")
+    may = f"be {may}" if may else "neither be stopped nor moved"
     return f"{gang.shown_priority}; {'' if gang.running else 'once it runs '}it may {may}"
 
 
@@ -140,60 +135,32 @@ MAX_RUNS = 12
 """Nodes in a row that are listed with the ranks on them."""
 
 
-def _degrees(degrees: Parallelism) -> str:
-    """``tensor 8, pipeline 2``: what it states beyond 1."""
-    names = ("tensor", "context", "expert", "data", "pipeline")
-    stated = [(name, getattr(degrees, name)) for name in names]
-    return ", ".join(f"{name} {value}" for name, value in stated if (value or 1) > 1)
-
-
-def _rank_rows(found: Explanation, stated: PlanGang) -> Iterator[tuple[str, Cell]]:
+def _rank_rows(found: Explanation, stated: PlanGang) -> Iterator[tuple[str, str]]:
     """One row for the groups and one for the ranks of each role that has them."""
     several = sum(1 for role in found.gang.roles if role.gpus) > 1
     for index, role in enumerate(found.gang.roles):
-        pods = [pod for pod in stated.pods if pod.role == role.name and pod.rank is not None]
-        pods.sort(key=lambda pod: pod.rank or 0)
-        if not pods:
-            continue
+        ranked = ((pod.rank, pod) for pod in stated.pods if pod.role == role.name)
+        pods = sorted((rank, pod.index, pod.node) for rank, pod in ranked if rank is not None)
         prefix = f"{role.name}: " if several else ""
-        groups = _groups(found, index, pods)
+        groups = found.groups(index, [number for _, number, _ in pods]) if pods else ()
         if groups:
-            yield "groups", Cell(prefix + groups)
-        yield "ranks", Cell(prefix + _ranks(role, pods))
+            said = (f"{kind.name} {kind.size} at {gigabytes(rate)} GB/s" for kind, rate in groups)
+            yield "groups", prefix + ", ".join(said)
+        if pods:
+            yield "ranks", prefix + _ranks(role.gpus, [(rank, node) for rank, _, node in pods])
 
 
-def _groups(found: Explanation, index: int, pods: list[PlanPod]) -> str:
-    """``tensor 8 at 370.8 GB/s, data 2 at 50.0 GB/s``: size and rate of every kind of group."""
-    instance, gang = found.instance, found.gang
-    by_index = {pod.index: pod for pod in found.decision.pods if pod.role == index}
-    own = [by_index[pod.index] for pod in pods if pod.index in by_index]
-    sets = own_sets(instance, gang, own, known_masks(instance, found.decisions))
-    kinds = placed_kinds(gang, index, own, sets)
-    if kinds is None:
-        return ""
-    places = [RankPlace.of(pod.node, pod.gpus) for pod in own]
-    gpus, joined = gang.roles[index].gpus, gang.nvlink_across_nodes
-    rates = GroupRates(instance.cluster, places, sets, kinds, gpus, joined=joined)
-    try:
-        found_rates = rates.rates(range(len(own)))
-    except UnknownRate:
-        return ""
-    pairs = zip(kinds, found_rates, strict=True)
-    return ", ".join(
-        f"{kind.name} {kind.size} at {gigabytes(int(rate))} GB/s" for kind, rate in pairs
-    )
-
-
-def _ranks(role: Role, pods: list[PlanPod]) -> str:
-    """``0-15 n1, 16-31 n2``: the ranks on each node in turn, in order."""
+def _ranks(gpus: int, pods: Sequence[tuple[int, str]]) -> str:
+    """``n1 0-15, n2 16-31``: the ranks on each node in turn, in order. ``gpus``: of a pod."""
     runs = []
-    for node, there in groupby(pods, key=lambda pod: pod.node):
-        ranks = [pod.rank or 0 for pod in there]
-        first, last = ranks[0], ranks[-1] + role.gpus - 1
-        runs.append(f"{node} {first}-{last}" if last > first else f"{node} {first}")
+    for node, there in groupby(pods, key=itemgetter(1)):
+        ranks = [rank for rank, _ in there]
+        runs.append(f"{node} {ranges(range(ranks[0], ranks[-1] + gpus))}")
     more = f", and {len(runs) - MAX_RUNS:,} more" if len(runs) > MAX_RUNS else ""
     return ", ".join(runs[:MAX_RUNS]) + more
 
+
+DEGREES = ("tensor", "context", "expert", "data", "pipeline")
 
 _NEEDS = {
     "balance": "equally many pods in each {}, or one more",
@@ -205,12 +172,7 @@ _NEEDS = {
 def _needs(found: Explanation) -> list[str]:
     """One line for each role, and one for the rules of the gang."""
     gang, cluster = found.gang, found.instance.cluster
-    lines = [_role(found, role) for role in gang.roles]
-    rules = []
-    if gang.required is not None:
-        rules.append(f"all pods in one {cluster.level_name(gang.required)}")
-    if gang.preferred is not None:
-        rules.append(f"if possible in one {cluster.level_name(gang.preferred)}")
+    rules = list(_where("all pods ", gang.required, gang.preferred, cluster))
     for one in gang.together:
         names = listed([gang.roles[number].name for number in one.roles], "and")
         rules.append(f"if possible {names} in one {cluster.level_name(one.level)}")
@@ -226,12 +188,12 @@ def _needs(found: Explanation) -> list[str]:
     if gang.ordered:
         rules.append("consecutive pods near each other")
     if share := found.instance.min_share(gang):
-        rules.append(f"at least {float(share):.0%} of the best bandwidth".replace("%", " %"))
-    return [*lines, *(["; ".join(rules)] if rules else [])]
+        rules.append(f"at least {float(share) * 100:.0f} % of the best bandwidth")
+    lines = [_role(cluster, role) for role in gang.roles]
+    return [*lines, "; ".join(rules)] if rules else lines
 
 
-def _role(found: Explanation, role: Role) -> str:
-    cluster = found.instance.cluster
+def _role(cluster: Cluster, role: Role) -> str:
     count = plural(role.min, "pod")
     if role.max > role.min:
         step = f" in steps of {role.step}" if role.step > 1 else ""
@@ -239,20 +201,28 @@ def _role(found: Explanation, role: Role) -> str:
     asked = [request_text(quantity_text(name, amount), name) for name, amount in role.requests]
     if role.gpus or share_in(name for name, _ in role.requests) is None:
         asked = [plural(role.gpus, "GPU"), *asked]
-    parts = [f"role {role.name}: {count} of {listed(asked, 'and')}"]
-    if role.parallelism is not None and (degrees := _degrees(role.parallelism)):
-        parts.append(degrees)
-    if role.model is not None:
-        parts.append(f"on {role.model}")
-    if role.required is not None:
-        parts.append(f"in one {cluster.level_name(role.required)}")
-    if role.preferred is not None:
-        parts.append(f"if possible in one {cluster.level_name(role.preferred)}")
-    parts += [
-        f"each {plural(size, 'pod')} in one {cluster.level_name(level)}"
-        for size, level in role.slice_layers
+    degrees = ((name, getattr(role.parallelism, name, None)) for name in DEGREES)
+    parts = [
+        f"role {role.name}: {count} of {listed(asked, 'and')}",
+        *(f"{name} {value}" for name, value in degrees if (value or 1) > 1),
+        *([] if role.model is None else [f"on {role.model}"]),
+        *_where("", role.required, role.preferred, cluster),
+        *(
+            f"each {plural(size, 'pod')} in one {cluster.level_name(level)}"
+            for size, level in role.slice_layers
+        ),
     ]
     return ", ".join([*parts, *_about_pods(role, cluster)])
+
+
+def _where(
+    who: str, required: int | None, preferred: int | None, cluster: Cluster
+) -> Iterator[str]:
+    """``all pods in one rack``."""
+    if required is not None:
+        yield f"{who}in one {cluster.level_name(required)}"
+    if preferred is not None:
+        yield f"if possible in one {cluster.level_name(preferred)}"
 
 
 def _about_pods(role: Role, cluster: Cluster) -> Iterator[str]:
@@ -273,51 +243,70 @@ def _about_pods(role: Role, cluster: Cluster) -> Iterator[str]:
         yield f"in a {level} {more} than in the {level} with the fewest{over}"
 
 
-def _placement(plan: PlanDocument, stated: PlanGang) -> list[tuple[str, Cell]]:
+def _placement(plan: PlanDocument, stated: PlanGang) -> Iterator[tuple[str, Cell | str]]:
     """Where it runs now and after the plan, how fast, and what slows it down."""
     gpus_of = plan.instance.installed_gpus()
     request = plan.instance.gangs_by_key().get(stated.key)
-    rows = []
     if request is not None and request.running_pods and stated.decision != "keep":
-        rows.append(("before", Cell(places(request.running_pods, gpus_of))))
+        yield "before", places(request.running_pods, gpus_of)
     if stated.pods:
-        rows.append(("nodes", Cell(places(stated.pods, gpus_of))))
+        yield "nodes", places(stated.pods, gpus_of)
     if stated.domains:
-        used = [plural(count, level) for level, count in stated.domains.items()]
-        rows.append(("domains", Cell(", ".join(used))))
+        yield "domains", ", ".join(plural(n, level) for level, n in stated.domains.items())
     if stated.bandwidth is not None:
         text = f"{gigabytes(stated.bandwidth)} GB/s, {permille(stated.share)} of the best"
-        rows.append(("bandwidth", Cell(text, below_full(stated.share))))
+        yield "bandwidth", Cell(text, below_full(stated.share))
     if stated.speed is not None:
         slowed = Slowdowns(plan).of(stated, request)
         text = whole_percent(stated.speed_to_come) + (f", slowed by {slowed}" if slowed else "")
         if stated.speed_after is not None:
             text += f"; {whole_percent(stated.speed)} counts, its speed before the plan"
-        rows.append(("speed", Cell(text, below_full(stated.speed_to_come))))
-    return rows
+        yield "speed", Cell(text, below_full(stated.speed_to_come))
 
 
-def _later(plan: PlanDocument, found: Explanation, stated: PlanGang) -> list[tuple[str, Cell]]:
+def _later(plan: PlanDocument, stated: PlanGang, now: int) -> Iterator[tuple[str, str]]:
     """What is reserved for a gang that waits, or when it may start."""
-    held, expected, now = stated.reserved, stated.expected_start, found.instance.now
+    held, expected = stated.reserved, stated.expected_start
     if stated.decision != "wait":
-        return []
-    rows = []
+        return
     if held is not None:
-        where = places(held.pods, plan.instance.installed_gpus())
-        inside = "" if held.domain is None else f" ({held.domain})"
         by = f"by {time_text(held.start)} (in {lasting(max(0, held.start - now))})"
-        rows = [("starts", f"{by}, if gangs end as expected"), ("there", where + inside)]
+        yield "starts", f"{by}, if gangs end as expected"
+        inside = "" if held.domain is None else f" ({held.domain})"
+        yield "there", places(held.pods, plan.instance.installed_gpus()) + inside
     elif expected is not None:
         about = f"about {time_text(expected)} (in {lasting(max(0, expected - now))})"
-        rows = [("starts", f"{about}, if nothing new arrives: an estimate")]
-    rows += [("delayed", delay(stated)), ("passed over", passed_over(stated))]
-    return [(title, Cell(said)) for title, said in rows if said]
+        yield "starts", f"{about}, if nothing new arrives: an estimate"
+    for title, said in (("delayed", delay(stated)), ("passed over", passed_over(stated))):
+        if said:
+            yield title, said
+
+
+EXCLUDED = {
+    "policy": "not selected by the Policy's nodeSelector",
+    "notReady": "not ready",
+    "cordoned": "cordoned",
+    "labels": "without {}",
+    "affinity": "node affinity {}",
+    "taint": "taint {}",
+    "model": "another model than {}",
+    "small": "fewer GPUs installed than one pod asks for",
+    "pinned": "pinned to queue {}",
+}
+"""Why a node is no candidate."""
+
+
+def _excluded(one: Candidates) -> list[tuple[str, int]]:
+    """(why, nodes) of the nodes that are no candidates."""
+    return [
+        (EXCLUDED[cause].format(listed(about, "and")), nodes)
+        for (cause, about), nodes in one.excluded
+    ]
 
 
 def _candidates(one: Candidates) -> Table:
     """The nodes for one role: which are excluded and why, what the others have."""
-    rows = [row_of(number(n), "-", "-", f"excluded: {cause}") for cause, n in one.excluded]
+    rows = [row_of(number(n), "-", "-", f"excluded: {cause}") for cause, n in _excluded(one)]
     amounts = (one.eligible, one.gpus, one.pods)
     rows.append(
         (*(Cell(number(n)) for n in amounts), Cell("eligible", "good" if one.eligible else "bad"))
@@ -328,10 +317,6 @@ def _candidates(one: Candidates) -> Table:
     )
     notes = (f"it needs room for {plural(one.needed, 'pod')}",) if one.needed else ()
     return Table(columns, tuple(rows), notes)
-
-
-def _may(gang: Gang) -> list[str]:
-    return [word for word, yes in (("stopped", gang.preemptible), ("moved", gang.movable)) if yes]
 
 
 def document(
@@ -369,7 +354,7 @@ def document(
             {
                 "role": one.role.name,
                 "neededPods": one.needed,
-                "excluded": [{"cause": cause, "nodes": nodes} for cause, nodes in one.excluded],
+                "excluded": [{"cause": cause, "nodes": nodes} for cause, nodes in _excluded(one)],
                 "eligibleNodes": one.eligible,
                 "freeGpus": one.gpus,
                 "pods": one.pods,
