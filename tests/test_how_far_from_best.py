@@ -9,7 +9,8 @@ import handmade
 import pytest
 
 from models.documents.plan import PlanDocument
-from planner.show.plan.proofs import most_effective_gpus, outcome
+from models.results.plan_gpus import most_effective_gpus
+from planner.show.plan.proofs import outcome
 
 TIER = handmade.tier
 

@@ -25,6 +25,7 @@ from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanMetadata, PlanObjective
 from models.documents.policy import PolicyDocument, PolicySpec
 from models.host_ranges import host_ranges
+from models.results.plan_gpus import pod_gpus
 from models.units import epoch_seconds
 
 
@@ -270,13 +271,10 @@ def _given(gang: PlanGang) -> Counter[tuple[str, str, tuple[int, ...] | None]]:
 
 
 def _decision(gang: PlanGang, asked: GangDocument | None) -> ComparedDecision:
-    roles = {} if asked is None else {role.name: role.gpus for role in asked.spec.roles}
-    held = [roles.get(pod.role, None if pod.gpus is None else len(pod.gpus)) for pod in gang.pods]
-    known = [gpus for gpus in held if gpus is not None]
     return ComparedDecision.model_construct(
         decision=gang.decision,
         pods=len(gang.pods),
-        gpus=gang.gpus or (sum(known) if len(known) == len(held) else None),
+        gpus=gang.gpus or pod_gpus(gang.pods, asked),
         nodes=host_ranges(pod.node for pod in gang.pods),
         bandwidth=gang.bandwidth,
         share=gang.share,

@@ -139,7 +139,7 @@ class _Auditor:
 
     def run(self, phases: Phases) -> tuple[Audit, PlanDocument]:
         from models.results.audit import AuditWriter, free_to_move
-        from planner.show.plan.proofs import most_effective_gpus
+        from models.results.plan_gpus import most_effective_gpus
 
         instance = self._built.instance
         free = at_no_price(instance, movable := free_to_move(instance))

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.results.plan_gpus import gained
 from models.units import plural
 from planner.show.apply import MAX_NAMES, counts, say_undo, sizes
 from planner.show.metrics import Metrics
-from planner.show.plan.proofs import bought, gained, more_work, tiers_proven
+from planner.show.plan.proofs import bought, more_work, tiers_proven
 from planner.show.text import gpu_amount
 from planner.untrusted_text import safe
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from string import ascii_letters
 
 from models.documents.plan import PlanDocument
+from models.results.plan_gpus import gpu_count
 from models.units import plural
 from planner.show.cluster_map import (
     CLOSED,
@@ -23,7 +24,7 @@ from planner.show.cluster_map import (
 )
 from planner.show.console import WIDTH, Console
 from planner.show.plan.gang_groups import Requests
-from planner.show.plan.plan_tables import STYLE, gpu_count
+from planner.show.plan.plan_tables import STYLE
 from planner.show.plan.selection import Selection
 from planner.show.table import STYLES, Cell, Table, columns_of, row_of
 from planner.show.text import compress, number, short_names

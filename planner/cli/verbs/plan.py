@@ -213,7 +213,7 @@ def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str
 
 
 def _summary(console: Console, planned: Planned, code: int) -> None:
-    from planner.show.plan.proofs import gained
+    from models.results.plan_gpus import gained
 
     gangs = planned.plan.spec.gangs
     status = planned.plan.status

@@ -13,12 +13,13 @@ from models.gpu_shares import share_in
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
 from models.instance.policy import SLURM
+from models.results.plan_gpus import relative_speeds
 from models.rules.registry import joint_requirements
 from models.units import plural, quantity_text, time_text
 from planner.search.explain.candidates import Candidates, Explanation
 from planner.show.explain import why_tables
 from planner.show.explain.why_words import HOLDS, SLURM_HOLDS
-from planner.show.plan.gang_groups import Slowdowns, delay, passed_over
+from planner.show.plan.gang_groups import delay, passed_over, slowed_by
 from planner.show.plan.gang_groups import why as why_of
 from planner.show.plan.plan_tables import STYLE, below_full, places
 from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
@@ -257,7 +258,7 @@ def _placement(plan: PlanDocument, stated: PlanGang) -> Iterator[tuple[str, Cell
         text = f"{gigabytes(stated.bandwidth)} GB/s, {permille(stated.share)} of the best"
         yield "bandwidth", Cell(text, below_full(stated.share))
     if stated.speed is not None:
-        slowed = Slowdowns(plan).of(stated, request)
+        slowed = slowed_by(stated, request, relative_speeds(plan))
         text = whole_percent(stated.speed_to_come) + (f", slowed by {slowed}" if slowed else "")
         if stated.speed_after is not None:
             text += f"; {whole_percent(stated.speed)} counts, its speed before the plan"

@@ -8,7 +8,7 @@ from enum import IntEnum
 from fractions import Fraction
 
 from models.documents.gang import GangDocument
-from models.documents.plan import GangKey, PlanDocument, PlanGang
+from models.documents.plan import GangKey, PlanGang
 from models.instance.policy import SLURM
 from models.instance.speed import FULL_SPEED
 from models.units import first_of, plural, time_text
@@ -185,34 +185,17 @@ def passed_over(gang: PlanGang) -> str:
     return "" if gang.passed_over is None else _PASSED[gang.passed_over]
 
 
-def relative_speeds(plan: PlanDocument) -> dict[str, Fraction]:
-    """By node with GPUs, the speed of its GPUs next to the fastest: one that is not known as the slowest."""
-    spec = plan.instance.cluster.spec
-    stated = {model.name: model.relative_speed for model in spec.server_models if model.gpus}
-    known = [speed for speed in stated.values() if speed is not None] or [Fraction(1)]
-    on = {node.name: stated[node.model] for node in spec.nodes if node.model in stated}
-    return {
-        name: Fraction(speed or min(known)) / Fraction(max(known)) for name, speed in on.items()
-    }
-
-
-class Slowdowns:
-    """The causes, gang by gang, of one plan."""
-
-    def __init__(self, plan: PlanDocument) -> None:
-        self._speeds = relative_speeds(plan)
-
-    def of(self, gang: PlanGang, request: GangDocument | None) -> str:
-        """``links, GPU model at 31.5 %``: those that apply; empty at full speed."""
-        if gang.speed_to_come is None or gang.speed_to_come >= FULL_SPEED or request is None:
-            return ""
-        communication = request.spec.communication
-        causes = []
-        if communication.pattern != "none" and communication.fraction:
-            causes += ["links"] * (gang.share is not None and gang.share < FULL_SPEED)
-        with_gpus = {role.name for role in request.spec.roles if role.gpus}
-        own = [self._speeds.get(pod.node, 1) for pod in gang.pods if pod.role in with_gpus]
-        relative = int(FULL_SPEED * min(own, default=1))
-        if relative < FULL_SPEED and communication.speed != "ignore":
-            causes.append(f"GPU model at {permille(relative)}")
-        return ", ".join(causes)
+def slowed_by(gang: PlanGang, request: GangDocument | None, speeds: Mapping[str, Fraction]) -> str:
+    """``links, GPU model at 31.5 %``: those that apply; empty at full speed. ``speeds``: of nodes."""
+    if gang.speed_to_come is None or gang.speed_to_come >= FULL_SPEED or request is None:
+        return ""
+    communication = request.spec.communication
+    causes = []
+    if communication.pattern != "none" and communication.fraction:
+        causes += ["links"] * (gang.share is not None and gang.share < FULL_SPEED)
+    with_gpus = {role.name for role in request.spec.roles if role.gpus}
+    own = [speeds.get(pod.node, 1) for pod in gang.pods if pod.role in with_gpus]
+    relative = int(FULL_SPEED * min(own, default=1))
+    if relative < FULL_SPEED and communication.speed != "ignore":
+        causes.append(f"GPU model at {permille(relative)}")
+    return ", ".join(causes)

@@ -11,21 +11,20 @@ from models.documents.cluster import NodeDocument
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
 from models.gpu_shares import part_of
-from models.instance.solution import ADMITTED
 from models.mig import RESOURCE
+from models.results.plan_gpus import gpu_count, most_possible, relative_speeds
 from models.units import plural
 from planner.show.plan.gang_groups import (
     Requests,
     Sharing,
-    Slowdowns,
     below,
     fold,
     folded_note,
     groups,
     kept_note,
     priorities,
-    relative_speeds,
     schedulers,
+    slowed_by,
 )
 from planner.show.plan.proofs import bought, outcome, still_possible
 from planner.show.plan.selection import EVERY_GANG, Selection
@@ -68,12 +67,6 @@ def places(pods: Iterable[PlanPod | PodDocument], gpus_of: Mapping[str, int]) ->
         else:
             used[node] = ranges(gpus) or "no-gpu"
     return nodes_and_gpus(used)
-
-
-def running_gpus(request: GangDocument) -> int:
-    """GPUs that the gang's running pods hold."""
-    of = {role.name: role.gpus for role in request.spec.roles}
-    return sum(of.get(pod.role, 0) for pod in request.running_pods)
 
 
 MAX_OPEN = 10
@@ -210,7 +203,8 @@ class _GangRow:
         self._levels = levels
         self._gpus_of = plan.instance.installed_gpus()
         self._domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
-        self._slowdowns = Slowdowns(plan) if wide else None
+        self._speeds = relative_speeds(plan)
+        self._wide = wide
 
     def first(self, group: Sequence[PlanGang]) -> tuple[Cell, ...]:
         """Who, and what is decided."""
@@ -225,7 +219,7 @@ class _GangRow:
 
     def figures(self, group: Sequence[PlanGang]) -> tuple[Cell, ...]:
         """Pods, GPUs, speed and place of the one gang of a row; of several their GPUs."""
-        gang, wide = group[0], self._slowdowns is not None
+        gang, wide = group[0], self._wide
         if len(group) > 1:
             blank = [Cell("")] * (len(self._levels) + 7)
             return (Cell(""), Cell(number(gpu_sum(group, self._requests))), *blank)
@@ -241,7 +235,7 @@ class _GangRow:
             Cell(permille(gang.share), below_full(gang.share)),
             Cell(whole_percent(gang.speed_to_come), below_full(gang.speed_to_come)),
             Cell("" if counts is None or not wide else whole_percent(gang.speed)),
-            Cell(self._slowdowns.of(gang, request) if self._slowdowns else ""),
+            Cell(slowed_by(gang, request, self._speeds) if wide else ""),
             *(Cell(number((gang.domains or {}).get(level))) for level in self._levels),
             Cell(_where(gang, self._domains_of) if wide else ""),
             Cell(where),
@@ -387,42 +381,8 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
     return [line] if fewer is None else [line, fewer]
 
 
-def most_possible(plan: PlanDocument) -> float:
-    """Effective GPUs that can be had of all GPUs, as far as the plan knows."""
-    gained = plan.status.effective_gpus
-    stated: list[float] = []
-    if gained is not None:
-        stated = [gained.after, gained.before, gained.one_at_a_time or 0.0]
-    return max(full_speed_gpus(plan), *stated)  # instances of one GPU may count more than it
-
-
-def full_speed_gpus(plan: PlanDocument) -> float:
-    """What all installed GPUs count at full speed; each counts one if a gang ignores speeds."""
-    gpus = plan.instance.installed_gpus()
-    if any(one.spec.communication.speed == "ignore" for one in plan.instance.gangs):
-        return sum(gpus.values())
-    return float(sum(gpus[node] * speed for node, speed in relative_speeds(plan).items()))
-
-
 def below_full(permille: int | None) -> Style | None:
     return None if permille is None or permille == 1000 else "warn"
-
-
-def gpu_count(gang: PlanGang, request: GangDocument | None) -> float | None:
-    """GPUs of the gang after the plan, or that it requests or loses; None if unknown."""
-    if gang.gpus is not None:
-        return gang.gpus
-    roles = {role.name: role for role in request.spec.roles} if request else {}
-    if gang.decision == "preempt":
-        return running_gpus(request) if request else None
-    if gang.decision not in ADMITTED:
-        return sum(role.gpus * role.span[0] for role in roles.values()) if request else None
-    count = 0
-    for pod in gang.pods:
-        if pod.gpus is None and pod.role not in roles:
-            return None
-        count += roles[pod.role].gpus if pod.gpus is None else len(pod.gpus)
-    return count
 
 
 def _where(gang: PlanGang, domains_of: dict[str, dict[str, str]]) -> str:

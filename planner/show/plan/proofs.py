@@ -12,7 +12,7 @@ from itertools import takewhile
 from models.documents.plan import PlanDocument, PlanObjective
 from models.documents.stated import Unchecked
 from models.instance.solution import Decision
-from models.instance.speed import FULL_SPEED
+from models.results.plan_gpus import gained, most_effective_gpus
 from models.units import first_of, plural
 from planner.show.text import gpu_amount, percent
 from planner.untrusted_text import safe
@@ -21,42 +21,6 @@ MAX_NAMED = 4
 """Tiers named in one line."""
 
 TRIED = "tried with bounded work: starts, one gang in the room of another, gangs as they were"
-
-
-def most_effective_gpus(plan: PlanDocument) -> float | None:
-    """Effective GPUs that no better plan exceeds; None if unknown.
-
-    Better: in the order of the tiers. The bound of a tier holds for plans that are as good in all tiers
-    before it. A better plan is as good up to the first tier with a gap and may be worse in those after it,
-    so bounds count up to the tier after the first gap. Of other priorities all that gangs ask for counts,
-    and never more than the healthy GPUs. The tiers count a gang without GPUs as one GPU: those that no plan
-    stops are subtracted.
-    """
-    effective = plan.status.effective_gpus
-    if effective is None:
-        return None
-    kept = {gang.key for gang in plan.spec.gangs if gang.decision == "keep" and not gang.incomplete}
-    most, without_gpus = Counter[int](), Counter[int]()
-    for gang in plan.instance.gangs:
-        gpus = sum(role.gpus * role.span[0] for role in gang.spec.roles)
-        most[gang.spec.priority] += FULL_SPEED * gpus
-        if not gpus and gang.key in kept and not gang.spec.preemptible:
-            without_gpus[gang.spec.priority] += FULL_SPEED
-    tiers = plan.status.objectives
-    if all(tier.proven for tier in tiers):
-        return effective.after
-    if plan.status.gpu_unit > 1:
-        return None  # what parts count is not in the documents of gangs
-    gap = next(at for at, tier in enumerate(tiers) if not tier.proven)
-    bounds = {tier.name: tier.bound for tier in tiers[: gap + 2]}
-    for priority, asked in most.items():
-        for name, unit in (("goodput", 1), ("admission", FULL_SPEED)):
-            if (bound := bounds.get(f"{name}/{priority}")) is not None:
-                most[priority] = min(asked, unit * bound - without_gpus[priority])
-    installed = plan.instance.installed_gpus()
-    sick = sum(node.unusable_gpus for node in plan.instance.cluster.spec.nodes)
-    total = min(sum(most.values()), FULL_SPEED * (sum(installed.values()) - sick))
-    return max(effective.after, total / FULL_SPEED)
 
 
 def more_work(plan: PlanDocument) -> str | None:
@@ -87,17 +51,6 @@ def bought(plan: PlanDocument) -> str | None:
     touched: tuple[tuple[Decision, str], ...] = (("preempt", "stopped"), ("move", "moved"))
     parts += [f"{plural(of[one], 'gang')} {word}" for one, word in touched if of[one]]
     return f"{gpu_amount(-total)} fewer than one after another: {', '.join(parts)}"
-
-
-def gained(plan: PlanDocument) -> dict[str, float]:
-    """By priority, the highest first: effective GPUs beyond those of one gang after another, if not as many.
-
-    Empty for plans that have as many in all.
-    """
-    effective = plan.status.effective_gpus
-    rows = () if effective is None else effective.by_priority
-    differ = {str(one.priority): round(one.after - one.one_at_a_time, 3) for one in rows}
-    return {priority: gpus for priority, gpus in differ.items() if gpus}
 
 
 def tiers_proven(plan: PlanDocument) -> str:

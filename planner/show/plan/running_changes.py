@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanBought, PlanDocument, PlanGang, PlanPod
 from models.instance.speed import FULL_SPEED
+from models.results.plan_gpus import pod_gpus
 from models.units import first_of
 from planner.show.plan.gang_groups import Requests, rank
 from planner.show.plan.plan_tables import STYLE, places
@@ -60,16 +61,14 @@ class _Change:
         self.gang = gang
         self.priority = request.shown_priority
         self.since = request.safe_since
-        self._gpus = {role.name: role.gpus for role in request.spec.roles}
+        self._request = request
         self.before = request.running_pods
         self.after = gang.pods
         places_before = {(pod.role, pod.index): _place(pod) for pod in self.before}
         places_after = {(pod.role, pod.index): _place(pod) for pod in self.after}
         self.leaving = [p for p in self.before if places_after.get((p.role, p.index)) != _place(p)]
         self.coming = [p for p in self.after if places_before.get((p.role, p.index)) != _place(p)]
-        moves = any(
-            self._gpus.get(p.role) and (p.role, p.index) in places_after for p in self.leaving
-        )
+        moves = any(self.gpus([p]) and (p.role, p.index) in places_after for p in self.leaving)
         self.stopped: float = self.gpus(self.before if moves else self.leaving)
         """GPUs that stop: all of the gang if a pod with GPUs moves, else those of pods that leave."""
         if gang.gpus is not None and self.leaving:
@@ -86,7 +85,7 @@ class _Change:
         return number(amount) if same else f"-> {number(amount)}"
 
     def gpus(self, pods: Sequence[PlanPod | PodDocument]) -> int:
-        return sum(self._gpus.get(pod.role, 0) for pod in pods)
+        return pod_gpus(pods, self._request) or 0
 
 
 def _arrivals(plan: PlanDocument, requests: Requests) -> dict[str, list[_Change]]:

@@ -12,12 +12,13 @@ from models.documents.capacity import CapacityDocument
 from models.documents.cluster import NO_NAME, ClusterDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanSearch
 from models.instance.solution import STARTS, Decision
+from models.results.plan_gpus import gpu_count, most_effective_gpus, most_possible
 from models.units import plural, shortened, time_text
 from planner.show import capacity_tables
 from planner.show.cluster_map import ClusterMap, cluster_map
 from planner.show.plan import plan_tables, queue_table, running_changes
 from planner.show.plan.gang_groups import Sharing, delay, why
-from planner.show.plan.proofs import bought, more_work, most_effective_gpus
+from planner.show.plan.proofs import bought, more_work
 from planner.show.plan.selection import Selection
 from planner.show.plan.short_names import shortener_of_plans
 from planner.show.report.map_view import MapView
@@ -93,7 +94,7 @@ def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
     effective = plan.status.effective_gpus
     usable, given = counts.usable, "given whole" if counts.partitioned else "healthy"
     if effective is not None:
-        most = gpu_amount(plan_tables.most_possible(plan))
+        most = gpu_amount(most_possible(plan))
         way = _way(effective.before, effective.after)
         yield Figure("Effective GPUs", way, f"GPUs times speed, of at most {most}")
         yield _bound(plan)
@@ -109,7 +110,7 @@ def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
     for gang in plan.spec.gangs:
         key = "never" if gang.never else gang.decision
         of[key] += 1
-        gpus[key] += plan_tables.gpu_count(gang, requests.get(gang.key)) or 0
+        gpus[key] += gpu_count(gang, requests.get(gang.key)) or 0
     starts, started = _sum(of, STARTS), sum(gpus[key] for key in STARTS)
     yield Figure("Gangs that start", number(starts), f"on {plural(started, 'GPU')}" * bool(starts))
     never = f"; {plural(of['never'], 'other')} can never start" * bool(of["never"])
@@ -280,7 +281,7 @@ def gang_data(plan: PlanDocument, drawn: ClusterMap) -> dict[str, Any]:
         [
             shortened(safe("/".join(gang.key)), max(longest, LEAST)),
             gang.decision,
-            plan_tables.gpu_count(gang, requests.get(gang.key)),
+            gpu_count(gang, requests.get(gang.key)),
             gang.share,
             gang.speed_to_come,
             drawn.styles[number],
