@@ -91,8 +91,8 @@ def test_a_reason_that_the_plan_does_not_contradict_passes(
 @pytest.mark.parametrize(
     ("code", "fields", "what"),
     [
-        ("Selector", {}, "every role has a node that accepts its pods"),
-        ("Selector", None, "every role has a node that accepts its pods"),
+        ("Selector", {}, "nodes in order accept its pods"),
+        ("Selector", None, "nodes in order accept its pods"),
         ("Bandwidth", {}, "it has no minBandwidthShare"),
         ("RequiredTopology", {}, "it has no topology rule"),
         ("Outranked", SHORT | {"pods": 3}, "role worker asks for 2 pods of 8 GPUs"),

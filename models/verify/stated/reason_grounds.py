@@ -37,6 +37,17 @@ def known(code: str) -> bool:
     return code != UNSTATED and (code in CODES or code in codes())
 
 
+NEEDS = {
+    "room_pods": ("pods",),
+    "domain": ("level",),
+    "pods": ("gpus",),
+    "held": ("queue", "limit"),
+}
+"""Fields that must be stated for another one to mean something; of all codes but ``Incomplete``."""
+
+FREE_WORDS = ("NoRoom", "RequiredTopology")
+"""Codes whose words may be a finding of the search: these plans list them as not checked."""
+
 ALONE = 1 << 60
 """Above every priority: not even running gangs that may give way are there."""
 
@@ -70,8 +81,6 @@ class Grounds:
             yield "states nothing that shows it"
         if fields.proven and code not in PROVABLE and str(gang.priority) not in self._proven:
             yield f"no tier of priority {gang.priority} is stated as proven"
-        if code == "Selector":
-            yield from self._selector(gang, fields)
         unknown = {*fields.taints} - {t.key for node in self.facts.nodes for t in node.taints}
         if unknown:
             yield f"no node has the taint {printable(min(unknown))}"
@@ -89,6 +98,7 @@ class Grounds:
         if code in PROVABLE and fields.model is not None and mixed:
             yield "each of its roles may mix GPU models"
         yield from self._presupposed(gang, code, fields)
+        yield from _lonely(gang, code, fields)
 
     @property
     def _stated(self) -> tuple[PlanObjective, ...]:
@@ -106,7 +116,9 @@ class Grounds:
 
     # Nodes
 
-    def _selector(self, gang: Gang, f: ReasonFields) -> Iterator[str]:
+    def selector(self, gang: Gang, stated: ReasonFields | None) -> Iterator[str]:
+        """Whether a role that is short, or one of all, is accepted by no node in order."""
+        f = stated or ReasonFields()
         roles = [role for role in gang.roles if f.role in (None, role.name)]
         models = self._of_service(gang)
         nodes = self.facts.nodes
@@ -118,9 +130,8 @@ class Grounds:
             for role in roles
         ):
             yield "nodes in order accept its pods"
-        if any(role.name == f.role or len(gang.roles) == 1 for role in roles):
-            return
-        yield "does not say which role has no nodes"
+        if stated is not None and len(gang.roles) > 1 and all(one.name != f.role for one in roles):
+            yield "does not say which role has no nodes"
 
     def _of_service(self, gang: Gang) -> set[str]:
         """GPU models that other gangs of its service have; none where it may choose."""
@@ -137,11 +148,11 @@ class Grounds:
 
     def _resources(self, gang: Gang, f: ReasonFields) -> Iterator[str]:
         """By GPUs alone the role has room; of several resources none alone is too little."""
-        room, role = self.rooms.after, role_named(gang, f.role)
+        role = role_named(gang, f.role)
         if self.rooms.reshapes or role is None:
             return
         for names in ((), *((name,) for name in f.resources if len(f.resources) > 1)):
-            there = self.rooms.pods(room, role, names).get(None, 0)
+            there = self.rooms.pods(role, names).get(None, 0)
             if there < role.min:
                 what = printable(", ".join(names)) if names else "the GPUs"
                 yield f"{what} alone have no room for more than {there} pods"
@@ -168,3 +179,31 @@ class Grounds:
         if rooms.work.left <= 0:
             return True
         return rooms.holds(rooms.alone() if above >= ALONE else rooms.above(above), gang)
+
+
+def _lonely(gang: Gang, code: str, f: ReasonFields) -> Iterator[str]:
+    """What is stated without that which it is about, or twice."""
+    for name, others in NEEDS.items():
+        if getattr(f, name) is None:
+            continue
+        missing = [other for other in others if getattr(f, other) is None]
+        if missing:
+            yield f"states {_spelt(name)} without {_spelt(missing[0])}"
+    if f.text is not None and code not in FREE_WORDS:
+        yield "states the words of a hold, and has none"
+    if f.resources and f.room_pods is None and f.offered is None:
+        yield "names resources without the room that they leave"
+    if f.resources and f.offered is not None and len(f.resources) > 1:
+        yield "does not say of which resource a node offers so much"
+    for names in ([one.gang for one in f.by], [*f.resources]):
+        if len(set(names)) < len(names):
+            yield f"names {printable(max(names, key=names.count))} twice"
+    about = f.room_pods is not None or f.offered is not None
+    if about and role_named(gang, f.role) is None:
+        yield "does not say which role it is about"
+
+
+def _spelt(name: str) -> str:
+    """As documents spell it."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

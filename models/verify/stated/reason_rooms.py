@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
 from models.documents.reason import ReasonFields
@@ -15,6 +15,9 @@ from models.verify.variant import Variant
 Nodes = Collection[int]
 Limits = tuple[str, ...] | None
 """Resources that count besides GPUs; None: all."""
+
+MODELS = -1
+"""In place of a level: pods are counted by the GPU model of their nodes."""
 
 
 class Rooms:
@@ -28,9 +31,7 @@ class Rooms:
         self.facts: Facts = outcome.facts
         self.work = work
         self.reshapes = outcome.facts.reshapes
-        self._above: dict[int, Room] = {}
-        self._alone: dict[frozenset[int], Room] = {}
-        self._without: dict[frozenset[int], Room] = {}
+        self._beside: dict[object, Room] = {}
         self._sums: dict[object, Mapping[object, int]] = {}
 
     @cached_property
@@ -39,15 +40,11 @@ class Rooms:
 
     def above(self, priority: int) -> Room:
         """What the plan leaves without the gangs of lower priority that start."""
-        if priority not in self._above:
-            lower: dict[int, Mapping[PodKey, Pod]] = {
-                i: {}
-                for i, change in enumerate(self.outcome.changes)
-                if change.kind == "place" and change.gang.priority < priority
-            }
-            self.work.spend(len(self.outcome.changes))
-            self._above[priority] = self.after.beside(Variant(self.outcome, lower))
-        return self._above[priority]
+        if priority not in self._beside:
+            starts = ((i, one) for i, one in enumerate(self.outcome.changes) if one.kind == "place")
+            lower = (i for i, change in starts if change.gang.priority < priority)
+            self._beside[priority] = self.without(lower)
+        return self._beside[priority]
 
     def alone(self, gone: Collection[int] = ()) -> Room:
         """What the running gangs leave that may be neither stopped nor moved, and before anything starts.
@@ -55,25 +52,24 @@ class Rooms:
         Without those that are ``gone``.
         """
         key = frozenset(gone)
-        if key not in self._alone:  # kept: counts are known by the room that they are of
-            self.work.spend(len(self.outcome.changes))
-            stays = {
+        if key not in self._beside:
+            stays: dict[int, Mapping[PodKey, Pod]] = {
                 i: change.gang.running_pods
                 if not (change.gang.preemptible or change.gang.movable or i in key)
                 else {}
                 for i, change in enumerate(self.outcome.changes)
                 if change.pods or change.gang.running
             }
-            self._alone[key] = self.after.beside(Variant(self.outcome, stays))
-        return self._alone[key]
+            self._beside[key] = self._with(stays)
+        return self._beside[key]
 
-    def without(self, gone: Collection[int]) -> Room:
+    def without(self, gone: Iterable[int]) -> Room:
         """What the plan leaves without some gangs."""
-        key = frozenset(gone)
-        if key not in self._without:
-            self.work.spend(len(self.outcome.changes))
-            self._without[key] = self.after.beside(Variant(self.outcome, {i: {} for i in key}))
-        return self._without[key]
+        return self._with({i: {} for i in gone})
+
+    def _with(self, pods: Mapping[int, Mapping[PodKey, Pod]]) -> Room:
+        self.work.spend(len(self.outcome.changes))
+        return self.after.beside(Variant(self.outcome, pods))
 
     def nodes(self, gang: Gang, role: Role | None) -> Nodes:
         """Nodes that accept pods of a role; of all roles with GPUs if it is None."""
@@ -83,70 +79,52 @@ class Rooms:
 
     def place(self, gang: Gang, role: Role | None, fields: ReasonFields) -> list[int]:
         """The nodes that the reason is about: of its domain or GPU model, or all."""
-        nodes, level = self.nodes(gang, role), self.level(fields.level)
+        nodes, level = self.nodes(gang, role), self.levels.get(fields.level)
         self.work.spend(len(nodes))
         if fields.domain is not None and level is not None:
-            return [n for n in nodes if self.domain_name(level, n) == fields.domain]
+            return [n for n in nodes if self._domain_name(level, n) == fields.domain]
         if fields.model is not None and role is not None:
-            models = ((n, self.facts.nodes[n].model) for n in nodes)
-            return [n for n, model in models if model is not None and model.gpu == fields.model]
+            return [n for n in nodes if self._domain(n, MODELS) == fields.model]
         return list(nodes)
 
-    def level(self, name: str | None) -> int | None:
-        """The index of a level; None for a name that there is not."""
-        return None if name is None else self._levels.get(name)
-
     @cached_property
-    def _levels(self) -> dict[str, int]:
+    def levels(self) -> Mapping[str | None, int]:
+        """The index of every level, by its name."""
         return {self.facts.level_name(i): i for i in range(self.facts.node_level + 1)}
 
-    def domain_name(self, level: int, n: int) -> str:
+    def _domain_name(self, level: int, n: int) -> str:
         """The path of a domain; the name of a node that is alone there."""
         node = self.facts.nodes[n]
         if level == self.facts.node_level or not node.has(level):
             return node.name
         return "/".join(node.names[: level + 1])
 
-    def free(self, room: Room, nodes: Nodes) -> int:
-        """GPUs that are free on these nodes."""
-        self.work.spend(len(nodes))
-        free = room.outcome.free_gpus
-        return sum(free[n] for n in nodes)
+    def _domain(self, n: int, level: int | None) -> object:
+        node = self.facts.nodes[n]
+        if level != MODELS:
+            return None if level is None else node.domain[level]
+        return None if node.model is None else node.model.gpu
 
     def pods(
-        self, room: Room, role: Role, limits: Limits, level: int | None = None
+        self, role: Role, limits: Limits = None, level: int | None = None
     ) -> Mapping[object, int]:
-        """Pods of a role that fit by domain of a level, or in all (None), each node by itself."""
+        """Pods of a role that fit after the plan by domain of a level, or in all (None), node by node."""
         nodes = self.after.grounds.of(role)
-        asked = (id(nodes), role.gpus, tuple(role.requests.items()), role.min * (not role.gpus))
-        key = (id(room), asked, limits, level)
+        key = (self.after.grounds.alike(role), role.min * (not role.gpus), limits, level)
         if key not in self._sums:
             found: defaultdict[object, int] = defaultdict(int)
             self.work.spend(len(nodes))
             for n in nodes:
-                domain = None if level is None else self.facts.nodes[n].domain[level]
-                found[domain] += _cap(role, room.left(n), limits)
-            self._sums[key] = found
-        return self._sums[key]
-
-    def by_model(self, room: Room, role: Role) -> Mapping[object, int]:
-        """Pods of a role that fit by GPU model."""
-        key = (id(room), "models", role.name, id(role))
-        if key not in self._sums:
-            found: defaultdict[object, int] = defaultdict(int)
-            nodes = self.after.grounds.of(role)
-            self.work.spend(len(nodes))
-            for n in nodes:
-                model = self.facts.nodes[n].model
-                if model is not None:
-                    found[model.gpu] += _cap(role, room.left(n), None)
+                found[self._domain(n, level)] += _cap(role, self.after.left(n), limits)
+            if level == MODELS:
+                found.pop(None, None)
             self._sums[key] = found
         return self._sums[key]
 
     def holds(self, room: Room, gang: Gang) -> bool:
         """Whether no count of a role, in all or in a domain that it requires, denies that the gang fits."""
         return self.reshapes or all(
-            max(self.pods(room, role, None, level).values(), default=0) >= role.min
+            max(room.sums(role, -1 if level is None else level).values(), default=0) >= role.min
             for role in gang.roles
             for level in {None, gang.required, role.required}
         )

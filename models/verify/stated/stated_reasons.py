@@ -6,7 +6,7 @@ not read; of a reason without fields nothing but the code is checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator
 from functools import cached_property
 
 from models.documents.reason import MAX_NAMED, ReasonFields, unlisted
@@ -14,28 +14,22 @@ from models.units import quantity, requested
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
 from models.verify.empty_cluster import EmptyCluster
-from models.verify.facts import Facts, Gang, Node, PodKey, Role
+from models.verify.facts import Facts, Gang, Role
 from models.verify.judged_rules import codes
 from models.verify.outcome import Outcome
 from models.verify.queues import ALL
-from models.verify.room import Room, Work
+from models.verify.room import Work
 from models.verify.rules.queue_order import first_waiting, rank
 from models.verify.shares import unshared
-from models.verify.stated.reason_context import lonely
 from models.verify.stated.reason_grounds import POD_RULES, Grounds, barred, known
 from models.verify.stated.reason_quotas import Quotas
-from models.verify.stated.reason_rooms import Rooms, role_named
+from models.verify.stated.reason_rooms import MODELS, Rooms, role_named
 from models.verify.violation import Violation, printable
 
 OUTRANKED = "Outranked"
 SELECTOR = "Selector"
-STARTS = ("place", "complete")
 NEVER = "Never"
-QUEUE_ORDER = "QueueOrder"
 QUOTA = "Quota"
-QUEUE_LIMIT = "QueueLimit"
-BACKOFF = "Backoff"
-RESERVED = "Reserved"
 COUNTED = ("NoRoom", "RequiredTopology", "Resources")
 """Codes of a shortage."""
 
@@ -87,24 +81,31 @@ class Reasons:
             yield from _incomplete(fields)
         elif change.kind == "wait":
             yield from self._code(change.gang, code)
-            yield from self._in_line(change.gang, code, reason.fields)
-            yield from self._reserved_for(change.gang, code, reason.fields)
+            yield from self._rule(change.gang, code, reason.fields)
             if reason.fields is not None:
                 yield from self.grounds.faults(change.gang, code, fields)
-                yield from lonely(change.gang, code, fields)
                 yield from self._fields(change.gang, code, fields)
             counted = change.gang.service is None and not self.rooms.reshapes
             counted &= self.work.left > 0
-            if counted:
-                yield from self._room(change.gang, code, reason.fields)
+            if counted and reason.fields is not None:
+                yield from self._room(change.gang, code, fields)
             yield from self._gangs(change.gang, code, fields, counted=counted)
+
+    def _rule(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
+        """Whether the rule about several gangs that the code names keeps it waiting."""
+        if code == SELECTOR:
+            yield from self.grounds.selector(gang, stated)
+        elif code == "QueueOrder":
+            yield from self._in_line(gang, stated)
+        elif code == "Reserved":
+            yield from self._reserved_for(gang, stated)
 
     def _held_back(self, gang: Gang, code: str, stated: ReasonFields) -> Iterator[str]:
         """Whether it says what the hold of the gang says, or how many gangs the policy plans."""
-        if code == QUEUE_LIMIT:
+        if code == "QueueLimit":
             if stated.limit not in (None, self.facts.policy.queue_limit):
                 yield f"says that {stated.limit} gangs are planned"
-        elif code == BACKOFF:
+        elif code == "Backoff":
             if stated.until != gang.starts_again:
                 yield "says another time from which it may start"
         elif stated.text not in (None, gang.hold_text):
@@ -121,17 +122,21 @@ class Reasons:
     # Stopped, and lacking pods
 
     def _preempted(self, change: Change, fields: ReasonFields) -> Iterator[str]:
-        arrivals = {
-            other.label: other.gang.shown_priority
-            for other in self.outcome.gives_way_to(change, change.gang.running_pods)
-        }
+        comers = self.outcome.gives_way_to(change, change.gang.running_pods)
+        arrivals = {other.label for other in comers}
         if not arrivals:
             return  # it may not be stopped at all
-        for one in fields.by:
-            if arrivals.get(one.gang) != one.priority:
-                yield f"{printable(one.gang)} of priority {one.priority} takes none of its nodes"
+        yield from self._named(fields, arrivals, "takes none of its nodes")
         if fields.by and len(fields.by) != min(MAX_NAMED, len(arrivals)):
             yield f"names {len(fields.by)} gangs that come to its nodes, but {len(arrivals)} do"
+
+    def _named(self, fields: ReasonFields, fit: Container[str], wrong: str) -> Iterator[str]:
+        """Whether the gangs that are named fit, and have the priority that is stated."""
+        for one in fields.by:
+            if one.gang not in fit:
+                yield f"{printable(one.gang)} {wrong}"
+            elif one.priority != self.by_name[one.gang].gang.shown_priority:
+                yield f"{printable(one.gang)} does not have priority {one.priority}"
 
     # The code
 
@@ -139,14 +144,13 @@ class Reasons:
         """Whether there is such a rule as the code names, about this gang."""
         if code == "Bandwidth" and not gang.min_share:
             yield "it has no minBandwidthShare"
-        levels = (gang.required, *(role.required for role in gang.roles))
-        slices = any(role.slices for role in gang.roles)
-        if code == "RequiredTopology" and not slices and all(level is None for level in levels):
+        if code == "RequiredTopology" and not _levels(gang):
             yield "it has no topology rule"
         if code == QUOTA and not self._in_reach_of_queues(gang):
             yield "no queue limits it, and none is guaranteed anything"
-        if code in POD_RULES and not self._pod_rules(POD_RULES[code], gang):
-            yield f"no {POD_RULES[code]} is about its pods"
+        rule = POD_RULES.get(code)
+        if rule and all(one.rule != rule for role in gang.roles for one in role.pod_rules):
+            yield f"no {rule} is about its pods"
         concerns = codes().get(code)
         if concerns is not None and not concerns(self.outcome, gang):
             yield "neither it, nor another gang, nor the policy has such a rule"
@@ -167,20 +171,14 @@ class Reasons:
             yield f"gangs that come first start where it could: it is {OUTRANKED}"
         if code == "RequiredTopology" and room and fields.level is None:
             yield "does not say of which level"
-        yield from self._levels(gang, code, fields)
+        level = self.rooms.levels.get(fields.level)
+        if code != QUOTA and fields.level is not None and level not in _levels(gang):
+            yield f"no rule of it is about the level {printable(fields.level)}"
         yield from _sizes(self.facts, gang, code, fields)
         if code == QUOTA:
             yield from self.quotas.faults(gang, fields)
         if code == NEVER:
             yield from self._never(gang, fields)
-
-    def _levels(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
-        """Whether a rule of the gang is about the level."""
-        if code != QUOTA and fields.level is not None:
-            levels = {gang.required, *(one.required for one in gang.roles)}
-            levels |= {level for one in gang.roles for _, level in one.slices}
-            if self.rooms.level(fields.level) not in levels - {None}:
-                yield f"no rule of it is about the level {printable(fields.level)}"
 
     def _outranked(self, gang: Gang) -> bool:
         """Whether a gang starts where it could that is of higher priority, or aged where it is not."""
@@ -198,7 +196,7 @@ class Reasons:
         """By node, the first priority that starts there, and whether such a gang waited too long."""
         found: dict[int, tuple[int, bool]] = {}
         for change in self.outcome.changes:
-            if change.kind in STARTS:
+            if change.kind in ("place", "complete"):
                 own = change.gang.priority, self.facts.aged(change.gang)
                 for pod in change.pods.values():
                     found[pod.node] = max(own, found.get(pod.node, LOWEST))
@@ -206,10 +204,8 @@ class Reasons:
 
     # Rules about several gangs
 
-    def _in_line(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
+    def _in_line(self, gang: Gang, stated: ReasonFields | None) -> Iterator[str]:
         """Whether an earlier gang of its strict queue waits, and the one that is named."""
-        if code != QUEUE_ORDER:
-            return
         first = first_waiting(self.outcome).get(gang.queue or "")
         if first is None or rank(first.gang) >= rank(gang):
             yield "no earlier gang of a strict queue waits"
@@ -218,10 +214,8 @@ class Reasons:
             if (stated.queue, named) != (gang.queue, [(first.label, first.gang.shown_priority)]):
                 yield f"the first that waits in its queue is {printable(first.label)}"
 
-    def _reserved_for(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
+    def _reserved_for(self, gang: Gang, stated: ReasonFields | None) -> Iterator[str]:
         """Whether nodes are reserved for other gangs, and for those that are named."""
-        if code != RESERVED:
-            return
         others = {
             stated.label: stated.document.reserved
             for stated in self.outcome.case.gangs
@@ -229,17 +223,13 @@ class Reasons:
         }
         if not others:
             yield "no other gang holds a reservation"
-            return
-        if stated is not None and not stated.by:
-            yield f"names no gang that holds a reservation, such as {printable(min(others))}"
-        for one in () if stated is None else stated.by:
-            held_for = others.get(one.gang)
-            if held_for is None:
-                yield f"{printable(one.gang)} holds no reservation"
-            elif one.start not in (None, held_for.start):
-                yield f"nodes are reserved for {printable(one.gang)} from another time"
-            elif one.priority != self.by_name[one.gang].gang.shown_priority:
-                yield f"{printable(one.gang)} does not have priority {one.priority}"
+        elif stated is not None:
+            if not stated.by:
+                yield f"names no gang that holds a reservation, such as {printable(min(others))}"
+            yield from self._named(stated, others, "holds no reservation")
+            for one in stated.by:
+                if one.gang in others and one.start not in (None, others[one.gang].start):
+                    yield f"nodes are reserved for {printable(one.gang)} from another time"
 
     def _in_reach_of_queues(self, gang: Gang) -> bool:
         """Whether a queue that it is in has a limit, or one has a guarantee that the gang could take."""
@@ -256,10 +246,6 @@ class Reasons:
             and bool(queues.guaranteed or queues.cells.grounds or queues.closed(gang))
         )
 
-    def _pod_rules(self, rule: str, gang: Gang) -> bool:
-        """Whether the gang has such a rule."""
-        return any(one.rule == rule for role in gang.roles for one in role.pod_rules)
-
     @cached_property
     def by_name(self) -> dict[str, Change]:
         return {change.label: change for change in self.outcome.changes}
@@ -270,32 +256,26 @@ class Reasons:
     def empty(self) -> EmptyCluster:
         return EmptyCluster(self.facts, Work(WORK))
 
-    def _room(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
-        if code == SELECTOR and all(self._has_node(role) for role in gang.roles):
-            yield "every role has a node that accepts its pods"
-        if stated is None:
-            return
-        role = role_named(gang, stated.role)
-        if role is None and stated.pods is not None:
+    def _room(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
+        """The room that the reason states, of all its roles or of one that lacks pods."""
+        role = role_named(gang, fields.role) if fields.pods is not None else None
+        if role is None and fields.pods is not None:
             return  # a fault of its size
-        yield from self._counted(gang, code, role if stated.pods is not None else None, stated)
-
-    def _counted(
-        self, gang: Gang, code: str, role: Role | None, fields: ReasonFields
-    ) -> Iterator[str]:
-        """The room that the reason states."""
         if role is not None and fields.room_pods is not None and fields.room_pods >= role.min:
             yield f"there is room for {fields.room_pods} pods of role {role.name}, which is enough"
         if code == NEVER:
             yield from self._on_empty(role, fields)
             return
         room, place = self.rooms.after, self.rooms.place(gang, role, fields)
-        free = self.rooms.free(room, place)
+        self.work.spend(len(place))
+        free = sum(room.left(n)[0] for n in place)
         if fields.room_gpus is not None and fields.room_gpus != free:
             yield f"{fields.room_gpus} GPUs are free on its nodes, but {free} are"
         if role is not None:
-            yield from self._pods(room, gang, role, fields)
-        elif fields.domain is not None and (level := self.rooms.level(fields.level)) is not None:
+            yield from self._pods(gang, role, fields)
+        elif (
+            fields.domain is not None and (level := self.rooms.levels.get(fields.level)) is not None
+        ):
             sums: dict[int, int] = {}
             for n in self.rooms.nodes(gang, None):
                 domain = self.facts.nodes[n].domain[level]
@@ -303,52 +283,48 @@ class Reasons:
             if free < max(sums.values(), default=0):
                 yield f"another {printable(fields.level or '')} has more GPUs free"
 
-    def _pods(self, room: Room, gang: Gang, role: Role, fields: ReasonFields) -> Iterator[str]:
+    def _pods(self, gang: Gang, role: Role, fields: ReasonFields) -> Iterator[str]:
         """Pods of a role for which there is room, in whole slices where these are what lacks it."""
-        rooms, level = self.rooms, self.rooms.level(fields.level)
+        rooms, level = self.rooms, self.rooms.levels.get(fields.level)
         if fields.room_pods is None:
             return
-        if level is not None and fields.domain is None:
-            sums = rooms.pods(room, role, None, level)
-            sizes = [size for size, at in role.slices if at == level]
-            rooms_in_slices = [sum(n // size * size for n in sums.values()) for size in sizes]
-            if fields.room_pods not in rooms_in_slices:
-                there = max(rooms_in_slices, default=0)
-                yield f"there is room for {fields.room_pods} pods, but it is {there}"
-            return
+        own: set[object] = {None}
         if level is not None:
-            sums = rooms.pods(room, role, None, level)
-            place = rooms.place(gang, role, fields)
-            own: set[object] = {self.facts.nodes[n].domain[level] for n in place}
+            sums = rooms.pods(role, level=level)
+            own = {self.facts.nodes[n].domain[level] for n in rooms.place(gang, role, fields)}
         elif fields.model is not None:
-            sums, own = rooms.by_model(room, role), {fields.model}
+            sums, own = rooms.pods(role, level=MODELS), {fields.model}
         else:
-            sums, own = rooms.pods(room, role, fields.resources), {None}
-        there = max(sums.values(), default=0)
-        if fields.room_pods != there:
+            sums = rooms.pods(role, fields.resources)
+        found = [max(sums.values(), default=0)]
+        sliced = level is not None and fields.domain is None
+        if sliced:
+            sizes = [size for size, at in role.slices if at == level]
+            found = [sum(n // size * size for n in sums.values()) for size in sizes]
+        if fields.room_pods not in found:
+            there = max(found, default=0)
             yield f"there is room for {fields.room_pods} pods, but it is {there}"
-        elif not any(sums.get(one, 0) == there for one in own):
+        elif not sliced and all(sums.get(one, 0) != found[0] for one in own):
             yield "there is more room elsewhere"
 
     def _on_empty(self, role: Role | None, fields: ReasonFields) -> Iterator[str]:
+        stated = fields.room_pods, fields.room_gpus
         if role is None or fields.level is not None or fields.model is not None:
             return
-        if fields.room_pods is None and fields.room_gpus is None:
-            return
         there = self.empty.room(role, fields.resources)
-        if (fields.room_pods, fields.room_gpus) != there:
+        if stated not in (there, (None, None)):
             yield f"there is room for {there[0]} pods on {there[1]} GPUs of the empty cluster"
 
     def _never(self, gang: Gang, fields: ReasonFields) -> Iterator[str]:
         """What no node, or no queue, has for the gang."""
         role = role_named(gang, fields.role)
         if fields.queue is not None:
-            stated = (fields.queue, fields.model or ALL, fields.gpus, fields.limit)
             gpus = self.facts.in_gpus
-            beyond = self.empty.beyond_limits(gang)
-            if not any(
-                stated == (name, key, gpus(asked), gpus(most)) for name, key, asked, most in beyond
-            ):
+            beyond = {
+                (name, key, gpus(asked), gpus(most))
+                for name, key, asked, most in self.empty.beyond_limits(gang)
+            }
+            if (fields.queue, fields.model or ALL, fields.gpus, fields.limit) not in beyond:
                 yield f"queue {printable(fields.queue)} has no such limit"
         if role is None:
             return
@@ -363,7 +339,9 @@ class Reasons:
             if requested(resource, quantity(fields.offered)) != most or wanted <= (most or 0):
                 yield f"a pod requests {wanted} of {printable(resource)}, nodes offer {most}"
         else:
-            there = max((self._alone(n).whole_gpus for n in nodes), default=0)
+            binding = self.facts.policy.gpu_binding
+            alone = (unshared(self.facts.nodes[n], binding) for n in nodes)
+            there = max((node.whole_gpus for node in alone), default=0)
             if quantity(fields.offered) != there or role.gpus <= there:
                 yield f"the largest node that it may use has {there} GPUs"
 
@@ -373,39 +351,20 @@ class Reasons:
         """Gangs without which it would start: they have what is stated, and by counts it could fit then."""
         if code not in HOLDING or not fields.by:
             return
-        for one in fields.by:
-            change = self.by_name.get(one.gang)
-            if change is None or not change.pods or change.gang is gang:
-                yield f"{printable(one.gang)} has no pods after the plan"
-                return
-            if one.priority != change.gang.shown_priority:
-                yield f"{printable(one.gang)} does not have priority {one.priority}"
-            whole = sum(change.gang.roles[role].gpus for role, _ in change.pods)
-            if one.gpus != whole:
-                yield f"{printable(one.gang)} has {whole} GPUs, not {one.gpus}"
-        if counted and not self.rooms.holds(self.rooms.alone(self.named(fields)), gang):
-            yield "without those that it names it would not fit"
-
-    def named(self, fields: ReasonFields) -> set[int]:
-        """Positions of the gangs that a reason names."""
+        found = ((one, self.by_name.get(one.gang)) for one in fields.by)
+        there = {
+            one.gang: (one.gpus, sum(change.gang.roles[role].gpus for role, _ in change.pods))
+            for one, change in found
+            if change is not None and change.pods and change.gang is not gang
+        }
+        yield from self._named(fields, there, "has no pods after the plan")
+        for label, (said, whole) in there.items():
+            if said != whole:
+                yield f"{printable(label)} has {whole} GPUs, not {said}"
         names = {one.gang for one in fields.by}
-        return {i for i, change in enumerate(self.outcome.changes) if change.label in names}
-
-    def _alone(self, n: int) -> Node:
-        return unshared(self.facts.nodes[n], self.facts.policy.gpu_binding)
-
-    def _has_node(self, role: Role) -> bool:
-        """Whether a node that accepts the role could hold one of its pods if it were empty."""
-        nodes = self.facts.nodes
-        self.work.spend(len(nodes))
-        return any(
-            self._alone(n).whole_gpus >= role.gpus
-            and all(
-                amount <= nodes[n].allocatable.get(resource, amount)
-                for resource, amount in role.requests.items()
-            )
-            for n in self.rooms.after.grounds.of(role)
-        )
+        named = {i for i, change in enumerate(self.outcome.changes) if change.label in names}
+        if counted and not self.rooms.holds(self.rooms.alone(named), gang):
+            yield "without those that it names it would not fit"
 
 
 def denies_room(stated: StatedGang) -> bool:
@@ -417,6 +376,13 @@ def denies_room(stated: StatedGang) -> bool:
     if f is None or not (reason.code in NO_ROOM or barred(reason.code)):
         return False
     return f.proven or f.room_pods is not None or (f.room_gpus or 0) < (f.gpus or 0)
+
+
+def _levels(gang: Gang) -> set[int]:
+    """The levels that rules of a gang are about."""
+    levels = {gang.required, *(role.required for role in gang.roles)}
+    levels |= {level for role in gang.roles for _, level in role.slices}
+    return {level for level in levels if level is not None}
 
 
 def _sizes(facts: Facts, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
@@ -442,14 +408,3 @@ def _incomplete(fields: ReasonFields) -> Iterator[str]:
         yield "states the words of a hold, and has none"
     if fields.cause is not None and not known(fields.cause):
         yield f"there is no code {printable(fields.cause)}"
-
-
-def missing_pods(gang: Gang, standing: Iterable[PodKey]) -> Iterator[PodKey]:
-    """Pods that make the gang whole: of every role the least allowed count above those that stand."""
-    there = set(standing)
-    for number, role in enumerate(gang.roles):
-        last = max((index for r, index in there if r == number), default=role.first - 1)
-        steps = -(-(last + 1 - role.first - role.min) // role.step)
-        for index in range(role.first, role.first + role.min + max(0, steps) * role.step):
-            if (number, index) not in there:
-                yield number, index
