@@ -36,7 +36,7 @@ MAX_REMOVED = 64
 MAX_ASKED = 6
 """Sets of gangs without which a new plan is made, the cheapest first."""
 
-MAX_FEW = 100
+MAX_FEW = 200
 """Gangs, and pairs of them, of which it is tried whether they alone are enough."""
 
 ROUNDS = 3
@@ -105,10 +105,11 @@ class ReasonHolders:
 
         Beside the plan, and beside those only that need not give way. ``gone``: before.
         """
-        found = {tuple(sorted((*gone, *one))) for one in places.candidates(gang)}
+        found = set(places.candidates(gang))
         if not gone:
             found.update(self._beside_the_firm(gang, found))
-            found.update(() if found else places.few(gang, None, self._cost))
+        found.update(() if found else places.few(gang, None, self._cost))
+        found = {tuple(sorted((*gone, *one))) for one in found}
         placed = (one for one in found if all(self._decisions[i].pods for i in one))
         yield from islice(sorted(placed, key=self._cost), MAX_ASKED)
 
@@ -200,11 +201,10 @@ class _Places:
         demand = missing_demand(self._space, gang)
         if not demand.possible:
             return
-        # Where it fits already, those who may move lack room, and that may be anywhere.
-        on_node = self._there()
-        nodes = range(len(on_node)) if self._fits(demand) else demand.nodes
-        there = sorted({i for n in nodes for i in on_node[n]} - {gang})
-        sets = [*((i,) for i in there), *islice(combinations(there, 2), MAX_FEW**2)]
+        # On any node: others may lack the room, or its queue.
+        there = [i for i, one in enumerate(self._decisions) if one.pods and i != gang]
+        pairs = islice(combinations(there, 2), MAX_FEW**2)
+        sets = [*((i,) for i in there), *pairs]
         cheap = (one for one in sorted(sets, key=cost) if below is None or cost(one) < below)
         found = 0
         for gone in islice(cheap, MAX_FEW):
@@ -293,15 +293,11 @@ class _Places:
     @cached_property
     def _on_node(self) -> list[set[int]]:
         """Gangs with GPUs on each node after the plan."""
-        return self._there(gpus=True)
-
-    def _there(self, *, gpus: bool = False) -> list[set[int]]:
-        """Gangs with pods on each node after the plan; or only those with GPUs there."""
         found: list[set[int]] = [set() for _ in self._instance.cluster.nodes]
         for i, decision in enumerate(self._decisions):
             roles = self._instance.gangs[i].roles
             for pod in decision.pods:
-                if roles[pod.role].gpus or not gpus:
+                if roles[pod.role].gpus:
                     found[pod.node].add(i)
         return found
 

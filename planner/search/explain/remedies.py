@@ -15,7 +15,7 @@ from typing import Any
 
 from models.documents.gang import Toleration
 from models.instance.cluster import Node
-from models.instance.gang import Gang, Role
+from models.instance.gang import Gang, Role, label_texts
 from models.instance.instance import Instance
 from models.instance.queue import Amount
 from models.instance.solution import GangDecision
@@ -24,7 +24,7 @@ from models.program.demand_builder import remaining_demand
 from models.queues.queue_shares import gpus_held, queue_counts
 from models.queues.reservations import LAST_TIME, end_of, yields
 from models.rules.bandwidth import SHARE
-from models.rules.nodes import HOLD, REQUEST, TAINT
+from models.rules.nodes import HOLD, REQUEST, SELECTOR, TAINT
 from models.rules.queue_rules import QUEUE
 from models.rules.registry import requirements
 from models.rules.topology import REQUIRED
@@ -361,14 +361,15 @@ class RemedyFinder:
         return {"drop": asked.kind, "name": asked.name, **role}
 
     def _without(self, asked: Wish, way: Way) -> Iterator[Remedy]:
-        if asked.kind == REQUIRED.name:
-            return self._wider(asked)
-        if asked.kind == SHARE.name:
-            return self._slower(asked)
-        if asked.kind == REQUEST.name:
-            return self._less(asked.name, way)
-        if asked.kind == TAINT.name:
-            return self._tolerating(asked, way)
+        smallest: Mapping[str, Callable[[Wish, Way], Iterator[Remedy]]] = {
+            REQUIRED.name: self._wider,
+            SHARE.name: self._slower,
+            REQUEST.name: self._less,
+            TAINT.name: self._tolerating,
+            SELECTOR.name: self._unlabelled,
+        }
+        if asked.kind in smallest:
+            return smallest[asked.kind](asked, way)
         limits = list(self._higher_limits()) if asked.kind == QUEUE.name else []
         if limits:
             return iter(limits)
@@ -389,7 +390,22 @@ class RemedyFinder:
         change = {**self._dropped(asked), "name": first_of([one.key for one in few], 3, "other")}
         yield from self._tried(asked.kind, with_these(few), change=change)
 
-    def _wider(self, asked: Wish) -> Iterator[Remedy]:
+    def _unlabelled(self, asked: Wish, way: Way) -> Iterator[Remedy]:
+        """The fewest labels that have to be dropped."""
+        number = asked.role
+        assert number is not None, "labels are asked for by pods of a role"
+        own = self._world.spec.roles[number].node_selector
+        kept = asked.relax(self._world).spec.roles[number].node_selector
+
+        def without(labels: Collection[tuple[str, str]]) -> World:
+            left = tuple(one for one in own if one not in labels)
+            return self._world.with_role(number, node_selector=left)
+
+        few = self._fewest([one for one in own if one not in kept], without, way)
+        change = {**self._dropped(asked), "name": ", ".join(label_texts(few))}
+        yield from self._tried(asked.kind, without(few), change=change)
+
+    def _wider(self, asked: Wish, _way: Way) -> Iterator[Remedy]:
         """The next wider level that will do, or none."""
         world, cluster = self._world, self._world.instance.cluster
         spec = world.spec
@@ -409,7 +425,7 @@ class RemedyFinder:
                 return iter(found)
         return iter(())
 
-    def _slower(self, asked: Wish) -> Iterator[Remedy]:
+    def _slower(self, asked: Wish, _way: Way) -> Iterator[Remedy]:
         """The largest share of its bandwidth that is found."""
         loose = asked.relax(self._world)
         space = FreeSpace(loose.instance, loose.decisions)
@@ -425,11 +441,12 @@ class RemedyFinder:
         world = loose.with_gang(replace(loose.spec, min_bandwidth_share=share))
         yield from self._tried(asked.kind, world, change={"minBandwidthShare": float(share)})
 
-    def _less(self, resource: str, way: Way) -> Iterator[Remedy]:
+    def _less(self, asked: Wish, way: Way) -> Iterator[Remedy]:
         """The largest request a pod with which it starts, in units that people write: 1m of cpu, Gi or Mi.
 
         None for instances of GPUs: a pod that asks for one cannot do without.
         """
+        resource = asked.name
         if resource.startswith(RESOURCE):
             return
         roles = self._world.spec.roles
