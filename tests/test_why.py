@@ -246,7 +246,7 @@ def test_the_time_is_kept_and_what_is_not_proven_is_said() -> None:
     for seconds, event in ((0, threading.Event()), (60, stop)):
         why = why_waiting(World(instance, decisions, waiting), seconds, event)
         assert (why.fits, why.remedies, why.complete) == ((), (), False)
-        table = why_tables.headline("default/a", "NoRoom: it lacks a node", why, "")
+        table = why_tables.headline(instance.gangs[waiting], "NoRoom: it lacks a node", why)
         rows = {row[0].text: row[1].text for row in table.rows}
         assert (
             rows["why"] == "NoRoom: it lacks a node"

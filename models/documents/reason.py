@@ -105,6 +105,11 @@ class ReasonFields(Open):
         """Fields by their Python names; times and quantities as documents write them."""
         return cls.model_validate(fields, by_name=True, by_alias=False)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether it states room for pods, or free GPUs."""
+        return self.room_pods is not None or self.room_gpus is not None
+
     def stated(self) -> dict[str, Any]:
         """The fields that are not at their default, by their Python names."""
         found = ((name, getattr(self, name), one) for name, one in type(self).model_fields.items())

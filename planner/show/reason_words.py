@@ -36,7 +36,7 @@ def _short(f: ReasonFields) -> Clauses:
             yield "its running pods already violate its required topology or GPU model"
         return
     yield _needs(f)
-    if f.room_pods is None and f.room_gpus is None:
+    if not f.has_room:
         if f.proven:
             where = "" if f.level is None else f" {_in_one(f.level)}"
             yield f"its pods do not fit together{where}, whoever gives way (proven)"
@@ -115,19 +115,17 @@ _RESOURCE = {"pods": "pod slots"}
 
 def _gangs(gangs: tuple[ReasonGang, ...]) -> str:
     """``ml/notebook (1 GPU at priority 0)``."""
-    return listed([f"{one.gang} ({_about(one)})" for one in gangs], "and")
-
-
-def _about(one: ReasonGang) -> str:
-    gpus = "" if one.gpus is None else f"{plural(one.gpus, 'GPU')} at "
-    start = "" if one.start is None else f", from {time_text(one.start)}"
-    return f"{gpus}priority {one.priority}{start}"
+    found = []
+    for one in gangs:
+        gpus = "" if one.gpus is None else f"{plural(one.gpus, 'GPU')} at "
+        start = "" if one.start is None else f", from {time_text(one.start)}"
+        found.append(f"{one.gang} ({gpus}priority {one.priority}{start})")
+    return listed(found, "and")
 
 
 def _outranked(f: ReasonFields) -> Clauses:
     """It has no room beside those that start first, or it would fit, and something else counts more."""
-    fits = f.gpus is not None and f.room_pods is None and f.room_gpus is None
-    if not fits:
+    if f.gpus is None or f.has_room:
         yield from _short(f)
     elif f.proven:
         yield f"it would fit, but {_PROVEN}"
@@ -136,6 +134,19 @@ def _outranked(f: ReasonFields) -> Clauses:
             "it would fit beside or in place of others, but tiers of the policy that come first decide"
             " otherwise, or the search ended before it was placed"
         )
+
+
+RULES = {
+    "AntiAffinity": "keeps the anti-affinity of its pods",
+    "Affinity": "keeps the affinity of its pods",
+    "Spread": "keeps its pods evenly spread",
+    "Balance": "gives equal shares to the domains that it uses (balance)",
+    "Exclusive": "keeps the exclusive domains of gangs",
+    "Spares": "leaves enough nodes free for failures (spares)",
+    "Bandwidth": "keeps its minBandwidthShare",
+    "Quota": "keeps the limits of queues, and what is promised to them",
+}
+"""What a place does that a rule allows, by the code of the rule."""
 
 
 def _ruled_out(rule: str) -> Callable[[ReasonFields], Clauses]:
@@ -158,10 +169,6 @@ def _of_rule(code: str) -> Callable[[ReasonFields], Clauses]:
         if one.code == code:
             return _ruled_out(f"keeps {one.name}: {one.asks.format('domain')}")
     return _short
-
-
-def _bandwidth(_: ReasonFields) -> Clauses:
-    yield "no place on the free GPUs reaches its minBandwidthShare, whoever gives way"
 
 
 def _selector(f: ReasonFields) -> Clauses:
@@ -198,17 +205,6 @@ def _quota(f: ReasonFields) -> Clauses:
         yield f"where there is room, nodes are promised to {queue}"
 
 
-_RULES_KEPT = {
-    "AntiAffinity": "pods apart that must be apart",
-    "Affinity": "its pods near those that they must be next to",
-    "Spread": "its pods spread evenly over as many domains as it asks for",
-    "Balance": "equal shares over the domains that it uses",
-    "Bandwidth": "its minBandwidthShare",
-    "Quota": "the limits of queues, and what is promised to them",
-}
-"""What a rule keeps, by its code."""
-
-
 def _never(f: ReasonFields) -> Clauses:
     """What no state of the cluster changes, and what would help."""
     who = "" if f.role is None else f"role {f.role} "
@@ -227,7 +223,7 @@ def _never(f: ReasonFields) -> Clauses:
         yield f"{who}needs {_pods(f)}"
         yield f"the largest node that it may use has {f.offered}"
         yield "smaller pods would help"
-    elif f.room_pods is not None or f.room_gpus is not None:
+    elif f.has_room:
         yield _needs(f)
         yield f"even on the empty cluster, {_room(f).replace(' free', '')}"
         if f.level is not None:
@@ -238,20 +234,14 @@ def _never(f: ReasonFields) -> Clauses:
             yield "fewer or smaller pods, or more nodes, would help"
     elif f.gpus is not None:
         yield _needs(f)
-        yield _no_place(f.cause)
+        if f.cause is None:
+            yield "an exact search found that its pods do not fit together even on the empty cluster"
+        else:
+            rule = RULES.get(f.cause, f"keeps the rule {shown(f.cause)}")
+            yield f"no place on the empty cluster {rule}"
     else:
         yield f"{who}needs {'nodes' if f.nodes_with is None else f'nodes with {f.nodes_with}'}"
         yield "there are none"
-
-
-def _no_place(rule: str | None) -> str:
-    if rule is None:
-        return "an exact search found that its pods do not fit together even on the empty cluster"
-    return f"no place on the empty cluster keeps {_RULES_KEPT.get(rule, f'the rule {shown(rule)}')}"
-
-
-def _preempted(f: ReasonFields) -> Clauses:
-    yield f"it makes room for {_gangs(f.by)}" if f.by else "it makes room"
 
 
 def _incomplete(f: ReasonFields) -> Clauses:
@@ -276,23 +266,20 @@ def _backoff(f: ReasonFields) -> Clauses:
 
 
 _CLAUSES: Mapping[str, Callable[[ReasonFields], Clauses]] = {
+    **{code: _ruled_out(rule) for code, rule in RULES.items()},
     "NoRoom": _short,
     "Resources": _short,
     "RequiredTopology": _short,
     "Outranked": _outranked,
-    "Bandwidth": _bandwidth,
+    "Bandwidth": lambda _: iter(
+        ("no place on the free GPUs reaches its minBandwidthShare, whoever gives way",)
+    ),
     "Selector": _selector,
-    "AntiAffinity": _ruled_out("keeps the anti-affinity of its pods"),
-    "Affinity": _ruled_out("keeps the affinity of its pods"),
-    "Spread": _ruled_out("keeps its pods evenly spread"),
-    "Balance": _ruled_out("gives equal shares to the domains that it uses (balance)"),
-    "Exclusive": _ruled_out("keeps the exclusive domains of gangs"),
-    "Spares": _ruled_out("leaves enough nodes free for failures (spares)"),
     "QueueOrder": _queue_order,
     "Reserved": _reserved,
     "Quota": _quota,
     "Never": _never,
-    "Preempted": _preempted,
+    "Preempted": lambda f: iter((f"it makes room{f' for {_gangs(f.by)}' if f.by else ''}",)),
     "Incomplete": _incomplete,
     "QueueLimit": _queue_limit,
     "Backoff": _backoff,

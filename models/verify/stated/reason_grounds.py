@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from models.documents.plan import PlanObjective
 from models.documents.reason import CODES, UNSTATED, ReasonFields
 from models.tiers import MAINS
 from models.verify.empty_cluster import EmptyCluster
@@ -22,14 +21,13 @@ from models.verify.violation import printable
 POD_RULES = {"AntiAffinity": "anti-affinity", "Affinity": "affinity", "Spread": "spread"}
 """Rules about pods of sets, by the code of the reason."""
 
-IN_TURN = ("QueueOrder",)
 PROVABLE = ("NoRoom", "RequiredTopology", "Resources", "Bandwidth")
 """Codes of which it may be proven that no plan starts the gang now, whatever the tiers."""
 
 
 def barred(code: str) -> bool:
     """Whether those that come first leave room for gangs of this code: another rule keeps them waiting."""
-    return code in IN_TURN or code in POD_RULES or code in codes()
+    return code == "QueueOrder" or code in POD_RULES or code in codes()
 
 
 def known(code: str) -> bool:
@@ -48,23 +46,18 @@ NEEDS = {
 FREE_WORDS = ("NoRoom", "RequiredTopology")
 """Codes whose words may be a finding of the search: these plans list them as not checked."""
 
-ALONE = 1 << 60
-"""Above every priority: not even running gangs that may give way are there."""
-
 
 def shown(code: str, f: ReasonFields) -> bool:
     """Whether the fields show the reason, or say on what unchecked finding it rests."""
-    if code in ("NoRoom", "RequiredTopology", "Outranked") or (
-        barred(code) and code not in IN_TURN
-    ):
+    if code in ("QueueOrder", "Reserved"):
+        return bool(f.by)
+    if code == "Resources":
+        return f.room_pods is not None and bool(f.resources)
+    if code == "Quota":
+        return f.gpus is not None
+    if code in ("NoRoom", "RequiredTopology", "Outranked") or barred(code):
         return f.proven or f.gpus is not None or f.text is not None
-    facts = {
-        "Resources": f.room_pods is not None and f.resources,
-        "Quota": f.gpus is not None,
-        "QueueOrder": f.by,
-        "Reserved": f.by,
-    }
-    return bool(facts.get(code, True))
+    return True
 
 
 class Grounds:
@@ -84,13 +77,9 @@ class Grounds:
         unknown = {*fields.taints} - {t.key for node in self.facts.nodes for t in node.taints}
         if unknown:
             yield f"no node has the taint {printable(min(unknown))}"
-        room = fields.room_pods is not None or fields.room_gpus is not None
-        unexplained = code in ("Outranked", *PROVABLE) and not room
-        if (
-            code != "Never"
-            and known(code)
-            and not (unexplained or fields.text or self.empty.fits(gang))
-        ):
+        explained = code not in ("Outranked", *PROVABLE) or fields.has_room
+        counted = explained and not fields.text and code != "Never" and known(code)
+        if counted and not self.empty.fits(gang):
             yield "a count says that it could never start"
         if code == "Resources" or (fields.resources and code != "Never"):
             yield from self._resources(gang, fields)
@@ -100,15 +89,11 @@ class Grounds:
         yield from self._presupposed(gang, code, fields)
         yield from _lonely(gang, code, fields)
 
-    @property
-    def _stated(self) -> tuple[PlanObjective, ...]:
-        return self.outcome.case.status.objectives
-
     @cached_property
     def _proven(self) -> set[str]:
         """Priorities of which the main tier is stated as proven best."""
         found = set()
-        for one in self._stated:
+        for one in self.outcome.case.status.objectives:
             name, _, priority = one.name.partition("/")
             if name in MAINS and one.bound == one.value and one.proof is not None:
                 found.add(priority)
@@ -158,27 +143,24 @@ class Grounds:
                 yield f"{what} alone have no room for more than {there} pods"
 
     def _presupposed(self, gang: Gang, code: str, f: ReasonFields) -> Iterator[str]:
-        """A rule keeps it waiting only where there is room without the rule."""
-        above = None
-        room = f.room_pods is not None or f.room_gpus is not None
-        if barred(code) or (code == "Outranked" and f.proven and not room):
-            above = gang.priority
-        elif code == "Reserved":
-            above = gang.priority + 1
-        elif code == "Bandwidth":
-            above = ALONE
-        if above is not None and not self._room(gang, above):
-            yield "there is no room for it even without that"
+        """A rule keeps it waiting only where no count denies that there is room without the rule.
 
-    def _room(self, gang: Gang, above: int) -> bool:
-        """Whether no count denies that it fits beside the starts of this priority or higher.
-
-        Above every priority: nor beside running gangs that may give way.
+        There is room beside the starts of its priority or higher, beside those of higher priority, or beside
+        running gangs that may not give way.
         """
         rooms = self.rooms
         if rooms.work.left <= 0:
-            return True
-        return rooms.holds(rooms.alone() if above >= ALONE else rooms.above(above), gang)
+            return
+        if barred(code) or (code == "Outranked" and f.proven and not f.has_room):
+            room = rooms.above(gang.priority)
+        elif code == "Reserved":
+            room = rooms.above(gang.priority + 1)
+        elif code == "Bandwidth":
+            room = rooms.alone()
+        else:
+            return
+        if not rooms.holds(room, gang):
+            yield "there is no room for it even without that"
 
 
 def _lonely(gang: Gang, code: str, f: ReasonFields) -> Iterator[str]:

@@ -164,7 +164,7 @@ class Reasons:
 
     def _fields(self, gang: Gang, code: str, fields: ReasonFields) -> Iterator[str]:
         """Whether the fields fit the code, the gang and the plan, whatever room there is."""
-        room = fields.room_pods is not None or fields.room_gpus is not None
+        room = fields.has_room
         if code == OUTRANKED and room and not self._outranked(gang):
             yield "no gang of higher priority, and none that waited too long, starts"
         elif code in COUNTED and room and not fields.proven and self._outranked(gang):

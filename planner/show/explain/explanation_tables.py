@@ -12,13 +12,11 @@ from models.documents.plan import PlanDocument, PlanGang, PlanQueue
 from models.gpu_shares import share_in
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
-from models.instance.policy import SLURM
 from models.results.plan_gpus import relative_speeds
 from models.rules.registry import joint_requirements
 from models.units import plural, quantity_text, time_text
 from planner.search.explain.candidates import Candidates, Explanation
 from planner.show.explain import why_tables
-from planner.show.explain.why_words import HOLDS, SLURM_HOLDS
 from planner.show.plan.gang_groups import delay, passed_over, slowed_by
 from planner.show.plan.gang_groups import why as why_of
 from planner.show.plan.plan_tables import STYLE, below_full, places
@@ -48,19 +46,12 @@ def tables(
     """
     parts = [_facts(found, plan, stated, place, headed=why is not None)]
     if why is not None:
-        headline = why_tables.headline("/".join(found.gang.key), why_of(stated), why, _hold(found))
+        headline = why_tables.headline(found.gang, why_of(stated), why)
         parts = [headline, why_tables.remedies(why), *parts]
     if place is not None:
         parts.append(why_tables.place(place))
     parts += map(_candidates, found.candidates)
     return [part for part in parts if part.rows]
-
-
-def _hold(found: Explanation) -> str:
-    """What lets a held gang go on."""
-    hold = found.gang.hold
-    holds = SLURM_HOLDS if found.gang.scheduler == SLURM else HOLDS
-    return "" if hold is None else holds.get(hold.code, "")
 
 
 def _facts(

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from models.documents.explanation import OtherPlace, PlaceReasons, Why, WhyPod, WhyTier
-from models.units import first_of, plural
-from planner.show.explain import why_words
+from models.documents.explanation import OtherPlace, PlaceReasons, Why, WhyPod, WhyRemedy, WhyTier
+from models.gpu_shares import part_of
+from models.instance.gang import Gang
+from models.instance.policy import SLURM
+from models.rules.registry import named
+from models.units import first_of, plural, time_text
 from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
-from planner.show.text import domain_text, nodes_and_gpus, number, ranges
+from planner.show.text import domain_text, listed, nodes_and_gpus, number, ranges
 
-MAX_FIRST = 3
-"""Gangs named that would take the room first."""
+NAMED = 3
+"""Names in one phrase; the rest are counted."""
 
 
-def headline(gang: str, reason: str, why: Why, hold: str) -> Table:
-    """Why it waits, and what to do about it first. ``hold``: what lets a held gang go on."""
-    rows = [("why", Cell(reason or "no reason is stated", "bad"))]
-    do = hold or _first_step(why)
-    return pairs([("gang", Cell(gang, "head")), *rows, *([("do", Cell(do, "good"))] if do else [])])
+def headline(gang: Gang, reason: str, why: Why) -> Table:
+    """Why it waits, and what to do about it first; of a held gang what lets it go on."""
+    do = holds(gang) or _first_step(why)
+    said = Cell(reason or "no reason is stated", "bad")
+    rows = [("gang", Cell("/".join(gang.key), "head")), ("why", said), ("do", Cell(do, "good"))]
+    return pairs(row for row in rows if row[1].text)
 
 
 def _first_step(why: Why) -> str:
     if why.fits:
         return _of_one_that_fits(why.tier)
     if why.remedies:
-        first, *others = map(why_words.do, why.remedies)
+        first, *others = map(do, why.remedies)
         more = f" ({plural(len(others), 'other way')} below)" if others else ""
         return f"{first}, or {others[0]}" if len(others) == 1 else f"{first}{more}"
     if not why.complete:
@@ -45,18 +49,11 @@ def _of_one_that_fits(tier: WhyTier | None) -> str:
 
 def remedies(why: Why) -> Table:
     """The ways to make it start."""
-    rows = tuple(
-        row_of(
-            why_words.who(one),
-            _where(one.pods),
-            why_words.do(one),
-        )
-        for one in why.remedies
-    )
-    before = {r: one.first for r, one in enumerate(why.remedies) if one.first}
+    rows = tuple(row_of(who(one), _where(one.pods), do(one)) for one in why.remedies)
     below = {
-        r: Cell(f"but {first_of(gangs, MAX_FIRST, 'other gang')} would start there first")
-        for r, gangs in before.items()
+        r: Cell(f"but {first_of(one.first, NAMED, 'other gang')} would start there first")
+        for r, one in enumerate(why.remedies)
+        if one.first
     }
     notes = [
         "each was tried: a new plan with that change starts it"
@@ -72,7 +69,7 @@ def document(why: Why) -> dict[str, Any]:
     """The same as one JSON object, with the words of each remedy."""
     found = why.to_json()
     for stated, remedy in zip(found["remedies"], why.remedies, strict=True):
-        stated |= {"do": why_words.do(remedy), "who": why_words.who(remedy)}
+        stated |= {"do": do(remedy), "who": who(remedy)}
     return found
 
 
@@ -83,8 +80,7 @@ def _where(pods: Sequence[WhyPod]) -> str:
         there.setdefault(pod.node, []).extend(pod.gpus or ())
     old = {node: ranges(gpus) for node, gpus in there.items() if not node.startswith("~new-")}
     new = len(there) - len(old)
-    parts = [nodes_and_gpus(old)] if old else []
-    return ", ".join([*parts, *([plural(new, "new node")] if new else [])])
+    return ", ".join([nodes_and_gpus(old)] * bool(old) + [plural(new, "new node")] * bool(new))
 
 
 def place(reasons: PlaceReasons) -> Table:
@@ -136,3 +132,175 @@ def summary(reasons: PlaceReasons) -> str:
     if best.tier.better:
         return f"{other} would be better in the tier {best.tier.name}: the search did not find it"
     return f"the next best, {other}, would be worse in the tier {best.tier.name}"
+
+
+FAULTS = {
+    "NotReady": "not ready",
+    "Cordoned": "cordoned",
+    "Tainted": "tainted for its condition",
+    "UnhealthyGpus": "with GPUs that are not healthy",
+}
+
+DROP = {
+    "required": "require no {}",
+    "minBandwidthShare": "drop minBandwidthShare {}",
+    "reservation": "drop the reservation for {}",
+    "spares": "drop the Policy's spares",
+    "cells": "drop the cells of queues",
+    "queue": "drop the limits and guarantees of queues",
+    "queueOrder": "set the queue's order to bestEffort: {} is before it and waits",
+    "policyNodeSelector": "drop the Policy's nodeSelector {}",
+    "oneModel": "allow mixModels",
+    "service": "take it out of service {}",
+    "balance": "drop balance over {}",
+    "topologySpread": "drop the topology spread over {}",
+    "podAffinity": "drop the pod affinity to {}",
+    "podAntiAffinity": "drop the pod anti-affinity over {}",
+    "request": "request no {}",
+    "taints": "tolerate {}",
+    "nodeAffinity": "drop the node affinity ({})",
+    "nodeSelector": "drop the nodeSelector {}",
+    "slice": "drop the slices in one {}",
+}
+
+
+def _dropped(change: Mapping[str, Any]) -> str:
+    role = f" of role {change['role']}" if "role" in change else ""
+    words = DROP.get(change["drop"], f"drop {change['drop']} {{}}")
+    if str(change["name"]).startswith("--"):  # an option of Slurm, not what it is read as
+        words = "drop {}"
+    return words.format(change["name"]) + role
+
+
+def _request(one: WhyRemedy) -> str:
+    change = one.change
+    resource = change["request"] if part_of(change["request"]) is None else "part of a GPU"
+    if change["most"] == "0":
+        return f"request no {resource}"
+    return f"request at most {change['most']} {resource} a pod instead of {change['from']}"
+
+
+def _limits(one: WhyRemedy) -> str:
+    if "limits" not in one.change:
+        return _dropped(one.change)
+    each = [
+        f"queue {limit['queue']} to {plural(limit['gpus'], 'GPU')}"
+        + (f" of {limit['model']}" if limit["model"] else "")
+        for limit in one.change["limits"]
+    ]
+    return f"raise the limit of {listed(each, 'and')}"
+
+
+def _nodes(one: WhyRemedy) -> str:
+    names, faults = first_of(one.change["nodes"], NAMED, "other node"), list(one.change["faults"])
+    if faults == ["Cordoned"]:
+        return f"uncordon {names}"
+    return f"put {names} back in order ({listed([FAULTS[code] for code in faults], 'and')})"
+
+
+def _more_nodes(one: WhyRemedy) -> str:
+    count, change = one.change["count"], one.change
+    gpus = f", {plural(change['gpus'], 'GPU')}" if change["gpus"] else ""
+    if "partitioned" in change:
+        gpus += f", {change['partitioned']:,} of them partitioned as on {change['like']}"
+    where = f" in {change['level']} {change['domain']}" if "domain" in change else ""
+    model = change["model"] or "server without GPUs"
+    return f"add {plural(count, 'node')} ({model}{gpus}){where}"
+
+
+def _move(one: WhyRemedy) -> str:
+    name, gpus = one.gangs[0], plural(one.change["gpus"], "GPU")
+    to = first_of(sorted({pod.node for pod in one.moved}), NAMED, "other node")
+    if not one.change["running"]:
+        return f"start {name} ({gpus}) on {to} instead"
+    by_hand = "" if one.change["movable"] else ": not movable, by hand"
+    return f"move {name} ({gpus}) to {to}{by_hand}"
+
+
+def _stop(one: WhyRemedy) -> str:
+    change, names = one.change, first_of(one.gangs, NAMED, "other gang")
+    gpus, count = plural(change["gpus"], "GPU"), len(one.gangs)
+    if change["notRunning"] == count:
+        return f"do not start {names} ({gpus}), which this plan starts"
+    kinds = (
+        ("not preemptible", change["notPreemptible"]),
+        ("not of lower priority", change["notLower"]),
+        ("started by this plan", change["notRunning"]),
+    )
+    counted = [word if count == 1 else f"{some} {word}" for word, some in kinds if some]
+    return f"stop {names} ({gpus})" + (f": {', '.join(counted)}, by hand" if counted else "")
+
+
+def _wait(one: WhyRemedy) -> str:
+    at = "?" if one.at is None else time_text(one.at)
+    if one.change.get("reserved"):
+        return f"wait until {at}: nodes are reserved for it from then"
+    names = first_of(one.gangs[::-1], NAMED, "other gang")
+    return f"wait until {at}, when {names} should have ended"
+
+
+DO: Mapping[str, Callable[[WhyRemedy], str]] = {
+    "required": lambda one: (
+        f"require {one.change['required'] or 'no level'} instead of {one.change['from']}"
+        + (f" for role {one.change['role']}" if "role" in one.change else "")
+    ),
+    "minBandwidthShare": lambda one: (
+        f"accept {one.change['minBandwidthShare'] * 100:.1f} % of its best bandwidth"
+        f" (minBandwidthShare: {one.change['minBandwidthShare']:g})"
+    ),
+    "request": _request,
+    "queue": _limits,
+    "node": _nodes,
+    "addNode": _more_nodes,
+    "smaller": lambda one: (
+        f"ask for {plural(one.change['pods'], 'pod')} of role {one.change['role']}"
+        f" instead of {one.change['from']:,}"
+    ),
+    "move": _move,
+    "stop": _stop,
+    "wait": _wait,
+    "preemptible": lambda _: (
+        "make it preemptible: gangs that are promised the GPUs may then stop it"
+    ),
+}
+"""What is to be done; any other type drops what it is named after."""
+
+OPERATOR = ("node", "addNode", "move", "stop")
+"""What an operator does, besides dropping what the policy and queues ask for."""
+
+
+def do(one: WhyRemedy) -> str:
+    """What is to be done."""
+    words = DO.get(one.type)
+    return _dropped(one.change) if words is None else words(one)
+
+
+def who(one: WhyRemedy) -> str:
+    """Who can do that."""
+    if one.type == "wait":
+        return "-"
+    asked = named(one.type)
+    by_operator = one.type in OPERATOR or (asked is not None and asked.operator)
+    return "operator" if by_operator else "owner"
+
+
+HOLDS = {
+    "Incomplete": "its controller must create the pods that it lacks, unless they have finished",
+    "Gated": "the controller that holds its pods must remove its scheduling gate, or let its queue go on",
+    "Unsupported": "the constraint that is not modelled must be removed from its pods",
+    "Backoff": "nothing: it may start again when its pause after evictions is over (evictionBackoff)",
+    "QueueLimit": "gangs before it in its namespace must start or go, or the Policy's queueLimit be raised",
+}
+"""What lets a held gang go on, by the code of its hold."""
+
+SLURM_HOLDS = HOLDS | {
+    "Incomplete": "the input must have all parts of the job: squeue --json without a filter",
+    "Gated": "Slurm must release the job: scontrol show job says what it waits for",
+    "Unsupported": "the option that is not modelled must be removed from the job",
+}
+
+
+def holds(gang: Gang) -> str:
+    """What lets a held gang go on; empty if it is not held."""
+    known = SLURM_HOLDS if gang.scheduler == SLURM else HOLDS
+    return "" if gang.hold is None else known.get(gang.hold.code, "")
