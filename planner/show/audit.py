@@ -38,11 +38,7 @@ def show(console: Console, output: Format, audit: Audit) -> None:
     if output in (Format.json, Format.yaml):
         console.document(_tree(audit), output)
     else:
-        sections = _sections(audit, wide=output is Format.wide)
-        parts = (
-            console.drawn(one) if isinstance(one, Table) else console.lines(one) for one in sections
-        )
-        console.data("\n".join(parts))
+        console.data(console.sections(_sections(audit, wide=output is Format.wide)))
 
 
 def _tree(value: object) -> object:
@@ -54,11 +50,13 @@ def _tree(value: object) -> object:
 
 def _sections(audit: Audit, *, wide: bool) -> list[Table | list[str]]:
     """Tables and lines, in order; those without rows are left out."""
-    steps, rest = _steps(audit), (_waiting(audit, wide=wide), _stranded(audit))
-    moves = [_moves(n, one) for n, one in enumerate(audit.steps, 1)]
-    parts: list[Table | list[str]] = [steps, moves] if moves else []
-    notes = [[f"note: {one}" for one in audit.notes]] if audit.notes else []
-    return [_headline(audit), *parts, *(table for table in rest if table.rows), *notes]
+    moves = []
+    for n, step in enumerate(audit.steps, 1):
+        goes = [f"{x.gang} from {compress(x.leaves)} to {compress(x.comes)}" for x in step.moves]
+        moves.append(f"step {n} restarts {first_of(goes, 2 * MAX_NAMES)}")
+    notes = [f"note: {one}" for one in audit.notes]
+    tables = [one for one in (_waiting(audit, wide=wide), _stranded(audit)) if one.rows]
+    return [_headline(audit), *([_steps(audit)] if moves else []), moves, *tables, notes]
 
 
 def _headline(audit: Audit) -> list[str]:
@@ -128,12 +126,6 @@ def _step(n: int, one: AuditStep) -> tuple[Cell, ...]:
         "yes" if one.allowed else "no",
         "; ".join(words),
     )
-
-
-def _moves(n: int, step: AuditStep) -> str:
-    """Who restarts where."""
-    goes = [f"{x.gang} from {compress(x.leaves)} to {compress(x.comes)}" for x in step.moves]
-    return f"step {n} restarts {first_of(goes, 2 * MAX_NAMES)}"
 
 
 def _waiting(audit: Audit, *, wide: bool) -> Table:

@@ -13,7 +13,7 @@ from models.documents.capacity import (
 )
 from models.units import plural
 from planner.show.table import Cell, Column, Table, columns_of, row_of
-from planner.show.text import number
+from planner.show.text import change, number
 
 Count = CapacityShape | CapacityLevel | CapacityLargest | CapacityOfPart
 
@@ -28,10 +28,11 @@ def facts(found: CapacityDocument) -> list[str]:
     ]
 
 
-def tables(found: CapacityDocument, *, wide: bool) -> list[Table]:
+def sections(found: CapacityDocument, *, wide: bool) -> list[Table | list[str]]:
     """What is printed. ``wide``: with every domain that has room, and no column left out."""
-    parts = (shapes(found, wide=wide), largest(found, wide=wide), *([domains(found)] * wide))
-    return [one for one in parts if one.rows]
+    tables = [shapes(found, wide=wide), largest(found, wide=wide), *([domains(found)] * wide)]
+    notes = [f"note: {note}" for note in found.status.notes]
+    return [facts(found), *(one for one in tables if one.rows), notes]
 
 
 def shapes(found: CapacityDocument, *, wide: bool = False) -> Table:
@@ -105,5 +106,4 @@ def _levels(found: CapacityDocument) -> list[str]:
 def _count(one: Count) -> Cell:
     """``12``, or ``12 -> 8`` with a plan."""
     after = one.before if one.after is None else one.after
-    text = number(after) if after == one.before else f"{number(one.before)} -> {number(after)}"
-    return Cell(text, None if after else "bad")
+    return Cell(change(number(one.before), number(after)), None if after else "bad")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from models.documents.comparison import (
     ComparedQueue,
@@ -15,7 +15,7 @@ from models.documents.comparison import (
 from models.results.comparison import equal
 from models.units import first_of, plural
 from planner.show.table import Cell, Column, Table, columns_of, row_of
-from planner.show.text import NO_BOUND, gpu_amount, number, permille, whole_percent
+from planner.show.text import NO_BOUND, change, gpu_amount, number, permille, whole_percent
 
 MAX_GANGS = 40
 """Rows of gangs, unless all are asked for."""
@@ -35,6 +35,17 @@ def _title(found: ComparisonDocument, side: Side) -> str:
     if found.status.base is None:
         return side
     return "base" if side == found.status.base else "what if"
+
+
+def sections(found: ComparisonDocument, *, wide: bool, every: bool) -> list[Table | list[str]]:
+    """What is printed. ``every``: all gangs that differ, as if ``wide``."""
+    tables = (
+        facts(found),
+        tiers(found, wide=wide),
+        gangs(found, every=wide or every),
+        queues(found),
+    )
+    return [*(one for one in tables if one.rows), ending(found)]
 
 
 def facts(found: ComparisonDocument) -> Table:
@@ -107,13 +118,13 @@ def gangs(found: ComparisonDocument, *, every: bool) -> Table:
         both = [getattr(gang, side) for side in sides]
         decisions = (ABSENT if one is None else one.decision for one in both)
         there = [one for one in both if one is not None]
-        nodes = _way(",".join(one.nodes) or "-" for one in there)
+        nodes = change(*(",".join(one.nodes) or "-" for one in there))
         cells = row_of(
             Cell(gang.gang, "head"),
-            _way(decisions),
-            _way(number(one.gpus) if one.pods else "-" for one in there),
-            _way(permille(one.share) for one in there),
-            _way(whole_percent(one.speed) for one in there),
+            change(*decisions),
+            change(*(number(one.gpus) if one.pods else "-" for one in there)),
+            change(*(permille(one.share) for one in there)),
+            change(*(whole_percent(one.speed) for one in there)),
             nodes + " (other GPUs)" * ("gpus" in gang.changed),
         )
         rows.append(cells)
@@ -122,17 +133,12 @@ def gangs(found: ComparisonDocument, *, every: bool) -> Table:
     return Table(columns_of("GANG|DECISION|>GPUS|>SHARE?|>SPEED?|NODES~"), tuple(rows), notes)
 
 
-def _way(texts: Iterable[str]) -> str:
-    """``base -> what if``, or once what is equal."""
-    return " -> ".join(dict.fromkeys(texts))
-
-
 def queues(found: ComparisonDocument) -> Table:
     """A row for each queue that differs."""
 
     def amounts(queue: ComparedQueue, what: str) -> str:
         both = (getattr(queue, f"{side}{what}") for side in _sides(found))
-        return _way(ABSENT if one is None else number(one) for one in both)
+        return change(*(ABSENT if one is None else number(one) for one in both))
 
     rows = tuple(
         row_of(Cell(one.queue, "head"), amounts(one, ""), amounts(one, "_waiting"))
@@ -208,7 +214,7 @@ def _effects(found: ComparisonDocument) -> Iterator[str]:
     if before is not None and after is not None and before != after:
         more = "+" if after > before else "-"
         by = gpu_amount(round(abs(after - before), 3))
-        lines.append(f"effective GPUs: {gpu_amount(before)} -> {gpu_amount(after)} ({more}{by})")
+        lines.append(f"effective GPUs: {change(*map(gpu_amount, (before, after)))} ({more}{by})")
     if not lines:
         return
     if found.status.base is None:

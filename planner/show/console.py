@@ -12,7 +12,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
@@ -194,6 +194,16 @@ class Console:
         if self.shorten is not None:
             table = table.reworded(self.shorten)
         return draw(table, width=width or self.width, color=self.use_color(self.stdout))
+
+    def sections(self, parts: Iterable[Table | list[str]], *, width: int | None = None) -> str:
+        """Tables and sentences as they go to stdout, a blank line between two; empty ones are left out."""
+        drawn = []
+        for one in parts:
+            if isinstance(one, list):
+                drawn += [self.lines(one, width=width)] * bool(one)
+            elif one.rows or one.notes:
+                drawn.append(self.drawn(one, width=width))
+        return "\n".join(drawn)
 
     def lines(self, lines: Sequence[str], *, width: int | None = None) -> str:
         """Sentences as they go to stdout, folded between words like tables."""

@@ -83,6 +83,11 @@ def gpu_amount(gpus: float) -> str:
     return f"{gpus:,.3f}".rstrip("0").rstrip(".")
 
 
+def change(*texts: str) -> str:
+    """``before -> after``, or once what is equal."""
+    return " -> ".join(dict.fromkeys(texts))
+
+
 NO_BOUND = "no bound yet"
 """In place of a bound that no engine has improved on yet."""
 

@@ -75,10 +75,7 @@ def capacity(
         wide = output is Format.wide
         if not wide:
             console.shorten = shortener(occupied.instance)
-        facts = console.lines(capacity_tables.facts(found))
-        tables = capacity_tables.tables(found, wide=wide)
-        notes = console.lines([f"note: {note}" for note in found.status.notes])
-        console.data("\n".join([facts, *map(console.drawn, tables), notes]))
+        console.data(console.sections(capacity_tables.sections(found, wide=wide)))
     console.event(
         "summary",
         verb="capacity",

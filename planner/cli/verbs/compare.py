@@ -61,14 +61,8 @@ def compare(
         wide = output is Format.wide
         if not wide:
             console.shorten = shortener_of_plans(before.instance, after.instance)
-        drawn = [
-            tables.facts(found),
-            tables.tiers(found, wide=wide),
-            tables.gangs(found, every=wide or everything),
-            tables.queues(found),
-        ]
-        parts = [console.drawn(one) for one in drawn if one.rows]
-        console.data("\n".join([*parts, console.lines(tables.ending(found))]))
+        parts = tables.sections(found, wide=wide, every=everything)
+        console.data(console.sections(parts))
     code = DIFFERENT if detailed_exitcode and not found.status.same else 0
     console.event(
         "summary",

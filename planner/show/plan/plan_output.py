@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from planner.show.console import WIDTH
@@ -75,11 +75,11 @@ def _text(console: Console, plan: PlanDocument, only: Selection, *, wide: bool) 
     every = wide or only.everything or only.filters
     for form in (Form(Sharing.none, changes=True),) if every else FORMS:
         sections = [*_sections(plan, only, form, wide=wide)]
-        drawn = _laid_out(console, sections, console.width or WIDTH)
+        drawn = console.sections(sections, width=console.width or WIDTH)
         if drawn.count("\n") <= MAX_LINES:
             break
     fitted = console.width is not None or form.sharing == Sharing.decision
-    return drawn if fitted else _laid_out(console, sections, None)
+    return drawn if fitted else console.sections(sections)
 
 
 def _sections(
@@ -101,14 +101,3 @@ def _sections(
         yield plan_tables.tiers(plan, wide=wide)
     yield [*plan_tables.besides(plan), *(f"note: {note}" for note in plan.status.notes)]
     yield plan_tables.results(plan)
-
-
-def _laid_out(console: Console, sections: Iterable[Table | list[str]], width: int | None) -> str:
-    """The sections, a blank line between two; fitted to the width, None: to that of the console."""
-    parts = []
-    for section in sections:
-        if isinstance(section, list):
-            parts += [console.lines(section, width=width)] if section else []
-        elif section.rows or section.notes:
-            parts.append(console.drawn(section, width=width))
-    return "\n".join(parts)

@@ -186,7 +186,7 @@ def gangs(
         *columns_of("DOMAINS~?|NODES~"),
     )
     row = _GangRow(plan, levels, wide=wide)
-    rows = tuple((*row.first(group), *row.figures(group)) for group in shared)
+    rows = tuple(map(row.of, shared))
     said = {r: below(group) for r, group in enumerate(shared)}
     under = {r: Cell(text) for r, text in said.items() if text}
     table = Table(columns, rows, tuple(notes), below=under)
@@ -206,40 +206,39 @@ class _GangRow:
         self._speeds = relative_speeds(plan)
         self._wide = wide
 
-    def first(self, group: Sequence[PlanGang]) -> tuple[Cell, ...]:
-        """Who, and what is decided."""
-        mark, style, *_ = DECISIONS[decision := group[0].decision]
-        return row_of(
+    def of(self, group: Sequence[PlanGang]) -> tuple[Cell, ...]:
+        """Who, what is decided, and pods, GPUs, speed and place of one gang; of several their GPUs."""
+        gang, wide = group[0], self._wide
+        mark, style, *_ = DECISIONS[gang.decision]
+        who = row_of(
             Cell(mark, style),
-            "/".join(group[0].key) if len(group) == 1 else plural(len(group), "gang"),
+            "/".join(gang.key) if len(group) == 1 else plural(len(group), "gang"),
             priorities(group, self._requests),
             schedulers(group, self._requests),
-            Cell(f"{decision}{', aged' * all(one.aged for one in group)}", style),
+            Cell(f"{gang.decision}{', aged' * all(one.aged for one in group)}", style),
         )
-
-    def figures(self, group: Sequence[PlanGang]) -> tuple[Cell, ...]:
-        """Pods, GPUs, speed and place of the one gang of a row; of several their GPUs."""
-        gang, wide = group[0], self._wide
         if len(group) > 1:
-            blank = [Cell("")] * (len(self._levels) + 7)
-            return (Cell(""), Cell(number(gpu_sum(group, self._requests))), *blank)
+            gpus = number(gpu_sum(group, self._requests))
+            return (*who, *row_of("", gpus, *[""] * (len(self._levels) + 7)))
         request = self._requests.get(gang.key)
         counts = gang.speed_after  # where the speed that counts is not the one that it will have
         where = places(gang.pods, self._gpus_of)
         if gang.reserved is not None and gang.decision == "wait":
             where = f"reserved: {places(gang.reserved.pods, self._gpus_of)}"
-        return (
-            Cell(number(len(gang.pods)) if wide else ""),
-            Cell(number(gpu_count(gang, request))),
-            Cell(gigabytes(gang.bandwidth)),
+        paths = {"/".join(self._domains_of.get(pod.node, {}).values()) for pod in gang.pods}
+        figures = row_of(
+            number(len(gang.pods)) if wide else "",
+            number(gpu_count(gang, request)),
+            gigabytes(gang.bandwidth),
             Cell(permille(gang.share), below_full(gang.share)),
             Cell(whole_percent(gang.speed_to_come), below_full(gang.speed_to_come)),
-            Cell("" if counts is None or not wide else whole_percent(gang.speed)),
-            Cell(slowed_by(gang, request, self._speeds) if wide else ""),
-            *(Cell(number((gang.domains or {}).get(level))) for level in self._levels),
-            Cell(_where(gang, self._domains_of) if wide else ""),
-            Cell(where),
+            "" if counts is None or not wide else whole_percent(gang.speed),
+            slowed_by(gang, request, self._speeds) if wide else "",
+            *(number((gang.domains or {}).get(level)) for level in self._levels),
+            compress({domain_text(path) for path in paths if path}) if wide else "",
+            where,
         )
+        return (*who, *figures)
 
 
 def gpu_sum(group: Iterable[PlanGang], requests: Requests) -> float:
@@ -289,18 +288,12 @@ def results(plan: PlanDocument) -> list[str]:
     return [", ".join(parts) or "no gangs", *what_if, *effective_gpus(plan), outcome(plan)]
 
 
-def besides(plan: PlanDocument) -> list[str]:
-    """Which waiting pods the plan leaves out, and which GPUs it gives in parts."""
-    rest = left_out(plan.status.left_out)
-    return [*([] if rest is None else [rest]), *of_parts(plan)]
-
-
 MAX_NODES = 10
 """Nodes of which it is said which GPUs are to be partitioned, or shared."""
 
 
-def of_parts(plan: PlanDocument) -> list[str]:
-    """Which GPUs are given in parts, a line for each node.
+def besides(plan: PlanDocument) -> list[str]:
+    """Which waiting pods the plan leaves out, and which GPUs it gives in parts, a line for each node.
 
     ``partition on h100-2: GPU 5 as 7 x 1g.10gb, GPU 6-7 as 3g.40gb + 4 x 1g.10gb``,
     ``partition further on h100-3: GPU 4 by 2 x 1g.10gb``, beside instances in use,
@@ -312,7 +305,8 @@ def of_parts(plan: PlanDocument) -> list[str]:
         (one.node, one.gpu if one.gpu_group is None else one.gpu_group, one.parts)
         for one in plan.spec.shares
     ]
-    return [*to_partition(plan), *_by_node("share", "by", shared)]
+    rest = left_out(plan.status.left_out)
+    return [*([rest] if rest else []), *to_partition(plan), *_by_node("share", "by", shared)]
 
 
 def to_partition(plan: PlanDocument) -> list[str]:
@@ -333,11 +327,8 @@ def to_partition(plan: PlanDocument) -> list[str]:
         backend = plan.instance.policy.spec.kubernetes.gpu_backend
         verb = "by claims" if backend == "dra" else "by HAMi"
         further, whole = f"further {verb}", f"whole again {verb}"
-    return [
-        *_by_node(verb, "as", new),
-        *_by_node(further, "by", more),
-        *_by_node(whole, "", gone),
-    ]
+    said = ((verb, "as", new), (further, "by", more), (whole, "", gone))
+    return [line for one in said for line in _by_node(*one)]
 
 
 def _by_node(
@@ -383,9 +374,3 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
 
 def below_full(permille: int | None) -> Style | None:
     return None if permille is None or permille == 1000 else "warn"
-
-
-def _where(gang: PlanGang, domains_of: dict[str, dict[str, str]]) -> str:
-    """Domains used, by whole path."""
-    paths = {"/".join(domains_of.get(pod.node, {}).values()) for pod in gang.pods}
-    return compress({domain_text(path) for path in paths if path})

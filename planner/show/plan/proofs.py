@@ -67,8 +67,13 @@ def outcome(plan: PlanDocument) -> str:
         return "optimal: it is proven that no plan is better" + (
             ", within the tolerance of the solver" * numerical
         )
-    parts = [work_bound(plan), tiers_proven(plan), stopped]
-    return f"feasible: {'; '.join(part for part in parts if part)}"
+    parts = [tiers_proven(plan), stopped]
+    more = more_work(plan)
+    if more is not None:
+        none = more == "0 %"
+        bound = f"{'no' if none else 'a'} better plan does {'' if none else f'at most {more} '}more work"
+        parts.insert(0, bound)
+    return f"feasible: {'; '.join(parts)}"
 
 
 _STOPPED = {
@@ -76,18 +81,6 @@ _STOPPED = {
     "time": "ended by the time limit",
     "signal": "interrupted",
 }
-
-
-def work_bound(plan: PlanDocument) -> str | None:
-    """How much more work a better plan does, in words; None if unknown."""
-    more = more_work(plan)
-    if more is None:
-        return None
-    return (
-        "no better plan does more work"
-        if more == "0 %"
-        else f"a better plan does at most {more} more work"
-    )
 
 
 _POSSIBLE: dict[str, str] = {
@@ -153,11 +146,8 @@ def proofs(plan: PlanDocument, unknown: Sequence[Unchecked] = ()) -> list[str]:
     return [
         f"verified: {gangs} break no rule{values}{bound}",
         *(f"{what}: {_listed(names)}{why}" for what, names, why in lines if names),
-        *([TRIED] if tiers else []),
-        *(
-            [f"only the code is checked of {plural(unread, 'reason')} without fields"]
-            * bool(unread)
-        ),
+        *[TRIED] * bool(tiers),
+        *[f"only the code is checked of {plural(unread, 'reason')} without fields"] * bool(unread),
         *_not_checked(unknown),
     ]
 

@@ -13,7 +13,7 @@ from planner.show.plan.gang_groups import Requests, rank
 from planner.show.plan.plan_tables import STYLE, places
 from planner.show.plan.selection import EVERY_GANG, Selection
 from planner.show.table import Cell, Table, columns_of, row_of
-from planner.show.text import compress, gpu_amount, lasting, number
+from planner.show.text import change, compress, gpu_amount, lasting, number
 
 CHANGED = ("complete", "move", "resize", "preempt")
 """Decisions that change a running gang."""
@@ -40,13 +40,18 @@ def changes(plan: PlanDocument, *, wide: bool, only: Selection = EVERY_GANG) -> 
     arrivals = _arrivals(plan, requests)
     rows = []
     for row in changing:
+        lost, hours = missing if row.stopped else "-", "-"
+        if row.stopped and row.since is not None:
+            seconds = max(0, now - row.since)
+            lost = lasting(seconds)
+            hours = f"{-(-row.stopped * seconds // 360) / 10:,.1f}"  # one decimal, rounded up
         cells = row_of(
             f"{row.gang.namespace}/{row.gang.name}",
             Cell(row.gang.decision, STYLE[row.gang.decision]),
-            _from_to(len(row.before), len(row.after)),
+            change(number(len(row.before)), number(len(row.after))),
             row.gpus_before_and_after(),
-            _lost(row, now, missing),
-            Cell(_gpu_hours(row, now) if wide else ""),
+            lost,
+            hours if wide else "",
             _way(row, gpus_of, arrivals),
         )
         rows.append(cells)
@@ -78,9 +83,9 @@ class _Change:
         """Of a gang with parts of GPUs that changes its size only what it has then."""
         amount = self.gang.gpus
         if amount is None:
-            return _from_to(self.gpus(self.before), self.gpus(self.after))
+            return change(*(number(self.gpus(pods)) for pods in (self.before, self.after)))
         if self.gang.decision == "preempt":
-            return _from_to(amount, 0)
+            return change(number(amount), "0")
         same = len(self.before) == len(self.after)
         return number(amount) if same else f"-> {number(amount)}"
 
@@ -122,24 +127,6 @@ def _way(
 
 def _place(pod: PlanPod | PodDocument) -> tuple[str | None, tuple[int, ...] | None]:
     return (pod.node, None if pod.gpus is None else tuple(sorted(pod.gpus)))
-
-
-def _from_to(before: float, after: float) -> str:
-    return number(before) if before == after else f"{number(before)} -> {number(after)}"
-
-
-def _lost(row: _Change, now: int, missing: str) -> str:
-    if not row.stopped:
-        return "-"
-    return missing if row.since is None else lasting(max(0, now - row.since))
-
-
-def _gpu_hours(row: _Change, now: int) -> str:
-    """GPUs that stop x time lost, one decimal, rounded up."""
-    if not row.stopped or row.since is None:
-        return "-"
-    tenths = int(-(-row.stopped * max(0, now - row.since) // 360))
-    return f"{tenths / 10:,.1f}"
 
 
 def moves(plan: PlanDocument, only: Selection = EVERY_GANG) -> Table:
