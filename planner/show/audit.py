@@ -13,7 +13,7 @@ from planner.show.table import Cell, Style, Table, columns_of, row_of
 from planner.show.text import Format, compress, gpu_amount, number
 
 if TYPE_CHECKING:
-    from models.results.audit import Audit, AuditStep
+    from models.results.audit import Audit
     from planner.show.console import Console
 
 HOUR_S = 3600
@@ -63,13 +63,11 @@ def _headline(audit: Audit) -> list[str]:
     """What runs, what could, and what it takes."""
     effective, gpus = audit.effective, audit.gpus
     regained = round(effective.replanned - effective.unmoved, 3)
-    priced = (
-        f" ({effective.lost_per_day:,.2f} a day more than now)" if effective.lost_per_day else ""
-    )
+    a_day = effective.lost_per_day
+    priced = f" ({a_day:,.2f} a day more than now)" if a_day else ""
     fit = sum(one.starts_if == "now" for one in audit.waiting)
-    startable = (
-        f"{plural(fit, 'more gang')} can start, {_signed(effective.unmoved - effective.now)}"
-    )
+    more = _signed(effective.unmoved - effective.now)
+    startable = f"{plural(fit, 'more gang')} can start, {more}"
     same = "no more," if audit.whole is None else "as many, for higher priorities:"
     regains = f"{_signed(regained)}, to" if regained else same
     stranded = gpu_amount(gpus.stranded)
@@ -87,9 +85,8 @@ def _headline(audit: Audit) -> list[str]:
     if audit.whole is not None:
         step = audit.steps[audit.whole - 1]
         what = f"{plural(step.restarts, 'gang')} with {plural(step.gpus, 'GPU')}"
-        few = (
-            "; proven: fewer regain less" if step.fewest else "; fewer may do" * (step.restarts > 1)
-        )
+        unproven = "; fewer may do" * (step.restarts > 1)
+        few = "; proven: fewer regain less" if step.fewest else unproven
         lines.append(f"step {audit.whole} gets there: it restarts {what}{few}")
     elif not audit.steps:
         lines.append("no restart was found that helps")
@@ -102,30 +99,29 @@ def _signed(gpus: float) -> str:
 
 
 def _steps(audit: Audit) -> Table:
+    rows = []
+    for n, one in enumerate(audit.steps, 1):
+        lost = one.lost_gpu_seconds
+        changes = (
+            (one.starts, "starts", "start"),
+            (one.faster, "is faster", "are faster"),
+            (one.slower, "is slower", "are slower"),
+            (one.waits, "waits", "wait"),
+        )
+        words = [f"{first_of(of, MAX_NAMES)} {verbs[len(of) > 1]}" for of, *verbs in changes if of]
+        cells = row_of(
+            str(n),
+            Cell(_signed(one.regains), "good"),
+            number(one.restarts),
+            number(one.gpus),
+            "unknown" if lost is None else f"{lost / HOUR_S:,.1f} GPU-h",
+            "yes" if one.allowed else "no",
+            "; ".join(words),
+        )
+        rows.append(cells)
     columns = columns_of(">STEP|>REGAINS|>RESTARTS|>GPUS|>LOST WORK|MAY MOVE|BRINGS AND TAKES~")
-    rows = tuple(_step(n, one) for n, one in enumerate(audit.steps, 1))
-    notes = ["each step stands alone: the moves of two steps may not fit together"]
-    return Table(columns, rows, tuple(notes * (len(rows) > 1)))
-
-
-def _step(n: int, one: AuditStep) -> tuple[Cell, ...]:
-    lost = one.lost_gpu_seconds
-    changes = (
-        (one.starts, "starts", "start"),
-        (one.faster, "is faster", "are faster"),
-        (one.slower, "is slower", "are slower"),
-        (one.waits, "waits", "wait"),
-    )
-    words = [f"{first_of(of, MAX_NAMES)} {verbs[len(of) > 1]}" for of, *verbs in changes if of]
-    return row_of(
-        str(n),
-        Cell(_signed(one.regains), "good"),
-        number(one.restarts),
-        number(one.gpus),
-        "unknown" if lost is None else f"{lost / HOUR_S:,.1f} GPU-h",
-        "yes" if one.allowed else "no",
-        "; ".join(words),
-    )
+    notes = ("each step stands alone: the moves of two steps may not fit together",)
+    return Table(columns, tuple(rows), notes if len(rows) > 1 else ())
 
 
 def _waiting(audit: Audit, *, wide: bool) -> Table:

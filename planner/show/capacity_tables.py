@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from models.documents.capacity import (
     CapacityDocument,
@@ -12,7 +12,7 @@ from models.documents.capacity import (
     CapacityShape,
 )
 from models.units import plural
-from planner.show.table import Cell, Column, Table, columns_of, row_of
+from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import change, number
 
 Count = CapacityShape | CapacityLevel | CapacityLargest | CapacityOfPart
@@ -48,11 +48,11 @@ def shapes(found: CapacityDocument, *, wide: bool = False) -> Table:
         cells = (Cell("") if at < asked else _count(one) for at, one in enumerate(counts))
         gpus = Cell(number(shape.pods * shape.gpus), "dim")
         rows.append((Cell(shape.shape, "head"), gpus, *cells))
-    columns = (Column("GANGS OF"), Column("GPUS", right=True, droppable=not wide))
+    columns = columns_of(f"GANGS OF|>GPUS{'' if wide else '?'}|{_counted(levels)}")
     note = (
         "the number of gangs that could start together; below a level, each within one domain of it"
     )
-    return Table((*columns, *_counted(levels)), tuple(rows), (note,))
+    return Table(columns, tuple(rows), (note,))
 
 
 def largest(found: CapacityDocument, *, wide: bool = False) -> Table:
@@ -71,14 +71,14 @@ def largest(found: CapacityDocument, *, wide: bool = False) -> Table:
         )
         for size, own in by_size.items()
     )
-    which = (Column(f"WHICH {one.upper()}", fold=wide, droppable=not wide) for one in levels)
+    which = "".join(f"|WHICH {one.upper()}{'~' if wide else '?'}" for one in levels)
     note = "the most pods that one gang could have; below a level, within one domain of it"
-    return Table((Column("PODS OF"), *_counted(levels), *which), rows, (note,))
+    return Table(columns_of(f"PODS OF|{_counted(levels)}{which}"), rows, (note,))
 
 
-def _counted(levels: Sequence[str]) -> Iterator[Column]:
-    """A column of counts for the cluster, and for each level."""
-    return (Column(title, right=True) for title in ("ANYWHERE", *(one.upper() for one in levels)))
+def _counted(levels: Sequence[str]) -> str:
+    """Columns of counts for the cluster, and for each level."""
+    return "|".join(f">{one.upper()}" for one in ("anywhere", *levels))
 
 
 def domains(found: CapacityDocument) -> Table:
@@ -106,4 +106,4 @@ def _levels(found: CapacityDocument) -> list[str]:
 def _count(one: Count) -> Cell:
     """``12``, or ``12 -> 8`` with a plan."""
     after = one.before if one.after is None else one.after
-    return Cell(change(number(one.before), number(after)), None if after else "bad")
+    return Cell(change(map(number, (one.before, after))), None if after else "bad")

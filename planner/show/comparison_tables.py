@@ -14,7 +14,7 @@ from models.documents.comparison import (
 )
 from models.results.comparison import equal
 from models.units import first_of, plural
-from planner.show.table import Cell, Column, Table, columns_of, row_of
+from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import NO_BOUND, change, gpu_amount, number, permille, whole_percent
 
 MAX_GANGS = 40
@@ -71,28 +71,20 @@ def tiers(found: ComparisonDocument, *, wide: bool) -> Table:
     """A row for each tier that differs, for every one if ``wide``; the first that differs decides."""
     shown = [tier for tier in found.status.tiers if wide or not equal(tier)]
     sides = _sides(found)
-    titles = [_title(found, side).upper() for side in sides]
-    columns = (
-        *columns_of("TIER|SENSE?"),
-        Column(titles[0], right=True),
-        Column("BOUND", right=True, droppable=True),
-        Column(titles[1], right=True),
-        *columns_of(">BOUND?|BETTER"),
-    )
+    values = "|".join(f">{_title(found, side).upper()}|>BOUND?" for side in sides)
+    columns = columns_of(f"TIER|SENSE?|{values}" + "|BETTER" * found.status.input.same)
     rows = [
         row_of(
             Cell(tier.name, "head" if tier.name == found.status.decided_by else None),
             Cell(tier.sense, "dim"),
-            *_value(getattr(tier, sides[0])),
-            *_value(getattr(tier, sides[1])),
-            _better(tier, found.status.decided_by),
+            *(cell for side in sides for cell in _value(getattr(tier, side))),
+            *[_better(tier, found.status.decided_by)] * found.status.input.same,
         )
         for tier in shown
     ]
     rest = len(found.status.tiers) - len(shown)
     notes = (f"{plural(rest, 'tier')} with equal values (-o wide lists all)",) if rest else ()
-    table = Table(columns, tuple(rows), notes)
-    return table if found.status.input.same else table.of_columns([*range(len(columns) - 1)])
+    return Table(columns, tuple(rows), notes)
 
 
 def _value(value: ComparedValue | None) -> tuple[Cell, Cell]:
@@ -118,13 +110,13 @@ def gangs(found: ComparisonDocument, *, every: bool) -> Table:
         both = [getattr(gang, side) for side in sides]
         decisions = (ABSENT if one is None else one.decision for one in both)
         there = [one for one in both if one is not None]
-        nodes = change(*(",".join(one.nodes) or "-" for one in there))
+        nodes = change(",".join(one.nodes) or "-" for one in there)
         cells = row_of(
             Cell(gang.gang, "head"),
-            change(*decisions),
-            change(*(number(one.gpus) if one.pods else "-" for one in there)),
-            change(*(permille(one.share) for one in there)),
-            change(*(whole_percent(one.speed) for one in there)),
+            change(decisions),
+            change(number(one.gpus) if one.pods else "-" for one in there),
+            change(permille(one.share) for one in there),
+            change(whole_percent(one.speed) for one in there),
             nodes + " (other GPUs)" * ("gpus" in gang.changed),
         )
         rows.append(cells)
@@ -138,7 +130,7 @@ def queues(found: ComparisonDocument) -> Table:
 
     def amounts(queue: ComparedQueue, what: str) -> str:
         both = (getattr(queue, f"{side}{what}") for side in _sides(found))
-        return change(*(ABSENT if one is None else number(one) for one in both))
+        return change(ABSENT if one is None else number(one) for one in both)
 
     rows = tuple(
         row_of(Cell(one.queue, "head"), amounts(one, ""), amounts(one, "_waiting"))
@@ -163,23 +155,18 @@ EFFECTS: Mapping[Effect, tuple[str, str]] = {
 def ending(found: ComparisonDocument) -> list[str]:
     """What changes for whom, in sentences; the last says which plan is better, if they have one input."""
     status = found.status
+    lines = [] if status.same else [*_given(found), *_effects(found)]
+    lines += [f"note: {remark}" for remark in status.remarks]
     if status.same:
-        return [*_remarks(found), "no difference"]
-    lines = [*_given(found), *_effects(found), *_remarks(found)]
-    if not status.input.same:
-        if status.base is None:
-            lines.append("their inputs differ, so neither plan is called better")
-        return lines
-    if status.better is None:
-        return [*lines, "neither plan is better: every tier that both have is equal"]
-    return [
-        *lines,
-        f"the {status.better} plan is better: {status.decided_by} is the first tier that differs",
-    ]
-
-
-def _remarks(found: ComparisonDocument) -> list[str]:
-    return [f"note: {remark}" for remark in found.status.remarks]
+        lines.append("no difference")
+    elif status.input.same and status.better is None:
+        lines.append("neither plan is better: every tier that both have is equal")
+    elif status.input.same:
+        decided = f"{status.decided_by} is the first tier that differs"
+        lines.append(f"the {status.better} plan is better: {decided}")
+    elif status.base is None:
+        lines.append("their inputs differ, so neither plan is called better")
+    return lines
 
 
 def _given(found: ComparisonDocument) -> Iterator[str]:
@@ -201,7 +188,7 @@ def _given(found: ComparisonDocument) -> Iterator[str]:
             yield f"the inputs differ{besides}: {what}: {first_of(names, MAX_NAMES)}"
 
 
-def _effects(found: ComparisonDocument) -> Iterator[str]:
+def _effects(found: ComparisonDocument) -> list[str]:
     """``with node a drained:``, and what happens to which gangs, a line each."""
     other = getattr(found, _sides(found)[1])
     lines = []
@@ -214,11 +201,7 @@ def _effects(found: ComparisonDocument) -> Iterator[str]:
     if before is not None and after is not None and before != after:
         more = "+" if after > before else "-"
         by = gpu_amount(round(abs(after - before), 3))
-        lines.append(f"effective GPUs: {change(*map(gpu_amount, (before, after)))} ({more}{by})")
-    if not lines:
-        return
+        lines.append(f"effective GPUs: {change(map(gpu_amount, (before, after)))} ({more}{by})")
     if found.status.base is None:
-        yield "in the second plan, compared with the first:"
-    else:
-        yield f"{other.what_if}, compared with the base:"
-    yield from lines
+        return ["in the second plan, compared with the first:"] * bool(lines) + lines
+    return [f"{other.what_if}, compared with the base:"] * bool(lines) + lines

@@ -307,7 +307,13 @@ class Console:
                 hint=None if fault.hint is None else safe(fault.hint),
             )
             return
-        self._talk("\n".join(self._error_lines(fault)))
+        lines = []
+        for line in map(safe, fault.lines()):
+            label, space, rest = line.partition(" ")
+            code = {"error:": "1;31", "hint:": "36"}.get(label)
+            color = code is not None and self.use_color(self.stderr)
+            lines.append(_paint(label, code or "", color=color) + space + rest)
+        self._talk("\n".join(lines))
 
     def live(self, text: str) -> None:
         """Replace the live line on the terminal."""
@@ -373,19 +379,6 @@ class Console:
             if self._live and self.stderr is not None:
                 self._live = False
                 self._write(self.stderr, "\r\x1b[2K")
-
-    def _error_lines(self, fault: Fault) -> list[str]:
-        color = self.use_color(self.stderr)
-        lines = [f"{_paint('error:', '1;31', color=color)} {safe(fault.what)}"]
-        if fault.file is not None:
-            place = safe(fault.file)
-            if fault.line is not None:
-                place += f":{fault.line}"
-                place += f":{fault.column}" if fault.column is not None else ""
-            lines.append(f"  --> {place}")
-        if fault.hint is not None:
-            lines.append(f"{_paint('hint:', '36', color=color)} {safe(fault.hint)}")
-        return lines
 
     def _talk(self, text: str) -> None:
         if self.stderr is not None:

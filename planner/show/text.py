@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import takewhile
+from typing import Any
 
 from models.gpu_shares import part_of
 from models.host_ranges import host_ranges
@@ -83,7 +84,7 @@ def gpu_amount(gpus: float) -> str:
     return f"{gpus:,.3f}".rstrip("0").rstrip(".")
 
 
-def change(*texts: str) -> str:
+def change(texts: Iterable[str]) -> str:
     """``before -> after``, or once what is equal."""
     return " -> ".join(dict.fromkeys(texts))
 
@@ -213,17 +214,6 @@ def yaml_text(document: object, *, flow: bool | None = False) -> str:
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
-    def dump(*, unicode: bool) -> str:
-        return str(
-            yaml.dump(
-                document,
-                Dumper=dumper,
-                default_flow_style=flow,
-                sort_keys=False,
-                allow_unicode=unicode,
-                width=10**6,
-            )
-        )
-
-    text = dump(unicode=True)
-    return text if document_safe(text) else dump(unicode=False)
+    style: dict[str, Any] = {"default_flow_style": flow, "sort_keys": False, "width": 10**6}
+    text = str(yaml.dump(document, Dumper=dumper, allow_unicode=True, **style))
+    return text if document_safe(text) else str(yaml.dump(document, Dumper=dumper, **style))

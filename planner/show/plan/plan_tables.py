@@ -28,7 +28,7 @@ from planner.show.plan.gang_groups import (
 )
 from planner.show.plan.proofs import bought, outcome, still_possible
 from planner.show.plan.selection import EVERY_GANG, Selection
-from planner.show.table import Cell, Column, Style, Table, columns_of, pairs, row_of
+from planner.show.table import Cell, Style, Table, columns_of, pairs, row_of
 from planner.show.text import (
     NO_BOUND,
     compress,
@@ -179,11 +179,10 @@ def gangs(
     if not notes and any(len(group) > 1 for group in shared):
         notes.append("--all shows every gang")
     levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
-    columns = (
-        *columns_of("|GANG~|>PRIO?|SCHEDULER?|DECISION|>PODS?|>GPUS|>GB/S?|>OF BEST?"),
-        *columns_of(">SPEED?|>COUNTS?|SLOWED BY~?"),
-        *(Column(level.upper(), right=True, droppable=True) for level in levels),
-        *columns_of("DOMAINS~?|NODES~"),
+    columns = columns_of(
+        "|GANG~|>PRIO?|SCHEDULER?|DECISION|>PODS?|>GPUS|>GB/S?|>OF BEST?|>SPEED?|>COUNTS?|SLOWED BY~?|"
+        + "".join(f">{level.upper()}?|" for level in levels)
+        + "DOMAINS~?|NODES~"
     )
     row = _GangRow(plan, levels, wide=wide)
     rows = tuple(map(row.of, shared))

@@ -126,17 +126,11 @@ def proofs(plan: PlanDocument, unknown: Sequence[Unchecked] = ()) -> list[str]:
     open_ = [tier.name for tier in tiers if not tier.proven]
     gangs = plural(len(plan.spec.gangs), "gang")
     values = f"; the values of {plural(len(tiers), 'tier')} are as stated" if tiers else ""
+    integers = ": stated as proven in integer arithmetic (CP-SAT, or rounded duals)"
+    floats = ": stated as proven in floating point"
     lines = (
-        (
-            "best if the planner's formulation is right",
-            exact,
-            ": stated as proven in integer arithmetic (CP-SAT, or rounded duals)",
-        ),
-        (
-            "best if HiGHS is right as well",
-            numerical,
-            ": stated as proven in floating point",
-        ),
+        ("best if the planner's formulation is right", exact, integers),
+        ("best if HiGHS is right as well", numerical, floats),
         ("not proven best", open_, ""),
     )
     supposed = plan.instance.what_if
@@ -145,7 +139,11 @@ def proofs(plan: PlanDocument, unknown: Sequence[Unchecked] = ()) -> list[str]:
     unread = sum(reason.fields is None for reason in stated)
     return [
         f"verified: {gangs} break no rule{values}{bound}",
-        *(f"{what}: {_listed(names)}{why}" for what, names, why in lines if names),
+        *(
+            f"{what}: {plural(len(of), 'tier')} ({first_of([*map(safe, of)], MAX_NAMED)}){why}"
+            for what, of, why in lines
+            if of
+        ),
         *[TRIED] * bool(tiers),
         *[f"only the code is checked of {plural(unread, 'reason')} without fields"] * bool(unread),
         *_not_checked(unknown),
@@ -160,8 +158,3 @@ def _not_checked(unknown: Sequence[Unchecked]) -> Iterator[str]:
         by_why.setdefault(one.why, []).append(safe(one.field + codes))
     for why, fields in by_why.items():
         yield f"not checked: {', '.join(fields)}: {why}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = first_of([safe(name) for name in names], MAX_NAMED)
-    return f"{plural(len(names), 'tier')} ({shown})"

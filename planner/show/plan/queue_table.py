@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from models.documents.plan import PlanDocument, PlanQueue
 from models.units import plural
 from planner.show.table import Cell, Table, columns_of, row_of
@@ -32,26 +34,19 @@ def queues(plan: PlanDocument, *, wide: bool, every: bool) -> Table:
     return Table(columns, tuple(rows), notes if rows else ()).without_empty_columns()
 
 
-def _rows(queue: PlanQueue, *, wide: bool) -> list[tuple[Cell, ...]]:
-    rows = [
-        row_of(
-            queue.name,
-            "",
-            queue.parent or "",
-            number(queue.guarantee),
-            number(queue.limit),
-            number(queue.before),
-            number(queue.after),
-            number(queue.borrowed) if queue.borrowed else "",
-            Cell(number(queue.waiting), "warn" if queue.waiting else None),
-            cells_text(queue),
-        )
-    ]
+def _rows(queue: PlanQueue, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
+    yield row_of(
+        queue.name,
+        "",
+        queue.parent or "",
+        *map(number, (queue.guarantee, queue.limit, queue.before, queue.after)),
+        number(queue.borrowed) if queue.borrowed else "",
+        Cell(number(queue.waiting), "warn" if queue.waiting else None),
+        cells_text(queue),
+    )
     for one in queue.models if wide else ():
-        amounts = (one.guarantee, one.limit, one.before, one.after)
-        given = (Cell(number(amount)) for amount in amounts)
-        rows.append(row_of("", one.model, "", *given, *(Cell("") for _ in range(3))))
-    return rows
+        amounts = map(number, (one.guarantee, one.limit, one.before, one.after))
+        yield row_of("", one.model, "", *amounts, "", "", "")
 
 
 def cells_text(queue: PlanQueue) -> str:

@@ -28,11 +28,9 @@ def changes(plan: PlanDocument, *, wide: bool, only: Selection = EVERY_GANG) -> 
     LOST: time since the last checkpoint or start for GPUs that stop; empty if no such gang has either time.
     ``wide`` adds the sum in GPU-hours. ``only``: the gangs to show.
     """
-    decided = [g for g in plan.spec.gangs if g.decision in CHANGED and only.takes(g)]
-    if not decided:
-        return Table((), ())
     requests = plan.instance.gangs_by_key()
     gpus_of, now = plan.instance.installed_gpus(), plan.instance.now
+    decided = [g for g in plan.spec.gangs if g.decision in CHANGED and only.takes(g)]
     changed = [gang for gang in decided if gang.key in requests]
     changed.sort(key=lambda gang: rank(gang, requests[gang.key]))
     changing = [_Change(gang, requests[gang.key]) for gang in changed]
@@ -48,7 +46,7 @@ def changes(plan: PlanDocument, *, wide: bool, only: Selection = EVERY_GANG) -> 
         cells = row_of(
             f"{row.gang.namespace}/{row.gang.name}",
             Cell(row.gang.decision, STYLE[row.gang.decision]),
-            change(number(len(row.before)), number(len(row.after))),
+            change(number(len(pods)) for pods in (row.before, row.after)),
             row.gpus_before_and_after(),
             lost,
             hours if wide else "",
@@ -83,9 +81,9 @@ class _Change:
         """Of a gang with parts of GPUs that changes its size only what it has then."""
         amount = self.gang.gpus
         if amount is None:
-            return change(*(number(self.gpus(pods)) for pods in (self.before, self.after)))
+            return change(number(self.gpus(pods)) for pods in (self.before, self.after))
         if self.gang.decision == "preempt":
-            return change(number(amount), "0")
+            return change([number(amount), "0"])
         same = len(self.before) == len(self.after)
         return number(amount) if same else f"-> {number(amount)}"
 

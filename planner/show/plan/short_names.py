@@ -73,10 +73,8 @@ def domain_shortener(domains: Mapping[str, Iterable[str]], copied: Iterable[str]
 def _shorter(names: Iterable[str]) -> dict[str, str]:
     """The names that are too long for a table, with the shortest that no other one has or gets."""
     every = set(names)
-    short = {
-        long: one for long, one in short_names(every, MAX_NAME).items() if len(long) > MAX_NAME
-    }
-    return {long: one for long, one in short.items() if one not in every}
+    short = short_names(every, MAX_NAME).items()
+    return {long: one for long, one in short if len(long) > MAX_NAME and one not in every}
 
 
 _NAME = re.compile(r"=?[\w.-]+")
