@@ -224,7 +224,8 @@ class _GangRow:
         where = places(gang.pods, self._gpus_of)
         if gang.reserved is not None and gang.decision == "wait":
             where = f"reserved: {places(gang.reserved.pods, self._gpus_of)}"
-        paths = {"/".join(self._domains_of.get(pod.node, {}).values()) for pod in gang.pods}
+        pods = gang.pods if wide else ()
+        paths = {"/".join(self._domains_of.get(pod.node, {}).values()) for pod in pods}
         figures = row_of(
             number(len(gang.pods)) if wide else "",
             number(gpu_count(gang, request)),
@@ -234,7 +235,7 @@ class _GangRow:
             "" if counts is None or not wide else whole_percent(gang.speed),
             slowed_by(gang, request, self._speeds) if wide else "",
             *(number((gang.domains or {}).get(level)) for level in self._levels),
-            compress({domain_text(path) for path in paths if path}) if wide else "",
+            compress({domain_text(path) for path in paths if path}),
             where,
         )
         return (*who, *figures)
