@@ -20,6 +20,7 @@ class Quotas:
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.queues = outcome.queues
+        self._gpus = outcome.facts.in_gpus
         self._denied: dict[object, bool] = {}
 
     def faults(self, gang: Gang, f: ReasonFields) -> Iterator[str]:
@@ -61,52 +62,45 @@ class Quotas:
             return
         pairs = list(self._limits(name, key, firm=not gang.preemptible))
         own = [
-            (held, most) for held, most in pairs if (f.held, f.limit) == self._in_gpus(held, most)
+            (held, most)
+            for held, most in pairs
+            if (f.held, f.limit) == (self._gpus(held), self._gpus(most))
         ]
+        asked = self._asked(gang, f)
         if not own:
-            held, most = self._in_gpus(*pairs[0])
+            held, most = map(self._gpus, pairs[0])
             yield f"queue {printable(name)} holds {held} of {most}"
-        elif all(held + self._asked(gang, f) <= most for held, most in own):
-            yield f"queue {printable(name)} may hold {self._gpus(self._asked(gang, f))} more"
+        elif all(held + asked <= most for held, most in own):
+            yield f"queue {printable(name)} may hold {self._gpus(asked)} more"
 
     def _limits(self, name: str, key: str, *, firm: bool) -> Iterator[tuple[int, int]]:
         """(what gangs in a queue hold, the most they may)."""
-        queues, held = self.queues, self.held[name][key]
+        queues, held = self.queues, self._held[name][key]
         most = queues.limit[name].get(key, 0)
         yield held, max(queues.held_before[name][key], most)
-        taken = self._taken.get((name, key), held)
-        yield taken, max(most, queues.lent_before.get((name, key), 0))
+        yield self._taken.get((name, key), held), max(most, queues.lent_before.get((name, key), 0))
         if firm and key in queues.firm_limit[name]:
-            yield (
-                self._firm[name][key],
-                max(queues.firm_before[name][key], queues.firm_limit[name][key]),
-            )
-
-    def _in_gpus(self, held: int, most: int) -> tuple[float, float]:
-        return self._gpus(held), self._gpus(most)
+            most = queues.firm_limit[name][key]
+            yield self._firm[name][key], max(queues.firm_before[name][key], most)
 
     def _asked(self, gang: Gang, f: ReasonFields) -> int:
         """What it needs, of the model that is stated, as GPUs are counted."""
         unit = self.outcome.facts.gpu_unit
         return gang.counts_at_min if f.gpus is None else round(unit * f.gpus)
 
-    def _gpus(self, counted: int) -> float:
-        return self.outcome.facts.in_gpus(counted)
-
     def _beyond_promises(self, gang: Gang, f: ReasonFields, key: str) -> bool:
         """Whether more of what is promised would be lacking with the gang beside all that the plan holds."""
         if not gang.counts_against_promises:
             return False
-        gpus = self._asked(gang, f)
-        asked = (gang.queue, key, gpus)
+        asked = gang.queue, key, self._asked(gang, f)
         if asked not in self._denied:
-            before = self.queues.shortfall_before.get(key, 0)
-            short = self.queues.lacking_with(self._promised, gang.queue, Counter({key: gpus}))
-            self._denied[asked] = short[key] > before
+            more = Counter({key: asked[-1]})
+            short = self.queues.lacking_with(self._promised, gang.queue, more)
+            self._denied[asked] = short[key] > self.queues.shortfall_before.get(key, 0)
         return self._denied[asked]
 
     @cached_property
-    def held(self) -> dict[str, Counter[str]]:
+    def _held(self) -> dict[str, Counter[str]]:
         return self.queues.sums(self.outcome.queue_gpus)
 
     @cached_property
