@@ -46,7 +46,7 @@ def _short(f: ReasonFields) -> Clauses:
     yield f"after this plan, {_room(f)}"
     if f.by:
         yield f"it could start without {_gangs(f.by)}"
-    if f.proven:
+    elif f.proven:
         yield _PROVEN
 
 
@@ -98,10 +98,12 @@ def _room(f: ReasonFields) -> str:
         scarce = listed([_RESOURCE.get(one, resource_text(one)) for one in f.resources], "and")
         gpus = "free GPUs and " * bool(f.gpus)
         pods = plural(f.room_pods, "pod") if f.room_pods else "no pod"
-        return f"its nodes have {gpus}{scarce} together for {pods}"
+        together = " together" if gpus or len(f.resources) > 1 else ""
+        return f"its nodes have {gpus}{scarce}{together} for {pods}"
     if f.room_pods is not None and not _single(f):
         pods = plural(f.room_pods, "pod") if f.room_pods else "none"
-        return f"{there} room for {pods} ({plural(f.room_gpus or 0, 'GPU')} free)"
+        scattered = ", scattered" if f.gpus and (f.room_gpus or 0) >= f.gpus else ""
+        return f"{there} room for {pods} ({plural(f.room_gpus or 0, 'GPU')} free{scattered})"
     if most:
         return f"{most} has {f.room_gpus or 0:,} free"
     free = f"{f.room_gpus:,} {'is' if f.room_gpus == 1 else 'are'}" if f.room_gpus else "none is"
@@ -222,16 +224,16 @@ def _never(f: ReasonFields) -> Clauses:
     elif f.offered is not None:
         yield f"{who}needs {_pods(f)}"
         yield f"the largest node that it may use has {f.offered}"
-        yield "smaller pods would help"
+        yield "smaller pods may help"
     elif f.has_room:
         yield _needs(f)
         yield f"even on the empty cluster, {_room(f).replace(' free', '')}"
         if f.level is not None:
-            yield "a wider level, or fewer pods, would help"
+            yield "a wider level, or fewer pods, may help"
         elif f.model is not None:
             yield "mixModels may help"
         else:
-            yield "fewer or smaller pods, or more nodes, would help"
+            yield "fewer or smaller pods, or more nodes, may help"
     elif f.gpus is not None:
         yield _needs(f)
         if f.cause is None:

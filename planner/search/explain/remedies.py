@@ -59,6 +59,9 @@ MAX_PAIRS = 100_000
 WAYS = 16
 """Places that are compared for the best bandwidth."""
 
+ROOM = ("NoRoom", "Resources", "RequiredTopology", "Outranked")
+"""Codes whose gangs are those without which there would be room."""
+
 GI = 2**30
 
 Way = Callable[[World], bool]
@@ -159,14 +162,26 @@ class RemedyFinder:
             yield Remedy(kind, world, own or place or (), first=first, **more)
 
     def _planned(self, one: Remedy) -> Iterator[Remedy]:
-        """As a new plan has it, where a search is affordable; none if it waits there for nobody."""
-        new = None if one.kind == "wait" or self._late() else self._replan.search(one.planned)
-        if new is None:
-            yield from [one] if one.pods else []
-        elif new.pods:
-            yield replace(one, pods=new.pods, first=(), replanned=True)
-        elif first := self._started(new.decisions):
-            yield replace(one, first=first, replanned=True)
+        """As a new plan has it, where a search is affordable; none if the gang waits there all the same."""
+        if one.kind == "wait":
+            yield one
+            return
+        for other in self._counts(one) if one.kind == "addNode" else (one,):
+            new = None if self._late() else self._replan.search(other.planned)
+            if new is None:
+                yield from [one] if one.pods else []
+                return
+            if new.pods:
+                yield replace(other, pods=new.pods, first=(), replanned=True)
+                return
+
+    def _counts(self, one: Remedy) -> Iterator[Remedy]:
+        """Nodes that are added, a few fewer and more of them: others may move, or come first."""
+        count = int(str(one.change["count"]))
+        like = next(n for n in self._world.instance.cluster.nodes if n.name == one.change["like"])
+        for number in range(max(1, count - 2), count + 4):
+            change = {**one.change, **_size_of(like, number)}
+            yield replace(one, world=self._with_new(like, number), change=change)
 
     def _started(self, decisions: Sequence[GangDecision]) -> tuple[tuple[str, str], ...]:
         """Gangs that have more pods in a new plan than in this one."""
@@ -181,8 +196,9 @@ class RemedyFinder:
         demand = missing_demand(self._space, world.gang)
         if not demand.possible or not all(role.nodes for role in demand.roles):
             return
-        holders = ReasonHolders(world.instance, world.decisions, self._replan, self._late)
-        cheapest = holders.cheapest(world.gang, MAX_STOPPED)
+        cheapest = self._stated() or ReasonHolders(
+            world.instance, world.decisions, self._replan, self._late
+        ).cheapest(world.gang, MAX_STOPPED)
         here = [
             index
             for index, one in enumerate(world.decisions)
@@ -198,6 +214,14 @@ class RemedyFinder:
                 break
         if cheapest:
             yield from self._stopped(cheapest)
+
+    def _stated(self) -> tuple[int, ...]:
+        """Those without which it could start, as the plan has it."""
+        reason = self._world.decisions[self._world.gang].reason
+        if reason is None or reason.code not in ROOM:
+            return ()
+        number = {"/".join(gang.key): i for i, gang in enumerate(self._world.instance.gangs)}
+        return tuple(number[one.gang] for one in reason.fields.by if one.gang in number)
 
     def _lacks(self) -> Shortage | None:
         """What it lacks by counts, rules about several gangs aside."""
@@ -542,15 +566,9 @@ class RemedyFinder:
             if best is None or cost < best[0]:
                 best = cost, node, where
         if best is not None:
-            (gpus, count, _, _), node, where = best
-            change = {
-                "count": count,
-                "like": node.name,
-                "model": None if node.model is None else node.model.name,
-                "gpus": gpus,
-                **({"partitioned": count * (node.gpus - node.whole_gpus)} if node.mig else {}),
-                **where,
-            }
+            (_, count, _, _), node, where = best
+            model = None if node.model is None else node.model.name
+            change = {"like": node.name, "model": model, **_size_of(node, count), **where}
             yield from self._tried("addNode", self._with_new(node, count), change=change)
 
     def _with_new(self, node: Node, count: int) -> World:
@@ -672,6 +690,12 @@ def _new(node: Node, count: int) -> list[Node]:
     """Nodes like this one, empty and in order."""
     like = in_order(node)
     return [replace(like, name=f"~new-{number}") for number in range(1, count + 1)]
+
+
+def _size_of(node: Node, count: int) -> dict[str, object]:
+    """So many nodes like this one, as fields of a change."""
+    parts = {"partitioned": count * (node.gpus - node.whole_gpus)} if node.mig else {}
+    return {"count": count, "gpus": count * node.gpus, **parts}
 
 
 def _repair(node: Node) -> int:

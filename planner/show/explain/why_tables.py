@@ -29,8 +29,8 @@ def headline(gang: Gang, reason: str, why: Why) -> Table:
 def _first_step(why: Why) -> str:
     if why.fits:
         return _of_one_that_fits(why.tier)
-    if why.remedies:
-        first, *others = map(do, why.remedies)
+    if ways := [one for one in why.remedies if not one.first]:
+        first, *others = map(do, ways)
         more = f" ({plural(len(others), 'other way')} below)" if others else ""
         return f"{first}, or {others[0]}" if len(others) == 1 else f"{first}{more}"
     if not why.complete:
@@ -49,17 +49,26 @@ def _of_one_that_fits(tier: WhyTier | None) -> str:
 
 def remedies(why: Why) -> Table:
     """The ways to make it start."""
-    rows = tuple(row_of(who(one), _where(one.pods), do(one)) for one in why.remedies)
+    rows = tuple(
+        row_of(who(one), _where(one.pods, one.change.get("count")), do(one)) for one in why.remedies
+    )
     below = {
         r: Cell(f"but {first_of(one.first, NAMED, 'other gang')} would start there first")
         for r, one in enumerate(why.remedies)
         if one.first
     }
+    planned = [one.replanned for one in why.remedies]
+    beside = "with everything else as planned, a place for all its pods was found"
     notes = [
         "each was tried: a new plan with that change starts it"
-        if all(one.replanned for one in why.remedies)
-        else "each was tried: with everything else as planned, a place for all its pods was found"
+        if all(planned)
+        else f"each was tried: {beside}"
     ]
+    if any(planned) and not all(planned):
+        below |= {r: Cell(beside) for r, new in enumerate(planned) if not new and r not in below}
+        notes = [
+            "each was tried: where nothing else is said, a new plan with that change starts it"
+        ]
     if not why.complete:
         notes.append(f"more may help: the time limit of {why.limit_seconds} s ended the search")
     return Table(columns_of("WHO?|ON?|WHAT MAKES IT START~"), rows, tuple(notes), below=below)
@@ -73,14 +82,15 @@ def document(why: Why) -> dict[str, Any]:
     return found
 
 
-def _where(pods: Sequence[WhyPod]) -> str:
-    """The nodes; new ones are not named."""
+def _where(pods: Sequence[WhyPod], added: int | None) -> str:
+    """The nodes; new ones are not named. ``added``: how many of them there are."""
     there: dict[str, list[int]] = {}
     for pod in pods:
         there.setdefault(pod.node, []).extend(pod.gpus or ())
     old = {node: ranges(gpus) for node, gpus in there.items() if not node.startswith("~new-")}
     new = len(there) - len(old)
-    return ", ".join([nodes_and_gpus(old)] * bool(old) + [plural(new, "new node")] * bool(new))
+    of_new = plural(new, "new node") if new == added else f"{new} of {added} new nodes"
+    return ", ".join([nodes_and_gpus(old)] * bool(old) + [of_new] * bool(new))
 
 
 def place(reasons: PlaceReasons) -> Table:
@@ -138,7 +148,7 @@ FAULTS = {
     "NotReady": "not ready",
     "Cordoned": "cordoned",
     "Tainted": "tainted for its condition",
-    "UnhealthyGpus": "with GPUs that are not healthy",
+    "UnhealthyGpus": "GPUs not healthy",
 }
 
 DROP = {
@@ -195,7 +205,7 @@ def _nodes(one: WhyRemedy) -> str:
     names, faults = first_of(one.change["nodes"], NAMED, "other node"), list(one.change["faults"])
     if faults == ["Cordoned"]:
         return f"uncordon {names}"
-    return f"put {names} back in order ({listed([FAULTS[code] for code in faults], 'and')})"
+    return f"put {names} back in order: now {listed([FAULTS[code] for code in faults], 'and')}"
 
 
 def _more_nodes(one: WhyRemedy) -> str:
