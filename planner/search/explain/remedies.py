@@ -484,8 +484,8 @@ class RemedyFinder:
         if high is None:
             return
         low = high - 1
-        asked, largest = quantity_text(resource, most), quantity_text(resource, low * unit)
-        change = {"request": resource, "most": largest, "from": asked}
+        before, largest = quantity_text(resource, most), quantity_text(resource, low * unit)
+        change = {"request": resource, "most": largest, "from": before}
         yield from self._tried("request", self._at_most(resource, low * unit), change=change)
 
     def _at_most(self, resource: str, most: int) -> World:
