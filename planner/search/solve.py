@@ -98,6 +98,15 @@ MAX_REPLANS = 40
 REPLANNED_PAIRS = 10_000
 """Pairs of a node and a gang in all these plans together."""
 
+EASY_EFFORT = 0.1
+"""Effort of a search after which new plans are made for its reasons."""
+
+REPLAN_EFFORT = 0.3
+"""Effort after which no more of them is begun."""
+
+REPLAN_S = 2
+"""Seconds that one of them may take."""
+
 TURNS_PAIRS = 1_000_000
 """The same where gangs only take what is free in their turn."""
 
@@ -293,19 +302,24 @@ class Search:
         )
 
     def _replan(self) -> Replan:
-        """New plans without gangs that are named as those that others wait for, where they cost little."""
+        """New plans without gangs that are named as those that others wait for, where plans cost little."""
         pairs = max(1, len(self.instance.cluster.nodes) * len(self.instance.gangs))
-        searches = min(MAX_REPLANS, REPLANNED_PAIRS // pairs)
+        easy = self._budget.effort <= EASY_EFFORT
+        searches = min(MAX_REPLANS, REPLANNED_PAIRS // pairs) if easy else 0
+        self._replanned = 0.0
         return Replan(self._new_plan, searches, min(MAX_REPLANS, TURNS_PAIRS // pairs))
 
     def _new_plan(self, instance: Instance) -> tuple[GangDecision, ...] | None:
-        """Of another instance, by one worker; None if too little time is left."""
-        seconds = int(self._budget.seconds_left())
-        if seconds < 1 or self._budget.stop.is_set():
+        """Of another instance, by one worker; None if too little time is left, or all together cost much."""
+        seconds = min(REPLAN_S, int(self._budget.seconds_left()))
+        if seconds < 1 or self._budget.stop.is_set() or self._replanned > REPLAN_EFFORT:
             return None
         limits = replace(instance.policy.solve, workers=1, budget=1, time_limit_s=seconds)
         changed = replace(instance, policy=replace(instance.policy, solve=limits))
-        return Search(changed, stop=self._budget.stop, frequent=True).run().decisions
+        search = Search(changed, stop=self._budget.stop, frequent=True)
+        decisions = search.run().decisions
+        self._replanned += 1 - search.effort_left
+        return decisions
 
     def _explained(self, instance: Instance, plan: Solution, budget: Budget) -> Solution:
         """The plan with reasons and starts of gangs that wait, and the tiers that were not searched."""
