@@ -195,7 +195,7 @@ class Search:
             if self._frequent:
                 return plan
             self.phase = "explaining"
-            return self._explained(self.instance, plan, self._budget)
+            return self._explained(self.instance, plan, self._budget, self._replan())
         finally:
             if not self._frequent:
                 SolverProcess.dismiss()
@@ -263,7 +263,7 @@ class Search:
         if worthwhile is None:
             known = Ledger(known.instance, known.unmoved.decisions)
             worthwhile = self._solution(known, budget, frozenset())
-        return self._explained(known.instance, worthwhile, budget)
+        return self._explained(known.instance, worthwhile, budget, Replan(turns=0))
 
     def _search_again(self, immovable: frozenset[int]) -> Solution:
         """The best plan in which these gangs do not move: the best one without their moves, improved.
@@ -321,7 +321,9 @@ class Search:
         self._replanned += 1 - search.effort_left
         return decisions
 
-    def _explained(self, instance: Instance, plan: Solution, budget: Budget) -> Solution:
+    def _explained(
+        self, instance: Instance, plan: Solution, budget: Budget, replan: Replan
+    ) -> Solution:
         """The plan with reasons and starts of gangs that wait, and the tiers that were not searched."""
         immovable = self._held.get(id(plan.decisions), frozenset())
         decisions, kept = with_reservations(instance, plan.decisions, budget)
@@ -334,9 +336,7 @@ class Search:
             for tier in plan.tiers
             if tier.name.partition("/")[0] in MAINS and tier.bound == tier.value
         ]
-        decisions = with_reasons(
-            instance, decisions, budget, () if immovable else proven, self._replan()
-        )
+        decisions = with_reasons(instance, decisions, budget, () if immovable else proven, replan)
         if budget.seconds_left() > 0 or not _large(instance):
             decisions = with_expected_starts(instance, decisions, budget)
         searched = set() if self._ledger is None else self._ledger.searched
