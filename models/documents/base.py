@@ -576,10 +576,15 @@ _SIMILAR = 3
 _SHORTEST_PART = 2  # T4 is a name
 
 
-_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
+_DIGITS = re.compile(r"\d+")
 
 MAX_COMPARED = 500
 """Most names before a word, and after it in their order, that are compared with it."""
+
+
+def _plain(name: str) -> str:
+    """The name without leading zeros of its numbers."""
+    return _DIGITS.sub(lambda digits: digits[0].lstrip("0") or "0", name.lower())
 
 
 def suggestion(word: str, known: Iterable[str], called: str = "known") -> str:
@@ -590,8 +595,8 @@ def suggestion(word: str, known: Iterable[str], called: str = "known") -> str:
     import difflib  # slow to import, and only errors need it
 
     options = sorted(set(known))
-    meant = _ZEROS.sub("", word[:100].lower())
-    if same := [option for option in options if _ZEROS.sub("", option.lower()) == meant]:
+    meant = _plain(word[:100])
+    if same := [option for option in options if _plain(option) == meant]:
         return f"did you mean {shown(same[0])}?"
     compared = options
     if len(options) > 2 * MAX_COMPARED:

@@ -5,7 +5,6 @@ An instance that passes can be priced wherever its gangs may be placed. A speed 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -338,7 +337,7 @@ def _unmatched(instance: Instance, role: Role) -> str:
     labels = {pair for node in nodes for pair in instance.labels_of(node).items()}
     for key, value in sorted(set(role.node_selector) - labels):
         known = any(key == other for other, _ in labels)
-        family = key if known else re.split(r"(?<=[/.])(?=[^/.]*$)", key)[0]
+        family = key if known else key[: max(key.rfind("/"), key.rfind(".")) + 1] or key
         near = label_texts(pair for pair in labels if pair[0].startswith(family))
         (text,) = label_texts([(key, value)])
         return f"no node has {text} (hint: {suggestion(text, near, 'nodes have')})"

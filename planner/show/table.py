@@ -229,7 +229,7 @@ def wrapped(text: str, columns: int | None) -> list[str]:
         return [text]
     lines = [""]
     for word in text.split():
-        parts = [word] if text_width(word) <= columns else re.findall(r"[^,]*,|[^,]+", word)
+        parts = [word] if text_width(word) <= columns else re.findall(r"[^,]+,?|,", word)
         for place, part in enumerate(parts):
             joined = f"{lines[-1]} {part}" if lines[-1] and not place else lines[-1] + part
             if not lines[-1] or text_width(joined) <= columns:
