@@ -39,7 +39,7 @@ class Patient(Search):
     def run(self):
         solution = super().run()
         self._progress.update("bandwidth", 1000, 1100)
-        print("searching", file=sys.stderr, flush=True)
+        sys.stderr.write("searching\\n")  # at once, or the progress line may come between
         if not self._budget.stop.wait(600):
             raise AssertionError("nobody stopped the search")
         return replace(solution, stopped_by="signal")

@@ -81,9 +81,9 @@ class ReasonFields(Open):
     room_gpus: Natural | None = omitted(description="GPUs that are free there")
     by: Many[ReasonGang] = omitted(
         default=(),
-        description="Gangs without all of which there would be room, and without fewer there would not, those"
-        " of the lowest priority with the fewest GPUs; that take its nodes; for which nodes are reserved; or"
-        " that come before it in its queue. At most five",
+        description="Gangs without all of which it could start, and without fewer it could not, those of the"
+        " lowest priority with the fewest GPUs; that take its nodes; for which nodes are reserved; or that"
+        " come before it in its queue. At most five",
     )
     queue: str | None = omitted(description="The queue whose limit or guarantee it is")
     held: GpuAmount | None = omitted(

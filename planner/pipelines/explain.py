@@ -30,7 +30,7 @@ from planner.search.explain.remedy import Remedy
 from planner.search.explain.replan import Replan
 from planner.search.explain.world import World, budget_of
 from planner.search.free_space import FreeSpace
-from planner.search.solve import TURNS_PAIRS, Search
+from planner.search.solve import TURNS_PAIRS, new_plan
 from planner.show.reason_words import words
 
 MAX_REPLANS = 100
@@ -113,9 +113,7 @@ def _new_plan(budget: Budget, instance: Instance) -> tuple[GangDecision, ...] | 
     if budget.seconds_left() < LEAST_S or budget.stop.is_set():
         return None
     seconds = max(1, int(budget.seconds_left()))
-    limits = replace(instance.policy.solve, workers=1, budget=1, time_limit_s=seconds)
-    changed = replace(instance, policy=replace(instance.policy, solve=limits))
-    return Search(changed, stop=budget.stop, frequent=True).run().decisions
+    return new_plan(instance, budget.stop, seconds)[0]
 
 
 def _remedy(world: World, one: Remedy) -> WhyRemedy:

@@ -314,11 +314,8 @@ class Search:
         seconds = min(REPLAN_S, int(self._budget.seconds_left()))
         if seconds < 1 or self._budget.stop.is_set() or self._replanned > REPLAN_EFFORT:
             return None
-        limits = replace(instance.policy.solve, workers=1, budget=1, time_limit_s=seconds)
-        changed = replace(instance, policy=replace(instance.policy, solve=limits))
-        search = Search(changed, stop=self._budget.stop, frequent=True)
-        decisions = search.run().decisions
-        self._replanned += 1 - search.effort_left
+        decisions, effort = new_plan(instance, self._budget.stop, seconds)
+        self._replanned += effort
         return decisions
 
     def _explained(
@@ -561,6 +558,16 @@ def _open(ledger: Ledger, last: int) -> bool:
     """Whether one of the tiers before ``last`` has a gap."""
     gap = ledger.gap()
     return gap is not None and gap < last
+
+
+def new_plan(
+    instance: Instance, stop: threading.Event, seconds: int
+) -> tuple[tuple[GangDecision, ...], float]:
+    """What one worker decides in so many seconds, without reasons; and the effort that it took, at most 1."""
+    limits = replace(instance.policy.solve, workers=1, budget=1, time_limit_s=seconds)
+    changed = replace(instance, policy=replace(instance.policy, solve=limits))
+    search = Search(changed, stop=stop, frequent=True)
+    return search.run().decisions, 1 - search.effort_left
 
 
 def solve(

@@ -81,10 +81,12 @@ class ReasonHolders:
         places = self._after
         for _ in range(ROUNDS):
             state: Sequence[GangDecision] | None = None
-            for found in self._candidates(gang, places, gone):
+            for found, beside in self._candidates(gang, places, gone):
                 new = self._new_plan(gang, found)
                 if self._late() or len(found) > most:
                     return ()
+                if new is None and not beside:
+                    continue  # nothing says that it starts
                 if new is None or new.pods:
                     return self._ordered(self._reduced(gang, found))
                 if state is None:
@@ -100,18 +102,20 @@ class ReasonHolders:
 
     def _candidates(
         self, gang: int, places: _Places, gone: tuple[int, ...]
-    ) -> Iterator[tuple[int, ...]]:
-        """Sets of gangs that make room for it, the cheapest first.
+    ) -> Iterator[tuple[tuple[int, ...], bool]]:
+        """Sets of gangs that make room for it, the cheapest first; whether that is room beside the plan.
 
-        Beside the plan, and beside those only that need not give way. ``gone``: before.
+        Others may make room beside those only that need not give way. ``gone``: before, in whose room others
+        started.
         """
-        found = set(places.candidates(gang))
-        if not gone:
-            found.update(self._beside_the_firm(gang, found))
-        found.update(() if found else places.few(gang, None, self._cost))
-        found = {tuple(sorted((*gone, *one))) for one in found}
-        placed = (one for one in found if all(self._decisions[i].pods for i in one))
-        yield from islice(sorted(placed, key=self._cost), MAX_ASKED)
+        known = set(places.candidates(gang))
+        found = known if gone else known.union(self._beside_the_firm(gang, known))
+        if not found and self._replan.searches > 0:
+            found = known = set(places.few(gang, None, self._cost))
+        sets = {tuple(sorted((*gone, *one))): not gone and one in known for one in found}
+        placed = (one for one in sets if all(self._decisions[i].pods for i in one))
+        for one in islice(sorted(placed, key=self._cost), MAX_ASKED):
+            yield one, sets[one]
 
     def _beside_the_firm(
         self, gang: int, known: Iterable[tuple[int, ...]]
@@ -124,8 +128,9 @@ class ReasonHolders:
             decisions = [self._stays(own, index) for index in range(len(self._decisions))]
             self._firm[own] = _Places(self._instance, decisions, self._late)
         firm = self._firm[own]
-        yield from firm.candidates(gang)
-        costs = [self._cost(one) for one in known]
+        found = set(firm.candidates(gang))
+        yield from found
+        costs = [self._cost(one) for one in found.union(known)]
         yield from firm.few(gang, min(costs, default=None), self._cost)
 
     def _stays(self, own: Claim, index: int) -> GangDecision:

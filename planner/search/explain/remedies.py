@@ -142,7 +142,11 @@ class RemedyFinder:
 
     def _starts(self, world: World) -> bool:
         """Whether the gang starts there once those that come first took what they can."""
-        return bool(self._pairs <= MAX_PAIRS and in_turn(world)[world.gang].pods)
+        return bool(self._in_turn(world)[world.gang].pods)
+
+    def _in_turn(self, world: World) -> tuple[GangDecision, ...]:
+        """What those that come first, and then it, take; in large clusters the plan as it is."""
+        return in_turn(world) if self._pairs <= MAX_PAIRS else world.decisions
 
     def _way(self, world: World) -> Way | None:
         """What to ask of smaller changes than this one: that it starts, or finds a place beside the plan.
@@ -155,7 +159,7 @@ class RemedyFinder:
 
     def _tried(self, kind: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields
         """The remedy if the gang has a place in the world; with those that would take it first."""
-        decisions = in_turn(world) if self._pairs <= MAX_PAIRS else world.decisions
+        decisions = self._in_turn(world)
         own, place = decisions[world.gang].pods, world.placement()
         if own or place or kind == "stop":  # those who start in the plan may go elsewhere
             first = () if own else self._started(decisions)
@@ -509,7 +513,7 @@ class RemedyFinder:
         assert counts is not None, "there are queues"
         path = counts.shares.path(counts.shares.number(world.spec.queue))
         free = _with_limits(world, {q: Amount() for q in path})
-        pods = in_turn(free)[world.gang].pods or free.placement()
+        pods = self._in_turn(free)[world.gang].pods or free.placement()
         if pods is None:
             return
         asked = gpus_held(world.instance, world.spec, pods)

@@ -58,7 +58,7 @@ def remedies(why: Why) -> Table:
         if one.first
     }
     planned = [one.replanned for one in why.remedies]
-    beside = "with everything else as planned, a place for all its pods was found"
+    beside = "a place for all its pods was found, without a new plan"
     notes = [
         "each was tried: a new plan with that change starts it"
         if all(planned)
