@@ -47,7 +47,7 @@ def check(text: str) -> bool:
         facts(reading.model, reading)
         links(reading.model, reading)
         advice(reading)
-        document = model_document(reading.model, reading.assumed)
+        document = model_document(reading.model)
         assert model_yaml(document).isprintable() is False  # it has lines
         read_again = ServerModelDocument.model_validate(document)
         assert read_again.field_errors() == ()

@@ -1,114 +1,105 @@
 """A server model as tables for people, and as a YAML or JSON document for ``spec.serverModels``.
 
-Rates are MB/s. Read back, a document is the same model; what is not known is left out.
+Rates are rounded down. Read back, a document is the same model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from models.documents.canonical import server_model_document
-from models.hardware import slug
+from models.rates.gpu_sets import UnknownRate
+from models.rates.server_bandwidth import link_count, table
 from models.units import number as exact
-from models.units import plural
-from planner.show.bandwidth_table import bandwidth_table, bandwidth_tables
-from planner.show.cluster_map import natural
+from planner.read.topo.server_match import known_paths
 from planner.show.table import Cell, Column, Table, columns_of, pairs, row_of
-from planner.show.text import gigabytes, listed, number, yaml_text
+from planner.show.text import gigabytes, listed, number, ranges, yaml_text
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from models.hardware import ServerModel
-    from planner.read.topo.server_match import Match
+    from models.rates.server_bandwidth import TableRow
     from planner.read.topo.server_model import Recognition
 
-MAX_COLUMNS = 32
-"""Most GPUs whose matrix is drawn where it says the same for every pair."""
-
-MAX_NAMES = 6
-"""Most servers listed by name before the rest is counted."""
+MAX_PRICED = 8
+"""Most GPUs without a switch of which every set is priced: 16 have 12,870 sets of eight."""
 
 _ASPECTS = {"pcie": "PCIe paths", "numa": "NUMA nodes", "nics": "NICs"}
 
+_LISTS = ("matrix", "numa", "pcieSwitch", "nics")
+"""Fields whose innermost lists stand on a line each in YAML."""
 
-def topology_tables(
-    model: ServerModel, found: Recognition | None, *, wide: bool = False
-) -> list[tuple[Table, ...]]:
-    """Facts, link matrix, bandwidth table, or several below their headings.
+_FABRICS = {
+    "nvswitch": "through a switch: any set of GPUs reaches the full rate",
+    "direct": "from GPU to GPU, no switch: which GPUs are chosen matters",
+    "bridges": "bridges between some GPUs: which GPUs are chosen matters",
+}
 
-    The tables of one tuple have no blank line between them. ``found``: of a tool's output.
-    ``wide``: with predicted speeds even in a wide table.
-    """
+
+def topology_tables(model: ServerModel, found: Recognition | None) -> list[Table]:
+    """Facts, link matrix and bandwidth table. ``found``: of a tool's output."""
     matrix = links(model, found)
-    parts = [(facts(model, found),), *([(matrix,)] if matrix is not None else [])]
-    if found is None or not found.candidates:
-        return [*parts, (bandwidth_table(model, wide=wide),)]
-    rated = {gpu for one in found.candidates for gpu in one.gpus}
-    unrated = [gpu for gpu in _gpu_choices(found) if gpu not in rated]
-    return [*parts, *bandwidth_tables(model, found.candidates, unrated)]
+    shown = facts(model, found), matrix, bandwidth_table(model, found)
+    return [part for part in shown if part is not None]
 
 
 def facts(model: ServerModel, found: Recognition | None = None) -> Table:
     """Name and value of what the model states."""
-    recognised = []
-    if found is not None:
-        read, others = found.topology, [match for match in found.matches if match not in found.best]
-        recognised = [
-            ("read from", f"{read.file}:{read.line}, {read.tool}"),
-            ("recognised as", _recognised(found)),
-            ("numbering", _numbering(found.matches)),
-            ("same links", _names(others)),
-        ]
+    assumed = () if found is None else found.assumed
+    switch = _rate(model.pcie_MBps, assumed="pcieMBps" in assumed)
+    sockets = _rate(model.sys_MBps, assumed="sysMBps" in assumed)
+    link = _link(model)
+    linked = model.fabric != "pcie"
+    domain = model.nvlink_domain_nodes
+    speed = model.relative_speed
     rows = [
         ("server model", model.name),
-        *recognised,
+        *([] if found is None else _recognised(found)),
         ("also", ", ".join(model.aliases)),
         ("vendor", model.vendor),
-        ("GPUs", _gpus(model, found)),
-        ("fabric", _fabric(model)),
-        (_link(model), _link_rate(model, found) if model.fabric != "pcie" else ""),
-        ("PCIe", _pcie(model, found)),
+        ("GPUs", f"{model.gpus} x {_gpu(model, found)}"),
+        ("fabric", f"{link} {_FABRICS[model.fabric]}" if linked else "PCIe only"),
+        (link, f"{_links_a_gpu(model)} a GPU" if linked else ""),
+        ("PCIe", f"{switch} under one switch, {sockets} between sockets"),
         ("NICs", _nics(model)),
-        ("NVLink domain", _domain(model)),
-        ("GPU speed", _relative_speed(model)),
+        (
+            "NVLink domain",
+            f"{domain} such servers, {domain * model.gpus} GPUs, share one NVLink fabric"
+            if domain > 1
+            else "",
+        ),
+        ("GPU speed", "" if speed is None else f"{exact(speed)}, relative to other models"),
         *(("source", source) for source in model.sources),
         ("confidence", model.confidence),
     ]
     return pairs((name, value) for name, value in rows if value)
 
 
-def _recognised(found: Recognition) -> str:
-    if not found.best:
-        what = "this matrix" if found.model.fabric == "pcie" else "these links"
-        # Servers of other GPUs than the one the user names may have them.
-        server = f"server of {found.gpu}" if found.excluded and found.gpu else "server"
-        return f"nothing: no known {server} has {what}"
-    best = found.best[0]
-    links = [] if found.model.fabric == "pcie" else ["links"]
-    text = f"the same {listed([*links, *(_ASPECTS[aspect] for aspect in best.same)], 'and')}"
-    if best.differs:
-        text += f", other {listed([_ASPECTS[aspect] for aspect in best.differs], 'and')}"
-    return f"{_names(found.best)}: {text}"
-
-
-def _numbering(matches: Sequence[Match]) -> str:
-    """Which of the best known server's GPUs these are, where the numbers differ."""
-    match = next(iter(_vendors_first(matches)), None)
-    if match is None or not match.renumbered:
-        return ""
-    theirs = ",".join(map(str, match.gpus))
-    return f"GPU 0 to {len(match.gpus) - 1} here are GPU {theirs} of {match.model.name}"
-
-
-def _names(matches: Iterable[Match]) -> str:
-    names = [match.model.name for match in _vendors_first(matches)]
-    if len(names) > MAX_NAMES + 1:
-        names = [*names[:MAX_NAMES], plural(len(names) - MAX_NAMES, "other")]
-    return listed(names)
-
-
-def _vendors_first(matches: Iterable[Match]) -> list[Match]:
-    return sorted(matches, key=lambda match: commonness(match.model))
+def _recognised(found: Recognition) -> list[tuple[str, str]]:
+    """Where it was read, the known servers that are closest, and which GPU is which of theirs."""
+    read = found.topology
+    source = ("read from", f"{read.file}:{read.line}, {read.tool}")
+    best = sorted(found.best, key=lambda match: commonness(match.model))
+    if not best:
+        return [source, ("recognised as", "no server of the catalogue")]
+    first = best[0]
+    names = listed([match.model.name for match in best])
+    same = ["links", *(_ASPECTS[aspect] for aspect in first.same)]
+    text = f"{names}: the same {listed(same, 'and')}"
+    if first.differs:
+        text += f", other {listed([_ASPECTS[aspect] for aspect in first.differs], 'and')}"
+    rows = [source, ("recognised as", text)]
+    if first.renumbered:
+        theirs = ",".join(map(str, first.gpus))
+        text = f"GPU 0 to {len(first.gpus) - 1} here are GPU {theirs} of {first.model.name}"
+        rows.append(("numbering", text))
+    return rows
 
 
 def commonness(model: ServerModel) -> int:
@@ -119,144 +110,55 @@ def commonness(model: ServerModel) -> int:
     return 2 if model.name.startswith(clouds) or "cloud VM" in model.name else 1
 
 
-def catalogue_table(models: Sequence[ServerModel]) -> Table:
-    """One row a server model, 2xlarge before 12xlarge; aliases that its name does not contain."""
-    rows = [
-        row_of(
-            Cell(model.name, "head"),
-            str(model.gpus),
-            model.gpu,
-            model.fabric if model.fabric == "pcie" else f"{model.fabric}, {_link(model)}",
-            _links_a_gpu(model),
-            ", ".join(one for one in model.aliases if slug(one) not in slug(model.name)),
-        )
-        for model in sorted(models, key=lambda model: natural(model.name))
-    ]
-    return Table(columns_of("SERVER MODEL|>GPUS|GPU|FABRIC|>LINKS A GPU|ALIASES~"), tuple(rows))
+def _gpu(model: ServerModel, found: Recognition | None) -> str:
+    """The GPU model, or every one that it may be."""
+    if found is None or found.gpu is not None:
+        return model.gpu
+    return listed(found.possible_gpus) or "unknown model"
 
 
-def catalogue_document(model: ServerModel) -> dict[str, Any]:
-    """What the catalogue's table says of a model, in the names of a server model's fields."""
-    fields = ("name", "aliases", "vendor", "gpu", "gpus", "fabric", "linkMBps", "linksPerGpu")
-    document = server_model_document(model).to_json()
-    return {field: document.get(field) for field in fields}
+def _link(model: ServerModel) -> str:
+    """What the vendor calls the links that the matrix writes NVn."""
+    return {"AMD": "xGMI", "Intel": "RoCE"}.get(model.vendor, "NVLink")
+
+
+def _rate(MBps: int | None, *, assumed: bool = False) -> str:
+    known = "?" if MBps is None else gigabytes(MBps)
+    return f"{known} GB/s (assumed)" if assumed else f"{known} GB/s"
 
 
 def _links_a_gpu(model: ServerModel) -> str:
     """``18 x 20.6 GB/s``: number and rate of the links, as far as they are known."""
     if model.fabric == "pcie":
         return "-"
-    count = "?" if model.links_per_gpu is None else str(model.links_per_gpu)
-    return f"{count} x {'?' if model.link_MBps is None else gigabytes(model.link_MBps)} GB/s"
+    return f"{model.links_per_gpu or '?'} x {_rate(model.link_MBps)}"
 
 
-def _gpu_choices(found: Recognition) -> list[str]:
-    """GPU models of the servers it may be, by link rate."""
-    rated = [gpu for one in found.candidates for gpu in one.gpus]
-    return list(dict.fromkeys([*rated, *(match.model.gpu for match in found.matches)]))
+def _nics(model: ServerModel) -> str:
+    """``8 x 400 Gb/s`` by speed, fastest first."""
+    speeds = Counter(nic.megabits or 0 for nic in model.nics)
+    shown = [
+        f"{count} x " + (f"{speed / 1000:g} Gb/s" if speed else "unknown speed")
+        for speed, count in sorted(speeds.items(), reverse=True)
+    ]
+    return ", ".join(shown) or "none"
 
 
 def advice(found: Recognition) -> list[str]:
     """What the user can do: name the GPU model, or use the known server as it is."""
     model = found.model
     lines = []
-    linked = model.fabric != "pcie"
-    if found.gpu is None and found.matches:
-        choices = [f'"{gpu}"' if " " in gpu else gpu for gpu in _gpu_choices(found)]
-        lines.append(f"hint: say which GPU it has with --gpu: {listed(choices)}")
-    elif found.gpu is None and (found.assumed or (linked and model.link_MBps is None)):
-        example = "MI210" if model.vendor == "AMD" else "A100"
-        lines.append(f"hint: say which GPU it has, such as --gpu {example}")
-    elif linked and model.link_MBps is None:
+    if found.gpu is None:
+        names = listed([shlex.quote(gpu) for gpu in found.possible_gpus])
+        lines.append(f"hint: say which GPU it has with --gpu{names and f': {names}'}")
+    elif model.fabric != "pcie" and model.link_MBps is None:
         lines.append("hint: -o yaml writes the model; add linkMBps, the MB/s of one link, to it")
-    best = found.best
-    if len(best) == 1 and not (best[0].renumbered or best[0].differs):
-        theirs = best[0].model
-        if bool(model.nics) == bool(theirs.nics):
-            lines.append(f"next: nodes of this kind may say `model: {theirs.name}`")
+    if len(found.best) == 1:
+        (best,) = found.best
+        same = not (best.renumbered or best.differs)
+        if same and bool(model.nics) == bool(best.model.nics):
+            lines.append(f"next: nodes of this kind may say `model: {best.model.name}`")
     return lines
-
-
-def _gpus(model: ServerModel, found: Recognition | None) -> str:
-    """How many, and which; every GPU model it may have, if it is recognised."""
-    if found is None or found.gpu is not None:
-        return f"{model.gpus} x {model.gpu}"
-    if not found.matches:
-        return f"{model.gpus}, model not known"
-    return f"{model.gpus} x {listed(_gpu_choices(found))}"
-
-
-def _link_rate(model: ServerModel, found: Recognition | None) -> str:
-    if model.link_MBps is not None:
-        return f"{number(model.link_MBps)} MB/s a link"
-    if found is None or not found.candidates:
-        return "not known"
-    return f"{_one_of(one.model.link_MBps for one in found.candidates)} MB/s a link"
-
-
-def _pcie(model: ServerModel, found: Recognition | None) -> str:
-    assumed = () if found is None else found.assumed
-    switch = f"{number(model.pcie_MBps)} MB/s under one switch"
-    sockets = f"{number(model.sys_MBps)} MB/s between sockets"
-    if "pcieMBps" not in assumed:
-        return f"{switch}, {sockets}"
-    if "sysMBps" in assumed:
-        return f"assumed: {switch}, {sockets}"
-    if found is not None and found.candidates:
-        rates = _one_of(one.model.pcie_MBps for one in found.candidates)
-        return f"{rates} MB/s under one switch, {sockets}"
-    return f"{switch} (assumed), {sockets}"
-
-
-def _one_of(rates: Iterable[int | None]) -> str:
-    """``20,600 or 40,100``."""
-    return listed([number(rate) for rate in sorted({rate for rate in rates if rate is not None})])
-
-
-def _link(model: ServerModel) -> str:
-    """What the vendor calls the links that the matrix writes NVn."""
-    return {"AMD": "xGMI", "Intel": "RoCE"}.get(model.vendor or "", "NVLink")
-
-
-def _fabric(model: ServerModel) -> str:
-    link = _link(model)
-    words = {
-        "nvswitch": f"{link} through a switch: any set of GPUs reaches the full rate",
-        "direct": f"{link} from GPU to GPU, no switch: which GPUs are chosen matters",
-        "bridges": f"{link} bridges between some GPUs: which GPUs are chosen matters",
-        "pcie": "PCIe only",
-    }
-    return words[model.fabric]
-
-
-def _nics(model: ServerModel) -> str:
-    """``8 x 400 Gb/s`` by speed, fastest first."""
-    speeds: dict[int | None, int] = {}
-    for nic in model.nics:
-        speeds[nic.megabits] = speeds.get(nic.megabits, 0) + 1
-    ordered = sorted(speeds.items(), key=lambda item: -(item[0] or 0))
-    return (
-        ", ".join(
-            f"{count} x " + ("unknown speed" if speed is None else f"{speed / 1000:g} Gb/s")
-            for speed, count in ordered
-        )
-        or "none"
-    )
-
-
-def _domain(model: ServerModel) -> str:
-    if model.nvlink_domain_nodes == 1:
-        return ""
-    gpus = model.gpus * model.nvlink_domain_nodes
-    return f"{model.nvlink_domain_nodes} such servers, {gpus} GPUs, share one NVLink fabric"
-
-
-def _relative_speed(model: ServerModel) -> str:
-    return (
-        ""
-        if model.relative_speed is None
-        else f"{exact(model.relative_speed)}, relative to other models"
-    )
 
 
 def links(model: ServerModel, found: Recognition | None = None) -> Table | None:
@@ -264,36 +166,24 @@ def links(model: ServerModel, found: Recognition | None = None) -> Table | None:
 
     Behind a switch without a matrix every pair has all links; None for other models without one.
     """
-    matrix = model.matrix
+    if model.matrix is None and not model.switched:
+        return None
     cpus = None if found is None else found.topology.cpus
-    if matrix is None:
-        if not model.switched or model.gpus > MAX_COLUMNS:
-            return None
-        pair = f"NV{model.links_per_gpu}"
-        gpus = range(model.gpus)
-        matrix = tuple(tuple("X" if a == b else pair for b in gpus) for a in gpus)
     rows = tuple(
         row_of(
             Cell(f"GPU{g}", "head"),
-            *(Cell(cell, None if cell.startswith("NV") else "dim") for cell in row),
-            _group(model.numa, g),
-            (cpus[g] if cpus is not None else None) or "",
-            _group(model.pcie_switch, g),
+            *(Cell(path, None if link_count(path) else "dim") for path in paths),
+            *(
+                "" if values is None or values[g] is None else str(values[g])
+                for values in (model.numa, cpus, model.pcie_switch)
+            ),
             _near(model, g),
         )
-        for g, row in enumerate(matrix)
+        for g, paths in enumerate(known_paths(model))
     )
-    columns = (
-        Column(""),
-        *(Column(f"GPU{g}") for g in range(len(matrix))),
-        *columns_of("NUMA|CPUs?|switch?|near NICs~"),
-    )
+    gpus = (Column(f"GPU{g}") for g in range(model.gpus))
+    columns = (Column(""), *gpus, *columns_of("NUMA|CPUs?|switch?|near NICs~"))
     return Table(columns, rows).without_empty_columns()
-
-
-def _group(groups: tuple[int | None, ...] | None, gpu: int) -> str:
-    group = None if groups is None else groups[gpu]
-    return "" if group is None else str(group)
 
 
 def _near(model: ServerModel, gpu: int) -> str:
@@ -302,36 +192,98 @@ def _near(model: ServerModel, gpu: int) -> str:
     return "all" if len(near) == len(model.nics) > 1 else " ".join(near)
 
 
-_WITHOUT = {"aliases": [], "vendor": "", "sources": [], "confidence": "", "nics": [],
-            "nvlinkDomainNodes": 1}  # fmt: skip
-"""Fields that say nothing at these values."""
+def bandwidth_table(model: ServerModel, found: Recognition | None = None) -> Table:
+    """One row for the sets of one size that reach the same: inside, and over several servers.
+
+    If the rate of a link depends on which GPU of ``found`` it is: at the slowest rates.
+    """
+    slowest = None if found is None else _slowest(found)
+    notes = []
+    if slowest is not None:
+        link, pcie = slowest.link_MBps, slowest.pcie_MBps
+        model = replace(model, link_MBps=link, pcie_MBps=pcie)
+        notes.append(
+            f"If its GPUs are {slowest.gpu}: {_rate(link)} a link, {_rate(pcie)} under one PCIe"
+            " switch. --gpu shows the table of another."
+        )
+    few = model.switched or model.gpus <= MAX_PRICED
+    try:
+        rows = table(model, range(1, model.gpus + 1) if few else (1, 2, model.gpus))
+    except UnknownRate as unknown:
+        return Table((), (), (f"no bandwidth table: {unknown}",), headless=True)
+    columns = columns_of(">GPUs|>inside|>rings|>chains?|>sets|such as|>NICs|>several servers")
+    cells = tuple(_row(row, has_nics=bool(model.nics)) for row in rows)
+    shown = Table(columns, cells).without_empty_columns()
+    notes.append("MB/s, one direction, rounded down; `inside`: among these GPUs of one server.")
+    if shown.columns[-1].title == "several servers":
+        notes.append(
+            "`NICs`: out of the server; `several servers`: this many GPUs on each of two or more,"
+            " no oversubscription between them."
+        )
+    if not few:
+        notes.append(f"Not listed: sets of 3 to {model.gpus - 1} GPUs, too many of each size.")
+    if not model.nics or any(nic.megabits is None for nic in model.nics):
+        notes.append(
+            "NICs or their speeds are not known: give nodes of this model their own `nics`."
+        )
+    return replace(shown, notes=tuple(notes))
 
 
-def model_document(model: ServerModel, assumed: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The document of a model without what is not known. ``assumed``: fields to leave out."""
-    document = server_model_document(model).to_json()
-    document["nics"] = [
-        {key: value for key, value in nic.items() if value is not None} for nic in document["nics"]
+def _slowest(found: Recognition) -> ServerModel | None:
+    """If its GPU model and the rate of its links are open: the known server with the slowest links."""
+    if found.gpu is not None or found.model.link_MBps is not None:
+        return None
+    rated = [match.model for match in found.matches if match.model.link_MBps is not None]
+    return min(rated, key=lambda one: (one.link_MBps or 0, one.pcie_MBps), default=None)
+
+
+def _row(row: TableRow, *, has_nics: bool) -> tuple[Cell, ...]:
+    out = row.out if has_nics else None
+    return row_of(
+        str(row.gpus),
+        "unlimited" if row.inside is None else number(math.floor(row.inside)),
+        str(row.rings or "-"),
+        str(row.chains or "-"),
+        number(row.subsets),
+        ranges(row.example),
+        _range(out),
+        _range(out, row.inside),
+    )
+
+
+def _range(rates: tuple[Fraction, Fraction] | None, most: Fraction | None = None) -> str:
+    """``12,500-25,000``, neither above ``most``; once if equal."""
+    if rates is None:
+        return "-"
+    within = [rate if most is None else min(rate, most) for rate in rates]
+    return "-".join(dict.fromkeys(number(math.floor(rate)) for rate in within))
+
+
+def catalogue_table(models: Sequence[ServerModel]) -> Table:
+    """One row a server model."""
+    rows = [
+        row_of(
+            Cell(model.name, "head"),
+            str(model.gpus),
+            model.gpu,
+            model.fabric,
+            _links_a_gpu(model),
+            ", ".join(model.aliases),
+        )
+        for model in models
     ]
-    return {
-        key: value
-        for key, value in document.items()
-        if key not in assumed and (key not in _WITHOUT or value != _WITHOUT[key])
-    }
+    return Table(columns_of("SERVER MODEL|>GPUS|GPU|FABRIC|>LINKS A GPU|ALIASES~"), tuple(rows))
+
+
+def model_document(model: ServerModel) -> dict[str, Any]:
+    """The document of a model without what a reader takes anyway."""
+    document = server_model_document(model)
+    return document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def model_yaml(document: dict[str, Any]) -> str:
-    """The document with a row of the matrix and a NIC a line, as in the catalogue."""
-    text = ""
-    for key, value in document.items():
-        if key == "matrix":
-            width = max(len(cell) for row in value for cell in row) + 1
-            rows = (
-                "".join(f"{cell},".ljust(width + 1) for cell in row[:-1]) + row[-1] for row in value
-            )
-            text += "matrix:\n" + "".join(f"- [{row}]\n" for row in rows)
-        elif key == "nics":
-            text += "nics:\n" + "".join(f"- {yaml_text(nic, flow=True)}" for nic in value)
-        else:
-            text += yaml_text({key: value}, flow=None if key in ("numa", "pcieSwitch") else False)
-    return text
+    """The document with a row of the matrix a line."""
+    return "".join(
+        yaml_text({field: value}, flow=None if field in _LISTS else False)
+        for field, value in document.items()
+    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import output_option, verb
-from planner.errors import Fault, InputError, MissingPathError, UsageError
+from planner.errors import Fault, MissingPathError, UsageError
 from planner.show.console import Console
 from planner.show.text import Format, listed
 from planner.untrusted_text import safe
@@ -89,26 +89,18 @@ def _checked_name(option: str, value: str | None) -> str | None:
 
 
 def _list(console: Console, output: Format) -> None:
-    """The catalogue: a table, or a list of documents without matrices and NICs."""
+    """The catalogue: a table, or a document a model."""
     from models.rates import catalogue
+    from planner.show.cluster_map import natural
+    from planner.show.server_model import catalogue_table, commonness
 
-    models = sorted(catalogue.server_models(), key=lambda model: model.name.lower())
-    if output is Format.name:
-        console.data("".join(f"{model.name}\n" for model in models))
-    elif output in (Format.json, Format.yaml):
-        from planner.show.server_model import catalogue_document, model_yaml
-
-        entries = [catalogue_document(model) for model in models]
-        if output is Format.yaml:
-            console.data("---\n".join(model_yaml(entry) for entry in entries))
-        else:
-            console.document(entries)
-    else:
-        from planner.show.server_model import catalogue_table, commonness
-
-        console.table(catalogue_table(models))
-        common = min(models, key=commonness)
-        console.next(f"{console.program} topo {shlex.quote(common.name)}")
+    models = sorted(catalogue.server_models(), key=lambda model: natural(model.name))
+    if output not in (Format.table, Format.wide):
+        _print(console, tuple((model, None) for model in models), output)
+        return
+    console.table(catalogue_table(models))
+    common = min(models, key=commonness)
+    console.next(f"{console.program} topo {shlex.quote(common.name)}")
 
 
 def _of_gpu(name: str) -> list[ServerModel]:
@@ -163,37 +155,18 @@ def _find(console: Console, name: str, gpu: str | None, made_name: str | None) -
 
 def _print(console: Console, found: Found, output: Format) -> None:
     """The models as tables, or as documents one after the other."""
+    from planner.show.server_model import model_document, model_yaml, topology_tables
+
+    documents = [model_document(model) for model, _ in found]
     if output is Format.name:
         console.data("".join(f"{safe(model.name)}\n" for model, _ in found))
-        return
-    if output in (Format.json, Format.yaml):
-        _print_documents(console, found, output)
-        return
-    from planner.show.server_model import topology_tables
-
-    for number, (model, recognition) in enumerate(found):
-        tables = topology_tables(model, recognition, wide=output is Format.wide)
-        for place, part in enumerate(tables):
-            console.data("\n" if number or place else "")
-            for table in part:
-                console.table(table)
-
-
-def _print_documents(console: Console, found: Found, output: Format) -> None:
-    from planner.show.server_model import model_document, model_yaml
-
-    documents = []
-    for model, recognition in found:
-        if model.matrix is None and not model.switched:
-            what = f"the link matrix of {model.name} is not known, so it makes no server model"
-            hint = "save what `nvidia-smi topo -m` or `rocm-smi --showtopo` prints"
-            raise InputError(Fault(what, hint))
-        documents.append(model_document(model, recognition.assumed if recognition else ()))
-    if output is Format.yaml:
-        console.data("---\n".join(model_yaml(document) for document in documents))
-        return
-    whole = documents[0] if len(documents) == 1 else documents
-    console.document(whole)
+    elif output is Format.yaml:
+        console.data("---\n".join(map(model_yaml, documents)))
+    elif output is Format.json:
+        console.document(documents[0] if len(documents) == 1 else documents)
+    else:
+        tables = (table for one in found for table in topology_tables(*one))
+        console.data(console.sections(tables))
 
 
 def _advise(console: Console, recognitions: list[Recognition]) -> None:
@@ -204,8 +177,5 @@ def _advise(console: Console, recognitions: list[Recognition]) -> None:
         about = "" if len(recognitions) == 1 else f"{recognition.model.name}: "
         for line in recognition.remarks:
             console.say(f"note: {about}{line}")
-    shown: dict[str, str] = {}
-    for line in (line for recognition in recognitions for line in advice(recognition)):
-        shown.setdefault(line.partition(" --gpu ")[0], line)  # one example of a GPU is enough
-    for line in shown.values():
+    for line in dict.fromkeys(line for one in recognitions for line in advice(one)):
         console.say(line)

@@ -7,7 +7,7 @@ left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
@@ -44,36 +44,30 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """The model if its GPUs are those of ``gpus``."""
-
-    gpus: tuple[str, ...]
-    model: ServerModel
-
-
-@dataclass(frozen=True, slots=True)
 class Recognition:
     """The server model of a topology.
 
-    ``matches``: servers of the same links, the closest first; ``excluded``: those of another GPU
-    than the user names. ``gpu``: the GPU model, None if several are possible. ``assumed``: fields
-    that have a default, by their name in YAML. ``remarks``: one sentence each. ``candidates``: one
-    for every GPU model, where the rate of the links depends on it.
+    ``matches``: servers of the same links, the closest first, of the GPU model that the user names.
+    ``gpu``: the GPU model, None if several are possible. ``assumed``: fields that have a default, by
+    their name in YAML. ``remarks``: one sentence each.
     """
 
     topology: Topology
     model: ServerModel
     matches: tuple[Match, ...]
-    excluded: tuple[Match, ...]
     gpu: str | None
     assumed: tuple[str, ...]
     remarks: tuple[str, ...]
-    candidates: tuple[Candidate, ...] = ()
 
     @property
     def best(self) -> tuple[Match, ...]:
         """The closest matches, all that are equally close."""
         return _closest(self.matches)
+
+    @property
+    def possible_gpus(self) -> list[str]:
+        """GPU models of the matches, the closest first."""
+        return list(dict.fromkeys(match.model.gpu for match in self.matches))
 
 
 def recognise(
@@ -88,30 +82,18 @@ def recognise(
     ``gpu``: the GPU model by the user. ``name``: of the server model.
     """
     found = matching_servers(topology, catalogue)
-    recognition = _recognition(topology, found, gpu, name)
-    speed = None if recognition.gpu is None else relative_speed(recognition.gpu)
-    return replace(
-        recognition,
-        model=replace(recognition.model, relative_speed=speed),
-        candidates=_candidates(recognition),
-    )
-
-
-def _recognition(
-    topology: Topology, found: Sequence[Match], stated: str | None, name: str | None
-) -> Recognition:
     near = near_gpus(topology)
-    matches, gpu = _choose(topology, found, stated)
+    matches, known = _choose(topology, found, gpu)
     matrix, counted = _counted(topology, matches)
-    generation = None if gpu is None else generation_of(gpu)
+    generation = None if known is None else generation_of(known)
     fabric = _fabric(topology, matrix, matches, generation)
     pcie = _agreed(matches, lambda model: model.pcie_MBps)
     sockets = _agreed(matches, lambda model: model.sys_MBps)
     if pcie is None and generation is not None:
         pcie = generation.pcie_MBps
     model = ServerModel(
-        name=name or _name(topology, matches, gpu),
-        gpu=gpu or UNKNOWN_GPU,
+        name=name or _name(topology, matches, known),
+        gpu=known or UNKNOWN_GPU,
         gpus=topology.gpus,
         fabric=fabric,
         vendor=topology.vendor,
@@ -129,16 +111,16 @@ def _recognition(
         nvlink_domain_nodes=_agreed(matches, lambda model: model.nvlink_domain_nodes) or 1,
         pcie_MBps=pcie or PCIE_MBPS,
         sys_MBps=sockets or SYS_MBPS,
+        relative_speed=None if known is None else relative_speed(known),
     )
     rates = {"pcieMBps": pcie, "sysMBps": sockets}
     return Recognition(
         topology,
         model,
         matches,
-        tuple(match for match in found if match not in matches),
-        gpu,
+        known,
         tuple(field for field, rate in rates.items() if rate is None),
-        (*topology.remarks, *_remarks(topology, near, found, matches, stated), *counted),
+        (*topology.remarks, *_remarks(topology, near, found, matches, gpu), *counted),
     )
 
 
@@ -307,22 +289,6 @@ def _remarks(
             f"no known server with these links has GPU model {_without_brand(stated)}"
         )  # fmt: skip
     return remarks
-
-
-def _candidates(recognition: Recognition) -> tuple[Candidate, ...]:
-    """The model for every GPU model of the matches, the slowest links first."""
-    topology, model = recognition.topology, recognition.model
-    if recognition.gpu is not None or model.link_MBps is not None or model.fabric == "pcie":
-        return ()
-    groups: dict[ServerModel, list[str]] = {}
-    for gpu in dict.fromkeys(match.model.gpu for match in recognition.matches):
-        one = _recognition(topology, recognition.matches, gpu, None).model
-        if one.link_MBps is not None:
-            # Name and NICs do not depend on the GPU.
-            same = replace(one, name=model.name, gpu=model.gpu, nics=model.nics)
-            groups.setdefault(same, []).append(gpu)
-    found = [Candidate(tuple(gpus), one) for one, gpus in groups.items()]
-    return tuple(sorted(found, key=lambda one: (one.model.link_MBps or 0, one.model.pcie_MBps)))
 
 
 @dataclass(frozen=True, slots=True)
