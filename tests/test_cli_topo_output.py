@@ -87,6 +87,7 @@ def test_what_cannot_be_done_is_an_error(
         (b"GPU0 " + b"A" * 100_000, "no topology and no server model"),
         (b"GPU0 GPU1\n", "the matrix is cut off"),
         (b"GPU0 X NV1\nGPU1 NV1 X\n", "no topology and no server model"),
+        (b"GPU[0] : (Topology) Numa Node: 3\n", "`Link Type between two GPUs` is missing"),
     ],
 )
 def test_a_file_without_a_topology_is_65(

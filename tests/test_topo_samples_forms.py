@@ -204,19 +204,3 @@ def test_a_table_of_rocm_smi_needs_its_heading() -> None:
     for cell in ("15", "XGMI"):
         with pytest.raises(InputError, match=r"row of GPU0 is cut off|is no path"):
             read(f"\tGPU0\tGPU1\nGPU0\t0\t{cell}\nGPU1\t{cell}\t0\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("No devices were found\n", "no topology and no server model"),
-        ("x" * 20_000, "no topology and no server model"),
-        ("GPU[0] : (Topology) Numa Node: 3\n", "`Link Type between two GPUs` is missing"),
-        ("\x00\x01\x02", "no topology and no server model"),
-    ],
-)
-def test_a_text_without_a_topology_is_refused(text: str, what: str) -> None:
-    with pytest.raises(InputError) as refused:
-        read(text)
-    (fault,) = refused.value.faults
-    assert what in fault.what

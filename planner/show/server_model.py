@@ -44,9 +44,8 @@ _FABRICS = {
 
 def topology_tables(model: ServerModel, found: Recognition | None) -> list[Table]:
     """Facts, link matrix and bandwidth table. ``found``: of a tool's output."""
-    matrix = links(model, found)
-    shown = facts(model, found), matrix, bandwidth_table(model, found)
-    return [part for part in shown if part is not None]
+    parts = (facts(model, found), links(model, found), bandwidth_table(model, found))
+    return [part for part in parts if part is not None]
 
 
 def facts(model: ServerModel, found: Recognition | None = None) -> Table:
@@ -206,9 +205,10 @@ def bandwidth_table(model: ServerModel, found: Recognition | None = None) -> Tab
             f"If its GPUs are {slowest.gpu}: {_rate(link)} a link, {_rate(pcie)} under one PCIe"
             " switch. --gpu shows the table of another."
         )
-    few = model.switched or model.gpus <= MAX_PRICED
+    every = model.switched or model.gpus <= MAX_PRICED
+    sizes = range(1, model.gpus + 1) if every else (1, 2, model.gpus)
     try:
-        rows = table(model, range(1, model.gpus + 1) if few else (1, 2, model.gpus))
+        rows = table(model, sizes)
     except UnknownRate as unknown:
         return Table((), (), (f"no bandwidth table: {unknown}",), headless=True)
     columns = columns_of(">GPUs|>inside|>rings|>chains?|>sets|such as|>NICs|>several servers")
@@ -220,8 +220,8 @@ def bandwidth_table(model: ServerModel, found: Recognition | None = None) -> Tab
             "`NICs`: out of the server; `several servers`: this many GPUs on each of two or more,"
             " no oversubscription between them."
         )
-    if not few:
-        notes.append(f"Not listed: sets of 3 to {model.gpus - 1} GPUs, too many of each size.")
+    if not every:
+        notes.append(f"Not listed: sets of 3 to {model.gpus - 1} GPUs.")
     if not model.nics or any(nic.megabits is None for nic in model.nics):
         notes.append(
             "NICs or their speeds are not known: give nodes of this model their own `nics`."

@@ -62,17 +62,16 @@ def topo(
 ) -> None:
     """Show a server model: links, NICs, what sets of GPUs reach."""
     gpu, name = _checked_name("--gpu", gpu), _checked_name("--name", name)
+    misused = f"{'--gpu' if gpu else '--name'} is for the output of nvidia-smi and rocm-smi"
     if model is None:
         if gpu or name:
-            what = f"{'--gpu' if gpu else '--name'} is for the output of nvidia-smi and rocm-smi"
-            raise UsageError(Fault(what, "name a file with it, or - for stdin"))
+            raise UsageError(Fault(misused, "name a file with it, or - for stdin"))
         _list(console, output)
         return
     found = _find(console, model, gpu, name)
     recognitions = [recognition for _, recognition in found if recognition is not None]
     if (gpu or name) and not recognitions:
-        what = f"{'--gpu' if gpu else '--name'} is for the output of nvidia-smi and rocm-smi"
-        raise UsageError(Fault(what, f"{model} is a server model already"))
+        raise UsageError(Fault(misused, f"{model} is a server model already"))
     _print(console, found, output)
     _advise(console, recognitions)
 
