@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,39 +89,31 @@ def test_a_node_is_excluded_by_its_first_cause(mixed: str, cli: RunCli) -> None:
     (role,) = explained(cli, mixed, "huge")["candidates"]
     assert {one["cause"]: one["nodes"] for one in role["excluded"]} == {
         "cordoned": 1,
-        "taint infra=yes:NoSchedule": 1,
-        "without pool=a": 1,
-        "another model than DGX H100": 1,
+        "taint": 1,
+        "labels": 1,
+        "model": 1,
     }
     assert role["neededPods"] == 4
     # h-1, h-2 and h-3: 8, 8 and 7 healthy GPUs, of which `first` takes 8
     assert (role["eligibleNodes"], role["freeGpus"], role["pods"]) == (3, 15, 1)
     out = cli("explain", mixed, "late").out
-    assert "FOR ROLE worker" in out
-    assert "excluded: taint infra=yes:NoSchedule" in out
+    assert "worker      1          -              -  excluded: taint infra=yes:NoSchedule\n" in out
 
 
 def test_a_placed_gang_has_its_place(cli: RunCli, tmp_path: Path) -> None:
     plan = str(tmp_path / "plan.json")
     assert cli("plan", str(INPUTS / "quickstart"), "--out", plan).code == 0
     lines = cli("explain", plan, "resnet50").out
-    for line in (
-        "decision   place\n",
-        "nodes      v100-2:0,3-4,7\n",
-        "bandwidth  55.2 GB/s, 66.6 % of the best\n",
-        "speed      98 %, slowed by links\n",
-        "needs      role worker: 4 pods of 1 GPU, 6 cpu and 40Gi memory\n",
-    ):
-        assert line in lines
+    assert "place        5     4  55.2   66.6 %   98 %  links         1  v100-2:0,3-4,7\n" in lines
+    assert "needs      role worker: 4 pods of 1 GPU, 6 cpu and 40Gi memory\n" in lines
 
 
 def test_a_stopped_gang_has_the_nodes_it_leaves(cli: RunCli, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(plan_changes.plan()), encoding="utf-8")
-    lines = cli("explain", str(plan), "batch").out.splitlines()
-    assert "before    n02" in lines
-    assert not any(line.startswith("nodes ") for line in lines)
-    assert any(re.match(r"priority +\d+; it may be stopped", line) for line in lines), lines
+    out = cli("explain", str(plan), "batch").out
+    assert "n02 -> (for " in out
+    assert "plans may  stop it once it runs\n" in out
 
 
 def test_every_gang_of_a_recorded_cluster_is_explained(cli: RunCli, tmp_path: Path) -> None:
@@ -209,4 +200,4 @@ def test_counts_alone_read_stdin_and_load_no_solver(tmp_path: Path) -> None:
         timeout=HANG_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "decision  wait: NoRoom" in done.stdout
+    assert "    NoRoom: " in done.stdout

@@ -131,18 +131,21 @@ BY = [
                 room_pods=5,
                 room_gpus=5,
             ),
-            "needs 8 GPUs on one node; after this plan, the node with the most room, v100-1, has 5 free",
+            (
+                "needs 8 pods of 1 GPU on one node; after this plan, there is room for 5 pods on the node"
+                " with the most room, v100-1 (5 GPUs free)"
+            ),
         ),
         (
             Reason.of("Resources", **NEEDS, resources=["cpu"], room_pods=2),
             (
-                "needs 4 pods of 8 GPUs; after this plan, its nodes have free GPUs and cpu "
-                "together for 2 pods"
+                "needs 4 pods of 8 GPUs; after this plan, there is room for 2 pods (counting free GPUs"
+                " and cpu)"
             ),
         ),
         (
             Reason.of("Never", resources=["cpu"], offered="100"),
-            "a pod requests more cpu than a node has; no node that it may use offers more than 100",
+            "requests more cpu a pod than any node that it may use has: 100 at most",
         ),
         (
             Reason.of("Quota", gpus=16, queue="team-a", held=24, limit=32),
@@ -190,8 +193,8 @@ def test_a_long_domain_is_named_by_its_innermost_names() -> None:
     fields = {**NEEDS, **ROOM, "level": "hypernode-tier-1"}
     leaf = "hypernode-ib-tier1-x2kzm-6f7d9c8b"
     long = words(Reason.of("RequiredTopology", **fields, domain=f"site/spine-0123456789/{leaf}"))
-    assert f"the hypernode-tier-1 with the most room, {leaf}, has room" in long
+    assert f"the hypernode-tier-1 with the most room, {leaf} (12" in long
     mixed = words(Reason.of("RequiredTopology", **fields, domain=f"{leaf}/block-1/rack1"))
-    assert "with the most room, block-1/rack1, has room" in mixed
+    assert "with the most room, block-1/rack1 (12" in mixed
     short = words(Reason.of("RequiredTopology", **fields, domain="block-1/rack1"))
-    assert "with the most room, block-1/rack1, has room" in short
+    assert "with the most room, block-1/rack1 (12" in short

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from models.documents.base import Document, Many, Time, omitted
+from models.documents.reason import ReasonFields
 from models.tiers import Sense
 
 
@@ -69,13 +70,14 @@ class WhyTier(Document):
 class OtherPlace(Document):
     """The gang in another domain with everything else as planned. ``tier`` null: as good in every tier.
 
-    ``possible`` False: ``why`` says what is missing there.
+    ``possible`` False: ``code`` and ``fields``, as of a reason, say what is missing there, if that is known.
     """
 
     domain: str
     possible: bool
     tier: WhyTier | None = None
-    why: str = ""
+    code: str | None = None
+    fields: ReasonFields = ReasonFields()
 
 
 class PlaceReasons(Document):
@@ -85,6 +87,29 @@ class PlaceReasons(Document):
     domain: str
     tried: int
     others: Many[OtherPlace]
+
+
+class Excluded(Document):
+    """Nodes that are no candidates: a word for the cause, and what of the role, node or queue it is about."""
+
+    cause: str
+    about: Many[str]
+    nodes: int
+
+
+class Candidates(Document):
+    """The nodes for one role; each is excluded by the first cause that holds for it.
+
+    ``eligible_nodes``: that accept the role and are large enough. ``free_gpus``: there after the plan;
+    ``pods``: that fit beside it, each node by itself. ``needed_pods``: that the gang lacks.
+    """
+
+    role: str
+    needed_pods: int
+    excluded: Many[Excluded]
+    eligible_nodes: int
+    free_gpus: int
+    pods: int
 
 
 Why.model_rebuild()

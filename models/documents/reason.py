@@ -152,7 +152,7 @@ CODES: Mapping[str, Code] = {
         "every node that has what it needs is cordoned, not ready, tainted, or excluded by other rules",
         ("role", "nodes_with", "taints"),
     ),
-    "Bandwidth": Code("below its `minBandwidthShare` everywhere", _RULE),
+    "Bandwidth": Code("below its minBandwidthShare everywhere", _RULE),
     "Outranked": Code(
         "gangs that come first, or tiers that come first, leave it no place",
         (*_ROOM, *_PLACE, *_HELD),

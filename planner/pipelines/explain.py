@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from models.documents.explanation import (
-    OtherPlace,
-    PlaceReasons,
-    Why,
-    WhyPod,
-    WhyRemedy,
-    WhyTier,
-)
+from models.documents.explanation import PlaceReasons, Why, WhyPod, WhyRemedy, WhyTier
 from models.documents.plan import PlanDocument
 from models.hardware import bits
 from models.instance.instance import Instance
@@ -24,14 +17,13 @@ from models.program.base_state import outcome
 from models.queues.reservations import queue_place
 from models.values.tier_values import Evaluation, tiers_of
 from planner.search.budget import Budget
-from planner.search.explain.alternatives import Alternative, alternatives
+from planner.search.explain.alternatives import alternatives, first_difference
 from planner.search.explain.remedies import RemedyFinder
 from planner.search.explain.remedy import Remedy
 from planner.search.explain.replan import Replan
 from planner.search.explain.world import World, budget_of
 from planner.search.free_space import FreeSpace
 from planner.search.solve import TURNS_PAIRS, new_plan
-from planner.show.reason_words import words
 
 MAX_REPLANS = 100
 """New plans that remedies are tried with at most."""
@@ -147,38 +139,15 @@ def _pods(world: World, gang: int, pods: Sequence[PodPlacement]) -> tuple[WhyPod
 
 def _first_tier(world: World, pods: tuple[PodPlacement, ...]) -> WhyTier | None:
     """The first tier in which the plan differs if the gang has these pods, too."""
-    here = Evaluation(world.instance, world.decisions).vector()
     decisions = list(world.decisions)
     decisions[world.gang] = outcome(world.instance, world.gang, pods)
-    there = Evaluation(world.instance, decisions).vector()
-    for tier, old, new in zip(tiers_of(world.instance), here, there, strict=True):
-        if old != new:
-            return WhyTier(name=tier.name, sense=tier.sense, here=old, there=new)
-    return None
+    here, there = (
+        Evaluation(world.instance, plan).vector() for plan in (world.decisions, decisions)
+    )
+    return first_difference(tiers_of(world.instance), here, there)
 
 
 def why_there(world: World, seconds: int, stop: threading.Event) -> PlaceReasons | None:
     """Why the gang has its place and not another; None for a gang without pods."""
     budget = budget_of(seconds, stop)
-    found = alternatives(world, lambda: stop.is_set() or budget.seconds_left() <= 0)
-    if found is None:
-        return None
-    others = tuple(
-        OtherPlace(
-            domain=one.domain,
-            possible=bool(one.pods),
-            tier=None
-            if one.tier is None
-            else WhyTier(name=one.tier.name, sense=one.tier.sense, here=one.here, there=one.there),
-            why=_why_not(one),
-        )
-        for one in found.others
-    )
-    return PlaceReasons(level=found.level, domain=found.domain, tried=found.tried, others=others)
-
-
-def _why_not(one: Alternative) -> str:
-    """Why the gang has no place in another domain; empty if it has one."""
-    if one.pods:
-        return ""
-    return "no place was found under its rules" if one.why is None else words(one.why)
+    return alternatives(world, lambda: stop.is_set() or budget.seconds_left() <= 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from models.documents.reason import UNSTATED, ReasonFields, ReasonGang
+from models.documents.reason import CODES, UNSTATED, ReasonFields, ReasonGang
 from models.instance.solution import Reason
 from models.units import plural, shown, time_text
 from planner.show.text import domain_text, listed, resource_text
@@ -21,25 +21,35 @@ def words(reason: Reason) -> str:
 
 
 def sentence(code: str, fields: ReasonFields) -> str:
-    """The same of a code and fields; of a code of a newer version, what the fields say."""
-    said = "; ".join((_CLAUSES.get(code) or _of_rule(code))(fields))
-    return said or "no more is known"
+    """The same of a code and fields; where these say nothing, what the code means."""
+    if fields.text is not None:
+        return fields.text
+    clauses = _CLAUSES.get(code)
+    said = "" if clauses is None else "; ".join(clauses(fields))
+    if said or fields.gpus is None:
+        return said or _meaning(code)
+    proven = f"; {_PROVEN}" if fields.proven else ""
+    return f"{_needs(fields)}; {_meaning(code)}{proven}"
+
+
+def _meaning(code: str) -> str:
+    """What a code means; of a newer version's nothing is known."""
+    return CODES[code].meaning if code in CODES else "no more is known"
+
+
+_PROVEN = "no better plan starts it (proven)"
 
 
 def _short(f: ReasonFields) -> Clauses:
     """What it needs, what room the plan leaves, and who would have to go."""
-    if f.text is not None:
-        yield f.text
-        return
     if f.gpus is None and f.pods is None:
         if f.proven:
             yield "its running pods already violate its required topology or GPU model"
         return
-    yield _needs(f)
+    yield f"{_needs(f)}{_inside(f, 'one')}"
     if not f.has_room:
         if f.proven:
-            where = "" if f.level is None else f" {_in_one(f.level)}"
-            yield f"its pods do not fit together{where}, whoever gives way (proven)"
+            yield f"its pods do not fit together{_inside(f, 'one')}, whoever gives way (proven)"
         else:
             yield "no place was found, and the search ended before the cause was known"
         return
@@ -50,69 +60,46 @@ def _short(f: ReasonFields) -> Clauses:
         yield _PROVEN
 
 
-_PROVEN = "no better plan starts it (proven)"
-
-
 def _needs(f: ReasonFields) -> str:
-    """``role worker needs 4 pods of 8 GPUs in one rack``."""
-    who = "needs" if f.role is None else f"role {f.role} needs"
-    if f.pods is not None and f.gpus is not None:
-        needs = f"{who} {_pods(f)}"
-        if f.model is not None:
-            needs += " of one model" if _single(f) else " with GPUs of one model"
-    else:
-        model = "" if f.model is None else f" {shown(f.model)}"
-        needs = f"{who} {f.gpus:,}{model} GPU{'s' * (f.gpus != 1)}" if f.gpus else f"{who} no GPU"
-    return needs if f.level is None else f"{needs} {_in_one(f.level)}"
+    """``role worker needs 4 pods of 8 GPUs``."""
+    if f.pods is None:
+        model = "" if f.model is None else f"{shown(f.model)} "
+        return f"{_who(f)}needs {plural(f.gpus or 0, f'{model}GPU')}"
+    gpus = f" of {plural(int(f.gpus or 0) // max(1, f.pods), 'GPU')}" if f.gpus else ""
+    one_model = "" if f.model is None else " of one model"
+    return f"{_who(f)}needs {plural(f.pods, 'pod')}{gpus}{one_model}"
 
 
-def _single(f: ReasonFields) -> bool:
-    """Whether pods of one GPU are said as GPUs."""
-    return f.pods == f.gpus and f.room_pods in (None, f.room_gpus)
+def _who(f: ReasonFields) -> str:
+    return "" if f.role is None else f"role {f.role} "
 
 
-def _pods(f: ReasonFields) -> str:
-    count, gpus = f.pods or 0, int(f.gpus or 0)
-    if not gpus:
-        return plural(count, "pod")
-    return (
-        plural(count, "GPU")
-        if _single(f)
-        else f"{plural(count, 'pod')} of {plural(gpus // count, 'GPU')}"
-    )
-
-
-def _in_one(level: str) -> str:
-    return "on one node" if level == "node" else f"in one {level}"
+def _inside(f: ReasonFields, which: str) -> str:
+    """`` in one rack``; empty without a level."""
+    if f.level is None:
+        return ""
+    return f" {'on' if f.level == 'node' else 'in'} {which} {f.level}"
 
 
 def _room(f: ReasonFields) -> str:
-    """``the rack with the most room, b1/r1, has room for 2 pods (16 GPUs free)``."""
-    most = ""
+    """``there is room for 2 pods in the rack with the most room, b1/r1 (16 GPUs free)``."""
+    where = ""
     if f.domain is not None:
-        most = f"the {f.level} with the most room, {domain_text(f.domain)},"
+        where = f"{_inside(f, 'the')} with the most room, {domain_text(f.domain)}"
     elif f.model is not None:
-        most = f"the GPU model with the most room, {f.model},"
-    there = f"{most} has" if most else "there is"
+        where = f" on the GPU model with the most room, {f.model}"
+    free = f"{plural(f.room_gpus or 0, 'GPU')} free"
+    if f.room_pods is None:
+        verb, where = "is" if f.room_gpus == 1 else "are", where or " on the nodes that it may use"
+        return f"there {verb} {free}{where}, and no place was found for all its pods"
     if f.resources:
-        scarce = listed([_RESOURCE.get(one, resource_text(one)) for one in f.resources], "and")
-        gpus = "free GPUs and " * bool(f.gpus)
-        pods = plural(f.room_pods, "pod") if f.room_pods else "no pod"
-        together = " together" if gpus or len(f.resources) > 1 else ""
-        return f"its nodes have {gpus}{scarce}{together} for {pods}"
-    if f.room_pods is not None and not _single(f):
-        pods = plural(f.room_pods, "pod") if f.room_pods else "none"
-        scattered = ", scattered" if f.gpus and (f.room_gpus or 0) >= f.gpus else ""
-        return f"{there} room for {pods} ({plural(f.room_gpus or 0, 'GPU')} free{scattered})"
-    if most:
-        return f"{most} has {f.room_gpus or 0:,} free"
-    free = f"{f.room_gpus:,} {'is' if f.room_gpus == 1 else 'are'}" if f.room_gpus else "none is"
-    fits = f.pods is None and f.gpus is not None and f.gpus <= (f.room_gpus or 0)
-    apart = ", but no place was found for its pods" if fits else ""
-    return f"{free} free on the nodes that it may use{apart}"
+        free = f"counting {listed(['free GPUs'] * bool(f.gpus) + _resources(f), 'and')}"
+    pods = plural(f.room_pods, "pod") if f.room_pods else "none"
+    return f"there is room for {pods}{where} ({free})"
 
 
-_RESOURCE = {"pods": "pod slots"}
+def _resources(f: ReasonFields) -> list[str]:
+    return ["pod slots" if one == "pods" else resource_text(one) for one in f.resources]
 
 
 def _gangs(gangs: tuple[ReasonGang, ...]) -> str:
@@ -138,54 +125,16 @@ def _outranked(f: ReasonFields) -> Clauses:
         )
 
 
-RULES = {
-    "AntiAffinity": "keeps the anti-affinity of its pods",
-    "Affinity": "keeps the affinity of its pods",
-    "Spread": "keeps its pods evenly spread",
-    "Balance": "gives equal shares to the domains that it uses (balance)",
-    "Exclusive": "keeps the exclusive domains of gangs",
-    "Spares": "leaves enough nodes free for failures (spares)",
-    "Bandwidth": "keeps its minBandwidthShare",
-    "Quota": "keeps the limits of queues, and what is promised to them",
-}
-"""What a place does that a rule allows, by the code of the rule."""
-
-
-def _ruled_out(rule: str) -> Callable[[ReasonFields], Clauses]:
-    """It would fit but for a rule about several gangs."""
-
-    def clauses(f: ReasonFields) -> Clauses:
-        yield _needs(f)
-        yield f"there is room, but no place was found that {rule}"
-        if f.proven:
-            yield _PROVEN
-
-    return clauses
-
-
-def _of_rule(code: str) -> Callable[[ReasonFields], Clauses]:
-    """The same of a rule without words of its own: as its entry says."""
-    from models.rules.registry import joint_requirements  # a light door shows no reasons
-
-    for one in joint_requirements():
-        if one.code == code:
-            return _ruled_out(f"keeps {one.name}: {one.asks.format('domain')}")
-    return _short
-
-
 def _selector(f: ReasonFields) -> Clauses:
-    who = "needs" if f.role is None else f"role {f.role} needs"
-    yield f"{who} {'a node' if f.nodes_with is None else f'nodes with {f.nodes_with}'}"
+    yield f"{_who(f)}needs {'a node' if f.nodes_with is None else f'nodes with {f.nodes_with}'}"
     taints = f" ({listed(list(f.taints), 'and')})" if f.taints else ""
     yield f"all such nodes are cordoned, not ready, tainted{taints} or excluded by other rules"
 
 
 def _queue_order(f: ReasonFields) -> Clauses:
-    for one in f.by:
-        yield (
-            f"queue {shown(f.queue or '')} starts gangs in order, and {one.gang}"
-            f" (priority {one.priority}) is before it and waits"
-        )
+    if f.by:
+        queue = f"queue {shown(f.queue or '')} starts gangs in order"
+        yield f"{queue}, and {_gangs(f.by)} is before it and waits"
 
 
 def _reserved(f: ReasonFields) -> Clauses:
@@ -196,70 +145,47 @@ def _reserved(f: ReasonFields) -> Clauses:
 def _quota(f: ReasonFields) -> Clauses:
     queue = "other queues" if f.queue is None else f"queue {shown(f.queue)}"
     if f.gpus is not None:
-        yield _needs(f.model_copy(update={"level": None}))
+        yield _needs(f)
     if f.held is not None:
         yield f"with this plan, {queue} holds {f.held:,} of the {f.limit or 0:,} that gangs like it may hold"
     elif f.limit is not None:
         yield f"so many would leave too little of the {f.limit:,} that are promised to {queue}"
-    elif f.level is not None:
-        yield f"where there is room, it would take a whole {f.level} that is promised to {queue}"
     else:
-        yield f"where there is room, nodes are promised to {queue}"
+        taken = "nodes are" if f.level is None else f"it would take a whole {f.level} that is"
+        yield f"where there is room, {taken} promised to {queue}"
 
 
 def _never(f: ReasonFields) -> Clauses:
-    """What no state of the cluster changes, and what would help."""
-    who = "" if f.role is None else f"role {f.role} "
+    """What no state of the cluster changes."""
+    nodes = "nodes" if f.nodes_with is None else f"nodes with {f.nodes_with}"
     if f.taints:
-        nodes = "" if f.nodes_with is None else f" with {f.nodes_with}"
-        yield f"{who}tolerates the taints of no node{nodes}: {listed(list(f.taints), 'and')}"
-    elif f.queue is not None:
-        yield _needs(f)
-        yield f"queue {shown(f.queue)} lets gangs like it hold at most {f.limit or 0:,}"
-    elif f.offered is not None and f.resources:
-        resource = listed([_RESOURCE.get(one, resource_text(one)) for one in f.resources], "and")
-        pod = "a pod" if f.role is None else f"a pod of role {f.role}"
-        yield f"{pod} requests more {resource} than a node has"
-        yield f"no node that it may use offers more than {f.offered}"
+        yield f"{_who(f)}needs {nodes}"
+        yield f"all of them have taints that it does not tolerate: {listed(list(f.taints), 'and')}"
     elif f.offered is not None:
-        yield f"{who}needs {_pods(f)}"
-        yield f"the largest node that it may use has {f.offered}"
-        yield "smaller pods may help"
-    elif f.has_room:
-        yield _needs(f)
-        yield f"even on the empty cluster, {_room(f).replace(' free', '')}"
-        if f.level is not None:
-            yield "a wider level, or fewer pods, may help"
-        elif f.model is not None:
-            yield "mixModels may help"
-        else:
-            yield "fewer or smaller pods, or more nodes, may help"
-    elif f.gpus is not None:
-        yield _needs(f)
-        if f.cause is None:
-            yield "an exact search found that its pods do not fit together even on the empty cluster"
-        else:
-            rule = RULES.get(f.cause, f"keeps the rule {shown(f.cause)}")
-            yield f"no place on the empty cluster {rule}"
-    else:
-        yield f"{who}needs {'nodes' if f.nodes_with is None else f'nodes with {f.nodes_with}'}"
+        what = listed(_resources(f), "and") or "GPUs"
+        yield f"{_who(f)}requests more {what} a pod than any node that it may use has: {f.offered} at most"
+    elif f.gpus is None:
+        yield f"{_who(f)}needs {nodes}"
         yield "there are none"
+    else:
+        yield f"{_needs(f)}{_inside(f, 'one')}"
+        if f.queue is not None:
+            yield f"queue {shown(f.queue)} lets gangs like it hold at most {f.limit or 0:,}"
+        elif f.has_room:
+            yield f"even on the empty cluster, {_room(f)}"
+        elif f.cause is not None:
+            yield f"even on the empty cluster: {_meaning(f.cause)}"
+        else:
+            yield "an exact search found that its pods do not fit together even on the empty cluster"
 
 
 def _incomplete(f: ReasonFields) -> Clauses:
-    if f.text is not None:
-        yield f.text
-    elif f.cause in (None, "Incomplete"):
-        yield "some of its pods are missing"
-    else:
-        yield f"some of its pods are missing: {sentence(f.cause or '', f)}"
+    why = "" if f.cause in (None, "Incomplete") else f": {sentence(f.cause, f)}"
+    yield f"some of its pods are missing{why}"
 
 
-def _queue_limit(f: ReasonFields) -> Clauses:
-    yield (
-        f"{f.limit or 0:,} waiting gangs of its namespace are older or of higher priority, and the Policy's "
-        "queueLimit plans no more of one namespace"
-    )
+def _preempted(f: ReasonFields) -> Clauses:
+    yield f"it makes room{f' for {_gangs(f.by)}' if f.by else ''}"
 
 
 def _backoff(f: ReasonFields) -> Clauses:
@@ -268,29 +194,17 @@ def _backoff(f: ReasonFields) -> Clauses:
 
 
 _CLAUSES: Mapping[str, Callable[[ReasonFields], Clauses]] = {
-    **{code: _ruled_out(rule) for code, rule in RULES.items()},
     "NoRoom": _short,
     "Resources": _short,
     "RequiredTopology": _short,
     "Outranked": _outranked,
-    "Bandwidth": lambda _: iter(
-        ("no place on the free GPUs reaches its minBandwidthShare, whoever gives way",)
-    ),
     "Selector": _selector,
     "QueueOrder": _queue_order,
     "Reserved": _reserved,
     "Quota": _quota,
     "Never": _never,
-    "Preempted": lambda f: iter((f"it makes room{f' for {_gangs(f.by)}' if f.by else ''}",)),
+    "Preempted": _preempted,
     "Incomplete": _incomplete,
-    "QueueLimit": _queue_limit,
     "Backoff": _backoff,
-    "Gated": _short,
-    "Unsupported": _short,
-    UNSTATED: lambda _: iter(
-        (
-            "the reason that was found is left out: the check of the plan refused it (see the warnings)",
-        )
-    ),
 }
-"""What is said of each code."""
+"""What is said of the codes whose fields are to be named; of all others their meaning."""

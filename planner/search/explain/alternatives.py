@@ -6,15 +6,16 @@ Everything else stays as planned. In a domain the best of the places that greedy
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
+from models.documents.explanation import OtherPlace, PlaceReasons, WhyTier
+from models.documents.reason import ReasonFields
 from models.instance.solution import PodPlacement, Reason
 from models.program.base_state import outcome
 from models.program.demand_builder import remaining_demand
 from models.rules.demands import Demand
-from models.tiers import Tier, larger_is_better
+from models.tiers import Tier, larger_is_better, sign
 from models.values.tier_values import Evaluation, tiers_of
 from planner.search.explain.rule_reasons import without_joint_rules
 from planner.search.explain.shortage import FreeCounts, shortage
@@ -32,40 +33,7 @@ WAYS = 8
 """Places of one domain that are compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """The gang in another domain. ``tier``: the first that differs, with its value now and there.
-
-    ``tier`` None with ``pods``: as good in every tier. Without ``pods`` none was found: ``why`` says more.
-    """
-
-    level: str
-    domain: str
-    pods: tuple[PodPlacement, ...] = ()
-    tier: Tier | None = None
-    here: int = 0
-    there: int = 0
-    why: Reason | None = None
-
-    @property
-    def better(self) -> bool:
-        """Whether the other domain is better: the plan is then not the best."""
-        if self.tier is None:
-            return False
-        return self.there > self.here if self.tier.sense == "max" else self.there < self.here
-
-
-@dataclass(frozen=True, slots=True)
-class Alternatives:
-    """``level``, ``domain``: where the gang is. ``others``: the best first. ``tried``: domains."""
-
-    level: str
-    domain: str
-    others: tuple[Alternative, ...]
-    tried: int
-
-
-def alternatives(world: World, late: Callable[[], bool]) -> Alternatives | None:
+def alternatives(world: World, late: Callable[[], bool]) -> PlaceReasons | None:
     """The other domains for a gang that has pods after the plan; None for one that has none."""
     pods = world.decisions[world.gang].pods
     if not pods:
@@ -101,7 +69,7 @@ class _Comparing:
         level = counted[-2] if len(counted) > 1 else cluster.node_level
         return level, frozenset(cluster.domain_of[level][n] for n in self._nodes)
 
-    def run(self) -> Alternatives:
+    def run(self) -> PlaceReasons:
         found = []
         for name, nodes in islice(self._candidates(), MAX_CANDIDATES):
             if self._late():
@@ -111,8 +79,11 @@ class _Comparing:
         found.sort(key=self._rank)
         cluster = self._instance.cluster
         names = sorted("/".join(cluster.domains[self._level][d].path) for d in self._domains)
-        return Alternatives(
-            cluster.level_name(self._level), ", ".join(names), tuple(found[:MAX_SHOWN]), tried
+        return PlaceReasons.model_construct(
+            level=cluster.level_name(self._level),
+            domain=", ".join(names),
+            tried=tried,
+            others=tuple(found[:MAX_SHOWN]),
         )
 
     def _candidates(self) -> Iterator[tuple[str, frozenset[int]]]:
@@ -133,25 +104,23 @@ class _Comparing:
         for _, d in sorted(rest):
             yield "/".join(domains[d].path), frozenset(domains[d].nodes)
 
-    def _compared(self, name: str, nodes: frozenset[int]) -> Alternative:
-        level = self._instance.cluster.level_name(self._level)
+    def _compared(self, name: str, nodes: frozenset[int]) -> OtherPlace:
         demand = self._demand.within(nodes)
-        best: tuple[tuple[int, ...], tuple[PodPlacement, ...], tuple[int, ...]] | None = None
+        best: tuple[tuple[int, ...], tuple[int, ...]] | None = None
         if all(role.nodes for role in demand.roles):
             for pods in islice(placements(self._space, demand), WAYS):
                 values = self._values(pods)
                 worth = larger_is_better(self._tiers, values)
                 if best is None or worth > best[0]:
-                    best = worth, pods, values
+                    best = worth, values
                 if self._late():
                     break
         if best is None:
-            return Alternative(level, name, why=self._why_not(demand))
-        _, pods, values = best
-        for tier, here, there in zip(self._tiers, self._here, values, strict=True):
-            if here != there:
-                return Alternative(level, name, pods, tier, here, there)
-        return Alternative(level, name, pods)
+            why = self._why_not(demand)
+            code, fields = (None, ReasonFields()) if why is None else (why.code, why.fields)
+            return OtherPlace.model_construct(domain=name, possible=False, code=code, fields=fields)
+        tier = first_difference(self._tiers, self._here, best[1])
+        return OtherPlace.model_construct(domain=name, possible=True, tier=tier)
 
     def _values(self, pods: tuple[PodPlacement, ...]) -> tuple[int, ...]:
         decisions = list(self._world.decisions)
@@ -166,12 +135,22 @@ class _Comparing:
         short = shortage(counts, demand)
         return None if short is None else short.reason(short.code)
 
-    def _rank(self, one: Alternative) -> tuple[object, ...]:
+    def _rank(self, one: OtherPlace) -> tuple[object, ...]:
         """Sort key: the best values first, those without a place last."""
-        if not one.pods:
+        if not one.possible:
             return (1, 0, 0, one.domain)
         if one.tier is None:
             return (0, -len(self._tiers), 0, one.domain)
-        position = self._tiers.index(one.tier)
-        loss = (one.here - one.there) * (1 if one.tier.sense == "max" else -1)
-        return (0, -position if loss > 0 else -1 - len(self._tiers), loss, one.domain)
+        position = [tier.name for tier in self._tiers].index(one.tier.name)
+        loss = sign(one.tier.sense) * (one.tier.here - one.tier.there)
+        return (0, -1 - len(self._tiers) if one.tier.better else -position, loss, one.domain)
+
+
+def first_difference(
+    tiers: Sequence[Tier], here: Sequence[int], there: Sequence[int]
+) -> WhyTier | None:
+    """The first tier in which two plans differ, with its values; None if they are equally good."""
+    for tier, old, new in zip(tiers, here, there, strict=True):
+        if old != new:
+            return WhyTier(name=tier.name, sense=tier.sense, here=old, there=new)
+    return None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from models.documents.explanation import Candidates, Excluded
 from models.documents.plan import PlanDocument, PlanGang
 from models.documents.reason import ReasonFields
 from models.hardware import mask_of
@@ -34,22 +34,6 @@ Cause = tuple[str, tuple[str, ...]]
 
 MAX_AFFINITY = 200
 """Characters of a node affinity that are named."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """The nodes for one role. ``excluded``: (cause, nodes), each node by the first cause that holds for it.
-
-    ``eligible``: nodes that accept the role and are large enough. ``gpus``: that are free there after the
-    plan; ``pods``: that fit beside it, each node by itself. ``needed``: pods that the gang lacks.
-    """
-
-    role: Role
-    needed: int
-    excluded: tuple[tuple[Cause, int], ...]
-    eligible: int
-    gpus: int
-    pods: int
 
 
 class Explanation:
@@ -118,8 +102,17 @@ class Explanation:
                 able.append(room)
             else:
                 excluded[cause] += 1
-        gpus, pods = sum(one.free_gpus for one in able), sum(_pods(role, one) for one in able)
-        return Candidates(role, needed, tuple(excluded.most_common()), len(able), gpus, pods)
+        return Candidates.model_construct(
+            role=role.name,
+            needed_pods=needed,
+            excluded=tuple(
+                Excluded(cause=cause, about=about, nodes=nodes)
+                for (cause, about), nodes in excluded.most_common()
+            ),
+            eligible_nodes=len(able),
+            free_gpus=sum(one.free_gpus for one in able),
+            pods=sum(_pods(role, one) for one in able),
+        )
 
 
 def _pods(role: Role, room: Room) -> int:
