@@ -16,7 +16,7 @@ _NOTHING = Fraction(0)
 def _share(instance: Instance, gang: Gang) -> Iterator[Asked[Gang]]:
     least = float(instance.min_share(gang))
     if least:
-        yield Asked(f"{least:g}", dropping(min_bandwidth_share=_NOTHING), {"share": least})
+        yield Asked(f"{least:g}", dropping(min_bandwidth_share=_NOTHING))
 
 
 SHARE = Requirement(

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from models.instance.gang import Gang, Role
@@ -44,12 +44,11 @@ class Asked(Generic[One]):
     """One thing that a gang, a role or the policy asks for.
 
     ``name``: its level, label, queue or whatever tells it from others of its kind. ``change``: the same gang,
-    role or instance without it. ``fields``: what else words of it need.
+    role or instance without it.
     """
 
     name: str
     change: Callable[[One], One]
-    fields: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

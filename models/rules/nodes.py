@@ -16,7 +16,7 @@ from models.queues.pins import beside_pins, pinned_by
 from models.queues.reservations import open_nodes
 from models.rules.declaration import Asked, Declaration, Pods, Requirement, dropping
 from models.rules.shape import closed_to
-from models.units import first_of, quantity_text, shortened
+from models.units import first_of, shortened
 from models.values.leftover import suspects
 
 MAX_TEXT = 200
@@ -30,8 +30,7 @@ def _labels(pairs: Sequence[tuple[str, str]]) -> str:
 def _held(_instance: Instance, gang: Gang) -> Iterator[Asked[Gang]]:
     if gang.hold is not None:
         freed = {"evicted_at": None} if gang.hold.code == BACKOFF else {}
-        fields = {"message": gang.hold.message}
-        yield Asked(gang.hold.code, dropping(hold=None, **freed), fields)
+        yield Asked(gang.hold.code, dropping(hold=None, **freed))
 
 
 def _released(instance: Instance, gang: Gang) -> Gang:
@@ -150,8 +149,7 @@ TAINT = Requirement(
 def _requests(_instance: Instance, gang: Gang) -> Iterator[Asked[Gang]]:
     names = sorted({name for role in gang.roles for name, amount in role.requests if amount})
     for name in names:
-        asked = max(dict(role.requests).get(name, 0) for role in gang.roles)
-        yield Asked(name, partial(_unrequested, name), {"asked": quantity_text(name, asked)})
+        yield Asked(name, partial(_unrequested, name))
 
 
 def _unrequested(name: str, gang: Gang) -> Gang:

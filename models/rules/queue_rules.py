@@ -16,7 +16,6 @@ from models.queues.queue_shares import QueueCounts, Refusal, queue_of, shares, w
 from models.queues.reservations import closes, left_waiting, trespassing
 from models.queues.reserved_quotas import barred, claims, crowding
 from models.rules.declaration import Asked, Declaration, Pods, Requirement, Space, dropping
-from models.units import time_text
 from models.values.tier_values import Evaluation
 
 
@@ -29,8 +28,7 @@ def _out_of_turn(instance: Instance) -> Instance:
 def _queue_order(instance: Instance, pods: Sequence[Pods], gang: int) -> Iterator[Asked[Instance]]:
     before = behind(instance, pods, gang)
     if before is not None:
-        name, fields = "/".join(instance.gangs[before].key), {"queue": instance.gangs[gang].queue}
-        yield Asked(name, _out_of_turn, fields)
+        yield Asked("/".join(instance.gangs[before].key), _out_of_turn)
 
 
 QUEUE_ORDER = Requirement(
@@ -47,8 +45,7 @@ def _reserved(instance: Instance, _pods: Sequence[Pods], gang: int) -> Iterator[
     for one in instance.reserved:
         if closes(instance, one, instance.gangs[gang]):
             others = tuple(other for other in instance.reserved if other.gang != one.gang)
-            fields = {"nodes": len(one.nodes), "from": time_text(one.start)}
-            yield Asked("/".join(one.gang), dropping(reserved=others), fields)
+            yield Asked("/".join(one.gang), dropping(reserved=others))
 
 
 RESERVATION = Requirement(

@@ -22,17 +22,15 @@ REQUIRED = Requirement(
 
 def _slices(instance: Instance, role: Role) -> Iterator[Asked[Role]]:
     level_name = instance.cluster.level_name
-    if role.slice_layers:
-        yield Asked(
-            level_name(role.slice_layers[0][1]),
-            dropping(slice_size=None, slice_level=None, outer_slices=()),
-            {"slices": [{"pods": n, "level": level_name(at)} for n, at in role.slice_layers]},
-        )
+    layers = [f"{pods} pods in one {level_name(level)}" for pods, level in role.slice_layers]
+    if layers:
+        without = dropping(slice_size=None, slice_level=None, outer_slices=())
+        yield Asked(", ".join(layers), without)
 
 
 SLICE = Requirement(
     "slice",
-    "its slices must be in one {} each",
+    "each slice must be together: {}",
     of_role=_slices,
     code="RequiredTopology",
     word="slice",

@@ -15,6 +15,8 @@ from planner.show.reason_words import sentence
 from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import domain_text, listed, nodes_and_gpus, number, ranges
 
+PLACE_FOUND = "a place for all its pods was found, without a new plan"
+
 NAMED = 3
 """Names in one phrase; the rest are counted."""
 
@@ -24,14 +26,15 @@ def remedies(gang: Gang, why: Why) -> Table:
     rows = tuple(
         row_of(who(one), _where(one.pods, one.change.get("count")), do(one)) for one in why.remedies
     )
+    planned = any(one.replanned for one in why.remedies)
     below = {
         r: Cell(
             f"but {first_of(one.first, NAMED, 'other gang')} would start there first"
             if one.first
-            else "a place for all its pods was found, without a new plan"
+            else PLACE_FOUND
         )
         for r, one in enumerate(why.remedies)
-        if not one.replanned
+        if one.first or one.replanned != planned
     }
     columns = columns_of("WHO?|ON?|WHAT MAKES IT START~") if rows else ()
     return Table(columns, rows, tuple(_about_remedies(gang, why)), below=below)
@@ -56,7 +59,9 @@ def _about_remedies(gang: Gang, why: Why) -> Iterator[str]:
     elif not why.remedies:
         yield "no single change that was tried makes it start"
     if why.remedies:
-        yield "each was tried: where nothing else is said, a new plan with that change starts it"
+        planned = any(one.replanned for one in why.remedies)
+        found = "a new plan with that change starts it" if planned else PLACE_FOUND
+        yield f"each was tried: where nothing else is said, {found}"
 
 
 def document(why: Why) -> dict[str, Any]:
