@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import RunCli
 from outcomes import NOW
 from slurm_output import job, node, number, read, running
 
@@ -82,3 +83,15 @@ def test_nobody_is_named_whose_end_would_not_do_nor_who_starts(tmp_path: Path) -
     # 42 nodes without twelve and the one that starts; at least ten small jobs would have to end
     assert (reason.code, reason.fields.room_pods, held(reason)) == ("NoRoom", 29, [])
     assert "50-new" not in found
+
+
+def test_a_reservation_that_is_in_the_way_is_said_in_the_words_of_slurm(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    # both jobs need a node, and one of the two is reserved
+    reserved = node("n1", state=["IDLE", "RESERVED"], reservation="demo")
+    read(tmp_path, [reserved, node("n2")], [job(1), job(2)])
+    plan = str(tmp_path / "plan.json")
+    assert cli("plan", str(tmp_path), "--out", plan).code == 0
+    shown = cli("explain", plan, "2-train").out
+    assert "n1:0-7      end the Slurm reservation of these nodes" in shown

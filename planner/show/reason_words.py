@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from models.documents.gang import slurm_option
 from models.documents.reason import CODES, UNSTATED, ReasonFields, ReasonGang
 from models.instance.solution import Reason
 from models.units import plural, shown, time_text
@@ -127,8 +128,13 @@ def _outranked(f: ReasonFields) -> Clauses:
 
 def _selector(f: ReasonFields) -> Clauses:
     yield f"{_who(f)}needs {'a node' if f.nodes_with is None else f'nodes with {f.nodes_with}'}"
-    taints = f" ({listed(list(f.taints), 'and')})" if f.taints else ""
+    taints = f" ({_taints(f)})" if f.taints else ""
     yield f"all such nodes are cordoned, not ready, tainted{taints} or excluded by other rules"
+
+
+def _taints(f: ReasonFields) -> str:
+    """Their keys; of a reservation of Slurm the option that uses it."""
+    return listed([slurm_option(key, "").strip("=") or key for key in f.taints], "and")
 
 
 def _queue_order(f: ReasonFields) -> Clauses:
@@ -160,7 +166,7 @@ def _never(f: ReasonFields) -> Clauses:
     nodes = "nodes" if f.nodes_with is None else f"nodes with {f.nodes_with}"
     if f.taints:
         yield f"{_who(f)}needs {nodes}"
-        yield f"all of them have taints that it does not tolerate: {listed(list(f.taints), 'and')}"
+        yield f"all of them have taints that it does not tolerate: {_taints(f)}"
     elif f.offered is not None:
         what = listed(_resources(f), "and") or "GPUs"
         yield f"{_who(f)}requests more {what} a pod than any node that it may use has: {f.offered} at most"

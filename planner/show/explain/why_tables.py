@@ -217,6 +217,8 @@ def do(one: WhyRemedy) -> str:
     if one.type in DO:
         return DO[one.type](one)
     words, change = WORDS.get(one.type, "drop {drop}: {name}"), dict(one.change)
+    if one.type == "taints" and change["name"] == "slurm/reservation":
+        words = "end the Slurm reservation of these nodes"
     if str(change.get("name")).startswith("--"):  # an option of Slurm, not what it is read as
         words = "drop {name}"
     if one.type == "required":
