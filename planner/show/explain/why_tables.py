@@ -93,8 +93,10 @@ def place(reasons: PlaceReasons) -> Table:
         for ones in alike.values()
     )
     columns = columns_of("ELSEWHERE|WOULD BE|>HERE?|>THERE?|TIER, OR WHY NOT~")
-    tried = f"{reasons.tried:,} tried, with everything else as planned"
-    note = tried if rows else f"no other {reasons.level} was tried"
+    note = f"no other {reasons.level} was tried"
+    if rows:
+        shown = f"shown: {len(reasons.others)} of {reasons.tried:,} that were tried"
+        note = f"{shown}, with everything else as planned"
     return Table(columns if rows else (), rows, (note,))
 
 
