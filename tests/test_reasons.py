@@ -24,6 +24,7 @@ from models.instance.gang import ExistingPod, Role
 from models.instance.instance import Instance
 from models.instance.solution import Reason, Solution
 from models.program.base_state import base_decisions
+from models.program.demand_builder import remaining_demand
 from models.queues.queue_shares import beyond_limit
 from models.results.plan import compose
 from models.verify.adaptor import read_case
@@ -33,7 +34,7 @@ from planner.search.budget import Budget
 from planner.search.explain import reasons
 from planner.search.explain.notes import notes_of
 from planner.search.explain.reasons import with_reasons
-from planner.search.explain.shortage import EmptyCluster
+from planner.search.explain.shortage import FreeCounts, never
 from planner.search.solve import solve
 
 FULL = mask(*range(8))
@@ -145,16 +146,14 @@ def test_program_and_judge_agree_on_what_can_never_start_and_it_never_does() -> 
         document = compose(instance, nothing, name="p", created_at=NOW, generator="test")
         reading = read_case(document).instance
         assert reading is not None
-        judged, best = JudgedCluster(reading.facts, Work(1 << 30)), EmptyCluster(instance)
+        judged, best = JudgedCluster(reading.facts, Work(1 << 30)), FreeCounts.at_best(instance)
         for index, one in enumerate(instance.gangs):
             if one.running:
                 continue
-            never = (
-                best.never(best.demand(index)) is not None
-                or beyond_limit(instance, one) is not None
-            )
-            assert judged.fits(reading.facts.gangs[index]) is not never, (seed, one.name)
-            if never:
+            demand = remaining_demand(instance, index, one.target_counts())
+            impossible = never(best, demand) or beyond_limit(instance, one)
+            assert judged.fits(reading.facts.gangs[index]) is (impossible is None), (seed, one.name)
+            if impossible:
                 found += 1
                 alone = replace(in_order(instance), gangs=(replace(one, hold=None),))
                 assert solve(alone).decisions[0].decision == "wait", (seed, one.name)

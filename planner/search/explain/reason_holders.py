@@ -22,10 +22,10 @@ from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import Claim, claim, takes
 from planner.search.explain.replan import Decided, Replan
 from planner.search.explain.shortage import FreeCounts, shortage
-from planner.search.explain.world import World
+from planner.search.explain.world import World, placed
 from planner.search.free_arrays import IntArray, Tree
 from planner.search.free_space import FreeSpace
-from planner.search.start.greedy import admit, missing_demand
+from planner.search.start.greedy import missing_demand
 
 MAX_TRIED = 8
 """Places in which it is tried to place the gang, the cheapest first."""
@@ -216,7 +216,7 @@ class _Places:
             mark = self._space.mark()
             for index in gone:
                 self._space.set(index, ())
-            fits = self._fits(demand)
+            fits = placed(self._space, demand) is not None
             self._space.undo(mark)
             if fits:
                 yield gone
@@ -266,7 +266,7 @@ class _Places:
         mark = space.mark()
         for index in gone:
             space.set(index, ())
-        if self._fits(demand):
+        if placed(space, demand) is not None:
             gangs = self._instance.gangs
             named = sorted(gone, key=lambda i: (-gangs[i].priority, -self.sizes[i], i))
             for index in tuple(named):
@@ -274,21 +274,12 @@ class _Places:
                     break
                 before = space.mark()
                 space.set(index, self._decisions[index].pods)
-                if self._fits(demand):
+                if placed(space, demand) is not None:
                     named.remove(index)
                 else:
                     space.undo(before)
         space.undo(mark)
         return tuple(named)
-
-    def _fits(self, demand: Demand) -> bool:
-        space = self._space
-        if shortage(FreeCounts.of(space), demand) is not None:
-            return False
-        mark = space.mark()
-        fits = demand.possible and admit(space, demand)
-        space.undo(mark)
-        return fits
 
     @cached_property
     def _idle(self) -> IntArray:

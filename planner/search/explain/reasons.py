@@ -8,7 +8,7 @@ gang is removed that may give way.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -23,6 +23,7 @@ from models.instance.solution import (
     NEVER,
     QUEUE_LIMIT,
     QUEUE_ORDER,
+    STARTS,
     GangDecision,
     Reason,
 )
@@ -38,16 +39,27 @@ from models.units import time_text
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
-from planner.search.explain.precedence import LeftByAbove, Starting
 from planner.search.explain.reason_holders import ReasonHolders
 from planner.search.explain.replan import Replan
 from planner.search.explain.rule_reasons import RuleReasons, without_joint_rules
-from planner.search.explain.shortage import EmptyCluster, FreeCounts, Shortage, shortage, unselected
+from planner.search.explain.shortage import FreeCounts, Shortage, never, shortage, unselected
 from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.start.greedy import missing_demand, place
 
 GRACE_S = 1.0
 """Seconds that reasons may take after the search was stopped or its time is up."""
+
+ALONE_EFFORT = 1.0
+"""Effort for the proof that a kind of gang cannot start even alone."""
+
+ALONE_SECONDS = 5
+"""Most seconds for that proof."""
+
+ALONE_PROOFS = 20
+"""Kinds of gang for which that proof is tried."""
+
+LOWEST = (-(1 << 62), False)
+"""Below every priority."""
 
 
 def with_reasons(
@@ -69,26 +81,6 @@ def with_reasons(
         if reason is not None:
             result[index] = replace(decisions[index], reason=reason)
     return tuple(result)
-
-
-class _Clock:
-    """Ends GRACE_S after the budget's time is up or its search was stopped."""
-
-    def __init__(self, budget: Budget) -> None:
-        self._budget = budget
-        self._until: float | None = None
-        self.is_over()
-
-    def in_grace(self) -> bool:
-        """Whether the budget is over: no search may start."""
-        return self._budget.stop.is_set() or self._budget.seconds_left() <= 0
-
-    def is_over(self) -> bool:
-        """Whether no more causes are established."""
-        now = time.monotonic()
-        if self._until is None and self.in_grace():
-            self._until = now + GRACE_S
-        return self._until is not None and now >= self._until
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +115,33 @@ class _ReasonFinder:
     ) -> None:
         self._instance = instance
         self._decisions = decisions
-        self._clock = _Clock(budget)
+        self._budget = budget
+        self._until: float | None = None
         self._replan = replan
         self._proven = frozenset(proven)
         self._plain = without_joint_rules(instance)
         self._pods = [decision.pods for decision in decisions]
         self._maximal = MaximalSpace(self._plain)
-        self._proofs = AloneProofs(self._maximal, budget, self._clock.in_grace)
+        self._proofs = 0
         self._most = FreeCounts.of(self._maximal.space)
         self._removable = frozenset(self._maximal.removed)
-        self._starting = Starting(instance, decisions)
         self._rules = RuleReasons(instance, decisions, self._plain)
         self._empty: dict[object, Reason | None] = {}
         self._known: dict[object, Shortage | Reason | None] = {}
         self._left: dict[object, _Left] = {}
         self._nowhere: set[object] = set()
+        self._first: dict[object, tuple[int, bool]] = {}
+
+    def _late(self) -> bool:
+        """Whether the budget's time is up or its search was stopped: no search may start."""
+        return self._budget.stop.is_set() or self._budget.seconds_left() <= 0
+
+    def _is_over(self) -> bool:
+        """Whether no more causes are established: GRACE_S later."""
+        now = time.monotonic()
+        if self._until is None and self._late():
+            self._until = now + GRACE_S
+        return self._until is not None and now >= self._until
 
     def reason(self, index: int) -> Reason | None:
         """The reason for one gang, None if it needs none."""
@@ -153,7 +157,7 @@ class _ReasonFinder:
         beyond = beyond or self._unable(index)
         if beyond is not None:
             return beyond
-        waiting = self._unexplained(index) if self._clock.is_over() else self._waiting(index)
+        waiting = self._unexplained(index) if self._is_over() else self._waiting(index)
         return waiting.with_fields("Incomplete", cause=waiting.code) if incomplete else waiting
 
     def _held(self, gang: Gang) -> Reason:
@@ -185,30 +189,47 @@ class _ReasonFinder:
         """For a gang whose cause of waiting is not known when the time is up."""
         gang = self._instance.gangs[index]
         gpus = sum(gang.roles[role].gpus for role, _ in gang.missing())
-        return Reason.of("Outranked" if self._starting.outranks(gang) else "NoRoom", gpus=gpus)
+        return Reason.of("Outranked" if self._outranked(gang) else "NoRoom", gpus=gpus)
+
+    def _outranked(self, gang: Gang) -> bool:
+        """Whether one of higher priority, or that waited too long where it has not, starts where it could."""
+        roles = [role for role in gang.roles if role.gpus] or gang.roles
+        sets = tuple(self._instance.eligible_nodes(role) for role in roles)
+        if sets not in self._first:
+            nodes = frozenset[int]().union(*sets)
+            found = (rank for node, rank in self._first_on.items() if node in nodes)
+            self._first[sets] = max(found, default=LOWEST)
+        return self._first[sets] > (gang.priority, self._instance.aged(gang))
+
+    @cached_property
+    def _first_on(self) -> dict[int, tuple[int, bool]]:
+        """By node, the first priority that starts there, and whether such a gang waited too long."""
+        found: dict[int, tuple[int, bool]] = {}
+        for gang, decision in zip(self._instance.gangs, self._decisions, strict=True):
+            rank = gang.priority, self._instance.aged(gang)
+            for pod in decision.pods if decision.decision in STARTS else ():
+                found[pod.node] = max(rank, found.get(pod.node, LOWEST))
+        return found
 
     def _waiting(self, index: int) -> Reason:
         """The first reason that applies to a gang that lacks pods."""
         gang = self._instance.gangs[index]
         self._exempt(index)
         demand = missing_demand(self._maximal.space, index)
-        if (
-            not demand.possible
-        ):  # its running pods violate its topology, or are of several GPU models
+        if not demand.possible:  # what runs violates its topology, or is of several GPU models
             return Reason.of("RequiredTopology", proven=True)
         kind = (identity(self._instance, demand), gang.roles)
         if kind not in self._known:
-            self._known[kind] = self._not_now(demand, kind[0])
+            self._known[kind] = self._not_now(demand)
         known = self._known[kind]
-        if isinstance(known, Shortage):
-            never = None if gang.running else self._never(index, kind)
-            if never is not None:
-                return never
-            if self._rules.above_limit(demand):
-                refused = self._rules.beyond_queues(demand)
-                return refused or self._short(demand, kind, known, proven=True)
-            return self._short(demand, kind, known, proven=True)
-        return known or self._for_queues(demand, kind) or self._after_others(demand, kind)
+        if not isinstance(known, Shortage):
+            return known or self._for_queues(demand, kind) or self._after_others(demand, kind)
+        if not gang.running and kind not in self._empty:
+            self._empty[kind] = never(self._best, demand)
+        found = None if gang.running else self._empty[kind]
+        if found is None and self._rules.above_limit(demand):
+            found = self._rules.beyond_queues(demand)
+        return found or self._short(demand, kind, known, proven=True)
 
     def _for_queues(self, demand: Demand, kind: object) -> Reason | None:
         """That its queues are full; None if only lower gangs that start fill them, and room lacks."""
@@ -216,12 +237,6 @@ class _ReasonFinder:
         if limited is None or self._rules.beyond_without_lower(demand):
             return limited
         return limited if self._left_for(demand, kind).fits else None
-
-    def _never(self, index: int, kind: object) -> Reason | None:
-        """Why a waiting gang, for which a count finds no space now, could not start on the empty cluster."""
-        if kind not in self._empty:
-            self._empty[kind] = self._best.never(self._best.demand(index))
-        return self._empty[kind]
 
     def _unable(self, index: int) -> Reason | None:
         """That no placement on the empty cluster keeps every rule, where counts leave one possible."""
@@ -238,16 +253,12 @@ class _ReasonFinder:
         return FreeSpace(self._plain, self._decisions)
 
     @cached_property
-    def _above(self) -> LeftByAbove:
-        return LeftByAbove(self._plain, self._decisions)
-
-    @cached_property
-    def _best(self) -> EmptyCluster:
-        return EmptyCluster(self._plain)
+    def _best(self) -> FreeCounts:
+        return FreeCounts.at_best(self._plain)
 
     @cached_property
     def _holders(self) -> ReasonHolders:
-        return ReasonHolders(self._instance, self._decisions, self._replan, self._clock.in_grace)
+        return ReasonHolders(self._instance, self._decisions, self._replan, self._late)
 
     def _short(
         self, demand: Demand, kind: object, short: Shortage | None, *, proven: bool, code: str = ""
@@ -256,7 +267,7 @@ class _ReasonFinder:
         counts = FreeCounts.of(self._after)
         if short is not None and short.code == "Selector":
             return short.reason(short.code)
-        by = [] if self._clock.in_grace() else self._holders.of(demand.gang, kind)
+        by = [] if self._late() else self._holders.of(demand.gang, kind)
         alike = None if short is None or short.code == "Resources" else short  # GPUs may lack, too
         now = None if short is None else shortage(counts, demand, alike)
         if now is not None:
@@ -271,15 +282,47 @@ class _ReasonFinder:
             self._maximal.exempt(index)
             self._most = FreeCounts.of(self._maximal.space)
 
-    def _not_now(self, demand: Demand, kind: object) -> Shortage | Reason | None:
+    def _not_now(self, demand: Demand) -> Shortage | Reason | None:
         """Why it cannot start now, whoever gives way; None if it may or if that is unknown."""
         short = unselected(self._instance, demand)
         short = short or shortage(self._most, demand)
         if short is not None:
             return short
-        if self._clock.in_grace() or place(self._maximal.space, demand) is not None:
+        if self._late() or place(self._maximal.space, demand) is not None:
             return None
-        return self._proofs.reason(demand, kind)
+        self._proofs += 1
+        return self._proof(demand) if self._proofs <= ALONE_PROOFS else None
+
+    def _proof(self, demand: Demand) -> Reason | None:
+        """That it has no place alone, nor then without minBandwidthShare; None if that is not proven."""
+        instance, index = self._maximal.alone(), demand.gang
+        gang = instance.gangs[index]
+        if not self._impossible(instance, index):
+            return None
+        if instance.min_share(gang):
+            free = replace(gang, min_bandwidth_share=Fraction(0))
+            gangs = (*instance.gangs[:index], free, *instance.gangs[index + 1 :])
+            if not self._impossible(replace(instance, gangs=gangs), index):
+                return Reason.of("Bandwidth", gpus=demand.gpus, proven=True)
+        level = gang.required
+        if level is not None or any(r.required is not None or r.slice_size for r in gang.roles):
+            name = None if level is None else instance.cluster.level_name(level)
+            return Reason.of("RequiredTopology", level=name, gpus=demand.gpus, proven=True)
+        return Reason.of("NoRoom", gpus=demand.gpus, proven=True)
+
+    def _impossible(self, instance: Instance, index: int) -> bool:
+        """Whether CP-SAT proves that the gang cannot be admitted alone, in the time there is."""
+        try:
+            alone = formulate(instance, only=frozenset({index}), interrupted=self._late)
+        except Interrupted:
+            return False
+        admits = Linear().add_all(g.admit for g in alone.variables.gangs)
+        admits.add_all(a for group in alone.variables.groups for a in group.admits)
+        goal = Goal(Linear(), maximize=True, keep=((admits, 1, 1),))
+        seconds = min(ALONE_SECONDS, max(1, int(self._budget.seconds_left())))
+        budget = Budget(SolveLimits(time_limit_s=seconds), self._budget.stop)
+        answer = solve_exactly(alone.program, goal, budget, ALONE_EFFORT)
+        return alone.complete and answer.status is Status.INFEASIBLE
 
     def _after_others(self, demand: Demand, kind: object) -> Reason:
         """The gang could fit without the others: what those leave that start first."""
@@ -300,90 +343,23 @@ class _ReasonFinder:
             other = self._instance.gangs[before]
             by = [{"gang": "/".join(other.key), "priority": other.shown_priority}]
             return Reason.of(QUEUE_ORDER, queue=other.queue, by=by)
-        code = "Outranked" if self._starting.outranks(gang) else ""
+        code = "Outranked" if self._outranked(gang) else ""
         return self._short(demand, kind, left.short, proven=proven, code=code)
 
     def _left_for(self, demand: Demand, kind: object) -> _Left:
         """Counted once for all gangs of a kind that the same gangs precede."""
-        above = self._above
-        above.lower_to(self._instance.gangs[demand.gang].priority)
-        key = (kind, above.stage)
+        space = self._rules.above.down_to(self._instance.gangs[demand.gang].priority)
+        key = (kind, self._rules.above.stage)
         if key not in self._left:
-            short = shortage(above.counts, demand)
+            short = shortage(FreeCounts.of(space), demand)
             fits = short is None and kind not in self._nowhere
-            pods = place(above.space, demand) if fits else None
-            fits = pods is not None
-            if not fits:
+            pods = place(space, demand) if fits else None
+            barred = cells = None
+            if pods is None:
                 self._nowhere.add(kind)  # less is left for lower priorities
-            barred = self._rules.barred(demand.gang) if fits else None
-            cells = None
-            if pods is not None and barred is None:
-                cells = self._rules.taken_away(demand.gang, above.space.pods, pods)
-            self._left[key] = _Left(short, fits, barred, cells)
+            else:
+                barred = self._rules.barred(demand.gang)
+                if barred is None:
+                    cells = self._rules.taken_away(demand.gang, space.pods, pods)
+            self._left[key] = _Left(short, pods is not None, barred, cells)
         return self._left[key]
-
-
-ALONE_EFFORT = 1.0
-"""Effort for the proof that a kind of gang cannot start even alone."""
-
-ALONE_SECONDS = 5
-"""Most seconds for that proof."""
-
-ALONE_PROOFS = 20
-"""Kinds of gang for which that proof is tried."""
-
-
-class AloneProofs:
-    """Made once for each kind of gang. ``interrupted``: whether no proof may go on."""
-
-    def __init__(
-        self, maximal: MaximalSpace, budget: Budget, interrupted: Callable[[], bool]
-    ) -> None:
-        self._maximal = maximal
-        self._budget = budget
-        self._interrupted = interrupted
-        self._known: dict[object, Reason | None] = {}
-
-    def reason(self, demand: Demand, kind: object) -> Reason | None:
-        """Why the gang cannot start, whoever gives way; None if that is not proven."""
-        if kind not in self._known:
-            if len(self._known) >= ALONE_PROOFS:
-                return None
-            self._known[kind] = self._proof(demand)
-        return self._known[kind]
-
-    def _proof(self, demand: Demand) -> Reason | None:
-        """Place this gang alone, then without minBandwidthShare."""
-        instance = self._maximal.alone()
-        gang = instance.gangs[demand.gang]
-        share = instance.min_share(gang)
-        if not self._impossible(demand, instance):
-            return None
-        if share and not self._impossible(demand, _without_min_share(instance, demand.gang)):
-            return Reason.of("Bandwidth", gpus=demand.gpus, proven=True)
-        level = gang.required
-        if level is not None or any(r.required is not None or r.slice_size for r in gang.roles):
-            name = None if level is None else instance.cluster.level_name(level)
-            return Reason.of("RequiredTopology", level=name, gpus=demand.gpus, proven=True)
-        return Reason.of("NoRoom", gpus=demand.gpus, proven=True)
-
-    def _impossible(self, demand: Demand, instance: Instance) -> bool:
-        """Whether CP-SAT proves that the gang cannot be admitted alone, in the time there is."""
-        only = frozenset({demand.gang})
-        try:
-            alone = formulate(instance, only=only, interrupted=self._interrupted)
-        except Interrupted:
-            return False
-        admits = Linear().add_all(g.admit for g in alone.variables.gangs)
-        admits.add_all(a for group in alone.variables.groups for a in group.admits)
-        goal = Goal(Linear(), maximize=True, keep=((admits, 1, 1),))
-        seconds = min(ALONE_SECONDS, max(1, int(self._budget.seconds_left())))
-        budget = Budget(SolveLimits(time_limit_s=seconds), self._budget.stop)
-        answer = solve_exactly(alone.program, goal, budget, ALONE_EFFORT)
-        return alone.complete and answer.status is Status.INFEASIBLE
-
-
-def _without_min_share(instance: Instance, index: int) -> Instance:
-    """The instance without the gang's minBandwidthShare."""
-    gang = replace(instance.gangs[index], min_bandwidth_share=Fraction(0))
-    return replace(instance, gangs=(*instance.gangs[:index], gang, *instance.gangs[index + 1 :]))

@@ -9,14 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 from itertools import islice
 from typing import Any
 
-from models.documents.gang import Toleration
 from models.instance.cluster import Node
-from models.instance.gang import Gang, Role, label_texts
-from models.instance.instance import Instance
+from models.instance.gang import label_texts
 from models.instance.queue import Amount
 from models.instance.solution import GangDecision
 from models.mig import RESOURCE
@@ -28,13 +25,11 @@ from models.rules.nodes import HOLD, REQUEST, SELECTOR, TAINT
 from models.rules.queue_rules import QUEUE
 from models.rules.registry import requirements
 from models.rules.topology import REQUIRED
-from models.units import first_of, in_bytes, quantity_text
+from models.units import in_bytes, quantity_text
 from planner.search.explain.reason_holders import ReasonHolders
 from planner.search.explain.remedy import Remedy
 from planner.search.explain.replan import Replan, in_turn
-from planner.search.explain.rule_reasons import without_joint_rules
-from planner.search.explain.shortage import FreeCounts, Shortage, shortage
-from planner.search.explain.world import One, Pods, World, in_order, needed, node_faults, placed_in
+from planner.search.explain.world import One, World, in_order, needed, node_faults, placed_in
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand, place, placements, value_of
 
@@ -70,12 +65,12 @@ Way = Callable[[World], bool]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Something that the policy, the gang or one of its roles asks for. ``relax``: the world without it."""
+    """Something that the policy, the gang or one of its roles asks for. ``loose``: the world without it."""
 
     kind: str
     name: str
     role: int | None
-    relax: Callable[[World], World]
+    loose: World
 
 
 def wishes(world: World) -> Iterator[Wish]:
@@ -85,28 +80,16 @@ def wishes(world: World) -> Iterator[Wish]:
     asked = [one for one in requirements() if one is not HOLD]
     for one in asked:
         for wish in one.of_all(instance, pods, world.gang) if one.of_all else ():
-            yield Wish(one.name, wish.name, None, partial(_instance, wish.change))
+            yield Wish(one.name, wish.name, None, replace(world, instance=wish.change(instance)))
     for one in asked:
         for own in one.of_gang(instance, spec) if one.of_gang else ():
-            yield Wish(one.name, own.name, None, partial(_gang, own.change))
+            yield Wish(one.name, own.name, None, world.with_gang(own.change(spec)))
     for number, role in enumerate(spec.roles):
         for one in asked:
             for of_it in one.of_role(instance, role) if one.of_role else ():
-                yield Wish(one.name, of_it.name, number, partial(_role, number, of_it.change))
-
-
-def _instance(change: Callable[[Instance], Instance], world: World) -> World:
-    return replace(world, instance=change(world.instance))
-
-
-def _gang(change: Callable[[Gang], Gang], world: World) -> World:
-    return world.with_gang(change(world.spec))
-
-
-def _role(number: int, change: Callable[[Role], Role], world: World) -> World:
-    roles = list(world.spec.roles)
-    roles[number] = change(roles[number])
-    return world.with_gang(replace(world.spec, roles=tuple(roles)))
+                yield Wish(
+                    one.name, of_it.name, number, world.with_role(number, of_it.change(role))
+                )
 
 
 class RemedyFinder:
@@ -114,10 +97,11 @@ class RemedyFinder:
 
     def __init__(self, world: World, replan: Replan, late: Callable[[], bool]) -> None:
         self._world = world
+        self._gangs = world.instance.gangs
+        self._nodes = world.instance.cluster.nodes
         self._replan = replan
         self._late = late
         self._space = FreeSpace(world.instance, world.decisions)
-        self._pairs = len(world.instance.cluster.nodes) * len(world.instance.gangs)
 
     def remedies(self) -> tuple[Remedy, ...]:
         """Those that are found, in the order in which a person would try them."""
@@ -132,13 +116,11 @@ class RemedyFinder:
             self._fewer_pods,
         )
         for way in ways:
-            if self._late():
-                break
-            found += way()
-        found = [
-            new for one in sorted(found, key=lambda one: one.rank) for new in self._planned(one)
-        ]
-        return tuple(sorted(found, key=lambda one: one.rank))
+            if not self._late():
+                found += way()
+        found.sort(key=lambda one: one.rank)
+        planned = (self._planned(one) for one in found)
+        return tuple(sorted((one for one in planned if one), key=lambda one: one.rank))
 
     def _starts(self, world: World) -> bool:
         """Whether the gang starts there once those that come first took what they can."""
@@ -146,7 +128,8 @@ class RemedyFinder:
 
     def _in_turn(self, world: World) -> tuple[GangDecision, ...]:
         """What those that come first, and then it, take; in large clusters the plan as it is."""
-        return in_turn(world) if self._pairs <= MAX_PAIRS else world.decisions
+        small = len(self._nodes) * len(self._gangs) <= MAX_PAIRS
+        return in_turn(world) if small else world.decisions
 
     def _way(self, world: World) -> Way | None:
         """What to ask of smaller changes than this one: that it starts, or finds a place beside the plan.
@@ -162,60 +145,46 @@ class RemedyFinder:
         decisions = self._in_turn(world)
         own, place = decisions[world.gang].pods, world.placement()
         if own or place or kind == "stop":  # those who start in the plan may go elsewhere
-            first = () if own else self._started(decisions)
-            yield Remedy(kind, world, own or place or (), first=first, **more)
+            gangs = zip(self._gangs, self._world.decisions, decisions, strict=True)
+            started = tuple(one.key for one, old, new in gangs if len(new.pods) > len(old.pods))
+            yield Remedy(kind, world, own or place or (), first=() if own else started, **more)
 
-    def _planned(self, one: Remedy) -> Iterator[Remedy]:
-        """As a new plan has it, where a search is affordable; none if the gang waits there all the same."""
+    def _planned(self, one: Remedy) -> Remedy | None:
+        """As a new plan has it, where a search is affordable; None if the gang waits there all the same."""
         if one.kind == "wait":
-            yield one
-            return
+            return one
         for other in self._counts(one) if one.kind == "addNode" else (one,):
-            new = None if self._late() else self._replan.search(other.planned)
+            new = None if self._late() else self._replan.search(other.world)
             if new is None:
-                yield from [one] if one.pods else []
-                return
+                return one if one.pods else None
             if new.pods:
-                yield replace(other, pods=new.pods, first=(), replanned=True)
-                return
+                return replace(other, pods=new.pods, first=(), replanned=True)
+        return None
 
     def _counts(self, one: Remedy) -> Iterator[Remedy]:
         """Nodes that are added, a few fewer and more of them: others may move, or come first."""
         count = int(str(one.change["count"]))
-        like = next(n for n in self._world.instance.cluster.nodes if n.name == one.change["like"])
+        like = next(node for node in self._nodes if node.name == one.change["like"])
         for number in range(max(1, count - 2), count + 4):
             change = {**one.change, **_size_of(like, number)}
             yield replace(one, world=self._with_new(like, number), change=change)
-
-    def _started(self, decisions: Sequence[GangDecision]) -> tuple[tuple[str, str], ...]:
-        """Gangs that have more pods in a new plan than in this one."""
-        gangs = zip(self._world.instance.gangs, self._world.decisions, decisions, strict=True)
-        return tuple(gang.key for gang, old, new in gangs if len(new.pods) > len(old.pods))
 
     # Other gangs
 
     def _others(self) -> Iterator[Remedy]:
         """One gang that finds another place, and the cheapest ones that would have to go."""
-        world, gangs = self._world, self._world.instance.gangs
+        world = self._world
         demand = missing_demand(self._space, world.gang)
         if not demand.possible or not all(role.nodes for role in demand.roles):
             return
         cheapest = self._stated() or ReasonHolders(
             world.instance, world.decisions, self._replan, self._late
         ).cheapest(world.gang, MAX_STOPPED)
-        here = [
-            index
-            for index, one in enumerate(world.decisions)
-            if gangs[index].movable and any(pod.node in demand.nodes for pod in one.pods)
-        ]
-        here = sorted(set(here) - {world.gang}, key=lambda i: (self._size(i), i))[:MAX_MOVED]
-        for index in dict.fromkeys([*here, *(cheapest if len(cheapest) == 1 else ())]):
-            if self._late():
-                break
-            found = self._both(index)
-            if found is not None:
-                yield found
-                break
+        here = [i for i in self._on(demand.nodes) if self._gangs[i].movable and i != world.gang]
+        here = sorted(here, key=lambda i: (self._size(i), i))[:MAX_MOVED]
+        tried = dict.fromkeys([*here, *(cheapest if len(cheapest) == 1 else ())])
+        moves = (self._both(index) for index in tried if not self._late())
+        yield from islice((one for one in moves if one is not None), 1)
         if cheapest:
             yield from self._stopped(cheapest)
 
@@ -224,58 +193,54 @@ class RemedyFinder:
         reason = self._world.decisions[self._world.gang].reason
         if reason is None or reason.code not in ROOM:
             return ()
-        number = {"/".join(gang.key): i for i, gang in enumerate(self._world.instance.gangs)}
+        number = {"/".join(gang.key): i for i, gang in enumerate(self._gangs)}
         return tuple(number[one.gang] for one in reason.fields.by if one.gang in number)
-
-    def _lacks(self) -> Shortage | None:
-        """What it lacks by counts, rules about several gangs aside."""
-        instance = without_joint_rules(self._world.instance)
-        counts = FreeCounts(instance, self._space.arrays)
-        return shortage(counts, missing_demand(self._space, self._world.gang))
 
     def _size(self, index: int) -> int:
         """GPUs that a gang has after the plan."""
-        roles = self._world.instance.gangs[index].roles
+        roles = self._gangs[index].roles
         return sum(roles[pod.role].gpus for pod in self._world.decisions[index].pods)
 
     def _both(self, index: int) -> Remedy | None:
         """The gang where another was, and that one elsewhere."""
-        world = self._world
-        gone = world.without([index])
+        gang, gone = self._gangs[index], self._world.without([index])
         pods = gone.placement()
         if pods is None:
             return None
-        gang, old = world.instance.gangs[index], world.decisions[index].pods
-        gangs, decisions = list(gone.instance.gangs), list(gone.decisions)
-        gangs[index] = replace(gang, pods=(), planned=())
-        decisions[world.gang] = GangDecision("place", pods)
-        instance = replace(gone.instance, gangs=tuple(gangs))
-        counts = Counter(pod.role for pod in old)
-        demand = remaining_demand(instance, index, [counts[r] for r in range(len(gang.roles))])
-        if not demand.possible or any(not role.nodes for role in demand.roles):
+        decisions = list(gone.decisions)
+        decisions[gone.gang] = GangDecision("place", pods)
+        other = replace(gone, gang=index, decisions=tuple(decisions))
+        other = other.with_gang(replace(gang, pods=(), planned=()))
+        counts = Counter(pod.role for pod in self._world.decisions[index].pods)
+        wanted = [counts[role] for role in range(len(gang.roles))]
+        demand = remaining_demand(other.instance, index, wanted)
+        if not demand.possible or not all(role.nodes for role in demand.roles):
             return None
-        elsewhere = place(FreeSpace(instance, decisions), demand)
+        elsewhere = place(FreeSpace(other.instance, other.decisions), demand)
         if elsewhere is None:
             return None
-        decisions[index] = GangDecision("place", elsewhere)
+        there = {(pod.role, pod.index): pod for pod in elsewhere}
+        running = ((pod, there.get((pod.role, pod.index))) for pod in gang.pods)
+        moved = tuple(replace(pod, node=new.node, gpus=new.gpus) for pod, new in running if new)
+        decisions[index] = GangDecision("keep" if gang.running else "place", elsewhere)
+        other = other.with_gang(replace(gang, pods=moved, planned=()))
         return Remedy(
             "move",
-            World(instance, tuple(decisions), world.gang),
+            World(other.instance, tuple(decisions), gone.gang),
             pods,
-            checked=_moved(instance, index, gang, elsewhere) if gang.running else None,
             gangs=(gang.key,),
             moved=elsewhere,
             change={
                 "gpus": self._size(index),
                 "running": gang.running,
                 "movable": gang.movable,
-                "lower": gang.priority < world.spec.priority,
+                "lower": gang.priority < gone.spec.priority,
             },
             by_hand=gang.running and not gang.movable,
         )
 
     def _stopped(self, gone: Sequence[int]) -> Iterator[Remedy]:
-        gangs = [self._world.instance.gangs[index] for index in gone]
+        gangs = [self._gangs[index] for index in gone]
         own = self._world.spec.priority
         running = [gang for gang in gangs if gang.running]
         firm = sum(not gang.preemptible for gang in running)
@@ -296,32 +261,36 @@ class RemedyFinder:
         )
 
     def _waiting(self) -> Iterator[Remedy]:
-        """When so many gangs have ended as expected that it starts."""
+        """When so many gangs have ended as expected that it starts, or what is reserved for it begins."""
         world, space = self._world, self._space
-        ends = [
+        ends = sorted(
             (end, index)
             for index, one in enumerate(world.decisions)
             if one.pods and index != world.gang
             if (end := end_of(world.instance, index, one)) is not None and end <= LAST_TIME
-        ]
-        reserved = self._reserved(ends)
-        if reserved is not None:
-            yield reserved
-            return
-        gone, mark, at = list[int](), space.mark(), None
-        expected = world.decisions[world.gang].expected_start
-        for end, index in sorted(ends):
+        )
+        for one in world.instance.reserved:
+            if one.gang == world.spec.key:
+                gone = [index for end, index in ends if end <= one.start]
+                there = self._on(frozenset(one.nodes))
+                gone += [
+                    index
+                    for index in there
+                    if index not in gone and yields(world.instance, self._gangs[index], one.place)
+                ]
+                there = [index for index in gone if index in there]
+                yield from self._waited(gone, there, one.start, reserved=True)
+                return
+        gone, mark = [], space.mark()
+        at = expected = world.decisions[world.gang].expected_start
+        for end, index in ends:
             if self._late() or (expected is not None and end > expected):
                 break
             gone.append(index)
             space.set(index, ())
-            if expected is None and self._lacks() is None and self._fits():
+            if expected is None and self._fits():
                 at = end
                 break
-        at = expected or at
-        if at is None or not self._fits():
-            space.undo(mark)
-            return
 
         def put_back(chunk: Sequence[int]) -> bool:
             before = space.mark()
@@ -332,9 +301,16 @@ class RemedyFinder:
             space.undo(before)
             return False
 
-        awaited = needed(gone, put_back, self._late)
+        fits = at is not None and self._fits()
+        awaited = needed(gone, put_back, self._late) if fits else ()
         space.undo(mark)
-        yield from self._waited(gone, awaited, at)
+        if at is not None and fits:
+            yield from self._waited(gone, awaited, at)
+
+    def _on(self, nodes: frozenset[int]) -> list[int]:
+        """Gangs with pods there after the plan."""
+        found = enumerate(self._world.decisions)
+        return [index for index, one in found if any(pod.node in nodes for pod in one.pods)]
 
     def _fits(self) -> bool:
         return placed_in(self._space, self._world.gang) is not None
@@ -343,28 +319,11 @@ class RemedyFinder:
         self, gone: Sequence[int], awaited: Sequence[int], at: int, **change: object
     ) -> Iterator[Remedy]:
         """``gone``: gangs that have ended by then; ``awaited``: those that it waits for."""
-        keys = tuple(self._world.instance.gangs[index].key for index in awaited)
+        keys = tuple(self._gangs[index].key for index in awaited)
         world = self._world.without(gone)
         pods = world.placement()
         if pods is not None:
             yield Remedy("wait", world, pods, at=at, gangs=keys, change=change)
-
-    def _reserved(self, ends: Sequence[tuple[int, int]]) -> Remedy | None:
-        """When what is reserved for it starts: others have ended by then, or give way there."""
-        world, gangs = self._world, self._world.instance.gangs
-        own = next((one for one in world.instance.reserved if one.gang == world.spec.key), None)
-        if own is None:
-            return None
-        nodes = frozenset(own.nodes)
-        gone = [index for end, index in ends if end <= own.start]
-        gone += [
-            index
-            for index, one in enumerate(world.decisions)
-            if index not in gone and yields(world.instance, gangs[index], own.place)
-            if any(pod.node in nodes for pod in one.pods)
-        ]
-        there = [i for i in gone if any(pod.node in nodes for pod in world.decisions[i].pods)]
-        return next(self._waited(gone, there, own.start, reserved=True), None)
 
     # Wishes of the gang and rules of the policy
 
@@ -372,7 +331,7 @@ class RemedyFinder:
         for asked in wishes(self._world):
             if self._late():
                 return
-            way = self._way(asked.relax(self._world))
+            way = self._way(asked.loose)
             if way is not None:
                 yield from self._without(asked, way)
 
@@ -383,98 +342,84 @@ class RemedyFinder:
         if self._world.instance.queues and not spec.preemptible and self._starts(changed):
             yield from self._tried("preemptible", changed)
 
-    def _dropped(self, asked: Wish) -> Mapping[str, object]:
-        roles = self._world.spec.roles
-        role = {} if asked.role is None else {"role": roles[asked.role].name}
-        return {"drop": asked.kind, "name": asked.name, **role}
-
     def _without(self, asked: Wish, way: Way) -> Iterator[Remedy]:
-        smallest: Mapping[str, Callable[[Wish, Way], Iterator[Remedy]]] = {
-            REQUIRED.name: self._wider,
-            SHARE.name: self._slower,
-            REQUEST.name: self._less,
-            TAINT.name: self._tolerating,
-            SELECTOR.name: self._unlabelled,
-        }
-        if asked.kind in smallest:
-            return smallest[asked.kind](asked, way)
+        """As little as is needed of what it no longer asks."""
+        if asked.kind in (TAINT.name, SELECTOR.name):
+            return self._fewer_of_role(asked, way)
+        if asked.kind == REQUIRED.name:
+            return self._wider(asked)
+        if asked.kind == SHARE.name:
+            return self._slower(asked)
+        if asked.kind == REQUEST.name:
+            return self._less(asked.name, way)
         limits = list(self._higher_limits()) if asked.kind == QUEUE.name else []
-        if limits:
-            return iter(limits)
-        return self._tried(asked.kind, asked.relax(self._world), change=self._dropped(asked))
+        return iter(limits) if limits else self._dropped(asked, asked.loose, asked.name)
 
-    def _tolerating(self, asked: Wish, way: Way) -> Iterator[Remedy]:
-        """The fewest taints that have to be tolerated."""
+    def _dropped(self, asked: Wish, world: World, name: str) -> Iterator[Remedy]:
+        change = {"drop": asked.kind, "name": name, **self._role(asked)}
+        return self._tried(asked.kind, world, change=change)
+
+    def _role(self, asked: Wish) -> dict[str, str]:
+        """The role that asks, as a field of a change."""
+        roles = self._world.spec.roles
+        return {} if asked.role is None else {"role": roles[asked.role].name}
+
+    def _fewer_of_role(self, asked: Wish, way: Way) -> Iterator[Remedy]:
+        """The fewest taints that have to be tolerated, or labels that have to be dropped."""
         number = asked.role
-        assert number is not None, "taints are tolerated by pods of a role"
-        own = self._world.spec.roles[number].tolerations
-        added = asked.relax(self._world).spec.roles[number].tolerations[len(own) :]
+        assert number is not None, "pods of a role ask for it"
+        role, loose = self._world.spec.roles[number], asked.loose.spec.roles[number]
+        added = tuple(one for one in loose.tolerations if one not in role.tolerations)
+        dropped = tuple(one for one in role.node_selector if one not in loose.node_selector)
 
-        def with_these(tolerations: Collection[Toleration]) -> World:
-            kept = tuple(one for one in added if one in tolerations)
-            return self._world.with_role(number, tolerations=(*own, *kept))
+        def with_these(changes: Collection[object]) -> World:
+            changed = replace(
+                role,
+                tolerations=(*role.tolerations, *(one for one in added if one in changes)),
+                node_selector=tuple(one for one in role.node_selector if one not in changes),
+            )
+            return self._world.with_role(number, changed)
 
-        few = self._fewest(added, with_these, way)
-        change = {**self._dropped(asked), "name": first_of([one.key for one in few], 3, "other")}
-        yield from self._tried(asked.kind, with_these(few), change=change)
+        few = self._fewest((*added, *dropped), with_these, way)
+        names = [one.key for one in added if one in few]
+        names += label_texts([one for one in dropped if one in few])
+        return self._dropped(asked, with_these(few), ", ".join(names))
 
-    def _unlabelled(self, asked: Wish, way: Way) -> Iterator[Remedy]:
-        """The fewest labels that have to be dropped."""
-        number = asked.role
-        assert number is not None, "labels are asked for by pods of a role"
-        own = self._world.spec.roles[number].node_selector
-        kept = asked.relax(self._world).spec.roles[number].node_selector
-
-        def without(labels: Collection[tuple[str, str]]) -> World:
-            left = tuple(one for one in own if one not in labels)
-            return self._world.with_role(number, node_selector=left)
-
-        few = self._fewest([one for one in own if one not in kept], without, way)
-        change = {**self._dropped(asked), "name": ", ".join(label_texts(few))}
-        yield from self._tried(asked.kind, without(few), change=change)
-
-    def _wider(self, asked: Wish, _way: Way) -> Iterator[Remedy]:
+    def _wider(self, asked: Wish) -> Iterator[Remedy]:
         """The next wider level that will do, or none."""
-        world, cluster = self._world, self._world.instance.cluster
-        spec = world.spec
-        level = spec.required if asked.role is None else spec.roles[asked.role].required
-        assert level is not None, "the gang requires it"
+        world, spec, number = self._world, self._world.spec, asked.role
+        level = spec.required if number is None else spec.roles[number].required
+        assert level is not None, "it requires one"
         for wider in [*range(level - 1, -1, -1), None]:
             changed = (
                 world.with_gang(replace(spec, required=wider))
-                if asked.role is None
-                else world.with_role(asked.role, required=wider)
+                if number is None
+                else world.with_role(number, replace(spec.roles[number], required=wider))
             )
-            name = None if wider is None else cluster.level_name(wider)
-            role = {} if asked.role is None else {"role": spec.roles[asked.role].name}
-            change = {"required": name, "from": asked.name, **role}
+            name = None if wider is None else world.instance.cluster.level_name(wider)
+            change = {"required": name, "from": asked.name, **self._role(asked)}
             found = list(self._tried("required", changed, change=change))
             if found:
                 return iter(found)
         return iter(())
 
-    def _slower(self, asked: Wish, _way: Way) -> Iterator[Remedy]:
+    def _slower(self, asked: Wish) -> Iterator[Remedy]:
         """The largest share of its bandwidth that is found."""
-        loose = asked.relax(self._world)
+        loose = asked.loose
         space = FreeSpace(loose.instance, loose.decisions)
         demand = missing_demand(space, loose.gang)
-        values = (
-            (value_of(space, loose.gang, pods).share or 0, pods)
-            for pods in islice(placements(space, demand, bound=False), WAYS)
-        )
-        best = max(values, key=lambda one: one[0], default=None)
-        if best is None:
-            return
-        share = Fraction(best[0], 1000)
-        world = loose.with_gang(replace(loose.spec, min_bandwidth_share=share))
-        yield from self._tried(asked.kind, world, change={"minBandwidthShare": float(share)})
+        ways = islice(placements(space, demand, bound=False), WAYS)
+        best = max((value_of(space, loose.gang, pods).share or 0 for pods in ways), default=None)
+        if best is not None:
+            share = Fraction(best, 1000)
+            world = loose.with_gang(replace(loose.spec, min_bandwidth_share=share))
+            yield from self._tried(asked.kind, world, change={"minBandwidthShare": float(share)})
 
-    def _less(self, asked: Wish, way: Way) -> Iterator[Remedy]:
+    def _less(self, resource: str, way: Way) -> Iterator[Remedy]:
         """The largest request a pod with which it starts, in units that people write: 1m of cpu, Gi or Mi.
 
         None for instances of GPUs: a pod that asks for one cannot do without.
         """
-        resource = asked.name
         if resource.startswith(RESOURCE):
             return
         roles = self._world.spec.roles
@@ -482,33 +427,27 @@ class RemedyFinder:
         unit = 1
         if in_bytes(resource):
             unit = GI if most >= 4 * GI else GI // 1024
-        high = self._least(
-            1, -(-most // unit), lambda n: not way(self._at_most(resource, n * unit))
-        )
-        if high is None:
-            return
-        low = high - 1
-        before, largest = quantity_text(resource, most), quantity_text(resource, low * unit)
-        change = {"request": resource, "most": largest, "from": before}
-        yield from self._tried("request", self._at_most(resource, low * unit), change=change)
 
-    def _at_most(self, resource: str, most: int) -> World:
-        """The world in which no pod of the gang requests more of a resource."""
-        roles = (
-            replace(
-                role,
-                requests=tuple(
-                    (name, min(amount, most) if name == resource else amount)
-                    for name, amount in role.requests
-                ),
+        def at_most(units: int) -> World:
+            """The world in which no pod of the gang requests more."""
+            requests = (
+                tuple((k, min(n, units * unit) if k == resource else n) for k, n in role.requests)
+                for role in roles
             )
-            for role in self._world.spec.roles
-        )
-        return self._world.with_gang(replace(self._world.spec, roles=tuple(roles)))
+            pairs = zip(roles, requests, strict=True)
+            fewer = tuple(replace(role, requests=one) for role, one in pairs)
+            return self._world.with_gang(replace(self._world.spec, roles=fewer))
+
+        too_much = self._least(1, -(-most // unit), lambda units: not way(at_most(units)))
+        if too_much is not None:
+            largest = quantity_text(resource, (too_much - 1) * unit)
+            before = quantity_text(resource, most)
+            change = {"request": resource, "most": largest, "from": before}
+            yield from self._tried("request", at_most(too_much - 1), change=change)
 
     def _higher_limits(self) -> Iterator[Remedy]:
         """The least limits of the queues of the gang under which it starts where it would without them."""
-        world, queues = self._world, list(self._world.instance.queues)
+        world, queues = self._world, self._world.instance.queues
         counts = queue_counts(world.instance, [one.pods for one in world.decisions])
         assert counts is not None, "there are queues"
         path = counts.shares.path(counts.shares.number(world.spec.queue))
@@ -540,7 +479,7 @@ class RemedyFinder:
 
     def _nodes_in_order(self) -> Iterator[Remedy]:
         """One node that is back in order, a cordoned one if it will do, or as few as are needed."""
-        nodes = self._world.instance.cluster.nodes
+        nodes = self._nodes
         broken = [n for n, node in enumerate(nodes) if node_faults(node)]
         broken.sort(key=lambda n: (_repair(nodes[n]), n), reverse=True)
         way = self._way(self._with_healed(broken)) if broken else None
@@ -552,7 +491,7 @@ class RemedyFinder:
             yield from self._tried("node", self._with_healed(group), change=change)
 
     def _with_healed(self, group: Collection[int]) -> World:
-        nodes = enumerate(self._world.instance.cluster.nodes)
+        nodes = enumerate(self._nodes)
         return self._world.with_nodes([in_order(one) if n in group else one for n, one in nodes])
 
     def _more_nodes(self) -> Iterator[Remedy]:
@@ -576,8 +515,10 @@ class RemedyFinder:
             yield from self._tried("addNode", self._with_new(node, count), change=change)
 
     def _with_new(self, node: Node, count: int) -> World:
-        nodes = (*self._world.instance.cluster.nodes, *_new(node, count))
-        return self._world.with_nodes(nodes)
+        """The world with so many nodes more like this one, empty and in order."""
+        like = in_order(node)
+        new = (replace(like, name=f"~new-{number}") for number in range(1, count + 1))
+        return self._world.with_nodes((*self._nodes, *new))
 
     def _enough(self, node: Node, most: int) -> int | None:
         """The fewest nodes like this one that are enough; None if ``most`` are not, or the time is up.
@@ -613,27 +554,25 @@ class RemedyFinder:
 
     def _templates(self) -> Iterator[tuple[Node, Mapping[str, str]]]:
         """Nodes like which more could be: of each shape, in the domains with most free GPUs."""
-        instance = self._world.instance
+        instance, spec, nodes = self._world.instance, self._world.spec, self._nodes
         cluster, free = instance.cluster, self._space.arrays.free
-        nodes = cluster.nodes
         suited = {
             n
-            for role in self._world.spec.roles
+            for role in spec.roles
             for n in instance.matching_nodes(role)
             if nodes[n].whole_gpus >= role.gpus
         }
-        levels = [self._world.spec.required, *(r.required for r in self._world.spec.roles)]
-        if instance.min_share(self._world.spec):
+        levels = [spec.required, *(role.required for role in spec.roles)]
+        if instance.min_share(spec):
             levels.append(cluster.node_level - 1)  # bandwidth depends on where they are
         inner = [level for level in levels if level is not None and 0 <= level < cluster.node_level]
-        level = max(inner) if inner else None
+        level = max(inner, default=None)
         of = cluster.domain_of[level] if level is not None else [0] * len(nodes)
         room: Counter[int] = Counter()
         for n in suited:
             room[of[n]] += int(free[n])
-        order = sorted(suited, key=lambda n: (nodes[n].gpus, -room[of[n]], n))
         seen, domains = set[tuple[object, int]](), Counter[object]()
-        for n in order:
+        for n in sorted(suited, key=lambda n: (nodes[n].gpus, -room[of[n]], n)):
             shape = (nodes[n].model, nodes[n].allocatable)
             if (shape, of[n]) in seen or domains[shape] == MAX_DOMAINS:
                 continue
@@ -656,7 +595,7 @@ class RemedyFinder:
         role = roles[number]
 
         def changed(pods: int) -> World:
-            return self._world.with_role(number, min=pods, max=pods, step=1)
+            return self._world.with_role(number, replace(role, min=pods, max=pods, step=1))
 
         too_many = self._least(1, role.min, lambda pods: not self._starts(changed(pods)))
         if too_many is not None and too_many > 1:
@@ -668,19 +607,6 @@ def _has_place(world: World) -> bool:
     return world.placement() is not None
 
 
-def _moved(instance: Instance, index: int, gang: Gang, pods: Pods) -> Instance:
-    """The instance in which a gang runs elsewhere."""
-    there = {(pod.role, pod.index): pod for pod in pods}
-    moved = tuple(
-        replace(pod, node=there[pod.role, pod.index].node, gpus=there[pod.role, pod.index].gpus)
-        for pod in gang.pods
-        if (pod.role, pod.index) in there
-    )
-    gangs = list(instance.gangs)
-    gangs[index] = replace(gang, pods=moved)
-    return replace(instance, gangs=tuple(gangs))
-
-
 def _with_limits(world: World, limits: Mapping[int, Amount]) -> World:
     """The world with other limits of some queues, by number, which may then borrow up to them."""
     queues = tuple(
@@ -688,12 +614,6 @@ def _with_limits(world: World, limits: Mapping[int, Amount]) -> World:
         for q, queue in enumerate(world.instance.queues)
     )
     return replace(world, instance=replace(world.instance, queues=queues))
-
-
-def _new(node: Node, count: int) -> list[Node]:
-    """Nodes like this one, empty and in order."""
-    like = in_order(node)
-    return [replace(like, name=f"~new-{number}") for number in range(1, count + 1)]
 
 
 def _size_of(node: Node, count: int) -> dict[str, object]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from models.instance.instance import Instance
 from models.rules.registry import named
 from planner.search.explain.world import Pods, World
 
@@ -30,13 +29,6 @@ class Remedy:
     change: Mapping[str, object] = field(default_factory=dict)
     by_hand: bool = False
     replanned: bool = False
-    checked: Instance | None = None
-
-    @property
-    def planned(self) -> World:
-        """The world of which a new plan is made: where the one that moves runs elsewhere already."""
-        world = self.world
-        return world if self.checked is None else replace(world, instance=self.checked)
 
     @property
     def rank(self) -> tuple[bool, int]:

@@ -34,15 +34,39 @@ from models.rules.declaration import Requirement, without
 from models.rules.demands import Demand
 from models.rules.registry import joint_requirements
 from models.units import time_text
-from planner.search.explain.precedence import LeftByAbove
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand, place
+
+
+class LeftByAbove:
+    """What a plan leaves without its starts of lower priority, for falling priorities.
+
+    Gangs of lower priority never count: in the order of the tiers they get what the higher ones leave.
+    ``stage``: how many starts count now.
+    """
+
+    def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
+        self._gangs = instance.gangs
+        self._starts = {i: d.pods for i, d in enumerate(decisions) if d.decision == "place"}
+        self._order = sorted(self._starts, key=lambda i: (-self._gangs[i].priority, i))
+        running = (d if d.decision != "place" else GangDecision("wait") for d in decisions)
+        self._space = FreeSpace(instance, tuple(running))
+        self.stage = 0
+
+    def down_to(self, priority: int) -> FreeSpace:
+        """With the starts of this priority and above; priorities must not rise between calls."""
+        for index in self._order[self.stage :]:
+            if self._gangs[index].priority < priority:
+                break
+            self._space.set(index, self._starts[index])
+            self.stage += 1
+        return self._space
 
 
 class RuleReasons:
     """``plain``: the instance as ``without_joint_rules`` has it. Gangs must come by falling priority.
 
-    ``_closed``: whether reservations keep a kind of gang out; ``_spaces``: what those that come first leave
+    ``_closed``: whether reservations keep a kind of gang out; ``_without``: what those that come first leave
     where some rules do not count.
     """
 
@@ -54,8 +78,13 @@ class RuleReasons:
         self._plain = plain
         self._pods = [decision.pods for decision in decisions]
         self._closed: dict[object, bool] = {}
-        self._spaces: dict[object, FreeSpace] = {}
-        self._without_lower: dict[int, QueueCounts | None] = {}
+        self._without: dict[tuple[str, ...], LeftByAbove] = {}
+        self._counts: dict[int, QueueCounts | None] = {}
+
+    @cached_property
+    def above(self) -> LeftByAbove:
+        """What running gangs and starts of its priority or higher leave."""
+        return LeftByAbove(self._plain, self._decisions)
 
     @cached_property
     def _queues(self) -> QueueCounts | None:
@@ -63,20 +92,17 @@ class RuleReasons:
 
     def beyond_without_lower(self, demand: Demand) -> bool:
         """Whether a limit or a guarantee refuses the gang even without the starts of lower priority."""
-        counts = self._counts_without_lower(self._instance.gangs[demand.gang].priority)
+        counts = self._counts_above(demand)
         asked = {} if counts is None else self._asked(demand, counts)
         return counts is not None and counts.refusal(demand.gang, asked) is not None
 
-    def _counts_without_lower(self, priority: int) -> QueueCounts | None:
+    def _counts_above(self, demand: Demand) -> QueueCounts | None:
         """What queues hold with the plan, without its starts of lower priority."""
-        if priority not in self._without_lower:
-            pairs = zip(self._instance.gangs, self._decisions, strict=True)
-            first = [
-                () if one.decision == "place" and gang.priority < priority else one.pods
-                for gang, one in pairs
-            ]
-            self._without_lower[priority] = queue_counts(self._instance, first)
-        return self._without_lower[priority]
+        priority = self._instance.gangs[demand.gang].priority
+        if priority not in self._counts:
+            pods = self.above.down_to(priority).pods
+            self._counts[priority] = queue_counts(self._instance, pods)
+        return self._counts[priority]
 
     def beyond_queues(self, demand: Demand) -> Reason | None:
         """The limit or the guarantee of a queue that keeps the gang from so many GPUs, if one does.
@@ -89,7 +115,7 @@ class RuleReasons:
         first = None if counts is None else counts.refusal(demand.gang, asked)
         if counts is None or first is None:
             return None
-        above = self._counts_without_lower(self._instance.gangs[demand.gang].priority)
+        above = self._counts_above(demand)
         refusal = None if above is None else above.refusal(demand.gang, asked)
         if above is not None and refusal is not None and refusal.queue is None:
             counts, first = above, refusal
@@ -178,12 +204,11 @@ class RuleReasons:
         )
         if not closing and not in_queues:
             return None
-        self._higher.lower_to(gang.priority + 1)
+        space = self._higher.down_to(gang.priority + 1)
         if in_queues:
-            if place(self._higher.space, demand) is None:
-                return None
-            return self._reserved_for(in_queues)
-        key, space = (kind, self._higher.stage, closing), self._higher.space
+            fits = place(space, demand) is not None
+            return self._reserved_for(in_queues) if fits else None
+        key = (kind, self._higher.stage, closing)
         if key not in self._closed:
             free = demand.within(own.difference(*(one.nodes for one in closing)))
             elsewhere = all(role.nodes for role in free.roles) and place(space, free) is not None
@@ -245,16 +270,10 @@ class RuleReasons:
 
     def _placed_without(self, rules: tuple[Requirement, ...], gang: int) -> bool:
         """Whether a placement is found beside those that come first if no such rules count."""
-        priority = self._instance.gangs[gang].priority
-        key = tuple(one.name for one in rules), priority
-        if key not in self._spaces:
-            pairs = zip(self._instance.gangs, self._decisions, strict=True)
-            first = (
-                GangDecision("wait") if d.decision == "place" and g.priority < priority else d
-                for g, d in pairs
-            )
-            self._spaces[key] = FreeSpace(without(self._instance, rules), tuple(first))
-        space = self._spaces[key]
+        names = tuple(one.name for one in rules)
+        if names not in self._without:
+            self._without[names] = LeftByAbove(without(self._instance, rules), self._decisions)
+        space = self._without[names].down_to(self._instance.gangs[gang].priority)
         return place(space, missing_demand(space, gang)) is not None
 
 

@@ -5,9 +5,9 @@ A result holds for every placement on the given free space; None proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache, reduce
 from itertools import chain
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from models.documents.gang import Toleration
 from models.documents.reason import MAX_NAMED
+from models.instance.cluster import Taint
 from models.instance.eligibility import tolerated, without_conditions
 from models.instance.gang import Role, label_texts, shown
 from models.instance.instance import Instance
@@ -28,9 +29,6 @@ from planner.search.free_space import FreeSpace
 
 MAX_REQUIRED = 300
 """Most characters of a reason about what a role asks of its nodes."""
-
-MAX_PLACES = 16
-"""Domains with equally much room that are compared."""
 
 
 class FreeCounts:
@@ -68,15 +66,6 @@ class FreeCounts:
         """Free GPUs of these nodes."""
         return int(self.free[_array(nodes)].sum())
 
-    @cached_property
-    def gpu_models(self) -> tuple[tuple[str, ...], IntArray]:
-        """Names of the GPU models, ascending, and for every node the position of its model's, or -1."""
-        nodes = self.instance.cluster.nodes
-        names = tuple(sorted({node.model.gpu for node in nodes if node.model is not None}))
-        position = {name: i for i, name in enumerate(names)}
-        of = [-1 if node.model is None else position[node.model.gpu] for node in nodes]
-        return names, np.array(of, np.int64)
-
     def most(self, resource: str, nodes: frozenset[int]) -> int | None:
         """The most of a resource that is left on one of these nodes; None where one has no limit."""
         left = self._arrays.left.get(resource)
@@ -99,43 +88,29 @@ class FreeCounts:
         tree = self._arrays.tree
         return sums(tree.domain_of[level][nodes], amounts, tree.sizes[level])
 
-    def best_domains(
+    def best_domain(
         self, level: int, nodes: IntArray, amounts: IntArray
-    ) -> tuple[int, tuple[Place, ...]]:
-        """The largest sum of a domain, and the first domains that have it, with those of the nodes."""
-        cluster, of = self.instance.cluster, self._arrays.tree.domain_of[level]
+    ) -> tuple[int, dict[str, Any]]:
+        """The largest sum of a domain; the first that has it, and what of it is free on these nodes."""
+        cluster, of = self.instance.cluster, self._arrays.tree.domain_of[level][nodes]
         found = self.by_domain(level, nodes, amounts)
-        used = np.unique(of[nodes])
-        best = int(found[used].max())
-        places = []
-        for domain in used[found[used] == best][:MAX_PLACES].tolist():
-            inside = nodes[of[nodes] == domain]
-            name = cluster.domain_name(level, int(inside[0]))
-            gpus = int(self.free[inside].sum())
-            places.append(Place(name, frozenset(inside.tolist()), gpus))
-        return best, tuple(places)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a shortage was counted: a domain by its name, or all nodes of a role. ``gpus``: free there."""
-
-    name: str | None
-    nodes: frozenset[int]
-    gpus: int
+        used = np.unique(of)
+        best = int(used[np.argmax(found[used])])
+        inside = nodes[of == best]
+        name = cluster.domain_name(level, int(inside[0]))
+        room = {"domain": name, "room_gpus": int(self.free[inside].sum())}
+        return int(found[best]), {"level": cluster.level_name(level), **room}
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What a gang or a role lacks, as fields of a reason.
+    """What a gang or a role lacks, as fields of a reason; of domains in the first with most room.
 
-    ``places``: with most room, of equals the first few; one without a name has all nodes of the role.
     ``level``: of which one domain must hold the pods; ``role``: that is short, None for all together.
     """
 
     code: str
     fields: Mapping[str, Any]
-    places: tuple[Place, ...] = ()
     level: int | None = None
     role: int | None = None
 
@@ -146,10 +121,8 @@ class Shortage:
         return self.code, self.level, self.role, resources, "model" in self.fields
 
     def reason(self, code: str, **more: Any) -> Reason:  # noqa: ANN401  # see ``fields``
-        """The reason with more fields, as counted in the first place."""
-        place = next(iter(self.places), None)
-        own = {} if place is None else {"domain": place.name, "room_gpus": place.gpus}
-        return Reason.of(code, **own, **self.fields, **more)
+        """The reason with more fields."""
+        return Reason.of(code, **self.fields, **more)
 
 
 def shortage(counts: FreeCounts, demand: Demand, like: Shortage | None = None) -> Shortage | None:
@@ -161,79 +134,52 @@ def shortage(counts: FreeCounts, demand: Demand, like: Shortage | None = None) -
 
 def unselected(instance: Instance, demand: Demand) -> Shortage | None:
     """The role that no node accepts now, and the taints that close nodes that have what it needs."""
+    nodes = instance.cluster.nodes
     for role in demand.roles:
-        if role.nodes:
-            continue
-        spec = instance.gangs[demand.gang].roles[role.role]
-        nodes = (instance.cluster.nodes[n] for n in instance.matching_nodes(spec))
-        keys = {
-            t.key for node in nodes for t in node.taints if not tolerated(spec.tolerations, (t,))
-        }
-        fields = {
-            **_who(instance, demand, role),
-            "nodes_with": _required(spec),
-            "taints": sorted(keys)[:MAX_NAMED],
-        }
-        return Shortage("Selector", fields)
+        if not role.nodes:
+            spec = instance.gangs[demand.gang].roles[role.role]
+            taints = (t for n in instance.matching_nodes(spec) for t in nodes[n].taints)
+            return Shortage("Selector", _unmatched(instance, demand, role, taints))
     return None
 
 
-class EmptyCluster:
-    """The cluster as it would be at its best: no pod runs, every node is ready, every GPU healthy.
+def never(best: FreeCounts, demand: Demand) -> Reason | None:
+    """Why a waiting gang could not start by counts alone; None if it could. ``best``: see ``at_best``.
 
     Labels, the policy's selection and taints stay as they are, except taints for a node's condition.
     """
+    instance, nodes = best.instance, best.instance.cluster.nodes
+    specs = instance.gangs[demand.gang].roles
+    roles = (replace(one, nodes=instance.matching_nodes(specs[one.role])) for one in demand.roles)
+    demand = replace(demand, roles=tuple(roles))
+    for role in demand.roles:
+        if not role.nodes:
+            tolerant = replace(specs[role.role], tolerations=(Toleration("", "Exists"),))
+            tainted = (nodes[n] for n in instance.matching_nodes(tolerant))
+            taints = (t for node in tainted for t in without_conditions(node).taints)
+            return Reason.of(NEVER, **_unmatched(instance, demand, role, taints))
+        who = _who(instance, demand, role)
+        largest = int(best.free[_array(role.nodes)].max())
+        if role.gpus > largest:
+            needs = {"pods": role.count, "gpus": role.count * role.gpus}
+            return Reason.of(NEVER, **who, **needs, offered=str(largest))
+        for resource, amount in role.requests:
+            most = best.most(resource, role.nodes)
+            if most is not None and amount > most:
+                offered = quantity_text(resource, most)
+                return Reason.of(NEVER, **who, resources=[resource], offered=offered)
+    short = shortage(best, demand)
+    return None if short is None else short.reason(NEVER)
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._counts = FreeCounts.at_best(instance)
 
-    def demand(self, index: int) -> Demand:
-        """A waiting gang at its least counts, on the nodes that match it."""
-        gang = self._instance.gangs[index]
-        roles = (
-            RoleDemand(
-                number,
-                tuple(role.indices(count)),
-                role.gpus,
-                role.requests,
-                self._instance.matching_nodes(role),
-            )
-            for number, (role, count) in enumerate(
-                zip(gang.roles, gang.target_counts(), strict=True)
-            )
-            if count
-        )
-        return Demand(index, tuple(roles), possible=True)
-
-    def never(self, demand: Demand) -> Reason | None:
-        """Why a waiting gang could not start even here, by counts alone; None if it could."""
-        instance = self._instance
-        for role in demand.roles:
-            spec = instance.gangs[demand.gang].roles[role.role]
-            who = _who(instance, demand, role)
-            if not role.nodes:
-                return Reason.of(NEVER, **who, **self._unmatched(spec))
-            largest = int(self._counts.free[_array(role.nodes)].max())
-            if role.gpus > largest:
-                needs = {"pods": role.count, "gpus": role.count * role.gpus}
-                return Reason.of(NEVER, **who, **needs, offered=str(largest))
-            for resource, amount in role.requests:
-                most = self._counts.most(resource, role.nodes)
-                if most is not None and amount > most:
-                    offered = quantity_text(resource, most)
-                    return Reason.of(NEVER, **who, resources=[resource], offered=offered)
-        short = shortage(self._counts, demand)
-        return None if short is None else short.reason(NEVER)
-
-    def _unmatched(self, spec: Role) -> dict[str, Any]:
-        """What no node has, or the taints of those that have it."""
-        instance = self._instance
-        nodes = instance.cluster.nodes
-        tainted = instance.matching_nodes(replace(spec, tolerations=(Toleration("", "Exists"),)))
-        taints = {t for n in tainted for t in without_conditions(nodes[n]).taints}
-        keys = sorted({t.key for t in taints if not tolerated(spec.tolerations, (t,))})
-        return {"nodes_with": _required(spec), "taints": keys[:MAX_NAMED]}
+def _unmatched(
+    instance: Instance, demand: Demand, role: RoleDemand, taints: Iterable[Taint]
+) -> dict[str, Any]:
+    """What a role asks of its nodes, and which of these taints it does not tolerate."""
+    spec = instance.gangs[demand.gang].roles[role.role]
+    keys = sorted({t.key for t in taints if not tolerated(spec.tolerations, (t,))})
+    who = _who(instance, demand, role)
+    return {**who, "nodes_with": _required(spec), "taints": keys[:MAX_NAMED]}
 
 
 def _who(instance: Instance, demand: Demand, role: RoleDemand) -> dict[str, Any]:
@@ -252,90 +198,58 @@ def _required(spec: Role) -> str | None:
 
 def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Iterator[Shortage]:
     """Every count that a role fails, the plainest first."""
-    spec = counts.instance.gangs[demand.gang].roles[role.role]
-    count = role.count
+    instance, count = counts.instance, role.count
+    spec = instance.gangs[demand.gang].roles[role.role]
     nodes = _array(role.nodes)
     fits = counts.free[nodes] // role.gpus if role.gpus else np.full(len(nodes), count, np.int64)
-    needs = {
-        **_who(counts.instance, demand, role),
-        "pods": count,
-        "gpus": role.gpus * count,
-    }
-    every = Place(None, role.nodes, int(counts.free[nodes].sum()))
+    needs = {**_who(instance, demand, role), "pods": count, "gpus": role.gpus * count}
+    every = {**needs, "room_gpus": counts.on(role.nodes)}
     if (room := int(fits.sum())) < count:
-        yield Shortage("NoRoom", {**needs, "room_pods": room}, (every,), role=role.role)
-    scarce = {}
-    for resource, amount in ((PODS, 1), *role.requests):
-        if amount and counts.limits(resource):
-            scarce[resource] = counts.by_resource(resource, amount, count)[nodes]
-            enough = int(np.minimum(fits, scarce[resource]).sum())
-            if enough < count:
-                fields = {**needs, "resources": [resource], "room_pods": enough}
-                yield Shortage("Resources", fields, (every,), role=role.role)
-    for pods in scarce.values():
-        fits = np.minimum(fits, pods)
-    if len(scarce) > 1 and (room := int(fits.sum())) < count:
-        fields = {**needs, "resources": [*scarce], "room_pods": room}
-        yield Shortage("Resources", fields, (every,), role=role.role)
+        yield Shortage("NoRoom", {**every, "room_pods": room}, role=role.role)
+    scarce = {
+        resource: counts.by_resource(resource, amount, count)[nodes]
+        for resource, amount in ((PODS, 1), *role.requests)
+        if amount and counts.limits(resource)
+    }
+    for names in (*((one,) for one in scarce), tuple(scarce)):
+        enough = reduce(np.minimum, (scarce[name] for name in names), fits)
+        if (room := int(enough.sum())) < count:
+            fields = {**every, "resources": names, "room_pods": room}
+            yield Shortage("Resources", fields, role=role.role)
+    fits = reduce(np.minimum, scarce.values(), fits)
     if role.gpus and not spec.mix_models:
-        gpu, room = _best_model(counts, nodes, fits)
-        if gpu is not None and room < count:
-            own = counts.instance.nodes_of_model(role.nodes, gpu)
-            place = Place(None, own, counts.on(own))
-            fields = {**needs, "model": gpu, "room_pods": room}
-            yield Shortage("NoRoom", fields, (place,), role=role.role)
-    yield from _one_domain(counts, demand, role, nodes, fits, needs)
-    yield from _slices(counts, demand, role, nodes, fits, needs)
+        pods: IntArray = np.zeros(len(counts.free), np.int64)
+        pods[nodes] = fits
+        rooms = {}
+        for gpu in instance.gpu_names(role.nodes):
+            own = instance.nodes_of_model(role.nodes, gpu)
+            rooms[int(pods[_array(own)].sum()), gpu] = counts.on(own)
+        room, gpu = max(rooms, default=(count, ""))
+        if room < count:
+            fields = {"model": gpu, "room_pods": room, "room_gpus": rooms[room, gpu]}
+            yield Shortage("NoRoom", {**needs, **fields}, role=role.role)
+    yield from _in_domains(counts, demand, role, fits, needs)
 
 
-def _best_model(counts: FreeCounts, nodes: IntArray, pods: IntArray) -> tuple[str | None, int]:
-    """The GPU model with room for most pods, of equals the last by name, and how many."""
-    names, of = counts.gpu_models
-    present = of[nodes] >= 0
-    room: IntArray = np.zeros(len(names), np.int64)
-    np.add.at(room, of[nodes][present], pods[present])
-    best = max(np.unique(of[nodes][present]).tolist(), key=lambda i: (room[i], i), default=None)
-    return (None, 0) if best is None else (names[best], int(room[best]))
-
-
-def _one_domain(
-    counts: FreeCounts,
-    demand: Demand,
-    role: RoleDemand,
-    nodes: IntArray,
-    fits: IntArray,
-    needs: Mapping[str, Any],
+def _in_domains(
+    counts: FreeCounts, demand: Demand, role: RoleDemand, fits: IntArray, needs: Mapping[str, Any]
 ) -> Iterator[Shortage]:
-    gang = counts.instance.gangs[demand.gang]
+    """Pods that are needed against those that fit in one domain, or in whole slices in all of them."""
+    gang, nodes = counts.instance.gangs[demand.gang], _array(role.nodes)
     spec = gang.roles[role.role]
     levels = [level for level in (gang.required, spec.required) if level is not None]
     if levels:
         level = max(levels)
-        best, places = counts.best_domains(level, nodes, fits)
-        if best < role.count:
-            name = counts.instance.cluster.level_name(level)
-            fields = {**needs, "level": name, "room_pods": best}
-            yield Shortage("RequiredTopology", fields, places, level, role.role)
-
-
-def _slices(
-    counts: FreeCounts,
-    demand: Demand,
-    role: RoleDemand,
-    nodes: IntArray,
-    fits: IntArray,
-    needs: Mapping[str, Any],
-) -> Iterator[Shortage]:
-    """Pods that are needed against those for which the domains have space in whole slices."""
-    spec = counts.instance.gangs[demand.gang].roles[role.role]
+        room, place = counts.best_domain(level, nodes, fits)
+        if room < role.count:
+            fields = {**needs, **place, "room_pods": room}
+            yield Shortage("RequiredTopology", fields, level, role.role)
     for size, level in spec.slice_layers if not demand.standing_nodes else ():
-        needed = role.cut(size).whole
-        enough = int((counts.by_domain(level, nodes, fits) // size).sum())
-        if enough < needed:
+        whole = int((counts.by_domain(level, nodes, fits) // size).sum())
+        if whole < role.cut(size).whole:
             name = counts.instance.cluster.level_name(level)
-            place = Place(None, role.nodes, int(counts.free[nodes].sum()))
-            fields = {**needs, "level": name, "room_pods": enough * size}
-            yield Shortage("RequiredTopology", fields, (place,), level, role.role)
+            room = {"room_pods": whole * size, "room_gpus": counts.on(role.nodes)}
+            yield Shortage("RequiredTopology", {**needs, "level": name, **room}, level, role.role)
 
 
 def _together(counts: FreeCounts, demand: Demand) -> Iterator[Shortage]:
@@ -347,16 +261,15 @@ def _together(counts: FreeCounts, demand: Demand) -> Iterator[Shortage]:
     if level is None and len(demand.gpu_roles) == 1:
         return  # counted with its pods
     every = frozenset().union(*(role.nodes for role in demand.gpu_roles))
-    nodes, fields = _array(every), {"gpus": demand.gpus}
     if level is None:
-        free = int(counts.free[nodes].sum())
+        free = counts.on(every)
         if free < demand.gpus:
-            yield Shortage("NoRoom", fields, (Place(None, every, free),))
+            yield Shortage("NoRoom", {"gpus": demand.gpus, "room_gpus": free})
         return
-    best, places = counts.best_domains(level, nodes, counts.free[nodes])
+    nodes = _array(every)
+    best, place = counts.best_domain(level, nodes, counts.free[nodes])
     if best < demand.gpus:
-        name = instance.cluster.level_name(level)
-        yield Shortage("RequiredTopology", {**fields, "level": name}, places, level)
+        yield Shortage("RequiredTopology", {"gpus": demand.gpus, **place}, level)
 
 
 @lru_cache(maxsize=64)

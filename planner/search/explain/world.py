@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from models.documents.policy import MAX_BUDGET, SolveLimits
 from models.instance.cluster import Node
 from models.instance.eligibility import without_conditions
-from models.instance.gang import Gang
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
+from models.rules.demands import Demand
 from planner.search.budget import Budget
+from planner.search.explain.shortage import FreeCounts, shortage
 from planner.search.free_space import SET_ASIDE, FreeSpace
 from planner.search.start.greedy import admit, missing_demand
 
@@ -38,10 +40,10 @@ class World:
         gangs[self.gang] = gang
         return replace(self, instance=replace(self.instance, gangs=tuple(gangs)))
 
-    def with_role(self, number: int, **changes: Any) -> World:  # noqa: ANN401  # fields of a role
+    def with_role(self, number: int, role: Role) -> World:
         """The same with another description of one role of the gang."""
         roles = list(self.spec.roles)
-        roles[number] = replace(roles[number], **changes)
+        roles[number] = role
         return self.with_gang(replace(self.spec, roles=tuple(roles)))
 
     def without(self, gone: Collection[int]) -> World:
@@ -65,13 +67,15 @@ class World:
 
 def placed_in(space: FreeSpace, gang: int) -> Pods | None:
     """The same in some free space, which stays as it is."""
+    return placed(space, missing_demand(space, gang))
+
+
+def placed(space: FreeSpace, demand: Demand) -> Pods | None:
+    """All pods of a gang with those that it lacks; None if a count denies them room, or none is found."""
+    if not demand.possible or shortage(FreeCounts.of(space), demand) is not None:
+        return None
     mark = space.mark()
-    demand = missing_demand(space, gang)
-    if not demand.possible or any(not role.nodes for role in demand.roles):
-        return None
-    if demand.gpus > space.arrays.idle_gpus or not admit(space, demand):
-        return None
-    pods = space.pods[gang]
+    pods = space.pods[demand.gang] if admit(space, demand) else None
     space.undo(mark)
     return pods
 
