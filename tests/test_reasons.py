@@ -298,7 +298,7 @@ def test_notes_name_unknown_runtimes_and_ages() -> None:
         "lost runtime, the maximum"
     )
     assert age == (
-        "1 waiting gang without submittedAt: its waiting time is unknown, so it does not age"
+        "1 waiting gang without submittedAt: a gang ages only if it is known since when it waits"
     )
     assert notes_of(instance, base_decisions(instance), exact=True)[1:] == ()
 

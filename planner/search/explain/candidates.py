@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+import numpy as np
+
 from models.documents.explanation import Candidates, Excluded
 from models.documents.plan import PlanDocument, PlanGang
 from models.documents.reason import ReasonFields
@@ -18,16 +20,18 @@ from models.instance.eligibility import model_matches, tolerated
 from models.instance.gang import Gang, Role, label_texts, matches, selects
 from models.instance.gang import shown as affinity_text
 from models.instance.instance import Instance
-from models.instance.occupancy import PODS, Room, beside_parts, rooms
 from models.instance.solution import GangDecision, PodPlacement, Reason
 from models.queues.pins import closed_by_pins, trespassing
 from models.rates.gang_rates import own_sets
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import GroupRates, Kind, Place
 from models.rates.ranks import placed_kinds
+from models.rules.demands import RoleDemand
 from models.units import shortened
 from models.values.tier_values import known_masks
 from planner.errors import Fault, InputError
+from planner.search.free_arrays import FreeArrays
+from planner.search.free_space import FreeSpace
 
 Cause = tuple[str, tuple[str, ...]]
 """Why a node is no candidate: a word for it, and what of the role, the node or a queue it is about."""
@@ -67,12 +71,11 @@ class Explanation:
     @cached_property
     def candidates(self) -> tuple[Candidates, ...]:
         """For every role, in order."""
-        found = rooms(self.instance, self.decisions)
-        left = [beside_parts(self.instance, n, room) for n, room in enumerate(found)]
+        space = FreeSpace(self.instance, self.decisions)
         missing = Counter(role for role, _ in self.gang.missing() if self.waits)
         return tuple(
-            self._candidates(role, missing[number], left)
-            for number, role in enumerate(self.gang.roles)
+            self._candidates(number, missing[number], space.arrays)
+            for number in range(len(self.gang.roles))
         )
 
     def groups(self, index: int, pods: Sequence[int]) -> list[tuple[Kind, int]]:
@@ -94,14 +97,16 @@ class Explanation:
             return []
         return [(kind, int(rate)) for kind, rate in zip(kinds, found, strict=True)]
 
-    def _candidates(self, role: Role, needed: int, left: list[Room]) -> Candidates:
-        excluded, able = Counter[Cause](), list[Room]()
-        for n, room in enumerate(left):
+    def _candidates(self, number: int, needed: int, arrays: FreeArrays) -> Candidates:
+        role, excluded, able = self.gang.roles[number], Counter[Cause](), list[int]()
+        for n in range(len(self.instance.cluster.nodes)):
             cause = next(_causes(self.instance, self.gang, role, n), None)
             if cause is None:
-                able.append(room)
+                able.append(n)
             else:
                 excluded[cause] += 1
+        demand = RoleDemand(number, (), role.gpus, role.requests, frozenset(able))
+        pods = np.minimum(arrays.of_role(demand, None).pods, role.max).sum()
         return Candidates.model_construct(
             role=role.name,
             needed_pods=needed,
@@ -110,21 +115,9 @@ class Explanation:
                 for (cause, about), nodes in excluded.most_common()
             ),
             eligible_nodes=len(able),
-            free_gpus=sum(one.free_gpus for one in able),
-            pods=sum(_pods(role, one) for one in able),
+            free_gpus=int(np.maximum(arrays.free[able], 0).sum()),
+            pods=int(pods),
         )
-
-
-def _pods(role: Role, room: Room) -> int:
-    """Pods of the role that fit into the room of a node, at most as many as it can have."""
-    fit = [role.max]
-    if role.gpus:
-        fit.append(room.free_gpus // role.gpus)
-    for resource, amount in ((PODS, 1), *role.requests):
-        left = room.left_of(resource)
-        if amount and left is not None:
-            fit.append(max(0, left) // amount)
-    return min(fit)
 
 
 def _causes(instance: Instance, gang: Gang, role: Role, n: int) -> Iterator[Cause]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from models.documents.policy import LOST_RUNTIME
@@ -15,17 +16,26 @@ from models.units import first_of, plural
 MAX_NAMED = 8
 """Names in one note."""
 
+UNPROMISED = {
+    "no place on the empty cluster was found, and it is not proven that there is none": (
+        Answer.UNKNOWN,
+    ),
+    "no place was found on nodes as they are (cordoned, sick, held by other pods), even if no gang ran": (
+        Answer.NOT_NOW,
+        Answer.UNKNOWN_NOW,
+    ),
+}
+"""What is known of gangs that are promised nothing."""
+
 
 def notes_of(
     instance: Instance, decisions: Sequence[GangDecision], *, exact: bool
 ) -> tuple[str, ...]:
     """The notes, in a fixed order."""
     notes = [
-        *_bands(instance),
         *_unknown_runtime(instance, decisions),
         *_ageless(instance),
-        *_unknown_starts(instance),
-        *_starts_not_now(instance),
+        *_unpromised(instance),
         *_moves_used_up(instance, decisions),
         *_admitted(instance, decisions),
     ]
@@ -67,17 +77,6 @@ def _admitted(instance: Instance, decisions: Sequence[GangDecision]) -> list[str
                 f" has its quota in {queue} already, and the other may not be admitted beside it"
             )
     return notes
-
-
-def _bands(instance: Instance) -> list[str]:
-    """What the numbers of tiers mean where priorities have bands."""
-    if instance.policy.order == "submitted" or not instance.gangs:
-        return []
-    note = (
-        "by order: shortest a gang that is expected to need much less GPU time counts as one of higher "
-        "priority; tiers are named by ten times the priority plus 0 to 9, 9 for those that need least"
-    )
-    return [note]
 
 
 def passed(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
@@ -136,26 +135,14 @@ def unsearched(tiers: Sequence[TierResult], searched: Collection[int]) -> list[s
     return [f"not searched: {first_of(names, MAX_NAMED)}"] if names else []
 
 
-def _unknown_starts(instance: Instance) -> list[str]:
-    """Waiting gangs that are promised nothing since it is not known whether they could ever start."""
-    answers = not_claiming(instance).items()
-    names = ["/".join(instance.gangs[i].key) for i, a in answers if a is Answer.UNKNOWN]
-    if not names:
-        return []
-    what = "use up no guarantee: no place on the empty cluster was found for them"
-    return [f"{first_of(names, MAX_NAMED)}: {what}, and it is not proven that there is none"]
-
-
-def _starts_not_now(instance: Instance) -> list[str]:
-    """Waiting gangs that leave a guarantee to others while their nodes are as they are."""
-    answers, now = not_claiming(instance).items(), (Answer.NOT_NOW, Answer.UNKNOWN_NOW)
-    names = ["/".join(instance.gangs[i].key) for i, a in answers if a in now]
-    if not names:
-        return []
-    what = "use up no guarantee: as nodes are now (cordoned, not ready, sick GPUs, held by pods of no gang)"
-    return [
-        f"{first_of(names, MAX_NAMED)}: {what}, no place for them was found, even if no gang ran"
-    ]
+def _unpromised(instance: Instance) -> list[str]:
+    """Waiting gangs that use up no guarantee since it is not known whether they could start."""
+    answers, notes = not_claiming(instance).items(), []
+    for why, found in UNPROMISED.items():
+        names = ["/".join(instance.gangs[i].key) for i, answer in answers if answer in found]
+        if names:
+            notes.append(f"{first_of(names, MAX_NAMED)}: use up no guarantee: {why}")
+    return notes
 
 
 def _moves_used_up(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
@@ -179,12 +166,11 @@ def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> l
     if disruption.weight != LOST_RUNTIME:
         return []
     unknown = sum(
-        1
-        for gang, decision in zip(instance.gangs, decisions, strict=True)
-        if gang.running
+        gang.running
         and gang.started_at is None
         and gang.last_checkpoint is None
         and (decision.decision in ("preempt", "move") or _shrinks(gang, decision))
+        for gang, decision in zip(instance.gangs, decisions, strict=True)
     )
     if not unknown:
         return []
@@ -207,21 +193,18 @@ def _ageless(instance: Instance) -> list[str]:
     """Waiting gangs without a submission time, which cannot age."""
     if instance.policy.starvation_after_s is None:
         return []
-    ageless = sum(1 for g in instance.gangs if not g.running and g.submitted_at is None)
+    ageless = sum(not one.running and one.submitted_at is None for one in instance.gangs)
     if not ageless:
         return []
-    what = "its waiting time is unknown, so it does not age"
-    if ageless > 1:
-        what = "their waiting time is unknown, so they do not age"
+    what = "a gang ages only if it is known since when it waits"
     return [f"{plural(ageless, 'waiting gang')} without submittedAt: {what}"]
 
 
 def _shared_nics(instance: Instance, decisions: Sequence[GangDecision]) -> int:
     """Number of nodes with GPUs of two or more gangs that span several nodes."""
-    spanning: dict[int, int] = {}
+    spanning = Counter[int]()
     for gang, decision in zip(instance.gangs, decisions, strict=True):
         nodes = {pod.node for pod in decision.pods if gang.roles[pod.role].gpus}
         if len(nodes) > 1 and gang.pattern != "none":
-            for node in nodes:
-                spanning[node] = spanning.get(node, 0) + 1
-    return sum(1 for count in spanning.values() if count > 1)
+            spanning.update(nodes)
+    return sum(count > 1 for count in spanning.values())

@@ -22,7 +22,7 @@ from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import Claim, claim, takes
 from planner.search.explain.replan import Decided, Replan
 from planner.search.explain.shortage import FreeCounts, shortage
-from planner.search.explain.world import World, placed
+from planner.search.explain.world import World, needed_away, placed
 from planner.search.free_arrays import IntArray, Tree
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand
@@ -262,24 +262,14 @@ class _Places:
 
     def _needed(self, demand: Demand, gone: Sequence[int]) -> tuple[int, ...]:
         """Of these gangs those that must go so that a place is found, those that lose most put back first."""
-        space, named = self._space, list[int]()
+        space, gangs = self._space, self._instance.gangs
         mark = space.mark()
         for index in gone:
             space.set(index, ())
-        if placed(space, demand) is not None:
-            gangs = self._instance.gangs
-            named = sorted(gone, key=lambda i: (-gangs[i].priority, -self.sizes[i], i))
-            for index in tuple(named):
-                if self._late():
-                    break
-                before = space.mark()
-                space.set(index, self._decisions[index].pods)
-                if placed(space, demand) is not None:
-                    named.remove(index)
-                else:
-                    space.undo(before)
+        ordered = sorted(gone, key=lambda i: (-gangs[i].priority, -self.sizes[i], i))
+        found = needed_away(space, demand, ordered, self._decisions, self._late)
         space.undo(mark)
-        return tuple(named)
+        return found
 
     @cached_property
     def _idle(self) -> IntArray:

@@ -29,7 +29,15 @@ from models.units import in_bytes, quantity_text
 from planner.search.explain.reason_holders import ReasonHolders
 from planner.search.explain.remedy import Remedy
 from planner.search.explain.replan import Replan, in_turn
-from planner.search.explain.world import One, World, in_order, needed, node_faults, placed_in
+from planner.search.explain.world import (
+    One,
+    World,
+    in_order,
+    needed,
+    needed_away,
+    node_faults,
+    placed,
+)
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand, place, placements, value_of
 
@@ -281,39 +289,25 @@ class RemedyFinder:
                 there = [index for index in gone if index in there]
                 yield from self._waited(gone, there, one.start, reserved=True)
                 return
-        gone, mark = [], space.mark()
+        gone, mark, demand = [], space.mark(), missing_demand(space, world.gang)
         at = expected = world.decisions[world.gang].expected_start
         for end, index in ends:
             if self._late() or (expected is not None and end > expected):
                 break
             gone.append(index)
             space.set(index, ())
-            if expected is None and self._fits():
+            if expected is None and placed(space, demand) is not None:
                 at = end
                 break
-
-        def put_back(chunk: Sequence[int]) -> bool:
-            before = space.mark()
-            for index in chunk:
-                space.set(index, world.decisions[index].pods)
-            if self._fits():
-                return True
-            space.undo(before)
-            return False
-
-        fits = at is not None and self._fits()
-        awaited = needed(gone, put_back, self._late) if fits else ()
+        awaited = needed_away(space, demand, gone, world.decisions, self._late)
         space.undo(mark)
-        if at is not None and fits:
+        if at is not None and awaited:
             yield from self._waited(gone, awaited, at)
 
     def _on(self, nodes: frozenset[int]) -> list[int]:
         """Gangs with pods there after the plan."""
         found = enumerate(self._world.decisions)
         return [index for index, one in found if any(pod.node in nodes for pod in one.pods)]
-
-    def _fits(self) -> bool:
-        return placed_in(self._space, self._world.gang) is not None
 
     def _waited(
         self, gone: Sequence[int], awaited: Sequence[int], at: int, **change: object

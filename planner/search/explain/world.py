@@ -126,6 +126,30 @@ def needed(
     return (*kept, *left)
 
 
+def needed_away(
+    space: FreeSpace,
+    demand: Demand,
+    gone: Sequence[int],
+    decisions: Sequence[GangDecision],
+    late: Callable[[], bool],
+) -> tuple[int, ...]:
+    """Of gangs that have no pods in the space those that must have none there, tried in order.
+
+    None if the demand has no place even without all of them. ``decisions``: the pods that they had.
+    """
+
+    def put_back(chunk: Sequence[int]) -> bool:
+        mark = space.mark()
+        for index in chunk:
+            space.set(index, decisions[index].pods)
+        if placed(space, demand) is not None:
+            return True
+        space.undo(mark)
+        return False
+
+    return () if placed(space, demand) is None else needed(gone, put_back, late)
+
+
 def budget_of(seconds: float, stop: threading.Event) -> Budget:
     """A budget of so many seconds on one worker, whose effort never ends it."""
     return Budget(SolveLimits(workers=1, budget=MAX_BUDGET), stop, seconds=seconds)
