@@ -22,7 +22,7 @@ from plan_documents import V100_LINKS, sealed
 
 from models.documents.plan import PlanDocument
 from models.documents.server import ServerModelDocument
-from planner.show.cluster_map import FREE, UNHEALTHY, MapNode, cluster_map
+from planner.show.cluster_map import MapNode, cluster_map
 from planner.show.report.page import _environment, embedded, html
 from planner.show.report.plan_page import plan_page
 from planner.show.text import short_names
@@ -44,7 +44,7 @@ def large_page() -> str:
 
 
 def nodes_of(document: dict[str, Any]) -> dict[str, MapNode]:
-    return {node.name: node for node in cluster_map(plan_of(document)).cluster.all_nodes()}
+    return {node.name: node for node in cluster_map(plan_of(document)).cluster.nodes}
 
 
 class Elements(HTMLParser):
@@ -124,7 +124,7 @@ def test_the_policy_names_the_style_and_the_script_by_their_hashes() -> None:
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
-    assert json.loads(data)["gangs"][0][0] == "research/big"
+    assert json.loads(data)[0].startswith("research/big · waits · 72 GPUs · ")
 
 
 def test_what_is_embedded_stays_inside_its_element() -> None:
@@ -145,13 +145,12 @@ def test_a_plan_that_was_edited_says_so_first(written: Callable[..., str]) -> No
 def test_a_large_cluster_stays_below_five_megabytes() -> None:
     text = large_page()
     assert len(text.encode()) < MAX_BYTES
-    tree = json.loads(Elements(text).contents["script"][0])["tree"]
-    racks = [rack for block in tree[3] for rack in block[3]]
-    assert sum(len(rack[4]) for rack in racks) == 12_500
-    assert racks[0][:2] == ["rack", "b0-r0"]
-    # gpu-00000 keeps job-0000; gpu-00003 is of job-0001, which starts: after, then before
-    assert racks[0][4][0] == ["gpu-00000", 0, ["cordoned"], [0, 8], 0]
-    assert racks[0][4][3] == ["gpu-00003", 0, [], [1, 8], [FREE, 8]]
+    nodes = [one for one in Elements(text).named("li") if "data-n" in one]
+    assert len(nodes) == 12_500
+    # gpu-00000 keeps job-0000; gpu-00003 is of job-0001, which starts
+    assert nodes[0]["title"] == "gpu-00000, DGX-1 V100, cordoned. research/job-0000 0-7"
+    held = "Before: free 0-7. After: research/job-0001 0-7"
+    assert nodes[3]["title"] == f"gpu-00003, DGX-1 V100. {held}"
 
 
 def test_tables_and_names_of_very_many_gangs_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,14 +159,12 @@ def test_tables_and_names_of_very_many_gangs_end(monkeypatch: pytest.MonkeyPatch
         gang["name"] += "-" + "x" * 200
     monkeypatch.setattr("planner.show.report.page.MAX_ROWS", 150)
     monkeypatch.setattr("planner.show.report.page._environment", _environment.__wrapped__)
-    monkeypatch.setattr("planner.show.report.plan_page.MAX_NAMES", 400 * 50)
-    monkeypatch.setattr("planner.show.report.plan_page.MAX_WHERES", 400 * 10)
+    monkeypatch.setattr("planner.show.report.map_view.MAX_SAID", 400 * 50)
     page = Elements(page_of(document))
     assert "and 50 more rows" in " ".join(page.text)
-    gangs = json.loads(page.contents["script"][0])["gangs"]
-    assert {len(gang[0]) for gang in gangs} == {50}
-    assert gangs[0][0].startswith("research/job-0000-x")
-    assert {gang[6] for gang in gangs} == {""}
+    gangs = json.loads(page.contents["script"][0])
+    assert {len(gang) for gang in gangs} == {50}
+    assert gangs[0].startswith("research/job-0000-x")
 
 
 def test_a_gang_waits_for_the_reason_that_plan_states_and_no_other(
@@ -177,17 +174,17 @@ def test_a_gang_waits_for_the_reason_that_plan_states_and_no_other(
     page = Elements(written(handmade.plan()))
     (reason,) = re.findall(r"NoRoom: .*", cli("show", "plan.json").out)
     assert " ".join(page.text).count("NoRoom") == " ".join(page.text).count(reason) == 1
-    big = json.loads(page.contents["script"][0])["gangs"][0]
-    assert (big[0], big[6]) == ("research/big", reason)
+    big = json.loads(page.contents["script"][0])[0]
+    assert big == f"research/big · waits · 72 GPUs · {reason}"
 
 
 def test_the_map_has_every_gpu_before_and_after() -> None:
     nodes = nodes_of(handmade.plan())
     big, old, pair, whole = range(4)
-    assert nodes["v100-1"].before == (FREE,) * 8
+    assert nodes["v100-1"].before == ("free",) * 8
     assert nodes["v100-1"].after == (whole,) * 8
-    assert nodes["v100-3"].after == (pair,) * 4 + (FREE,) * 4
-    assert nodes["v100-4"].after == (old, old, *(FREE,) * 5, UNHEALTHY)
+    assert nodes["v100-3"].after == (pair,) * 4 + ("free",) * 4
+    assert nodes["v100-4"].after == (old, old, *("free",) * 5, "unhealthy")
     assert not nodes["v100-4"].changes
     assert not any(big in node.after for node in nodes.values())
 

@@ -6,32 +6,39 @@ Pure: a function of the plan document. The report and the map on the terminal dr
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Literal
 
 from models.documents.cluster import NodeDocument
-from models.documents.gang import GangDocument, PodDocument
-from models.documents.plan import PlanDocument, PlanGang, PlanPod
+from models.documents.plan import PlanDocument, PlanGang
 from models.documents.server import ServerModelDocument
 from models.gpu_shares import share_in, shared_by
 from models.instance.eligibility import tolerated_by_all
+from models.units import plural
+from planner.show.table import Cell, Table, columns_of, row_of
+from planner.show.text import change, number
+from planner.untrusted_text import safe
 
-FREE = -1
-UNHEALTHY = -2
-PARTITIONED = -3
-CLOSED = -4
-"""Nobody holds it, but its node has marks: it is not free for every pod."""
+State = Literal["free", "unhealthy", "shared", "closed"]
+"""A GPU that no gang holds. ``shared``: or partitioned. ``closed``: but its node has marks, so that it is
+not free for every pod."""
 
-Room = Literal["whole", "part", "full", "closed"]
-"""What a node has room for: all its GPUs are free, some are, none is, or it is marked."""
+Holder = int | State
+"""The number of a gang, or why there is none."""
 
-Holders = tuple[int, ...]
-"""Of each GPU of a node by its index: the number of its gang, or one of the above."""
+Holders = tuple[Holder, ...]
+"""Of each GPU of a node by its index."""
 
 Islands = tuple[tuple[int, ...], ...]
+
+STYLES = 28
+"""Ways to draw a gang that can be told apart: 7 colours times 4 patterns."""
+
+MAX_DOMAINS = 60
+"""Domains that are listed: the narrowest level at which there are no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +67,10 @@ class MapNode:
     def changes(self) -> bool:
         return self.before != self.after
 
-    def room(self, holders: Holders) -> Room:
-        """What it has room for with these holders; closed, too, without a healthy GPU."""
-        if self.marks or all(holder <= UNHEALTHY for holder in holders):
-            return "closed"
-        free = holders.count(FREE)
-        return "whole" if free == len(holders) else "part" if free else "full"
-
 
 @dataclass(frozen=True)
 class MapDomain:
-    """A domain with the domains inside it, and the nodes that are in none of those.
+    """A domain with the domains inside it, and ``alone``: the nodes that are in none of those.
 
     ``level`` and ``name`` are empty for the cluster. ``nvlink``: its servers share one NVLink fabric.
     """
@@ -78,108 +78,53 @@ class MapDomain:
     level: str
     name: str
     domains: tuple[MapDomain, ...]
-    nodes: tuple[MapNode, ...]
+    alone: tuple[MapNode, ...]
     nvlink: bool = False
 
-    def all_nodes(self) -> Iterator[MapNode]:
-        """Its nodes in the order in which they are drawn."""
-        for domain in self.domains:
-            yield from domain.all_nodes()
-        yield from self.nodes
-
-    def innermost(self) -> Iterator[MapDomain]:
-        """Itself if it holds no other, or those inside it that hold no other."""
-        for domain in self.domains:
-            yield from domain.innermost()
-        if not self.domains:
-            yield self
+    @cached_property
+    def nodes(self) -> tuple[MapNode, ...]:
+        """All its nodes in the order in which they are drawn."""
+        return (*(node for domain in self.domains for node in domain.nodes), *self.alone)
 
     @cached_property
-    def counts(self) -> Counts:
-        return Counts.of(self.all_nodes())
+    def before(self) -> Counter[State | Literal["held"]]:
+        """Its GPUs before the plan by their state."""
+        return _counted(node.before for node in self.nodes)
 
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """GPUs of several nodes. ``free``: after the plan. ``closed``: of nodes with marks, held or not."""
-
-    nodes: int
-    gpus: int
-    held_before: int
-    held_after: int
-    unhealthy: int
-    partitioned: int
-    free: int
-    closed: int
+    @cached_property
+    def after(self) -> Counter[State | Literal["held"]]:
+        """The same after the plan."""
+        return _counted(node.after for node in self.nodes)
 
     @property
     def usable(self) -> int:
         """GPUs that could be held whole."""
-        return self.gpus - self.unhealthy - self.partitioned
+        return self.after.total() - self.after["unhealthy"] - self.after["shared"]
 
-    @property
-    def not_open(self) -> int:
-        """GPUs that nobody holds after the plan, on nodes with marks."""
-        return self.usable - self.held_after - self.free
-
-    @classmethod
-    def of(cls, nodes: Iterable[MapNode]) -> Counts:
-        every = list(nodes)
-        before = Counter(holder for node in every for holder in node.before)
-        after = Counter(holder for node in every for holder in node.after)
-        return cls(
-            len(every),
-            sum(node.gpus for node in every),
-            sum(count for holder, count in before.items() if holder >= 0),
-            sum(count for holder, count in after.items() if holder >= 0),
-            after[UNHEALTHY],
-            after[PARTITIONED],
-            after[FREE],
-            sum(node.gpus for node in every if node.marks),
-        )
+    def held(self, arrow: str) -> str:
+        """``24 GPUs, 8 -> 16 held``."""
+        before, after = self.before["held"], self.after["held"]
+        way = f"{before:,} {arrow} " if before != after else ""
+        return f"{plural(self.after.total(), 'GPU')}, {way}{after:,} held"
 
 
-@dataclass(frozen=True, slots=True)
-class Rooms:
-    """Nodes by what they have room for, and their free GPUs. ``domains``: innermost ones, wholly free."""
-
-    nodes: Counter[Room]
-    free: Counter[Room]
-    domains: int
-
-    @classmethod
-    def of(cls, cluster: MapDomain, *, after: bool) -> Rooms:
-        """The rooms before or after the plan; nodes without GPUs are left out."""
-        nodes, free = Counter[Room](), Counter[Room]()
-        domains = 0
-        for node in cluster.all_nodes():
-            holders = node.after if after else node.before
-            if holders:
-                room = node.room(holders)
-                nodes[room] += 1
-                free[room] += holders.count(FREE)
-        for domain in cluster.innermost():
-            with_gpus = [
-                (one, one.after if after else one.before) for one in domain.nodes if one.gpus
-            ]
-            wholly = all(one.room(holders) == "whole" for one, holders in with_gpus)
-            domains += bool(with_gpus) and wholly
-        return cls(nodes, free, domains)
+def _counted(every: Iterable[Holders]) -> Counter[State | Literal["held"]]:
+    return Counter(
+        "held" if isinstance(holder, int) else holder for holders in every for holder in holders
+    )
 
 
 @dataclass(frozen=True)
 class ClusterMap:
-    """``gangs``: those with pods before or after the plan, and the others, in the plan's order."""
+    """``gangs``: those with pods before or after the plan, and the others, in the plan's order.
+
+    ``styles``: of each gang a number, or -1 if it is nowhere.
+    """
 
     cluster: MapDomain
     levels: tuple[str, ...]
     gangs: tuple[PlanGang, ...]
     styles: tuple[int, ...]
-    """Of each gang: a number below ``styles``, or -1 if it is nowhere; gangs beside each other differ."""
-
-
-STYLES = 28
-"""Ways to draw a gang that can be told apart: 7 colours times 4 patterns."""
 
 
 def cluster_map(plan: PlanDocument, *, styles: int = STYLES) -> ClusterMap:
@@ -190,21 +135,30 @@ def cluster_map(plan: PlanDocument, *, styles: int = STYLES) -> ClusterMap:
     spec = plan.instance.cluster.spec
     levels = [level for level in spec.levels if level.counted]
     models = {model.name: model for model in spec.server_models}
-    gangs = plan.spec.gangs
-    held = _Held(plan)
     islands = {name: _islands(model) for name, model in models.items()}
+    before, after = _held(plan)
+    shared, shared_after = _shared(plan)
+    tainted = cache(lambda taints: not tolerated_by_all(plan.instance.gangs, taints))
     nodes = []
     for node in sorted(spec.nodes, key=lambda node: natural(node.name)):
-        model = models.get(node.model or "")
-        nodes.append((node, held.map_node(node, model, islands.get(node.model or "", ((), "")))))
-    shared = {name for name, model in models.items() if model.nvlink_domain_nodes > 1}
-    nvlink = (
-        frozenset(level.name for level in levels if level.nvlink) if shared else frozenset[str]()
-    )
-    cluster = _domain("", "", nodes, [level.name for level in levels], nvlink)
-    return ClusterMap(
-        cluster, tuple(level.name for level in levels), gangs, _styles(cluster, gangs, styles)
-    )
+        own, kind = islands.get(node.model or "", ((), ""))
+        gpus = sum(map(len, own))
+        states = {
+            "cordoned": node.unschedulable,
+            "not ready": not node.ready,
+            "tainted": tainted(node.taints),
+        }
+        marks = tuple(mark for mark, so in states.items() if so)
+        old, guess = _holders(node, gpus, before[node.name], shared[node.name], marks)
+        new, other = _holders(node, gpus, after[node.name], shared_after[node.name], marks)
+        model = node.model if node.model in models else ""
+        drawn = MapNode(node.name, model or "", own, kind, marks, old, new, guess or other)
+        nodes.append((node, drawn))
+    joined = any(model.nvlink_domain_nodes > 1 for model in models.values())
+    nvlink = {level.name for level in levels if level.nvlink and joined}
+    names = tuple(level.name for level in levels)
+    cluster = _domain("", "", nodes, names, nvlink)
+    return ClusterMap(cluster, names, plan.spec.gangs, _styles(cluster.nodes, plan, styles))
 
 
 def natural(name: str) -> list[tuple[str, int]]:
@@ -218,136 +172,96 @@ def _domain(
     name: str,
     nodes: Sequence[tuple[NodeDocument, MapNode]],
     below: Sequence[str],
-    nvlink: frozenset[str],
+    nvlink: Collection[str],
 ) -> MapDomain:
     """The domain of these nodes. Nodes without a domain at the next level stand in it directly."""
-    if not below:
-        return MapDomain(level, name, (), tuple(drawn for _, drawn in nodes), level in nvlink)
-    members: dict[str | None, list[tuple[NodeDocument, MapNode]]] = {}
+    members: dict[str, list[tuple[NodeDocument, MapNode]]] = {}
     for node, drawn in nodes:
-        members.setdefault(node.domains.get(below[0]), []).append((node, drawn))
-    alone = tuple(drawn for _, drawn in members.pop(None, ()))
-    named = sorted(((one, own) for one, own in members.items() if one), key=lambda x: natural(x[0]))
-    inner = tuple(_domain(below[0], one, own, below[1:], nvlink) for one, own in named)
+        members.setdefault(node.domains.get(below[0], "") if below else "", []).append(
+            (node, drawn)
+        )
+    alone = tuple(drawn for _, drawn in members.pop("", ()))
+    inner = tuple(
+        _domain(below[0], one, members[one], below[1:], nvlink)
+        for one in sorted(members, key=natural)
+    )
     return MapDomain(level, name, inner, alone, level in nvlink)
 
 
-class _Held:
-    """Which gangs hold GPUs of which node, before and after a plan: (gang, GPUs or their number)."""
-
-    def __init__(self, plan: PlanDocument) -> None:
-        requests = plan.instance.gangs_by_key()
-        self._before: dict[str, list[tuple[int, tuple[int, ...] | int]]] = {}
-        self._after: dict[str, list[tuple[int, tuple[int, ...] | int]]] = {}
-        for number, gang in enumerate(plan.spec.gangs):
-            request = requests.get(gang.key)
-            if request is not None:
-                _add(self._before, number, request.running_pods, request)
-            _add(self._after, number, gang.pods, request)
-        self._tainted = cache(lambda taints: not tolerated_by_all(plan.instance.gangs, taints))
-        self._shared = _shared(plan)
-        self._parts: dict[str, list[int | None]] = {}
-        gone = {(one.node, one.gpu) for one in plan.spec.partitions if one.anew}
-        for node, own in self._shared.items():
-            self._parts[node] = [gpu for gpu in own if (node, gpu) not in gone]
-        for one in plan.spec.partitions:
-            if one.profiles:
-                self._parts.setdefault(one.node, []).append(one.gpu)
-        for more in plan.spec.shares:
-            if more.gpu is not None or more.gpu_group is None:
-                self._parts.setdefault(more.node, []).append(more.gpu)
-
-    def map_node(
-        self, node: NodeDocument, model: ServerModelDocument | None, islands: tuple[Islands, str]
-    ) -> MapNode:
-        gpus = model.gpus if model is not None else 0
-        shared = self._shared.get(node.name, ())
-        made = self._parts.get(node.name, ())
-        before, guessed = _holders(node, gpus, self._before.get(node.name, ()), shared)
-        after, guessed_after = _holders(node, gpus, self._after.get(node.name, ()), made)
-        marks = (
-            *(("cordoned",) if node.unschedulable else ()),
-            *(() if node.ready else ("not ready",)),
-            *(("tainted",) if self._tainted(node.taints) else ()),
-        )
-        if marks:
-            before, after = (
-                tuple(CLOSED if holder == FREE else holder for holder in holders)
-                for holders in (before, after)
-            )
-        unknown = guessed or guessed_after
-        name = "" if model is None else model.name
-        return MapNode(node.name, name, islands[0], islands[1], marks, before, after, unknown)
+Held = tuple[int, Sequence[int], int]
+"""GPUs of a pod: the number of its gang, their indices, and how many there are where these are not known."""
 
 
-def _shared(plan: PlanDocument) -> dict[str, list[int | None]]:
-    """By node, the GPUs of which pods that run have parts; None for one of unknown index."""
-    found: dict[str, dict[int | str, None]] = {}
+def _held(plan: PlanDocument) -> tuple[defaultdict[str, list[Held]], defaultdict[str, list[Held]]]:
+    """By node, what pods hold before and after the plan. Pods that have parts of GPUs hold none."""
+    requests = plan.instance.gangs_by_key()
+    before, after = defaultdict[str, list[Held]](list), defaultdict[str, list[Held]](list)
+    for gang, decided in enumerate(plan.spec.gangs):
+        request = requests.get(decided.key)
+        gpus = {} if request is None else {role.name: role.gpus for role in request.spec.roles}
+        running = () if request is None else request.running_pods
+        for held, pods in ((before, running), (after, decided.pods)):
+            for pod in pods:
+                if pod.node is not None and gpus.get(pod.role, 1):
+                    loose = gpus.get(pod.role, 0) if pod.gpus is None else 0
+                    held[pod.node].append((gang, pod.gpus or (), loose))
+    return before, after
+
+
+Shared = defaultdict[str, set[int | str]]
+"""By node, GPUs that are partitioned or shared: indices, or names where they are not known."""
+
+
+def _shared(plan: PlanDocument) -> tuple[Shared, Shared]:
+    """Before and after the plan, as far as pods and the plan tell."""
+    before, after = Shared(set), Shared(set)
     for gang in plan.instance.gangs:
-        sharing = {r.name: share_in(r.all_requests) for r in gang.spec.roles}
+        sharing = {role.name: share_in(role.all_requests) for role in gang.spec.roles}
         for pod in gang.running_pods:
             part = sharing.get(pod.role)
             if (part is not None or pod.start is not None) and pod.node is not None:
                 name = f"{gang.metadata.namespace}/{gang.pod_name(pod)}"
-                gpus = shared_by(pod.gpus or (), pod.gpu_group, name, part or "")
-                found.setdefault(pod.node, {}).update(dict.fromkeys(gpus))
-    return {
-        node: [gpu if isinstance(gpu, int) else None for gpu in own] for node, own in found.items()
-    }
-
-
-def _add(
-    held: dict[str, list[tuple[int, tuple[int, ...] | int]]],
-    number: int,
-    pods: Sequence[PodDocument | PlanPod],
-    request: GangDocument | None,
-) -> None:
-    gpus = {} if request is None else {role.name: role.gpus for role in request.spec.roles}
-    for pod in pods:
-        if not gpus.get(pod.role, 1):
-            continue  # of a GPU that it shares it has a part alone
-        own = gpus.get(pod.role, 0) if pod.gpus is None else pod.gpus
-        if own and pod.node is not None:
-            held.setdefault(pod.node, []).append((number, own))
+                before[pod.node].update(shared_by(pod.gpus or (), pod.gpu_group, name, part or ""))
+    for node, own in before.items():
+        after[node] |= own
+    for partition in plan.spec.partitions:
+        after[partition.node].discard(partition.gpu)
+        if partition.profiles:
+            after[partition.node].add(partition.gpu)
+    for place, share in enumerate(plan.spec.shares):
+        if share.gpu_group is None:
+            after[share.node].add(f"share {place}" if share.gpu is None else share.gpu)
+    return before, after
 
 
 def _holders(
     node: NodeDocument,
     gpus: int,
-    held: Iterable[tuple[int, tuple[int, ...] | int]],
-    made: Collection[int | None] = (),
+    held: Sequence[Held],
+    shared: Collection[int | str],
+    marks: Collection[str],
 ) -> tuple[Holders, bool]:
-    """Who holds each GPU, and whether some of it is a guess. ``made``: GPUs that are partitioned or shared.
+    """Who holds each GPU, and whether some of it is a guess.
 
-    GPUs of unknown index are drawn as the lowest that are left, unhealthy ones as the highest.
+    GPUs of unknown index are drawn as the lowest that are left, unhealthy and shared ones as the highest.
     """
-    found = [FREE] * gpus
-    kept = {
-        **dict.fromkeys(node.unhealthy_gpus, UNHEALTHY),
-        **dict.fromkeys(
-            (*node.partitioned, *(gpu for gpu in made if gpu is not None)), PARTITIONED
-        ),
+    known = [gpu for gpu in shared if isinstance(gpu, int)]
+    indices: dict[int, Holder] = {
+        **dict.fromkeys(node.unhealthy_gpus, "unhealthy"),
+        **dict.fromkeys((*node.partitioned, *known), "shared"),
+        **{gpu: gang for gang, own, _ in held for gpu in own},
     }
-    for gpu, why in kept.items():
-        if gpu < gpus:
-            found[gpu] = why
-    loose: list[tuple[int, int]] = []
-    for number, own in held:
-        if isinstance(own, int):
-            loose.append((number, own))
-            continue
-        for gpu in own:
-            if gpu < gpus:
-                found[gpu] = number
-    somewhere = node.unknown_partitioned + sum(gpu is None for gpu in made)
-    unknown = [PARTITIONED] * somewhere + [UNHEALTHY] * node.unknown_unhealthy
-    free = [gpu for gpu in reversed(range(gpus)) if found[gpu] == FREE]
-    for gpu, why in zip(free, unknown, strict=False):
+    found = [indices.get(gpu, "free") for gpu in range(gpus)]
+    unknown: list[State] = ["shared"] * (node.unknown_partitioned + len(shared) - len(known))
+    unknown += ["unhealthy"] * node.unknown_unhealthy
+    loose = [gang for gang, _, count in held for _ in range(count)]
+    free = [gpu for gpu in range(gpus) if found[gpu] == "free"]
+    for gpu, why in zip(reversed(free), unknown, strict=False):
         found[gpu] = why
-    left = iter([gpu for gpu in range(gpus) if found[gpu] == FREE])
-    for number, count in loose:
-        for _, gpu in zip(range(count), left, strict=False):  # in this order: no GPU is skipped
-            found[gpu] = number
+    for gpu, gang in zip(free[: max(0, len(free) - len(unknown))], loose, strict=False):
+        found[gpu] = gang
+    if marks:
+        found = ["closed" if holder == "free" else holder for holder in found]
     return tuple(found), bool(loose or unknown)
 
 
@@ -358,69 +272,94 @@ def _islands(model: ServerModelDocument) -> tuple[Islands, str]:
     of one NUMA node, are a group. A model that contradicts itself, which `verify` refuses, is one group.
     """
     every = tuple(range(model.gpus))
-    matrix = model.matrix
+    matrix, switch, numa = model.matrix, model.pcie_switch, model.numa
+    linked: Callable[[int, int], bool]
     if model.fabric == "nvswitch" or matrix is None or model.field_errors():
         return (every,), ""
     if any(link.startswith("NV") for row in matrix for link in row):
-        groups, kind = (
-            _cliques([[link.startswith("NV") for link in row] for row in matrix]),
-            "NVLink",
-        )
+        kind, linked = "NVLink", lambda a, b: matrix[a][b].startswith("NV")
+    elif switch and None not in switch:
+        kind, linked = "PCIe switch", lambda a, b: switch[a] == switch[b]
+    elif numa and None not in numa:
+        kind, linked = "NUMA node", lambda a, b: numa[a] == numa[b]
     else:
-        known = (of for of in (model.pcie_switch, model.numa) if of and None not in of)
-        of = next(known, None)
-        if of is None:
-            return (every,), ""
-        members: dict[int | None, list[int]] = {}
-        for gpu in every:
-            members.setdefault(of[gpu], []).append(gpu)
-        groups = tuple(tuple(own) for own in members.values())
-        kind = "PCIe switch" if of is model.pcie_switch else "NUMA node"
-    return (groups, kind) if 1 < len(groups) < model.gpus else ((every,), "")
-
-
-def _cliques(linked: Sequence[Sequence[bool]]) -> Islands:
-    """Each GPU in the first group of which it is linked with every member."""
+        return (every,), ""
     groups: list[list[int]] = []
-    for gpu in range(len(linked)):
-        own = next((group for group in groups if all(linked[gpu][other] for other in group)), None)
-        if own is None:
-            groups.append([gpu])
-        else:
-            own.append(gpu)
-    return tuple(map(tuple, groups))
+    for gpu in every:
+        own = next((group for group in groups if all(linked(gpu, other) for other in group)), [])
+        if not own:
+            groups.append(own)
+        own.append(gpu)
+    if len(groups) in (1, model.gpus):
+        return (every,), ""
+    return tuple(map(tuple, groups)), kind
 
 
-def _styles(cluster: MapDomain, gangs: Sequence[PlanGang], count: int) -> tuple[int, ...]:
-    """A style for each gang, in the order in which they appear on the map.
+def _styles(nodes: Sequence[MapNode], plan: PlanDocument, count: int) -> tuple[int, ...]:
+    """A style for each gang, one after another as they appear on the map.
 
-    Of the styles, the one least used among the gangs on its nodes and on those beside them; of equal
-    ones, the one least used so far.
+    One that a gang on its nodes, or on those beside them, has already is passed over, unless all are.
     """
-    nodes = list(cluster.all_nodes())
-    at: dict[int, list[int]] = {}
+    places: dict[Holder, list[int]] = {}
     for place, node in enumerate(nodes):
-        for holder in {*node.before, *node.after}:
-            if holder >= 0:
-                at.setdefault(holder, []).append(place)
-    styles: dict[int, int] = {}
-    near: list[Counter[int]] = [Counter() for _ in nodes]
-    used: Counter[int] = Counter()
-    for gang, places in at.items():
-        around: Counter[int] = Counter()
-        for place in places[:MAX_LOOKED_AT]:
-            for other in near[max(0, place - BESIDE) : place + BESIDE + 1]:
-                around.update(other)
-        chosen = min(range(count), key=lambda style: (around[style], used[style], style))
-        styles[gang] = chosen
-        used[chosen] += 1
-        for place in places:
-            near[place][chosen] += 1
-    return tuple(styles.get(number, -1) for number in range(len(gangs)))
+        for holder in dict.fromkeys((*node.before, *node.after)):
+            places.setdefault(holder, []).append(place)
+    styles: dict[Holder, int] = {}
+    for gang in (holder for holder in places if isinstance(holder, int)):
+        beside = {near for place in places[gang] for near in (place - 1, place, place + 1)}
+        others = {
+            styles.get(holder)
+            for place in beside
+            if 0 <= place < len(nodes)
+            for holder in (*nodes[place].before, *nodes[place].after)
+        }
+        turn = [(len(styles) + more) % count for more in range(count)]
+        styles[gang] = next((style for style in turn if style not in others), turn[0])
+    return tuple(styles.get(gang, -1) for gang in range(len(plan.spec.gangs)))
 
 
-BESIDE = 6
-"""Nodes before and after a node whose gangs are drawn in other styles."""
+def domains(found: ClusterMap) -> Table:
+    """A line for each domain, down to the narrowest level of which all can be listed."""
+    depth = len(found.levels)
+    while depth > 1 and len(list(_inside(found.cluster, depth, 0))) > MAX_DOMAINS:
+        depth -= 1
+    listed = list(_inside(found.cluster, depth, 0))
+    notes = []
+    if len(listed) > MAX_DOMAINS:
+        notes.append(f"and {len(listed) - MAX_DOMAINS:,} more domains")
+    if depth < len(found.levels):
+        notes.append(f"folded: narrower levels are {', '.join(map(safe, found.levels[depth:]))}")
+    if found.cluster.after["closed"]:
+        notes.append("closed: held by nobody, but their node is cordoned, not ready or tainted")
+    titles = "|".join(f">{state.upper()}?" for state in NOT_FREE)
+    columns = columns_of(f"DOMAIN|>FREE|>FREE NODES?|>HELD?|>GPUS?|>NODES?|{titles}|>GANGS?")
+    rows = tuple(_row(domain, indent) for domain, indent in listed[:MAX_DOMAINS])
+    return Table(columns, rows, tuple(notes)).without_empty_columns()
 
-MAX_LOOKED_AT = 8
-"""Nodes of a gang around which styles are compared."""
+
+NOT_FREE: tuple[State, ...] = ("unhealthy", "shared", "closed")
+
+
+def _inside(domain: MapDomain, depth: int, indent: int) -> Iterator[tuple[MapDomain, int]]:
+    """The domain and those inside it, ``depth`` levels down."""
+    yield domain, indent
+    for inner in domain.domains if depth else ():
+        yield from _inside(inner, depth - 1, indent + 1)
+
+
+def _row(domain: MapDomain, indent: int) -> tuple[Cell, ...]:
+    free = [
+        sum(set(holders) == {"free"} for holders in every)
+        for every in zip(*((node.before, node.after) for node in domain.nodes), strict=True)
+    ]
+    before, after = domain.before, domain.after
+    return row_of(
+        "- " * indent + (f"{domain.level} {domain.name}" if indent else "cluster"),
+        change(map(number, (before["free"], after["free"]))),
+        change(map(number, free)),
+        change(map(number, (before["held"], after["held"]))),
+        number(after.total()),
+        number(len(domain.nodes)),
+        *(number(after[state]) if after[state] else "" for state in NOT_FREE),
+        number(len({one for node in domain.nodes for one in node.after if isinstance(one, int)})),
+    )

@@ -9,11 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -57,7 +56,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """``warnings``: what a reader must know first. ``gangs``: what the script says of each gang."""
+    """``warnings``: what a reader must know first."""
 
     title: str
     subject: str
@@ -67,8 +66,6 @@ class Page:
     sections: Sequence[Section]
     map: MapView | None = None
     warnings: Sequence[str] = ()
-    gangs: Mapping[str, int] = field(default_factory=dict)
-    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 def html(page: Page) -> str:
@@ -83,11 +80,11 @@ def html(page: Page) -> str:
             f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
             " base-uri 'none'; form-action 'none'"
         ),
-        data=Markup(embedded(page.data)),  # noqa: S704  # escaped for a script element
+        data=Markup(embedded(page.map.gangs if page.map else [])),  # noqa: S704  # escaped for a script element
     )
 
 
-def embedded(data: Mapping[str, Any]) -> str:
+def embedded(data: object) -> str:
     """JSON that can stand inside a script element: no markup in it, ASCII alone."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -6,18 +6,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any
 
 from models.documents.capacity import CapacityDocument
 from models.documents.cluster import NO_NAME, ClusterDocument
-from models.documents.plan import PlanDocument, PlanGang, PlanSearch
+from models.documents.plan import PlanDocument, PlanSearch
 from models.instance.solution import STARTS, Decision
 from models.results.plan_gpus import gpu_count, most_effective_gpus, most_possible
-from models.units import plural, shortened, time_text
+from models.units import plural, time_text
 from planner.show import capacity_tables
-from planner.show.cluster_map import ClusterMap, cluster_map
+from planner.show.cluster_map import MapDomain
 from planner.show.plan import plan_tables, queue_table, running_changes
-from planner.show.plan.gang_groups import Sharing, delay, why
+from planner.show.plan.gang_groups import Sharing
 from planner.show.plan.proofs import bought, more_work
 from planner.show.plan.selection import Selection
 from planner.show.plan.short_names import shortener_of_plans
@@ -40,9 +39,7 @@ def plan_page(
 
     ``changed``: the plan's digests do not match, which is the first thing to know.
     """
-    drawn = cluster_map(plan)
-    view = MapView(drawn)
-    names = ["/".join(gang.key) for gang in plan.spec.gangs]
+    view = MapView(plan)
     facts = {what.text: text.text for what, text in plan_tables.facts(plan).rows}
     return Page(
         title=f"Plan of {cluster_name(plan.instance.cluster)}",
@@ -51,7 +48,7 @@ def plan_page(
         headline=[
             _sentence(line) for line in (*plan_tables.results(plan), *plan_tables.besides(plan))
         ],
-        figures=list(_figures(plan, drawn)),
+        figures=list(_figures(plan, view.cluster)),
         sections=[
             one
             for one in _sections(plan, capacity)
@@ -59,8 +56,6 @@ def plan_page(
         ],
         map=view,
         warnings=list(_warnings(plan, changed=changed)),
-        gangs={safe(name): index for index, name in enumerate(names)},
-        data={**gang_data(plan, drawn), **view.overview()},
     )
 
 
@@ -89,10 +84,10 @@ def _sentence(line: str) -> str:
     return safe(f"{line[:1].upper()}{line[1:]}.")
 
 
-def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
-    counts = drawn.cluster.counts
+def _figures(plan: PlanDocument, cluster: MapDomain) -> Iterator[Figure]:
+    before, after = cluster.before, cluster.after
     effective = plan.status.effective_gpus
-    usable, given = counts.usable, "given whole" if counts.partitioned else "healthy"
+    usable, given = cluster.usable, "given whole" if after["shared"] else "healthy"
     if effective is not None:
         most = gpu_amount(most_possible(plan))
         way = _way(effective.before, effective.after)
@@ -100,9 +95,9 @@ def _figures(plan: PlanDocument, drawn: ClusterMap) -> Iterator[Figure]:
         yield _bound(plan)
     yield Figure(
         "GPUs held",
-        _way(counts.held_before, counts.held_after),
-        f"of {number(usable)} {given}, {number(counts.free)} free"
-        + f"; {number(counts.not_open)} on nodes not open to every pod" * bool(counts.not_open),
+        _way(before["held"], after["held"]),
+        f"of {number(usable)} {given}, {number(after['free'])} free"
+        + f"; {number(after['closed'])} on nodes not open to every pod" * bool(after["closed"]),
     )
     requests = plan.instance.gangs_by_key()
     of = Counter[str]()
@@ -270,44 +265,3 @@ def search_rows(search: PlanSearch, more: Sequence[tuple[str, str]]) -> Table:
 def lines_table(lines: Sequence[str]) -> Table:
     """A row for each sentence."""
     return Table((Column("what"),), tuple((Cell(line),) for line in lines), headless=True)
-
-
-def gang_data(plan: PlanDocument, drawn: ClusterMap) -> dict[str, Any]:
-    """What the script says of each gang: [name, decision, GPUs, share, speed, style, where]."""
-    requests = plan.instance.gangs_by_key()
-    count = max(1, len(plan.spec.gangs))
-    longest, most = MAX_NAMES // count, min(MAX_WHERE, MAX_WHERES // count)
-    facts = [
-        [
-            shortened(safe("/".join(gang.key)), max(longest, LEAST)),
-            gang.decision,
-            gpu_count(gang, requests.get(gang.key)),
-            gang.share,
-            gang.speed_to_come,
-            drawn.styles[number],
-            shortened(_where(gang), most) if most >= LEAST else "",
-        ]
-        for number, gang in enumerate(plan.spec.gangs)
-    ]
-    return {"gangs": facts}
-
-
-MAX_WHERE = 160
-"""Characters of where a gang is; what is longer is in the tables."""
-
-MAX_WHERES = 500_000
-"""Characters of all of these: with many gangs, each says less, and below LEAST nothing."""
-
-MAX_NAMES = 1_200_000
-"""Characters of the names that the script finds: of many long ones the ends are left out."""
-
-LEAST = 24
-
-
-def _where(gang: PlanGang) -> str:
-    """Its nodes, where they are reserved, or why it waits."""
-    said = compress((pod.node for pod in gang.pods), " ") or why(gang)
-    if gang.reserved is not None and gang.decision == "wait":
-        nodes = compress(gang.reserved.nodes, " ")
-        said = f"reserved from {time_text(gang.reserved.start)}: {nodes}"
-    return safe("; ".join(filter(None, (delay(gang), said))))
