@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from models.units import InvalidValueError, shown
@@ -67,7 +67,7 @@ def host_ranges(names: Iterable[str]) -> tuple[str, ...]:
             prefix, digits, suffix = found.groups()
             numbered.setdefault((prefix, suffix, len(digits)), []).append(int(digits))
     for (prefix, suffix, width), numbers in numbered.items():
-        runs = list(_runs(numbers, width))
+        runs = list(number_runs(numbers, width))
         if len(numbers) == 1:
             ranges.append(prefix + runs[0] + suffix)
         else:
@@ -76,10 +76,10 @@ def host_ranges(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(ranges))
 
 
-def _runs(numbers: list[int], width: int) -> Iterator[str]:
+def number_runs(numbers: Sequence[int], width: int = 1) -> Iterator[str]:
     """Ascending numbers as ``07`` and ``09-12``."""
     starts = [i for i, number in enumerate(numbers) if not i or number != numbers[i - 1] + 1]
-    for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+    for start, end in zip(starts, [*starts[1:], len(numbers)], strict=False):
         first, last = numbers[start], numbers[end - 1]
         yield f"{first:0{width}d}" + (f"-{last:0{width}d}" if last > first else "")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 
-import pytest
-
 from planner.read.findings import Remarks
 from planner.show.console import Color, Console, LogFormat
 
@@ -50,10 +48,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_warning_folds_between_words_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
+def test_a_warning_folds_between_words_on_a_terminal() -> None:
     seen = Terminal()
-    Console(stderr=seen, environ={"NO_COLOR": "1"}).warn("Node a: " + "word " * 10)
+    Console(stderr=seen, environ={"NO_COLOR": "1", "COLUMNS": "40"}).warn("Node a: " + "word " * 10)
     # 38 columns: "warning: Node a:" takes 16 and each word 5, so four, then six behind two blanks.
     assert seen.getvalue().splitlines() == [
         "warning: Node a: word word word word",
@@ -67,7 +64,7 @@ def test_a_warning_off_a_terminal_is_one_line_and_coloured_only_on_demand() -> N
     console.warn("word " * 100)
     assert seen.getvalue().count("\n") == 1
     assert "\x1b" not in seen.getvalue()
-    console.configure(color=Color.always, log_format=LogFormat.text, debug=False)
+    console.color = Color.always
     console.warn("x\x1b[2J")
     assert seen.getvalue().splitlines()[-1] == "\x1b[33mwarning:\x1b[0m x\\e[2J"
 
@@ -75,7 +72,7 @@ def test_a_warning_off_a_terminal_is_one_line_and_coloured_only_on_demand() -> N
 def test_where_stderr_speaks_json_a_warning_for_people_is_silent() -> None:
     seen = io.StringIO()
     console = Console(stderr=seen, environ={})
-    console.configure(color=Color.auto, log_format=LogFormat.json, debug=False)
+    console.log_format = LogFormat.json
     console.warn("x")
     console.event("warning", warning="x")
     assert [json.loads(line) for line in seen.getvalue().splitlines()] == [

@@ -80,7 +80,7 @@ def test_a_run_that_had_nothing_to_do_says_so() -> None:
 def test_the_event_holds_the_same_facts() -> None:
     err = io.StringIO()
     console = Console(stdout=io.StringIO(), stderr=err, environ={})
-    console.log_in(LogFormat.json)
+    console.log_format = LogFormat.json
     report().print_summary(console, 12.34)
     assert json.loads(err.getvalue()) == {
         "type": "summary",
@@ -146,7 +146,7 @@ def test_a_run_says_what_its_plan_has_for_fewer_effective_gpus() -> None:
     assert "fewer" not in report().line(2.0)
     err = io.StringIO()
     console = Console(stdout=io.StringIO(), stderr=err, environ={})
-    console.log_in(LogFormat.json)
+    console.log_format = LogFormat.json
     lower.print_summary(console, 2.0)
     assert json.loads(err.getvalue())["gained_by_priority"] == {"5": 34.56, "0": -100.0}
 

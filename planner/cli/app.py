@@ -211,7 +211,7 @@ def run(arguments: Sequence[str], console: Console) -> int:
     # Usage errors occur before the options are parsed.
     pairs = zip(arguments, arguments[1:], strict=False)
     if "--log-format=json" in arguments or ("--log-format", "json") in pairs:
-        console.log_in(LogFormat.json)
+        console.log_format = LogFormat.json
     try:
         with interruptible():
             code = app(

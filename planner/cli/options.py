@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
@@ -308,11 +309,13 @@ def _kept(console: Console, out: Path, words: Iterable[object]) -> Iterator[None
 
     check_target(out, (word for word in words if isinstance(word, str)))
     ended = None
-    with console.held_back() as text:
-        try:
-            yield
-        except typer.Exit as left:
-            ended = left
+    stdout, console.stdout = console.stdout, (text := io.StringIO())
+    try:
+        yield
+    except typer.Exit as left:
+        ended = left
+    finally:
+        console.stdout = stdout
     save(out, text.getvalue())
     console.say(f"saved {shlex.quote(str(out))}")
     if ended is not None:
@@ -346,7 +349,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         **arguments: object,
     ) -> None:
         console: Console = context.obj
-        console.configure(color=color, log_format=log_format, debug=debug)
+        console.color, console.log_format, console.debug = color, log_format, debug
         given = arguments.values()
         words = [*chain.from_iterable(one if isinstance(one, list) else (one,) for one in given)]
         for name, kind in groups.items():

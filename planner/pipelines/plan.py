@@ -263,10 +263,9 @@ class Maker:
     @property
     def stopping(self) -> bytes:
         """The live line that answers the first signal, even while the first plan is verified."""
-        console = self._console
-        if console.json_log or not console.is_terminal(console.stderr):
+        if not self._console.has_live_line:
             return b""  # the progress says it once, as a line
-        text = PHASES[STOPPING][: max(0, console.live_width - 1)]
+        text = PHASES[STOPPING][: self._console.live_width - 1]
         return f"\r\x1b[2K{text}".encode()
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from planner.show.progress import STOPPING, VERIFYING_FIRST, SearchProgress
+from planner.show.progress import STOPPING, SearchProgress
 
 if TYPE_CHECKING:
     from models.instance.instance import Instance
@@ -69,10 +69,7 @@ class TimedSearch:
         self._early = early
         self._limit = instance.policy.solve.time_limit_s - spent
         self._progress = SearchProgress(
-            console,
-            clock,
-            tiers=[tier.name for tier in tiers_of(instance)],
-            limit_s=self._limit,
+            console, clock, [tier.name for tier in tiers_of(instance)], self._limit
         )
         size = len(instance.cluster.nodes) + len(instance.gangs)
         self._finish = FINISH_S_PER_OBJECT * size
@@ -152,14 +149,12 @@ class TimedSearch:
                 self._tick()
 
         ticker = threading.Thread(target=tick, name="progress", daemon=True)
-        self._progress.meanwhile = VERIFYING_FIRST
         ticker.start()
         try:
             yield
         finally:
             done.set()
             ticker.join()
-            self._progress.meanwhile = None
 
     def _work(self) -> None:
         try:

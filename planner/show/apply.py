@@ -50,8 +50,8 @@ class ApplyProgress:
         self._console = console
         self._clock = clock
         self._start = clock()
-        self._live = console.is_terminal(console.stderr) and not console.json_log
-        self._due = self._start + (0.0 if self._live else LINE_EVERY_S)
+        self._every = LIVE_EVERY_S if console.has_live_line else LINE_EVERY_S
+        self._due = self._start + (0.0 if console.has_live_line else LINE_EVERY_S)
         self.pods = pods
         self._started: set[str] = set()
         self._evicted: set[str] = set()
@@ -71,7 +71,7 @@ class ApplyProgress:
                 self._evicted.add(stop.uid)
         now = self._clock()
         if now >= self._due:
-            self._due = now + (LIVE_EVERY_S if self._live else LINE_EVERY_S)
+            self._due = now + self._every
             self._print(now - self._start)
 
     def done(self) -> None:
@@ -79,13 +79,9 @@ class ApplyProgress:
         self._console.clear_live()
 
     def _print(self, seconds: float) -> None:
-        line = f"{seconds:5.1f}s  started {len(self._started):,} of {plural(self.pods, 'pod')}"
-        line += f", evicted {len(self._evicted):,}" if self._evicted else ""
-        line += f"  {safe(self._current)}" if self._current else ""
-        if self._live:
-            self._console.live(line)
-        else:
-            self._console.say(line.strip())
+        counts = f"started {len(self._started):,} of {plural(self.pods, 'pod')}"
+        counts += f", evicted {len(self._evicted):,}" if self._evicted else ""
+        self._console.progress(seconds, [counts, *([safe(self._current)] if self._current else [])])
 
 
 # ---- before: what will change

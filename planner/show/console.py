@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import json
 import os
-import shutil
 import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, BinaryIO, TextIO
+from typing import BinaryIO, TextIO
 
+from models.units import shown_of
 from planner.errors import CannotWriteError, Fault
+from planner.show.table import Table, draw, paint, wrapped
+from planner.show.text import width as text_width
+from planner.show.text import yaml_text
 from planner.signals import CTRL_C, Interrupted
 from planner.untrusted_text import json_safe, safe
 
 MAX_REMARKS = 8
 """Most remarks that a dry run prints."""
-
-if TYPE_CHECKING:
-    from planner.show.table import Table
 
 EventValue = str | int | float | bool | None | Mapping[str, float] | Mapping[str, str] | list[str]
 """Types of a field in a JSON log line."""
@@ -36,10 +35,16 @@ BEAT_S = 0.5
 """Seconds between two drawings of what is done."""
 
 WIDTH = 100
-"""Columns where they are not known."""
+"""Columns that a plan is drawn for off a terminal."""
+
+_UNKNOWN = 80
+"""Columns of a terminal that does not say how many it has."""
 
 LEAST_WIDTH = 40
 """Narrower terminals are taken to have so many columns."""
+
+_LABELS = {"error:": "1;31", "hint:": "36", "warning:": "33"}
+"""SGR codes of words that begin a message."""
 
 
 class Color(StrEnum):
@@ -73,12 +78,14 @@ class Console:
         self.debug = False
         self.arguments: Sequence[str] = ()
         """Of the command line."""
-        self._stdout = stdout
-        self._stderr = stderr
-        self._stdin = stdin
+        self.stdout = stdout or sys.stdout
+        """None if the caller closed it."""
+        self.stderr = stderr or sys.stderr
+        self.stdin = stdin or (None if sys.stdin is None else sys.stdin.buffer)
+        """The stream that ``-`` reads."""
         self.environ = os.environ if environ is None else environ
-        self._color = Color.auto
-        self._log_format = LogFormat.text
+        self.color = Color.auto
+        self.log_format = LogFormat.text
         self._live = False
         self._next: str | None = None
         self.typed = False
@@ -89,36 +96,12 @@ class Console:
         """Held for a line on stderr: the progress of a search may come from another thread."""
         self._began = 0.0
         self._doing: str | None = None
-        self._ended: threading.Event | None = None
-        """Set once that is done."""
-
-    def configure(self, *, color: Color, log_format: LogFormat, debug: bool) -> None:
-        """Apply the options of the command line."""
-        self._color = color
-        self._log_format = log_format
-        self.debug = debug
-
-    def log_in(self, log_format: LogFormat) -> None:
-        """Set the format of stderr."""
-        self._log_format = log_format
-
-    @property
-    def stdout(self) -> TextIO | None:
-        """stdout; None if the caller closed it."""
-        return self._stdout or sys.stdout
-
-    @property
-    def stderr(self) -> TextIO | None:
-        return self._stderr or sys.stderr
-
-    @property
-    def stdin(self) -> BinaryIO | None:
-        """The stream that ``-`` reads; None if the caller closed it."""
-        return self._stdin or (None if sys.stdin is None else sys.stdin.buffer)
+        self._beats = False
+        """Whether a thread draws what is done."""
 
     @property
     def json_log(self) -> bool:
-        return self._log_format is LogFormat.json
+        return self.log_format is LogFormat.json
 
     def is_terminal(self, stream: TextIO | None) -> bool:
         """Whether the stream is a terminal that can move its cursor."""
@@ -128,8 +111,8 @@ class Console:
 
     def use_color(self, stream: TextIO | None) -> bool:
         """``--color``, then NO_COLOR, then FORCE_COLOR, then whether it is a terminal."""
-        if self._color is not Color.auto:
-            return self._color is Color.always
+        if self.color is not Color.auto:
+            return self.color is Color.always
         if self.environ.get("NO_COLOR"):
             return False
         if self.environ.get("FORCE_COLOR"):
@@ -157,30 +140,26 @@ class Console:
                 Fault(f"cannot write to standard output: {error.strerror or error}")
             ) from error
 
-    @contextlib.contextmanager
-    def held_back(self) -> Iterator[io.StringIO]:
-        """Collect what is written to stdout meanwhile."""
-        before, self._stdout = self._stdout, io.StringIO()
-        try:
-            yield self._stdout
-        finally:
-            self._stdout = before
-
     def document(self, tree: object, form: str = "json") -> None:
         """Write a document to stdout as JSON or YAML, safe for a terminal."""
-        if form == "yaml":
-            from planner.show.text import yaml_text
+        text = json_safe(json.dumps(tree, indent=2, ensure_ascii=False)) + "\n"
+        self.data(yaml_text(tree) if form == "yaml" else text)
 
-            self.data(yaml_text(tree))
-        else:
-            self.data(json_safe(json.dumps(tree, indent=2, ensure_ascii=False)) + "\n")
+    def columns_of(self, stream: TextIO | None) -> int | None:
+        """COLUMNS, if it is a number above zero, else those of a terminal; None if it is none."""
+        columns = self.environ.get("COLUMNS", "")[:6]
+        if columns.isascii() and columns.isdigit() and int(columns):
+            return int(columns)
+        if not self.is_terminal(stream) or stream is None:
+            return None
+        with contextlib.suppress(OSError, ValueError):  # no descriptor
+            return os.get_terminal_size(stream.fileno()).columns or _UNKNOWN
+        return _UNKNOWN
 
     @property
     def width(self) -> int | None:
-        """Columns that stdout is folded to: of the terminal, elsewhere COLUMNS; None: unlimited."""
-        if self.is_terminal(self.stdout):
-            return max(shutil.get_terminal_size((WIDTH, 24)).columns, LEAST_WIDTH)
-        columns = _given_columns(self.environ)
+        """Columns that stdout is folded to; None: unlimited."""
+        columns = self.columns_of(self.stdout)
         return None if columns is None else max(columns, LEAST_WIDTH)
 
     def table(self, table: Table) -> None:
@@ -189,27 +168,18 @@ class Console:
 
     def drawn(self, table: Table, *, width: int | None = None) -> str:
         """The table as it goes to stdout. ``width``: in place of its own."""
-        from planner.show.table import draw
-
         if self.shorten is not None:
             table = table.reworded(self.shorten)
         return draw(table, width=width or self.width, color=self.use_color(self.stdout))
 
     def sections(self, parts: Iterable[Table | list[str]], *, width: int | None = None) -> str:
         """Tables and sentences as they go to stdout, a blank line between two; empty ones are left out."""
-        drawn = []
-        for one in parts:
-            if isinstance(one, list):
-                drawn += [self.lines(one, width=width)] * bool(one)
-            elif one.rows or one.notes:
-                drawn.append(self.drawn(one, width=width))
-        return "\n".join(drawn)
+        tables = [Table((), (), tuple(one)) if isinstance(one, list) else one for one in parts]
+        return "\n".join(self.drawn(one, width=width) for one in tables if one.rows or one.notes)
 
-    def lines(self, lines: Sequence[str], *, width: int | None = None) -> str:
+    def lines(self, lines: list[str]) -> str:
         """Sentences as they go to stdout, folded between words like tables."""
-        from planner.show.table import Table
-
-        return self.drawn(Table((), (), tuple(lines)), width=width)
+        return self.sections([lines])
 
     def say(self, text: str, *, fold: bool = True) -> None:
         """Messages on stderr, none in JSON mode.
@@ -220,37 +190,33 @@ class Console:
         if self.json_log:
             return
         lines = [safe(line) for line in text.split("\n")]
-        self._talk("\n".join(map(self._folded, lines) if fold else lines))
+        self._talk("\n".join(self._painted(self._folded(line) if fold else line) for line in lines))
 
     def _folded(self, line: str) -> str:
         """The line, on a terminal folded to its width, continuation lines indented."""
-        from planner.show.table import wrapped
-        from planner.show.text import width
-
-        room = max(shutil.get_terminal_size((WIDTH, 24)).columns, LEAST_WIDTH)
-        if not self.is_terminal(self.stderr) or line.startswith(" ") or width(line) <= room:
+        room = max(self.columns_of(self.stderr) or WIDTH, LEAST_WIDTH)
+        if not self.is_terminal(self.stderr) or line.startswith(" ") or text_width(line) <= room:
             return line
         return "\n  ".join(wrapped(line, room - 2))
 
+    def _painted(self, line: str) -> str:
+        label, space, rest = line.partition(" ")
+        return paint(label, _LABELS.get(label, "") * self.use_color(self.stderr)) + space + rest
+
     def warn(self, text: str) -> None:
         """A warning on stderr: one line, folded on a terminal."""
-        if self.json_log:
-            return
-        label = "warning:"
-        line = self._folded(f"{label} {safe(text)}").removeprefix(label)
-        self._talk(_paint(label, "33", color=self.use_color(self.stderr)) + line)
+        self.say(f"warning: {safe(text)}")
 
     def ask(self, question: str) -> bool:
         """Ask on the terminal. Anything but y or yes means no, as does Ctrl-C."""
-        stream, answers = self.stderr, self.stdin
-        if stream is None or answers is None:
+        if self.stderr is None or self.stdin is None:
             return False
         self.clear_live()
-        self._write(stream, self._folded(f"{safe(question)} [y/N]") + " ")
+        self._write(self._folded(f"{safe(question)} [y/N]") + " ")
         try:
-            answer = answers.readline(_LONGEST_ANSWER)
+            answer = self.stdin.readline(_LONGEST_ANSWER)
         except Interrupted as interrupted:
-            self._write(stream, "\n")
+            self._write("\n")
             if interrupted.exit_code != CTRL_C:
                 raise
             return False
@@ -280,8 +246,6 @@ class Console:
 
         ``all_with``: the command that shows all of them; None shows them here.
         """
-        from models.units import shown_of
-
         shown = remarks if all_with is None else remarks[: shown_of(len(remarks), MAX_REMARKS)]
         for line in shown:
             self.warn(line)
@@ -297,72 +261,62 @@ class Console:
 
     def error(self, fault: Fault) -> None:
         """An error in at most three lines: what, where, hint."""
-        if self.json_log:
-            self.event(
-                "error",
-                error=safe(fault.what),
-                file=None if fault.file is None else safe(fault.file),
-                line=fault.line,
-                column=fault.column,
-                hint=None if fault.hint is None else safe(fault.hint),
-            )
-            return
-        lines = []
-        for line in map(safe, fault.lines()):
-            label, space, rest = line.partition(" ")
-            code = {"error:": "1;31", "hint:": "36"}.get(label)
-            color = code is not None and self.use_color(self.stderr)
-            lines.append(_paint(label, code or "", color=color) + space + rest)
-        self._talk("\n".join(lines))
+        said = {"error": fault.what, "file": fault.file, "hint": fault.hint}
+        escaped = {name: one and safe(one) for name, one in said.items()}
+        self.event("error", **escaped, line=fault.line, column=fault.column)
+        self.say("\n".join(map(safe, fault.lines())), fold=False)
 
-    def live(self, text: str) -> None:
-        """Replace the live line on the terminal."""
+    @property
+    def has_live_line(self) -> bool:
+        """Whether stderr is a terminal, so that what is done stands in one line of it."""
+        return self.is_terminal(self.stderr) and not self.json_log
+
+    def progress(self, seconds: float, parts: Sequence[str]) -> None:
+        """What is reached after so long: the live line on a terminal, elsewhere a line of its own.
+
+        Where the terminal is too narrow, its last parts are left out.
+        """
+        begin = f"{seconds:5.1f}s  "
+        lines = [begin + "; ".join(parts[:kept]) for kept in range(len(parts), 0, -1)]
+        if not self.has_live_line:
+            self.say(lines[0])
+            return
         with self._writing:
-            self._end_doing()
-            self._draw(text)
+            self._doing = None
+            fitting = (line for line in lines if text_width(line) < self.live_width)
+            self._draw(next(fitting, lines[-1]))
 
     def _draw(self, text: str) -> None:
-        if self.stderr is not None:
-            self._write(self.stderr, f"\r\x1b[2K{text[: self.live_width - 1]}")
-            self._live = True
-
-    def _end_doing(self) -> None:
-        self._doing = None
-        if self._ended is not None:
-            self._ended.set()
-            self._ended = None
+        self._write(f"\r\x1b[2K{text[: self.live_width - 1]}")
+        self._live = True
 
     @property
     def live_width(self) -> int:
         """Columns of the terminal of the live line: of stderr, since engines may hold stdout back."""
-        columns = _given_columns(self.environ)
-        if columns is None and self.stderr is not None:
-            with contextlib.suppress(OSError, ValueError):  # no descriptor, or no terminal
-                columns = os.get_terminal_size(self.stderr.fileno()).columns
-        return max(columns or 80, 21)
+        return self.columns_of(self.stderr) or _UNKNOWN
 
     def doing(self, text: str) -> None:
         """What is done now and for how long: the live line on a terminal, nothing elsewhere.
 
         Nor while the user types the input.
         """
-        if not self.is_terminal(self.stderr) or self.json_log or self.typed:
+        if not self.has_live_line or self.typed:
             return
         with self._writing:
             if self._doing != safe(text):
                 self._doing, self._began = safe(text), time.monotonic()
             self._draw_doing()
-            if self._ended is None:
-                self._ended = threading.Event()
-                name, ended = "live line", self._ended
-                threading.Thread(target=self._beat, args=(ended,), name=name, daemon=True).start()
+            if not self._beats:
+                self._beats = True
+                threading.Thread(target=self._beat, name="live line", daemon=True).start()
 
-    def _beat(self, ended: threading.Event) -> None:
+    def _beat(self) -> None:
         """Draw what is done again and again, so that the seconds go on, until it is done."""
-        while not ended.wait(BEAT_S):
+        while self._beats:
+            time.sleep(BEAT_S)
             with self._writing:
-                if not ended.is_set():
-                    self._draw_doing()
+                self._beats = self._doing is not None
+                self._draw_doing()
 
     def _draw_doing(self) -> None:
         if self._doing is not None:
@@ -371,40 +325,26 @@ class Console:
     def clear_live(self) -> None:
         """Clear the live line; nothing is done any more."""
         with self._writing:
-            self._end_doing()
+            self._doing = None
             self._wipe()
 
     def _wipe(self) -> None:
-        with self._writing:
-            if self._live and self.stderr is not None:
-                self._live = False
-                self._write(self.stderr, "\r\x1b[2K")
+        if self._live:
+            self._live = False
+            self._write("\r\x1b[2K")
 
     def _talk(self, text: str) -> None:
-        if self.stderr is not None:
-            with self._writing:
-                self._wipe()
-                self._write(self.stderr, text + "\n")
-                self._draw_doing()
+        with self._writing:
+            self._wipe()
+            self._write(text + "\n")
+            self._draw_doing()
 
-    @staticmethod
-    def _write(stream: TextIO, text: str) -> None:
+    def _write(self, text: str) -> None:
         """Messages are dropped if stderr is closed."""
-        try:
-            stream.write(text)
-            stream.flush()
-        except OSError:
-            return
-
-
-def _given_columns(environ: Mapping[str, str]) -> int | None:
-    """COLUMNS, None if it is no number above zero."""
-    columns = environ.get("COLUMNS", "")[:6]
-    return int(columns) or None if columns.isascii() and columns.isdigit() else None
-
-
-def _paint(text: str, code: str, *, color: bool) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if color else text
+        if self.stderr is not None:
+            with contextlib.suppress(OSError):
+                self.stderr.write(text)
+                self.stderr.flush()
 
 
 def _sink_stdout() -> None:

@@ -81,7 +81,7 @@ def facts(status: Status, program: str) -> Table:
         rows.append(
             row_of("ignored", Cell(f"gangplan annotations that no run wrote, on {shown}", "warn"))
         )
-    return Table(columns_of("|~"), tuple(rows), headless=True)
+    return Table(columns_of("|~"), tuple(rows))
 
 
 def unsettled(status: Status) -> Table:

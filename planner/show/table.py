@@ -27,7 +27,7 @@ STYLES: Mapping[Style, str] = {
 class Column:
     """``right``: align numbers. ``droppable``: left out of a terminal that is too narrow, the last first.
 
-    ``fold``: of the last column alone: its texts wrap, or stand below their rows.
+    ``fold``: its texts may be of several lines, those of the last column below their rows.
     """
 
     title: str
@@ -46,16 +46,19 @@ class Cell:
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", safe(self.text))
 
+    def drawn(self, *, color: bool) -> str:
+        return paint(self.text, STYLES[self.style] if color and self.style else "")
+
+
+def paint(text: str, code: str) -> str:
+    """The text in a style, an SGR code; as it is without one."""
+    return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
+
 
 def columns_of(titles: str) -> tuple[Column, ...]:
     """Columns of ``TIER|>GAP?|NODES~``: ``>`` right, ``?`` droppable, ``~`` fold."""
     return tuple(
-        Column(
-            title.strip(">~?"),
-            right=title.startswith(">"),
-            fold="~" in title,
-            droppable="?" in title,
-        )
+        Column(title.strip(">~?"), title.startswith(">"), "~" in title, "?" in title)
         for title in titles.split("|")
     )
 
@@ -65,15 +68,14 @@ def row_of(*cells: Cell | str) -> tuple[Cell, ...]:
     return tuple(one if isinstance(one, Cell) else Cell(one) for one in cells)
 
 
-def pairs(rows: Iterable[tuple[str, Cell | str]], style: Style = "dim") -> Table:
-    """A table without titles: what, in that style, and how."""
-    cells = tuple(row_of(Cell(what, style), how) for what, how in rows)
-    return Table(columns_of("what|how~"), cells, headless=True)
+def pairs(rows: Iterable[tuple[str, Cell | str]]) -> Table:
+    """A table without titles: what, and how."""
+    return Table(columns_of("|~"), tuple(row_of(Cell(what, "dim"), how) for what, how in rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``rows[r][c]``: one cell per column. ``headless``: no titles.
+    """``rows[r][c]``: one cell per column.
 
     ``below``: by row, what is said of it on the next line, such as why a gang waits.
     ``notes``: lines below the table.
@@ -82,8 +84,12 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
-    headless: bool = False
     below: Mapping[int, Cell] = field(default_factory=dict, hash=False)
+
+    @property
+    def headless(self) -> bool:
+        """Whether no column has a title."""
+        return not any(column.title for column in self.columns)
 
     def without_empty_columns(self) -> Table:
         """The table without columns in which every cell is empty or ``-``."""
@@ -95,11 +101,9 @@ class Table:
 
     def of_columns(self, keep: Sequence[int]) -> Table:
         """The table with these columns."""
+        columns = tuple(self.columns[c] for c in keep)
         return replace(
-            self,
-            columns=tuple(self.columns[c] for c in keep),
-            rows=tuple(tuple(row[c] for c in keep) for row in self.rows),
-            headless=self.headless or not keep,
+            self, columns=columns, rows=tuple(tuple(row[c] for c in keep) for row in self.rows)
         )
 
     def with_below(self, title: str) -> Table:
@@ -113,21 +117,18 @@ class Table:
         def cell(one: Cell) -> Cell:
             return Cell(words(one.text), one.style)
 
-        return replace(
-            self,
-            columns=tuple(replace(column, title=words(column.title)) for column in self.columns),
-            rows=tuple(tuple(map(cell, row)) for row in self.rows),
-            notes=tuple(map(words, self.notes)),
-            below={r: cell(one) for r, one in self.below.items()},
+        return Table(
+            tuple(replace(column, title=words(column.title)) for column in self.columns),
+            tuple(tuple(map(cell, row)) for row in self.rows),
+            tuple(map(words, self.notes)),
+            {r: cell(one) for r, one in self.below.items()},
         )
 
     def widths(self) -> list[int]:
-        """The width of each column, including its title if printed."""
-        titles = () if self.headless else (tuple(Cell(column.title) for column in self.columns),)
-        every = (*titles, *self.rows)
+        """The width of each column, including its title."""
         return [
-            max((text_width(row[c].text) for row in every), default=0)
-            for c in range(len(self.columns))
+            max([text_width(column.title), *(text_width(row[c].text) for row in self.rows)])
+            for c, column in enumerate(self.columns)
         ]
 
 
@@ -143,19 +144,14 @@ _LEAST_TEXT = 16
 def draw(table: Table, *, width: int | None = None, color: bool = False) -> str:
     """The table as text, columns two spaces apart, for a terminal of ``width`` columns; None: of any.
 
-    If it is too narrow, droppable columns go, the last first. A text in the last column that still has no
-    room there stands below its row, between words. Nothing else is cut or broken: lines run over.
+    If it is too narrow, droppable columns go, the last first. A text of a last column that folds stands
+    below its row if it still has no room. Nothing else is cut or broken: lines run over.
     """
-    if width is not None:
-        table = _narrowed(table, width)
+    table = _narrowed(table, width)
     widths = table.widths()
-    lines = []
-    if table.columns and not table.headless:
-        titles = [Cell(column.title, "head") for column in table.columns]
-        if width is not None and _start(widths) + text_width(titles[-1].text) > width:
-            titles[-1] = Cell("")
-        lines.append(_line(table, titles, widths, color=color))
-    for r, row in enumerate(table.rows if table.columns else ()):
+    titles = [Cell(column.title, "head") for column in table.columns]
+    lines = [] if table.headless else _row(table, titles, widths, width, color=color)
+    for r, row in enumerate(table.rows):
         lines += _row(table, row, widths, width, color=color)
         if r in table.below:
             lines += _indented(table.below[r], width, color=color)
@@ -163,17 +159,12 @@ def draw(table: Table, *, width: int | None = None, color: bool = False) -> str:
     return "\n".join([*lines, ""])
 
 
-def _narrowed(table: Table, width: int) -> Table:
+def _narrowed(table: Table, width: int | None) -> Table:
     """The table without the columns that must go."""
-
-    def too_wide() -> bool:
+    for c in reversed([c for c, column in enumerate(table.columns) if column.droppable]):
         widths = table.widths()
-        last = min(widths[-1], _LEAST_TEXT) if table.columns[-1].fold else widths[-1]
-        return _start(widths) + last > width
-
-    droppable = [c for c, column in enumerate(table.columns) if column.droppable]
-    while droppable and too_wide():
-        c = droppable.pop()
+        if width is None or _start(widths) + min(widths[-1], _LEAST_TEXT) <= width:
+            break
         table = table.of_columns([n for n in range(len(table.columns)) if n != c])
     return table
 
@@ -186,41 +177,23 @@ def _start(widths: Sequence[int]) -> int:
 def _row(
     table: Table, row: Sequence[Cell], widths: Sequence[int], width: int | None, *, color: bool
 ) -> list[str]:
-    """The line of a row, and more of them if its last text wraps, or stands below it."""
-    if width is None or not table.columns[-1].fold:
-        return [_line(table, row, widths, color=color)]
-    *cells, last = row
-    start = _start(widths)
-    room = width - start
-    longest = max(map(text_width, last.text.split()), default=0)
-    if longest and (longest > room or (room < width // 2 and text_width(last.text) > room)):
-        above = _line(table, [*cells, Cell("")], widths, color=color)
-        return [above, *_indented(last, width, color=color)]
-    first, *more = (Cell(line, last.style) for line in wrapped(last.text, room))
-    rest = (" " * start + _styled(one, color=color) for one in more)
-    return [_line(table, [*cells, first], widths, color=color), *rest]
+    """The line of a row: cells padded to ``widths``, no trailing blanks; below, a last text without room."""
+    parts = []
+    for column, cell, columns in zip(table.columns, row, widths, strict=True):
+        blank, text = " " * (columns - text_width(cell.text)), cell.drawn(color=color)
+        parts.append(blank + text if column.right else text + blank)
+    fits = width is None or _start(widths) + text_width(row[-1].text) <= width
+    if fits or not table.columns[-1].fold:
+        return [_APART.join(parts).rstrip()]
+    above = _APART.join(parts[:-1]).rstrip()
+    return [*([above] if above else []), *_indented(row[-1], width, color=color)]
 
 
 def _indented(said: Cell, width: int | None, *, color: bool) -> list[str]:
     """The lines of what stands below a row."""
     room = None if width is None else width - len(_INDENT)
-    lines = (Cell(line, said.style) for line in wrapped(said.text, room))
-    return [_INDENT + _styled(line, color=color) for line in lines]
-
-
-def _line(table: Table, row: Sequence[Cell], widths: Sequence[int], *, color: bool) -> str:
-    """One line: cells padded to ``widths``, no trailing blanks."""
-    parts = []
-    for column, cell, columns in zip(table.columns, row, widths, strict=True):
-        blank, text = " " * (columns - text_width(cell.text)), _styled(cell, color=color)
-        parts.append(blank + text if column.right else text + blank)
-    return _APART.join(parts).rstrip()
-
-
-def _styled(cell: Cell, *, color: bool) -> str:
-    if not color or cell.style is None or not cell.text:
-        return cell.text
-    return f"\x1b[{STYLES[cell.style]}m{cell.text}\x1b[0m"
+    lines = (Cell(line, said.style) for line in wrapped(said.text, room) if line)
+    return [_INDENT + line.drawn(color=color) for line in lines]
 
 
 def wrapped(text: str, columns: int | None) -> list[str]:

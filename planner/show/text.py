@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import takewhile
 from typing import Any
 
 from models.gpu_shares import part_of
-from models.host_ranges import host_ranges
+from models.host_ranges import host_ranges, number_runs
 from models.units import SHOWN_SCHEDULERS, decimal_text, first_of, plural
 from planner.untrusted_text import document_safe
 
@@ -139,18 +139,9 @@ def resource_text(resource: str) -> str:
     return "shared GPUs" if part_of(resource) is not None else resource
 
 
-def ranges(values: Iterable[int], digits: int = 1) -> str:
-    """``0-3,6`` from 0, 1, 2, 3, 6; padded with zeros to ``digits``."""
-    parts: list[list[int]] = []
-    for value in sorted(set(values)):
-        if parts and value == parts[-1][1] + 1:
-            parts[-1][1] = value
-        else:
-            parts.append([value, value])
-    return ",".join(
-        f"{first:0{digits}d}" if first == last else f"{first:0{digits}d}-{last:0{digits}d}"
-        for first, last in parts
-    )
+def ranges(values: Iterable[int]) -> str:
+    """``0-3,6`` from 0, 1, 2, 3, 6."""
+    return ",".join(number_runs(sorted(set(values))))
 
 
 def nodes_and_gpus(used: Mapping[str, str]) -> str:
@@ -175,37 +166,36 @@ def short_names(names: Iterable[str], most: int) -> dict[str, str]:
     too long, such as hashes, a beginning or an end stays in which all differ, or else the whole name.
     """
     known = sorted(set(names))
-    if all(len(name) <= most for name in known):
-        return {name: name for name in known}
-    bare = {name: name for name in known}
-    if len(known) > 1:
+    first = last = 0
+    if len(known) > 1 and any(len(name) > most for name in known):
         first = _same(known, "-_./:")
         last = _same([name[::-1] for name in known], ".")
-        bare = {name: name[first : len(name) - last] or name for name in known}
-    for ends in (False, True):
-        for length in range(LEAST_OF_A_NAME - 1, most):
-            cut = {
-                name: text
-                if len(text) <= most
-                else f"…{text[-length:]}"
-                if ends
-                else f"{text[:length]}…"
-                for name, text in bare.items()
-            }
-            if len(set(cut.values())) == len(known):
-                return cut
+    bare = {name: name[first : len(name) - last] or name for name in known}
+    for ends, length in itertools.product((False, True), range(LEAST_OF_A_NAME - 1, most)):
+        short = {
+            name: text if len(text) <= most else _shortened(text, length, end=ends)
+            for name, text in bare.items()
+        }
+        if len(set(short.values())) == len(known):
+            return short
     return {name: name for name in known}
-
-
-def _same(names: Sequence[str], separators: str) -> int:
-    """How many characters all begin with, up to the last separator."""
-    both = zip(min(names), max(names), strict=False)
-    start = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], both))
-    return 1 + max(start.rfind(separator) for separator in separators)
 
 
 LEAST_OF_A_NAME = 7
 """Characters of a shortened name at least, the dots included."""
+
+
+def _shortened(text: str, length: int, *, end: bool) -> str:
+    return f"…{text[-length:]}" if end else f"{text[:length]}…"
+
+
+def _same(names: Sequence[str], separators: str) -> int:
+    """How many characters all begin with, up to the last separator."""
+    first, last = min(names), max(names)
+    same = (
+        n for n, char in enumerate(first, 1) if char in separators and last.startswith(first[:n])
+    )
+    return max(same, default=0)
 
 
 def yaml_text(document: object, *, flow: bool | None = False) -> str:

@@ -22,7 +22,7 @@ from planner.show.plan.selection import Selection
 from planner.show.plan.short_names import shortener_of_plans
 from planner.show.report.map_view import MapView
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
-from planner.show.table import Cell, Column, Table, columns_of, row_of
+from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import compress, gpu_amount, listed, number
 from planner.untrusted_text import safe
 
@@ -259,9 +259,9 @@ def search_rows(search: PlanSearch, more: Sequence[tuple[str, str]]) -> Table:
         ("not recorded", "the order in which the search found its plans, and how long it took"),
     ]
     cells = tuple(row_of(Cell(name, "dim"), text) for name, text in rows)
-    return Table(columns_of("what|how"), cells, headless=True)
+    return Table(columns_of("|"), cells)
 
 
 def lines_table(lines: Sequence[str]) -> Table:
     """A row for each sentence."""
-    return Table((Column("what"),), tuple((Cell(line),) for line in lines), headless=True)
+    return Table(columns_of(""), tuple((Cell(line),) for line in lines))
