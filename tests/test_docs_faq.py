@@ -19,7 +19,7 @@ from models.values.effective_gpus import effective_after, effective_before
 from models.values.tier_values import Evaluation
 from planner.read.inputs import load
 from planner.search.solve import solve
-from planner.show.text import gpu_amount
+from planner.show.text import number
 
 FAQ = ROOT / "docs" / "faq.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -36,7 +36,7 @@ def figures(instance: Instance) -> list[str]:
         effective_after(Evaluation(instance, schedule(instance, AT_ONCE[name]))) for name in RULES
     ]
     found.append(effective_after(Evaluation(instance, plan.decisions)))
-    return [gpu_amount(value / 1000) for value in found]
+    return [number(value / 1000) for value in found]
 
 
 def test_the_figures_are_those_of_the_rules_and_of_the_plan(request: pytest.FixtureRequest) -> None:

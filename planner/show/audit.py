@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from models.units import first_of, plural
 from planner.show.table import Cell, Style, Table, columns_of, row_of
-from planner.show.text import Format, compress, gpu_amount, number
+from planner.show.text import Format, compress, number
 
 if TYPE_CHECKING:
     from models.results.audit import Audit
@@ -70,18 +70,18 @@ def _headline(audit: Audit) -> list[str]:
     startable = f"{plural(fit, 'more gang')} can start, {more}"
     same = "no more," if audit.whole is None else "as many, for higher priorities:"
     regains = f"{_signed(regained)}, to" if regained else same
-    stranded = gpu_amount(gpus.stranded)
+    stranded = number(gpus.stranded)
     held = f"of {plural(gpus.installed, 'GPU')} {number(gpus.held)} held, {number(gpus.free)} free"
-    regains += f" {gpu_amount(effective.replanned)} effective GPUs{priced}"
+    regains += f" {number(effective.replanned)} effective GPUs{priced}"
     lines = [
-        f"now: {gpu_amount(effective.now)} effective GPUs; {held}, {stranded} of them stranded",
+        f"now: {number(effective.now)} effective GPUs; {held}, {stranded} of them stranded",
         f"without a restart: {startable if fit else 'nothing starts'}",
         f"if every gang may restart elsewhere: {regains}",
     ]
     if effective.at_most == effective.replanned:
         lines.append("proven: no better plan has more effective GPUs")
     elif effective.at_most is not None:
-        lines.append(f"not proven: a better plan has at most {gpu_amount(effective.at_most)}")
+        lines.append(f"not proven: a better plan has at most {number(effective.at_most)}")
     if audit.whole is not None:
         step = audit.steps[audit.whole - 1]
         what = f"{plural(step.restarts, 'gang')} with {plural(step.gpus, 'GPU')}"
@@ -95,7 +95,7 @@ def _headline(audit: Audit) -> list[str]:
 
 def _signed(gpus: float) -> str:
     gpus = round(gpus, 3)
-    return f"{'-' if gpus < 0 else '+'}{gpu_amount(abs(gpus))}"
+    return f"{'-' if gpus < 0 else '+'}{number(abs(gpus))}"
 
 
 def _steps(audit: Audit) -> Table:
@@ -142,7 +142,7 @@ def _waiting(audit: Audit, *, wide: bool) -> Table:
 
 
 def _stranded(audit: Audit) -> Table:
-    cells = ((x.cause, gpu_amount(x.gpus), number(x.nodes), x.detail) for x in audit.stranded)
+    cells = ((x.cause, number(x.gpus), number(x.nodes), x.detail) for x in audit.stranded)
     rows = tuple(row_of(*one) for one in cells)
     note = "stranded: free GPUs that the next request of the policy's mix cannot use, averaged over its sizes"
     return Table(columns_of("STRANDED|>GPUS|>NODES|WHY~"), rows, (note,))

@@ -15,7 +15,7 @@ from models.documents.comparison import (
 from models.results.comparison import equal
 from models.units import first_of, plural
 from planner.show.table import Cell, Table, columns_of, row_of
-from planner.show.text import NO_BOUND, change, gpu_amount, number, permille, whole_percent
+from planner.show.text import NO_BOUND, change, number, permille, whole_percent
 
 MAX_GANGS = 40
 """Rows of gangs, unless all are asked for."""
@@ -57,7 +57,7 @@ def facts(found: ComparisonDocument) -> Table:
             plan.outcome,
             number(plan.nodes),
             number(plan.gangs),
-            "-" if plan.effective_gpus is None else gpu_amount(plan.effective_gpus),
+            "-" if plan.effective_gpus is None else number(plan.effective_gpus),
             plan.file,
         )
         for title, plan in plans
@@ -200,8 +200,8 @@ def _effects(found: ComparisonDocument) -> list[str]:
     before, after = (getattr(found, side).effective_gpus for side in _sides(found))
     if before is not None and after is not None and before != after:
         more = "+" if after > before else "-"
-        by = gpu_amount(round(abs(after - before), 3))
-        lines.append(f"effective GPUs: {change(map(gpu_amount, (before, after)))} ({more}{by})")
+        by = number(round(abs(after - before), 3))
+        lines.append(f"effective GPUs: {change(map(number, (before, after)))} ({more}{by})")
     if found.status.base is None:
         return ["in the second plan, compared with the first:"] * bool(lines) + lines
     return [f"{other.what_if}, compared with the base:"] * bool(lines) + lines

@@ -13,7 +13,7 @@ from models.units import plural
 from planner.show.apply import MAX_NAMES, counts, say_undo, sizes
 from planner.show.metrics import Metrics
 from planner.show.plan.proofs import bought, more_work, tiers_proven
-from planner.show.text import gpu_amount
+from planner.show.text import number
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
@@ -176,9 +176,9 @@ class RunReport:
             never = f" ({self.never:,} can never start)" if self.never else ""
             facts.append(f"{self.waiting:,} waiting{never}")
         if self.effective is not None:
-            after, before = (gpu_amount(self.effective[name]) for name in ("after", "before"))
+            after, before = (number(self.effective[name]) for name in ("after", "before"))
             bound = self._not_running(_COUNTED, (Outcome.pending,))
-            more = f"; {gpu_amount(bound)} more once all pods are bound" if bound else ""
+            more = f"; {number(bound)} more once all pods are bound" if bound else ""
             facts.append(f"{after} effective GPUs ({before} before{more})")
         if self.decided is not None:
             fewer = bought(self.decided)

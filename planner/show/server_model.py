@@ -210,7 +210,7 @@ def bandwidth_table(model: ServerModel, found: Recognition | None = None) -> Tab
     try:
         rows = table(model, sizes)
     except UnknownRate as unknown:
-        return Table((), (), (f"no bandwidth table: {unknown}",), headless=True)
+        return Table((), (), (f"no bandwidth table: {unknown}",))
     columns = columns_of(">GPUs|>inside|>rings|>chains?|>sets|such as|>NICs|>several servers")
     cells = tuple(_row(row, has_nics=bool(model.nics)) for row in rows)
     shown = Table(columns, cells).without_empty_columns()

@@ -79,11 +79,6 @@ def whole_percent(value: int | None) -> str:
     return "-" if value is None else f"{value // 10} %"
 
 
-def gpu_amount(gpus: float) -> str:
-    """GPUs with up to three decimals: ``3,699.28``."""
-    return f"{gpus:,.3f}".rstrip("0").rstrip(".")
-
-
 def change(texts: Iterable[str]) -> str:
     """``before -> after``, or once what is equal."""
     return " -> ".join(dict.fromkeys(texts))

@@ -34,7 +34,6 @@ from planner.show.text import (
     compress,
     domain_text,
     gigabytes,
-    gpu_amount,
     left_out,
     nodes_and_gpus,
     number,
@@ -363,11 +362,11 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
     effective = plan.status.effective_gpus
     if effective is None:
         return []
-    most = gpu_amount(most_possible(plan))
-    line = f"{gpu_amount(effective.after)} of at most {most} effective GPUs"
-    line += f" ({gpu_amount(effective.before)} before the plan)"
+    most = number(most_possible(plan))
+    line = f"{number(effective.after)} of at most {most} effective GPUs"
+    line += f" ({number(effective.before)} before the plan)"
     if effective.one_at_a_time is not None:
-        line += f"; taking one gang after another: {gpu_amount(effective.one_at_a_time)}"
+        line += f"; taking one gang after another: {number(effective.one_at_a_time)}"
     fewer = bought(plan)
     return [line] if fewer is None else [line, fewer]
 

@@ -14,7 +14,7 @@ from models.documents.stated import Unchecked
 from models.instance.solution import Decision
 from models.results.plan_gpus import gained, most_effective_gpus
 from models.units import first_of, plural
-from planner.show.text import gpu_amount, percent
+from planner.show.text import number, percent
 from planner.untrusted_text import safe
 
 MAX_NAMED = 4
@@ -50,7 +50,7 @@ def bought(plan: PlanDocument) -> str | None:
     of = Counter(gang.decision for gang in plan.spec.gangs)
     touched: tuple[tuple[Decision, str], ...] = (("preempt", "stopped"), ("move", "moved"))
     parts += [f"{plural(of[one], 'gang')} {word}" for one, word in touched if of[one]]
-    return f"{gpu_amount(-total)} fewer than one after another: {', '.join(parts)}"
+    return f"{number(-total)} fewer than one after another: {', '.join(parts)}"
 
 
 def tiers_proven(plan: PlanDocument) -> str:

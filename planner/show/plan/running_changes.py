@@ -13,7 +13,7 @@ from planner.show.plan.gang_groups import Requests, rank
 from planner.show.plan.plan_tables import STYLE, places
 from planner.show.plan.selection import EVERY_GANG, Selection
 from planner.show.table import Cell, Table, columns_of, row_of
-from planner.show.text import change, compress, gpu_amount, lasting, number
+from planner.show.text import change, compress, lasting, number
 
 CHANGED = ("complete", "move", "resize", "preempt")
 """Decisions that change a running gang."""
@@ -167,7 +167,7 @@ def _brings(bought: PlanBought, domain: str) -> str:
         (bought.whole_domains, f"whole {domain}", " free"),
     ):
         if amount:
-            said = f"{gpu_amount(abs(amount))} {'more' if amount > 0 else 'fewer'} {unit}"
+            said = f"{number(abs(amount))} {'more' if amount > 0 else 'fewer'} {unit}"
             side = more if amount > 0 else fewer
             side.append(f"{said}{'s' * (abs(amount) != 1)}{how}")
     return "; ".join(filter(None, (", ".join(more), ", ".join(fewer)))) or "nothing that is counted"

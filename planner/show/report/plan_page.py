@@ -23,7 +23,7 @@ from planner.show.plan.short_names import shortener_of_plans
 from planner.show.report.map_view import MapView
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
 from planner.show.table import Cell, Table, columns_of, row_of
-from planner.show.text import compress, gpu_amount, listed, number
+from planner.show.text import compress, listed, number
 from planner.untrusted_text import safe
 
 CHANGED: tuple[Decision, ...] = ("move", "resize", "preempt")
@@ -89,7 +89,7 @@ def _figures(plan: PlanDocument, cluster: MapDomain) -> Iterator[Figure]:
     effective = plan.status.effective_gpus
     usable, given = cluster.usable, "given whole" if after["shared"] else "healthy"
     if effective is not None:
-        most = gpu_amount(most_possible(plan))
+        most = number(most_possible(plan))
         way = _way(effective.before, effective.after)
         yield Figure("Effective GPUs", way, f"GPUs times speed, of at most {most}")
         yield _bound(plan)
@@ -125,7 +125,7 @@ def _bound(plan: PlanDocument) -> Figure:
             "More work possible", "none", "no better plan has more effective GPUs", "good"
         )
     value = "not known" if more is None else f"at most {more.replace(' ', NO_BREAK)}"
-    of = "" if most is None else f"no better plan has more than {gpu_amount(most)} effective GPUs"
+    of = "" if most is None else f"no better plan has more than {number(most)} effective GPUs"
     return Figure("More work possible", value, of)
 
 
@@ -139,7 +139,7 @@ def _sum(counts: Counter[str], keys: Sequence[str]) -> int:
 def _way(before: float, after: float) -> str:
     """``2,667 → 3,890``: what is large is rounded, unless nothing would be left of the change."""
     whole = max(before, after) >= ROUNDED and round(before) != round(after)
-    shown = [gpu_amount(round(one) if whole else one) for one in (before, after)]
+    shown = [number(round(one) if whole else one) for one in (before, after)]
     return shown[1] if before == after else " → ".join(shown)
 
 
@@ -234,10 +234,8 @@ def _search(plan: PlanDocument) -> Table:
     gained = status.effective_gpus
     rows = []
     if gained is not None and gained.one_at_a_time is not None:
-        took = (
-            f"taking one gang after another gives {gpu_amount(gained.one_at_a_time)} effective GPUs"
-        )
-        more = f"; this plan has {gpu_amount(gained.after)}"
+        took = f"taking one gang after another gives {number(gained.one_at_a_time)} effective GPUs"
+        more = f"; this plan has {number(gained.after)}"
         rows.append(("start of the search", took + more * (gained.after != gained.one_at_a_time)))
     if (fewer := bought(plan)) is not None:
         rows.append(("bought with fewer effective GPUs", fewer))
@@ -254,7 +252,7 @@ def search_rows(search: PlanSearch, more: Sequence[tuple[str, str]]) -> Table:
     rows = [
         ("solver", f"{search.solver}, seed {search.seed}"),
         ("stopped because", _STOPPED.get(search.stopped_by, search.stopped_by)),
-        ("budget used", gpu_amount(search.effort)),
+        ("budget used", number(search.effort)),
         *more,
         ("not recorded", "the order in which the search found its plans, and how long it took"),
     ]
