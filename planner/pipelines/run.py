@@ -294,7 +294,7 @@ class _LockedRun:
         progress = ApplyProgress(run.console, run.clock)
         machine = recover_gangs(view, options.limits(settings))
         verdict = run_machine(machine, self.sender, progress.on_event)
-        progress.done()
+        run.console.clear_live()
         run.report.recovered = verdict
         show_verdict(run.console, None, verdict, self._undo_commands)
         return verdict
@@ -415,7 +415,7 @@ class _LockedRun:
         with run.phase("apply"):
             check_rights(plan, options, self.sender.wire, self.sender.read_view)
             verdict = check_and_apply(plan, options, self.sender, progress.on_event, announce)
-            progress.done()
+            console.clear_live()
         shown = () if report.recovered is None else report.recovered.gangs
         report.applied = verdict
         show_verdict(console, plan.orders.plan, verdict, self._undo_commands, shown=shown)

@@ -65,7 +65,7 @@ class TimedSearch:
         from planner.search.solve import Search
 
         self._clock, self._started = clock, clock()
-        self._stop = stop
+        self._stop, self._console = stop, console
         self._early = early
         self._limit = instance.policy.solve.time_limit_s - spent
         self._progress = SearchProgress(
@@ -108,7 +108,7 @@ class TimedSearch:
                 break
         if self._stop.is_set():  # it may have ended before this thread looked
             self._tick()
-        self._progress.done()
+        self._console.clear_live()
         if self._failed:
             raise self._failed[0]
         return self._found[0] if self._found else self._search.best()

@@ -74,10 +74,6 @@ class ApplyProgress:
             self._due = now + self._every
             self._print(now - self._start)
 
-    def done(self) -> None:
-        """Clear the live line."""
-        self._console.clear_live()
-
     def _print(self, seconds: float) -> None:
         counts = f"started {len(self._started):,} of {plural(self.pods, 'pod')}"
         counts += f", evicted {len(self._evicted):,}" if self._evicted else ""

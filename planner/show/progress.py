@@ -57,9 +57,9 @@ class SearchProgress:
         self._limit_s = limit_s
         self._start = clock()
         self._lock = threading.Lock()
-        self._tier: str | None = None
+        self._tier = ""
         self._known: dict[str, tuple[int | None, int | None]] = {}
-        self._phase: str | None = None
+        self._phase = ""
         self._news = False
         self.effective: float | None = None
         """Effective GPUs of the best plan so far; None before the first."""
@@ -71,7 +71,7 @@ class SearchProgress:
             self._news |= tier != self._tier or self._known.get(tier) != (value, bound)
             self._tier, self._known[tier] = tier, (value, bound)
 
-    def tick(self, phase: str | None, budget_left: float) -> None:
+    def tick(self, phase: str, budget_left: float) -> None:
         """Write a line if one is due; at once when the search is stopped."""
         now, live = self._clock(), self._console.has_live_line
         seconds = now - self._start
@@ -82,17 +82,17 @@ class SearchProgress:
             if not (self._news or live) or (now < self._due and not stops):
                 return
             self._news = False
+            rare = LINE_EVERY_S if self._console.json_log else max(LINE_EVERY_S, seconds)
+            self._due = now + (LIVE_EVERY_S if live else rare)
             tier, more = self._tier, self._more()
-            value, bound = self._known.get(tier or "", (None, None))
-        rare = LINE_EVERY_S if self._console.json_log else max(LINE_EVERY_S, seconds)
-        self._due = now + (LIVE_EVERY_S if live else rare)
+            value, bound = self._known.get(tier, (None, None))
         left = max(0.0, self._limit_s - seconds)
         self._console.event(
             "solve_progress",
             seconds=round(seconds, 1),
             phase=phase,
-            tier=tier,
-            tier_number=self._place.get(tier or ""),
+            tier=tier or None,
+            tier_number=self._place.get(tier),
             tiers=len(self._place),
             value=value,
             bound=bound,
@@ -100,7 +100,7 @@ class SearchProgress:
             seconds_left=round(left, 1),
             budget_left=round(budget_left, 1),
         )
-        doing = PHASES.get(phase or "", "searching")
+        doing = PHASES.get(phase, "searching")
         ending = [CTRL_C, f"{left:,.0f} s left"] if live else []
         if phase == STOPPING:
             parts = [doing]
@@ -110,10 +110,6 @@ class SearchProgress:
             best = f"the best plan has {number(self.effective)} effective GPUs"
             parts = [best, *([more] if more else []), *ending, doing]
         self._console.progress(seconds, parts)
-
-    def done(self) -> None:
-        """Clear the live line."""
-        self._console.clear_live()
 
     def _more(self) -> str | None:
         """How much more a better plan may have of the first tier of work that is open.
