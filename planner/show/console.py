@@ -142,25 +142,25 @@ class Console:
 
     def document(self, tree: object, form: str = "json") -> None:
         """Write a document to stdout as JSON or YAML, safe for a terminal."""
-        text = json_safe(json.dumps(tree, indent=2, ensure_ascii=False)) + "\n"
-        self.data(yaml_text(tree) if form == "yaml" else text)
+        if form == "yaml":
+            self.data(yaml_text(tree))
+        else:
+            self.data(json_safe(json.dumps(tree, indent=2, ensure_ascii=False)) + "\n")
 
-    def columns_of(self, stream: TextIO | None) -> int | None:
+    def _columns(self, stream: TextIO | None) -> int | None:
         """COLUMNS, if it is a number above zero, else those of a terminal; None if it is none."""
         columns = self.environ.get("COLUMNS", "")[:6]
-        if columns.isascii() and columns.isdigit() and int(columns):
-            return int(columns)
-        if not self.is_terminal(stream) or stream is None:
-            return None
-        with contextlib.suppress(OSError, ValueError):  # no descriptor
-            return os.get_terminal_size(stream.fileno()).columns or _UNKNOWN
-        return _UNKNOWN
+        found = int(columns) if columns.isascii() and columns.isdigit() else 0
+        if not found and stream is not None and self.is_terminal(stream):
+            with contextlib.suppress(OSError, ValueError):  # no descriptor
+                found = os.get_terminal_size(stream.fileno()).columns
+            found = found or _UNKNOWN
+        return max(found, LEAST_WIDTH) if found else None
 
     @property
     def width(self) -> int | None:
         """Columns that stdout is folded to; None: unlimited."""
-        columns = self.columns_of(self.stdout)
-        return None if columns is None else max(columns, LEAST_WIDTH)
+        return self._columns(self.stdout)
 
     def table(self, table: Table) -> None:
         """Write a table to stdout: folded to fit a terminal, otherwise plain and never cut."""
@@ -194,8 +194,8 @@ class Console:
 
     def _folded(self, line: str) -> str:
         """The line, on a terminal folded to its width, continuation lines indented."""
-        room = max(self.columns_of(self.stderr) or WIDTH, LEAST_WIDTH)
-        if not self.is_terminal(self.stderr) or line.startswith(" ") or text_width(line) <= room:
+        room = self._columns(self.stderr) if self.is_terminal(self.stderr) else None
+        if room is None or line.startswith(" ") or text_width(line) <= room:
             return line
         return "\n  ".join(wrapped(line, room - 2))
 
@@ -293,7 +293,7 @@ class Console:
     @property
     def live_width(self) -> int:
         """Columns of the terminal of the live line: of stderr, since engines may hold stdout back."""
-        return self.columns_of(self.stderr) or _UNKNOWN
+        return self._columns(self.stderr) or _UNKNOWN
 
     def doing(self, text: str) -> None:
         """What is done now and for how long: the live line on a terminal, nothing elsewhere.
