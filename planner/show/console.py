@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import BinaryIO, TextIO
 
@@ -62,38 +63,35 @@ class LogFormat(StrEnum):
     json = "json"
 
 
-class Console:
-    """The output of one run. ``program``: ``gangplan`` or ``kubectl gangplan``."""
+def _stdin() -> BinaryIO | None:
+    return None if sys.stdin is None else sys.stdin.buffer
 
-    def __init__(
-        self,
-        program: str = "gangplan",
-        *,
-        stdout: TextIO | None = None,
-        stderr: TextIO | None = None,
-        stdin: BinaryIO | None = None,
-        environ: Mapping[str, str] | None = None,
-    ) -> None:
-        self.program = program
-        self.debug = False
-        self.arguments: Sequence[str] = ()
-        """Of the command line."""
-        self.stdout = stdout or sys.stdout
-        """None if the caller closed it."""
-        self.stderr = stderr or sys.stderr
-        self.stdin = stdin or (None if sys.stdin is None else sys.stdin.buffer)
-        """The stream that ``-`` reads."""
-        self.environ = os.environ if environ is None else environ
-        self.color = Color.auto
-        self.log_format = LogFormat.text
-        self._live = False
+
+@dataclass(eq=False)
+class Console:
+    """The output of one run. ``program``: ``gangplan`` or ``kubectl gangplan``.
+
+    Streams are None where the caller closed them. ``arguments``: of the command line. ``typed``: whether the
+    input comes from the terminal. ``shorten``: shortens names that are too long for the tables of this run.
+    """
+
+    program: str = "gangplan"
+    stdout: TextIO | None = field(default_factory=lambda: sys.stdout)
+    stderr: TextIO | None = field(default_factory=lambda: sys.stderr)
+    stdin: BinaryIO | None = field(default_factory=_stdin)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    arguments: Sequence[str] = ()
+    color: Color = Color.auto
+    log_format: LogFormat = LogFormat.text
+    debug: bool = False
+    typed: bool = False
+    shorten: Callable[[str], str] | None = None
+
+    def __post_init__(self) -> None:
         self._next: str | None = None
-        self.typed = False
-        """Whether the input comes from the terminal."""
-        self.shorten: Callable[[str], str] | None = None
-        """What shortens names that are too long for the tables and lines of this run."""
         self._writing = threading.RLock()
         """Held for a line on stderr: the progress of a search may come from another thread."""
+        self._live = False
         self._began = 0.0
         self._doing: str | None = None
         self._beats = False
