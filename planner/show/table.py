@@ -163,7 +163,8 @@ def _narrowed(table: Table, width: int | None) -> Table:
     """The table without the columns that must go."""
     for c in reversed([c for c, column in enumerate(table.columns) if column.droppable]):
         widths = table.widths()
-        if width is None or _start(widths) + min(widths[-1], _LEAST_TEXT) <= width:
+        last = min(widths[-1], _LEAST_TEXT) if table.columns[-1].fold else widths[-1]
+        if width is None or _start(widths) + last <= width:
             break
         table = table.of_columns([n for n in range(len(table.columns)) if n != c])
     return table
