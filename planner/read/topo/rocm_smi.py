@@ -1,4 +1,4 @@
-"""``rocm-smi --showtopo``: weights, hops, link types and NUMA nodes.
+"""``rocm-smi --showtopo``: weights, link types and NUMA nodes; hops say nothing more.
 
 xGMI links become ``NV1``, because the tool does not print their number; other pairs become
 ``NODE`` or ``SYS``.
@@ -14,7 +14,6 @@ from planner.errors import Fault, InputError
 from planner.read.topo.topology import Table, Topology, check_symmetric, read_table
 
 WEIGHT = "Weight between two GPUs"
-HOPS = "Hops between two GPUs"
 TYPE = "Link Type between two GPUs"
 
 _HEADING = re.compile(r"[ \t]*=+ ([A-Za-z][A-Za-z ]*) =+[ \t]*")
@@ -24,7 +23,7 @@ _NUMA = re.compile(
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _KNOWN: dict[str, tuple[Callable[[str], object], str]] = {
     TYPE: (lambda text: text.upper() in ("XGMI", "PCIE", "0"), "rocm-smi prints XGMI or PCIE here"),
-    **dict.fromkeys((WEIGHT, HOPS), (_NUMBER.fullmatch, "rocm-smi prints numbers here")),
+    WEIGHT: (_NUMBER.fullmatch, "rocm-smi prints numbers here"),
 }
 _ALL = "save all that `rocm-smi --showtopo` prints"
 
@@ -80,10 +79,10 @@ def read(file: str, lines: Sequence[str]) -> Iterator[Topology]:
 
 
 def _topology(file: str, output: _Output) -> Topology:
-    place = (file, output.line, 1)
-    if TYPE not in output.tables:
-        what = f"the output is cut off: the table `{TYPE}` is missing"
-        raise InputError(Fault(what, _ALL, *place))
+    for title in (TYPE, WEIGHT):
+        if title not in output.tables:
+            what = f"the output is cut off: the table `{title}` is missing"
+            raise InputError(Fault(what, _ALL, file, output.line, 1))
     kind = output.tables[TYPE]
     gpus = kind.gpus
     for table in output.tables.values():
@@ -91,11 +90,6 @@ def _topology(file: str, output: _Output) -> Topology:
         if table.labels != gpus:
             what = f"{len(table.labels)} columns in this table, {len(gpus)} GPUs in `{TYPE}`"
             raise table.fault(what, _ALL)
-    words = {cell.text.upper() for row in kind.cells.values() for cell in row}
-    if WEIGHT not in output.tables and len(gpus) > 2 and "XGMI" in words:
-        what = f"the output is cut off: the table `{WEIGHT}` is missing"
-        hint = f"it distinguishes linked GPUs from those linked over another; {_ALL}"
-        raise InputError(Fault(what, hint, *place))
     nodes = tuple(_node(output, g) for g in range(len(gpus)))
     return Topology(
         tool="rocm-smi --showtopo",
@@ -119,23 +113,13 @@ def _node(output: _Output, gpu: int) -> int | None:
 
 
 def _path(tables: dict[str, Table], nodes: Sequence[int | None], a: int, b: int) -> str:
-    """The name of the path between two GPUs in the contract's words; SYS if it is not known."""
+    """The name of the path between two GPUs in nvidia-smi's words."""
     if a == b:
         return "X"
-
-    def cell(kind: str) -> str | None:
-        table = tables.get(kind)
-        return None if table is None else table.cells[f"GPU{a}"][b].text
-
-    weight, hops = cell(WEIGHT), cell(HOPS)
-    if str(cell(TYPE)).upper() == "XGMI":
+    weight = int(tables[WEIGHT].cells[f"GPU{a}"][b].text)
+    if tables[TYPE].cells[f"GPU{a}"][b].text.upper() == "XGMI":
         # Over other GPUs no rate is promised: planned as the slowest path.
-        return "NV1" if weight is None or int(weight) < 2 * ONE_HOP else "SYS"
+        return "NV1" if weight < 2 * ONE_HOP else "SYS"
     here, there = nodes[a], nodes[b]
-    if here is not None and there is not None and here != there:
-        return "SYS"
-    if weight is not None:
-        return "NODE" if int(weight) <= ONE_SOCKET else "SYS"
-    if hops is not None:
-        return "NODE" if int(hops) <= 2 else "SYS"
-    return "NODE" if here is not None and here == there else "SYS"
+    apart = here is not None and there is not None and here != there
+    return "SYS" if apart or weight > ONE_SOCKET else "NODE"
