@@ -15,7 +15,7 @@ from models.instance.solution import PodPlacement, Reason
 from models.program.base_state import outcome
 from models.program.demand_builder import remaining_demand
 from models.rules.demands import Demand
-from models.tiers import Tier, larger_is_better, sign
+from models.tiers import Tier, larger_is_better
 from models.values.tier_values import Evaluation, tiers_of
 from planner.search.explain.rule_reasons import without_joint_rules
 from planner.search.explain.shortage import FreeCounts, shortage
@@ -75,15 +75,14 @@ class _Comparing:
             if self._late():
                 break
             found.append(self._compared(name, nodes))
-        tried = len(found)
-        found.sort(key=self._rank)
+        found.sort(key=lambda one: (not one[0], [-value for value in one[0]], one[1].domain))
         cluster = self._instance.cluster
         names = sorted("/".join(cluster.domains[self._level][d].path) for d in self._domains)
         return PlaceReasons.model_construct(
             level=cluster.level_name(self._level),
             domain=", ".join(names),
-            tried=tried,
-            others=tuple(found[:MAX_SHOWN]),
+            tried=len(found),
+            others=tuple(other for _, other in found[:MAX_SHOWN]),
         )
 
     def _candidates(self) -> Iterator[tuple[str, frozenset[int]]]:
@@ -104,23 +103,28 @@ class _Comparing:
         for _, d in sorted(rest):
             yield "/".join(domains[d].path), frozenset(domains[d].nodes)
 
-    def _compared(self, name: str, nodes: frozenset[int]) -> OtherPlace:
+    def _compared(self, name: str, nodes: frozenset[int]) -> tuple[tuple[int, ...], OtherPlace]:
+        """The gang there, and the values of the tiers, larger where better; none where it has no place."""
         demand = self._demand.within(nodes)
-        best: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        best: tuple[int, ...] = ()
+        there = best
         if all(role.nodes for role in demand.roles):
             for pods in islice(placements(self._space, demand), WAYS):
                 values = self._values(pods)
                 worth = larger_is_better(self._tiers, values)
-                if best is None or worth > best[0]:
-                    best = worth, values
+                if not best or worth > best:
+                    best, there = worth, values
                 if self._late():
                     break
-        if best is None:
+        if not best:
             why = self._why_not(demand)
             code, fields = (None, ReasonFields()) if why is None else (why.code, why.fields)
-            return OtherPlace.model_construct(domain=name, possible=False, code=code, fields=fields)
-        tier = first_difference(self._tiers, self._here, best[1])
-        return OtherPlace.model_construct(domain=name, possible=True, tier=tier)
+            place = OtherPlace.model_construct(
+                domain=name, possible=False, code=code, fields=fields
+            )
+            return (), place
+        tier = first_difference(self._tiers, self._here, there)
+        return best, OtherPlace.model_construct(domain=name, possible=True, tier=tier)
 
     def _values(self, pods: tuple[PodPlacement, ...]) -> tuple[int, ...]:
         decisions = list(self._world.decisions)
@@ -134,16 +138,6 @@ class _Comparing:
         counts = FreeCounts(without_joint_rules(self._instance), self._space.arrays)
         short = shortage(counts, demand)
         return None if short is None else short.reason(short.code)
-
-    def _rank(self, one: OtherPlace) -> tuple[object, ...]:
-        """Sort key: the best values first, those without a place last."""
-        if not one.possible:
-            return (1, 0, 0, one.domain)
-        if one.tier is None:
-            return (0, -len(self._tiers), 0, one.domain)
-        position = [tier.name for tier in self._tiers].index(one.tier.name)
-        loss = sign(one.tier.sense) * (one.tier.here - one.tier.there)
-        return (0, -1 - len(self._tiers) if one.tier.better else -position, loss, one.domain)
 
 
 def first_difference(

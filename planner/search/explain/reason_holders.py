@@ -20,9 +20,9 @@ from models.instance.solution import GangDecision
 from models.program.interruption import Question
 from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import Claim, claim, takes
-from planner.search.explain.replan import Decided, Replan
+from planner.search.explain.replan import Replan
 from planner.search.explain.shortage import FreeCounts, shortage
-from planner.search.explain.world import World, needed_away, placed
+from planner.search.explain.world import World, named, needed_away, placed
 from planner.search.free_arrays import IntArray, Tree
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand
@@ -66,14 +66,7 @@ class ReasonHolders:
         key = (kind, gangs[gang].priority)
         if key not in self._known:
             self._known[key] = self.cheapest(gang)
-        return [
-            {
-                "gang": "/".join(gangs[i].key),
-                "priority": gangs[i].shown_priority,
-                "gpus": self._after.sizes[i],
-            }
-            for i in self._known[key]
-        ]
+        return [named(gangs[i], gpus=self._after.sizes[i]) for i in self._known[key]]
 
     def cheapest(self, gang: int, most: int = MAX_NAMED) -> tuple[int, ...]:
         """Indices of gangs, at most so many."""
@@ -87,17 +80,17 @@ class ReasonHolders:
                     return ()
                 if new is None and not beside:
                     continue  # nothing says that it starts
-                if new is None or new.pods:
+                if new is None or new[gang].pods:
                     return self._ordered(self._reduced(gang, found))
                 if state is None:
-                    gone, state = found, new.decisions
+                    gone, state = found, new
             if state is None:
                 return ()
             world = World(self._instance, tuple(state), gang).without(gone)
             places = _Places(world.instance, world.decisions, self._late)
         return ()
 
-    def _new_plan(self, gang: int, gone: Sequence[int]) -> Decided | None:
+    def _new_plan(self, gang: int, gone: Sequence[int]) -> Sequence[GangDecision] | None:
         return self._replan.decide(World(self._instance, self._decisions, gang).without(gone))
 
     def _candidates(
@@ -155,7 +148,7 @@ class ReasonHolders:
         for index in self._ordered(gone) if len(gone) > 1 else ():
             fewer = tuple(i for i in left if i != index)
             new = self._new_plan(gang, fewer) if len(left) > 1 else None
-            if new is not None and new.pods:
+            if new is not None and new[gang].pods:
                 left = fewer
         return left
 

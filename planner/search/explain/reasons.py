@@ -43,6 +43,7 @@ from planner.search.explain.reason_holders import ReasonHolders
 from planner.search.explain.replan import Replan
 from planner.search.explain.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.explain.shortage import FreeCounts, Shortage, never, shortage, unselected
+from planner.search.explain.world import named
 from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.start.greedy import missing_demand, place
 
@@ -179,11 +180,7 @@ class _ReasonFinder:
             other for pod in space.original[index] for other in space.arrivals(pod.node, index)
         }
         ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
-        by = [
-            {"gang": "/".join(gangs[o].key), "priority": gangs[o].shown_priority}
-            for o in ordered[:MAX_NAMED]
-        ]
-        return Reason.of("Preempted", by=by)
+        return Reason.of("Preempted", by=[named(gangs[other]) for other in ordered[:MAX_NAMED]])
 
     def _unexplained(self, index: int) -> Reason:
         """For a gang whose cause of waiting is not known when the time is up."""
@@ -226,10 +223,8 @@ class _ReasonFinder:
             return known or self._for_queues(demand, kind) or self._after_others(demand, kind)
         if not gang.running and kind not in self._empty:
             self._empty[kind] = never(self._best, demand)
-        found = None if gang.running else self._empty[kind]
-        if found is None and self._rules.above_limit(demand):
-            found = self._rules.beyond_queues(demand)
-        return found or self._short(demand, kind, known, proven=True)
+        beyond = None if gang.running else self._empty[kind]
+        return beyond or self._short(demand, kind, known, proven=True)
 
     def _for_queues(self, demand: Demand, kind: object) -> Reason | None:
         """That its queues are full; None if only lower gangs that start fill them, and room lacks."""
@@ -341,8 +336,7 @@ class _ReasonFinder:
             if before is None:  # earlier tiers, or the end of the search, decide so
                 return Reason.of("Outranked", gpus=demand.gpus, proven=proven)
             other = self._instance.gangs[before]
-            by = [{"gang": "/".join(other.key), "priority": other.shown_priority}]
-            return Reason.of(QUEUE_ORDER, queue=other.queue, by=by)
+            return Reason.of(QUEUE_ORDER, queue=other.queue, by=[named(other)])
         code = "Outranked" if self._outranked(gang) else ""
         return self._short(demand, kind, left.short, proven=proven, code=code)
 

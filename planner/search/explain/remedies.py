@@ -165,8 +165,8 @@ class RemedyFinder:
             new = None if self._late() else self._replan.search(other.world)
             if new is None:
                 return one if one.pods else None
-            if new.pods:
-                return replace(other, pods=new.pods, first=(), replanned=True)
+            if pods := new[other.world.gang].pods:
+                return replace(other, pods=pods, first=(), replanned=True)
         return None
 
     def _counts(self, one: Remedy) -> Iterator[Remedy]:

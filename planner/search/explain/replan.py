@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
 from models.tiers import MAINS
-from planner.search.explain.world import Pods, World, placed_in
+from planner.search.explain.world import Pods, World, placed
 from planner.search.free_space import SET_ASIDE, FreeSpace
 from planner.search.start.greedy import missing_demand, queue, queue_key
 
@@ -29,14 +29,6 @@ MAX_ASIDE = 200
 """Gangs of lower priority that are set aside for one of these."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A new plan, and the pods of the gang in it."""
-
-    decisions: tuple[GangDecision, ...]
-    pods: Pods
-
-
 @dataclass(slots=True)
 class Replan:
     """``plan``: the search; ``searches``, ``turns``: how many plans of each kind there may still be."""
@@ -45,16 +37,15 @@ class Replan:
     searches: int = 0
     turns: int = 20
 
-    def decide(self, world: World) -> Decided | None:
+    def decide(self, world: World) -> Sequence[GangDecision] | None:
         """What everybody does in a new plan of the world; None if there were too many questions."""
         found = self.search(world)
         if found is None and self.turns > 0:
             self.turns -= 1
-            decisions = in_turn(world)
-            found = Decided(decisions, decisions[world.gang].pods)
+            return in_turn(world)
         return found
 
-    def search(self, world: World) -> Decided | None:
+    def search(self, world: World) -> Sequence[GangDecision] | None:
         """The same where a search says so."""
         if self.searches <= 0:
             return None
@@ -62,7 +53,7 @@ class Replan:
         found = self.plan(_who_runs(world))
         if found is not None and found[world.gang].pods:  # of equals, later tiers choose
             found = self.plan(replace(world.instance, reserved=())) or found
-        return None if found is None else Decided(tuple(found), found[world.gang].pods)
+        return found
 
 
 def _who_runs(world: World) -> Instance:
@@ -107,7 +98,7 @@ def in_turn(world: World) -> tuple[GangDecision, ...]:
 
 def _start(space: FreeSpace, index: int) -> None:
     """Place a gang, if need be where lower ones are, which then go elsewhere or wait."""
-    pods, gangs = placed_in(space, index), space.instance.gangs
+    pods, gangs = _place(space, index), space.instance.gangs
     if pods is not None:
         space.set(index, pods)
         return
@@ -123,7 +114,7 @@ def _start(space: FreeSpace, index: int) -> None:
     mark, before = space.mark(), {i: space.pods[i] for i in lower}
     for other in lower:
         space.set(other, ())
-    pods = placed_in(space, index)
+    pods = _place(space, index)
     if pods is None:
         space.undo(mark)
         return
@@ -137,4 +128,8 @@ def _return(space: FreeSpace, index: int, pods: Pods) -> None:
     space.set(index, pods)
     if not all(space.is_valid(pod.node) for pod in pods):
         space.set(index, ())
-        space.set(index, placed_in(space, index) or ())
+        space.set(index, _place(space, index) or ())
+
+
+def _place(space: FreeSpace, index: int) -> Pods | None:
+    return placed(space, missing_demand(space, index))

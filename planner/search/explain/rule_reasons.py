@@ -34,6 +34,7 @@ from models.rules.declaration import Requirement, without
 from models.rules.demands import Demand
 from models.rules.registry import joint_requirements
 from models.units import time_text
+from planner.search.explain.world import named
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand, place
 
@@ -110,14 +111,15 @@ class RuleReasons:
         A guarantee that refuses it without the starts of lower priority comes first: a limit that those fill
         is not why it waits.
         """
-        counts = self._queues
-        asked = {} if counts is None else self._asked(demand, counts)
-        first = None if counts is None else counts.refusal(demand.gang, asked)
-        if counts is None or first is None:
+        counts, above = self._queues, self._counts_above(demand)
+        if counts is None or above is None:
             return None
-        above = self._counts_above(demand)
-        refusal = None if above is None else above.refusal(demand.gang, asked)
-        if above is not None and refusal is not None and refusal.queue is None:
+        asked = self._asked(demand, counts)
+        first = counts.refusal(demand.gang, asked)
+        if first is None:
+            return None
+        refusal = above.refusal(demand.gang, asked)
+        if refusal is not None and refusal.queue is None:
             counts, first = above, refusal
         queue, gpu, kept, firm = first
         shares, gpus = counts.shares, self._instance.in_gpus
@@ -160,17 +162,6 @@ class RuleReasons:
         gpus = self._instance.in_gpus
         asked = {"gpus": gpus(found.asked), "model": found.gpu, "limit": gpus(found.limit)}
         return Reason.of(NEVER, queue=name, **asked)
-
-    def above_limit(self, demand: Demand) -> bool:
-        """Whether it lacks more GPUs than a queue may hold, whatever the others in it hold."""
-        counts = self._queues
-        if counts is None:
-            return False
-        path = counts.shares.path(queue_of(self._instance)[demand.gang])
-        most = counts.shares.most
-        asked = self._asked(demand, counts).items()
-        limits = [(n, most[gpu][q]) for gpu, n in asked if gpu in most for q in path]
-        return any(limit is not None and n > limit for n, limit in limits)
 
     def _asked(self, demand: Demand, counts: QueueCounts) -> dict[Gpu, int]:
         """GPUs that it lacks, in all, and of each model on which a role of it has to be."""
@@ -217,15 +208,8 @@ class RuleReasons:
 
     def _reserved_for(self, holders: Sequence[Reserved]) -> Reason:
         """For whom the nodes, or what it would hold in its queues, are reserved."""
-        shown = {gang.key: gang.shown_priority for gang in self._instance.gangs}
-        by = [
-            {
-                "gang": "/".join(one.gang),
-                "priority": shown[one.gang],
-                "start": time_text(one.start),
-            }
-            for one in holders[:MAX_NAMED]
-        ]
+        gangs = {gang.key: gang for gang in self._instance.gangs}
+        by = [named(gangs[one.gang], start=time_text(one.start)) for one in holders[:MAX_NAMED]]
         return Reason.of(RESERVED, by=by)
 
     def taken_away(

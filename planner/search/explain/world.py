@@ -62,22 +62,26 @@ class World:
 
     def placement(self) -> Pods | None:
         """A place for all pods of the gang with everything else as planned, if one is found."""
-        return placed_in(FreeSpace(self.instance, self.decisions), self.gang)
-
-
-def placed_in(space: FreeSpace, gang: int) -> Pods | None:
-    """The same in some free space, which stays as it is."""
-    return placed(space, missing_demand(space, gang))
+        space = FreeSpace(self.instance, self.decisions)
+        return placed(space, missing_demand(space, self.gang))
 
 
 def placed(space: FreeSpace, demand: Demand) -> Pods | None:
-    """All pods of a gang with those that it lacks; None if a count denies them room, or none is found."""
+    """All pods of a gang with those that it lacks; None if a count denies them room, or none is found.
+
+    The space stays as it is.
+    """
     if not demand.possible or shortage(FreeCounts.of(space), demand) is not None:
         return None
     mark = space.mark()
     pods = space.pods[demand.gang] if admit(space, demand) else None
     space.undo(mark)
     return pods
+
+
+def named(gang: Gang, **more: object) -> dict[str, object]:
+    """A gang as a reason states it."""
+    return {"gang": "/".join(gang.key), "priority": gang.shown_priority, **more}
 
 
 def in_order(node: Node) -> Node:
