@@ -5,7 +5,7 @@ the plan leaves: free GPUs and pods that fit after all that it starts, keeps and
 the empty cluster, with every node in order.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -114,9 +114,6 @@ class ReasonFields(Open):
         """The fields that are not at their default, by their Python names."""
         found = ((name, getattr(self, name), one) for name, one in type(self).model_fields.items())
         return {name: value for name, value, one in found if value != one.default}
-
-    def __repr_args__(self) -> Iterable[tuple[str, Any]]:
-        return self.stated().items()
 
 
 @dataclass(frozen=True, slots=True)

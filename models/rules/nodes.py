@@ -8,8 +8,8 @@ from functools import partial
 
 from models.documents.gang import Toleration
 from models.instance.cluster import Node
-from models.instance.eligibility import model_matches, tolerated, without_conditions
-from models.instance.gang import OFFERS, Gang, Role, label_texts, matches, shown
+from models.instance.eligibility import tolerated, without_conditions
+from models.instance.gang import OFFERS, Gang, Role, label_texts, shown
 from models.instance.instance import Instance
 from models.instance.solution import BACKOFF, QUEUE_LIMIT
 from models.queues.pins import beside_pins, pinned_by
@@ -169,25 +169,6 @@ REQUEST = Requirement(
     relaxes="CPU, memory and other resources",
     relax_role=dropping(requests=()),
 )
-
-
-def excluding(instance: Instance, role: Role, node: Node) -> Iterator[Requirement | None]:
-    """What but for which a pod of the role might be on the node, room aside; None: the node's condition."""
-    labels = instance.labels_of(node)
-    lasting = without_conditions(node).taints
-    passing = (taint for taint in node.taints if taint not in lasting)
-    if not node.ready or node.unschedulable or not tolerated(role.tolerations, passing):
-        yield None
-    if not instance.ours(node):
-        yield SELECTED
-    if not all(labels.get(key) == value for key, value in role.node_selector):
-        yield SELECTOR
-    if not matches(role.node_affinity, labels, node.name):
-        yield AFFINITY
-    if not tolerated(role.tolerations, lasting):
-        yield TAINT
-    if role.model is not None and not model_matches(role.model, node):
-        yield MODEL
 
 
 def _open_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:

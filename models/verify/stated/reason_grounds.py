@@ -35,13 +35,14 @@ def known(code: str) -> bool:
     return code != UNSTATED and (code in CODES or code in codes())
 
 
-NEEDS = {
-    "room_pods": ("pods",),
-    "domain": ("level",),
-    "pods": ("gpus",),
-    "held": ("queue", "limit"),
-}
-"""Fields that must be stated for another one to mean something; of all codes but ``Incomplete``."""
+NEEDS = (
+    ("room_pods", "pods"),
+    ("domain", "level"),
+    ("pods", "gpus"),
+    ("held", "queue"),
+    ("held", "limit"),
+)
+"""Fields, and others without which they mean nothing; of all codes but ``Incomplete``."""
 
 FREE_WORDS = ("NoRoom", "RequiredTopology")
 """Codes whose words may be a finding of the search: these plans list them as not checked."""
@@ -165,12 +166,10 @@ class Grounds:
 
 def _lonely(gang: Gang, code: str, f: ReasonFields) -> Iterator[str]:
     """What is stated without that which it is about, or twice."""
-    for name, others in NEEDS.items():
-        if getattr(f, name) is None:
-            continue
-        missing = [other for other in others if getattr(f, other) is None]
-        if missing:
-            yield f"states {_spelt(name)} without {_spelt(missing[0])}"
+    for name, other in NEEDS:
+        if getattr(f, name) is not None and getattr(f, other) is None:
+            own, lacking = (ReasonFields.model_fields[one].alias for one in (name, other))
+            yield f"states {own} without {lacking}"
     if f.text is not None and code not in FREE_WORDS:
         yield "states the words of a hold, and has none"
     if f.resources and f.room_pods is None and f.offered is None:
@@ -183,9 +182,3 @@ def _lonely(gang: Gang, code: str, f: ReasonFields) -> Iterator[str]:
     about = f.room_pods is not None or f.offered is not None
     if about and role_named(gang, f.role) is None:
         yield "does not say which role it is about"
-
-
-def _spelt(name: str) -> str:
-    """As documents spell it."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)

@@ -6,6 +6,7 @@ not read; of a reason without fields nothing but the code is checked.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterator
 from functools import cached_property
 
@@ -21,7 +22,7 @@ from models.verify.queues import ALL
 from models.verify.room import Work
 from models.verify.rules.queue_order import first_waiting, rank
 from models.verify.shares import unshared
-from models.verify.stated.reason_grounds import POD_RULES, Grounds, barred, known
+from models.verify.stated.reason_grounds import POD_RULES, PROVABLE, Grounds, barred, known
 from models.verify.stated.reason_quotas import Quotas
 from models.verify.stated.reason_rooms import MODELS, Rooms, role_named
 from models.verify.violation import Violation, printable
@@ -36,7 +37,7 @@ COUNTED = ("NoRoom", "RequiredTopology", "Resources")
 HOLDING = (*COUNTED, OUTRANKED)
 """Codes whose gangs are those without which there would be room."""
 
-NO_ROOM = (*COUNTED, "Bandwidth", SELECTOR)
+NO_ROOM = (*PROVABLE, SELECTOR)
 RULE = "reason"
 
 WORK = 1_000_000
@@ -80,25 +81,24 @@ class Reasons:
         elif change.kind == "keep":
             yield from _incomplete(fields)
         elif change.kind == "wait":
-            yield from self._code(change.gang, code)
-            yield from self._rule(change.gang, code, reason.fields)
-            if reason.fields is not None:
-                yield from self.grounds.faults(change.gang, code, fields)
-                yield from self._fields(change.gang, code, fields)
-            counted = change.gang.service is None and not self.rooms.reshapes
-            counted &= self.work.left > 0
-            if counted and reason.fields is not None:
-                yield from self._room(change.gang, code, fields)
-            yield from self._gangs(change.gang, code, fields, counted=counted)
+            yield from self._waiting(change.gang, code, reason.fields)
 
-    def _rule(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
-        """Whether the rule about several gangs that the code names keeps it waiting."""
+    def _waiting(self, gang: Gang, code: str, stated: ReasonFields | None) -> Iterator[str]:
+        fields = stated or NOTHING
+        yield from self._code(gang, code)
         if code == SELECTOR:
             yield from self.grounds.selector(gang, stated)
         elif code == "QueueOrder":
             yield from self._in_line(gang, stated)
         elif code == "Reserved":
             yield from self._reserved_for(gang, stated)
+        if stated is not None:
+            yield from self.grounds.faults(gang, code, fields)
+            yield from self._fields(gang, code, fields)
+        counted = gang.service is None and not self.rooms.reshapes and self.work.left > 0
+        if counted and stated is not None:
+            yield from self._room(gang, code, fields)
+        yield from self._gangs(gang, code, fields, counted=counted)
 
     def _held_back(self, gang: Gang, code: str, stated: ReasonFields) -> Iterator[str]:
         """Whether it says what the hold of the gang says, or how many gangs the policy plans."""
@@ -269,17 +269,15 @@ class Reasons:
         room, place = self.rooms.after, self.rooms.place(gang, role, fields)
         self.work.spend(len(place))
         free = sum(room.left(n)[0] for n in place)
-        if fields.room_gpus is not None and fields.room_gpus != free:
+        level = None if fields.domain is None else self.rooms.levels.get(fields.level)
+        if fields.room_gpus not in (None, free):
             yield f"{fields.room_gpus} GPUs are free on its nodes, but {free} are"
         if role is not None:
             yield from self._pods(gang, role, fields)
-        elif (
-            fields.domain is not None and (level := self.rooms.levels.get(fields.level)) is not None
-        ):
-            sums: dict[int, int] = {}
+        elif level is not None:
+            sums = Counter[int]()
             for n in self.rooms.nodes(gang, None):
-                domain = self.facts.nodes[n].domain[level]
-                sums[domain] = sums.get(domain, 0) + room.left(n)[0]
+                sums[self.facts.nodes[n].domain[level]] += room.left(n)[0]
             if free < max(sums.values(), default=0):
                 yield f"another {printable(fields.level or '')} has more GPUs free"
 
@@ -351,17 +349,15 @@ class Reasons:
         """Gangs without which it would start: they have what is stated, and by counts it could fit then."""
         if code not in HOLDING or not fields.by:
             return
-        found = ((one, self.by_name.get(one.gang)) for one in fields.by)
-        there = {
-            one.gang: (one.gpus, sum(change.gang.roles[role].gpus for role, _ in change.pods))
-            for one, change in found
-            if change is not None and change.pods and change.gang is not gang
-        }
-        yield from self._named(fields, there, "has no pods after the plan")
-        for label, (said, whole) in there.items():
-            if said != whole:
-                yield f"{printable(label)} has {whole} GPUs, not {said}"
         names = {one.gang for one in fields.by}
+        changes = (self.by_name[name] for name in names & self.by_name.keys())
+        there = {one.label: one for one in changes if one.pods and one.gang is not gang}
+        yield from self._named(fields, there, "has no pods after the plan")
+        for one in fields.by:
+            own = there.get(one.gang)
+            whole = sum(own.gang.roles[role].gpus for role, _ in own.pods) if own else one.gpus
+            if one.gpus != whole:
+                yield f"{printable(one.gang)} has {whole} GPUs, not {one.gpus}"
         named = {i for i, change in enumerate(self.outcome.changes) if change.label in names}
         if counted and not self.rooms.holds(self.rooms.alone(named), gang):
             yield "without those that it names it would not fit"

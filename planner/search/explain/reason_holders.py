@@ -6,10 +6,10 @@ one GPU before a node of training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import combinations, islice
+from itertools import combinations, islice, takewhile
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from models.rules.giving_way import Claim, claim, takes
 from planner.search.explain.replan import Replan
 from planner.search.explain.shortage import FreeCounts, shortage
 from planner.search.explain.world import World, named, needed_away, placed
-from planner.search.free_arrays import IntArray, Tree
+from planner.search.free_arrays import IntArray
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand
 
@@ -81,7 +81,7 @@ class ReasonHolders:
                 if new is None and not beside:
                     continue  # nothing says that it starts
                 if new is None or new[gang].pods:
-                    return self._ordered(self._reduced(gang, found))
+                    return self._after.ordered(self._reduced(gang, found))
                 if state is None:
                     gone, state = found, new
             if state is None:
@@ -104,10 +104,10 @@ class ReasonHolders:
         known = set(places.candidates(gang))
         found = known if gone else known.union(self._beside_the_firm(gang, known))
         if not found and self._replan.searches > 0:
-            found = known = set(places.few(gang, None, self._cost))
+            found = known = set(places.few(gang, None))
         sets = {tuple(sorted((*gone, *one))): not gone and one in known for one in found}
         placed = (one for one in sets if all(self._decisions[i].pods for i in one))
-        for one in islice(sorted(placed, key=self._cost), MAX_ASKED):
+        for one in islice(sorted(placed, key=self._after.cost), MAX_ASKED):
             yield one, sets[one]
 
     def _beside_the_firm(
@@ -123,8 +123,8 @@ class ReasonHolders:
         firm = self._firm[own]
         found = set(firm.candidates(gang))
         yield from found
-        costs = [self._cost(one) for one in found.union(known)]
-        yield from firm.few(gang, min(costs, default=None), self._cost)
+        costs = [self._after.cost(one) for one in found.union(known)]
+        yield from firm.few(gang, min(costs, default=None))
 
     def _stays(self, own: Claim, index: int) -> GangDecision:
         """What a gang does in the plan where it has to, whoever makes such a claim."""
@@ -133,19 +133,10 @@ class ReasonHolders:
         yields = yields and index not in protected(self._instance)
         return GangDecision("wait") if yields or not gang.running else one
 
-    def _cost(self, gone: Iterable[int]) -> tuple[int, int]:
-        gangs = self._instance.gangs
-        return max(gangs[i].priority for i in gone), sum(self._after.sizes[i] for i in gone)
-
-    def _ordered(self, gone: Iterable[int]) -> tuple[int, ...]:
-        """Those who lose most first."""
-        gangs, sizes = self._instance.gangs, self._after.sizes
-        return tuple(sorted(gone, key=lambda i: (-gangs[i].priority, -sizes[i], i)))
-
     def _reduced(self, gang: int, gone: tuple[int, ...]) -> tuple[int, ...]:
         """Without those of them that may stay."""
         left = gone
-        for index in self._ordered(gone) if len(gone) > 1 else ():
+        for index in self._after.ordered(gone) if len(gone) > 1 else ():
             fewer = tuple(i for i in left if i != index)
             new = self._new_plan(gang, fewer) if len(left) > 1 else None
             if new is not None and new[gang].pods:
@@ -167,9 +158,15 @@ class _Places:
     def _space(self) -> FreeSpace:
         return FreeSpace(self._instance, self._decisions)
 
-    @cached_property
-    def _tree(self) -> Tree:
-        return Tree(self._instance.cluster)
+    def cost(self, gone: Iterable[int]) -> tuple[int, int]:
+        """What it costs to take these gangs away: the highest priority, then GPUs."""
+        gangs = self._instance.gangs
+        return max(gangs[i].priority for i in gone), sum(self.sizes[i] for i in gone)
+
+    def ordered(self, gone: Iterable[int]) -> tuple[int, ...]:
+        """Those who lose most first."""
+        gangs = self._instance.gangs
+        return tuple(sorted(gone, key=lambda i: (-gangs[i].priority, -self.sizes[i], i)))
 
     def candidates(self, gang: int) -> Iterator[tuple[int, ...]]:
         """Sets of gangs without all of which it finds a place here, and without fewer not."""
@@ -189,33 +186,24 @@ class _Places:
             if found:
                 yield found
 
-    def few(
-        self,
-        gang: int,
-        below: tuple[int, int] | None,
-        cost: Callable[[Iterable[int]], tuple[int, int]],
-    ) -> Iterator[tuple[int, ...]]:
+    def few(self, gang: int, below: tuple[int, int] | None) -> Iterator[tuple[int, ...]]:
         """Single gangs, and pairs, that make room here, and cost less."""
         demand = missing_demand(self._space, gang)
-        if not demand.possible:
-            return
         # On any node: others may lack the room, or its queue.
         there = [i for i, one in enumerate(self._decisions) if one.pods and i != gang]
         pairs = islice(combinations(there, 2), MAX_FEW**2)
-        sets = [*((i,) for i in there), *pairs]
-        cheap = (one for one in sorted(sets, key=cost) if below is None or cost(one) < below)
-        found = 0
-        for gone in islice(cheap, MAX_FEW):
-            mark = self._space.mark()
-            for index in gone:
-                self._space.set(index, ())
-            fits = placed(self._space, demand) is not None
-            self._space.undo(mark)
-            if fits:
-                yield gone
-                found += 1
-            if found == MAX_ASKED or self._late():
-                return
+        sets = sorted([*((i,) for i in there), *pairs], key=self.cost)
+        cheap = islice((one for one in sets if below is None or self.cost(one) < below), MAX_FEW)
+        tried = takewhile(lambda _: not self._late(), cheap)
+        yield from islice((one for one in tried if self._makes_room(one, demand)), MAX_ASKED)
+
+    def _makes_room(self, gone: Iterable[int], demand: Demand) -> bool:
+        mark = self._space.mark()
+        for index in gone:
+            self._space.set(index, ())
+        fits = placed(self._space, demand) is not None
+        self._space.undo(mark)
+        return fits
 
     def _emptied(
         self, demand: Demand, role: RoleDemand, level: int | None
@@ -226,13 +214,13 @@ class _Places:
         gangs lose for each pod that gets room, until all pods have some.
         """
         nodes = np.fromiter(sorted(role.nodes), np.int64, len(role.nodes))
-        room = FreeCounts.of(self._space).free[nodes] // role.gpus
+        room, tree = FreeCounts.of(self._space).free[nodes] // role.gpus, self._space.arrays.tree
         gained = self._idle[nodes] // role.gpus - room
         worth = self._lost[nodes] / np.maximum(gained, 1)
         order = np.lexsort((nodes, worth, self._highest[nodes]))
         of = np.zeros(len(nodes), np.int64)
         if level is not None:
-            of = self._tree.domain_of[level][nodes]
+            of = tree.domain_of[level][nodes]
         needed = -(-demand.gpus // role.gpus) if level is not None else role.count
         found = []
         for domain in np.unique(of).tolist():
@@ -244,23 +232,19 @@ class _Places:
                 continue
             gone = sorted({i for n in nodes[giving[:count]].tolist() for i in self._on_node[n]})
             if 0 < len(gone) <= MAX_REMOVED:
-                gangs = self._instance.gangs
-                cost = max(gangs[i].priority for i in gone), sum(self.sizes[i] for i in gone)
-                found.append((cost, domain, gone))
+                found.append((self.cost(gone), domain, gone))
         for _, domain, gone in sorted(found):
             if level is None:
-                yield self._tree.everywhere, gone
+                yield tree.everywhere, gone
             else:
-                yield frozenset(self._tree.nodes(level, domain).tolist()), gone
+                yield frozenset(tree.nodes(level, domain).tolist()), gone
 
     def _needed(self, demand: Demand, gone: Sequence[int]) -> tuple[int, ...]:
         """Of these gangs those that must go so that a place is found, those that lose most put back first."""
-        space, gangs = self._space, self._instance.gangs
-        mark = space.mark()
+        space, mark = self._space, self._space.mark()
         for index in gone:
             space.set(index, ())
-        ordered = sorted(gone, key=lambda i: (-gangs[i].priority, -self.sizes[i], i))
-        found = needed_away(space, demand, ordered, self._decisions, self._late)
+        found = needed_away(space, demand, self.ordered(gone), self._decisions, self._late)
         space.undo(mark)
         return found
 

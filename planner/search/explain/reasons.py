@@ -220,18 +220,14 @@ class _ReasonFinder:
             self._known[kind] = self._not_now(demand)
         known = self._known[kind]
         if not isinstance(known, Shortage):
-            return known or self._for_queues(demand, kind) or self._after_others(demand, kind)
+            limited = known or self._rules.beyond_queues(
+                demand, lambda: self._left_for(demand, kind).fits
+            )
+            return limited or self._after_others(demand, kind)
         if not gang.running and kind not in self._empty:
             self._empty[kind] = never(self._best, demand)
         beyond = None if gang.running else self._empty[kind]
         return beyond or self._short(demand, kind, known, proven=True)
-
-    def _for_queues(self, demand: Demand, kind: object) -> Reason | None:
-        """That its queues are full; None if only lower gangs that start fill them, and room lacks."""
-        limited = self._rules.beyond_queues(demand)
-        if limited is None or self._rules.beyond_without_lower(demand):
-            return limited
-        return limited if self._left_for(demand, kind).fits else None
 
     def _unable(self, index: int) -> Reason | None:
         """That no placement on the empty cluster keeps every rule, where counts leave one possible."""

@@ -67,7 +67,7 @@ ROOM = ("NoRoom", "Resources", "RequiredTopology", "Outranked")
 
 GI = 2**30
 
-Way = Callable[[World], bool]
+Way = Callable[[World], object]
 """Whether the gang starts, or has a place, in a world."""
 
 
@@ -146,7 +146,7 @@ class RemedyFinder:
         """
         if self._starts(world):
             return self._starts
-        return None if world.placement() is None else _has_place
+        return World.placement if world.placement() else None
 
     def _tried(self, kind: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields
         """The remedy if the gang has a place in the world; with those that would take it first."""
@@ -595,10 +595,6 @@ class RemedyFinder:
         if too_many is not None and too_many > 1:
             change = {"role": role.name, "pods": too_many - 1, "from": role.min}
             yield from self._tried("smaller", changed(too_many - 1), change=change)
-
-
-def _has_place(world: World) -> bool:
-    return world.placement() is not None
 
 
 def _with_limits(world: World, limits: Mapping[int, Amount]) -> World:

@@ -7,7 +7,7 @@ pods of others are. A rule keeps a gang waiting if it finds a place without it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -91,12 +91,6 @@ class RuleReasons:
     def _queues(self) -> QueueCounts | None:
         return queue_counts(self._instance, self._pods)
 
-    def beyond_without_lower(self, demand: Demand) -> bool:
-        """Whether a limit or a guarantee refuses the gang even without the starts of lower priority."""
-        counts = self._counts_above(demand)
-        asked = {} if counts is None else self._asked(demand, counts)
-        return counts is not None and counts.refusal(demand.gang, asked) is not None
-
     def _counts_above(self, demand: Demand) -> QueueCounts | None:
         """What queues hold with the plan, without its starts of lower priority."""
         priority = self._instance.gangs[demand.gang].priority
@@ -105,11 +99,11 @@ class RuleReasons:
             self._counts[priority] = queue_counts(self._instance, pods)
         return self._counts[priority]
 
-    def beyond_queues(self, demand: Demand) -> Reason | None:
+    def beyond_queues(self, demand: Demand, fits: Callable[[], bool]) -> Reason | None:
         """The limit or the guarantee of a queue that keeps the gang from so many GPUs, if one does.
 
-        A guarantee that refuses it without the starts of lower priority comes first: a limit that those fill
-        is not why it waits.
+        A guarantee that refuses it without the starts of lower priority comes first. What only these starts
+        fill is why it waits if it ``fits`` beside those that come first.
         """
         counts, above = self._queues, self._counts_above(demand)
         if counts is None or above is None:
@@ -119,6 +113,8 @@ class RuleReasons:
         if first is None:
             return None
         refusal = above.refusal(demand.gang, asked)
+        if refusal is None and not fits():
+            return None
         if refusal is not None and refusal.queue is None:
             counts, first = above, refusal
         queue, gpu, kept, firm = first

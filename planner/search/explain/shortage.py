@@ -72,15 +72,14 @@ class FreeCounts:
         most = UNLIMITED if left is None else int(left[_array(nodes)].max())
         return None if most == UNLIMITED else most
 
-    def limits(self, resource: str) -> bool:
-        """Whether any node states the resource."""
-        return resource in self._arrays.left
+    def by_resource(self, resource: str, amount: int, most: int) -> IntArray | None:
+        """Pods that request this amount and fit on each node, ``most`` where nothing limits them.
 
-    def by_resource(self, resource: str, amount: int, most: int) -> IntArray:
-        """Pods that request this amount and fit on each node; ``most`` where it does not limit."""
+        None if nothing is requested, or no node states it.
+        """
         left = self._arrays.left.get(resource)
-        if left is None:
-            return np.full(len(self.free), most, np.int64)
+        if left is None or not amount:
+            return None
         return np.where(left == UNLIMITED, most, np.maximum(left, 0) // amount)
 
     def by_domain(self, level: int, nodes: IntArray, amounts: IntArray) -> IntArray:
@@ -207,9 +206,9 @@ def _role(counts: FreeCounts, demand: Demand, role: RoleDemand) -> Iterator[Shor
     if (room := int(fits.sum())) < count:
         yield Shortage("NoRoom", {**every, "room_pods": room}, role=role.role)
     scarce = {
-        resource: counts.by_resource(resource, amount, count)[nodes]
+        resource: found[nodes]
         for resource, amount in ((PODS, 1), *role.requests)
-        if amount and counts.limits(resource)
+        if (found := counts.by_resource(resource, amount, count)) is not None
     }
     for names in (*((one,) for one in scarce), tuple(scarce)):
         enough = reduce(np.minimum, (scarce[name] for name in names), fits)
