@@ -23,6 +23,7 @@ from models.instance.solution import (
     NEVER,
     QUEUE_LIMIT,
     QUEUE_ORDER,
+    QUOTA,
     STARTS,
     GangDecision,
     Reason,
@@ -32,7 +33,6 @@ from models.program.formulation import formulate
 from models.program.interruption import Interrupted
 from models.program.linear_program import Linear
 from models.queues.queue_order import behind
-from models.rules.declaration import Requirement
 from models.rules.demands import Demand
 from models.starts.empty_starts import Answer, EmptyStarts, not_claiming
 from models.units import time_text
@@ -88,14 +88,12 @@ def with_reasons(
 class _Left:
     """What those that come first leave for a kind of gang: a shortage, or whether a placement was found.
 
-    ``barred``: the rule about pods or whole domains without which there would be one. ``cells``: that every
-    placement found would take cells of a queue away.
+    ``rule``: the one about pods, whole domains or cells of queues that bars it from every such placement.
     """
 
     short: Shortage | None
     fits: bool
-    barred: Requirement | None
-    cells: Reason | None
+    rule: Reason | None
 
 
 class _ReasonFinder:
@@ -322,11 +320,9 @@ class _ReasonFinder:
             return reserved
         left, gang = self._left_for(demand, kind), self._instance.gangs[demand.gang]
         proven = gang.priority in self._proven
-        if left.barred is not None:
-            assert left.barred.code is not None, "a rule that counts leave aside has one"
-            return Reason.of(left.barred.code, gpus=demand.gpus, proven=proven)
-        if left.cells is not None:
-            return left.cells.with_fields(gpus=demand.gpus)
+        if left.rule is not None:
+            stated = proven and left.rule.code != QUOTA
+            return left.rule.with_fields(gpus=demand.gpus, proven=stated)
         if left.fits:
             before = behind(self._instance, self._pods, demand.gang)
             if before is None:  # earlier tiers, or the end of the search, decide so
@@ -344,12 +340,11 @@ class _ReasonFinder:
             short = shortage(FreeCounts.of(space), demand)
             fits = short is None and kind not in self._nowhere
             pods = place(space, demand) if fits else None
-            barred = cells = None
+            rule = None
             if pods is None:
                 self._nowhere.add(kind)  # less is left for lower priorities
             else:
-                barred = self._rules.barred(demand.gang)
-                if barred is None:
-                    cells = self._rules.taken_away(demand.gang, space.pods, pods)
-            self._left[key] = _Left(short, pods is not None, barred, cells)
+                rule = self._rules.barred(demand.gang)
+                rule = rule or self._rules.taken_away(demand.gang, space.pods, pods)
+            self._left[key] = _Left(short, pods is not None, rule)
         return self._left[key]

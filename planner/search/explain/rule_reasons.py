@@ -237,7 +237,7 @@ class RuleReasons:
                 return Reason.of(QUOTA, queue=name, level=level)
         return Reason.of(QUOTA)
 
-    def barred(self, gang: int) -> Requirement | None:
+    def barred(self, gang: int) -> Reason | None:
         """The rule that keeps a gang from the room that is left; None if it finds a place."""
         rules = [
             one
@@ -246,7 +246,9 @@ class RuleReasons:
         ]
         if not rules or self._placed_without((), gang):
             return None
-        return next((rule for rule in rules if self._placed_without((rule,), gang)), rules[0])
+        found = next((rule for rule in rules if self._placed_without((rule,), gang)), rules[0])
+        assert found.code is not None, "a rule that counts leave aside has one"
+        return Reason.of(found.code)
 
     def _placed_without(self, rules: tuple[Requirement, ...], gang: int) -> bool:
         """Whether a placement is found beside those that come first if no such rules count."""
