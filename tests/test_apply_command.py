@@ -107,9 +107,8 @@ def test_on_a_terminal_it_shows_what_will_happen_and_asks(gated: Bench) -> None:
     assert said.code == 0
     assert "default/a  start" in said.out
     words = " ".join(said.err.split())  # a narrow terminal folds the question
-    assert re.search(
-        r"apply plan gp-\w+ to context test \(2 gangs: 4 pods to start\)\? \[y/N\]", words
-    )
+    question = r"apply plan gp-\w+ to context test \(4 pods to start, 0 to stop\)\? \[y/N\]"
+    assert re.search(question, words)
     assert "enforces nothing" in said.err, "what the annotations of GPUs are worth"
     assert gated.bound() == placed(plan)
 
@@ -220,7 +219,7 @@ def test_a_dry_run_says_what_the_server_would_refuse(gated: Bench) -> None:
 
     assert said.code == 7
     assert said_no in said.out
-    assert "1 would start, 1 partial (dry run, nothing was written)" in said.err
+    assert "gangs would be: 1 started, 1 partial (dry run, nothing was written)" in said.err
 
 
 def test_the_proxy_lets_nothing_through_that_apply_does_not_need(gated: Bench) -> None:

@@ -127,11 +127,12 @@ def test_the_question_tells_what_is_withheld_and_what_is_evicted(fight: Bench) -
     without = fight.run("apply", str(plan), answers=b"n\n")
     with_leave = fight.run("apply", str(plan), "--allow-evictions", answers=b"n\n")
 
-    assert "2 withheld)?" in " ".join(without.err.split())
-    assert "withheld: needs the room of default/low" in without.out
+    withheld = "2 gangs withheld without --allow-evictions)?"
+    assert withheld in " ".join(without.err.split())
+    assert "withheld without --allow-evictions: needs the room of default/low" in without.out
     # the question is folded where the terminal ends
-    assert "(2 gangs: 2 pods to start, 2 pods to evict)?" in " ".join(with_leave.err.split())
-    assert "after default/low" in with_leave.out
+    assert "(2 pods to start, 2 to stop)?" in " ".join(with_leave.err.split())
+    assert "    needs the room of default/low" in with_leave.out
 
 
 def test_the_proxy_lets_evictions_through_only_with_leave(fight: Bench) -> None:

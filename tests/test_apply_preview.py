@@ -83,7 +83,7 @@ def test_the_table_has_a_row_a_gang_and_says_what_is_next(gated: Bench) -> None:
     ]
     note, line, following = said.err.splitlines()
     assert "enforces nothing" in note
-    assert (line, following) == ("2 gangs: 4 pods to start", f"next: gangplan apply {plan}")
+    assert (line, following) == ("4 pods to start, 0 to stop", f"next: gangplan apply {plan}")
     assert gated.run("apply", DRY, str(plan), "-o", "name").out == (
         "gang/default/a\ngang/default/b\n"
     )
@@ -100,10 +100,11 @@ def test_evictions_are_changes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         said = made.run("apply", DRY, str(plan))
         allowed = made.run("apply", DRY, "--allow-evictions", str(plan))
     following = f"next: gangplan apply --allow-evictions {plan}"
-    assert said.err.splitlines()[-2:] == ["0 gangs: nothing to start; 2 withheld", following]
-    assert "withheld: needs 1 pod evicted" in said.out
-    assert allowed.err.splitlines()[-2:] == ["2 gangs: 1 pod to start, 1 pod to evict", following]
-    assert "evicts 1 pod" in allowed.out
+    withheld = "0 pods to start, 0 to stop; 2 gangs withheld without --allow-evictions"
+    assert said.err.splitlines()[-2:] == [withheld, following]
+    assert "withheld without --allow-evictions: stops 1 pod" in said.out
+    assert allowed.err.splitlines()[-2:] == ["1 pod to start, 1 to stop", following]
+    assert "needs the room of default/low" in allowed.out
 
 
 def test_what_apply_would_refuse_is_refused(gated: Bench) -> None:

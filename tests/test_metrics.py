@@ -2,79 +2,71 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
+import handmade
 import pytest
 
+from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.documents.plan import PlanDocument
 from planner.errors import CannotWriteError
-from planner.show.metrics import Metrics, text, write
-
-WHOLE = Metrics(
-    exit_code=0,
-    finished=1_795_000_000.25,
-    gap=0.0,
-    pending=3,
-    never=1,
-    started=2,
-    evicted=0,
-    seconds={"read": 0.5, "solve": 12.0},
-    effective={"before": 3120.0, "after": 3699.28, "one_at_a_time": 3643.0},
-    tier_gaps={"goodput": 0.0, "span": 0.125},
-    waiting_gangs={"Capacity": 3},
-    waiting_gpus={"Capacity": 24},
-    outcomes={"started": 2, "partial": 0},
-)
+from planner.show.metrics import text, write
+from planner.show.run import RunReport
 
 
-def test_the_text_has_a_help_and_a_type_for_every_gauge() -> None:
-    assert text(WHOLE, 1_795_000_000.25).splitlines() == [
+def report(exit_code: int = 0) -> RunReport:
+    """A run of the plan by hand: big waits for 72 GPUs, pair and whole start; a gap in bandwidth."""
+    document = handmade.plan()
+    amounts = {"guarantee": 8, "limit": 40, "before": 2, "after": 20, "borrowed": 12, "waiting": 72}
+    document["status"]["queues"] = [{"name": 'a"b', **amounts}]
+    document["status"]["effectiveGpus"] = {"before": 2.0, "after": 22.5, "oneAtATime": 20.0}
+    done = (GangVerdict(("research", name), Outcome.started, "gp-1") for name in ("pair", "whole"))
+    return RunReport(
+        exit_code=exit_code,
+        decided=PlanDocument.model_validate(document),
+        applied=Verdict(tuple(done)),
+        seconds={"read": 0.5, "solve": 12.0},
+    )
+
+
+FAILED = RunReport(exit_code=69)
+"""Without a plan."""
+
+
+def test_every_gauge_has_a_help_and_a_type_before_its_samples() -> None:
+    lines = text(report(), 1_795_000_000.25).splitlines()
+    assert lines[:3] == [
         "# HELP gangplan_last_success_timestamp_seconds When a run last ended with exit code 0.",
         "# TYPE gangplan_last_success_timestamp_seconds gauge",
         "gangplan_last_success_timestamp_seconds 1795000000.25",
-        "# HELP gangplan_exit_code Exit code of the last run.",
-        "# TYPE gangplan_exit_code gauge",
+    ]
+    known = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert known == [line.split()[2] for line in lines if line.startswith("# HELP")]
+    names = [re.split("[{ ]", line)[0] for line in lines if not line.startswith("#")]
+    assert list(dict.fromkeys(names)) == known
+    outcomes = {outcome.value: 0 for outcome in Outcome} | {"started": 2}
+    assert [line for line in lines if not line.startswith("#")][1:] == [
         "gangplan_exit_code 0",
-        "# HELP gangplan_gap_ratio Largest gap of its plan between value and bound.",
-        "# TYPE gangplan_gap_ratio gauge",
-        "gangplan_gap_ratio 0",
-        "# HELP gangplan_pending_gangs Gangs that its plan leaves waiting.",
-        "# TYPE gangplan_pending_gangs gauge",
-        "gangplan_pending_gangs 3",
-        "# HELP gangplan_never_gangs Of those, gangs that could never start here.",
-        "# TYPE gangplan_never_gangs gauge",
-        "gangplan_never_gangs 1",
-        "# HELP gangplan_started_gangs Gangs that it started.",
-        "# TYPE gangplan_started_gangs gauge",
+        "gangplan_gap_ratio 0.014760147601476014",  # 320 of 21,680
+        "gangplan_pending_gangs 1",
+        "gangplan_never_gangs 0",
         "gangplan_started_gangs 2",
-        "# HELP gangplan_evicted_pods Pods that it evicted.",
-        "# TYPE gangplan_evicted_pods gauge",
         "gangplan_evicted_pods 0",
-        "# HELP gangplan_effective_gpus GPUs times predicted speed of the gangs that run after its plan.",
-        "# TYPE gangplan_effective_gpus gauge",
-        "gangplan_effective_gpus 3699.28",
-        "# HELP gangplan_effective_gpus_before The same before its plan.",
-        "# TYPE gangplan_effective_gpus_before gauge",
-        "gangplan_effective_gpus_before 3120",
-        "# HELP gangplan_effective_gpus_one_at_a_time The same if gangs were taken one after another.",
-        "# TYPE gangplan_effective_gpus_one_at_a_time gauge",
-        "gangplan_effective_gpus_one_at_a_time 3643",
-        "# HELP gangplan_tier_gap_ratio Largest gap of each family of tiers.",
-        "# TYPE gangplan_tier_gap_ratio gauge",
-        'gangplan_tier_gap_ratio{tier="goodput"} 0',
-        'gangplan_tier_gap_ratio{tier="span"} 0.125',
-        "# HELP gangplan_waiting_gangs Gangs that wait, by reason.",
-        "# TYPE gangplan_waiting_gangs gauge",
-        'gangplan_waiting_gangs{reason="Capacity"} 3',
-        "# HELP gangplan_waiting_gpus GPUs that they ask for, at least.",
-        "# TYPE gangplan_waiting_gpus gauge",
-        'gangplan_waiting_gpus{reason="Capacity"} 24',
-        "# HELP gangplan_outcome_gangs Gangs of its apply, by outcome.",
-        "# TYPE gangplan_outcome_gangs gauge",
-        'gangplan_outcome_gangs{outcome="started"} 2',
-        'gangplan_outcome_gangs{outcome="partial"} 0',
-        "# HELP gangplan_phase_seconds Seconds of each phase.",
-        "# TYPE gangplan_phase_seconds gauge",
+        "gangplan_effective_gpus_before 2",
+        "gangplan_effective_gpus 22.5",
+        "gangplan_effective_gpus_one_at_a_time 20",
+        'gangplan_queue_guarantee_gpus{queue="a\\"b"} 8',
+        'gangplan_queue_limit_gpus{queue="a\\"b"} 40',
+        'gangplan_queue_held_gpus{queue="a\\"b"} 20',
+        'gangplan_queue_waiting_gpus{queue="a\\"b"} 72',
+        'gangplan_tier_gap_ratio{tier="admission"} 0',
+        'gangplan_tier_gap_ratio{tier="bandwidth"} 0.014760147601476014',
+        'gangplan_tier_gap_ratio{tier="span"} 0',
+        'gangplan_waiting_gangs{reason="NoRoom"} 1',
+        'gangplan_waiting_gpus{reason="NoRoom"} 72',
+        *(f'gangplan_outcome_gangs{{outcome="{name}"}} {n}' for name, n in outcomes.items()),
         'gangplan_phase_seconds{phase="read"} 0.5',
         'gangplan_phase_seconds{phase="solve"} 12',
     ]
@@ -87,21 +79,20 @@ def samples(path: Path) -> dict[str, str]:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    said = text(Metrics(exit_code=69, finished=10), None)
+    said = text(FAILED, None)
     assert [line for line in said.splitlines() if not line.startswith("#")] == [
         "gangplan_exit_code 69"
     ]
-    assert "NaN" not in text(Metrics(0, 10, gap=float("nan")), None)
 
 
 def test_a_failed_run_keeps_the_time_of_the_last_success(tmp_path: Path) -> None:
     path = tmp_path / "gangplan.prom"
-    write(path, WHOLE)
+    write(path, report(), 1_795_000_000.25)
     for code in (7, 75, 143):
-        write(path, Metrics(exit_code=code, finished=1_795_000_999))
+        write(path, RunReport(exit_code=code), 1_795_000_999)
         assert samples(path)["gangplan_last_success_timestamp_seconds"] == "1795000000.25"
         assert samples(path)["gangplan_exit_code"] == str(code)
-    write(path, Metrics(exit_code=0, finished=1_795_001_000))
+    write(path, report(), 1_795_001_000)
     assert samples(path)["gangplan_last_success_timestamp_seconds"] == "1795001000"
 
 
@@ -121,8 +112,8 @@ def test_a_file_of_another_making_is_replaced_and_not_believed(
 ) -> None:
     path = tmp_path / "gangplan.prom"
     path.write_bytes(before)
-    write(path, Metrics(exit_code=6, finished=1_795_000_000))
-    assert samples(path) == {"gangplan_exit_code": "6"}
+    write(path, FAILED, 1_795_000_000)
+    assert samples(path) == {"gangplan_exit_code": "69"}
 
 
 def test_the_file_is_replaced_whole_with_its_permissions_and_nothing_beside_it(
@@ -131,11 +122,11 @@ def test_the_file_is_replaced_whole_with_its_permissions_and_nothing_beside_it(
     path = tmp_path / "gangplan.prom"
     path.write_text("old\n", encoding="utf-8")
     path.chmod(0o604)
-    write(path, WHOLE)
+    write(path, report(), 1_795_000_000.25)
     assert stat.S_IMODE(path.stat().st_mode) == 0o604
     assert [entry.name for entry in tmp_path.iterdir()] == ["gangplan.prom"]
 
 
 def test_a_file_that_cannot_be_written_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(CannotWriteError, match="No such file or directory"):
-        write(tmp_path / "nowhere" / "gangplan.prom", WHOLE)
+        write(tmp_path / "nowhere" / "gangplan.prom", FAILED, 0)

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from deploying import DEPLOY
 from test_docs import ROOT, text
+from test_metrics import report
 
 from models.apply.outcomes import Outcome
-from models.documents.plan import PlanQueue
 from models.tiers import TIERS
 from planner.show import metrics
 
@@ -21,27 +21,7 @@ FOLDER = DEPLOY / "monitoring"
 DASHBOARD = json.loads(text(FOLDER / "dashboard.json"))
 RULES = yaml.safe_load(text(FOLDER / "rules.yaml"))
 PAGE = text(ROOT / "docs" / "monitoring.md")
-WRITTEN = metrics.text(
-    metrics.Metrics(
-        exit_code=0,
-        finished=1.0,
-        gap=0.0,
-        pending=1,
-        never=1,
-        started=1,
-        evicted=1,
-        seconds={"solve": 1.0},
-        effective={"before": 1.0, "after": 2.0, "one_at_a_time": 1.5},
-        queues=(
-            PlanQueue(name="q", guarantee=1, limit=2, before=0, after=1, borrowed=0, waiting=0),
-        ),
-        tier_gaps={"goodput": 0.0},
-        waiting_gangs={"Never": 1},
-        waiting_gpus={"Never": 8},
-        outcomes={"started": 1},
-    ),
-    1.0,
-)
+WRITTEN = metrics.text(report(), 1.0)
 LABELS = {
     name: set(re.findall(r'(\w+)="', labels))
     for name, labels in re.findall(r"^(gangplan_\w+)(\{.*?\})? ", WRITTEN, re.MULTILINE)

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import handmade
 import yaml
 from conftest import RunCli
 
-from models.documents.plan import PlanQueue
+from models.documents.plan import PlanDocument, PlanQueue
 from planner.show import metrics
+from planner.show.run import RunReport
 
 KEY = {"apiVersion": "gangplan.dev/v1alpha1"}
 
@@ -127,7 +129,10 @@ def test_the_metrics_of_many_queues_end() -> None:
     names = [f"q{i:04}" for i in range(metrics.MAX_QUEUES + 1)]
     queues = [PlanQueue.model_construct(name=name, limit=None, **amounts) for name in names]
     queues[0] = queues[0].model_copy(update={"limit": 9, "name": 'q"0'})
-    text = metrics.text(metrics.Metrics(0, 1.0, queues=queues), None)
+    plan = PlanDocument.model_validate(handmade.plan())
+    status = plan.status.model_copy(update={"queues": queues})
+    run = RunReport(decided=plan.model_copy(update={"status": status}))
+    text = metrics.text(run, None)
     assert 'gangplan_queue_limit_gpus{queue="q\\"0"} 9' in text
     assert text.count("gangplan_queue_limit_gpus{") == 1
     assert 'gangplan_queue_held_gpus{queue="q0001"} 2' in text

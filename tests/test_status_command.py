@@ -55,7 +55,7 @@ def half_there(bench: RunBench) -> str:
 def test_a_cluster_that_was_never_planned_has_nothing_to_tell(bench: RunBench) -> None:
     result = bench.verb("status")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "lock      free\nlast run  unknown\n"
+    assert result.out == "lock      free\nlast run  none recorded\n"
     assert document(bench) == {
         "context": "test",
         "cluster": document(bench)["cluster"],

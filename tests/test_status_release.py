@@ -52,8 +52,7 @@ def test_the_lock_of_a_dead_run_is_freed(
     assert result.err == (
         f"released in namespace gangplan-system: apply of plan gp-1 by ana@login1 (lock {dead.id},"
         " since 2026-11-21T10:00:00Z, until 2026-11-21T10:01:00Z)\n"
-        "warning: it was renewed within the last minute: if that run is alive, it stops"
-        " within seconds and starts no further gang\n"
+        "warning: if that run is alive, it stops within seconds and starts no further gang\n"
         "next: gangplan status\n"
     )
     assert lease.spec["holderIdentity"] == ""

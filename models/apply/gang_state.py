@@ -38,8 +38,11 @@ def running_pods(session: ApplySession, batch: PodBatch) -> list[PodStart]:
 
 
 def started_verdict(session: ApplySession, batch: PodBatch) -> GangVerdict:
-    """Verdict on a batch whose pods are all started: started, or pending if some are unbound."""
-    if all(session.state(order) is not PodState.ungated for order in batch.pods):
+    """Verdict on a batch whose pods are all started: started, or pending if some are unbound.
+
+    In a dry run no scheduler sees them.
+    """
+    if session.limits.dry or all(session.state(order) is not PodState.ungated for order in batch.pods):
         return verdict_for(session, batch, Outcome.started)
     pods = [session.pod(order) for order in batch.pods]
     messages = [pod.unschedulable for pod in pods if pod is not None and pod.unschedulable]

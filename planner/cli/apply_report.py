@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.apply.outcomes import Outcome, Verdict
 from models.units import plural
-from planner.pipelines.apply import ApplyRequest, ApplyResult, Preview
+from planner.pipelines.apply import ApplyRequest, ApplyResult, Preview, status_of
 from planner.pipelines.apply_steps import LOCK_NAMESPACE, VerifiedPlan, ordered
 from planner.show.apply import (
     MAX_NAMES,
     ApplyProgress,
     PlannedChange,
+    Undo,
     announce_changes,
+    announce_done,
     change_line,
     change_table,
-    counted,
+    count_text,
     counts,
     document,
     planned_changes,
@@ -73,7 +75,7 @@ class ConsoleApplyReporter:
         console, request = self._console, self._request
         evictions = request.options.allow_evictions
         changing = _changes(console, request, plan, view, dry=request.dry)
-        self._progress.pods = sum(one.starts for one in changing)
+        self._progress.pods = sum(len(one.starts) for one in changing)
         if changing and not (console.json_log or request.yes or request.dry):
             table = change_table(changing, evictions=evictions)
             if self._output in (Format.table, Format.wide):
@@ -85,7 +87,7 @@ class ConsoleApplyReporter:
     def confirm(self, plan: VerifiedPlan, view: ClusterView, context: str | None) -> bool:
         """Ask, unless there is nothing to do."""
         found = planned_changes(plan.orders, view)
-        if not any(one.changes for one in found):
+        if not found:
             return True
         line = change_line(found, evictions=self._request.options.allow_evictions)
         where = "this pod's cluster" if context is None else f"context {context}"
@@ -144,7 +146,7 @@ def show_preview(
     plan, view, options = preview.plan, preview.view, request.options
     changing = _changes(console, request, plan, view, dry=True)
     if output is Format.name:
-        console.data("".join(f"gang/{safe('/'.join(one.gang))}\n" for one in changing))
+        console.data("".join(f"gang/{safe('/'.join(one.gang.key))}\n" for one in changing))
     elif changing:
         console.table(change_table(changing, evictions=options.allow_evictions))
     for gang, why in withheld_by_budgets(plan.orders, view).items():
@@ -153,7 +155,7 @@ def show_preview(
         console.say("no changes: the cluster matches the plan")
     else:
         console.say(change_line(changing, evictions=options.allow_evictions))
-        evicts = options.allow_evictions or any(one.stops for one in changing)
+        evicts = options.allow_evictions or any(one.takes for one in changing)
         proposed = replace(request, options=replace(options, allow_evictions=evicts))
         console.next(f"{console.program} apply {arguments(proposed)}")
     code = CHANGES if changing and detailed else 0
@@ -179,23 +181,16 @@ def report(console: Console, request: ApplyRequest, output: Format, result: Appl
         return result.exit_code
     verdict = result.verdict
     _print_data(console, request, output, result, verdict)
-    partial = [one for one in verdict.gangs if one.outcome is Outcome.partial]
+    undo = _undo_of(request, result)
     for one in verdict.gangs:
-        say_undo(console, one, _undo(one, request, result))
+        say_undo(console, one, undo)
     writes = "dry run, nothing was written" if request.dry else plural(verdict.writes, "write")
     stopped = "" if verdict.stop is None else f"stopped: {verdict.stop}; "
-    console.say(f"{stopped}gangs: {counted(verdict, dry=request.dry)} ({writes})")
+    done = f"gangs{' would be' * request.dry}: {count_text(verdict.gangs)}"
+    console.say(f"{stopped}{done if verdict.gangs else 'nothing to do'} ({writes})")
     console.next(next(next_commands(console.program, request, verdict)))
-    console.event(
-        "apply_done",
-        plan=result.plan.orders.plan,
-        gangs={name: float(count) for name, count in counts(verdict).items()},
-        partial=[safe("/".join(one.gang)) for one in partial],
-        writes=verdict.writes,
-        evicted=verdict.evicted,
-        stop=None if verdict.stop is None else safe(verdict.stop),
-    )
-    _summary(console, result, _status(request, result, verdict), verdict)
+    announce_done(console, result.plan.orders.plan, verdict, undo)
+    _summary(console, result, status_of(verdict, result.exit_code, dry=request.dry), verdict)
     return result.exit_code
 
 
@@ -211,27 +206,18 @@ def _print_data(
         facts = {
             "plan": plan,
             "cluster": result.plan.orders.cluster,
-            "status": _status(request, result, verdict),
+            "status": status_of(verdict, result.exit_code, dry=request.dry),
             "exitCode": result.exit_code,
             "dryRun": request.dry,
         }
-        data = document(verdict, facts, lambda one: _undo(one, request, result))
-        console.document(data, output)
+        console.document(document(verdict, facts, _undo_of(request, result)), output)
     elif verdict.gangs:
         shown = None if output is Format.wide else plan
         console.table(verdict_table(verdict, shown, dry=request.dry))
 
 
-def _undo(one: GangVerdict, request: ApplyRequest, result: ApplyResult) -> list[str]:
-    return undo_commands(one.undo, result.context, request.target.kubeconfig)
-
-
-def _status(request: ApplyRequest, result: ApplyResult, verdict: Verdict) -> str:
-    if verdict.stop is not None:
-        return "stopped"
-    if result.exit_code:
-        return "part-way"
-    return "dry-run" if request.dry else "applied" if verdict.writes else "unchanged"
+def _undo_of(request: ApplyRequest, result: ApplyResult) -> Undo:
+    return lambda one: undo_commands(one.undo, result.context, request.target.kubeconfig)
 
 
 def _summary(console: Console, result: ApplyResult, status: str, verdict: Verdict) -> None:
@@ -243,7 +229,7 @@ def _summary(console: Console, result: ApplyResult, status: str, verdict: Verdic
         context=result.context,
         cluster=result.plan.orders.cluster,
         plan=result.plan.orders.plan,
-        gangs={name: float(count) for name, count in counts(verdict).items()},
+        gangs=counts(verdict.gangs),
         writes=verdict.writes,
         evicted=verdict.evicted,
         seconds=result.seconds,

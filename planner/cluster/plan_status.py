@@ -1,4 +1,4 @@
-"""The state of every gang that a plan started, derived from the intents on live pods.
+"""The state of every gang that a plan left incomplete, derived from the intents on live pods.
 
 Gangs are judged as the apply machine judges them: what is partial here, ``run`` completes or reports.
 """
@@ -33,20 +33,15 @@ class GangPhase(StrEnum):
     """Some pods carry the intent and none is started: ``apply`` and ``run`` start it or remove it."""
     partial = "partial"
     """Some pods are started, others are not or are gone, and the gang never was whole."""
-    pending = "pending"
-    """All are started, not all are bound yet."""
     stuck = "stuck"
     """All are started, but given the state of their nodes not all will run there."""
     cut = "half stopped"
     """A run stopped some of its pods and not the others: ``run`` finishes that, or completes it."""
-    whole = "whole"
-    over = "over"
-    """No pod of it waits or runs any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangStatus:
-    """One gang of one plan. ``size``: pods that start together; ``seen``: those with the intent.
+    """One gang of one plan. ``size``: pods that start together.
 
     ``started``: pods that run, have run, or wait for the scheduler. ``bound``: of these. ``left``:
     (namespace, name, uid) of started pods that still run. ``why``: reason for ``stuck``. ``unsure``: it
@@ -56,7 +51,6 @@ class GangStatus:
     plan: str
     gang: Key
     size: int
-    seen: int
     started: int
     bound: int
     state: GangPhase
@@ -78,7 +72,7 @@ class PendingPod:
 def gang_statuses(
     view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None = None
 ) -> tuple[GangStatus, ...]:
-    """Every gang with intents that a run wrote, or half stopped, by (namespace, name), then plan.
+    """Every gang with intents that a run wrote and that is incomplete, by (namespace, name), then plan.
 
     ``pending_limit_s``: of the Policy.
     """
@@ -86,8 +80,8 @@ def gang_statuses(
     cut = {one.gang: one for one in cut_gangs(view)}
     groups = intent_groups(session.view, classifier)
     found = [_gang_status(session, group) for group in groups if group.batch.gang not in cut]
-    found += [_cut_status(one) for one in cut.values()]
-    return tuple(sorted(found, key=lambda one: (one.gang, one.plan)))
+    left = [one for one in found if one is not None] + [_cut_status(one) for one in cut.values()]
+    return tuple(sorted(left, key=lambda one: (one.gang, one.plan)))
 
 
 def pending_pods(view: ClusterView, classifier: PodClassifier) -> tuple[PendingPod, ...]:
@@ -134,21 +128,26 @@ def _session(
     return ApplySession(view, ApplyLimits(gate=classifier.gate, pending_limit_s=pending_limit_s))
 
 
-def _gang_status(session: ApplySession, group: IntentGroup) -> GangStatus:
+def _gang_status(session: ApplySession, group: IntentGroup) -> GangStatus | None:
+    """None for a gang that is whole, over, or only waits to be bound."""
     started = group.in_state((*STARTED, PodState.misplaced))
     unbound = group.in_state((PodState.ungated,))
     why = stuck_group_reason(session, group)
-    return GangStatus(
-        plan=group.batch.plan,
-        gang=group.batch.gang,
-        size=group.batch.size,
-        seen=len(group.states),
-        started=len(started),
-        bound=len(started) - len(unbound),
-        state=GangPhase.stuck if why else _phase(group),
-        left=pod_ids(group.running),
-        why=why,
-        unsure=group.unsure,
+    state = GangPhase.stuck if why else _phase(group)
+    return (
+        None
+        if state is None
+        else GangStatus(
+            plan=group.batch.plan,
+            gang=group.batch.gang,
+            size=group.batch.size,
+            started=len(started),
+            bound=len(started) - len(unbound),
+            state=state,
+            left=pod_ids(group.running),
+            why=why,
+            unsure=group.unsure,
+        )
     )
 
 
@@ -159,7 +158,6 @@ def _cut_status(cut: CutGang) -> GangStatus:
         plan=cut.note.plan,
         gang=cut.gang,
         size=len(cut.note.pods),
-        seen=left,
         started=left,
         bound=left,
         state=GangPhase.cut,
@@ -168,12 +166,10 @@ def _cut_status(cut: CutGang) -> GangStatus:
     )
 
 
-def _phase(group: IntentGroup) -> GangPhase:
+def _phase(group: IntentGroup) -> GangPhase | None:
     if group.partial:
         return GangPhase.partial
     waiting = len(group.in_state(READY))
-    if waiting:
-        return GangPhase.intended if waiting >= group.batch.size else GangPhase.begun
-    if not group.running:
-        return GangPhase.over
-    return GangPhase.pending if group.in_state((PodState.ungated,)) else GangPhase.whole
+    if not waiting:
+        return None
+    return GangPhase.intended if waiting >= group.batch.size else GangPhase.begun

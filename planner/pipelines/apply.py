@@ -168,15 +168,22 @@ def apply(
                         lambda view: None if asks else reporter.announce(plan, view),
                     )
                     code = exit_code(verdict, stop.exit_code)
-                    last_run.update(_last_run(verdict, code))
+                    counted = {**counts(verdict.gangs), "evicted": verdict.evicted}
+                    last_run |= {
+                        "status": status_of(verdict, code),
+                        "exit_code": code,
+                        "counts": counted,
+                    }
         return ApplyResult(plan, verdict, code, wire.context, phases.seconds)
 
 
-def _last_run(verdict: Verdict, code: int) -> dict[str, Any]:
-    """What the lock says about this run."""
-    status = "stopped" if verdict.stop is not None else "part-way" if code else "applied"
-    counted = {**counts(verdict), "evicted": verdict.evicted}
-    return {"status": status, "exit_code": code, "counts": counted}
+def status_of(verdict: Verdict, code: int, *, dry: bool = False) -> str:
+    """How an apply ended, in a word."""
+    if verdict.stop is not None:
+        return "stopped"
+    if code:
+        return "part-way"
+    return "dry-run" if dry else "applied" if verdict.writes else "unchanged"
 
 
 @contextmanager

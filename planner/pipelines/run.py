@@ -125,7 +125,7 @@ def _write_metrics(request: RunRequest, report: RunReport, wall: Callable[[], fl
     if request.metrics is not None:
         from planner.show import metrics
 
-        metrics.write(request.metrics, report.metrics(wall()))
+        metrics.write(request.metrics, report, wall())
 
 
 def _record_failure(report: RunReport, error: BaseException) -> None:
@@ -398,11 +398,13 @@ class _LockedRun:
 
         Raises StaleError before the first write.
         """
-        run, recovered = self.run, self.run.report.recovered or Verdict()
+        run, report = self.run, self.run.report
         changes = any(gang.starts or gang.stops or gang.resizes for gang in plan.orders.gangs)
-        if not (changes or self.lock.notes.stops or any(one.unsure for one in recovered.gangs)):
+        if not (
+            changes or self.lock.notes.stops or any(one.unsure for one in report.recovered.gangs)
+        ):
             return
-        report, console, options = run.report, run.console, run.request.options
+        console, options = run.console, run.request.options
         if options.max_evictions is not None:
             left = max(0, options.max_evictions - report.evicted)
             options = replace(options, max_evictions=left)
@@ -410,15 +412,15 @@ class _LockedRun:
 
         def announce(view: ClusterView) -> None:
             found = announce_changes(console, plan.orders, view, evictions=options.allow_evictions)
-            progress.pods = sum(change.starts for change in found)
+            progress.pods = sum(len(change.starts) for change in found)
 
         with run.phase("apply"):
             check_rights(plan, options, self.sender.wire, self.sender.read_view)
             verdict = check_and_apply(plan, options, self.sender, progress.on_event, announce)
             console.clear_live()
-        shown = () if report.recovered is None else report.recovered.gangs
         report.applied = verdict
-        show_verdict(console, plan.orders.plan, verdict, self._undo_commands, shown=shown)
+        shown = report.recovered.gangs
+        show_verdict(console, plan.orders.plan, verdict, self._undo_commands, shown)
 
     def _undo_commands(self, verdict: GangVerdict) -> list[str]:
         target = self.run.target()
@@ -427,7 +429,7 @@ class _LockedRun:
     def _judge(self) -> None:
         """Set status and exit code from the verdicts on all gangs."""
         report = self.run.report
-        recovered, applied = report.recovered or Verdict(), report.applied or Verdict()
+        recovered, applied = report.recovered, report.applied
         # A gang whose intents were withdrawn is planned anew: that is no failure.
         withdrawn = {one.gang for one in recovered.gangs if one.outcome is Outcome.skipped} - {
             one.gang for one in applied.gangs

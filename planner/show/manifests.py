@@ -6,7 +6,7 @@ The same plan gives the same text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,11 @@ from planner.untrusted_text import safe
 Json = dict[str, Any]
 
 UNPARTITIONED = "left out: GPUs have to be partitioned first, as `gangplan show` says"
+
+_REVIEW = (
+    "For review: the objects that `gangplan apply` sends. The same plan gives the same bytes.",
+    "Never `kubectl apply` them, nor let Argo CD or Flux sync them: each patch starts one pod.",
+)
 
 _WIDTH = 78
 """Width of a comment line, which with its sign fits 80 columns."""
@@ -46,14 +51,23 @@ def objects(orders: PlanActions, nodes: Iterable[NodeDocument]) -> list[GangObje
     return found
 
 
-def yaml_stream(orders: PlanActions, gangs: Iterable[GangObjects], note: str) -> str:
+def yaml_stream(orders: PlanActions, gangs: Sequence[GangObjects], note: str) -> str:
     """A document for each object. ``note``: of the back end, on GPUs."""
-    parts = [_comment(_heading(orders, note))]
+    starts = sum(len(gang.starts) for gang in orders.gangs)
+    evictions = sum(one["kind"] == "Eviction" for gang in gangs for one in gang.objects)
+    pods = f"{plural(starts, 'pod')} to start, {plural(evictions, 'pod')} to evict"
+    cluster = f"Cluster: {safe(orders.cluster)}."
+    heading = (f"Plan {orders.plan}: {pods}.", cluster, *_REVIEW, f"GPUs: {note}.")
+    parts = [_comment(line for sentence in heading for line in wrapped(sentence, _WIDTH))]
     for gang in gangs:
         title = f"{gang.gang}: {gang.decision}"
         parts.append(_comment(["", title, *(f"- {safe(remark)}" for remark in gang.remarks)]))
         parts += ["---\n" + yaml_text(one) for one in gang.objects]
     return "".join(parts)
+
+
+def _comment(lines: Iterable[str]) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)
 
 
 def _hosts(nodes: Iterable[NodeDocument]) -> dict[str, str | None]:
@@ -64,24 +78,23 @@ def _hosts(nodes: Iterable[NodeDocument]) -> dict[str, str | None]:
 
 
 def _gang(gang: GangActions, orders: PlanActions, hosts: Mapping[str, str | None]) -> GangObjects:
-    going = {stop.uid for stop in gang.stops}
-    later = [pod for pod in gang.starts if not pod.uid or pod.uid in going]
-    now = tuple(pod for pod in gang.starts if pod.uid and pod.uid not in going)
+    # A gang that shrinks loses its pods to its controller.
+    stops = () if gang.decision == "resize" else gang.stops
+    old = {stop.uid for stop in stops}
+    now = tuple(pod for pod in gang.starts if pod.uid and pod.uid not in old)
     batch = PodBatch(gang.key, orders.plan, len(now), now)
-    found = [_eviction(stop) for stop in gang.stops]
+    found = [_eviction(stop) for stop in stops]
     found += [_patch(batch, pod, orders.gate, hosts.get(pod.node)) for pod in now]
     remarks = [
         f"role {one.role}: {one.before} to {one.after} pods, by its controller's scale field"
         for one in gang.resizes
     ]
-    remarks += [f"pod {pod.name}, once its controller has made it: {_place(pod)}" for pod in later]
+    for pod in (one for one in gang.starts if not one.uid or one.uid in old):
+        gpus = f", GPUs {','.join(map(str, pod.gpus))}" if pod.gpus else ""
+        rank = "" if pod.rank is None else f", rank {pod.rank}"
+        place = f"node {pod.node}{gpus}{rank}"
+        remarks.append(f"pod {pod.name}, once its controller has made it: {place}")
     return GangObjects("/".join(gang.key), gang.decision, tuple(found), tuple(remarks))
-
-
-def _place(pod: PodStart) -> str:
-    gpus = "" if not pod.gpus else f", GPUs {','.join(map(str, pod.gpus))}"
-    rank = "" if pod.rank is None else f", rank {pod.rank}"
-    return f"node {pod.node}{gpus}{rank}"
 
 
 def _patch(batch: PodBatch, pod: PodStart, gate: str, host: str | None) -> Json:
@@ -114,25 +127,3 @@ def _eviction(stop: PodStop) -> Json:
         "metadata": {"name": stop.name, "namespace": stop.namespace},
         "deleteOptions": {"preconditions": {"uid": stop.uid}},
     }
-
-
-def _heading(orders: PlanActions, note: str) -> list[str]:
-    """What these objects are for, and how not to use them."""
-    started = sum(len(gang.starts) for gang in orders.gangs)
-    evicted = sum(len(gang.stops) for gang in orders.gangs)
-    evicts = f", {plural(evicted, 'pod')} to evict" if evicted else ""
-    return [
-        f"Plan {orders.plan}: {plural(started, 'pod')} to start{evicts}.",
-        f"Cluster: {safe(orders.cluster)}.",
-        "",
-        "For review: the objects that `gangplan apply` sends, in a fixed order; the",
-        "same plan gives the same bytes. Commit them, read the difference, then run",
-        "`gangplan apply PLAN`. Never `kubectl apply` or `kubectl create -f` them, nor",
-        "let Argo CD or Flux sync them: a patch starts one pod of a gang.",
-        "",
-        *wrapped(f"GPUs: {note}.", _WIDTH),
-    ]
-
-
-def _comment(lines: list[str]) -> str:
-    return "".join(f"# {line}".rstrip() + "\n" for line in lines)

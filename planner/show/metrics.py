@@ -5,39 +5,35 @@ Unknown values are left out. The time of the last success survives failed runs.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from models.documents.plan import PlanQueue
+from models.apply.outcomes import Outcome
 from planner.atomic_files import save
+
+if TYPE_CHECKING:
+    from planner.show.run import RunReport
+
+_Values = Mapping[str, float | None]
 
 LAST_SUCCESS = "gangplan_last_success_timestamp_seconds"
 
-_EFFECTIVE = {
-    "after": "GPUs times predicted speed of the gangs that run after its plan.",
-    "before": "The same before its plan.",
-    "one_at_a_time": "The same if gangs were taken one after another.",
-}
-"""Said of each figure; they are metrics of their own, since their sum means nothing."""
-
 _QUEUE = {
-    "guarantee": "GPUs that a queue and those below it are promised.",
-    "limit": "The most GPUs that they may hold.",
-    "after": "GPUs that they hold after its plan.",
-    "waiting": "GPUs of their gangs that do not run after its plan.",
+    "guarantee": "GPUs that are guaranteed to the queue and those below it.",
+    "limit": "Most GPUs that the queue and those below it may hold.",
+    "after": "GPUs that the queue and those below it hold after the last plan.",
+    "waiting": "GPUs of gangs of the queue and those below it that wait after the last plan.",
 }
-"""Said of each figure of a queue."""
+"""Help of each figure of a queue."""
 
-_BY_LABEL = {
-    "tier_gaps": ("gangplan_tier_gap_ratio", "tier", "Largest gap of each family of tiers."),
-    "waiting_gangs": ("gangplan_waiting_gangs", "reason", "Gangs that wait, by reason."),
-    "waiting_gpus": ("gangplan_waiting_gpus", "reason", "GPUs that they ask for, at least."),
-    "outcomes": ("gangplan_outcome_gangs", "outcome", "Gangs of its apply, by outcome."),
+_WHEN = {
+    "after": " after the last plan",
+    "before": " before the last plan",
+    "one_at_a_time": " if gangs were taken one after another",
 }
-"""Metric, label and what is said of each mapping of ``Metrics``."""
 
 MAX_QUEUES = 500
 """Queues that have metrics, the first by name."""
@@ -45,98 +41,73 @@ MAX_QUEUES = 500
 _MAX_BYTES = 2**20
 """A larger file is not ours."""
 
-_SAMPLE = re.compile(rf"^{LAST_SUCCESS} ([0-9][0-9.eE+]{{0,30}})$", re.MULTILINE)
+_SAMPLE = re.compile(rf"^{LAST_SUCCESS} ([0-9]{{1,12}}(\.[0-9]{{1,9}})?)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """``finished``: seconds since the epoch. ``gap``: largest of all tiers.
-
-    ``pending``, ``started``: gangs; ``never``: of the pending ones, those that can never start.
-    ``seconds``: of each phase. ``effective``: effective GPUs ``before`` and ``after`` the plan, and
-    ``one_at_a_time``. ``tier_gaps``: by family of tiers. ``waiting_gangs``, ``waiting_gpus``: by code of
-    the reason. ``outcomes``: gangs by outcome.
-    """
-
-    exit_code: int
-    finished: float
-    gap: float | None = None
-    pending: int | None = None
-    never: int | None = None
-    started: int | None = None
-    evicted: int | None = None
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    effective: Mapping[str, float] = field(default_factory=dict)
-    queues: Sequence[PlanQueue] = ()
-    tier_gaps: Mapping[str, float] = field(default_factory=dict)
-    waiting_gangs: Mapping[str, int] = field(default_factory=dict)
-    waiting_gpus: Mapping[str, int] = field(default_factory=dict)
-    outcomes: Mapping[str, int] = field(default_factory=dict)
-
-
-def write(path: Path, metrics: Metrics) -> None:
-    """Replace the file; a failed run keeps its time of the last success.
+def write(path: Path, run: RunReport, finished: float) -> None:
+    """Replace the file. ``finished``: seconds since the epoch; after a failed run the last success stays.
 
     Raises CannotWriteError, with the old file still in place.
     """
-    success = metrics.finished if metrics.exit_code == 0 else _last_success(path)
-    save(path, text(metrics, success))
+    save(path, text(run, _last_success(path) if run.exit_code else finished))
 
 
-def _labelled(
-    name: str, said: str, samples: Sequence[tuple[Mapping[str, str], float]]
-) -> Iterator[str]:
-    if samples:
-        yield from _head(name, said)
-        for labels, value in samples:
-            words = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
-            yield f"{name}{{{words}}} {_number(value)}"
-
-
-def text(metrics: Metrics, last_success: float | None) -> str:
+def text(run: RunReport, last_success: float | None) -> str:
     """The exposition format: HELP, TYPE and samples of each gauge, no time stamps."""
-    return "".join(line + "\n" for line in _lines(metrics, last_success))
+    plain = (_lines(name, said, {"": value}) for name, said, value in _plain(run, last_success))
+    gauges = (*plain, *(_lines(*gauge) for gauge in _labelled(run)))
+    return "".join(f"{line}\n" for gauge in gauges for line in gauge)
 
 
-def _lines(metrics: Metrics, last_success: float | None) -> Iterator[str]:
-    for name, said, value in (
-        (LAST_SUCCESS, "When a run last ended with exit code 0.", last_success),
-        ("gangplan_exit_code", "Exit code of the last run.", metrics.exit_code),
-        ("gangplan_gap_ratio", "Largest gap of its plan between value and bound.", metrics.gap),
-        ("gangplan_pending_gangs", "Gangs that its plan leaves waiting.", metrics.pending),
-        ("gangplan_never_gangs", "Of those, gangs that could never start here.", metrics.never),
-        ("gangplan_started_gangs", "Gangs that it started.", metrics.started),
-        ("gangplan_evicted_pods", "Pods that it evicted.", metrics.evicted),
-    ):
-        yield from _gauge(name, said, value)
-    for name, said in _EFFECTIVE.items():
+def _plain(run: RunReport, last_success: float | None) -> Iterator[tuple[str, str, float | None]]:
+    """Name, help and value."""
+    yield LAST_SUCCESS, "When a run last ended with exit code 0.", last_success
+    yield "gangplan_exit_code", "Exit code of the last run.", run.exit_code
+    yield "gangplan_gap_ratio", "Largest gap of a tier of the last plan.", run.gap
+    yield "gangplan_pending_gangs", "Gangs that the last plan leaves waiting.", run.waiting
+    yield "gangplan_never_gangs", "Waiting gangs that could never start here.", run.never
+    if run.decided is not None:
+        started = run.counts.get("started", 0) + run.counts.get("pending", 0)
+        yield "gangplan_started_gangs", "Gangs that the last run started.", started
+        yield "gangplan_evicted_pods", "Pods that the last run evicted.", run.evicted
+    for name, gpus in (run.effective or {}).items():
         suffix = "" if name == "after" else f"_{name}"
-        yield from _gauge(f"gangplan_effective_gpus{suffix}", said, metrics.effective.get(name))
-    for name, said in _QUEUE.items():
-        known = [({"queue": one.name}, getattr(one, name)) for one in metrics.queues[:MAX_QUEUES]]
-        metric = f"gangplan_queue_{'held' if name == 'after' else name}_gpus"
-        yield from _labelled(metric, said, [sample for sample in known if sample[1] is not None])
-    for name, (metric, label, said) in _BY_LABEL.items():
-        values = getattr(metrics, name)
-        yield from _labelled(metric, said, [({label: word}, one) for word, one in values.items()])
-    phases = [({"phase": name}, seconds) for name, seconds in metrics.seconds.items()]
-    yield from _labelled("gangplan_phase_seconds", "Seconds of each phase.", phases)
+        yield f"gangplan_effective_gpus{suffix}", f"GPUs times predicted speed{_WHEN[name]}.", gpus
 
 
-def _gauge(name: str, said: str, value: float | None) -> Iterator[str]:
-    if value is not None and math.isfinite(value):
-        yield from _head(name, said)
-        yield f"{name} {_number(value)}"
+def _labelled(run: RunReport) -> Iterator[tuple[str, str, _Values, str]]:
+    """Name, help, values by label, and the name of the label."""
+    if run.decided is not None:
+        queues = run.decided.status.queues[:MAX_QUEUES]
+        for name, said in _QUEUE.items():
+            metric = f"gangplan_queue_{'held' if name == 'after' else name}_gpus"
+            yield metric, said, {one.name: getattr(one, name) for one in queues}, "queue"
+        gaps: dict[str, float] = {}
+        for tier in run.decided.status.objectives:
+            gaps[tier.family] = max(gaps.get(tier.family, 0.0), tier.gap)
+        yield "gangplan_tier_gap_ratio", "Largest gap of each family of tiers.", gaps, "tier"
+        requests = run.decided.instance.gangs_by_key()
+        gangs, gpus = Counter[str](), Counter[str]()
+        for gang in run.left_waiting:
+            reason = "Unknown" if gang.reason is None else gang.reason.code
+            gangs[reason] += 1
+            gpus[reason] += requests[gang.key].min_gpus
+        yield "gangplan_waiting_gangs", "Gangs that wait, by reason.", gangs, "reason"
+        yield "gangplan_waiting_gpus", "Fewest GPUs that they ask for.", gpus, "reason"
+    if run.decided is not None or run.verdicts:
+        outcomes = {one.value: run.counts.get(one, 0) for one in Outcome}
+        yield "gangplan_outcome_gangs", "Gangs of the last run, by outcome.", outcomes, "outcome"
+    yield "gangplan_phase_seconds", "Seconds of each phase.", run.seconds, "phase"
 
 
-def _head(name: str, said: str) -> Iterator[str]:
-    yield f"# HELP {name} {said}"
-    yield f"# TYPE {name} gauge"
-
-
-def _number(value: float) -> str:
-    """Integers without a fraction; others exactly as read back."""
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
+def _lines(name: str, said: str, values: _Values, label: str = "") -> Iterator[str]:
+    known = {key: value for key, value in values.items() if value is not None}
+    if known:
+        yield f"# HELP {name} {said}"
+        yield f"# TYPE {name} gauge"
+    for key, value in known.items():
+        labels = f'{{{label}="{_escaped(key)}"}}' if label else ""
+        yield f"{name}{labels} {int(value) if value == int(value) else value!r}"
 
 
 def _escaped(label: str) -> str:
@@ -149,7 +120,6 @@ def _last_success(path: Path) -> float | None:
         if not path.is_file() or path.stat().st_size > _MAX_BYTES:
             return None
         found = _SAMPLE.search(path.read_text(encoding="utf-8", errors="replace"))
-        time = math.nan if found is None else float(found[1])
-        return time if math.isfinite(time) else None
-    except (OSError, ValueError):
+    except OSError:
         return None
+    return None if found is None else float(found[1])

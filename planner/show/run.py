@@ -1,52 +1,36 @@
-"""The report of one ``run``: summary line, summary event, metrics and the note in the lock."""
+"""The report of one ``run``, as a line, an event and the note in the lock; its metrics read it as well."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
-from models.results.plan_gpus import gained
+from models.results.plan_gpus import gained, gpu_count
 from models.units import plural
-from planner.show.apply import MAX_NAMES, counts, say_undo, sizes
-from planner.show.metrics import Metrics
-from planner.show.plan.proofs import bought, more_work, tiers_proven
-from planner.show.text import number
+from planner.show.apply import (
+    MAX_NAMES,
+    Undo,
+    announce_done,
+    count_text,
+    counts,
+    say_undo,
+    why_text,
+)
+from planner.show.plan.proofs import bought, more_work
+from planner.show.text import gpu_amount
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
-    from models.documents.plan import PlanDocument
+    from models.documents.plan import PlanDocument, PlanGang
+    from models.instance.solution import Decision
     from planner.show.console import Console
-
-Undo = Callable[[GangVerdict], list[str]]
-"""Commands that undo a gang that is half there; empty for others."""
-
-WAITING = ("wait", "preempt")
-"""Decisions that leave a gang waiting."""
 
 STARTING = ("place", "complete")
 
-_COUNTED = ("keep", *STARTING)
-"""Decisions after which a plan counts a gang as running whole, wherever it stood."""
-
 _NOT_RUNNING = (Outcome.pending, Outcome.partial, Outcome.halted, Outcome.skipped, Outcome.undone)
 """Outcomes of gangs that do not run whole, although the plan counts on them."""
-
-_WORDS = {
-    Outcome.started: "started",
-    Outcome.pending: "not fully bound yet",
-    Outcome.stopped: "stopped",
-    Outcome.resized: "resized",
-    Outcome.skipped: "skipped",
-    Outcome.partial: "partial",
-    Outcome.undone: "undone",
-    Outcome.halted: "halted",
-    Outcome.withheld: "withheld",
-    Outcome.advised: "to be resized by hand",
-}
-"""In the order of the summary line, which omits unchanged gangs."""
 
 
 @dataclass(slots=True)
@@ -65,9 +49,9 @@ class RunReport:
     plan: str | None = None
     replanned: bool = False
     decided: PlanDocument | None = None
-    unbound: Collection[tuple[str, str]] = ()
-    recovered: Verdict | None = None
-    applied: Verdict | None = None
+    unbound: frozenset[tuple[str, str]] = frozenset()
+    recovered: Verdict = field(default_factory=Verdict)
+    applied: Verdict = field(default_factory=Verdict)
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -75,37 +59,34 @@ class RunReport:
     def verdicts(self) -> list[GangVerdict]:
         """The last verdict on every gang, in order of first appearance."""
         last: dict[tuple[str, str], GangVerdict] = {}
-        for verdict in (self.recovered, self.applied):
-            for gang in () if verdict is None else verdict.gangs:
-                before = last.get(gang.gang)
-                # A recovered gang is unchanged afterwards: the first verdict says what was done.
-                if before is None or gang.outcome is not Outcome.unchanged:
-                    last[gang.gang] = gang
+        for one in (*self.recovered.gangs, *self.applied.gangs):
+            # A recovered gang is unchanged afterwards: the first verdict says what was done.
+            if one.gang not in last or one.outcome is not Outcome.unchanged:
+                last[one.gang] = one
         return list(last.values())
 
     @property
-    def counts(self) -> dict[Outcome, int]:
+    def counts(self) -> dict[str, int]:
         """Gangs per outcome."""
-        found = Counter(gang.outcome for gang in self.verdicts)
-        return {outcome: found[outcome] for outcome in Outcome if found[outcome]}
+        return counts(self.verdicts)
 
     @property
     def writes(self) -> int:
         """Requests that changed something, without those of the lock."""
-        return sum(one.writes for one in (self.recovered, self.applied) if one is not None)
+        return self.recovered.writes + self.applied.writes
 
     @property
     def evicted(self) -> int:
-        return sum(one.evicted for one in (self.recovered, self.applied) if one is not None)
+        return self.recovered.evicted + self.applied.evicted
 
     @property
-    def started(self) -> int:
-        """Gangs whose pods were started, bound or not."""
-        return self.counts.get(Outcome.started, 0) + self.counts.get(Outcome.pending, 0)
+    def left_waiting(self) -> list[PlanGang]:
+        """Gangs that the plan leaves waiting."""
+        return self._decided_as("wait", "preempt")
 
     @property
     def waiting(self) -> int | None:
-        return None if self.decided is None else self._count(WAITING)
+        return None if self.decided is None else len(self.left_waiting)
 
     @property
     def never(self) -> int | None:
@@ -129,74 +110,63 @@ class RunReport:
         if stated is None:
             return None
         found = stated.known()
-        for name, gpus in (
-            ("before", self._not_running(("keep",))),
-            ("after", self._not_running(_COUNTED)),
-        ):
-            found[name] = round(max(0.0, found[name] - gpus), 3)
-        return found
+        missing = list(self._missing())
+        found["before"] -= sum(gpus for decision, _, gpus in missing if decision == "keep")
+        found["after"] -= sum(gpus for _, _, gpus in missing)
+        return {name: round(max(0.0, gpus), 3) for name, gpus in found.items()}
 
-    def _not_running(
-        self, decisions: Collection[str], outcomes: Collection[Outcome] = _NOT_RUNNING
-    ) -> float:
-        """Effective GPUs of gangs of these decisions with such an outcome, as the plan counts them."""
+    def _missing(self) -> Iterator[tuple[Decision, Outcome, float]]:
+        """Effective GPUs of each gang that the plan counts as running and that does not run whole."""
         if self.decided is None:
-            return 0.0
-        away = {one.gang for one in self.verdicts if one.outcome in outcomes}
-        gpus = {gang.key: gang.min_gpus for gang in self.decided.instance.gangs}
-        if (
-            Outcome.pending in outcomes
-        ):  # perhaps since an earlier run: nothing was done with it now
-            touched = {one.gang for one in self.verdicts if one.outcome is not Outcome.unchanged}
-            kept = (g for g in self.decided.spec.gangs if g.decision == "keep")
-            unbound = {g.key for g in kept for p in g.pods if (g.namespace, p.name) in self.unbound}
-            away |= unbound - touched
-        gangs = (g for g in self.decided.spec.gangs if g.key in away and g.decision in decisions)
-        return (
-            sum(
-                (gpus[gang.key] if gang.gpus is None else gang.gpus) * (gang.speed or 0)
-                for gang in gangs
-            )
-            / 1000
-        )
+            return
+        requests = self.decided.instance.gangs_by_key()
+        outcomes = {one.gang: one.outcome for one in self.verdicts}
+        for gang in self._decided_as("keep", *STARTING):
+            outcome = outcomes.get(gang.key, Outcome.unchanged)
+            pods = [(gang.namespace, pod.name) for pod in gang.pods]
+            if gang.decision == "keep" and outcome is Outcome.unchanged:
+                # Perhaps an earlier run started it, and its scheduler has not bound it since.
+                outcome = Outcome.unchanged if self.unbound.isdisjoint(pods) else Outcome.pending
+            if outcome in _NOT_RUNNING:
+                gpus = gpu_count(gang, requests[gang.key]) or 0
+                yield gang.decision, outcome, gpus * (gang.speed or 0) / 1000
 
-    def _count(self, decisions: Iterable[str]) -> int:
+    def _decided_as(self, *decisions: str) -> list[PlanGang]:
         gangs = () if self.decided is None else self.decided.spec.gangs
-        return sum(gang.decision in decisions for gang in gangs)
+        return [gang for gang in gangs if gang.decision in decisions]
 
     def line(self, seconds: float) -> str:
         """The summary line."""
-        parts = [
-            f"{self.counts[one]:,} {word}" for one, word in _WORDS.items() if one in self.counts
-        ]
-        facts = [f"gangs: {', '.join(parts)}" if parts else "nothing changed"]
+        changed = [one for one in self.verdicts if one.outcome is not Outcome.unchanged]
+        facts = [f"gangs: {count_text(changed)}" if changed else "nothing changed"]
         if self.evicted:
             facts.append(f"{plural(self.evicted, 'pod')} evicted")
-        if self.waiting is not None:
+        if self.decided is not None:
             never = f" ({self.never:,} can never start)" if self.never else ""
             facts.append(f"{self.waiting:,} waiting{never}")
-        if self.effective is not None:
-            after, before = (number(self.effective[name]) for name in ("after", "before"))
-            bound = self._not_running(_COUNTED, (Outcome.pending,))
-            more = f"; {number(bound)} more once all pods are bound" if bound else ""
-            facts.append(f"{after} effective GPUs ({before} before{more})")
-        if self.decided is not None:
-            fewer = bought(self.decided)
-            facts += [] if fewer is None else [f"its plan has {fewer}"]
-            possible = more_work(self.decided)
-            if possible is not None and possible != "0 %":
-                facts.append(f"at most {possible} more possible")
-            facts.append(tiers_proven(self.decided))
+            facts += self._work(self.decided)
         if self.replanned:
             facts.append("planned twice")
         facts.append(f"{seconds:.1f} s")
         plan = f" plan {self.plan};" if self.plan else ""
         return f"run {self.status} (exit {self.exit_code}):{plan} {'; '.join(facts)}"
 
+    def _work(self, plan: PlanDocument) -> Iterator[str]:
+        """What runs, and how much more could."""
+        if (effective := self.effective) is not None:
+            pending = sum(gpus for _, why, gpus in self._missing() if why is Outcome.pending)
+            more = f"; {gpu_amount(pending)} more once all pods are bound" if pending else ""
+            after, before = (gpu_amount(effective[name]) for name in ("after", "before"))
+            yield f"{after} effective GPUs ({before} before{more})"
+        if (fewer := bought(plan)) is not None:
+            yield f"its plan has {fewer}"
+        if (possible := more_work(plan)) is not None and possible != "0 %":
+            yield f"at most {possible} more work possible"
+
     def print_summary(self, console: Console, seconds: float) -> None:
         """A line in text logs, an event in JSON logs."""
         console.say(self.line(seconds))
-        digests = None if self.decided is None else self.decided.status.digests.model_dump()
+        plan = self.decided
         console.event(
             "summary",
             verb="run",
@@ -207,69 +177,31 @@ class RunReport:
             plan=self.plan,
             replanned=self.replanned,
             gap=self.gap,
-            placed=None if self.decided is None else self._count(STARTING),
+            placed=None if plan is None else len(self._decided_as(*STARTING)),
             waiting=self.waiting,
             never=self.never,
             effective_gpus=self.effective,
-            gained_by_priority=None if self.decided is None else gained(self.decided),
-            gangs={outcome.value: float(count) for outcome, count in self.counts.items()},
+            gained_by_priority=None if plan is None else gained(plan),
+            gangs=self.counts,
             writes=self.writes,
             evicted=self.evicted,
             seconds={**self.seconds, "total": round(seconds, 3)},
-            digests=digests,
+            digests=None if plan is None else plan.status.digests.model_dump(),
             warnings=[safe(line) for line in self.warnings[:MAX_NAMES]],
         )
 
     def note(self, finished: str) -> dict[str, Any]:
         """The note about the last run in the lock. ``finished``: RFC 3339 UTC."""
+        waiting = {} if self.waiting is None else {"waiting": self.waiting}
         effective = self.effective
         return {
             "status": self.status,
             "exit_code": self.exit_code,
             "finished": finished,
             "plan": self.plan,
-            "counts": {
-                **{outcome.value: count for outcome, count in self.counts.items()},
-                **({} if self.waiting is None else {"waiting": self.waiting}),
-                "evicted": self.evicted,
-            },
+            "counts": {**self.counts, **waiting, "evicted": self.evicted},
             **({} if effective is None else {"effective_gpus": effective["after"]}),
         }
-
-    def metrics(self, finished: float) -> Metrics:
-        known = self.decided is not None
-        return Metrics(
-            exit_code=self.exit_code,
-            finished=finished,
-            gap=self.gap,
-            pending=self.waiting,
-            never=self.never,
-            started=self.started if known else None,
-            evicted=self.evicted if known else None,
-            effective=self.effective or {},
-            queues=() if self.decided is None else self.decided.status.queues,
-            seconds=self.seconds,
-            outcomes={}
-            if self.applied is None
-            else {one: self.counts.get(one, 0) for one in Outcome},
-            **({} if self.decided is None else _gaps_and_waits(self.decided)),
-        )
-
-
-def _gaps_and_waits(plan: PlanDocument) -> dict[str, dict[str, Any]]:
-    """Of ``Metrics``: gaps by family of tiers, and what waits by reason."""
-    gaps: dict[str, float] = {}
-    for tier in plan.status.objectives:
-        gaps[tier.family] = max(gaps.get(tier.family, 0.0), tier.gap)
-    asked = {gang.key: gang.min_gpus for gang in plan.instance.gangs}
-    gangs: Counter[str] = Counter()
-    gpus: Counter[str] = Counter()
-    for gang in plan.spec.gangs:
-        if gang.decision in WAITING:
-            reason = "Unknown" if gang.reason is None else gang.reason.code
-            gangs[reason] += 1
-            gpus[reason] += asked.get(gang.key, 0)
-    return {"tier_gaps": gaps, "waiting_gangs": gangs, "waiting_gpus": gpus}
 
 
 def show_verdict(
@@ -277,30 +209,13 @@ def show_verdict(
     plan: str | None,
     verdict: Verdict,
     undo: Undo,
-    *,
     shown: Collection[GangVerdict] = (),
 ) -> None:
     """Print the outcome of each gang. ``plan``: None while recovering. ``shown``: printed before."""
     changed = [one for one in verdict.gangs if one.outcome is not Outcome.unchanged]
-    partial = [one for one in changed if one.outcome is Outcome.partial]
     for one in changed:
-        if one in shown:
-            continue
-        said = "; ".join(filter(None, (sizes(one), one.why)))
-        why = f": {said}" if said else ""
-        console.say(f"{'/'.join(one.gang)}: {_WORDS[one.outcome]}{why}")
-        say_undo(console, one, undo(one))
-    if plan is None and not changed and verdict.stop is None:
-        return
-    whys = [one for one in changed if one.why][:MAX_NAMES]
-    console.event(
-        "apply_done",
-        plan=plan,
-        gangs={name: float(count) for name, count in counts(verdict).items()},
-        partial=[safe("/".join(one.gang)) for one in partial],
-        why={safe("/".join(one.gang)): safe(one.why) for one in whys},
-        undo=[safe(line) for one in partial[:MAX_NAMES] for line in undo(one)],
-        writes=verdict.writes,
-        evicted=verdict.evicted,
-        stop=None if verdict.stop is None else safe(verdict.stop),
-    )
+        if one not in shown:
+            console.say(": ".join(filter(None, ("/".join(one.gang), one.outcome, why_text(one)))))
+            say_undo(console, one, undo)
+    if plan is not None or changed or verdict.stop is not None:
+        announce_done(console, plan, verdict, undo)

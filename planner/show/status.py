@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models.units import first_of, time_text
+from models.units import InvalidValueError, epoch_seconds, first_of, time_text
+from planner.cluster.lease import release_command
 from planner.cluster.plan_status import GangPhase, GangStatus, PendingPod
-from planner.show.table import Cell, Style, Table, columns_of, row_of
+from planner.show.apply import undo_commands
+from planner.show.table import Cell, Style, Table, columns_of, pairs, row_of
 from planner.show.text import lasting
 from planner.untrusted_text import one_line
 
@@ -16,28 +18,16 @@ if TYPE_CHECKING:
     from models.apply.plan_actions import Key
     from planner.cluster.lease import Holder, LeaseState
 
-UNSETTLED = (GangPhase.partial, GangPhase.stuck, GangPhase.cut, GangPhase.begun, GangPhase.intended)
-"""Phases that the next ``apply`` or ``run`` resolves or reports."""
-
-_STYLES: Mapping[str, Style] = {
-    GangPhase.partial: "bad",
-    GangPhase.stuck: "bad",
-    GangPhase.cut: "bad",
-    GangPhase.begun: "warn",
-    GangPhase.intended: "warn",
-    GangPhase.pending: "busy",
+_NEXT: Mapping[GangPhase, tuple[Style, str]] = {
+    GangPhase.partial: ("bad", "run completes it if it can; the commands below undo it"),
+    GangPhase.stuck: ("bad", "if this lasts, the commands below undo it"),
+    GangPhase.cut: ("bad", "run completes it, or with --allow-evictions stops the rest"),
+    GangPhase.begun: ("warn", "run starts it, or removes its marks"),
+    GangPhase.intended: ("warn", "run starts it"),
 }
-
-_NEXT = {
-    GangPhase.partial: "run or apply completes it if possible; to undo it, see below",
-    GangPhase.begun: "run or apply starts it or removes the intents",
-    GangPhase.intended: "run or apply starts it",
-}
+"""What comes next of a gang in that state."""
 
 _MAX_FORGED = 5
-
-Undo = Callable[[GangStatus], list[str]]
-"""Commands that undo a partial gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,90 +35,68 @@ class Status:
     """``cluster``: uid. ``context``: of kubectl, None inside a pod. ``forged``: pods with forged intents."""
 
     context: str | None
+    kubeconfig: str | None
     cluster: str
     lease: LeaseState
     gangs: tuple[GangStatus, ...]
     pins: tuple[PendingPod, ...]
-    forged: tuple[Key, ...] = ()
+    forged: tuple[Key, ...]
 
-    @property
-    def unsettled(self) -> tuple[GangStatus, ...]:
-        return tuple(gang for gang in self.gangs if gang.state in UNSETTLED)
-
-    @property
-    def partial(self) -> tuple[GangStatus, ...]:
-        states = (GangPhase.partial, GangPhase.cut)
-        return tuple(gang for gang in self.gangs if gang.state in states)
-
-    @property
-    def undoable(self) -> tuple[GangStatus, ...]:
-        """Gangs that hold GPUs without running, or may."""
-        return tuple(gang for gang in self.gangs if _undoable(gang))
+    def undo(self, gang: GangStatus) -> list[str]:
+        """Commands that undo a gang that holds GPUs without running, or may."""
+        if gang.state not in (GangPhase.partial, GangPhase.stuck):
+            return []
+        return undo_commands(gang.left, self.context, self.kubeconfig)
 
 
-def _undoable(gang: GangStatus) -> bool:
-    return gang.state in (GangPhase.partial, GangPhase.stuck)
+def tables(status: Status, program: str) -> Iterator[Table]:
+    """The lock and the last run; incomplete gangs; pods that wait to be bound.
 
-
-def facts(status: Status, program: str) -> Table:
-    """The lock and the last run. ``program``: as the user called it."""
-    rows: list[tuple[Cell, ...]] = [
-        (Cell("lock"), _lock(status.lease, program)),
-        (Cell("last run"), _last_run(status.lease.last_run, status.lease.now)),
+    ``program``: as the user called it.
+    """
+    rows = [
+        ("lock", _lock(status.lease.holder, program)),
+        ("last run", _last_run(status.lease.last_run, status.lease.now)),
     ]
     if status.forged:
         shown = first_of(["/".join(key) for key in status.forged], _MAX_FORGED)
         rows.append(
-            row_of("ignored", Cell(f"gangplan annotations that no run wrote, on {shown}", "warn"))
+            ("ignored", Cell(f"gangplan annotations that no run wrote, on {shown}", "warn"))
         )
-    return Table(columns_of("|~"), tuple(rows))
-
-
-def unsettled(status: Status) -> Table:
-    """Gangs that are neither untouched nor whole."""
-    rows = tuple(
+    yield pairs(rows)
+    gangs = (
         row_of(
             "/".join(one.gang),
-            Cell(one.state, _STYLES[one.state]),
+            Cell(one.state, _NEXT[one.state][0]),
             f"{one.started:,} of {one.size:,}",
             one.plan,
             _next(one),
         )
-        for one in status.unsettled
+        for one in status.gangs
     )
-    return Table(columns_of("GANG|STATE|>STARTED|PLAN?|NEXT~"), rows)
+    yield Table(columns_of("GANG|STATE|>STARTED|PLAN?|NEXT~"), tuple(gangs))
+    pods = (
+        row_of("/".join(pin.pod), pin.node, pin.plan, one_line(pin.why) or "nothing yet")
+        for pin in status.pins
+    )
+    yield Table(columns_of("PENDING POD|NODE|PLAN?|SCHEDULER SAYS~"), tuple(pods))
 
 
 def _next(gang: GangStatus) -> str:
-    if gang.state is GangPhase.stuck:
-        return f"{one_line(gang.why)}: if that persists, undo it, see below"
-    if gang.state is GangPhase.cut:
-        return f"{one_line(gang.why)}: run completes it or stops the rest"
-    if gang.unsure:
-        return "it may have been whole: if it cannot continue, undo it, see below"
-    return _NEXT[gang.state]
+    if gang.unsure and gang.state is GangPhase.partial:
+        return "it may have been whole; if it cannot continue, the commands below undo it"
+    return ": ".join(filter(None, (one_line(gang.why), _NEXT[gang.state][1])))
 
 
-def pins(status: Status) -> Table:
-    """Pods that wait for their scheduler."""
-    rows = tuple(
-        row_of(
-            "/".join(pin.pod), pin.node, pin.plan, one_line(pin.why) if pin.why else "not tried yet"
-        )
-        for pin in status.pins
-    )
-    return Table(columns_of("PENDING POD|NODE|PLAN?|SCHEDULER SAYS~"), rows)
-
-
-def undoing(status: Status, undo: Undo) -> Iterator[str]:
+def undoing(status: Status) -> Iterator[str]:
     """Shell commands that undo every partial or stuck gang."""
-    for gang in status.undoable:
-        unsure = ", if it cannot continue without the missing pods" if gang.unsure else ""
-        yield f"# undo {one_line('/'.join(gang.gang))}{unsure}:"
-        yield from undo(gang)
+    for gang in status.gangs:
+        if commands := status.undo(gang):
+            unsure = ", if it cannot continue without the missing pods" if gang.unsure else ""
+            yield from ("", f"# undo {one_line('/'.join(gang.gang))}{unsure}:", *commands)
 
 
-def document(status: Status, undo: Undo) -> dict[str, Any]:
+def document(status: Status) -> dict[str, Any]:
     """The status as data."""
     return {
         "context": status.context,
@@ -137,8 +105,7 @@ def document(status: Status, undo: Undo) -> dict[str, Any]:
         "lastRun": status.lease.last_run,
         "gangs": [
             {
-                "namespace": one.gang[0],
-                "name": one.gang[1],
+                **_named(one.gang),
                 "plan": one.plan,
                 "state": one.state.value,
                 "size": one.size,
@@ -146,32 +113,27 @@ def document(status: Status, undo: Undo) -> dict[str, Any]:
                 "bound": one.bound,
                 "why": one_line(one.why) or None,
                 "unsure": one.unsure,
-                "undo": undo(one) if _undoable(one) else [],
+                "undo": status.undo(one),
             }
-            for one in status.unsettled
+            for one in status.gangs
         ],
         "pending": [
-            {
-                "namespace": pin.pod[0],
-                "name": pin.pod[1],
-                "plan": pin.plan,
-                "node": pin.node,
-                "why": pin.why or None,
-            }
+            {**_named(pin.pod), "plan": pin.plan, "node": pin.node, "why": pin.why or None}
             for pin in status.pins
         ],
-        "ignored": [{"namespace": key[0], "name": key[1]} for key in status.forged],
+        "ignored": [_named(key) for key in status.forged],
     }
 
 
-def _lock(lease: LeaseState, program: str) -> Cell:
-    holder = lease.holder
+def _named(key: Key) -> dict[str, str]:
+    return {"namespace": key[0], "name": key[1]}
+
+
+def _lock(holder: Holder | None, program: str) -> Cell:
     if holder is None:
         return Cell("free", "good")
     if holder.expired:
         return Cell(f"expired, the next run takes it; left by {holder.describe()}", "warn")
-    from planner.cluster.lease import release_command
-
     free = release_command(holder.id, program)
     return Cell(f"held: {holder.describe()}; if that run is dead: {free}", "busy")
 
@@ -191,17 +153,14 @@ def _holder(holder: Holder | None) -> dict[str, Any] | None:
     }
 
 
-def _last_run(note: dict[str, Any] | None, now: float | None) -> Cell:
+def _last_run(note: Mapping[str, Any] | None, now: float | None) -> Cell:
     """Status, time and counts; the note is untrusted text."""
     if note is None:
-        return Cell("unknown", "dim")
-    code = note.get("exit_code")
+        return Cell("none recorded", "dim")
+    code, finished, counts = (note.get(key) for key in ("exit_code", "finished", "counts"))
     facts = [f"{_word(note.get('status'))} (exit {_word(code)})"]
-    if finished := note.get("finished"):
-        facts.append(f"at {_word(finished)}{_ago(finished, now)}")
-    if plan := note.get("plan"):
-        facts.append(f"plan {_word(plan)}")
-    counts = note.get("counts")
+    facts += [f"at {_word(finished)}{_ago(finished, now)}"] if finished else []
+    facts += [f"plan {_word(note['plan'])}"] if note.get("plan") else []
     if isinstance(counts, dict):
         facts += [f"{_word(value)} {_word(name)}" for name, value in counts.items() if value]
     if effective := note.get("effective_gpus"):
@@ -210,15 +169,11 @@ def _last_run(note: dict[str, Any] | None, now: float | None) -> Cell:
 
 
 def _ago(finished: object, now: float | None) -> str:
-    from models.units import InvalidValueError, epoch_seconds
-
     try:
-        then = epoch_seconds(finished) if isinstance(finished, str) else None
+        age_s = (now or 0) - epoch_seconds(str(finished))
     except InvalidValueError:
         return ""
-    if then is None or now is None or now < then:
-        return ""
-    return f" ({lasting(int(now) - then)} ago)"
+    return f" ({lasting(int(age_s))} ago)" if age_s >= 0 else ""
 
 
 def _word(value: object) -> str:

@@ -14,12 +14,12 @@ from planner.cli.options import Connection, LockNamespaceOption, SettingsOption,
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
+from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
     from models.instance.policy import KubernetesPolicy
-    from planner.cluster.plan_status import GangStatus
     from planner.pipelines.apply_steps import ClusterTarget
-    from planner.show.status import Status, Undo
+    from planner.show.status import Status
 
 
 @verb
@@ -42,27 +42,23 @@ def status(
     ] = Format.table,
 ) -> None:
     """Show the lock, the last run, and incomplete gangs."""
+    from planner.cluster.plan_status import GangPhase
     from planner.read.inputs import read_policy
-    from planner.show.apply import undo_commands
+    from planner.show import status as statuses
 
     if release is not None:
         _release(console, connection.target(console), lock_namespace, release)
         return
     if policy == "-":
         raise UsageError(Fault("status does not read stdin", "pass the Policy as a file"))
-    found = _read(
-        connection.target(console), lock_namespace, read_policy([], policy=policy).kubernetes
-    )
-
-    def undo(gang: GangStatus) -> list[str]:
-        return undo_commands(gang.left, found.context, connection.kubeconfig)
-
+    settings = read_policy([], policy=policy).kubernetes
+    found = _read(connection.target(console), lock_namespace, settings)
+    half_there = (GangPhase.partial, GangPhase.cut)
     if output is not Format.table:
-        from planner.show import status as statuses
-
-        console.document(statuses.document(found, undo), output)
+        console.document(statuses.document(found), output)
     else:
-        _tables(console, found, undo)
+        console.data(console.sections(statuses.tables(found, console.program)))
+        console.data("".join(f"{safe(line)}\n" for line in statuses.undoing(found)))
     console.event(
         "summary",
         verb="status",
@@ -71,7 +67,7 @@ def status(
         context=found.context,
         cluster=found.cluster,
         locked=found.lease.holder is not None and not found.lease.holder.expired,
-        half_there=len(found.partial),
+        half_there=sum(gang.state in half_there for gang in found.gangs),
         pending=len(found.pins),
     )
 
@@ -97,10 +93,7 @@ def _release(console: Console, target: ClusterTarget, namespace: str, identity: 
     else:
         console.say(f"released in namespace {namespace}: {holder.describe()}")
         if holder.left_s is not None and holder.left_s > 0:
-            console.warn(
-                "it was renewed within the last minute: if that run is alive, it stops within seconds"
-                " and starts no further gang"
-            )
+            console.warn("if that run is alive, it stops within seconds and starts no further gang")
         console.next(f"{console.program} status")
     console.event(
         "summary",
@@ -132,22 +125,6 @@ def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy
         context = proxy.context
     classifier = PodClassifier(settings.scheduling_gate)
     gangs = gang_statuses(view, classifier, settings.pending_limit_s)
-    pins, alien = (
-        pending_pods(view, classifier),
-        tuple(pod.key for pod in forged(view.pods.values())),
-    )
-    return Status(context, view.cluster, lease, gangs, pins, alien)
-
-
-def _tables(console: Console, found: Status, undo: Undo) -> None:
-    from planner.show import status as statuses
-    from planner.untrusted_text import safe
-
-    console.table(statuses.facts(found, console.program))
-    for table in (statuses.unsettled(found), statuses.pins(found)):
-        if table.rows:
-            console.data("\n")
-            console.table(table)
-    lines = list(statuses.undoing(found, undo))
-    if lines:
-        console.data("\n" + "".join(f"{safe(line)}\n" for line in lines))
+    pins = pending_pods(view, classifier)
+    alien = tuple(pod.key for pod in forged(view.pods.values()))
+    return Status(context, target.kubeconfig, view.cluster, lease, gangs, pins, alien)
