@@ -59,7 +59,9 @@ def test_the_exit_code_tells_changes_only_where_it_is_asked_to(gated: Bench) -> 
     gated.apply(plan)
     said = gated.run("apply", DRY, str(plan), "--detailed-exitcode", "-o", "name")
     assert (said.code, said.out) == (0, "")
-    assert said.err.splitlines() == ["no changes: the cluster matches the plan"]
+    assert said.err.splitlines() == [
+        "no changes: the plan has nothing left to start, stop or resize"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_the_exit_code_tells_changes_only_where_it_is_asked_to(gated: Bench) -> 
 def test_an_exit_code_without_a_comparison_is_a_usage_error(words: list[str], cli: RunCli) -> None:
     said = cli("apply", "plan.json", "--detailed-exitcode", *words)
     assert (said.code, said.out) == (64, "")
-    assert said.err.startswith("error: --detailed-exitcode is about")
+    assert said.err.startswith("error: --detailed-exitcode needs --dry-run=client")
 
 
 def test_the_table_has_a_row_a_gang_and_says_what_is_next(gated: Bench) -> None:

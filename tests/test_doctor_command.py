@@ -88,7 +88,7 @@ def test_a_right_that_runs_go_on_without_is_a_warning_with_what_follows(
     assert found["is"] == "warn"
     assert found["found"] == (
         "missing: list poddisruptionbudgets.policy in all namespaces; without it plans may stop or move"
-        " gangs whose disruption budgets forbid it: only some of their pods may go"
+        " gangs that disruption budgets protect, and evictions of their pods then fail"
     )
 
 

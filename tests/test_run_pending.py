@@ -44,10 +44,10 @@ def policy(bench: RunBench, limit: str | None) -> Path:
 
 def test_within_the_limit_a_pending_gang_is_no_failure(bench: RunBench) -> None:
     first = bench.run()
-    assert (first.code, "not fully bound yet" in first.err) == (0, True), first.err
+    assert (first.code, "1 pending;" in first.err) == (0, True), first.err
     # Its 16 GPUs, at full speed on an NVSwitch and its NICs, do no work before the scheduler binds it.
     unbound = "0 effective GPUs (0 before; 16 more once all pods are bound)"
-    assert f"gangs: 1 not fully bound yet; 0 waiting; {unbound}" in first.err, first.err
+    assert f"gangs: 1 pending; 0 waiting; {unbound}" in first.err, first.err
     bench.cluster.advance(300)  # not longer than the limit of 5 minutes
     again = bench.run()
     assert (again.code, "; 0 effective GPUs (0 before" in again.err) == (0, True), again.err
@@ -94,7 +94,7 @@ def test_the_limit_runs_from_the_last_start_of_a_gang_that_was_cut_off(bench: Ru
     assert death.struck
     bench.cluster.advance(1000)
     done = bench.run("--evict-partial")
-    assert (done.code, "not fully bound yet" in done.err) == (0, True), done.err
+    assert (done.code, "1 pending;" in done.err) == (0, True), done.err
     bench.cluster.advance(301)
     late = bench.run()
     assert (late.code, "within the pending limit" in late.err) == (7, True), late.err

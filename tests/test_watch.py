@@ -113,7 +113,7 @@ def test_a_server_that_cannot_be_read_is_said_once_and_so_is_its_return() -> Non
     looks.look()
     cluster.gang_of_pods("g", 1, gpus=1)
     looks.look()
-    assert said == ["not watching: no answer", "watching again"]
+    assert said == ["cannot watch the cluster: no answer", "watching again"]
     assert (looks.changed, looks.at) == (("pods",), 5.0)
     looks.close()
 

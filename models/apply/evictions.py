@@ -25,6 +25,7 @@ from models.apply.requests import (
     message_of,
 )
 from models.apply.session import TRIES, ApplySession, Failure, label
+from models.units import plural
 
 
 @dataclass(slots=True)
@@ -131,10 +132,10 @@ def _forbidden(
 ) -> Failure | None:
     limits = session.limits
     if pods and not (allowed or limits.allow_evictions):
-        return Failure(f"needs {len(pods)} evictions: --allow-evictions")
+        return Failure(f"needs {plural(len(pods), 'eviction')}: --allow-evictions")
     if pods and session.evicted + len(pods) > limits.max_evictions:
         left = max(0, limits.max_evictions - session.evicted)
-        return Failure(f"needs {len(pods)} evictions, {left} left: --max-evictions")
+        return Failure(f"needs {plural(len(pods), 'eviction')}, --max-evictions leaves {left:,}")
     return None
 
 

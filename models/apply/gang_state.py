@@ -42,7 +42,9 @@ def started_verdict(session: ApplySession, batch: PodBatch) -> GangVerdict:
 
     In a dry run no scheduler sees them.
     """
-    if session.limits.dry or all(session.state(order) is not PodState.ungated for order in batch.pods):
+    if session.limits.dry or all(
+        session.state(order) is not PodState.ungated for order in batch.pods
+    ):
         return verdict_for(session, batch, Outcome.started)
     pods = [session.pod(order) for order in batch.pods]
     messages = [pod.unschedulable for pod in pods if pod is not None and pod.unschedulable]

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from models.apply.outcomes import Outcome, Verdict
-from models.units import plural
+from models.units import first_of, plural
 from planner.pipelines.apply import ApplyRequest, ApplyResult, Preview, status_of
 from planner.pipelines.apply_steps import LOCK_NAMESPACE, VerifiedPlan, ordered
 from planner.show.apply import (
@@ -31,6 +31,7 @@ from planner.show.apply import (
     undo_commands,
     verdict_table,
 )
+from planner.show.manifests import UNPARTITIONED
 from planner.show.table import draw
 from planner.show.text import Format
 from planner.untrusted_text import one_line, safe
@@ -104,10 +105,7 @@ def _changes(
         console.say(f"note: {plan.backend.note()}")
     waiting = ["/".join(key) for key in plan.orders.unpartitioned]
     if waiting:
-        console.warn(
-            f"{plural(len(waiting), 'gang')} not started, for GPUs have to be partitioned first, as"
-            f" `gangplan show` says: {', '.join(waiting[:MAX_NAMES])}"
-        )
+        console.warn(f"not started: {first_of(waiting, MAX_NAMES)}: {UNPARTITIONED}")
     return changing
 
 
@@ -152,7 +150,7 @@ def show_preview(
     for gang, why in withheld_by_budgets(plan.orders, view).items():
         console.warn(one_line(f"withheld: gang {'/'.join(gang)}: {why}"))
     if not changing:
-        console.say("no changes: the cluster matches the plan")
+        console.say("no changes: the plan has nothing left to start, stop or resize")
     else:
         console.say(change_line(changing, evictions=options.allow_evictions))
         evicts = options.allow_evictions or any(one.takes for one in changing)

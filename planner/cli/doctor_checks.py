@@ -153,8 +153,8 @@ def check_cluster(
         probe = (pods[0].namespace, pods[0].name, pods[0].uid)
         yield check_admission(transport, probe, account)
     else:
-        hint = "try again while a pod of the tenant waits at the gate"
-        yield warned("admission policy", "not checked: none of our pods wait", hint)
+        hint = "try again while a pod of a tenant waits for gangplan"
+        yield warned("admission policy", "not checked: no pod waits for gangplan", hint)
     yield check_backend(transport, backend_of(settings.gpu_backend))
 
 
@@ -278,7 +278,7 @@ def check_working(
         return
     anywhere = rights.work_rights([None], evictions=evictions, backend=backend, resized=[None])
     if rights.missing_rights(transport, anywhere):
-        what = "none of our pods wait, so no namespace was checked"
+        what = "no pod waits for gangplan, so no namespace was checked"
         yield warned("rights: namespaces", what, "name the namespaces of your tenants: -n NAME")
     else:
         yield passed("rights: namespaces", f"all {len(anywhere)}, in all namespaces")
@@ -301,14 +301,13 @@ def check_admission(
     ``pod``: (namespace, name, uid) of a waiting pod.
     """
     if _OTHERS in (marked := _patch(transport, *pod, MARKS)).message:
-        what = f"refuses this account what a plan writes: {one_line(marked.message)}"
+        what = f"the server refuses what gangplan writes to pods: {one_line(marked.message)}"
         hint = "docs/deploy.md, 'When a policy refuses'"
         return Finding("admission policy", Level.fail, what, hint, NotPermittedError.exit_code)
     reply = _patch(transport, *pod, FOREIGN)
     if _DENIED in reply.message:
-        return passed(
-            "admission policy", "this account may change nothing of pods but gangplan's own marks"
-        )
+        found = "the server refuses an annotation on a pod that is not gangplan's"
+        return passed("admission policy", found)
     if reply.status in {0, 401, 403, 429} or reply.status >= 500:
         what = f"not decided: {one_line(reply.message)}"
         return warned("admission policy", what, "grant the rights above, then try again")

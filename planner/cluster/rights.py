@@ -47,14 +47,14 @@ class Right:
     name: str = ""
 
 
-_ONE_NUMBER = "elastic TrainJobs have the number of nodes of their JobSets"
+_ONE_NUMBER = "elastic TrainJobs are planned with the number of nodes of their JobSets"
 
 OPTIONAL = {
     Right("list", "", "namespaces"): (
-        "labels of namespaces are unknown: a ClusterQueue whose namespaceSelector asks for one takes nobody"
+        "labels of namespaces are unknown: a ClusterQueue with a namespaceSelector of labels admits nothing"
     ),
     Right("list", "policy", "poddisruptionbudgets"): (
-        "plans may stop or move gangs whose disruption budgets forbid it: only some of their pods may go"
+        "plans may stop or move gangs that disruption budgets protect, and evictions of their pods then fail"
     ),
     Right("list", "kueue.x-k8s.io", "workloadpriorityclasses"): (
         "suspended jobs that have no Workload yet count with the priorities of their templates"
@@ -62,10 +62,10 @@ OPTIONAL = {
     Right("list", "trainer.kubeflow.org", "trainingruntimes"): _ONE_NUMBER,
     Right("list", "trainer.kubeflow.org", "clustertrainingruntimes"): _ONE_NUMBER,
     Right("list", "kueue.x-k8s.io", "cohorts"): (
-        "quotas of Kueue's Cohorts, and their parents, are not read: plans keep those of ClusterQueues alone"
+        "Cohorts of Kueue are not read: plans keep to the quotas of ClusterQueues alone"
     ),
     Right("list", "scheduling.x-k8s.io", "elasticquotas"): (
-        "quotas of ElasticQuotas are not read: plans promise and limit nothing by them"
+        "ElasticQuotas are not read: plans ignore their quotas"
     ),
 }
 """Rights that a run goes on without, and what it does without them."""

@@ -207,7 +207,7 @@ class _Looks:
         except GangplanError as error:
             self.close()
             if not self._troubled:
-                self.console.warn(f"not watching: {error}")
+                self.console.warn(f"cannot watch the cluster: {error}")
                 self.console.event("watch", open=False, why=safe(str(error)))
             self._troubled = True
             return

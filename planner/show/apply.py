@@ -20,15 +20,13 @@ from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodSto
 from models.apply.requests import Done, Event, Evict, Request, Ungate
 from models.apply.session import ApplySession
 from models.units import plural
+from planner.show.progress import LINE_EVERY_S, LIVE_EVERY_S
 from planner.show.table import Cell, Style, Table, columns_of, row_of
 from planner.show.text import compress, number
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
     from planner.show.console import Console
-
-LINE_EVERY_S = 5.0
-LIVE_EVERY_S = 0.1
 
 MAX_NAMES = 64
 """Names in one JSON log line."""
@@ -152,9 +150,7 @@ def announce_changes(
         dry_run=dry,
     )
     if evictions and view.budgets is None and any(one.stops for one in found):
-        console.warn(
-            "not permitted to list poddisruptionbudgets: only an eviction shows whether one forbids it"
-        )
+        console.warn("not permitted to list poddisruptionbudgets: they may forbid evictions")
     return found
 
 

@@ -20,7 +20,7 @@ from planner.untrusted_text import safe
 
 Json = dict[str, Any]
 
-UNPARTITIONED = "left out: GPUs have to be partitioned first, as `gangplan show` says"
+UNPARTITIONED = "GPUs have to be partitioned first; gangplan show lists them"
 
 _REVIEW = (
     "For review: the objects that `gangplan apply` sends. The same plan gives the same bytes.",
@@ -43,7 +43,9 @@ class GangObjects:
 
 def objects(orders: PlanActions, nodes: Iterable[NodeDocument]) -> list[GangObjects]:
     """Everything the orders send, gangs by namespace and name. ``nodes``: of the plan's instance."""
-    hosts = _hosts(nodes)
+    names = {node.name: node.labels.get(HOSTNAME_LABEL, node.name) for node in nodes}
+    counts = Counter(names.values())
+    hosts = {name: host for name, host in names.items() if counts[host] == 1}
     found = [_gang(gang, orders, hosts) for gang in orders.gangs]
     found += [
         GangObjects("/".join(key), "place", (), (UNPARTITIONED,)) for key in orders.unpartitioned
@@ -70,14 +72,7 @@ def _comment(lines: Iterable[str]) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in lines)
 
 
-def _hosts(nodes: Iterable[NodeDocument]) -> dict[str, str | None]:
-    """The hostname label of every node where no other node has it; None for the others."""
-    names = {node.name: node.labels.get(HOSTNAME_LABEL, node.name) for node in nodes}
-    counts = Counter(names.values())
-    return {name: host if counts[host] == 1 else None for name, host in names.items()}
-
-
-def _gang(gang: GangActions, orders: PlanActions, hosts: Mapping[str, str | None]) -> GangObjects:
+def _gang(gang: GangActions, orders: PlanActions, hosts: Mapping[str, str]) -> GangObjects:
     # A gang that shrinks loses its pods to its controller.
     stops = () if gang.decision == "resize" else gang.stops
     old = {stop.uid for stop in stops}

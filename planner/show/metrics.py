@@ -29,12 +29,6 @@ _QUEUE = {
 }
 """Help of each figure of a queue."""
 
-_WHEN = {
-    "after": " after the last plan",
-    "before": " before the last plan",
-    "one_at_a_time": " if gangs were taken one after another",
-}
-
 MAX_QUEUES = 500
 """Queues that have metrics, the first by name."""
 
@@ -70,9 +64,11 @@ def _plain(run: RunReport, last_success: float | None) -> Iterator[tuple[str, st
         started = run.counts.get("started", 0) + run.counts.get("pending", 0)
         yield "gangplan_started_gangs", "Gangs that the last run started.", started
         yield "gangplan_evicted_pods", "Pods that the last run evicted.", run.evicted
-    for name, gpus in (run.effective or {}).items():
-        suffix = "" if name == "after" else f"_{name}"
-        yield f"gangplan_effective_gpus{suffix}", f"GPUs times predicted speed{_WHEN[name]}.", gpus
+    gpus = (run.effective or {}).get
+    yield "gangplan_effective_gpus", "Effective GPUs after the last plan.", gpus("after")
+    yield "gangplan_effective_gpus_before", "Effective GPUs before the last plan.", gpus("before")
+    said = "Effective GPUs if gangs were taken one after another."
+    yield "gangplan_effective_gpus_one_at_a_time", said, gpus("one_at_a_time")
 
 
 def _labelled(run: RunReport) -> Iterator[tuple[str, str, _Values, str]]:

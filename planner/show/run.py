@@ -144,24 +144,20 @@ class RunReport:
         if self.decided is not None:
             never = f" ({self.never:,} can never start)" if self.never else ""
             facts.append(f"{self.waiting:,} waiting{never}")
-            facts += self._work(self.decided)
+            if (effective := self.effective) is not None:
+                pending = sum(gpus for _, why, gpus in self._missing() if why is Outcome.pending)
+                more = f"; {gpu_amount(pending)} more once all pods are bound" if pending else ""
+                after, before = (gpu_amount(effective[name]) for name in ("after", "before"))
+                facts.append(f"{after} effective GPUs ({before} before{more})")
+            if (fewer := bought(self.decided)) is not None:
+                facts.append(f"its plan has {fewer}")
+            if (possible := more_work(self.decided)) not in (None, "0 %"):
+                facts.append(f"at most {possible} more work possible")
         if self.replanned:
             facts.append("planned twice")
         facts.append(f"{seconds:.1f} s")
         plan = f" plan {self.plan};" if self.plan else ""
         return f"run {self.status} (exit {self.exit_code}):{plan} {'; '.join(facts)}"
-
-    def _work(self, plan: PlanDocument) -> Iterator[str]:
-        """What runs, and how much more could."""
-        if (effective := self.effective) is not None:
-            pending = sum(gpus for _, why, gpus in self._missing() if why is Outcome.pending)
-            more = f"; {gpu_amount(pending)} more once all pods are bound" if pending else ""
-            after, before = (gpu_amount(effective[name]) for name in ("after", "before"))
-            yield f"{after} effective GPUs ({before} before{more})"
-        if (fewer := bought(plan)) is not None:
-            yield f"its plan has {fewer}"
-        if (possible := more_work(plan)) is not None and possible != "0 %":
-            yield f"at most {possible} more work possible"
 
     def print_summary(self, console: Console, seconds: float) -> None:
         """A line in text logs, an event in JSON logs."""

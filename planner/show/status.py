@@ -60,9 +60,7 @@ def tables(status: Status, program: str) -> Iterator[Table]:
     ]
     if status.forged:
         shown = first_of(["/".join(key) for key in status.forged], _MAX_FORGED)
-        rows.append(
-            ("ignored", Cell(f"gangplan annotations that no run wrote, on {shown}", "warn"))
-        )
+        rows.append(("ignored", Cell(f"annotations that no run wrote, on {shown}", "warn")))
     yield pairs(rows)
     gangs = (
         row_of(
@@ -70,7 +68,7 @@ def tables(status: Status, program: str) -> Iterator[Table]:
             Cell(one.state, _NEXT[one.state][0]),
             f"{one.started:,} of {one.size:,}",
             one.plan,
-            _next(one),
+            ": ".join(filter(None, (one_line(one.why), _NEXT[one.state][1]))),
         )
         for one in status.gangs
     )
@@ -80,12 +78,6 @@ def tables(status: Status, program: str) -> Iterator[Table]:
         for pin in status.pins
     )
     yield Table(columns_of("PENDING POD|NODE|PLAN?|SCHEDULER SAYS~"), tuple(pods))
-
-
-def _next(gang: GangStatus) -> str:
-    if gang.unsure and gang.state is GangPhase.partial:
-        return "it may have been whole; if it cannot continue, the commands below undo it"
-    return ": ".join(filter(None, (one_line(gang.why), _NEXT[gang.state][1])))
 
 
 def undoing(status: Status) -> Iterator[str]:

@@ -68,8 +68,8 @@ def apply(  # the options of the verb
 
     client = dry_run is DryRun.client
     if detailed_exitcode and (not client or output in OBJECTS):
-        what = "--detailed-exitcode is about what --dry-run=client finds in the cluster"
-        raise UsageError(Fault(what, "add --dry-run=client, with -o table, wide or name"))
+        what = "--detailed-exitcode needs --dry-run=client, and a comparison with the cluster"
+        raise UsageError(Fault(what, "use -o table, wide or name"))
     request = pipeline.ApplyRequest(
         path=path,
         options=applying.options(lock),
