@@ -258,7 +258,7 @@ def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(
 ) -> None:
     undo = (("ns", "a-0", "u-0"), ("n s", "$(touch x)", "u'1\\n"), ("ns", "..", "u-2"))
     first, second = undo_commands(undo, "my ctx", "/k c")  # no line for a step in a path
-    kubectl = "kubectl --kubeconfig '/k c' --context 'my ctx'"
+    kubectl = "kubectl '--kubeconfig=/k c' '--context=my ctx'"
     options = '{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"u-0"}}'
     assert first == (
         f"printf %s '{options}' | {kubectl} delete --raw /api/v1/namespaces/ns/pods/a-0 -f - "
@@ -275,7 +275,7 @@ def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(
     )
     *words, given = run.stderr.splitlines()
     assert words == [
-        "--kubeconfig", "/k c", "--context", "my ctx", "delete", "--raw",
+        "--kubeconfig=/k c", "--context=my ctx", "delete", "--raw",
         "/api/v1/namespaces/n%20s/pods/%24%28touch%20x%29", "-f", "-",
     ]  # fmt: skip
     assert json.loads(given)["preconditions"] == {"uid": "u'1\\n"}

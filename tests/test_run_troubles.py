@@ -180,7 +180,7 @@ def test_a_gang_that_can_no_longer_be_whole_is_reported_by_every_run(bench: RunB
     result = bench.run()
     assert result.code == 7, result.err
     assert f"default/{begun[:-2]}: partial" in result.err
-    assert "kubectl --context test delete --raw /api/v1/namespaces/default/pods/" in result.err
+    assert "kubectl --context=test delete --raw /api/v1/namespaces/default/pods/" in result.err
     waiting = [name for name, node in bench.places().items() if node is None]
     assert waiting == []  # the other gangs are started
     assert "1 partial" in summary(result)
