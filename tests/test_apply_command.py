@@ -109,7 +109,9 @@ def test_on_a_terminal_it_shows_what_will_happen_and_asks(gated: Bench) -> None:
     words = " ".join(said.err.split())  # a narrow terminal folds the question
     question = r"apply plan gp-\w+ to context test \(4 pods to start, 0 to stop\)\? \[y/N\]"
     assert re.search(question, words)
-    assert "enforces nothing" in said.err, "what the annotations of GPUs are worth"
+    assert "only says which ones the plan chose" in said.err, (
+        "what the annotations of GPUs are worth"
+    )
     assert gated.bound() == placed(plan)
 
 
@@ -157,7 +159,9 @@ def test_the_result_is_a_table_and_the_last_line_says_what_is_next(gated: Bench)
         "default/b  started     2",
     ]
     note, done, following = said.err.splitlines()
-    assert "enforces nothing" in note, "b takes half a node: which half is up to the node"
+    assert "only says which ones the plan chose" in note, (
+        "b takes half a node: which half is up to the node"
+    )
     assert (done, following) == ("gangs: 2 started (8 writes)", "next: gangplan status")
 
 

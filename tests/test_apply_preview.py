@@ -84,7 +84,7 @@ def test_the_table_has_a_row_a_gang_and_says_what_is_next(gated: Bench) -> None:
         f"default/b  start      2     8  {where['b-0']}",
     ]
     note, line, following = said.err.splitlines()
-    assert "enforces nothing" in note
+    assert "only says which ones the plan chose" in note
     assert (line, following) == ("4 pods to start, 0 to stop", f"next: gangplan apply {plan}")
     assert gated.run("apply", DRY, str(plan), "-o", "name").out == (
         "gang/default/a\ngang/default/b\n"

@@ -198,7 +198,7 @@ class Applying:
         typer.Option(
             "--wait",
             metavar="DURATION",
-            help="How long to wait for evicted pods to end and for pins to be bound.",
+            help="Time for evicted pods to end and for started pods to be bound.",
         ),
     ] = "60s"
 

@@ -39,7 +39,7 @@ def doctor(  # the options of the verb
             "-n",
             "--namespace",
             metavar="NAME",
-            help="Check whether pods can start here; repeatable. Default: where our pods wait.",
+            help="Check whether pods can start here; repeatable. Default: where pods wait for gangplan.",
         ),
     ] = None,
     allow_evictions: Annotated[

@@ -31,8 +31,8 @@ class Advisory(Backend):
 
     def note(self) -> str:
         return (
-            "gangplan.dev/gpus on a pod names the GPUs that the plan gave it and enforces nothing: "
-            "the node chooses"
+            "the node chooses which of its GPUs a pod gets; the annotation gangplan.dev/gpus only "
+            "says which ones the plan chose"
         )
 
 
