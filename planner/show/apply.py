@@ -39,12 +39,10 @@ class ApplyProgress:
     """Counts started and evicted pods: a live line on a terminal, otherwise a line every few seconds."""
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
-        live = console.is_terminal(console.stderr) and not console.json_log
-        self._print = console.live if live else console.say
-        self._every = LIVE_EVERY_S if live else LINE_EVERY_S
-        self._clock = clock
-        self._start = self._due = clock()
-        self._due += 0.0 if live else LINE_EVERY_S
+        self._console, self._clock = console, clock
+        self._every = LIVE_EVERY_S if console.has_live_line else LINE_EVERY_S
+        self._start = clock()
+        self._due = self._start + (0.0 if console.has_live_line else LINE_EVERY_S)
         self._started, self._evicted = set[str](), set[str]()
         self.pods = 0
         """Pods that the plan starts; 0 if there is no plan yet."""
@@ -61,8 +59,8 @@ class ApplyProgress:
             self._due = now + self._every
             to_start = f"{self.pods:,} to start, " if self.pods else ""
             evicted = f", {len(self._evicted):,} evicted" if self._evicted else ""
-            counted = f"{to_start}{len(self._started):,} started{evicted}"
-            self._print(f"{now - self._start:.1f}s  pods: {counted}")
+            counted = f"pods: {to_start}{len(self._started):,} started{evicted}"
+            self._console.progress(now - self._start, [counted])
 
 
 @dataclass(frozen=True, slots=True)

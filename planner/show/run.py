@@ -19,7 +19,7 @@ from planner.show.apply import (
     why_text,
 )
 from planner.show.plan.proofs import bought, more_work
-from planner.show.text import gpu_amount
+from planner.show.text import number
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ class RunReport:
             facts.append(f"{self.waiting:,} waiting{never}")
             if (effective := self.effective) is not None:
                 pending = sum(gpus for _, why, gpus in self._missing() if why is Outcome.pending)
-                more = f"; {gpu_amount(pending)} more once all pods are bound" if pending else ""
-                after, before = (gpu_amount(effective[name]) for name in ("after", "before"))
+                more = f"; {number(pending)} more once all pods are bound" if pending else ""
+                after, before = (number(effective[name]) for name in ("after", "before"))
                 facts.append(f"{after} effective GPUs ({before} before{more})")
             if (fewer := bought(self.decided)) is not None:
                 facts.append(f"its plan has {fewer}")
