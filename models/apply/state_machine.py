@@ -24,12 +24,7 @@ from models.apply.live_state import (
     overcommitted,
     shortages,
 )
-from models.apply.outcomes import (
-    ApplyLimits,
-    GangVerdict,
-    Outcome,
-    Verdict,
-)
+from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
 from models.apply.recovery import evict_partial, mark_started, note_stuck_nodes, recover
 from models.apply.requests import Halt, Steps
