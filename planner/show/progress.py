@@ -117,14 +117,10 @@ class SearchProgress:
         A bound holds for plans that are as good in all tiers before it: nothing is said beyond the tier after
         the first one that is open.
         """
-        gaps = 0
-        for name in self._place:
-            value, bound = self._known.get(name, (None, None))
-            gap = None if value is None or bound is None else abs(bound - value)
+        known = [(name, *self._known.get(name, (None, None))) for name in self._place]
+        for name, value, bound in [one for one in known if None in one or one[1] != one[2]][:2]:
             family, _, priority = name.partition("/")
-            if gap and value and family in WORK:
-                return f"at most {percent(gap / abs(value))} more at priority {priority}"
-            gaps += gap != 0
-            if gaps > 1:
-                break
+            if value and bound is not None and family in WORK:
+                more = percent(abs(bound - value) / abs(value))
+                return f"at most {more} more at priority {priority}"
         return None
