@@ -272,7 +272,7 @@ def catalogue_table(models: Sequence[ServerModel]) -> Table:
         )
         for model in models
     ]
-    return Table(columns_of("SERVER MODEL|>GPUS|GPU|FABRIC|>LINKS A GPU|ALIASES~"), tuple(rows))
+    return Table(columns_of("SERVER MODEL|>GPUS|GPU|FABRIC?|>LINKS A GPU?|ALIASES~"), tuple(rows))
 
 
 def model_document(model: ServerModel) -> dict[str, Any]:
