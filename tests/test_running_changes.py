@@ -15,12 +15,12 @@ import yaml
 from conftest import RunCli
 
 from models.documents.plan import PlanDocument
-from planner.show.plan import running_changes as changes
+from planner.show.plan import plan_tables as changes
 from planner.show.table import Table, draw
 from planner.show.text import lasting, width
 
 PLAN = plan_changes.plan()
-FOR_LLAMA = " (for default/llama)"
+THEN_LLAMA = " (then default/llama)"
 """llama comes to n01 and n02."""
 
 
@@ -108,15 +108,15 @@ def test_a_plan_that_moves_nothing_has_no_field_for_it() -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 160])
-@pytest.mark.parametrize("wide", [False, True])
-def test_on_a_terminal_every_line_fits_and_no_name_is_broken(columns: int, *, wide: bool) -> None:
+def test_on_a_terminal_every_line_fits_and_no_name_is_broken(columns: int) -> None:
     def lengthen(document: dict[str, Any]) -> None:
         names = [f"default/a-rather-long-name-of-a-gang-{i}" for i in "ab"]
-        moved = {"gangs": names, "gpus": 16, "bought": bought(gpus=-4, nodes=2), "gain": 0.75}
+        moved: dict[str, Any] = {"gangs": ["default/tune", *names], "gpus": 16, "gain": 0.75}
+        moved["bought"] = bought(gpus=-4, nodes=2)
         document["status"]["moves"].append(moved)
 
     plan = typed(changed(lengthen))
-    drawn = draw(changes.changes(plan, wide=wide), width=columns, color=False)
+    drawn = draw(changes.changes(plan), width=columns, color=False)
     drawn += draw(changes.moves(plan), width=columns, color=False)
     assert all(width(line) <= columns for line in drawn.splitlines()), drawn
     words = drawn.replace(",", " ").split()
@@ -130,20 +130,20 @@ def test_on_a_terminal_every_line_fits_and_no_name_is_broken(columns: int, *, wi
 
 
 def test_pods_and_gpus_before_and_after_and_where() -> None:
-    table = changes.changes(typed(PLAN), wide=True)
+    table = changes.changes(typed(PLAN))
     rows = {row[0].text.partition("/")[2]: [cell.text for cell in row[1:]] for row in table.rows}
     assert rows == {
-        "half": ["complete", "1 -> 2", "4 -> 8", "-", "-", "-> n05:4-7"],
-        # 90 minutes since the checkpoint, 4 GPUs: 6 GPU-hours
-        "tune": ["move", "1", "4", "1h30m", "6.0", f"n01:0-3 -> n06:0-3{FOR_LLAMA}"],
-        "serve": ["resize", "2 -> 3", "8 -> 12", "-", "-", "-> n06:4-7"],
-        "shrink": ["resize", "2 -> 1", "8 -> 4", "unknown", "-", "n05:4-7 -> (for default/half)"],
-        # 26 hours since it started, 8 GPUs
-        "batch": ["preempt", "1 -> 0", "8 -> 0", "1d2h", "208.0", f"n02 ->{FOR_LLAMA}"],
+        "half": ["complete", "1 -> 2", "4 -> 8", "-", "-> n05:4-7"],
+        # 90 minutes since the checkpoint
+        "tune": ["move", "1", "4", "1h30m", f"n01:0-3 -> n06:0-3{THEN_LLAMA}"],
+        "serve": ["resize", "2 -> 3", "8 -> 12", "-", "-> n06:4-7"],
+        "shrink": ["resize", "2 -> 1", "8 -> 4", "", "n05:4-7 -> (then default/half)"],
+        # 26 hours since it started
+        "batch": ["preempt", "1 -> 0", "8 -> 0", "1d2h", f"n02 ->{THEN_LLAMA}"],
     }
 
 
-def test_of_those_who_come_the_ones_of_higher_priority_are_named_or_else_all() -> None:
+def test_those_who_come_are_named_the_highest_priority_first() -> None:
     def come(*priorities: int) -> Callable[[dict[str, Any]], None]:
         def change(document: dict[str, Any]) -> None:
             (llama,) = [g for g in document["spec"]["gangs"] if g["name"] == "llama"]
@@ -159,14 +159,16 @@ def test_of_those_who_come_the_ones_of_higher_priority_are_named_or_else_all() -
         return change
 
     def told(*priorities: int) -> str:
-        table = changes.changes(typed(changed(come(*priorities))), wide=False)
+        table = changes.changes(typed(changed(come(*priorities))))
         (way,) = [way for way in cells(table, "FROM -> TO") if way.startswith("n02 ->")]
         return way
 
     # batch has priority 0; llama is of the first priority named.
-    assert told(0, 7) == "n02 -> (for default/new-1)"
-    assert told(0, 0) == "n02 -> (for default/llama, default/new-0, default/new-1)"
-    assert told(3, 5, 4, 9) == "n02 -> (for default/new-3, default/new-1, default/new-2 and 2 more)"
+    assert told(0, 7) == "n02 -> (then default/new-1, default/llama, default/new-0)"
+    assert told(0, 0) == "n02 -> (then default/llama, default/new-0, default/new-1)"
+    assert (
+        told(3, 5, 4, 9) == "n02 -> (then default/new-3, default/new-1, default/new-2 and 2 more)"
+    )
 
 
 def test_a_gang_that_waited_too_long_is_marked(plan_file: str, cli: RunCli) -> None:
@@ -194,29 +196,32 @@ def bought(
     ("what", "said"),
     [
         (bought(), "nothing that is counted"),
-        (bought(gpus=1, gangs=["a/b"]), "a/b runs, 1 more GPU in use"),
-        (bought(gpus=9, gangs=["a/b", "a/c"]), "a/b, a/c run, 9 more GPUs in use"),
-        (bought(gpus=9, gangs=["a/b-1", "a/b-2", "a/c"]), "a/b-[1-2], a/c run, 9 more GPUs in use"),
-        (bought(bandwidth=1000, nodes=1), "1 more GPU at full bandwidth, 1 more whole node free"),
-        (bought(bandwidth=66), "0.066 more GPUs at full bandwidth"),
-        (bought(nodes=2, domains=2), "2 more whole nodes free, 2 more whole racks free"),
+        (bought(gpus=1, gangs=["a/b"]), "lets a/b run, GPUs in use +1"),
+        (bought(gpus=9, gangs=["a/b", "a/c"]), "lets a/b, a/c run, GPUs in use +9"),
+        (
+            bought(gpus=9, gangs=["a/b-1", "a/b-2", "a/c"]),
+            "lets a/b-[1-2], a/c run, GPUs in use +9",
+        ),
+        (bought(bandwidth=1000, nodes=1), "GPUs at full bandwidth +1, free whole nodes +1"),
+        (bought(bandwidth=66), "GPUs at full bandwidth +0.066"),
+        (bought(nodes=2, domains=2), "free whole nodes +2, free whole racks +2"),
         # A higher gang instead of lower ones: fewer GPUs in all.
         (
             bought(gpus=-4, bandwidth=-12_500, gangs=["a/b"]),
-            "a/b runs; 4 fewer GPUs in use, 12.5 fewer GPUs at full bandwidth",
+            "lets a/b run, GPUs in use -4, GPUs at full bandwidth -12.5",
         ),
-        (bought(gangs=["a/b"]), "a/b runs"),
+        (bought(gangs=["a/b"]), "lets a/b run"),
         (
             bought(nodes=-1, domains=-1),
-            "1 fewer whole node free, 1 fewer whole rack free",
+            "free whole nodes -1, free whole racks -1",
         ),
     ],
 )
 def test_what_moves_bought_is_said_in_words(what: dict[str, Any], said: str) -> None:
-    moved = {"gangs": ["a/x"], "gpus": 2, "bought": what, "gain": -0.5}
+    moved = {"gangs": ["default/tune"], "gpus": 2, "bought": what, "gain": -0.5}
     plan = typed(changed(lambda d: d["status"].update(moves=[moved])))
     table = changes.moves(plan)
-    assert [c.text for c in table.rows[0]] == ["2", "-0.500", "a/x"]
+    assert [c.text for c in table.rows[0]] == ["2", "-0.500", "default/tune"]
     assert table.below[0].text == said
 
 
@@ -262,7 +267,12 @@ def test_a_plan_of_the_wrong_shape_is_65_and_names_the_field(
 
 def test_hostile_names_of_moved_gangs_drive_no_terminal(plan_file: str, cli: RunCli) -> None:
     evil = "a/\x1b[31mred\u202e"
-    moved = {"gangs": [evil], "gpus": 1, "bought": bought(gpus=1, gangs=[evil]), "gain": 1.0}
+    moved = {
+        "gangs": [evil, "default/tune"],
+        "gpus": 1,
+        "bought": bought(gpus=1, gangs=[evil]),
+        "gain": 1.0,
+    }
     document = changed(lambda d: d["status"].update(moves=[moved]))
     Path(plan_file).write_text(json.dumps(document), encoding="utf-8")
     out = cli("show", plan_file).out

@@ -82,7 +82,7 @@ def test_300_gangs_are_80_lines_of_100_columns_that_name_all_that_happens(
     assert "120 start, 30 move, 40 are stopped, 60 wait, 50 stay as they are" in out
     # each reason has a number of its own: as many rows as fit, and a count of the others
     shown = len(re.findall(r"^   team-\d/\S+late\S+ .*wait", out, re.MULTILINE))
-    assert shown in (3, 4, 6, 8, 10)
+    assert shown == 6
     left, gpus = 60 - shown, 8 * (60 - shown)  # each asks for 8
     assert f"and {left} more gangs wait, for {gpus} GPUs: NoRoom {left}; --all" in " ".join(
         out.split()
@@ -149,8 +149,8 @@ def test_options_select_gangs(
 @pytest.mark.parametrize(
     ("options", "what", "hint"),
     [
-        (["--gang", "lote"], "--gang lote: no such gang", "did you mean late?"),
-        (["--gang", "x/late"], "--gang x/late: no such gang", "did you mean default/late?"),
+        (["--gang", "lote"], "--gang lote: no such gang", "did you mean 'late'?"),
+        (["--gang", "x/late"], "--gang x/late: no such gang", "did you mean 'late'?"),
         (["-n", "defualt"], "--namespace defualt: no gang in", "did you mean 'default'?"),
         (["--namespace", "zzz"], "--namespace zzz: no gang in", "namespaces: default"),
         (["--decision", "waits"], "--decision waits: no such decision", "did you mean 'wait'?"),

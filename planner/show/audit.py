@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pydantic.alias_generators import to_camel
 
 from models.units import first_of, plural
-from planner.show.table import Cell, Style, Table, columns_of, row_of
+from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import Format, compress, number
 
 if TYPE_CHECKING:
@@ -30,53 +29,39 @@ STARTS = {
 }
 """What is said of each condition under which waiting gangs start, in this order."""
 
-_STYLES: Mapping[str, Style] = {"now": "good", "others moved": "warn"}
-
 
 def show(console: Console, output: Format, audit: Audit) -> None:
     """Print the audit."""
     if output in (Format.json, Format.yaml):
-        console.document(_tree(audit), output)
+        tree = asdict(audit, dict_factory=lambda own: {to_camel(name): one for name, one in own})
+        console.document(tree, output)
     else:
         console.data(console.sections(_sections(audit, wide=output is Format.wide)))
 
 
-def _tree(value: object) -> object:
-    """As JSON: fields by their names in camelCase."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {to_camel(one.name): _tree(getattr(value, one.name)) for one in fields(value)}
-    return [_tree(one) for one in value] if isinstance(value, tuple) else value
-
-
 def _sections(audit: Audit, *, wide: bool) -> list[Table | list[str]]:
     """Tables and lines, in order; those without rows are left out."""
-    moves = []
-    for n, step in enumerate(audit.steps, 1):
-        goes = [f"{x.gang} from {compress(x.leaves)} to {compress(x.comes)}" for x in step.moves]
-        moves.append(f"step {n} restarts {first_of(goes, 2 * MAX_NAMES)}")
+    tables = (_steps(audit), _waiting(audit, wide=wide), _stranded(audit))
     notes = [f"note: {one}" for one in audit.notes]
-    tables = [one for one in (_waiting(audit, wide=wide), _stranded(audit)) if one.rows]
-    return [_headline(audit), *([_steps(audit)] if moves else []), moves, *tables, notes]
+    return [_headline(audit), *(one for one in tables if one.rows), notes]
 
 
 def _headline(audit: Audit) -> list[str]:
     """What runs, what could, and what it takes."""
     effective, gpus = audit.effective, audit.gpus
-    regained = round(effective.replanned - effective.unmoved, 3)
-    a_day = effective.lost_per_day
-    priced = f" ({a_day:,.2f} a day more than now)" if a_day else ""
     fit = sum(one.starts_if == "now" for one in audit.waiting)
-    more = _signed(effective.unmoved - effective.now)
-    startable = f"{plural(fit, 'more gang')} can start, {more}"
-    same = "no more," if audit.whole is None else "as many, for higher priorities:"
-    regains = f"{_signed(regained)}, to" if regained else same
-    stranded = number(gpus.stranded)
+    more = f"{plural(fit, 'more gang')} can start, {_signed(effective.unmoved - effective.now)}"
+    priced = (
+        f" ({effective.lost_per_day:,.2f} a day more than now)" if effective.lost_per_day else ""
+    )
     held = f"of {plural(gpus.installed, 'GPU')} {number(gpus.held)} held, {number(gpus.free)} free"
-    regains += f" {number(effective.replanned)} effective GPUs{priced}"
+    stranded = f"{number(gpus.stranded)} of them stranded"
+    replanned = f"{number(effective.replanned)} effective GPUs{priced}"
+    regains = _signed(effective.replanned - effective.unmoved)
     lines = [
-        f"now: {number(effective.now)} effective GPUs; {held}, {stranded} of them stranded",
-        f"without a restart: {startable if fit else 'nothing starts'}",
-        f"if every gang may restart elsewhere: {regains}",
+        f"now: {number(effective.now)} effective GPUs; {held}, {stranded}",
+        f"without a restart: {more if fit else 'nothing starts'}",
+        f"if every gang may restart elsewhere: {regains}, to {replanned}",
     ]
     if effective.at_most == effective.replanned:
         lines.append("proven: no better plan has more effective GPUs")
@@ -99,16 +84,10 @@ def _signed(gpus: float) -> str:
 
 
 def _steps(audit: Audit) -> Table:
-    rows = []
+    """What each step takes; below it who restarts from where to where, and what happens then."""
+    rows, below = [], {}
     for n, one in enumerate(audit.steps, 1):
         lost = one.lost_gpu_seconds
-        changes = (
-            (one.starts, "starts", "start"),
-            (one.faster, "is faster", "are faster"),
-            (one.slower, "is slower", "are slower"),
-            (one.waits, "waits", "wait"),
-        )
-        words = [f"{first_of(of, MAX_NAMES)} {verbs[len(of) > 1]}" for of, *verbs in changes if of]
         cells = row_of(
             str(n),
             Cell(_signed(one.regains), "good"),
@@ -116,12 +95,20 @@ def _steps(audit: Audit) -> Table:
             number(one.gpus),
             "unknown" if lost is None else f"{lost / HOUR_S:,.1f} GPU-h",
             "yes" if one.allowed else "no",
-            "; ".join(words),
         )
         rows.append(cells)
-    columns = columns_of(">STEP|>REGAINS|>RESTARTS|>GPUS|>LOST WORK|MAY MOVE|BRINGS AND TAKES~")
+        goes = [f"{x.gang} from {compress(x.leaves)} to {compress(x.comes)}" for x in one.moves]
+        changes = {
+            "starts": one.starts,
+            "faster": one.faster,
+            "slower": one.slower,
+            "waits": one.waits,
+        }
+        words = [f"{what}: {first_of(who, MAX_NAMES)}" for what, who in changes.items() if who]
+        below[n - 1] = Cell("; ".join([f"restarts {first_of(goes, 2 * MAX_NAMES)}", *words]))
+    columns = columns_of(">STEP|>REGAINS|>RESTARTS|>GPUS|>LOST WORK|MAY MOVE")
     notes = ("each step stands alone: the moves of two steps may not fit together",)
-    return Table(columns, tuple(rows), notes if len(rows) > 1 else ())
+    return Table(columns, tuple(rows), notes if len(rows) > 1 else (), below=below)
 
 
 def _waiting(audit: Audit, *, wide: bool) -> Table:
@@ -137,7 +124,7 @@ def _waiting(audit: Audit, *, wide: bool) -> Table:
         ]
         total = number(sum(one.gpus for one in group))
         names = first_of(named, len(group) if wide else MAX_NAMES)
-        rows.append(row_of(Cell(said, _STYLES.get(starts_if)), number(len(group)), total, names))
+        rows.append(row_of(said, number(len(group)), total, names))
     return Table(columns_of("STARTS|>GANGS|>GPUS|WHICH~"), tuple(rows))
 
 

@@ -21,21 +21,19 @@ Count = CapacityShape | CapacityLevel | CapacityLargest | CapacityOfPart
 def facts(found: CapacityDocument) -> list[str]:
     """What was counted, in one line."""
     cluster = found.cluster
-    usable = f"{number(cluster.nodes)} usable {'node' if cluster.nodes == 1 else 'nodes'}"
-    line = f"{cluster.name}: {usable} with {plural(cluster.gpus, 'GPU')}; {number(cluster.before)} free"
-    return [
-        line if cluster.after is None else f"{line} now, {number(cluster.after)} after the plan"
-    ]
+    usable = f"{plural(cluster.nodes, 'usable node')} with {plural(cluster.gpus, 'GPU')}"
+    after = "" if cluster.after is None else f" now, {number(cluster.after)} after the plan"
+    return [f"{cluster.name}: {usable}; {number(cluster.before)} free{after}"]
 
 
 def sections(found: CapacityDocument, *, wide: bool) -> list[Table | list[str]]:
-    """What is printed. ``wide``: with every domain that has room, and no column left out."""
-    tables = [shapes(found, wide=wide), largest(found, wide=wide), *([domains(found)] * wide)]
+    """What is printed. ``wide``: with every domain that has room."""
+    tables = [shapes(found), largest(found), *([domains(found)] * wide)]
     notes = [f"note: {note}" for note in found.status.notes]
     return [facts(found), *(one for one in tables if one.rows), notes]
 
 
-def shapes(found: CapacityDocument, *, wide: bool = False) -> Table:
+def shapes(found: CapacityDocument) -> Table:
     """A row for each shape: how many gangs could start together if each stays in one domain of a level.
 
     Nothing in the columns of levels wider than the one that the shape asks for.
@@ -48,14 +46,12 @@ def shapes(found: CapacityDocument, *, wide: bool = False) -> Table:
         cells = (Cell("") if at < asked else _count(one) for at, one in enumerate(counts))
         gpus = Cell(number(shape.pods * shape.gpus), "dim")
         rows.append((Cell(shape.shape, "head"), gpus, *cells))
-    columns = columns_of(f"GANGS OF|>GPUS{'' if wide else '?'}|{_counted(levels)}")
-    note = (
-        "the number of gangs that could start together; below a level, each within one domain of it"
-    )
+    columns = columns_of(f"GANGS OF|>GPUS?|{_counted(levels)}")
+    note = "gangs that could start together; below a level, each within one domain of it"
     return Table(columns, tuple(rows), (note,))
 
 
-def largest(found: CapacityDocument, *, wide: bool = False) -> Table:
+def largest(found: CapacityDocument) -> Table:
     """A row for each size of pods, and each part: how many one gang could have in a domain of a level."""
     levels = _levels(found)
     by_size: dict[str, list[CapacityLargest | CapacityOfPart]] = {}
@@ -63,17 +59,13 @@ def largest(found: CapacityDocument, *, wide: bool = False) -> Table:
         by_size.setdefault(plural(row.gpus, "GPU"), []).append(row)
     for part in found.status.parts:
         by_size.setdefault(f"part {part.part}", []).append(part)
-    rows = tuple(
-        (
-            Cell(size, "head"),
-            *map(_count, own),
-            *(Cell(one.domain or "-", "dim") for one in own[1:]),
-        )
-        for size, own in by_size.items()
-    )
-    which = "".join(f"|WHICH {one.upper()}{'~' if wide else '?'}" for one in levels)
+    rows = []
+    for size, own in by_size.items():
+        where = (Cell(one.domain or "-", "dim") for one in own[1:])
+        rows.append((Cell(size, "head"), *map(_count, own), *where))
+    which = "".join(f"|WHICH {one.upper()}?" for one in levels)
     note = "the most pods that one gang could have; below a level, within one domain of it"
-    return Table(columns_of(f"PODS OF|{_counted(levels)}{which}"), rows, (note,))
+    return Table(columns_of(f"PODS OF|{_counted(levels)}{which}"), tuple(rows), (note,))
 
 
 def _counted(levels: Sequence[str]) -> str:
@@ -89,10 +81,10 @@ def domains(found: CapacityDocument) -> Table:
             if row.domain is not None and (row.before or row.after):
                 count = _count(row).text
                 room.setdefault((row.level, row.domain), []).append(f"{shape.shape}: {count}")
-    order = {level: position for position, level in enumerate(_levels(found))}
+    levels = _levels(found)
     rows = tuple(
         row_of(level, Cell(domain, "head"), ", ".join(room[level, domain]))
-        for level, domain in sorted(room, key=lambda key: (order[key[0]], key[1]))
+        for level, domain in sorted(room, key=lambda key: (levels.index(key[0]), key[1]))
     )
     return Table(columns_of("LEVEL|DOMAIN|GANGS~"), rows)
 

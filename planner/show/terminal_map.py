@@ -21,9 +21,8 @@ from planner.show.cluster_map import (
     domains,
 )
 from planner.show.console import WIDTH, Console
-from planner.show.plan.gang_groups import Requests
+from planner.show.plan.gang_groups import Requests, Selection
 from planner.show.plan.plan_tables import STYLE
-from planner.show.plan.selection import Selection
 from planner.show.table import Cell, Table, columns_of, row_of
 from planner.show.text import compress, number, short_names
 from planner.show.text import width as text_width

@@ -62,7 +62,7 @@ def explain(
     from planner.read.inputs import instance_from_document
     from planner.search.explain.candidates import Explanation
     from planner.show.explain import explanation_tables
-    from planner.show.plan.selection import matching
+    from planner.show.plan.gang_groups import matching
     from planner.show.plan.short_names import shortener_of_plans
 
     seconds = seconds_of("--time-limit", time_limit, least=0)

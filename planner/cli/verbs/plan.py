@@ -116,8 +116,8 @@ def plan(
     from planner import last_plan
     from planner.pipelines import plan as planning
     from planner.pipelines.what_if import Changes
+    from planner.show.plan.gang_groups import Selection
     from planner.show.plan.plan_output import show
-    from planner.show.plan.selection import Selection
 
     only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), everything)
     only.check_options(output)

@@ -47,7 +47,7 @@ def show(
     from planner.read import plan_files
     from planner.show import terminal_map
     from planner.show.plan import plan_output
-    from planner.show.plan.selection import Selection
+    from planner.show.plan.gang_groups import Selection
     from planner.show.plan.short_names import shortener_of_plans
 
     only = Selection(tuple(gang or ()), namespace, tuple(decision or ()), everything)

@@ -16,10 +16,8 @@ from models.rules.registry import requirements
 from models.units import plural, quantity_text, time_text
 from planner.search.explain.candidates import Explanation
 from planner.show.explain import why_tables
-from planner.show.plan import plan_tables, queue_table
-from planner.show.plan.gang_groups import passed_over
-from planner.show.plan.running_changes import changes
-from planner.show.plan.selection import Selection
+from planner.show.plan import plan_tables
+from planner.show.plan.gang_groups import PASSED_OVER, Selection
 from planner.show.table import Cell, Table, columns_of, pairs, row_of
 from planner.show.text import gigabytes, lasting, listed, number, ranges, request_text
 
@@ -40,9 +38,9 @@ def tables(
     parts = [
         plan_tables.gangs(plan, wide=True, only=only),
         *([] if why is None else [why_tables.remedies(found.gang, why)]),
-        changes(plan, wide=True, only=only),
+        plan_tables.changes(plan, only),
         pairs(_facts(found, stated)),
-        queue_table.queues(plan.model_copy(update={"status": own}), wide=True, every=True),
+        plan_tables.queues(plan.model_copy(update={"status": own}), wide=True, every=True),
         *([] if place is None else [why_tables.place(place)]),
         _candidates(found.candidates),
     ]
@@ -73,7 +71,7 @@ def _facts(found: Explanation, stated: PlanGang) -> Iterator[tuple[str, str]]:
         seconds = gang.expected_duration_s
         yield "lasts", "nobody knows how long" if seconds is None else lasting(seconds)
     if stated.passed_over is not None:
-        yield "passed over", passed_over(stated)
+        yield "passed over", PASSED_OVER[stated.passed_over]
     yield from _rank_rows(found, stated)
 
 

@@ -1,25 +1,104 @@
-"""Gangs that share a row of a table, what the row is called; why they wait, start later or run slowly."""
+"""Gangs of a plan: which are shown, which share a row, what it is called; why they wait or run slowly."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
 
+from models.documents.base import suggestion
 from models.documents.gang import GangDocument
 from models.documents.plan import GangKey, PlanGang
-from models.instance.policy import SLURM
 from models.instance.speed import FULL_SPEED
 from models.units import first_of, plural, time_text
+from planner.errors import Fault, UsageError
 from planner.show.reason_words import sentence
-from planner.show.text import compress, permille
+from planner.show.text import Format, compress, permille
 
 Requests = Mapping[GangKey, GangDocument]
 
+ORDER = ("place", "complete", "move", "resize", "preempt", "wait", "keep")
+"""The decisions: what happens, before what waits and what stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The gangs that every given filter takes; without filters all of them.
+
+    ``gangs``: ``[NAMESPACE/]NAME``. ``everything``: one row for each gang, whatever its decision.
+    """
+
+    gangs: tuple[str, ...] = ()
+    namespace: str | None = None
+    decisions: tuple[str, ...] = ()
+    everything: bool = False
+
+    @property
+    def filters(self) -> bool:
+        return bool(self.gangs or self.namespace is not None or self.decisions)
+
+    def check_options(self, output: Format) -> None:
+        """Raises UsageError for an unknown decision, and for filters of a whole document."""
+        for decision in self.decisions:
+            _check("--decision", decision, ORDER, "no such decision", "decisions")
+        if self.filters and output in (Format.json, Format.yaml):
+            what = f"--gang, --namespace and --decision do not cut the document of -o {output}"
+            hint = "use -o table, wide or name with them, or explain PLAN GANG -o json"
+            raise UsageError(Fault(what, hint))
+
+    def check(self, known: Collection[GangKey]) -> None:
+        """Raises UsageError for a gang or a namespace that is not among ``known``."""
+        if self.namespace is not None:
+            namespaces = {one for one, _ in known}
+            said = "no gang in this namespace"
+            _check("--namespace", self.namespace, namespaces, said, "namespaces")
+        for name in self.gangs:
+            matching(name, self.namespace, known, "--gang")
+
+    def takes(self, gang: PlanGang) -> bool:
+        """Whether the gang is shown."""
+        return (
+            (not self.decisions or gang.decision in self.decisions)
+            and self.namespace in (None, gang.namespace)
+            and (not self.gangs or any(_is(name, gang.key) for name in self.gangs))
+        )
+
+
+EVERY_GANG = Selection()
+
+
+def matching(
+    name: str, namespace: str | None, known: Iterable[GangKey], option: str
+) -> list[GangKey]:
+    """The gangs that ``[NAMESPACE/]NAME`` means, in ``namespace`` if given.
+
+    Raises UsageError if there is none; ``option`` is what was given.
+    """
+    keys = sorted(key for key in known if namespace in (None, key[0]))
+    found = [key for key in keys if _is(name, key)]
+    if not found:
+        where = "" if namespace is None else f" in namespace {namespace}"
+        hint = suggestion(name.rpartition("/")[2], {bare for _, bare in keys}, "gangs")
+        raise UsageError(Fault(f"{option} {name}: no such gang{where}", hint))
+    return found
+
+
+def _check(option: str, given: str, known: Collection[str], said: str, called: str) -> None:
+    """Raises UsageError, with the name that may be meant."""
+    if given not in known:
+        raise UsageError(Fault(f"{option} {given}: {said}", suggestion(given, known, called)))
+
+
+def _is(name: str, key: GangKey) -> bool:
+    """Whether ``name`` means the gang; ``gang/NAMESPACE/NAME`` is what ``-o name`` prints."""
+    namespace, slash, bare = name.rpartition("/")
+    return bare == key[1] and (not slash or namespace in (key[0], f"gang/{key[0]}"))
+
 
 class Sharing(IntEnum):
-    """Which gangs share a row: none; those that wait for equal reasons; all of one decision."""
+    """Which gangs share a row: none; those that wait for equal reasons; many of one decision as well."""
 
     none = 0
     alike = 1
@@ -29,8 +108,8 @@ class Sharing(IntEnum):
 FIRST_NAMES = 3
 """Gangs of a row, or that delay another, that are named; the others are counted."""
 
-ORDER = ("place", "complete", "move", "resize", "preempt", "wait", "keep")
-"""What happens, before what waits and what stays."""
+MAX_ROWS = 6
+"""Rows of one decision where many share one: of gangs that wait the first; if more happen, they share."""
 
 
 def rank(gang: PlanGang, request: GangDocument | None) -> tuple[int, int, str, str]:
@@ -44,23 +123,23 @@ def groups(
 ) -> list[list[PlanGang]]:
     """The gangs of each row, in the order of ``rank`` of the first of each."""
     found: dict[Hashable, list[PlanGang]] = {}
-    for gang in sorted(listed, key=lambda gang: rank(gang, requests.get(gang.key))):
-        found.setdefault(_shared(gang, sharing), []).append(gang)
+    ordered = sorted(listed, key=lambda gang: rank(gang, requests.get(gang.key)))
+    count = Counter(gang.decision for gang in ordered if sharing == Sharing.decision)
+    for gang in ordered:
+        many = count[gang.decision] > MAX_ROWS
+        found.setdefault(_shared(gang, sharing, many=many), []).append(gang)
     return list(found.values())
 
 
-def fold(
-    rows: Sequence[list[PlanGang]], most: int | None
-) -> tuple[list[list[PlanGang]], list[PlanGang]]:
-    """The rows with at most so many of gangs that wait, and the gangs of the others."""
-    shown, hidden, waiting = list[list[PlanGang]](), list[PlanGang](), 0
-    for row in rows:
-        waiting += row[0].decision == "wait"
-        if row[0].decision == "wait" and most is not None and waiting > most:
-            hidden += row
-        else:
-            shown.append(row)
-    return shown, hidden
+def _shared(gang: PlanGang, sharing: Sharing, *, many: bool) -> Hashable:
+    """Equal for gangs that share a row: those that wait never for different reasons."""
+    alone = gang.decision == "wait" and (gang.reserved or gang.delayed) is not None
+    if sharing == Sharing.none or alone:
+        return gang.key
+    if gang.reason is not None and gang.decision in ("wait", "keep"):
+        facts = gang.reason.message if gang.reason.fields is None else gang.reason.fields
+        return gang.decision, gang.reason.code, gang.aged, facts
+    return gang.decision if many else gang.key
 
 
 def folded_note(hidden: Sequence[PlanGang], gpus: float) -> str:
@@ -69,18 +148,15 @@ def folded_note(hidden: Sequence[PlanGang], gpus: float) -> str:
     ordered = sorted(codes.items(), key=lambda one: (-one[1], one[0]))
     listed = ", ".join(f"{code} {count:,}" for code, count in ordered)
     waits = "gang waits" if len(hidden) == 1 else "gangs wait"
-    return f"and {len(hidden):,} more {waits}, for {plural(gpus, 'GPU')}: {listed}"
+    count = f"and {len(hidden):,} more {waits}, for {plural(gpus, 'GPU')}"
+    return f"{count}: {listed}; --all or --gang NAME shows why"
 
 
-def _shared(gang: PlanGang, sharing: Sharing) -> Hashable:
-    """Equal for gangs that share a row: those that wait never for different reasons."""
-    alone = gang.decision == "wait" and (gang.reserved or gang.delayed) is not None
-    if sharing == Sharing.none or alone:
-        return gang.key
-    if gang.reason is not None and gang.decision in ("wait", "keep"):
-        facts = gang.reason.message if gang.reason.fields is None else gang.reason.fields
-        return gang.decision, gang.reason.code, gang.aged, facts
-    return gang.decision if sharing == Sharing.decision else gang.key
+def kept_note(kept: Sequence[PlanGang], gpus: float) -> str:
+    """One line for the running gangs that do not change, with a few names."""
+    are = "gang stays as it is" if len(kept) == 1 else "gangs stay as they are"
+    named = names(sorted(kept, key=lambda gang: gang.key), FIRST_NAMES + 1)
+    return f"{len(kept):,} running {are}, on {plural(gpus, 'GPU')} ({named})"
 
 
 def names(gangs: Sequence[PlanGang], most: int | None = None) -> str:
@@ -104,24 +180,13 @@ def priorities(gangs: Iterable[PlanGang], requests: Requests) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def schedulers(gangs: Iterable[PlanGang], requests: Requests) -> str:
-    """Whose their waiting pods are, as in ``volcano``, ``3 schedulers``; ``-`` for gangplan's.
-
-    Also ``-`` for jobs of Slurm, which has a cluster to itself: the summary says whose they all are.
-    """
-    found = {requests[gang.key].status.scheduler or "-" for gang in gangs if gang.key in requests}
-    if found == {SLURM}:
-        return "-"
-    return found.pop() if len(found) == 1 else plural(len(found), "scheduler") if found else "-"
-
-
-def why(gang: PlanGang) -> str:
-    """``Code: sentence``; empty without a reason."""
-    reason = gang.reason
-    if reason is None:
-        return ""
-    said = reason.message if reason.fields is None else sentence(reason.code, reason.fields)
-    return f"{reason.code}: {said}"
+def below(gangs: Sequence[PlanGang]) -> str:
+    """What is said of a row: when it starts, its delay, why it waits; of several gangs their names, too."""
+    first = gangs[0]
+    if len(gangs) > 1 and first.decision not in ("wait", "keep"):
+        return names(sorted(gangs, key=lambda gang: gang.key))
+    said = "; ".join(filter(None, (starts(gangs), delay(first), why(first))))
+    return said if len(gangs) == 1 else f"{said} ({names(gangs, FIRST_NAMES)})"
 
 
 def starts(gangs: Sequence[PlanGang]) -> str:
@@ -134,55 +199,37 @@ def starts(gangs: Sequence[PlanGang]) -> str:
     return f"{who} about {time_text(min(expected))}" if expected else ""
 
 
-def below(gangs: Sequence[PlanGang]) -> str:
-    """What is said of a row: when it starts, its delay, why it waits; of several gangs their names, too."""
-    if len(gangs) == 1:
-        return "; ".join(filter(None, (starts(gangs), delay(gangs[0]), why(gangs[0]))))
-    if gangs[0].decision not in ("wait", "keep"):
-        return names(sorted(gangs, key=lambda gang: gang.key))
-    said = "; ".join(filter(None, (starts(gangs), why(gangs[0]))))
-    return f"{said} ({names(gangs, FIRST_NAMES)})"
-
-
-def kept_note(kept: Sequence[PlanGang], gpus: float) -> str:
-    """One line for the running gangs that do not change, with a few names."""
-    are = "gang stays as it is" if len(kept) == 1 else "gangs stay as they are"
-    named = names(sorted(kept, key=lambda gang: gang.key), FIRST_NAMES + 1)
-    return f"{len(kept):,} running {are}, on {plural(gpus, 'GPU')} ({named})"
-
-
 _CAUSES = {
-    "Arrival": "{} came since, or may start first",
-    "Failure": "{} out of order or gone",
-    "Overrun": "{} longer than expected",
+    "Arrival": "gangs came since, or may start first",
+    "Failure": "nodes are out of order or gone",
+    "Overrun": "gangs run longer than expected",
     "Input": "the input is another",
-}
-"""By cause, with what it names."""
-
-_VERBS = {"Failure": ("is", "are"), "Overrun": ("runs", "run")}
-
-_PASSED = {
-    "NoStart": "no start was found for it within the horizon",
-    "Promised": "the reservation of its priority was promised to a gang behind it by an earlier plan",
 }
 
 
 def delay(gang: PlanGang) -> str:
-    """``promised 14:10 by an earlier plan; later, for x came since``; empty without a delay."""
+    """``promised 14:10 by an earlier plan; gangs run longer than expected (x)``; empty without a delay."""
     late = gang.delayed
     if late is None:
         return ""
-    names = first_of(list(late.by), FIRST_NAMES)
-    if late.cause in _VERBS:
-        names += f" {_VERBS[late.cause][len(late.by) > 1]}"
-    later = "no start is reserved now" if gang.reserved is None else "later now"
-    cause = _CAUSES[late.cause].format(names)
-    return f"promised {time_text(late.promised)} by an earlier plan; {later}: {cause}"
+    by = f" ({first_of(late.by, FIRST_NAMES)})" if late.by else ""
+    return f"promised {time_text(late.promised)} by an earlier plan; {_CAUSES[late.cause]}{by}"
 
 
-def passed_over(gang: PlanGang) -> str:
-    """Why a gang behind it holds a reservation and it does not; empty if none does."""
-    return "" if gang.passed_over is None else _PASSED[gang.passed_over]
+def why(gang: PlanGang) -> str:
+    """``Code: sentence``; empty without a reason."""
+    reason = gang.reason
+    if reason is None:
+        return ""
+    said = reason.message if reason.fields is None else sentence(reason.code, reason.fields)
+    return f"{reason.code}: {said}"
+
+
+PASSED_OVER = {
+    "NoStart": "no start was found for it within the horizon",
+    "Promised": "the reservation of its priority was promised to a gang behind it by an earlier plan",
+}
+"""Why a gang behind it holds a reservation and it does not."""
 
 
 def slowed_by(gang: PlanGang, request: GangDocument | None, speeds: Mapping[str, Fraction]) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from planner.show.console import WIDTH
-from planner.show.plan.gang_groups import Sharing
+from planner.show.plan.gang_groups import Selection, Sharing
 from planner.show.plan.short_names import shortener_of_plans
 from planner.show.text import Format, yaml_text
 from planner.untrusted_text import json_safe, safe
@@ -14,29 +14,11 @@ from planner.untrusted_text import json_safe, safe
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
     from planner.show.console import Console
-    from planner.show.plan.selection import Selection
     from planner.show.table import Table
 
 
 MAX_LINES = 78
-"""Longest output without more gangs in a row than before; two more lines are left to stderr."""
-
-
-class Form(NamedTuple):
-    """Which gangs share a row, whether changes of running gangs are listed, most rows of gangs that wait."""
-
-    sharing: Sharing
-    changes: bool = False
-    most: int | None = None
-
-
-FORMS = (
-    Form(Sharing.alike, changes=True),
-    Form(Sharing.alike),
-    Form(Sharing.alike, most=10),
-    Form(Sharing.decision, most=4),
-)
-"""The first that fits MAX_LINES is printed."""
+"""Longest output with a row for each gang that starts or changes; two more lines are left to stderr."""
 
 
 def show(
@@ -59,10 +41,8 @@ def show(
     elif output is Format.name:
         from models.instance.solution import STARTS
 
-        wanted = (only.gangs or only.decisions or only.everything) and only.takes
-        listed = filter(
-            wanted or (lambda gang: gang.decision in STARTS and only.takes(gang)), plan.spec.gangs
-        )
+        every = only.gangs or only.decisions or only.everything
+        listed = [g for g in plan.spec.gangs if only.takes(g) and (every or g.decision in STARTS)]
         console.data("".join(f"gang/{safe(g.namespace)}/{safe(g.name)}\n" for g in listed))
     else:
         if output is Format.table:
@@ -71,33 +51,33 @@ def show(
 
 
 def _text(console: Console, plan: PlanDocument, only: Selection, *, wide: bool) -> str:
-    """The tables: with a row for each gang if it was asked for, or in the first form that is short."""
+    """The tables, with a row for each gang that starts or changes if they are short, or if asked for."""
     every = wide or only.everything or only.filters
-    for form in (Form(Sharing.none, changes=True),) if every else FORMS:
-        sections = [*_sections(plan, only, form, wide=wide)]
+    sections = [*_sections(plan, only, Sharing.none if every else Sharing.alike, wide=wide)]
+    if not every:
         drawn = console.sections(sections, width=console.width or WIDTH)
-        if drawn.count("\n") <= MAX_LINES:
-            break
-    fitted = console.width is not None or form.sharing == Sharing.decision
-    return drawn if fitted else console.sections(sections)
+        if drawn.count("\n") > MAX_LINES:
+            sections = [*_sections(plan, only, Sharing.decision, wide=wide)]
+            return console.sections(sections, width=console.width or WIDTH)
+    return console.sections(sections)
 
 
 def _sections(
-    plan: PlanDocument, only: Selection, form: Form, *, wide: bool
+    plan: PlanDocument, only: Selection, sharing: Sharing, *, wide: bool
 ) -> Iterator[Table | list[str]]:
     """Tables and lines, the summary last; those of the whole plan unless gangs are filtered."""
-    from planner.show.plan import plan_tables, queue_table, running_changes
+    from planner.show.plan import plan_tables
 
     if not only.filters:
         yield plan_tables.facts(plan)
-    yield plan_tables.gangs(plan, wide=wide, sharing=form.sharing, only=only, most=form.most)
-    if form.changes:
-        yield running_changes.changes(plan, wide=wide, only=only)
-        yield running_changes.moves(plan, only)
+    yield plan_tables.gangs(plan, wide=wide, sharing=sharing, only=only)
+    if sharing != Sharing.decision:
+        yield plan_tables.changes(plan, only)
+        yield plan_tables.moves(plan, only)
     if wide:
         yield plan_tables.pods(plan, only)
     if not only.filters:
-        yield queue_table.queues(plan, wide=wide, every=not form.sharing)
+        yield plan_tables.queues(plan, wide=wide, every=not sharing)
         yield plan_tables.tiers(plan, wide=wide)
     yield [*plan_tables.besides(plan), *(f"note: {note}" for note in plan.status.notes)]
     yield plan_tables.results(plan)

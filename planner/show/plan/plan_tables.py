@@ -1,39 +1,43 @@
-"""The tables of a plan: what was read, the gangs, their pods, the tiers, and the outcome."""
+"""The tables of a plan: what was read, the gangs, what changes, pods, queues, tiers, and the outcome."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from models.apply.part_orders import needing_an_administrator
-from models.documents.cluster import NodeDocument
-from models.documents.gang import GangDocument, PodDocument
-from models.documents.plan import PlanDocument, PlanGang, PlanPod
+from models.documents.gang import PodDocument
+from models.documents.plan import PlanDocument, PlanGang, PlanPod, PlanQueue
 from models.gpu_shares import part_of
+from models.instance.policy import SLURM
+from models.instance.speed import FULL_SPEED
 from models.mig import RESOURCE
-from models.results.plan_gpus import gpu_count, most_possible, relative_speeds
-from models.units import plural
+from models.results.plan_gpus import gpu_count, most_possible, pod_gpus, relative_speeds
+from models.units import first_of, plural
 from planner.show.plan.gang_groups import (
+    EVERY_GANG,
+    FIRST_NAMES,
+    MAX_ROWS,
     Requests,
+    Selection,
     Sharing,
     below,
-    fold,
     folded_note,
     groups,
     kept_note,
     priorities,
-    schedulers,
+    rank,
     slowed_by,
 )
 from planner.show.plan.proofs import bought, outcome, still_possible
-from planner.show.plan.selection import EVERY_GANG, Selection
 from planner.show.table import Cell, Style, Table, columns_of, pairs, row_of
 from planner.show.text import (
     NO_BOUND,
+    change,
     compress,
     domain_text,
     gigabytes,
+    lasting,
     left_out,
     nodes_and_gpus,
     number,
@@ -44,60 +48,7 @@ from planner.show.text import (
     whole_percent,
 )
 
-
-def places(pods: Iterable[PlanPod | PodDocument], gpus_of: Mapping[str, int]) -> str:
-    """Nodes and GPUs of pods: ``gpu-[01-16]`` whole nodes, ``v100-3:0-3`` GPUs, ``:any`` the node decides.
-
-    ``gpus_of``: GPUs of every node.
-    """
-    taken: dict[str, list[int]] = {}
-    unknown: Counter[str] = Counter()
-    for pod in pods:
-        if pod.node is not None:
-            taken.setdefault(pod.node, []).extend(pod.gpus or ())
-            unknown[pod.node] += pod.gpus is None
-    some = any(taken.values()) or any(unknown.values())
-    used = {}
-    for node, gpus in taken.items():
-        if unknown[node]:
-            used[node] = f"{ranges(gpus)}{'+' * bool(gpus)}any"
-        elif len(gpus) == gpus_of.get(node) or not some:
-            used[node] = ""
-        else:
-            used[node] = ranges(gpus) or "no-gpu"
-    return nodes_and_gpus(used)
-
-
-MAX_OPEN = 10
-"""Open tiers that are listed, unless every tier is."""
-
-
-def tiers(plan: PlanDocument, *, wide: bool) -> Table:
-    """The tiers that are open, and what a better plan can have more of; every tier in order if ``wide``.
-
-    ``best`` is shown where later tiers used a tolerance.
-    """
-    every = plan.status.objectives
-    listed = every if wide else [tier for tier in every if not tier.proven]
-    shown = listed if wide else listed[:MAX_OPEN]
-    rows = tuple(
-        row_of(
-            tier.name,
-            Cell(tier.sense, "dim"),
-            number(tier.value),
-            number(tier.best) if wide or any(one.best != one.value for one in every) else "",
-            Cell(number(tier.bound)) if tier.bounded else Cell(NO_BOUND, "warn"),
-            Cell(percent(tier.gap), "good" if tier.gap == 0 else "warn") if tier.bounded else "-",
-            (tier.proof or "-") if wide else "",
-            still_possible(tier),
-        )
-        for tier in shown
-    )
-    more = len(listed) - len(shown)
-    notes = (f"and {plural(more, 'more open tier')} (-o wide lists all)",) if more else ()
-    columns = columns_of("TIER~|SENSE?|>VALUE|>BEST|>BOUND?|>GAP?|PROOF?|STILL POSSIBLE~")
-    return Table(columns, rows, notes).without_empty_columns()
-
+Pods = Sequence[PlanPod | PodDocument]
 
 DECISIONS: Mapping[str, tuple[str, Style, str, str]] = {
     "place": ("+", "good", "starts", "start"),
@@ -117,8 +68,6 @@ def facts(plan: PlanDocument) -> Table:
     """What was read: cluster, nodes, levels, gangs."""
     cluster = plan.instance.cluster
     nodes = cluster.spec.nodes
-    gpus_of = {model.name: model.gpus for model in cluster.spec.server_models}
-    gpus = sum(gpus_of.get(node.model or "", 0) for node in nodes)
     models = Counter(node.model for node in nodes if node.model is not None)
     made = ", ".join(f"{count} x {name}" for name, count in sorted(models.items()))
     out = sum(node.unschedulable or not node.ready for node in nodes)
@@ -129,26 +78,17 @@ def facts(plan: PlanDocument) -> Table:
     partitioned = sum(len(node.partitioned) + node.unknown_partitioned for node in nodes)
     gangs = plan.instance.gangs
     running = sum(bool(gang.running_pods) for gang in gangs)
-    counted = f"{plural(len(nodes), 'node')}, {plural(gpus, 'GPU')}"
+    installed = sum(plan.instance.installed_gpus().values())
+    counted = f"{plural(len(nodes), 'node')}, {plural(installed, 'GPU')}"
     rows = {
         "cluster": cluster.metadata.name,
         "nodes": f"{counted}: {made}" if made else counted,
-        "partitioned": f"{plural(partitioned, 'GPU')}{_instances(nodes)}" * bool(partitioned),
+        "partitioned": plural(partitioned, "GPU") if partitioned else "",
         "not in use": ", ".join(unused),
         "levels": " > ".join([*(level.name for level in cluster.spec.levels), "node"]),
         "gangs": f"{plural(len(gangs), 'gang')}: {running:,} running, {len(gangs) - running:,} waiting",
     }
     return pairs((what, said) for what, said in rows.items() if said)
-
-
-def _instances(nodes: Iterable[NodeDocument]) -> str:
-    """``: 7 x 1g.10gb, 2 x 3g.40gb``, whether held or not; empty where none is known by its profile."""
-    found: Counter[str] = Counter()
-    for node in nodes:
-        for amounts in (node.allocatable, node.held):
-            found.update({r: n for r, n in amounts.items() if r.startswith(RESOURCE) and n})
-    parts = ", ".join(f"{n} x {r.removeprefix(RESOURCE)}" for r, n in sorted(found.items()))
-    return f": {parts}" * bool(parts)
 
 
 def gangs(
@@ -157,12 +97,11 @@ def gangs(
     wide: bool,
     sharing: Sharing = Sharing.none,
     only: Selection = EVERY_GANG,
-    most: int | None = None,
 ) -> Table:
     """The gangs by decision, priority and name, one or several to a row; below it why they wait.
 
-    Gangs that stay as they are become a note, unless no row is shared. ``only``: those to show;
-    ``most``: rows of gangs that wait, of which the others are counted by the code of their reason.
+    Gangs that stay as they are become a note, unless no row is shared. Where many of one decision share a
+    row, only the first that wait have rows; the others are counted by code. ``only``: those to show.
     """
     requests = plan.instance.gangs_by_key()
     listed = [gang for gang in plan.spec.gangs if only.takes(gang)]
@@ -171,73 +110,64 @@ def gangs(
     if sharing and kept:
         listed = [gang for gang in listed if gang.decision != "keep" or gang.incomplete]
         notes.append(f"{kept_note(kept, gpu_sum(kept, requests))}; --all shows every gang")
-    shared, hidden = fold(groups(listed, requests, sharing), most)
-    if hidden:
-        more = folded_note(hidden, gpu_sum(hidden, requests))
-        notes.append(f"{more}; --all or --gang NAME shows why")
+    shared = groups(listed, requests, sharing)
+    if sharing == Sharing.decision:
+        folded = [group for group in shared if group[0].decision == "wait"][MAX_ROWS:]
+        shared = [group for group in shared if group not in folded]
+        if hidden := [gang for group in folded for gang in group]:
+            notes.append(folded_note(hidden, gpu_sum(hidden, requests)))
     if not notes and any(len(group) > 1 for group in shared):
         notes.append("--all shows every gang")
     levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
     columns = columns_of(
-        "|GANG~|>PRIO?|SCHEDULER?|DECISION|>PODS?|>GPUS|>GB/S?|>OF BEST?|>SPEED?|>COUNTS?|SLOWED BY~?|"
+        "|GANG~|>PRIO?|SCHEDULER?|DECISION|>PODS?|>GPUS|>GB/S?|>OF BEST?|>SPEED?|SLOWED BY~?|"
         + "".join(f">{level.upper()}?|" for level in levels)
         + "DOMAINS~?|NODES~"
     )
-    row = _GangRow(plan, levels, wide=wide)
-    rows = tuple(map(row.of, shared))
+    rows = tuple(_gang_rows(plan, shared, levels, wide=wide))
     said = {r: below(group) for r, group in enumerate(shared)}
     under = {r: Cell(text) for r, text in said.items() if text}
-    table = Table(columns, rows, tuple(notes), below=under)
-    if sharing == Sharing.decision:  # rows of names, not of figures
-        table = table.of_columns([0, 1, 2, 3, 4, 6, len(columns) - 1])
-    return table.without_empty_columns()
+    return Table(columns, rows, tuple(notes), below=under).without_empty_columns()
 
 
-class _GangRow:
-    """The cells of a row of gangs of one plan. ``wide``: with pods, domains and what slows a gang down."""
-
-    def __init__(self, plan: PlanDocument, levels: Sequence[str], *, wide: bool) -> None:
-        self._requests = plan.instance.gangs_by_key()
-        self._levels = levels
-        self._gpus_of = plan.instance.installed_gpus()
-        self._domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
-        self._speeds = relative_speeds(plan)
-        self._wide = wide
-
-    def of(self, group: Sequence[PlanGang]) -> tuple[Cell, ...]:
-        """Who, what is decided, and pods, GPUs, speed and place of one gang; of several their GPUs."""
-        gang, wide = group[0], self._wide
+def _gang_rows(
+    plan: PlanDocument, shared: Sequence[list[PlanGang]], levels: Sequence[str], *, wide: bool
+) -> Iterator[tuple[Cell, ...]]:
+    """Who, what is decided, and pods, GPUs, speed and place of one gang; of several their GPUs."""
+    requests, gpus_of = plan.instance.gangs_by_key(), plan.instance.installed_gpus()
+    domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
+    speeds = relative_speeds(plan)
+    for group in shared:
+        gang = group[0]
         mark, style, *_ = DECISIONS[gang.decision]
+        request = requests.get(gang.key) if len(group) == 1 else None
+        scheduler = None if request is None else request.status.scheduler
         who = row_of(
             Cell(mark, style),
             "/".join(gang.key) if len(group) == 1 else plural(len(group), "gang"),
-            priorities(group, self._requests),
-            schedulers(group, self._requests),
+            priorities(group, requests),
+            "" if scheduler in (None, SLURM) else scheduler,
             Cell(f"{gang.decision}{', aged' * all(one.aged for one in group)}", style),
         )
         if len(group) > 1:
-            gpus = number(gpu_sum(group, self._requests))
-            return (*who, *row_of("", gpus, *[""] * (len(self._levels) + 7)))
-        request = self._requests.get(gang.key)
-        counts = gang.speed_after  # where the speed that counts is not the one that it will have
-        where = places(gang.pods, self._gpus_of)
+            yield *who, *row_of("", number(gpu_sum(group, requests)), *[""] * (len(levels) + 6))
+            continue
+        where = places(gang.pods, gpus_of)
         if gang.reserved is not None and gang.decision == "wait":
-            where = f"reserved: {places(gang.reserved.pods, self._gpus_of)}"
-        pods = gang.pods if wide else ()
-        paths = {"/".join(self._domains_of.get(pod.node, {}).values()) for pod in pods}
+            where = f"reserved: {places(gang.reserved.pods, gpus_of)}"
+        paths = {"/".join(domains_of.get(pod.node, {}).values()) for pod in gang.pods if wide}
         figures = row_of(
             number(len(gang.pods)) if wide else "",
             number(gpu_count(gang, request)),
             gigabytes(gang.bandwidth),
             Cell(permille(gang.share), below_full(gang.share)),
             Cell(whole_percent(gang.speed_to_come), below_full(gang.speed_to_come)),
-            "" if counts is None or not wide else whole_percent(gang.speed),
-            slowed_by(gang, request, self._speeds) if wide else "",
-            *(number((gang.domains or {}).get(level)) for level in self._levels),
+            slowed_by(gang, request, speeds) if wide else "",
+            *(number((gang.domains or {}).get(level)) for level in levels),
             compress({domain_text(path) for path in paths if path}),
             where,
         )
-        return (*who, *figures)
+        yield *who, *figures
 
 
 def gpu_sum(group: Iterable[PlanGang], requests: Requests) -> float:
@@ -245,31 +175,256 @@ def gpu_sum(group: Iterable[PlanGang], requests: Requests) -> float:
     return sum(gpu_count(gang, requests.get(gang.key)) or 0 for gang in group)
 
 
+def below_full(permille: int | None) -> Style | None:
+    return None if permille is None or permille == 1000 else "warn"
+
+
+def places(pods: Pods, gpus_of: Mapping[str, int]) -> str:
+    """Nodes and GPUs of pods: ``gpu-[01-16]`` whole nodes, ``v100-3:0-3`` GPUs, ``:any`` the node decides.
+
+    ``gpus_of``: GPUs of every node.
+    """
+    taken: dict[str, list[int | str | None]] = {}
+    for pod in pods:
+        if pod.node is not None:
+            taken.setdefault(pod.node, []).extend((None,) if pod.gpus is None else pod.gpus)
+    some = any(taken.values())
+    used = {}
+    for node, gpus in taken.items():
+        whole = len(gpus) == gpus_of.get(node) and None not in gpus
+        used[node] = "" if whole or not some else _gpus([*dict.fromkeys(gpus)]) or "no-gpu"
+    return nodes_and_gpus(used)
+
+
+def _gpus(gpus: Sequence[int | str | None]) -> str:
+    """``5-7,group-a,any``: indices, names, and those that the node decides."""
+    known = ranges(gpu for gpu in gpus if isinstance(gpu, int))
+    others = ["any" if gpu is None else gpu for gpu in gpus if not isinstance(gpu, int)]
+    return ",".join([*[known] * bool(known), *others])
+
+
+CHANGED = ("complete", "move", "resize", "preempt")
+"""Decisions that change a running gang."""
+
+
+def changes(plan: PlanDocument, only: Selection = EVERY_GANG) -> Table:
+    """One row for each running gang that changes: pods and GPUs before and after, and where.
+
+    LOST: time since the last checkpoint or start of a gang that loses pods; empty if unknown.
+    ``only``: the gangs to show.
+    """
+    requests, gpus_of = plan.instance.gangs_by_key(), plan.instance.installed_gpus()
+    decided = [gang for gang in plan.spec.gangs if gang.decision in CHANGED and only.takes(gang)]
+    found = [(gang, requests[gang.key]) for gang in decided if gang.key in requests]
+    arrivals = _arrivals(plan, requests)
+    rows = []
+    for gang, request in sorted(found, key=lambda pair: rank(*pair)):
+        before, after = request.running_pods, gang.pods
+        leaving, since = _moving(before, after), request.safe_since
+        lost = "" if since is None else lasting(max(0, plan.instance.now - since))
+        amounts = [pod_gpus(pods, request) for pods in (before, after)]
+        way = f"{places(leaving, gpus_of)} -> {places(_moving(after, before), gpus_of)}".strip()
+        nodes = sorted({pod.node for pod in leaving if pod.node is not None})
+        coming = dict.fromkeys(name for node in nodes for name in arrivals.get(node, ()))
+        coming.pop("/".join(gang.key), None)
+        cells = row_of(
+            "/".join(gang.key),
+            Cell(gang.decision, STYLE[gang.decision]),
+            change(number(len(pods)) for pods in (before, after)),
+            change(map(number, amounts)) if gang.gpus is None else number(gang.gpus),
+            lost if leaving else "-",
+            f"{way} (then {first_of([*coming], FIRST_NAMES)})" if coming else way,
+        )
+        rows.append(cells)
+    columns = columns_of("RUNNING GANG~|DECISION|>PODS?|>GPUS|>LOST?|FROM -> TO~")
+    return Table(columns, tuple(rows)).without_empty_columns()
+
+
+def _arrivals(plan: PlanDocument, requests: Requests) -> dict[str, list[str]]:
+    """By node, the gangs with a new pod there, highest priority first."""
+    found: dict[str, list[str]] = {}
+    known = [(gang, requests[gang.key]) for gang in plan.spec.gangs if gang.key in requests]
+    for gang, request in sorted(known, key=lambda one: (-one[1].shown_priority, one[0].key)):
+        for node in {pod.node for pod in _moving(gang.pods, request.running_pods)}:
+            found.setdefault(node or "", []).append("/".join(gang.key))
+    return found
+
+
+def _moving(pods: Pods, others: Pods) -> list[PlanPod | PodDocument]:
+    """The pods that are not in the same place among the others."""
+    place = {(pod.role, pod.index): _place(pod) for pod in others}
+    return [pod for pod in pods if place.get((pod.role, pod.index)) != _place(pod)]
+
+
+def _place(pod: PlanPod | PodDocument) -> tuple[str | None, tuple[int, ...] | None]:
+    return (pod.node, None if pod.gpus is None else tuple(sorted(pod.gpus)))
+
+
+def moves(plan: PlanDocument, only: Selection = EVERY_GANG) -> Table:
+    """One row for each set of moves with a gang of ``only``, and the gain.
+
+    Below it what the plan has more of, or fewer, than the best plan without these moves.
+    """
+    named = {"/".join(gang.key) for gang in plan.spec.gangs if only.takes(gang)}
+    levels = [level.name for level in plan.instance.cluster.spec.levels if level.counted]
+    rows, below = [], {}
+    for one in plan.status.moves:
+        if named.isdisjoint(one.gangs):
+            continue
+        bought = one.bought
+        amounts = {
+            "GPUs in use": bought.gpus,
+            "effective GPUs": bought.effective_gpus or 0,
+            "GPUs at full bandwidth": bought.bandwidth / FULL_SPEED,
+            "free whole nodes": bought.whole_nodes,
+            f"free whole {levels[-1] if levels else 'domain'}s": bought.whole_domains,
+        }
+        said = [f"{what} {amount:+,.10g}" for what, amount in amounts.items() if amount]
+        said[:0] = [f"lets {compress(bought.gangs, ', ')} run"] if bought.gangs else []
+        below[len(rows)] = Cell(", ".join(said) or "nothing that is counted")
+        moved = Cell(compress(one.gangs, ", "), "busy")
+        rows.append(row_of(number(one.gpus), f"{one.gain:,.3f}", moved))
+    return Table(columns_of(">GPUS|>GAIN|MOVED TOGETHER~"), tuple(rows), below=below)
+
+
 def pods(plan: PlanDocument, only: Selection) -> Table:
     """One row for each pod of the selected gangs after the plan, in the plan's order."""
     requests = plan.instance.gangs_by_key()
     rows = []
     for gang in filter(only.takes, plan.spec.gangs):
-        parts = _parts_a_pod(requests.get(gang.key))
+        request = requests.get(gang.key)
+        roles = () if request is None else request.spec.roles
+        parts = {role.name: _parts(role.requests) for role in roles}
         for pod in gang.pods:
             whole = "any" if pod.gpus is None else ranges(pod.gpus)
-            gpus = ", ".join([*([whole] if whole else []), *parts.get(pod.role, ())])
-            name = f"{gang.namespace}/{pod.name}"
-            rows.append(row_of(name, pod.node, gpus or "-"))
+            gpus = ", ".join([*[whole] * bool(whole), *parts.get(pod.role, ())])
+            rows.append(row_of(f"{gang.namespace}/{pod.name}", pod.node, gpus or "-"))
     return Table(columns_of("POD~|NODE|GPUS"), tuple(rows))
 
 
-def _parts_a_pod(request: GangDocument | None) -> dict[str, list[str]]:
-    """By role, the parts of GPUs that each pod has: ``1g.10gb``, ``2 x 1g.10gb`` or ``0.25 of a GPU``."""
-    found: dict[str, list[str]] = {}
-    for role in () if request is None else request.spec.roles:
-        for resource, count in role.requests.items():
-            many = f"{count} x " * (count > 1)
-            if resource.startswith(RESOURCE):
-                found.setdefault(role.name, []).append(many + resource.removeprefix(RESOURCE))
-            elif part_of(resource) is not None:
-                found.setdefault(role.name, []).append(request_text(str(count), resource))
+def _parts(requests: Mapping[str, int]) -> list[str]:
+    """The parts of GPUs that a pod has: ``1g.10gb``, ``2 x 1g.10gb`` or ``0.25 of a GPU``."""
+    found = []
+    for resource, count in requests.items():
+        if resource.startswith(RESOURCE):
+            found.append(f"{count} x " * (count > 1) + resource.removeprefix(RESOURCE))
+        elif part_of(resource) is not None:
+            found.append(request_text(str(count), resource))
     return found
+
+
+MAX_QUEUES = 20
+"""Rows of queues, unless every queue was asked for."""
+
+
+def queues(plan: PlanDocument, *, wide: bool, every: bool) -> Table:
+    """What each queue is promised, may hold and holds, and if ``wide`` of each GPU model that it names.
+
+    Unless ``every`` one is shown, those that promise, limit, hold and want nothing are left out.
+    """
+    found = list(plan.status.queues)
+    amounts = ("guarantee", "limit", "before", "after", "waiting")
+    used = [queue for queue in found if any(getattr(queue, amount) for amount in amounts)]
+    shown = found if every else used[:MAX_QUEUES]
+    columns = columns_of(
+        "QUEUE~|GPU MODEL?|UNDER?|>GUARANTEE|>LIMIT|>BEFORE|>AFTER|>BORROWED?|>WAITING|CELLS~?"
+    )
+    rows = [row for queue in shown for row in _queue_rows(queue, wide=wide)]
+    rest = len(found) - len(shown)
+    notes = (f"{plural(rest, 'more queue')}; --all shows every queue",) if rest and rows else ()
+    return Table(columns, tuple(rows), notes).without_empty_columns()
+
+
+def _queue_rows(queue: PlanQueue, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
+    yield row_of(
+        queue.name,
+        "",
+        queue.parent or "",
+        *map(number, (queue.guarantee, queue.limit, queue.before, queue.after)),
+        number(queue.borrowed) if queue.borrowed else "",
+        Cell(number(queue.waiting), "warn" if queue.waiting else None),
+        _cells_text(queue),
+    )
+    for one in queue.models if wide else ():
+        amounts = map(number, (one.guarantee, one.limit, one.before, one.after))
+        yield row_of("", one.model, "", *amounts, "", "", "")
+
+
+def _cells_text(queue: PlanQueue) -> str:
+    """``1 rack, 8 x 1 GPU of v100, rack b1/r2``: the last is pinned."""
+    found = []
+    for cell in queue.cells:
+        if cell.nodes or cell.domain is not None:
+            found.append(f"{cell.level or 'node'} {compress(cell.nodes) or cell.domain}")
+            continue
+        size = cell.level if cell.level is not None else f"x {plural(cell.gpus or 0, 'GPU')}"
+        found.append(f"{cell.count:,} {size}" + (f" of {cell.model}" if cell.model else ""))
+    return ", ".join(found)
+
+
+MAX_OPEN = 10
+"""Open tiers that are listed, unless every tier is."""
+
+
+def tiers(plan: PlanDocument, *, wide: bool) -> Table:
+    """The tiers that are open, and what a better plan can have more of; every tier in order if ``wide``."""
+    listed = [tier for tier in plan.status.objectives if wide or not tier.proven]
+    shown = listed if wide else listed[:MAX_OPEN]
+    rows = tuple(
+        row_of(
+            tier.name,
+            Cell(tier.sense, "dim"),
+            number(tier.value),
+            number(tier.best) if wide else "",
+            Cell(number(tier.bound)) if tier.bounded else Cell(NO_BOUND, "warn"),
+            Cell(percent(tier.gap), "good" if tier.gap == 0 else "warn") if tier.bounded else "-",
+            (tier.proof or "-") if wide else "",
+            still_possible(tier),
+        )
+        for tier in shown
+    )
+    more = len(listed) - len(shown)
+    notes = (f"and {plural(more, 'more open tier')} (-o wide lists all)",) if more else ()
+    columns = columns_of("TIER~|SENSE?|>VALUE|>BEST|>BOUND?|>GAP?|PROOF?|STILL POSSIBLE~")
+    return Table(columns, rows, notes).without_empty_columns()
+
+
+def besides(plan: PlanDocument) -> list[str]:
+    """Which waiting pods it leaves out, and which GPUs are shared: ``share h100-1:6 with 0.5 + 2 x 0.25``."""
+    shared = [
+        (one.node, one.gpu if one.gpu_group is None else one.gpu_group, one.parts)
+        for one in plan.spec.shares
+    ]
+    rest = left_out(plan.status.left_out)
+    return [*([rest] if rest else []), *to_partition(plan), *_by_parts("share", shared)]
+
+
+def to_partition(plan: PlanDocument) -> list[str]:
+    """Which instances an administrator has to make beside those in use, or claims or HAMi do.
+
+    ``partition h100-[2-3]:5 with 7 x 1g.10gb``; ``make whole h100-4:7``, once its instances are gone.
+    """
+    who = ""
+    if not needing_an_administrator(plan):
+        backend = plan.instance.policy.spec.kubernetes.gpu_backend
+        who = f"by {'claims' if backend == 'dra' else 'HAMi'}, "
+    whole = [(one.node, one.gpu, ()) for one in plan.spec.partitions if not one.profiles]
+    made = [(one.node, one.gpu, one.profiles) for one in plan.spec.partitions if one.profiles]
+    return [*_by_parts(f"{who}partition", made), *_by_parts(f"{who}make whole", whole)]
+
+
+def _by_parts(
+    verb: str, stated: Iterable[tuple[str, int | str | None, Sequence[str]]]
+) -> Iterator[str]:
+    """A line for the GPUs of equal parts. ``stated``: node, index or name of a GPU if known, its parts."""
+    alike: dict[str, dict[str, list[int | str | None]]] = {}
+    for node, gpu, parts in stated:
+        sizes = Counter(parts).items()
+        geometry = " + ".join(name if n == 1 else f"{n} x {name}" for name, n in sizes)
+        alike.setdefault(geometry, {}).setdefault(node, []).append(gpu)
+    for geometry, nodes in alike.items():
+        used = {node: _gpus(gpus) for node, gpus in nodes.items()}
+        yield f"{verb} {nodes_and_gpus(used)}{f' with {geometry}' * bool(geometry)}"
 
 
 def results(plan: PlanDocument) -> list[str]:
@@ -287,76 +442,6 @@ def results(plan: PlanDocument) -> list[str]:
     return [", ".join(parts) or "no gangs", *what_if, *effective_gpus(plan), outcome(plan)]
 
 
-MAX_NODES = 10
-"""Nodes of which it is said which GPUs are to be partitioned, or shared."""
-
-
-def besides(plan: PlanDocument) -> list[str]:
-    """Which waiting pods the plan leaves out, and which GPUs it gives in parts, a line for each node.
-
-    ``partition on h100-2: GPU 5 as 7 x 1g.10gb, GPU 6-7 as 3g.40gb + 4 x 1g.10gb``,
-    ``partition further on h100-3: GPU 4 by 2 x 1g.10gb``, beside instances in use,
-    ``make whole again on h100-4: GPU 7``, once its instances are gone (all ``by claims`` where the claims of
-    the pods do it), and
-    ``share on h100-1: GPU 6 by 0.5 + 2 x 0.25, 2 GPUs by 2 x 0.4``.
-    """
-    shared = [
-        (one.node, one.gpu if one.gpu_group is None else one.gpu_group, one.parts)
-        for one in plan.spec.shares
-    ]
-    rest = left_out(plan.status.left_out)
-    return [*([rest] if rest else []), *to_partition(plan), *_by_node("share", "by", shared)]
-
-
-def to_partition(plan: PlanDocument) -> list[str]:
-    """Which GPUs an administrator has to partition, or claims or HAMi do, a line for each node."""
-    in_use = {
-        (pod.node, gpu)
-        for gang in plan.instance.gangs if plan.spec.partitions
-        for pod in gang.running_pods if pod.start is not None
-        for gpu in pod.gpus or ()
-    }  # fmt: skip
-    in_use -= {(one.node, one.gpu) for one in plan.spec.partitions if one.anew}
-    made = [(one.node, one.gpu, one.profiles) for one in plan.spec.partitions]
-    new = (one for one in made if one[2] and one[:2] not in in_use)
-    more = (one for one in made if one[:2] in in_use)
-    gone = ((one.node, one.gpu, ()) for one in plan.spec.partitions if not one.profiles)
-    verb, further, whole = "partition", "partition further", "make whole again"
-    if not needing_an_administrator(plan):
-        backend = plan.instance.policy.spec.kubernetes.gpu_backend
-        verb = "by claims" if backend == "dra" else "by HAMi"
-        further, whole = f"further {verb}", f"whole again {verb}"
-    said = ((verb, "as", new), (further, "by", more), (whole, "", gone))
-    return [line for one in said for line in _by_node(*one)]
-
-
-def _by_node(
-    verb: str, how: str, stated: Iterable[tuple[str, int | str | None, Sequence[str]]]
-) -> list[str]:
-    """``stated``: node, index or name of a GPU if it has one, and its parts."""
-    lines = list[str]()
-    nodes = [(node, list(own)) for node, own in groupby(stated, key=lambda one: one[0])]
-    for node, own in nodes[:MAX_NODES]:
-        alike: dict[str, list[int | str | None]] = {}
-        for _, gpu, parts in own:
-            sizes = Counter(parts).items()
-            geometry = " + ".join(name if n == 1 else f"{n} x {name}" for name, n in sizes)
-            alike.setdefault(geometry, []).append(gpu)
-        pairs = ((_gpus(gpus), geometry) for geometry, gpus in alike.items())
-        said = (f"{names} {how} {geometry}".rstrip() for names, geometry in pairs)
-        lines.append(f"{verb} on {node}: {', '.join(said)}")
-    more = len(nodes) - MAX_NODES
-    return [*lines, f"{verb} GPUs on {plural(more, 'more node')}"] if more > 0 else lines
-
-
-def _gpus(gpus: Sequence[int | str | None]) -> str:
-    known = ranges(gpu for gpu in gpus if isinstance(gpu, int))
-    names = [known] * bool(known) + [gpu for gpu in gpus if isinstance(gpu, str)]
-    unknown = sum(gpu is None for gpu in gpus)
-    said = [f"GPU {','.join(names)}"] * bool(names) + [plural(unknown, "GPU")] * bool(unknown)
-    return " and ".join(said)
-
-
 def effective_gpus(plan: PlanDocument) -> list[str]:
     """What the plan makes of the GPUs, and what it has for fewer; nothing where it does not say."""
     effective = plan.status.effective_gpus
@@ -369,7 +454,3 @@ def effective_gpus(plan: PlanDocument) -> list[str]:
         line += f"; taking one gang after another: {number(effective.one_at_a_time)}"
     fewer = bought(plan)
     return [line] if fewer is None else [line, fewer]
-
-
-def below_full(permille: int | None) -> Style | None:
-    return None if permille is None or permille == 1000 else "warn"

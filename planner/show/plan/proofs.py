@@ -5,22 +5,18 @@ Nothing that is merely stated is called verified: a bound that no count gives re
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Mapping, Sequence
 
 from models.documents.plan import PlanDocument, PlanObjective
 from models.documents.stated import Unchecked
-from models.instance.solution import Decision
+from models.instance.solution import Proof, StoppedBy
 from models.results.plan_gpus import gained, most_effective_gpus
 from models.units import first_of, plural
 from planner.show.text import number, percent
 from planner.untrusted_text import safe
 
 MAX_NAMED = 4
-"""Tiers named in one line."""
-
-TRIED = "tried with bounded work: starts, one gang in the room of another, gangs as they were"
+"""Tiers, or priorities, named in one line."""
 
 
 def more_work(plan: PlanDocument) -> str | None:
@@ -34,23 +30,14 @@ def more_work(plan: PlanDocument) -> str | None:
 def bought(plan: PlanDocument) -> str | None:
     """What a plan with fewer effective GPUs than one gang after another has for them.
 
-    ``721 fewer than one after another: +141 at priority 50 and above, -862 below, 94 gangs stopped``. Above:
-    of the highest priorities that have all more, or all fewer.
+    ``8 fewer than one after another: +8 at priority 50, -16 at priority 0``.
     """
     differ = gained(plan)
     if not differ:
         return None
-    more = next(iter(differ.values())) > 0
-    above = list(takewhile(lambda one: (differ[one] > 0) == more, differ))
-    top = round(sum(differ[one] for one in above), 3)
-    total = round(sum(differ.values()), 3)
-    parts = [f"{top:+,.10g} at priority {above[-1]} and above"]
-    if below := round(total - top, 3):
-        parts.append(f"{below:+,.10g} below")
-    of = Counter(gang.decision for gang in plan.spec.gangs)
-    touched: tuple[tuple[Decision, str], ...] = (("preempt", "stopped"), ("move", "moved"))
-    parts += [f"{plural(of[one], 'gang')} {word}" for one, word in touched if of[one]]
-    return f"{number(-total)} fewer than one after another: {', '.join(parts)}"
+    said = [f"{gpus:+,.10g} at priority {priority}" for priority, gpus in differ.items()]
+    fewer = number(-sum(differ.values()))
+    return f"{fewer} fewer than one after another: {first_of(said, MAX_NAMED)}"
 
 
 def tiers_proven(plan: PlanDocument) -> str:
@@ -61,27 +48,25 @@ def tiers_proven(plan: PlanDocument) -> str:
 
 def outcome(plan: PlanDocument) -> str:
     """How far from the best the plan is: one sentence where that is proven, else the work and the tiers."""
-    stopped = f"the search was {_STOPPED.get(plan.status.search.stopped_by, 'ended')}"
     if plan.status.outcome == "optimal":
         numerical = any(tier.proof != "exact" for tier in plan.status.objectives)
-        return "optimal: it is proven that no plan is better" + (
-            ", within the tolerance of the solver" * numerical
-        )
-    parts = [tiers_proven(plan), stopped]
+        within = ", within the tolerance of the solver" * numerical
+        return f"optimal: it is proven that no plan is better{within}"
+    parts = [tiers_proven(plan), f"the search was {_STOPPED[plan.status.search.stopped_by]}"]
     more = more_work(plan)
-    if more is not None:
-        none = more == "0 %"
-        bound = f"{'no' if none else 'a'} better plan does {'' if none else f'at most {more} '}more work"
-        parts.insert(0, bound)
+    if more == "0 %":
+        parts.insert(0, "no better plan does more work")
+    elif more is not None:
+        parts.insert(0, f"a better plan does at most {more} more work")
     return f"feasible: {'; '.join(parts)}"
 
 
-_STOPPED = {
+_STOPPED: Mapping[StoppedBy, str] = {
+    "proof": "ended",
     "budget": "ended by the budget",
     "time": "ended by the time limit",
     "signal": "interrupted",
 }
-
 
 _POSSIBLE: dict[str, str] = {
     "guarantee": "more of what queues are guaranteed",
@@ -118,43 +103,30 @@ def still_possible(tier: PlanObjective) -> str:
     return f"{f'at most {percent(tier.gap)}' if known else 'perhaps'} {what}"
 
 
+_PROVEN: Mapping[Proof | None, str] = {
+    "exact": "stated as proven best in integer arithmetic (CP-SAT, or rounded duals)",
+    "numerical": "stated as proven best in floating point (HiGHS)",
+    None: "not proven best",
+}
+
+
 def proofs(plan: PlanDocument, unknown: Sequence[Unchecked] = ()) -> list[str]:
-    """The lines. ``unknown``: what nobody checked."""
+    """The lines. ``unknown``: what nobody checked, a line for each cause."""
     tiers = plan.status.objectives
-    exact = [tier.name for tier in tiers if tier.proven and tier.proof == "exact"]
-    numerical = [tier.name for tier in tiers if tier.proven and tier.proof == "numerical"]
-    open_ = [tier.name for tier in tiers if not tier.proven]
-    gangs = plural(len(plan.spec.gangs), "gang")
     values = f"; the values of {plural(len(tiers), 'tier')} are as stated" if tiers else ""
-    integers = ": stated as proven in integer arithmetic (CP-SAT, or rounded duals)"
-    floats = ": stated as proven in floating point"
-    lines = (
-        ("best if the planner's formulation is right", exact, integers),
-        ("best if HiGHS is right as well", numerical, floats),
-        ("not proven best", open_, ""),
-    )
     supposed = plan.instance.what_if
     bound = "" if supposed is None else f"; a what-if {safe(supposed)}: it cannot be applied"
-    stated = (gang.reason for gang in plan.spec.gangs if gang.reason is not None)
-    unread = sum(reason.fields is None for reason in stated)
-    return [
-        f"verified: {gangs} break no rule{values}{bound}",
-        *(
-            f"{what}: {plural(len(of), 'tier')} ({first_of([*map(safe, of)], MAX_NAMED)}){why}"
-            for what, of, why in lines
-            if of
-        ),
-        *[TRIED] * bool(tiers),
-        *[f"only the code is checked of {plural(unread, 'reason')} without fields"] * bool(unread),
-        *_not_checked(unknown),
-    ]
-
-
-def _not_checked(unknown: Sequence[Unchecked]) -> Iterator[str]:
-    """A line for each cause, with the fields: ``not checked (words for people): status.notes, ...``."""
+    lines = [f"verified: {plural(len(plan.spec.gangs), 'gang')} break no rule{values}{bound}"]
+    for proof, what in _PROVEN.items():
+        own = [safe(one.name) for one in tiers if (one.proof if one.proven else None) == proof]
+        if own:
+            lines.append(f"{what}: {plural(len(own), 'tier')} ({first_of(own, MAX_NAMED)})")
+    if tiers:
+        lines.append(
+            "tried with bounded work: starts, one gang in the room of another, gangs as they were"
+        )
     by_why: dict[str, list[str]] = {}
     for one in unknown:
         codes = f" ({', '.join(one.codes)})" if one.codes else ""
         by_why.setdefault(one.why, []).append(safe(one.field + codes))
-    for why, fields in by_why.items():
-        yield f"not checked: {', '.join(fields)}: {why}"
+    return lines + [f"not checked: {', '.join(own)}: {why}" for why, own in by_why.items()]

@@ -37,12 +37,9 @@ def shortener_of_plans(*plans: PlanInstance) -> Shorten:
 
 def shortener(instance: Instance) -> Shorten:
     """The same of an instance."""
-    cluster = instance.cluster
-    domains = {
-        level.name: {domain.path[-1] for domain in own}
-        for level, own in zip(cluster.levels, cluster.domains, strict=False)
-    }
-    copied = {node.name for node in cluster.nodes}
+    levels = zip(instance.cluster.levels, instance.cluster.domains, strict=False)
+    domains = {level.name: {domain.path[-1] for domain in own} for level, own in levels}
+    copied = {node.name for node in instance.cluster.nodes}
     copied.update(part for gang in instance.gangs for part in gang.key)
     return domain_shortener(domains, copied)
 
@@ -67,7 +64,8 @@ def domain_shortener(domains: Mapping[str, Iterable[str]], copied: Iterable[str]
         name = found[0].rstrip(".-")
         return short.get(name, name) + found[0][len(name) :]
 
-    return lambda text: _NAME.sub(shortened, text)
+    # Whole words, with the signs that names may have inside, and the "=" that they follow.
+    return lambda text: re.sub(r"=?[\w.-]+", shortened, text)
 
 
 def _shorter(names: Iterable[str]) -> dict[str, str]:
@@ -75,7 +73,3 @@ def _shorter(names: Iterable[str]) -> dict[str, str]:
     every = set(names)
     short = short_names(every, MAX_NAME).items()
     return {long: one for long, one in short if len(long) > MAX_NAME and one not in every}
-
-
-_NAME = re.compile(r"=?[\w.-]+")
-"""A whole word, with the signs that names may have inside, and the ``=`` that it follows."""

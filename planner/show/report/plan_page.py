@@ -15,10 +15,9 @@ from models.results.plan_gpus import gpu_count, most_effective_gpus, most_possib
 from models.units import plural, time_text
 from planner.show import capacity_tables
 from planner.show.cluster_map import MapDomain
-from planner.show.plan import plan_tables, queue_table, running_changes
-from planner.show.plan.gang_groups import Sharing
+from planner.show.plan import plan_tables
+from planner.show.plan.gang_groups import Selection, Sharing
 from planner.show.plan.proofs import bought, more_work
-from planner.show.plan.selection import Selection
 from planner.show.plan.short_names import shortener_of_plans
 from planner.show.report.map_view import MapView
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
@@ -149,13 +148,13 @@ ROUNDED = 100
 
 def _sections(plan: PlanDocument, capacity: CapacityDocument | str | None) -> Iterator[Section]:
     yield Section("starts", "What starts", (), [Part(_gangs(plan, ("place", "complete")))])
-    changes = Part(running_changes.changes(plan, wide=True))
-    moves = Part(running_changes.moves(plan).with_below("Brings"), "What the moves bring")
+    changes = Part(plan_tables.changes(plan))
+    moves = Part(plan_tables.moves(plan).with_below("Brings"), "What the moves bring")
     yield Section("changes", "What changes for running gangs", (), [changes, moves])
     yield Section("waits", "What waits, and why", (), [Part(_gangs(plan, ("wait",)))])
     yield Section("reserved", "Reservations", (), [Part(_reservations(plan))])
     yield Section("running", "What keeps running", (), [Part(_gangs(plan, ("keep",)))])
-    yield Section("queues", "Queues", (), [Part(queue_table.queues(plan, wide=True, every=True))])
+    yield Section("queues", "Queues", (), [Part(plan_tables.queues(plan, wide=True, every=True))])
     if capacity is not None:
         yield Section("capacity", "What else could start", *_capacity(plan, capacity))
     tiers = [Part(plan_tables.tiers(plan, wide=True)), Part(_search(plan), "How it was found")]
