@@ -267,7 +267,7 @@ def moves(plan: PlanDocument, only: Selection = EVERY_GANG) -> Table:
     """
     named = {"/".join(gang.key) for gang in plan.spec.gangs if only.takes(gang)}
     levels = [level.name for level in plan.instance.cluster.spec.levels if level.counted]
-    rows, below = [], {}
+    rows, below = list[tuple[Cell, ...]](), dict[int, Cell]()
     for one in plan.status.moves:
         if named.isdisjoint(one.gangs):
             continue
