@@ -368,13 +368,13 @@ def test_the_search_is_no_worse_than_every_way_to_free_shared_gpus(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiny_geometries, "MOST_PLANS", 400)
-    seeds, released = range(first, first + 40), 0
+    seeds, released = range(first, first + examples(40, 12)), 0
     for seed in seeds:
         instance = crowded(seed)
         assert differences(instance, ways, runs=True) == [], seed
         after = gangs_on(solve(instance).decisions)
         released += any(after.isdisjoint(own) for own in leavable(instance).values())
-    assert released > 2
+    assert released
 
 
 def gangs_on(decisions: Sequence[GangDecision]) -> set[tuple[int, int, int]]:
@@ -385,7 +385,7 @@ def gangs_on(decisions: Sequence[GangDecision]) -> set[tuple[int, int, int]]:
 @pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
 def test_ways_of_planning_large_instances_free_shared_gpus_by_every_rule(size: int) -> None:
     """No plan is refused, and no bound is beaten by the best plan."""
-    for seed in range(examples(130, 30)):
+    for seed in range(examples(130, 10)):
         instance = crowded(seed)
         limits = replace(instance.policy.solve, budget=3)
         instance = replace(instance, policy=replace(instance.policy, solve=limits))

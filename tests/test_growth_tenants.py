@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import spread
 from kube import node, pod
 from test_growth import SLACK
 
@@ -115,7 +116,7 @@ def _calls(count: int, change: Change, folder: Path) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("written", WRITTEN)
+@pytest.mark.parametrize("written", spread(list(WRITTEN), 3))
 def test_what_differs_in_each_pod_of_a_tenant_costs_each_pod_the_same(
     written: str, tmp_path: Path
 ) -> None:

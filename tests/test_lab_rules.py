@@ -49,7 +49,7 @@ def test_every_plan_of_a_baseline_passes_the_judge(draw: str) -> None:
 @pytest.mark.parametrize("draw", SMALL)
 def test_no_baseline_has_a_better_plan(draw: str) -> None:
     instance = SMALL[draw]()
-    limits = replace(instance.policy.solve, budget=4)
+    limits = replace(instance.policy.solve, budget=2)
     ours = signed_values(solve(replace(instance, policy=replace(instance.policy, solve=limits))))
     for name, rules in AT_ONCE.items():
         theirs = solution_of(instance, schedule(instance, rules), name)

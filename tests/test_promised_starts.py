@@ -195,7 +195,7 @@ class Rounds(History):
         return self.last
 
 
-@pytest.mark.parametrize("seed", spread(range(12), 3))
+@pytest.mark.parametrize("seed", spread(range(12), 6))
 def test_a_start_is_later_only_for_a_cause_that_the_plan_names(seed: int, tmp_path: Path) -> None:
     history = Rounds(
         World.of(seed, examples(60, 16), perturbed=seed % 2 == 1),
@@ -219,7 +219,7 @@ def one_queue(seed: int) -> tuple[list[Json], list[Json]]:
     return [job.document() for job in jobs], world.documents([], now, set())
 
 
-@pytest.mark.parametrize("seed", spread(range(40), 8))
+@pytest.mark.parametrize("seed", spread(range(40), 20))
 def test_without_arrivals_no_start_moves_back_and_nobody_overtakes(
     seed: int, tmp_path: Path
 ) -> None:
@@ -227,7 +227,7 @@ def test_without_arrivals_no_start_moves_back_and_nobody_overtakes(
     gangs, head = one_queue(seed)
     promised: dict[str, int] = {}
     now, stated = round_histories.FIRST_S, 0
-    for _ in range(examples(40, 12)):
+    for _ in range(examples(40, 8)):
         head[-1]["spec"]["now"] = stamp(now)
         path = tmp_path / "round.json"
         path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*head, *gangs]}))
