@@ -179,7 +179,7 @@ def test_remedies_of_recorded_clusters_start_the_gang_in_a_new_plan(
     out = str(tmp_path / "plan.json")
     assert cli("plan", str(INPUTS / name), "--out", out).code == 0
     tried = 0
-    for key, instance, decisions in spread(_waiting(out), 4):
+    for key, instance, decisions in spread(_waiting(out), 2):
         index = [gang.key for gang in instance.gangs].index(key)
         if instance.gangs[index].hold is not None:
             continue
