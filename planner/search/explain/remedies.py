@@ -525,7 +525,7 @@ class RemedyFinder:
             return None
         return self._least(1, most, lambda count: way(self._with_new(node, count)))
 
-    def _least(self, low: int, high: int, enough: Callable[[int], bool]) -> int | None:
+    def _least(self, low: int, high: int, enough: Callable[[int], object]) -> int | None:
         """The least number that is enough; ``high`` is. None if it is late."""
         while low < high and not self._late():
             middle = (low + high) // 2

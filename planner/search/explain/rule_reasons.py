@@ -105,17 +105,18 @@ class RuleReasons:
         A guarantee that refuses it without the starts of lower priority comes first. What only these starts
         fill is why it waits if it ``fits`` beside those that come first.
         """
-        counts, above = self._queues, self._counts_above(demand)
-        if counts is None or above is None:
+        counts = self._queues
+        if counts is None:
             return None
         asked = self._asked(demand, counts)
         first = counts.refusal(demand.gang, asked)
         if first is None:
             return None
-        refusal = above.refusal(demand.gang, asked)
+        above = self._counts_above(demand)
+        refusal = None if above is None else above.refusal(demand.gang, asked)
         if refusal is None and not fits():
             return None
-        if refusal is not None and refusal.queue is None:
+        if above is not None and refusal is not None and refusal.queue is None:
             counts, first = above, refusal
         queue, gpu, kept, firm = first
         shares, gpus = counts.shares, self._instance.in_gpus

@@ -247,8 +247,8 @@ def _in_domains(
         whole = int((counts.by_domain(level, nodes, fits) // size).sum())
         if whole < role.cut(size).whole:
             name = counts.instance.cluster.level_name(level)
-            room = {"room_pods": whole * size, "room_gpus": counts.on(role.nodes)}
-            yield Shortage("RequiredTopology", {**needs, "level": name, **room}, level, role.role)
+            fields = {"level": name, "room_pods": whole * size, "room_gpus": counts.on(role.nodes)}
+            yield Shortage("RequiredTopology", {**needs, **fields}, level, role.role)
 
 
 def _together(counts: FreeCounts, demand: Demand) -> Iterator[Shortage]:
