@@ -42,13 +42,11 @@ def started_verdict(session: ApplySession, batch: PodBatch) -> GangVerdict:
 
     In a dry run no scheduler sees them.
     """
-    if session.limits.dry or all(
-        session.state(order) is not PodState.ungated for order in batch.pods
-    ):
+    bound = all(session.state(order) is not PodState.ungated for order in batch.pods)
+    if bound or session.limits.dry:
         return verdict_for(session, batch, Outcome.started)
-    pods = [session.pod(order) for order in batch.pods]
-    messages = [pod.unschedulable for pod in pods if pod is not None and pod.unschedulable]
-    return verdict_for(session, batch, Outcome.pending, messages[0] if messages else "")
+    messages = (pod.unschedulable for pod in map(session.pod, batch.pods) if pod is not None)
+    return verdict_for(session, batch, Outcome.pending, next(filter(None, messages), ""))
 
 
 def judge(
