@@ -134,8 +134,7 @@ def _forbidden(
     if pods and not (allowed or limits.allow_evictions):
         return Failure(f"needs {plural(len(pods), 'eviction')}: --allow-evictions")
     if pods and session.evicted + len(pods) > limits.max_evictions:
-        left = max(0, limits.max_evictions - session.evicted)
-        return Failure(f"needs {plural(len(pods), 'eviction')}, --max-evictions leaves {left:,}")
+        return Failure(f"needs {plural(len(pods), 'eviction')}: more than --max-evictions leaves")
     return None
 
 
