@@ -95,3 +95,4 @@ def test_a_reservation_that_is_in_the_way_is_said_in_the_words_of_slurm(
     assert cli("plan", str(tmp_path), "--out", plan).code == 0
     shown = cli("explain", plan, "2-train").out
     assert "n1:0-7      end the Slurm reservation of these nodes" in shown
+    assert "excluded: taint --reservation=demo\n" in shown

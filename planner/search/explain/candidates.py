@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from models.documents.explanation import Candidates, Excluded
+from models.documents.gang import slurm_option
 from models.documents.plan import PlanDocument, PlanGang
 from models.documents.reason import ReasonFields
 from models.hardware import mask_of
@@ -137,7 +138,8 @@ def _causes(instance: Instance, gang: Gang, role: Role, n: int) -> Iterator[Caus
     for taint in node.taints:
         if not tolerated(role.tolerations, (taint,)):
             value = f"={taint.value}" if taint.value else ""
-            yield "taint", (f"{taint.key}{value}:{taint.effect}",)
+            option = slurm_option(taint.key, taint.value or "")
+            yield "taint", (option or f"{taint.key}{value}:{taint.effect}",)
     if role.model is not None and not model_matches(role.model, node):
         yield "model", (role.model,)
     if node.gpus < role.gpus:
