@@ -237,6 +237,6 @@ def test_the_picture_of_the_page_in_the_docs(
         plan = tmp_path / "plan.json"
         assert cli("plan", str(ROOT / "inputs/h100"), "--out", str(plan), "-o", "name").code == 0
         found = tab(page_of(json.loads(plan.read_text())), width=1240)
-        found.page.set_viewport_size({"width": 1240, "height": 1090})
+        found.page.set_viewport_size({"width": 1240, "height": 1010})
         found.page.screenshot(path=PICTURE)
     assert 10_000 < PICTURE.stat().st_size < 200_000

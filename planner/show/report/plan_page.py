@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from models.documents.capacity import CapacityDocument
 from models.documents.cluster import NO_NAME, ClusterDocument
-from models.documents.plan import PlanDocument, PlanSearch
+from models.documents.plan import PlanDocument
 from models.instance.solution import STARTS, Decision
 from models.results.plan_gpus import gpu_count, most_effective_gpus, most_possible
 from models.units import plural, time_text
@@ -21,7 +21,7 @@ from planner.show.plan.proofs import bought, more_work
 from planner.show.plan.short_names import shortener_of_plans
 from planner.show.report.map_view import MapView
 from planner.show.report.page import MAX_ROWS, Figure, Page, Part, Section
-from planner.show.table import Cell, Table, columns_of, row_of
+from planner.show.table import Table, columns_of, pairs, row_of
 from planner.show.text import compress, listed, number
 from planner.untrusted_text import safe
 
@@ -159,10 +159,9 @@ def _sections(plan: PlanDocument, capacity: CapacityDocument | str | None) -> It
         yield Section("capacity", "What else could start", *_capacity(plan, capacity))
     tiers = [Part(plan_tables.tiers(plan, wide=True)), Part(_search(plan), "How it was found")]
     yield Section("proof", "How good the plan is", (), tiers)
-    notes = [safe(note) for note in (*plan.status.notes, *plan.status.remarks)]
-    yield Section(
-        "notes", "Assumptions and remarks", (), [Part(lines_table(notes))] if notes else ()
-    )
+    notes = tuple(row_of(note) for note in (*plan.status.notes, *plan.status.remarks))
+    listed_notes = Table(columns_of(""), notes)
+    yield Section("notes", "Assumptions and remarks", (), [Part(listed_notes)])
 
 
 def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
@@ -174,15 +173,8 @@ def _gangs(plan: PlanDocument, decisions: Sequence[str]) -> Table:
     if not any(only.takes(gang) for gang in plan.spec.gangs):
         return Table((), ())
     table = plan_tables.gangs(plan, wide=True, sharing=sharing, only=only)
-    out = {
-        "",
-        "DOMAINS",
-        *(["PODS"] if waits else []),
-        *(["DECISION"] if len(decisions) == 1 else []),
-    }
-    table = table.of_columns(
-        [c for c, column in enumerate(table.columns) if column.title not in out]
-    )
+    out = ["", "DOMAINS"] + ["PODS"] * waits + ["DECISION"] * (len(decisions) == 1)
+    table = table.of_columns([c for c, one in enumerate(table.columns) if one.title not in out])
     levels = {
         one.name.upper(): f"{one.name}s".capitalize() for one in plan.instance.cluster.spec.levels
     }
@@ -229,36 +221,16 @@ _STOPPED = {
 
 def _search(plan: PlanDocument) -> Table:
     """What the plan states of its search, and what it does not."""
-    status = plan.status
-    gained = status.effective_gpus
-    rows = []
-    if gained is not None and gained.one_at_a_time is not None:
-        took = f"taking one gang after another gives {number(gained.one_at_a_time)} effective GPUs"
-        more = f"; this plan has {number(gained.after)}"
-        rows.append(("start of the search", took + more * (gained.after != gained.one_at_a_time)))
-    if (fewer := bought(plan)) is not None:
-        rows.append(("bought with fewer effective GPUs", fewer))
-    rows += [
-        ("budget allowed", number(plan.instance.policy.spec.solve.budget)),
-        ("digest of the instance", status.digests.instance),
-        ("digest of the decisions", status.digests.spec),
-    ]
-    return search_rows(status.search, rows)
-
-
-def search_rows(search: PlanSearch, more: Sequence[tuple[str, str]]) -> Table:
-    """How a search went, as far as documents record it."""
+    status, search = plan.status, plan.status.search
     rows = [
         ("solver", f"{search.solver}, seed {search.seed}"),
         ("stopped because", _STOPPED.get(search.stopped_by, search.stopped_by)),
         ("budget used", number(search.effort)),
-        *more,
+        ("budget allowed", number(plan.instance.policy.spec.solve.budget)),
+        ("digest of the instance", status.digests.instance),
+        ("digest of the decisions", status.digests.spec),
         ("not recorded", "the order in which the search found its plans, and how long it took"),
     ]
-    cells = tuple(row_of(Cell(name, "dim"), text) for name, text in rows)
-    return Table(columns_of("|"), cells)
-
-
-def lines_table(lines: Sequence[str]) -> Table:
-    """A row for each sentence."""
-    return Table(columns_of(""), tuple((Cell(line),) for line in lines))
+    if (fewer := bought(plan)) is not None:
+        rows.append(("bought with fewer effective GPUs", fewer))
+    return pairs(rows)
