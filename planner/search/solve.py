@@ -36,7 +36,7 @@ from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
-from planner.search.engines.mathopt_process import SolverProcess
+from planner.search.engines.highs_process import HighsProcess
 from planner.search.explain.notes import notes_of, passed, unsearched
 from planner.search.explain.reasons import with_reasons
 from planner.search.explain.replan import Replan
@@ -198,7 +198,7 @@ class Search:
             return self._explained(self.instance, plan, self._budget, self._replan())
         finally:
             if not self._frequent:
-                SolverProcess.dismiss()
+                HighsProcess.dismiss()
 
     def _hand_out_first(
         self, turns: tuple[GangDecision, ...], resumed: tuple[GangDecision, ...] | None
@@ -294,7 +294,7 @@ class Search:
             decisions,
             ledger.results(),
             budget.stopped_by,
-            f"OR-Tools {_ortools()} (CP-SAT, HiGHS, GLOP)",
+            _solvers(),
             budget.effort,
             notes_of(ledger.instance, decisions, exact=exact),
             one_at_a_time=self._one_at_a_time,
@@ -534,9 +534,9 @@ class Search:
 
 
 @cache
-def _ortools() -> str:
-    """Its version, which takes milliseconds to look up."""
-    return version("ortools")
+def _solvers() -> str:
+    """The solvers with their versions, which take milliseconds to look up."""
+    return f"OR-Tools {version('ortools')} (CP-SAT), HiGHS {version('highspy')}"
 
 
 def _relaxed(instance: Instance) -> Instance:

@@ -219,7 +219,9 @@ def dive(
             continue
         decided: tuple[int, ...] = ()
         if free.any():
-            decided = branch(rest.program, rest.goal, budget, nodes=nodes, seconds=left).values
+            decided = branch(
+                rest.program, rest.goal, budget, nodes=nodes, seconds=left, once=True
+            ).values
         if len(decided) == len(rest.program.lower):
             found = rest.whole(decided)
             assert goal.satisfied(program, found)

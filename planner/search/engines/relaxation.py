@@ -2,22 +2,21 @@
 
 For any multipliers y of the rows lo <= Ax <= hi, every feasible x of a maximisation has
 c x <= sum over rows of (y > 0 ? y hi : y lo) + sum over j of max over x_j of (c - yA)_j x_j.
-GLOP's duals are rounded and the sum is computed in integers, so solver tolerances do not matter.
+The duals of HiGHS are rounded and the sum is computed in integers, so solver tolerances do not matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from models.program.arrays import Exact, dot, integers, scattered_products
 from models.program.linear_program import UNBOUNDED, Program
 from planner.search.budget import Budget
+from planner.search.engines.highs_process import call
 from planner.search.engines.interface import Goal
-from planner.search.engines.mathopt import add_goal, call_solver, program_proto, scaled_down
 
 SCALE = 1 << 36
 """Denominator of the rounded duals: rows of earlier tiers have coefficients of 10^7 and more."""
@@ -76,9 +75,6 @@ class Relaxation:
     def __init__(self, program: Program, budget: Budget) -> None:
         self._program = program
         self._budget = budget
-        self._basis: Any = None
-        self._rows = 0
-        self._model: Any = None
         self._effort = 0.0
 
     @property
@@ -87,90 +83,21 @@ class Relaxation:
         return self._effort or None
 
     def bound(self, goal: Goal, *, seconds: float) -> RelaxedAnswer:
-        """The bound that the duals prove, however far GLOP came, and the solution."""
+        """The bound that the duals prove, however far HiGHS came, and the solution."""
         program = self._program
-        model = self._exported(goal)
-        factor = scaled_down(model.objective)
-        result = call_solver(
-            self._budget,
-            model,
-            "GLOP",
-            seconds,
-            parameters=self._parameters(),
-            start=self._start(len(goal.keep)),
-        )
         trivial = goal.trivial_bound(program)
+        result = call(program, goal, self._budget, seconds)
         if result is None:
             return RelaxedAnswer(trivial, None)
-        pivots = result.solve_stats.simplex_iterations
-        effort = (pivots + 10) * len(model.linear_constraints.ids) / 1e8
+        effort = (result.effort + 10) * (len(program.rows) + len(goal.keep)) / 1e8
         self._budget.spend(effort)
         self._effort = max(self._effort, effort)
-        if not result.solutions:
-            return RelaxedAnswer(trivial, None)
-        solution = result.solutions[0]
-        if solution.HasField("basis"):
-            self._basis, self._rows = solution.basis, len(program.rows)
         bound, proof = trivial, None
-        if solution.HasField("dual_solution"):
-            scaled = solution.dual_solution.dual_values.values
-            proof = dual_proof(program, goal, (factor * dual for dual in scaled))
+        if len(result.duals):
+            proof = dual_proof(program, goal, result.duals)
             bound = min(trivial, proof.bound) if goal.maximize else max(trivial, proof.bound)
-        values = None
-        if solution.HasField("primal_solution"):
-            values = tuple(solution.primal_solution.variable_values.values)
+        values = tuple(result.values.tolist()) or None
         return RelaxedAnswer(bound, values, proof, self._effort)
-
-    def _exported(self, goal: Goal) -> Any:
-        """The model of a goal; the part that is the same for all goals is exported once."""
-        from ortools.math_opt import model_pb2
-
-        program = self._program
-        state = (program.lower, program.upper, len(program.rows))
-        if self._model is None or self._model[1] != state:
-            copied = (list(program.lower), list(program.upper), len(program.rows))
-            self._model = program_proto(program, integer=False), copied
-        model = model_pb2.ModelProto()
-        model.CopyFrom(self._model[0])
-        add_goal(model, goal)
-        return model
-
-    def _parameters(self) -> dict[str, Any]:
-        """The primal simplex keeps feasible what was: a new objective, and a row that the optimum meets."""
-        from ortools.math_opt.python import mathopt
-
-        if self._basis is None:
-            return {}
-        return {
-            "presolve": mathopt.Emphasis.OFF,
-            "lp_algorithm": mathopt.LPAlgorithm.PRIMAL_SIMPLEX,
-        }
-
-    def _start(self, kept: int) -> Any:
-        """The last basis; what is new since then is slack or at its lower bound."""
-        from ortools.math_opt import model_parameters_pb2, solution_pb2
-
-        start = model_parameters_pb2.ModelSolveParametersProto()
-        if self._basis is None:
-            return start
-        basis, slack = start.initial_basis, solution_pb2.BASIS_STATUS_BASIC
-        known = list(self._basis.constraint_status.values)
-        own, goals = known[: self._rows], known[self._rows :][:kept]
-        _set(
-            basis.constraint_status,
-            own + [slack] * (len(self._program.rows) - len(own)),
-            goals + [slack] * (kept - len(goals)),
-        )
-        variables = list(self._basis.variable_status.values)
-        new = len(self._program.lower) - len(variables)
-        _set(basis.variable_status, variables, [solution_pb2.BASIS_STATUS_AT_LOWER_BOUND] * new)
-        return start
-
-
-def _set(statuses: Any, *parts: list[int]) -> None:
-    for part in parts:
-        statuses.values.extend(part)
-    statuses.ids.extend(range(len(statuses.values)))
 
 
 def range_proof(program: Program, goal: Goal) -> DualProof:
