@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from itertools import groupby
 from random import Random
 
+import numpy as np
+
 from models.instance.solution import GangDecision
 from models.program.interruption import Interrupted
 from models.program.linear_program import UNBOUNDED, Linear, Program
@@ -24,7 +26,7 @@ from planner.search.bound.tier_search import Narrowed, TierSearch
 from planner.search.budget import Budget, Progress
 from planner.search.engines.highs import branch
 from planner.search.engines.interface import Goal
-from planner.search.engines.relaxation import Relaxation
+from planner.search.engines.relaxation import DualProof, Relaxation
 from planner.search.improve.repair import back_in_place, needless_undone, unjustified_victims
 from planner.search.ledger import Ledger
 from planner.search.start.homes import settle_in
@@ -259,19 +261,36 @@ class SlotSearch:
             goal = Goal(_weighted(problem.program, tiers), maximize=True, keep=tuple(kept))
             seconds = self._budget.seconds_left() * AIMING_SHARE
             with problem.without(self._idle(problem, tiers[0][1], solution)):
+                solution = self._branched(problem, goal, seconds, solution) or solution
+            if not solution:
+                break
+            kept += [_kept(tier, one, one.value(solution)) for _, tier, one in tiers]
+        return solution
+
+    def _branched(
+        self, problem: SlotProblem, goal: Goal, seconds: float, hint: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """A solution for a goal, () for none: at first one in which what its LP settles stays so."""
+        relaxed = Relaxation(problem.program, self._budget).bound(goal, seconds=seconds)
+        settled: list[int] = []
+        if relaxed.values is not None and relaxed.proof is not None:
+            settled = problem.settled(relaxed.values, relaxed.proof, hint)
+        values = tuple(map(round, relaxed.values or ()))
+        for held in (settled, ()):
+            if self._budget.exhausted():
+                break
+            with problem.fixed(held, values):
                 found = branch(
                     problem.program,
                     goal,
                     self._budget,
                     nodes=AIMING_NODES,
                     seconds=seconds,
-                    hint=solution,
+                    hint=hint,
                 )
-            solution = found.values or solution
-            if not solution:
-                break
-            kept += [_kept(tier, one, one.value(solution)) for _, tier, one in tiers]
-        return solution
+            if found.values:
+                return found.values
+        return ()
 
     def _idle(
         self, problem: SlotProblem, tier: Tier, solution: Sequence[int]
@@ -400,6 +419,9 @@ def _weighted(program: Program, tiers: Sequence[Stated]) -> Linear:
 USED = 4
 """Domains of a neighbourhood that gangs of one kind use."""
 
+INTEGRAL = 1e-6
+"""Distance from an integer within which a value of an LP counts as integral."""
+
 OTHERS = 6
 """Other domains of a neighbourhood: without any, nothing could make room in those."""
 
@@ -493,6 +515,24 @@ class SlotProblem:
             yield
         finally:
             self.program.lower, self.program.upper = ranges
+
+    def settled(self, values: Sequence[float], proof: DualProof, known: Sequence[int]) -> list[int]:
+        """Ways that cost something in an LP, and who stays in it, where a known solution, if any, agrees."""
+        relaxed = np.array(values)
+        nearest = np.rint(relaxed)
+        agreed = np.abs(relaxed - nearest) < INTEGRAL
+        if known:
+            agreed &= nearest == np.array(known)
+        return [
+            mode.variable
+            for mode in self._model.modes
+            if agreed[mode.variable]
+            and (
+                self._unchanged(mode)
+                if nearest[mode.variable]
+                else proof.reduced[mode.variable] != 0
+            )
+        ]
 
     def running(self, values: Sequence[int]) -> set[int]:
         """The gangs that run in a solution."""
