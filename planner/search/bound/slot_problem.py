@@ -1,0 +1,159 @@
+"""The slots as a program whose assignments are followed by plans; what of it is held for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+import numpy as np
+
+from models.instance.solution import GangDecision
+from models.program.linear_program import Linear, Program
+from models.program.slots.slot_program import SlotModel
+from models.program.slots.slot_rooms import Mode
+from models.program.tier_expressions import FREE_SPACE
+from models.tiers import Tier
+from planner.search.budget import Budget
+from planner.search.engines.relaxation import DualProof
+from planner.search.improve.repair import back_in_place, needless_undone, unjustified_victims
+from planner.search.start.homes import settle_in
+
+LAST = {"span", *FREE_SPACE}
+"""Tiers for which more is told apart, once those before them are solved."""
+
+USED = 4
+"""Domains of a neighbourhood that gangs of one kind use."""
+
+INTEGRAL = 1e-6
+"""Distance from an integer within which a value of an LP counts as integral."""
+
+OTHERS = 6
+"""Other domains of a neighbourhood: without any, nothing could make room in those."""
+
+
+class SlotProblem:
+    """The slots as a program whose assignments are followed by plans; see ``tier_search.Problem``.
+
+    ``latest``: the last assignment that a plan followed; ``refused``: gangs that leave their places in it
+    and may not, or have no other.
+    """
+
+    covers_admission = False
+
+    def __init__(self, model: SlotModel, budget: Budget) -> None:
+        self.program: Program = model.program
+        self.complete = model.complete
+        self._model = model
+        self._budget = budget
+        self._expressions: dict[str, Linear | None] = {}
+        self._inside: dict[int, list[int]] = {}
+        self.latest: tuple[int, ...] = ()
+        self.refused: set[int] = set()
+        self._held: set[int] = set()
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether GPUs may be partitioned or shared."""
+        return bool(self._model.parts.groups)
+
+    def expression(self, tier: Tier) -> Linear | None:
+        if tier.name not in self._expressions:
+            self._expressions[tier.name] = self._model.expression(tier)
+        return self._expressions[tier.name]
+
+    @contextmanager
+    def without(self, closed: Callable[[Mode], bool]) -> Iterator[None]:
+        """No gang has a mode of which this is so, or stops for an idle node; who is held stays."""
+        ranges = self.program.lower, self.program.upper
+        self.program.lower, self.program.upper = list(ranges[0]), list(ranges[1])
+        for mode in self._model.modes:
+            if mode.option.demand.gang in self._held and self._unchanged(mode):
+                self.program.lower[mode.variable] = 1
+            elif closed(mode):
+                self.program.upper[mode.variable] = 0
+        for variable in self._model.spares.emptied:
+            self.program.upper[variable] = 0
+        try:
+            yield
+        finally:
+            self.program.lower, self.program.upper = ranges
+
+    def hold(self, gangs: Collection[int]) -> None:
+        """These gangs that run stay as they are, wherever solutions are only to be followed."""
+        self._held = set(gangs)
+
+    def _unchanged(self, mode: Mode) -> bool:
+        """Whether a gang that runs stays as it is."""
+        demand = mode.option.demand
+        pods = self._model.instance.gangs[demand.gang].running_pods
+        return bool(pods) and not demand.roles and len(demand.stays) == len(pods)
+
+    def neighbourhood(self, values: Sequence[int], random: Random) -> list[int]:
+        """All variables but those of some domains, which gangs of one kind use, and of others.
+
+        Who waits or starts stays so; who runs there may move or stay.
+        """
+        used = self._model.used_domains(values)
+        widely = [domains for domains in used if len(domains) > 1]
+        inside = self._inside
+        some = random.choice(widely) if widely else {}
+        # those with few pods of it are given up first
+        few = sorted(some, key=lambda domain: (some[domain], domain))[: max(1, len(some) // 2)]
+        chosen = {
+            *random.sample(few, min(1, len(few))),
+            *random.sample(sorted(some), min(USED - 1, len(some))),
+            *random.sample(sorted(inside), min(OTHERS, len(inside))),
+        }
+        held = [variable for d, own in inside.items() if d not in chosen for variable in own]
+        moving = set(self._model.modes_within(chosen))
+        modes = (mode.variable for mode in self._model.modes)
+        return held + [variable for variable in modes if variable not in moving]
+
+    @contextmanager
+    def fixed(self, variables: Iterable[int], values: Sequence[int]) -> Iterator[None]:
+        """These variables are as in a solution."""
+        ranges = self.program.lower, self.program.upper
+        self.program.lower, self.program.upper = list(ranges[0]), list(ranges[1])
+        for variable in variables:
+            self.program.fix(variable, values[variable])
+        try:
+            yield
+        finally:
+            self.program.lower, self.program.upper = ranges
+
+    def settled(self, values: Sequence[float], proof: DualProof, known: Sequence[int]) -> list[int]:
+        """Ways that cost something in an LP, and who stays in it, where a known solution, if any, agrees."""
+        relaxed = np.array(values)
+        nearest = np.rint(relaxed)
+        agreed = np.abs(relaxed - nearest) < INTEGRAL
+        if known:
+            agreed &= nearest == np.array(known)
+        return [
+            mode.variable
+            for mode in self._model.modes
+            if agreed[mode.variable]
+            and (
+                self._unchanged(mode)
+                if nearest[mode.variable]
+                else proof.reduced[mode.variable] != 0
+            )
+        ]
+
+    def running(self, values: Sequence[int]) -> set[int]:
+        """The gangs that run in a solution."""
+        return {m.option.demand.gang for m in self._model.modes if values[m.variable]}
+
+    def tell_apart(self) -> None:
+        """Tell apart what the tiers in LAST count, for a search to come."""
+        self._expressions = {n: own for n, own in self._expressions.items() if n not in LAST}
+        self.program.interrupted = self._budget.exhausted
+        self._model.tell_apart(self.running(self.latest) if self.latest else ())
+        self._inside = self._model.by_domain()
+
+    def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
+        self.latest = tuple(values)
+        found, homeless = settle_in(self._model, values, self._budget)
+        self.refused = {*homeless, *unjustified_victims(self._model.instance, found)}
+        plan = back_in_place(self._model.instance, found, sorted(homeless))
+        return needless_undone(self._model.instance, plan)
