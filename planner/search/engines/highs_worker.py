@@ -129,7 +129,7 @@ def _loaded(request: dict[str, Any], rows: Rows) -> Any:  # a Highs
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = starts, columns, coefficients
     if request["nodes"] is not None:
         lp.integrality_ = [highspy.HighsVarType.kInteger] * lp.num_col_
-    highs = highspy.Highs()
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)  # noqa: FBT003  # its interface
     highs.setOptionValue("threads", 1)
     highs.passModel(lp)
