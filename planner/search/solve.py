@@ -36,7 +36,7 @@ from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
-from planner.search.engines.highs_process import HighsProcess
+from planner.search.engines.highs_process import KEPT_ROWS, HighsProcess
 from planner.search.explain.notes import notes_of, passed, unsearched
 from planner.search.explain.reasons import with_reasons
 from planner.search.explain.replan import Replan
@@ -198,7 +198,7 @@ class Search:
             return self._explained(self.instance, plan, self._budget, self._replan())
         finally:
             if not self._frequent:
-                HighsProcess.dismiss()
+                HighsProcess.dismiss(KEPT_ROWS)
 
     def _hand_out_first(
         self, turns: tuple[GangDecision, ...], resumed: tuple[GangDecision, ...] | None

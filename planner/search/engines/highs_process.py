@@ -7,6 +7,7 @@ by a minute on a large program.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
@@ -39,6 +40,9 @@ LARGEST = 1 << 20
 
 Sums of GPUs x speed x seconds exceed what its tolerances tell apart.
 """
+
+KEPT_ROWS = 5_000
+"""A process of a larger program ends with the search: it would keep the memory. To start one takes 0.2 s."""
 
 LARGE = 1e9
 """A row of an earlier tier with larger limits is loosened for branch and bound."""
@@ -84,12 +88,12 @@ class HighsProcess:
             return cls._idle.pop() if cls._idle else cls()
 
     @classmethod
-    def dismiss(cls) -> None:
-        """End the processes that wait for a call."""
+    def dismiss(cls, above: int = -1) -> None:
+        """End the processes that wait for a call. ``above``: those of programs with more rows."""
         with cls._lock:
-            idle = [*cls._idle]
-            cls._idle.clear()
-        for one in idle:
+            gone = [one for one in cls._idle if one._known > above]  # noqa: SLF001  # its own
+            cls._idle[:] = [one for one in cls._idle if one not in gone]
+        for one in gone:
             one.kill()
             one.reap()
 
@@ -172,6 +176,9 @@ class HighsProcess:
         if code > 0 and not self._killed:
             raise RuntimeError("the solver's process failed; its message is on stderr")
         return result
+
+
+atexit.register(HighsProcess.dismiss)
 
 
 def _by_row(rows: Rows, first: int = 0) -> tuple[Floats, Floats, Any, Any, Floats]:
