@@ -99,7 +99,6 @@ def test_a_short_gang_stops_a_long_one_of_its_priority_that_may_be_stopped() -> 
     )
     outcome = planned(shortest(long, short))
     assert outcome.decisions() == {"long": "preempt", "short": "place"}
-    assert "counts as one of higher priority" in outcome.solution.notes[0]
     reason = outcome.of("long").reason
     assert reason is not None
     assert [one.priority for one in reason.fields.by] == [0], "named with the priority it states"

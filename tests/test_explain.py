@@ -112,7 +112,7 @@ def test_a_stopped_gang_has_the_nodes_it_leaves(cli: RunCli, tmp_path: Path) -> 
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(plan_changes.plan()), encoding="utf-8")
     out = cli("explain", str(plan), "batch").out
-    assert "n02 -> (for " in out
+    assert "n02 -> (then " in out
     assert "plans may  stop it once it runs\n" in out
 
 
@@ -137,8 +137,8 @@ def test_every_gang_of_a_recorded_cluster_is_explained(cli: RunCli, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "what", "hint"),
     [
-        (["lote"], "GANG lote: no such gang", "did you mean late?"),
-        (["late", "-n", "web"], "GANG late: no such gang in namespace web", "show PLAN"),
+        (["lote"], "GANG lote: no such gang", "did you mean 'late'?"),
+        (["late", "-n", "web"], "GANG late: no such gang in namespace web", "gangs: twin"),
         (["twin"], "GANG twin is ambiguous", "say which: default/twin, web/twin"),
     ],
 )

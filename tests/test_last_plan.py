@@ -147,7 +147,7 @@ def test_a_name_alone_is_a_gang_and_a_file_alone_lacks_one(
         assert refused.err == f"error: {what}\nhint: {hint}\n"
     missing = cli("explain", "gpt2-mediun", environ=home)
     assert missing.code == 64
-    assert missing.err.endswith("no such gang\nhint: did you mean gpt2-medium?\n")
+    assert missing.err.endswith("no such gang\nhint: did you mean 'gpt2-medium'?\n")
 
 
 @pytest.mark.parametrize(

@@ -101,14 +101,14 @@ def test_a_kind_that_may_not_be_listed_is_named_and_the_rest_is_planned(tmp_path
             "PodDisruptionBudget",
             "poddisruptionbudgets",
             "policy/v1",
-            "plans may stop or move gangs whose disruption budgets forbid it",
+            "plans may stop or move gangs that disruption budgets protect",
         ),
-        ("Cohort", "cohorts", "kueue.x-k8s.io/v1beta2", "quotas of Kueue's Cohorts"),
+        ("Cohort", "cohorts", "kueue.x-k8s.io/v1beta2", "Cohorts of Kueue are not read: "),
         (
             "ElasticQuota",
             "elasticquotas",
             "scheduling.x-k8s.io/v1alpha1",
-            "quotas of ElasticQuotas are not read",
+            "ElasticQuotas are not read: plans ignore their quotas",
         ),
     ],
 )
