@@ -10,9 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
-from typing import Any
 
-from models.instance.cluster import Node
 from models.instance.gang import label_texts
 from models.instance.queue import Amount
 from models.instance.solution import GangDecision
@@ -26,38 +24,24 @@ from models.rules.queue_rules import QUEUE
 from models.rules.registry import requirements
 from models.rules.topology import REQUIRED
 from models.units import in_bytes, quantity_text
+from planner.search.explain.node_remedies import NodeRemedies, size_of
 from planner.search.explain.reason_holders import ReasonHolders
 from planner.search.explain.remedy import Remedy
-from planner.search.explain.replan import Replan, in_turn
+from planner.search.explain.replan import Replan
+from planner.search.explain.trial import Trial, Way
 from planner.search.explain.world import (
-    One,
     World,
-    in_order,
-    needed,
     needed_away,
-    node_faults,
     placed,
 )
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand, place, placements, value_of
-
-MAX_NODES = 256
-"""Nodes more that are tried at most."""
-
-MAX_TEMPLATES = 12
-"""Pairs of a shape of nodes and a domain of which more are tried: those with fewest GPUs, most room first."""
-
-MAX_DOMAINS = 4
-"""Domains in which more of one shape are tried, those with most free GPUs first."""
 
 MAX_MOVED = 16
 """Movable gangs of which it is tried to move one, those with fewest GPUs first."""
 
 MAX_STOPPED = 12
 """Gangs that one remedy stops."""
-
-MAX_PAIRS = 100_000
-"""Pairs of a node and a gang up to which those that come first are let in before each question."""
 
 WAYS = 16
 """Places that are compared for the best bandwidth."""
@@ -66,9 +50,6 @@ ROOM = ("NoRoom", "Resources", "RequiredTopology", "Outranked")
 """Codes whose gangs are those without which there would be room."""
 
 GI = 2**30
-
-Way = Callable[[World], object]
-"""Whether the gang starts, or has a place, in a world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +91,19 @@ class RemedyFinder:
         self._replan = replan
         self._late = late
         self._space = FreeSpace(world.instance, world.decisions)
+        self._trial = Trial(world, late)
+        self._of_nodes = NodeRemedies(world, self._space, self._trial, late)
 
     def remedies(self) -> tuple[Remedy, ...]:
         """Those that are found, in the order in which a person would try them."""
         found: list[Remedy] = []
         ways: tuple[Callable[[], Iterator[Remedy]], ...] = (
             self._others,
-            self._nodes_in_order,
+            self._of_nodes.back_in_order,
             self._made_preemptible,
             self._wishes,
             self._waiting,
-            self._more_nodes,
+            self._of_nodes.more,
             self._fewer_pods,
         )
         for way in ways:
@@ -129,33 +112,6 @@ class RemedyFinder:
         found.sort(key=lambda one: one.rank)
         planned = (self._planned(one) for one in found)
         return tuple(sorted((one for one in planned if one), key=lambda one: one.rank))
-
-    def _starts(self, world: World) -> bool:
-        """Whether the gang starts there once those that come first took what they can."""
-        return bool(self._in_turn(world)[world.gang].pods)
-
-    def _in_turn(self, world: World) -> tuple[GangDecision, ...]:
-        """What those that come first, and then it, take; in large clusters the plan as it is."""
-        small = len(self._nodes) * len(self._gangs) <= MAX_PAIRS
-        return in_turn(world) if small else world.decisions
-
-    def _way(self, world: World) -> Way | None:
-        """What to ask of smaller changes than this one: that it starts, or finds a place beside the plan.
-
-        None if neither holds.
-        """
-        if self._starts(world):
-            return self._starts
-        return World.placement if world.placement() else None
-
-    def _tried(self, kind: str, world: World, **more: Any) -> Iterator[Remedy]:  # noqa: ANN401  # fields
-        """The remedy if the gang has a place in the world; with those that would take it first."""
-        decisions = self._in_turn(world)
-        own, place = decisions[world.gang].pods, world.placement()
-        if own or place or kind == "stop":  # those who start in the plan may go elsewhere
-            gangs = zip(self._gangs, self._world.decisions, decisions, strict=True)
-            started = tuple(one.key for one, old, new in gangs if len(new.pods) > len(old.pods))
-            yield Remedy(kind, world, own or place or (), first=() if own else started, **more)
 
     def _planned(self, one: Remedy) -> Remedy | None:
         """As a new plan has it, where a search is affordable; None if the gang waits there all the same."""
@@ -174,8 +130,8 @@ class RemedyFinder:
         count = int(str(one.change["count"]))
         like = next(node for node in self._nodes if node.name == one.change["like"])
         for number in range(max(1, count - 2), count + 4):
-            change = {**one.change, **_size_of(like, number)}
-            yield replace(one, world=self._with_new(like, number), change=change)
+            change = {**one.change, **size_of(like, number)}
+            yield replace(one, world=self._of_nodes.with_new(like, number), change=change)
 
     # Other gangs
 
@@ -260,7 +216,7 @@ class RemedyFinder:
             "notLower": higher,
             "lower": all(gang.priority < own for gang in gangs),
         }
-        yield from self._tried(
+        yield from self._trial.tried(
             "stop",
             self._world.without(gone),
             gangs=tuple(gang.key for gang in gangs),
@@ -325,7 +281,7 @@ class RemedyFinder:
         for asked in wishes(self._world):
             if self._late():
                 return
-            way = self._way(asked.loose)
+            way = self._trial.way(asked.loose)
             if way is not None:
                 yield from self._without(asked, way)
 
@@ -333,8 +289,8 @@ class RemedyFinder:
         """It may then use what queues are promised, until they want it."""
         spec = self._world.spec
         changed = self._world.with_gang(replace(spec, preemptible=True))
-        if self._world.instance.queues and not spec.preemptible and self._starts(changed):
-            yield from self._tried("preemptible", changed)
+        if self._world.instance.queues and not spec.preemptible and self._trial.starts(changed):
+            yield from self._trial.tried("preemptible", changed)
 
     def _without(self, asked: Wish, way: Way) -> Iterator[Remedy]:
         """As little as is needed of what it no longer asks."""
@@ -351,7 +307,7 @@ class RemedyFinder:
 
     def _dropped(self, asked: Wish, world: World, name: str) -> Iterator[Remedy]:
         change = {"drop": asked.kind, "name": name, **self._role(asked)}
-        return self._tried(asked.kind, world, change=change)
+        return self._trial.tried(asked.kind, world, change=change)
 
     def _role(self, asked: Wish) -> dict[str, str]:
         """The role that asks, as a field of a change."""
@@ -374,7 +330,7 @@ class RemedyFinder:
             )
             return self._world.with_role(number, changed)
 
-        few = self._fewest((*added, *dropped), with_these, way)
+        few = self._trial.fewest((*added, *dropped), with_these, way)
         names = [one.key for one in added if one in few]
         names += label_texts([one for one in dropped if one in few])
         return self._dropped(asked, with_these(few), ", ".join(names))
@@ -392,7 +348,7 @@ class RemedyFinder:
             )
             name = None if wider is None else world.instance.cluster.level_name(wider)
             change = {"required": name, "from": asked.name, **self._role(asked)}
-            found = list(self._tried("required", changed, change=change))
+            found = list(self._trial.tried("required", changed, change=change))
             if found:
                 return iter(found)
         return iter(())
@@ -407,7 +363,9 @@ class RemedyFinder:
         if best is not None:
             share = Fraction(best, 1000)
             world = loose.with_gang(replace(loose.spec, min_bandwidth_share=share))
-            yield from self._tried(asked.kind, world, change={"minBandwidthShare": float(share)})
+            yield from self._trial.tried(
+                asked.kind, world, change={"minBandwidthShare": float(share)}
+            )
 
     def _less(self, resource: str, way: Way) -> Iterator[Remedy]:
         """The largest request a pod with which it starts, in units that people write: 1m of cpu, Gi or Mi.
@@ -432,12 +390,12 @@ class RemedyFinder:
             fewer = tuple(replace(role, requests=one) for role, one in pairs)
             return self._world.with_gang(replace(self._world.spec, roles=fewer))
 
-        too_much = self._least(1, -(-most // unit), lambda units: not way(at_most(units)))
+        too_much = self._trial.least(1, -(-most // unit), lambda units: not way(at_most(units)))
         if too_much is not None:
             largest = quantity_text(resource, (too_much - 1) * unit)
             before = quantity_text(resource, most)
             change = {"request": resource, "most": largest, "from": before}
-            yield from self._tried("request", at_most(too_much - 1), change=change)
+            yield from self._trial.tried("request", at_most(too_much - 1), change=change)
 
     def _higher_limits(self) -> Iterator[Remedy]:
         """The least limits of the queues of the gang under which it starts where it would without them."""
@@ -446,7 +404,7 @@ class RemedyFinder:
         assert counts is not None, "there are queues"
         path = counts.shares.path(counts.shares.number(world.spec.queue))
         free = _with_limits(world, {q: Amount() for q in path})
-        pods = self._in_turn(free)[world.gang].pods or free.placement()
+        pods = self._trial.in_turn(free)[world.gang].pods or free.placement()
         if pods is None:
             return
         asked = gpus_held(world.instance, world.spec, pods)
@@ -467,118 +425,9 @@ class RemedyFinder:
                     models[gpu] = needs
             limits[q] = Amount(total, tuple(sorted(models.items())))
         if raised:
-            yield from self._tried("queue", _with_limits(world, limits), change={"limits": raised})
-
-    # Nodes
-
-    def _nodes_in_order(self) -> Iterator[Remedy]:
-        """One node that is back in order, a cordoned one if it will do, or as few as are needed."""
-        nodes = self._nodes
-        broken = [n for n, node in enumerate(nodes) if node_faults(node)]
-        broken.sort(key=lambda n: (_repair(nodes[n]), n), reverse=True)
-        way = self._way(self._with_healed(broken)) if broken else None
-        few = [] if way is None else self._fewest(broken, self._with_healed, way)
-        if few and not self._late():  # else some may be superfluous
-            group = sorted(few)
-            faults = sorted({fault for n in group for fault in node_faults(nodes[n])})
-            change = {"nodes": [nodes[n].name for n in group], "faults": faults}
-            yield from self._tried("node", self._with_healed(group), change=change)
-
-    def _with_healed(self, group: Collection[int]) -> World:
-        nodes = enumerate(self._nodes)
-        return self._world.with_nodes([in_order(one) if n in group else one for n, one in nodes])
-
-    def _more_nodes(self) -> Iterator[Remedy]:
-        """The cheapest nodes more, empty and in order: the fewest GPUs, then nodes, then speed."""
-        best: tuple[tuple[int, int, bool, Fraction], Node, Mapping[str, str]] | None = None
-        for node, where in self._templates():
-            if self._late():
-                break
-            most = MAX_NODES if best is None or not node.gpus else best[0][0] // node.gpus
-            count = self._enough(node, most)
-            if count is None:
-                continue
-            speed = None if node.model is None else node.model.relative_speed
-            cost = (count * node.gpus, count, speed is None, speed or Fraction(0))
-            if best is None or cost < best[0]:
-                best = cost, node, where
-        if best is not None:
-            (_, count, _, _), node, where = best
-            model = None if node.model is None else node.model.name
-            change = {"like": node.name, "model": model, **_size_of(node, count), **where}
-            yield from self._tried("addNode", self._with_new(node, count), change=change)
-
-    def _with_new(self, node: Node, count: int) -> World:
-        """The world with so many nodes more like this one, empty and in order."""
-        like = in_order(node)
-        new = (replace(like, name=f"~new-{number}") for number in range(1, count + 1))
-        return self._world.with_nodes((*self._nodes, *new))
-
-    def _enough(self, node: Node, most: int) -> int | None:
-        """The fewest nodes like this one that are enough; None if ``most`` are not, or the time is up.
-
-        A pod needs one node at most, so that more nodes than pods are rarely of use.
-        """
-        most = min(most, 2 * len(self._world.spec.missing()))
-        way = self._way(self._with_new(node, most)) if most >= 1 else None
-        if way is None:
-            return None
-        return self._least(1, most, lambda count: way(self._with_new(node, count)))
-
-    def _least(self, low: int, high: int, enough: Callable[[int], object]) -> int | None:
-        """The least number that is enough; ``high`` is. None if it is late."""
-        while low < high and not self._late():
-            middle = (low + high) // 2
-            low, high = (low, middle) if enough(middle) else (middle + 1, high)
-        return high if low == high else None
-
-    def _fewest(
-        self, every: Sequence[One], world_with: Callable[[Collection[One]], World], way: Way
-    ) -> tuple[One, ...]:
-        """Those of a set of changes, all of which are enough, that are needed."""
-        left = set(every)
-
-        def put_back(chunk: Sequence[One]) -> bool:
-            if not way(world_with(left.difference(chunk))):
-                return False
-            left.difference_update(chunk)
-            return True
-
-        return needed(every, put_back, self._late)
-
-    def _templates(self) -> Iterator[tuple[Node, Mapping[str, str]]]:
-        """Nodes like which more could be: of each shape, in the domains with most free GPUs."""
-        instance, spec, nodes = self._world.instance, self._world.spec, self._nodes
-        cluster, free = instance.cluster, self._space.arrays.free
-        suited = {
-            n
-            for role in spec.roles
-            for n in instance.matching_nodes(role)
-            if nodes[n].whole_gpus >= role.gpus
-        }
-        levels = [spec.required, *(role.required for role in spec.roles)]
-        if instance.min_share(spec):
-            levels.append(cluster.node_level - 1)  # bandwidth depends on where they are
-        inner = [level for level in levels if level is not None and 0 <= level < cluster.node_level]
-        level = max(inner, default=None)
-        of = cluster.domain_of[level] if level is not None else [0] * len(nodes)
-        room: Counter[int] = Counter()
-        for n in suited:
-            room[of[n]] += int(free[n])
-        seen, domains = set[tuple[object, int]](), Counter[object]()
-        for n in sorted(suited, key=lambda n: (nodes[n].gpus, -room[of[n]], n)):
-            shape = (nodes[n].model, nodes[n].allocatable)
-            if (shape, of[n]) in seen or domains[shape] == MAX_DOMAINS:
-                continue
-            seen.add((shape, of[n]))
-            domains[shape] += 1
-            if len(seen) > MAX_TEMPLATES:
-                return
-            where = {}
-            if level is not None:
-                path = "/".join(cluster.domains[level][of[n]].path)
-                where = {"level": cluster.level_name(level), "domain": path}
-            yield nodes[n], where
+            yield from self._trial.tried(
+                "queue", _with_limits(world, limits), change={"limits": raised}
+            )
 
     def _fewer_pods(self) -> Iterator[Remedy]:
         """The most pods of its largest role that start."""
@@ -591,10 +440,12 @@ class RemedyFinder:
         def changed(pods: int) -> World:
             return self._world.with_role(number, replace(role, min=pods, max=pods, step=1))
 
-        too_many = self._least(1, role.min, lambda pods: not self._starts(changed(pods)))
+        too_many = self._trial.least(
+            1, role.min, lambda pods: not self._trial.starts(changed(pods))
+        )
         if too_many is not None and too_many > 1:
             change = {"role": role.name, "pods": too_many - 1, "from": role.min}
-            yield from self._tried("smaller", changed(too_many - 1), change=change)
+            yield from self._trial.tried("smaller", changed(too_many - 1), change=change)
 
 
 def _with_limits(world: World, limits: Mapping[int, Amount]) -> World:
@@ -604,15 +455,3 @@ def _with_limits(world: World, limits: Mapping[int, Amount]) -> World:
         for q, queue in enumerate(world.instance.queues)
     )
     return replace(world, instance=replace(world.instance, queues=queues))
-
-
-def _size_of(node: Node, count: int) -> dict[str, object]:
-    """So many nodes like this one, as fields of a change."""
-    parts = {"partitioned": count * (node.gpus - node.whole_gpus)} if node.mig else {}
-    return {"count": count, "gpus": count * node.gpus, **parts}
-
-
-def _repair(node: Node) -> int:
-    """What is easier to put in order first: to uncordon it, then what has a taint, then what is broken."""
-    faults = node_faults(node)
-    return 0 if faults == ("Cordoned",) else 1 if faults == ("Tainted",) else 2
