@@ -33,6 +33,9 @@ MAX_TRIED = 8
 MAX_REMOVED = 64
 """Gangs that are taken away in one place; where more are in the way nobody is named."""
 
+MAX_BESIDE = 3
+"""Of these, sets that have a place beside some of the gangs only: few of them start it."""
+
 MAX_ASKED = 6
 """Sets of gangs without which a new plan is made, the cheapest first."""
 
@@ -57,7 +60,7 @@ class ReasonHolders:
         self._replan = replan
         self._late = late
         self._after = _Places(instance, decisions, late)
-        self._firm: dict[Claim, _Places] = {}
+        self._firm: dict[tuple[Claim, int], tuple[_Places, ...]] = {}
         self._known: dict[object, tuple[int, ...]] = {}
 
     def of(self, gang: int, kind: object) -> list[dict[str, object]]:
@@ -113,18 +116,24 @@ class ReasonHolders:
     def _beside_the_firm(
         self, gang: int, known: Iterable[tuple[int, ...]]
     ) -> Iterator[tuple[int, ...]]:
-        """The same beside gangs only that a plan can neither move nor stop for it."""
-        own = claim(self._instance, gang)
+        """The same beside gangs only that no plan moves or stops for it, or that run or come before it."""
+        own, priority = claim(self._instance, gang), self._instance.gangs[gang].priority
         if self._replan.searches <= 0:
             return
-        if own not in self._firm:
-            decisions = [self._stays(own, index) for index in range(len(self._decisions))]
-            self._firm[own] = _Places(self._instance, decisions, self._late)
-        firm = self._firm[own]
-        found = set(firm.candidates(gang))
-        yield from found
-        costs = [self._after.cost(one) for one in found.union(known)]
-        yield from firm.few(gang, min(costs, default=None))
+        if (own, priority) not in self._firm:
+            every = range(len(self._decisions))
+            self._firm[own, priority] = tuple(
+                _Places(self._instance, decisions, self._late)
+                for decisions in (
+                    [self._stays(own, index) for index in every],
+                    [self._comes_before(priority, index) for index in every],
+                )
+            )
+        for places in self._firm[own, priority]:
+            found = set(places.candidates(gang))
+            costs = [self._after.cost(one) for one in found.union(known)]
+            found.update(places.few(gang, min(costs, default=None)))
+            yield from sorted(found, key=self._after.cost)[:MAX_BESIDE]
 
     def _stays(self, own: Claim, index: int) -> GangDecision:
         """What a gang does in the plan where it has to, whoever makes such a claim."""
@@ -132,6 +141,11 @@ class ReasonHolders:
         yields = gang.movable or (gang.preemptible and takes(self._instance, own, index))
         yields = yields and index not in protected(self._instance)
         return GangDecision("wait") if yields or not gang.running else one
+
+    def _comes_before(self, priority: int, index: int) -> GangDecision:
+        """What a gang does in the plan if it runs already, or starts with a higher priority."""
+        gang, one = self._instance.gangs[index], self._decisions[index]
+        return one if gang.running or gang.priority > priority else GangDecision("wait")
 
     def _reduced(self, gang: int, gone: tuple[int, ...]) -> tuple[int, ...]:
         """Without those of them that may stay."""
