@@ -15,6 +15,7 @@ from models.program.slots.slot_rooms import Mode
 from models.program.tier_expressions import FREE_SPACE
 from models.tiers import Tier
 from planner.search.budget import Budget
+from planner.search.engines.portfolio import INTEGRAL
 from planner.search.engines.relaxation import DualProof
 from planner.search.improve.repair import back_in_place, needless_undone, unjustified_victims
 from planner.search.start.homes import settle_in
@@ -24,9 +25,6 @@ LAST = {"span", *FREE_SPACE}
 
 USED = 4
 """Domains of a neighbourhood that gangs of one kind use."""
-
-INTEGRAL = 1e-6
-"""Distance from an integer within which a value of an LP counts as integral."""
 
 OTHERS = 6
 """Other domains of a neighbourhood: without any, nothing could make room in those."""
