@@ -19,7 +19,7 @@ from models.instance.instance import Instance
 from models.instance.policy import Policy
 from models.instance.queue import Cell, Queue
 from models.instance.solution import GangDecision
-from models.program.base_state import base_decisions, standing_pods
+from models.program.base_state import base_decisions
 from models.queues.cell_places import Reach, allowed_losses
 from models.starts.empty_starts import EmptyStarts
 from planner.search.solve import solve
@@ -192,7 +192,7 @@ class Shared:
 
     def _fits_inside(self, gang: Gang) -> bool:
         """Whether the gang fits into what its queue has not used of its cells, as if nothing else were."""
-        reach = Reach(self.instance, enumerate(standing_pods(self.instance)))
+        reach = Reach(self.instance, enumerate(self.instance.standing))
         assert reach.keep()
         left: dict[int, int] = {}
         for claims in reach.claims:

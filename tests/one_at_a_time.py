@@ -29,7 +29,7 @@ def schedule(instance: Instance, order: Sequence[int] | None = None) -> tuple[Ga
 
 def queue(instance: Instance) -> list[int]:
     """Gangs that want pods: highest priority, then who waited longest. A lost worker's pod is the newest."""
-    wants = [i for i, gang in enumerate(instance.gangs) if gang.missing()]
+    wants = [i for i, gang in enumerate(instance.gangs) if gang.missing]
 
     def place(index: int) -> tuple[int, bool, int, int]:
         gang = instance.gangs[index]
@@ -55,7 +55,7 @@ class _Scheduler:
         gang = self.instance.gangs[index]
         if self._start(index):
             return
-        asked = sum(gang.roles[role].gpus for role, _ in gang.missing())
+        asked = sum(gang.roles[role].gpus for role, _ in gang.missing)
         for victim in self._victims(gang):
             if sum(room.free_gpus for room in self._rooms()) >= asked:
                 break
@@ -122,7 +122,7 @@ class _Scheduler:
     @staticmethod
     def _slices(gang: Gang) -> list[list[Pod]]:
         groups: dict[tuple[int, int], list[Pod]] = {}
-        for role, index in gang.missing():
+        for role, index in gang.missing:
             size = gang.roles[role].slice_size
             groups.setdefault((role, index // size if size else 0), []).append((role, index))
         return [groups[key] for key in sorted(groups)]

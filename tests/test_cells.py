@@ -18,7 +18,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import Cell, Queue
 from models.instance.solution import GangDecision, PodPlacement, Solution
-from models.program.base_state import base_decisions, standing_pods
+from models.program.base_state import base_decisions
 from models.queues.cell_places import Reach, allowed_losses
 from models.queues.cells import cells_by_model
 from planner.search.solve import solve
@@ -53,7 +53,7 @@ def over(instance: Instance, after: tuple[GangDecision, ...]) -> dict[str, int]:
     def counted(pods: list[list[tuple[int, int]]]) -> dict[str, int]:
         return lost(instance, firm_pods(instance, pods))
 
-    before = counted([[(p.role, p.node) for p in own] for own in standing_pods(instance)])
+    before = counted([[(p.role, p.node) for p in own] for own in instance.standing])
     now = counted([[(p.role, p.node) for p in one.pods] for one in after])
     return {model: now[model] - most for model, most in before.items() if now[model] > most}
 
@@ -114,7 +114,7 @@ def test_a_place_is_wholly_in_order_and_what_is_lost_before_binds_nobody() -> No
 def test_the_places_that_are_found_are_the_most_of_all_ways() -> None:
     for seed in range(examples(1000, 120)):
         instance = celled(seed)
-        pods = [[(p.role, p.node) for p in own] for own in standing_pods(instance)]
+        pods = [[(p.role, p.node) for p in own] for own in instance.standing]
         expected = lost(instance, firm_pods(instance, pods))
         models = (cells.model for cells in cells_by_model(instance))
         found = dict(zip(models, allowed_losses(instance), strict=True))
@@ -141,7 +141,7 @@ def _admitted(found: Solution, priority: int) -> int:
 def test_what_is_kept_after_many_changes_is_what_trying_every_way_keeps() -> None:
     for seed in range(examples(100, 12)):
         instance, r = celled(seed), random.Random(seed)
-        pods = [list(own) for own in standing_pods(instance)]
+        pods = [list(own) for own in instance.standing]
         waiting = [g for g, own in enumerate(pods) if not own]
         before = lost(
             instance, firm_pods(instance, [[(p.role, p.node) for p in own] for own in pods])

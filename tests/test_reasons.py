@@ -150,7 +150,7 @@ def test_program_and_judge_agree_on_what_can_never_start_and_it_never_does() -> 
         for index, one in enumerate(instance.gangs):
             if one.running:
                 continue
-            demand = remaining_demand(instance, index, one.target_counts())
+            demand = remaining_demand(instance, index, one.target_counts)
             impossible = never(best, demand) or beyond_limit(instance, one)
             assert judged.fits(reading.facts.gangs[index]) is (impossible is None), (seed, one.name)
             if impossible:

@@ -13,7 +13,6 @@ from tiny_busy import busy
 
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
-from models.program.base_state import standing_pods
 from planner.search.improve.repair import back_in_place, unjustified_victims
 
 some = settings(max_examples=examples(100, 40))
@@ -32,7 +31,7 @@ def test_gangs_go_back_to_where_they_run_and_the_plan_stays_valid(seed: int, cho
     decisions = plan(instance).decisions
     changed = [
         index
-        for index, (before, one) in enumerate(zip(standing_pods(instance), decisions, strict=True))
+        for index, (before, one) in enumerate(zip(instance.standing, decisions, strict=True))
         if before and one.pods != before
     ]
     back = [index for index in changed if r.random() < 0.6]
@@ -40,5 +39,5 @@ def test_gangs_go_back_to_where_they_run_and_the_plan_stays_valid(seed: int, cho
     assert without_reasons(instance, found) == []
     assert unjustified_victims(instance, found) == []
     for index in back:
-        assert found[index].pods == standing_pods(instance)[index], index
+        assert found[index].pods == instance.standing[index], index
     assert back or found == decisions

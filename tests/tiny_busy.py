@@ -157,7 +157,7 @@ def _fixed(gang: Gang) -> tuple[Role, ...]:
     """The roles of a running gang without their ranges: what stands, or what it lacks the least to."""
     return tuple(
         replace(role, min=count, max=count, step=1, elastic=False) if role.elastic else role
-        for role, count in zip(gang.roles, gang.target_counts(), strict=True)
+        for role, count in zip(gang.roles, gang.target_counts, strict=True)
     )
 
 

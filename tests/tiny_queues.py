@@ -79,7 +79,7 @@ def with_queues(draws: Draws, instance: Instance) -> Instance:
 
 def _of_others(draws: Draws, gang: Gang) -> Gang:
     """Half of the gangs that wait and name no queue are another scheduler's."""
-    whole = not gang.missing()
+    whole = not gang.missing
     other = draws.random(f"scheduler/{gang.name}").random() < 0.5
     if gang.queue is not None or whole or not other:
         return gang

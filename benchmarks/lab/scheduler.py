@@ -314,7 +314,7 @@ class _Waits:
 
 def _ask(gang: Gang) -> Ask:
     wanted: dict[int, list[int]] = {}
-    for role, index in gang.missing():
+    for role, index in gang.missing:
         wanted.setdefault(role, []).append(index)
     order = sorted(wanted, key=lambda role: (-gang.roles[role].gpus, role))
     standing = ((pod.role, pod.node) for pod in gang.running_pods if pod.node is not None)

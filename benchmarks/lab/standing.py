@@ -14,7 +14,7 @@ from benchmarks.lab.space import Space
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.solution import GangDecision, Reason, placed
+from models.instance.solution import GangDecision, Reason, standing_of
 from models.program.base_state import unchanged
 
 NOT_PLACED = Reason.of("NoRoom", text="not placed by these rules")
@@ -44,9 +44,9 @@ class Facts:
     @classmethod
     def of(cls, instance: Instance, gang: Gang) -> Facts:
         """All of it found anew."""
-        missing = gang.missing()
+        missing = gang.missing
         wants = gang.hold is None and bool(missing)
-        base = unchanged(gang, placed(gang, gang.running_pods), len(missing))
+        base = unchanged(gang, standing_of(gang), len(missing))
         if wants and not gang.running:
             base = GangDecision("wait", (), NOT_PLACED)
         return cls(

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import TypeVar
 
 from models.documents.cluster import DisruptionBudget, GpuSharing, Level, MigGpus
 from models.gpu_shares import SHARE
 from models.hardware import Nic, ServerModel, mask_of
+
+Owner = TypeVar("Owner")
+Found = TypeVar("Found")
+
+
+def once_with(find: Callable[[Owner], Found]) -> Callable[[Owner], Found]:
+    """The function, which keeps what it finds in a gang or a cluster with it: instances share these."""
+    name = f"{find.__module__}.{find.__qualname__}"
+
+    @wraps(find)
+    def kept(owner: Owner) -> Found:
+        known: dict[str, Found] = owner.__dict__
+        if name not in known:
+            known[name] = find(owner)
+        return known[name]
+
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Protocol
 
 from models.documents.communication import DEFAULT_FRACTION
@@ -279,7 +280,7 @@ class OfRole(Protocol):
         """Index of its role in the gang."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gang:
     """All pods start together or none does.
 
@@ -344,29 +345,26 @@ class Gang:
     def key(self) -> tuple[str, str]:
         return (self.namespace, self.name)
 
-    @property
+    @cached_property
     def running_pods(self) -> tuple[ExistingPod, ...]:
         """Pods that run, by (role, index)."""
         return tuple(
             sorted((p for p in self.pods if p.node is not None), key=lambda p: (p.role, p.index))
         )
 
-    @property
+    @cached_property
     def running(self) -> bool:
-        for pod in self.pods:  # noqa: SIM110  # read so often that a generator would be felt
-            if pod.node is not None:
-                return True
-        return False
+        return any(pod.node is not None for pod in self.pods)
 
     @property
     def begun_at(self) -> int | None:
         """When the first of its running pods started: later starts of others change nothing of it."""
         return self.started_at if self.runs_since is None else self.runs_since
 
-    @property
+    @cached_property
     def stands(self) -> bool:
         """Whether it runs whole and keeps its pods where they are, in any plan in which it runs."""
-        return self.running and not (self.movable or self.elastic or self.missing())
+        return self.running and not (self.movable or self.elastic or self.missing)
 
     @property
     def unmanaged(self) -> bool:
@@ -390,9 +388,14 @@ class Gang:
             return self.submitted_at
         return max(self.submitted_at, self.evicted_at)
 
-    @property
+    @cached_property
     def elastic(self) -> bool:
         return any(role.elastic for role in self.roles)
+
+    @cached_property
+    def ruled(self) -> bool:
+        """Whether a role states rules about pods next to it."""
+        return any(role.anti_affinity or role.affinity or role.spread for role in self.roles)
 
     @property
     def parallel(self) -> bool:
@@ -409,12 +412,12 @@ class Gang:
         """Whether its bandwidth depends on which pod has which rank."""
         return self.parallel or self.pattern == "pipeline"
 
-    @property
+    @cached_property
     def weight_gpus(self) -> int:
         """What it counts at ``min``, or 1 if that is nothing: w(gang) of the formulation."""
         return self.least_units or 1
 
-    @property
+    @cached_property
     def least_units(self) -> int:
         """What it counts at ``min``: nothing where it asks for neither GPUs nor parts."""
         return sum(role.min * role.units for role in self.roles)
@@ -440,6 +443,7 @@ class Gang:
         worth += sum(self.gpus_of((number,)) for number in roles)
         return worth + sum(self.gpus_of(one.roles) for one in self.together)
 
+    @cached_property
     def target_counts(self) -> tuple[int, ...]:
         """Target number of pods of every role.
 
@@ -455,12 +459,13 @@ class Gang:
             for role, most in zip(self.roles, least, strict=True)
         )
 
+    @cached_property
     def missing(self) -> tuple[tuple[int, int], ...]:
         """(role, index) of the pods to place so that the gang is whole, sorted."""
         running = {(p.role, p.index) for p in self.pods if p.node is not None}
         return tuple(
             (number, index)
-            for number, count in enumerate(self.target_counts())
+            for number, count in enumerate(self.target_counts)
             for index in self.roles[number].indices(count)
             if (number, index) not in running
         )

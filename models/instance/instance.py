@@ -5,10 +5,11 @@ Gangs are sorted by (namespace, name), nodes by name; every default is filled in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property, wraps
+from operator import attrgetter
 from typing import Protocol, TypeVar, TypeVarTuple, cast
 
 from models.documents.policy import GPUS, NO_COST
@@ -17,7 +18,7 @@ from models.instance.eligibility import Eligibility, model_matches, tolerated, w
 from models.instance.gang import Gang, Role, selects
 from models.instance.policy import Policy
 from models.instance.queue import Queue, QueueShares
-from models.instance.solution import Reserved
+from models.instance.solution import PodPlacement, Reserved, standing_of
 from models.instance.speed import RelativeSpeeds
 from models.units import number
 
@@ -26,6 +27,19 @@ Args = TypeVarTuple("Args")
 
 Lines = tuple[tuple[int, ...], ...]
 """Gangs of strict queues in their order, a line each."""
+
+_queued_at = attrgetter("queued_at")
+
+
+def _lacks(gang: Gang) -> bool:
+    """Whether it waits or has pods missing."""
+    return not gang.running or bool(gang.missing)
+
+
+def _latest(gang: Gang) -> int | None:
+    """The latest time that it states."""
+    times = (gang.queued_at, gang.started_at, gang.last_checkpoint)
+    return max((t for t in times if t is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -115,6 +129,34 @@ class Instance:
             other.__dict__[kept] = getattr(self, kept)
         return other
 
+    def with_changed(self, changed: Mapping[int, Gang]) -> Instance:
+        """The same with other descriptions of some gangs; what others have alone is not derived anew."""
+        gangs = list(self.gangs)
+        for index, gang in changed.items():
+            gangs[index] = gang
+        other = self.with_gangs(tuple(gangs), self.policy)
+        other.__dict__["_like"] = self, tuple(changed)
+        return other
+
+    def of_gangs(self, find: Callable[[Gang], Found]) -> Sequence[Found]:
+        """What a function finds in each gang alone, in their order."""
+        if find not in self._of_gangs:
+            like, changed = self._like
+            found = list(map(find, self.gangs) if like is None else like.of_gangs(find))
+            for index in changed:
+                found[index] = find(self.gangs[index])
+            self._of_gangs[find] = found
+        return cast("Sequence[Found]", self._of_gangs[find])
+
+    @cached_property
+    def _of_gangs(self) -> dict[Callable[[Gang], object], Sequence[object]]:
+        return {}
+
+    @cached_property
+    def _like(self) -> tuple[Instance | None, tuple[int, ...]]:
+        """The instance of which it is a change, if it is one, and the gangs that differ."""
+        return None, ()
+
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""
         if find not in self._kept:
@@ -132,12 +174,26 @@ class Instance:
     @cached_property
     def latest_submission(self) -> int:
         """The latest time since which a gang is in the queue; 0 without any."""
-        return max((t for g in self.gangs if (t := g.queued_at) is not None), default=0)
+        return max((t for t in self.of_gangs(_queued_at) if t is not None), default=0)
+
+    @property
+    def standing(self) -> Sequence[tuple[PodPlacement, ...]]:
+        """The pods of every gang that run now."""
+        return self.of_gangs(standing_of)
 
     @cached_property
     def incomplete(self) -> frozenset[int]:
         """Indices of running gangs that have pods missing."""
-        return frozenset(i for i, g in enumerate(self.gangs) if g.running and g.missing())
+        return frozenset(i for i in self._lacking if self.gangs[i].running)
+
+    @cached_property
+    def _lacking(self) -> list[int]:
+        return [i for i, lacks in enumerate(self.of_gangs(_lacks)) if lacks]
+
+    @cached_property
+    def lacking(self) -> tuple[int, ...]:
+        """Indices of gangs that wait or have pods missing, and are not held."""
+        return tuple(i for i in self._lacking if self.gangs[i].hold is None)
 
     def age(self, gang: Gang) -> int:
         """Seconds in the queue until the latest submission or eviction; 0 without submittedAt."""
@@ -149,8 +205,7 @@ class Instance:
         """The reference time of ages: the policy's, else the latest time in the input."""
         if self.policy.now is not None:
             return self.policy.now
-        times = (t for g in self.gangs for t in (g.queued_at, g.started_at, g.last_checkpoint))
-        return max((t for t in times if t is not None), default=0)
+        return max((t for t in self.of_gangs(_latest) if t is not None), default=0)
 
     def aged(self, gang: Gang) -> bool:
         """Whether the gang waits, and was submitted before the policy's starvation limit, evicted or not."""

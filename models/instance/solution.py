@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from models.documents.reason import ReasonFields
+from models.instance.cluster import once_with
 from models.instance.gang import ExistingPod, Gang
 from models.tiers import Sense
 
@@ -66,6 +67,12 @@ def placed(gang: Gang, pods: Iterable[ExistingPod]) -> tuple[PodPlacement, ...]:
         for p in sorted(pods, key=lambda p: (p.role, p.index))
         if p.node is not None
     )
+
+
+@once_with
+def standing_of(gang: Gang) -> tuple[PodPlacement, ...]:
+    """The pods of the gang that run now, as the plan writes them."""
+    return placed(gang, gang.running_pods)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,8 @@ def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
 def base_decision(instance: Instance, index: int) -> GangDecision:
     """The decision about a gang when nothing changes."""
     gang = instance.gangs[index]
-    missing = len(gang.missing()) if index in instance.incomplete else 0
-    return unchanged(gang, standing_pods(instance)[index], missing)
+    missing = len(gang.missing) if index in instance.incomplete else 0
+    return unchanged(gang, instance.standing[index], missing)
 
 
 def unchanged(gang: Gang, pods: Pods, missing: int) -> GangDecision:
@@ -290,12 +290,6 @@ def moves_pods(old: Sequence[PodPlacement], new: Sequence[PodPlacement]) -> bool
     return any(before.get((p.role, p.index), p) != p for p in new)
 
 
-@once
-def standing_pods(instance: Instance) -> tuple[Pods, ...]:
-    """The pods of every gang that run now."""
-    return tuple(placed(gang, gang.running_pods) for gang in instance.gangs)
-
-
 def outcome(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> GangDecision:
     """The decision that these pods imply for a gang (contract, section 5), without a reason."""
     gang = instance.gangs[index]
@@ -304,7 +298,7 @@ def outcome(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> Gan
         return GangDecision("place" if after else "wait", after)
     if not after:
         return GangDecision("preempt")
-    before = standing_pods(instance)[index]
+    before = instance.standing[index]
     if after == before:
         return base_decision(instance, index)
     if moves_pods(before, after):

@@ -389,7 +389,7 @@ class _Running:
         options = [replace(as_it_is, demand=nothing)]
         if gang.hold is not None:
             return options, True
-        least = gang.target_counts()
+        least = gang.target_counts
         counts, complete = [least], True
         if not self._instance.size_held(gang):
             every, complete = _counts(gang, least)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.instance.instance import Instance, once
-from models.instance.solution import PodPlacement, placed
+from models.instance.solution import PodPlacement, standing_of
 from models.queues.cells import CellKind, IntArray, ModelCells, cells_by_model
 
 SEARCH_EFFORT = 1 << 17
@@ -369,11 +369,7 @@ class Reach:
 @once
 def allowed_losses(instance: Instance) -> tuple[int, ...]:
     """GPUs of the cells that have no place before the plan, of each model."""
-    standing = (
-        (i, placed(gang, gang.running_pods))
-        for i, gang in enumerate(instance.gangs)
-        if gang.running
-    )
+    standing = ((i, standing_of(gang)) for i, gang in enumerate(instance.gangs) if gang.running)
     return tuple(claims.least() for claims in Reach(instance, standing).claims)
 
 

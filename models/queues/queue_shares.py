@@ -27,7 +27,7 @@ from models.instance.queue import (
     QueueUse,
     path_of,
 )
-from models.instance.solution import PodPlacement, placed
+from models.instance.solution import PodPlacement, standing_of
 from models.queues.guarantee_turns import Turn, turns
 from models.queues.pins import pinned_gpus
 
@@ -358,7 +358,7 @@ def beyond_limit(instance: Instance, gang: Gang) -> Excess | None:
     if known is None or not path:
         return None
     asked: Counter[Gpu] = Counter()
-    for role, count in zip(gang.roles, gang.target_counts(), strict=True):
+    for role, count in zip(gang.roles, gang.target_counts, strict=True):
         asked[None] += role.units * count
         names = {slug(n) for n in instance.gpu_names(instance.matching_nodes(role))}
         if role.units and len(names) == 1:
@@ -542,7 +542,7 @@ def _shares(instance: Instance) -> QueueShares:
     now = QueueCounts(instance, bare)
     for index, gang in enumerate(instance.gangs):
         if gang.running:
-            now.add(index, placed(gang, gang.running_pods))
+            now.add(index, standing_of(gang))
     healthy = {gpu: _healthy(instance, gpu) for gpu in promised}
     return replace(
         bare,

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from models.instance.gang import Gang, Role, turn
 from models.instance.instance import Instance, once, once_each
 from models.instance.run_times import min_run_time
-from models.instance.solution import GangDecision, PodPlacement, QueuePlace, Reserved, placed
+from models.instance.solution import (
+    GangDecision,
+    PodPlacement,
+    QueuePlace,
+    Reserved,
+    standing_of,
+)
 from models.queues.queue_shares import within_guarantee
 
 LEAST_OVERDUE_S = 60
@@ -87,7 +93,7 @@ def _namespaces(instance: Instance) -> dict[int, set[str]]:
     """The namespaces whose gangs run on each node."""
     found: dict[int, set[str]] = {}
     for gang in instance.gangs:
-        for pod in placed(gang, gang.running_pods):
+        for pod in standing_of(gang):
             found.setdefault(pod.node, set()).add(gang.namespace)
     return found
 
@@ -145,7 +151,7 @@ def goes_first(instance: Instance, one: Reserved, gang: Gang) -> bool:
 
 def arrivals(gang: Gang, pods: Sequence[PodPlacement]) -> frozenset[PodPlacement]:
     """Those of its pods after the plan that are placed or moved by it."""
-    return frozenset(pods).difference(placed(gang, gang.running_pods))
+    return frozenset(pods).difference(standing_of(gang))
 
 
 def trespassing(instance: Instance, pods: Sequence[Sequence[PodPlacement]]) -> list[int]:

@@ -14,7 +14,7 @@ from models.instance.disruption_budgets import guards
 from models.instance.instance import Instance, once
 from models.instance.queue import Gpu
 from models.instance.run_times import stoppable_from
-from models.instance.solution import GangDecision, PodPlacement, Reserved, placed
+from models.instance.solution import GangDecision, PodPlacement, Reserved, standing_of
 from models.queues.queue_shares import QueueCounts, gpus_held, queue_of, shares
 from models.queues.reservations import due, end_of, goes_first, queue_place, yields
 
@@ -57,7 +57,7 @@ def _claims(instance: Instance) -> tuple[Claim, ...]:
         counts = QueueCounts(instance, known)
         for index, gang in enumerate(instance.gangs):
             if gang.running and holds_then(instance, index, one, comes=False):
-                counts.add(index, placed(gang, gang.running_pods))
+                counts.add(index, standing_of(gang))
         if not counts.allow(holder, one.pods):
             continue  # it cannot start then, whoever waits
         counts.add(holder, one.pods)
@@ -113,7 +113,7 @@ def claims_beside(instance: Instance, pods: Pods) -> list[Claim]:
     waiting = {gang.key for gang, own in zip(instance.gangs, pods, strict=True) if not own}
     found = [claim for claim in _claims(instance) if claim.one.gang in waiting]
     changed = [
-        (index, placed(gang, gang.running_pods))
+        (index, standing_of(gang))
         for index, (gang, own) in enumerate(zip(instance.gangs, pods, strict=True))
         if gang.running and len(own) != len(gang.running_pods)
     ]

@@ -44,7 +44,7 @@ from models.instance.solution import (
     PodPlacement,
     Reason,
     Solution,
-    placed,
+    standing_of,
 )
 from models.instance.speed import FULL_SPEED
 from models.queues.queue_shares import cell_model, gpus_held, queue_of, stated_shares
@@ -386,7 +386,7 @@ def queue_status(instance: Instance, decisions: Sequence[GangDecision]) -> tuple
     rows = zip(instance.gangs, queue_of(instance), decisions, strict=True)
     for gang, queue, decision in rows:
         path = known.path(queue)
-        _add(before, instance, path, gang, placed(gang, gang.running_pods))
+        _add(before, instance, path, gang, standing_of(gang))
         _add(after, instance, path, gang, decision.pods)
         if decision.decision in ("wait", "preempt"):
             waiting.update(dict.fromkeys(path, gang.least_units))

@@ -27,7 +27,7 @@ class Space(Protocol):
 
     instance: Instance
     pods: list[tuple[PodPlacement, ...]]
-    original: tuple[tuple[PodPlacement, ...], ...]
+    original: Sequence[tuple[PodPlacement, ...]]
     queues: QueueCounts | None
     reach: Reach | None
 

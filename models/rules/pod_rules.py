@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from operator import attrgetter
 
 from models.instance.gang import Gang, NextTo, Role, Spread, selects
 from models.instance.instance import Instance, once
@@ -104,9 +105,13 @@ def pod_rules(instance: Instance) -> PodRules:
     )
 
 
+_ruled = attrgetter("ruled")
+
+
 def _rules(instance: Instance) -> Iterator[Rule]:
     """Every rule, roles with equal ones together."""
-    for gang, spec in enumerate(instance.gangs):
+    for gang in (i for i, ruled in enumerate(instance.of_gangs(_ruled)) if ruled):
+        spec = instance.gangs[gang]
         for having in _owners(gang, spec).values():
             own, kind, stated = having[0]
             about = stated.pod_set

@@ -11,7 +11,7 @@ from functools import cache
 
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance, Outside
-from models.instance.solution import PodPlacement, placed
+from models.instance.solution import PodPlacement
 from models.queues.queue_order import lines
 from models.rules import bandwidth, nodes, pod_rules, queue_rules, services, shape, topology
 from models.rules.declaration import (
@@ -182,8 +182,7 @@ def standing_beside(instance: Instance, gang: int, n: int) -> bool:
 
 
 def _closed_by_standing(instance: Instance) -> list[Callable[[int], frozenset[int]]]:
-    standing = [placed(gang, gang.running_pods) for gang in instance.gangs]
-    return [cache(nodes) for nodes in closed_nodes(instance, standing, counted=False)]
+    return [cache(nodes) for nodes in closed_nodes(instance, instance.standing, counted=False)]
 
 
 # Of the instance without some rules

@@ -9,10 +9,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance, once
-from models.instance.solution import PodPlacement, placed
+from models.instance.solution import PodPlacement, standing_of
 from models.rules.declaration import Asked, Declaration, Pods, Requirement, asked_level
 
 
@@ -36,14 +37,8 @@ def breaking(instance: Instance, pods: Sequence[Pods]) -> list[int]:
 
 def new_pods(instance: Instance, gang: int, pods: Pods) -> list[PodPlacement]:
     """Pods with GPUs of the gang that are placed or moved."""
-    standing, roles = set(_standing(instance)[gang]), instance.gangs[gang].roles
+    standing, roles = set(standing_of(instance.gangs[gang])), instance.gangs[gang].roles
     return [pod for pod in pods if roles[pod.role].gpus and pod not in standing]
-
-
-@once
-def _standing(instance: Instance) -> tuple[Pods, ...]:
-    """The pods of every gang that run now."""
-    return tuple(placed(gang, gang.running_pods) for gang in instance.gangs)
 
 
 def _gpu_pods(gang: Gang, pods: Pods) -> Iterator[PodPlacement]:
@@ -86,10 +81,14 @@ def balanced(instance: Instance, gang: int, pods: Pods) -> bool:
 # Domains of one gang
 
 
+_exclusive = attrgetter("exclusive")
+
+
 @once
 def exclusive_levels(instance: Instance) -> tuple[int, ...]:
     """The levels at which a gang is exclusive, ascending."""
-    return tuple(sorted({g.exclusive for g in instance.gangs if g.exclusive is not None}))
+    levels = instance.of_gangs(_exclusive)
+    return tuple(sorted({level for level in levels if level is not None}))
 
 
 Tenants = dict[int, dict[int, set[int]]]
@@ -160,7 +159,7 @@ class _FixedTenants:
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._numbers = {gang.key: number for number, gang in enumerate(instance.gangs)}
-        standing = zip(instance.gangs, _standing(instance), strict=True)
+        standing = zip(instance.gangs, instance.standing, strict=True)
         self._there = tenants(
             instance, [() if gang.preemptible or gang.movable else pods for gang, pods in standing]
         )
@@ -183,7 +182,7 @@ def standing_beside(instance: Instance, gang: int, n: int) -> bool:
 
 
 def _standing_tenants(instance: Instance) -> Tenants:
-    return tenants(instance, _standing(instance))
+    return tenants(instance, instance.standing)
 
 
 def _closed_beside(
@@ -207,7 +206,7 @@ def spare_nodes(instance: Instance) -> tuple[SpareNodes, ...]:
         return tuple(SpareNodes(nodes, least) for nodes, least in instance.outside.spares)
     cluster = instance.cluster
     names = [level.name for level in cluster.levels]
-    held = held_nodes(instance, _standing(instance))
+    held = held_nodes(instance, instance.standing)
     found = []
     for name, wanted in instance.policy.spares:
         level = names.index(name)
@@ -250,7 +249,7 @@ def _on_spares(instance: Instance, pods: Sequence[Pods]) -> set[int]:
     short = [r for r in rules if sum(n not in held for n in r.nodes) < r.least]
     came: dict[int, set[int]] = defaultdict(set)
     for gang in range(len(pods)) if short else ():
-        standing, roles = set(_standing(instance)[gang]), instance.gangs[gang].roles
+        standing, roles = set(standing_of(instance.gangs[gang])), instance.gangs[gang].roles
         for pod in pods[gang]:
             if roles[pod.role].uses_gpus and pod not in standing:
                 came[pod.node].add(gang)

@@ -31,7 +31,7 @@ class EmptyCounts:
 
     def fits(self, gang: Gang) -> bool:
         """Whether no count says that the gang could not start at its least size."""
-        sizes = zip(gang.roles, gang.target_counts(), strict=True)
+        sizes = zip(gang.roles, gang.target_counts, strict=True)
         roles = [(role, count) for role, count in sizes if count]
         return (
             all(self._role_fits(gang, role, count) for role, count in roles)

@@ -202,7 +202,7 @@ class EmptyStarts:
         """Whether counts show that no place keeps its rules about pods: too few domains."""
         instance, gang = self._instance, self._instance.gangs[index]
         of = instance.cluster.domain_of
-        for role, count in zip(gang.roles, gang.target_counts(), strict=True):
+        for role, count in zip(gang.roles, gang.target_counts, strict=True):
             nodes = self._counts.nodes(role) if count else ()
             for apart in role.anti_affinity:
                 mutual = apart.pod_set is None or apart.pod_set in role.pod_sets
@@ -221,7 +221,7 @@ class EmptyStarts:
     def _plainly(self, index: int) -> bool:
         """Whether counts alone prove that the gang could start."""
         instance, gang = self._instance, self._instance.gangs[index]
-        sized = [(r, n) for r, n in zip(gang.roles, gang.target_counts(), strict=True) if n]
+        sized = [(r, n) for r, n in zip(gang.roles, gang.target_counts, strict=True) if n]
         if len(sized) != 1 or not self._plain(gang, sized[0][0]):
             return False
         role, count = sized[0]
@@ -314,7 +314,7 @@ class EmptyStarts:
     def _sizes(self, empty: Instance, index: int) -> Iterator[tuple[int, ...]]:
         """The least size; larger ones, one role at a time, if they may be what a bandwidth needs."""
         gang = empty.gangs[index]
-        least = gang.target_counts()
+        least = gang.target_counts
         yield least
         for number, role in enumerate(gang.roles if empty.min_share(gang) else ()):
             larger = (count for count in role.allowed_counts() if count > least[number])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from models.gpu_shares import part_of
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
-from models.instance.solution import placed
+from models.instance.solution import standing_of
 from models.instance.speed import FULL_SPEED
 from models.queues.queue_shares import fair_units, queue_of, stated_shares, within_guarantee
 from models.rates.gang_bandwidth import FULL_SHARE
@@ -275,10 +275,7 @@ def _preference(instance: Instance, index: int, weight: int) -> int:
     near = weight if gang.near is not None else 0
     if value is None:
         return gang.most_preference + near
-    return (
-        PLACEMENT_VALUES["preference"](instance, gang, placed(gang, gang.running_pods), value)
-        + near
-    )
+    return PLACEMENT_VALUES["preference"](instance, gang, standing_of(gang), value) + near
 
 
 def _bandwidth(instance: Instance, index: int, weight: int) -> int:

@@ -16,7 +16,7 @@ from models.instance.instance import Instance, once, once_each
 from models.instance.occupancy import PODS, free_after, free_on
 from models.instance.queue import QueueUse
 from models.instance.reshaping import reshaping, taken_gpus
-from models.instance.solution import ADMITTED, GangDecision, PodPlacement, placed
+from models.instance.solution import ADMITTED, GangDecision, PodPlacement, standing_of
 from models.instance.speed import speed_permille
 from models.queues.queue_shares import add_use, shares, stated_shares, within_guarantee
 from models.rates.gang_bandwidth import share_permille
@@ -102,7 +102,7 @@ def standing_value(instance: Instance, index: int) -> GangValue | None:
 @once_each
 def _value_before(instance: Instance, index: int) -> GangValue:
     gang = instance.gangs[index]
-    pods = placed(gang, gang.running_pods)
+    pods = standing_of(gang)
     alone = _value_alone(instance, index, pods)
     return alone or gang_value(instance, gang, pods, instance.once(_known_before))
 
@@ -585,7 +585,7 @@ def _gpus_lost(gang: Gang, decision: GangDecision) -> int:
     A pod without GPUs that moves counts too: a launcher that restarts ends the job.
     """
     after = {(p.role, p.index): p for p in decision.pods}
-    before = placed(gang, gang.running_pods)
+    before = standing_of(gang)
     whole = not after or any(after.get((p.role, p.index), p) != p for p in before)
     return gang.units_of(p for p in before if whole or (p.role, p.index) not in after)
 

@@ -19,7 +19,6 @@ from models.instance.eligibility import model_matches
 from models.instance.gang import Gang, Role, label_texts
 from models.instance.instance import Instance
 from models.instance.queue import Cell, Gpu, Queue
-from models.instance.solution import placed
 from models.mig import RESOURCE
 from models.queues.queue_shares import (
     cell_model,
@@ -80,8 +79,7 @@ def _outside(instance: Instance) -> str | None:
     """What promises lack if the gangs start that none of them binds; None if they lack nothing for it."""
     gangs = [g for g in instance.gangs if g.unmanaged and not g.preemptible and g.hold is None]
     asked = sum(role.min * role.gpus for gang in gangs for role in gang.roles)
-    running = (placed(gang, gang.running_pods) for gang in instance.gangs)
-    counts = queue_counts(instance, running)
+    counts = queue_counts(instance, instance.standing)
     if not asked or counts is None or None not in counts.shares.healthy:
         return None
     there = counts.shares.healthy[None] + counts.beyond()
@@ -232,7 +230,7 @@ def _to_place(gang: Gang) -> tuple[Role, ...]:
     if gang.hold is not None:
         return ()
     existing = Counter(pod.role for pod in gang.running_pods)
-    counts = gang.target_counts()
+    counts = gang.target_counts
     return tuple(role for i, role in enumerate(gang.roles) if existing[i] < counts[i] and role.gpus)
 
 
@@ -250,7 +248,7 @@ def _taker(
 
 def _needs(instance: Instance, gang: Gang, node: Node, what: str) -> bool:
     """Links matter to two GPUs in a server, NICs to two pods that may run in several."""
-    counts = gang.target_counts()
+    counts = gang.target_counts
     gpus = sum(count * role.gpus for count, role in zip(counts, gang.roles, strict=True))
     pods = sum(count for count, role in zip(counts, gang.roles, strict=True) if role.gpus)
     if what == LINK:

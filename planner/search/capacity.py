@@ -30,12 +30,12 @@ from models.instance.gang import Gang, has_parts, is_part
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, free_on
 from models.instance.reshaping import beside, reshaping, taken_gpus
-from models.instance.solution import PodPlacement, placed
+from models.instance.solution import PodPlacement, standing_of
 from models.mig import RESOURCE
 from models.rules.shape import spare_nodes
 from models.units import plural
 from models.values.leftover import gpu_models
-from planner.search.free_arrays import UNLIMITED, IntArray, Tree, as_array, sums
+from planner.search.free_arrays import UNLIMITED, IntArray, as_array, sums, tree_of
 
 CLUSTER = -1
 """The level whose only domain is the whole cluster."""
@@ -80,7 +80,7 @@ def held_by(instance: Instance) -> list[Held]:
     return [
         Held(role.gpus, pod, role.requests, gang.exclusive, role.keeps)
         for gang in instance.gangs
-        for pod in placed(gang, gang.running_pods)
+        for pod in standing_of(gang)
         for role in (gang.roles[pod.role],)
     ]
 
@@ -129,7 +129,7 @@ class FreeRoom:
         resources: Sequence[str] = (),
     ) -> None:
         self._instance = instance
-        self._tree = instance.once(_tree)
+        self._tree = tree_of(instance.cluster)
         every, pods = range(len(instance.cluster.nodes)), [(one, one.pod) for one in held]
         usable = np.zeros(len(every), dtype=np.bool_)
         usable[list(nodes)] = True
@@ -435,7 +435,7 @@ class _Groups:
     """The nodes by domain and GPU model."""
 
     def __init__(self, instance: Instance) -> None:
-        self._tree = instance.once(_tree)
+        self._tree = tree_of(instance.cluster)
         self._model = np.zeros(len(instance.cluster.nodes), dtype=np.int64)
         for position, nodes in enumerate(gpu_models(instance).values()):
             self._model[list(nodes)] = position
@@ -449,7 +449,3 @@ class _Groups:
             _, first, group = np.unique(keys, return_index=True, return_inverse=True)
             self._known[level] = (first, group)
         return self._known[level]
-
-
-def _tree(instance: Instance) -> Tree:
-    return Tree(instance.cluster)

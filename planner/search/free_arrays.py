@@ -7,12 +7,13 @@ scans the cluster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from models.instance.cluster import Cluster
+from models.instance.cluster import Cluster, once_with
 from models.instance.occupancy import PODS
 from models.rules.demands import RoleDemand
 
@@ -97,6 +98,9 @@ class Tree:
         return found if model is None else found & self.with_model(model)
 
 
+tree_of = once_with(Tree)
+
+
 class FreeArrays:
     """By node, ``free``: GPUs that may be given; ``left``: free amount of every limiting resource.
 
@@ -112,17 +116,29 @@ class FreeArrays:
         left: Sequence[Mapping[str, int]],
         in_parts: Iterable[int] = (),
     ) -> None:
-        self.tree = Tree(cluster)
-        self.free = self.tightness = as_array(free)
+        self.tree = tree_of(cluster)
+        self.free = as_array(free)
         self.last = np.zeros(len(free), dtype=np.int64)
         if last := list(in_parts):
             self.last[last] = LAST
-            self.tightness = self.free + self.last
+        self.tightness = self.free + self.last
         self.idle_gpus = sum(free)
         names = sorted({name for amounts in left for name in amounts})
         self.left = {
             name: as_array(amounts.get(name, UNLIMITED) for amounts in left) for name in names
         }
+        self.forget()
+
+    def copy(self) -> FreeArrays:
+        """The same, which changes by itself."""
+        twin = copy(self)
+        twin.free, twin.tightness = self.free.copy(), self.tightness.copy()
+        twin.left = {name: amounts.copy() for name, amounts in self.left.items()}
+        twin.forget()
+        return twin
+
+    def forget(self) -> None:
+        """Drop all tables."""
         self.changes: list[int] = []
         self._tables: dict[Kind, Capacity] = {}
 
@@ -138,8 +154,7 @@ class FreeArrays:
     def capacity(self, kind: Kind) -> Capacity:
         """How many pods of a kind fit where, as of now; valid until the next change."""
         if len(self._tables) > MAX_TABLES or len(self.changes) > 4 * len(self.free):
-            self._tables.clear()
-            self.changes.clear()
+            self.forget()
         table = self._tables.get(kind)
         if table is None:
             table = self._tables[kind] = Capacity(self, kind)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from models.documents.gang import Hold
 from models.hardware import bits
+from models.instance.cluster import Cluster, once_with
 from models.instance.disruption_budgets import guards
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
@@ -20,7 +21,7 @@ from models.instance.occupancy import PODS, Room
 from models.instance.reshaping import Filling, Reshaping, beside, is_blind, reshaping
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
-from models.program.base_state import base_decisions, outcome, standing_pods
+from models.program.base_state import base_decisions, outcome
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
 from models.queues.cell_places import Reach
@@ -52,9 +53,13 @@ def counts_of(gang: Gang, pods: Pods) -> Counts:
     return tuple(found)
 
 
+Tenants = dict[Key, tuple[PodPlacement, bool]]
+"""(pod, whether it already runs there) by gang, role and index."""
+
+
 @dataclass(slots=True)
 class NodeSpace:
-    """One node. ``tenants``: (pod, whether it already runs there) by gang, role and index.
+    """One node, replaced when its ``tenants`` change: spaces of one cluster share those of most nodes.
 
     ``stays``, ``known``: masks of GPUs held by pods that stay, and by any pod. ``unknown``: GPUs
     held or unhealthy, of unknown index. ``raw``: healthy GPUs in no pod, negative if pods that stay
@@ -62,16 +67,36 @@ class NodeSpace:
     ``blind``: no GPU indices are given here. ``kept``: mask of releasable GPUs that stay shared.
     """
 
-    tenants: dict[Key, tuple[PodPlacement, bool]] = field(default_factory=dict)
-    stays: int = 0
-    known: int = 0
-    mask: int = 0
-    unknown: int = 0
-    raw: int = 0
-    free: int = 0
-    left: dict[str, int] = field(default_factory=dict)
-    blind: bool = False
-    kept: int = 0
+    tenants: Tenants
+    stays: int
+    known: int
+    mask: int
+    unknown: int
+    raw: int
+    free: int
+    left: dict[str, int]
+    blind: bool
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seated:
+    """The nodes of a space that was made. ``key``: what else of its instance they depend on."""
+
+    key: object
+    pods: Sequence[Pods]
+    original: Sequence[Pods]
+    by_node: list[NodeSpace]
+    arrays: FreeArrays
+    usable: list[bool]
+    wanted: dict[int, tuple[int, dict[str, int]]]
+    beside: dict[int, Reshaping]
+
+
+@once_with
+def _latest(_cluster: Cluster) -> list[_Seated]:
+    """Of the space that was made last on a cluster: the next one mostly differs little."""
+    return []
 
 
 class FreeSpace:
@@ -86,38 +111,80 @@ class FreeSpace:
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
         self.instance = instance
         self.pods: list[Pods] = [decision.pods for decision in decisions]
-        self.original = standing_pods(instance)
+        self.original = instance.standing
         self._places: dict[int, dict[tuple[int, int], PodPlacement]] = {}
         self._reshaping = reshaping(instance)
         self._wanted: dict[int, tuple[int, dict[str, int]]] = {}
         self._beside: dict[int, Reshaping] = {}
-        self.usable = [instance.schedulable(node) for node in instance.cluster.nodes]
         self._packings: dict[tuple[object, ...], Packing] = {}
         self._packing_of: dict[int, Packing] = {}
         self._journal: list[tuple[int, Pods]] = []
-        self.by_node = [NodeSpace() for _ in instance.cluster.nodes]
-        for gang, pods in enumerate(self.pods):
-            unchanged = pods == self.original[gang]
-            for pod in pods:
-                stays = unchanged or self._stays(gang, pod)
-                self.by_node[pod.node].tenants[gang, pod.role, pod.index] = (pod, stays)
+        self._seat_all()
         self.queues = queue_counts(instance, self.pods)
         self.rules = pod_rules(instance)
         self.pod_counts = PodCounts(self.rules)
         self.closed = ClosedNodes(instance, self.pods)
         for gang in range(len(self.pods)) if self.closed.active else self.rules.of:
             self._recount(gang, (), self.pods[gang])
-        for n in range(len(self.by_node)):
-            self._count(n)
-        self.arrays = FreeArrays(
-            instance.cluster,
-            [n.free for n in self.by_node],
-            [n.left for n in self.by_node],
-            self._reshaping,
-        )
         celled = bool(cells_by_model(instance))
         self.reach = Reach(instance, enumerate(self.pods)) if celled else None
         self._open: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
+
+    def _seat_all(self) -> None:
+        """The nodes with all pods: those of the last space with what differs.
+
+        Gangs with pods that stand where the same ones did are the same gangs (``Instance.standing``).
+        """
+        policy, latest = self.instance.policy, _latest(self.instance.cluster)
+        key = (len(self.pods), policy.gpu_binding, policy.node_selector)
+        known = latest[0] if latest and latest[0].key == key else self._empty(key)
+        self.by_node, self.arrays = list(known.by_node), known.arrays.copy()
+        self._wanted, self._beside = dict(known.wanted), dict(known.beside)
+        self.usable = known.usable
+        touched: dict[int, Tenants] = {}
+        pairs = zip(self.pods, known.pods, self.original, known.original, strict=True)
+        for gang, (now, before, stands, stood) in enumerate(pairs):
+            if stands is not stood or (now is not before and now != before):
+                self._seat(touched, gang, before, now)
+        self._recount_nodes(touched)
+        latest[:] = [
+            replace(
+                known,
+                pods=tuple(self.pods),
+                original=self.original,
+                by_node=list(self.by_node),
+                arrays=self.arrays.copy(),
+                wanted=dict(self._wanted),
+                beside=dict(self._beside),
+            )
+        ]
+
+    def _empty(self, key: object) -> _Seated:
+        """The nodes without pods."""
+        cluster = self.instance.cluster
+        self.usable = [self.instance.schedulable(node) for node in cluster.nodes]
+        nodes = [self._count(n, {}) for n in range(len(cluster.nodes))]
+        free, left = [one.free for one in nodes], [one.left for one in nodes]
+        arrays = FreeArrays(cluster, free, left, self._reshaping)
+        none: list[Pods] = [()] * len(self.pods)
+        wanted, beside = self._wanted, self._beside
+        return _Seated(key, none, none, nodes, arrays, self.usable, wanted, beside)
+
+    def _seat(
+        self,
+        touched: dict[int, Tenants],
+        gang: int,
+        gone: Sequence[PodPlacement],
+        come: Sequence[PodPlacement],
+    ) -> None:
+        """Change tenants of nodes, each of which gets its own at first."""
+        for pod in (*gone, *come):
+            if pod.node not in touched:
+                touched[pod.node] = dict(self.by_node[pod.node].tenants)
+        for pod in gone:
+            del touched[pod.node][gang, pod.role, pod.index]
+        for pod in come:
+            touched[pod.node][gang, pod.role, pod.index] = (pod, self._stays(gang, pod))
 
     def set(self, gang: int, pods: Iterable[PodPlacement]) -> None:
         """Replace the pods of a gang."""
@@ -240,17 +307,9 @@ class FreeSpace:
         return outcome(self.instance, gang, self.pods[gang])
 
     def _replace(self, gang: int, old: Pods, new: Pods) -> None:
-        kept = set(old) & set(new)
-        touched = set()
-        for pod in old:
-            if pod not in kept:
-                del self.by_node[pod.node].tenants[gang, pod.role, pod.index]
-                touched.add(pod.node)
-        for pod in new:
-            if pod not in kept:
-                tenants = self.by_node[pod.node].tenants
-                tenants[gang, pod.role, pod.index] = (pod, self._stays(gang, pod))
-                touched.add(pod.node)
+        kept, touched = set(old) & set(new), dict[int, Tenants]()
+        gone, come = ([pod for pod in pods if pod not in kept] for pods in (old, new))
+        self._seat(touched, gang, gone, come)
         self.pods[gang] = new
         self._recount(gang, old, new)
         if self.queues is not None:
@@ -320,12 +379,11 @@ class FreeSpace:
     def _stays(self, gang: int, pod: PodPlacement) -> bool:
         return self._before(gang, pod) == pod
 
-    def _count(self, n: int) -> None:
-        node, node_space = self.instance.cluster.nodes[n], self.by_node[n]
-        stays = known = added = kept = 0
+    def _count(self, n: int, tenants: Tenants) -> NodeSpace:
+        node, stays, known, added, kept = self.instance.cluster.nodes[n], 0, 0, 0, 0
         unknown = node.unknown_unhealthy
         left = dict(node.allocatable)
-        for (gang, number, _), (pod, standing) in node_space.tenants.items():
+        for (gang, number, _), (pod, standing) in tenants.items():
             role = self.instance.gangs[gang].roles[number]
             if pod.gpus is None:
                 unknown += role.gpus if standing else 0
@@ -337,24 +395,24 @@ class FreeSpace:
             for resource, amount in ((PODS, 1), *role.requests):
                 if resource in left:
                     left[resource] -= amount
-        node_space.stays, node_space.known, node_space.kept = stays, known, kept
-        node_space.unknown, node_space.left = unknown, left
-        node_space.mask = node.givable & ~(known | kept)
-        node_space.raw = node_space.mask.bit_count() - unknown - added
+        mask = node.givable & ~(known | kept)
+        raw = mask.bit_count() - unknown - added
         if n in self._reshaping:
-            self._reshape(n)
-        node_space.free = max(0, node_space.raw) if self.usable[n] else 0
-        node_space.blind = is_blind(self.instance, node, unknown)
+            raw = self._reshape(n, raw, left, kept)
+        free = max(0, raw) if self.usable[n] else 0
+        blind = is_blind(self.instance, node, unknown)
+        return NodeSpace(tenants, stays, known, mask, unknown, raw, free, left, blind, kept)
 
-    def _reshape(self, n: int) -> None:
+    def _reshape(self, n: int, raw: int, left: dict[str, int], kept: int) -> int:
         """Take off what pods with instances take, and say how many more instances there can be."""
-        node_space, node = self.by_node[n], self.instance.cluster.nodes[n]
-        one = self._beside[n] = beside(self._reshaping[n], node, node_space.kept)
+        node = self.instance.cluster.nodes[n]
+        one = self._beside[n] = beside(self._reshaping[n], node, kept)
         offered = dict(node.allocatable)
-        used = {r: offered[r] - node_space.left[r] for r in one.resources}
-        self._wanted[n] = (node_space.raw, used)
-        node_space.raw, left = one.left(node_space.raw, used)
-        node_space.left.update(left)
+        used = {r: offered[r] - left[r] for r in one.resources}
+        self._wanted[n] = (raw, used)
+        raw, more = one.left(raw, used)
+        left.update(more)
+        return raw
 
     @contextmanager
     def filled(self, fillings: Mapping[int, Sequence[Filling]]) -> Iterator[None]:
@@ -363,18 +421,19 @@ class FreeSpace:
         own = {
             n: self._beside[n].decided(self._wanted[n][1], chosen) for n, chosen in fillings.items()
         }
+        tenants = {n: self.by_node[n].tenants for n in own}
         self._reshaping = {**known, **own}
-        self._recount_nodes(own)
+        self._recount_nodes(tenants)
         try:
             yield
         finally:
             self._reshaping = known
-            self._recount_nodes(own)
+            self._recount_nodes({n: self.by_node[n].tenants for n in own})
 
-    def _recount_nodes(self, nodes: Iterable[int]) -> None:
-        for n in nodes:
-            self._count(n)
-            self.arrays.change(n, self.by_node[n].free, self.by_node[n].left)
+    def _recount_nodes(self, touched: Mapping[int, Tenants]) -> None:
+        for n, tenants in touched.items():
+            one = self.by_node[n] = self._count(n, tenants)
+            self.arrays.change(n, one.free, one.left)
 
     def left_beside(
         self, n: int, gpus: int, used: Mapping[str, int]

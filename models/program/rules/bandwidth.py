@@ -77,7 +77,7 @@ class Speeds:
 
 def least_share(instance: Instance, gang: GangVariables) -> Fraction:
     """The share of its ideal that the gang must have; 0 if it only stays, grows or shrinks."""
-    stays = gang.gang.running and not gang.effect.moved and not gang.gang.missing()
+    stays = gang.gang.running and not gang.effect.moved and not gang.gang.missing
     return Fraction(0) if stays else instance.min_share(gang.gang)
 
 

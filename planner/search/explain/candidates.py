@@ -73,7 +73,7 @@ class Explanation:
     def candidates(self) -> tuple[Candidates, ...]:
         """For every role, in order."""
         space = FreeSpace(self.instance, self.decisions)
-        missing = Counter(role for role, _ in self.gang.missing() if self.waits)
+        missing = Counter(role for role, _ in self.gang.missing if self.waits)
         return tuple(
             self._candidates(number, missing[number], space.arrays)
             for number in range(len(self.gang.roles))

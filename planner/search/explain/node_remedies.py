@@ -83,7 +83,7 @@ class NodeRemedies:
 
         A pod needs one node at most, so that more nodes than pods are rarely of use.
         """
-        most = min(most, 2 * len(self._world.spec.missing()))
+        most = min(most, 2 * len(self._world.spec.missing))
         way = self._trial.way(self.with_new(node, most)) if most >= 1 else None
         if way is None:
             return None

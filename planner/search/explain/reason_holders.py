@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, islice, takewhile
+from operator import attrgetter
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from models.rules.giving_way import Claim, claim, takes
 from planner.search.explain.replan import Replan
 from planner.search.explain.shortage import FreeCounts, shortage
 from planner.search.explain.world import World, named, needed_away, placed
-from planner.search.free_arrays import IntArray
+from planner.search.free_arrays import IntArray, as_array, sums
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand
 
@@ -90,7 +91,7 @@ class ReasonHolders:
             if state is None:
                 return ()
             world = World(self._instance, tuple(state), gang).without(gone)
-            places = _Places(world.instance, world.decisions, self._late)
+            places = _Places(world.instance, world.decisions, self._late, self._after)
         return ()
 
     def _new_plan(self, gang: int, gone: Sequence[int]) -> Sequence[GangDecision] | None:
@@ -159,14 +160,22 @@ class ReasonHolders:
 
 
 class _Places:
-    """Where a gang could be if others were not: beside what everybody has in a plan."""
+    """Where a gang could be if others were not: beside what everybody has in a plan.
+
+    ``like``: one on the same nodes.
+    """
 
     def __init__(
-        self, instance: Instance, decisions: Sequence[GangDecision], late: Question
+        self,
+        instance: Instance,
+        decisions: Sequence[GangDecision],
+        late: Question,
+        like: _Places | None = None,
     ) -> None:
         self._instance = instance
         self._decisions = decisions
         self._late = late
+        self._like = like or self
 
     @cached_property
     def _space(self) -> FreeSpace:
@@ -229,7 +238,7 @@ class _Places:
         """
         nodes = np.fromiter(sorted(role.nodes), np.int64, len(role.nodes))
         room, tree = FreeCounts.of(self._space).free[nodes] // role.gpus, self._space.arrays.tree
-        gained = self._idle[nodes] // role.gpus - room
+        gained = self._like.idle[nodes] // role.gpus - room
         worth = self._lost[nodes] / np.maximum(gained, 1)
         order = np.lexsort((nodes, worth, self._highest[nodes]))
         of = np.zeros(len(nodes), np.int64)
@@ -244,7 +253,7 @@ class _Places:
             count = int(np.searchsorted(np.cumsum(gained[giving]), lacking)) + 1
             if lacking <= 0 or count > len(giving):
                 continue
-            gone = sorted({i for n in nodes[giving[:count]].tolist() for i in self._on_node[n]})
+            gone = self._on_nodes(nodes[giving[:count]].tolist())
             if 0 < len(gone) <= MAX_REMOVED:
                 found.append((self.cost(gone), domain, gone))
         for _, domain, gone in sorted(found):
@@ -263,38 +272,61 @@ class _Places:
         return found
 
     @cached_property
-    def _idle(self) -> IntArray:
+    def idle(self) -> IntArray:
         """GPUs of every node that would be free if no gang had any."""
         return FreeCounts.without_pods(self._instance).free
 
     @cached_property
-    def _on_node(self) -> list[set[int]]:
-        """Gangs with GPUs on each node after the plan."""
-        found: list[set[int]] = [set() for _ in self._instance.cluster.nodes]
-        for i, decision in enumerate(self._decisions):
-            roles = self._instance.gangs[i].roles
-            for pod in decision.pods:
-                if roles[pod.role].gpus:
-                    found[pod.node].add(i)
-        return found
+    def _pods(self) -> tuple[IntArray, ...]:
+        """The gang, the node and the GPUs of every pod with GPUs after the plan."""
+        gangs = zip(self._instance.gangs, self._decisions, strict=True)
+        found = [
+            (i, pod.node, gpus)
+            for i, (gang, one) in enumerate(gangs)
+            for pod in one.pods
+            if (gpus := gang.roles[pod.role].gpus)
+        ]
+        return tuple(np.array(found, np.int64).reshape(-1, 3).T)
+
+    @cached_property
+    def _sizes(self) -> IntArray:
+        gang, _, gpus = self._pods
+        return sums(gang, gpus, len(self._decisions))
 
     @cached_property
     def sizes(self) -> list[int]:
         """GPUs of every gang after the plan."""
-        gangs = zip(self._instance.gangs, self._decisions, strict=True)
-        return [sum(gang.roles[pod.role].gpus for pod in one.pods) for gang, one in gangs]
+        return [*map(int, self._sizes)]
+
+    @cached_property
+    def _seats(self) -> tuple[IntArray, IntArray]:
+        """(node, gang) of all that have GPUs there, by node."""
+        gang, node, _ = self._pods
+        found = np.unique(node * len(self._decisions) + gang)
+        return found // len(self._decisions), found % len(self._decisions)
+
+    def _on_nodes(self, nodes: Iterable[int]) -> list[int]:
+        """Gangs with GPUs on these nodes after the plan."""
+        node, gang = self._seats
+        first, last = (np.searchsorted(node, [*nodes], side) for side in ("left", "right"))
+        return sorted({i for a, b in zip(first, last, strict=True) for i in gang[a:b].tolist()})
 
     @cached_property
     def _lost(self) -> IntArray:
         """GPUs of the gangs on every node, wherever they are: they restart whole."""
-        return np.array([sum(self.sizes[i] for i in there) for there in self._on_node], np.int64)
+        node, gang = self._seats
+        return sums(node, self._sizes[gang], len(self._instance.cluster.nodes))
 
     @cached_property
     def _highest(self) -> IntArray:
         """The highest priority on every node."""
-        gangs, lowest = self._instance.gangs, -(1 << 62)
-        found = [max((gangs[i].priority for i in there), default=lowest) for there in self._on_node]
-        return np.array(found, np.int64)
+        node, gang = self._seats
+        found = np.full(len(self._instance.cluster.nodes), -(1 << 62), np.int64)
+        np.maximum.at(found, node, as_array(self._instance.of_gangs(_priority))[gang])
+        return found
+
+
+_priority = attrgetter("priority")
 
 
 def _on(demand: Demand, role: RoleDemand, nodes: frozenset[int]) -> Demand:

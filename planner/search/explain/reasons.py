@@ -183,7 +183,7 @@ class _ReasonFinder:
     def _unexplained(self, index: int) -> Reason:
         """For a gang whose cause of waiting is not known when the time is up."""
         gang = self._instance.gangs[index]
-        gpus = sum(gang.roles[role].gpus for role, _ in gang.missing())
+        gpus = sum(gang.roles[role].gpus for role, _ in gang.missing)
         return Reason.of("Outranked" if self._outranked(gang) else "NoRoom", gpus=gpus)
 
     def _outranked(self, gang: Gang) -> bool:

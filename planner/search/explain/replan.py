@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 
+from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
 from models.tiers import MAINS
@@ -74,6 +76,10 @@ def _who_runs(world: World) -> Instance:
     return replace(world.instance, policy=policy, gangs=gangs, reserved=())
 
 
+def _yields(gang: Gang) -> bool:
+    return not gang.running or gang.preemptible
+
+
 def in_turn(world: World) -> tuple[GangDecision, ...]:
     """Let the gangs that come before this one, and then it, take what is free or what lower ones have."""
     space, gangs = FreeSpace(world.instance, world.decisions), world.instance.gangs
@@ -86,8 +92,10 @@ def in_turn(world: World) -> tuple[GangDecision, ...]:
         if one.decision == "preempt" and gangs[index].priority >= own and index != world.gang
     ]
     ahead.sort(key=lambda i: (-gangs[i].priority, i))
+    may_yield = enumerate(world.instance.of_gangs(_yields))
+    yields = sorted((i for i, may in may_yield if may), key=lambda i: gangs[i].priority)
     for index in (*ahead[:MAX_FIRST], world.gang):
-        _start(space, index)
+        _start(space, index, yields)
     return tuple(
         replace(one, pods=space.pods[i], decision="place" if space.pods[i] else "wait")
         if space.pods[i] != one.pods
@@ -96,19 +104,17 @@ def in_turn(world: World) -> tuple[GangDecision, ...]:
     )
 
 
-def _start(space: FreeSpace, index: int) -> None:
-    """Place a gang, if need be where lower ones are, which then go elsewhere or wait."""
+def _start(space: FreeSpace, index: int, yields: Sequence[int]) -> None:
+    """Place a gang, if need be where lower ones are, which then go elsewhere or wait.
+
+    ``yields``: gangs that may be set aside, the lowest first.
+    """
     pods, gangs = _place(space, index), space.instance.gangs
     if pods is not None:
         space.set(index, pods)
         return
-    lower = [
-        i
-        for i, gang in enumerate(gangs)
-        if space.pods[i]
-        and gang.priority < gangs[index].priority
-        and (not gang.running or gang.preemptible)
-    ]
+    yielding = takewhile(lambda i: gangs[i].priority < gangs[index].priority, yields)
+    lower = sorted(islice((i for i in yielding if space.pods[i]), MAX_ASIDE + 1))
     if not 0 < len(lower) <= MAX_ASIDE:
         return
     mark, before = space.mark(), {i: space.pods[i] for i in lower}

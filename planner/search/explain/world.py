@@ -36,9 +36,7 @@ class World:
 
     def with_gang(self, gang: Gang) -> World:
         """The same with another description of the gang."""
-        gangs = list(self.instance.gangs)
-        gangs[self.gang] = gang
-        return replace(self, instance=replace(self.instance, gangs=tuple(gangs)))
+        return replace(self, instance=self.instance.with_changed({self.gang: gang}))
 
     def with_role(self, number: int, role: Role) -> World:
         """The same with another description of one role of the gang."""
@@ -48,11 +46,11 @@ class World:
 
     def without(self, gone: Collection[int]) -> World:
         """The same without the pods of these gangs, which do not come back."""
-        gangs, decisions = list(self.instance.gangs), list(self.decisions)
+        gangs, decisions = self.instance.gangs, list(self.decisions)
         for index in gone:
-            gangs[index] = replace(gangs[index], pods=(), hold=SET_ASIDE)
             decisions[index] = GangDecision("wait")
-        instance = replace(self.instance, gangs=tuple(gangs))
+        aside = {index: replace(gangs[index], pods=(), hold=SET_ASIDE) for index in gone}
+        instance = self.instance.with_changed(aside)
         return replace(self, instance=instance, decisions=tuple(decisions))
 
     def with_nodes(self, nodes: Sequence[Node]) -> World:

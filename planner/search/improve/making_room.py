@@ -150,7 +150,7 @@ class _Room:
     def _demand(self, index: int) -> Demand:
         """All pods of the gang, at the size that it has, or at its smallest."""
         gang, pods = self._instance.gangs[index], self._finder.unmoved[index].pods
-        counts: Sequence[int] = counts_of(gang, pods) if pods else gang.target_counts()
+        counts: Sequence[int] = counts_of(gang, pods) if pods else gang.target_counts
         return remaining_demand(self._instance, index, counts, ())
 
     def _placed(self, index: int, nodes: frozenset[int], *, faster: bool = False) -> bool:

@@ -13,7 +13,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
-from models.program.base_state import Pods, moves_pods, standing_pods
+from models.program.base_state import Pods, moves_pods
 from models.program.demand_builder import remaining_demand
 from models.program.options import standing_gpus
 from models.queues.queue_order import must_wait
@@ -56,7 +56,7 @@ def moves_beyond(instance: Instance, decisions: Sequence[GangDecision]) -> list[
     for gang, pod in _arrivals(instance, decisions):
         who = (False, -instance.gangs[gang].priority, gang)
         comes[pod.node] = min(who, comes.get(pod.node, nobody))
-    standing = standing_pods(instance)
+    standing = instance.standing
 
     def urgency(index: int) -> tuple[tuple[bool, int, int], int, int]:
         first = min(comes.get(pod.node, nobody) for pod in standing[index])
@@ -264,7 +264,7 @@ def _arrivals(
 
 def _changed(instance: Instance, decisions: Sequence[GangDecision]) -> Iterator[tuple[int, Pods]]:
     """The gangs whose pods change, with those that run now."""
-    pairs = zip(standing_pods(instance), decisions, strict=True)
+    pairs = zip(instance.standing, decisions, strict=True)
     for index, (before, decision) in enumerate(pairs):
         if decision.pods is not before and decision.pods != before:
             yield index, before

@@ -265,10 +265,8 @@ def _ways(instance: Instance) -> Iterator[tuple[Order, bool]]:
 def queue(space: FreeSpace, order: Order = ORDERS[0]) -> list[Demand]:
     """Demands of the gangs that wait or lack pods, in the order in which they are tried."""
     found = []
-    for index, gang in enumerate(space.instance.gangs):
-        if gang.hold is not None or space.pods[index] != space.original[index]:
-            continue
-        if gang.running and index not in space.instance.incomplete:
+    for index in space.instance.lacking:
+        if space.pods[index] != space.original[index]:
             continue
         demand = missing_demand(space, index)
         if demand.possible:
@@ -285,7 +283,7 @@ def in_turn(instance: Instance, demands: Sequence[Demand], order: Order) -> list
 
 def missing_demand(space: FreeSpace, gang: int) -> Demand:
     """The missing pods of a gang at its smallest size."""
-    counts = space.instance.gangs[gang].target_counts()
+    counts = space.instance.gangs[gang].target_counts
     return remaining_demand(space.instance, gang, counts, space.pods[gang])
 
 
@@ -332,7 +330,7 @@ def admit(
 def _larger(space: FreeSpace, index: int) -> Iterator[Counts]:
     """Larger sizes, one role at a time: a bandwidth share may need a whole server."""
     gang = space.instance.gangs[index]
-    least = gang.target_counts()
+    least = gang.target_counts
     if space.instance.size_held(gang):
         return
     for number, role in enumerate(gang.roles):

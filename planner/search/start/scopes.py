@@ -65,11 +65,8 @@ def scopes(space: FreeSpace, demand: Demand, limits: Limits) -> Iterator[Scope]:
 
 def _speeds(instance: Instance) -> dict[str | None, int]:
     """Relative speed of every GPU model, if the objectives count it: the fastest are tried first."""
-    models = (
-        {node.model for node in instance.cluster.nodes if node.model} if instance.by_speed else ()
-    )
     found: dict[str | None, int] = {}
-    for model in models:
+    for model in instance.relative_speeds.models if instance.by_speed else ():
         speed = instance.relative_speeds.of((model,))
         found[model.gpu] = max(speed, found.get(model.gpu, 0))
     return found
