@@ -21,6 +21,7 @@ from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
+from models.program.mesh_sets import mesh_sets
 from models.program.slots import slot_parts
 from models.program.slots.slot_program import SlotModel
 from models.values.tier_values import tiers_of
@@ -94,6 +95,18 @@ def test_no_plan_of_a_random_instance_beats_a_bound(kind: str) -> None:
             instance = even(instance, r)
         apart, alone = seed % 2 == 0, seed % 4 == 0
         return beaten(instance, apart=apart, alone=alone)
+
+    assert wrong(range(SEEDS), found) == {}
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_no_plan_beats_a_bound_where_not_only_the_number_of_gpus_counts(kind: str) -> None:
+    def found(seed: int) -> list[str]:
+        r = Random(f"meshes/{seed}")
+        names = ("preemptible", "movable", "elastic", "min_share", "levels", "nics")
+        instance = DRAWS[kind](9000 + seed, more=[name for name in names if r.random() < 0.4])
+        servers = (mesh_sets(node) for node in instance.cluster.nodes)
+        return beaten(instance) if any(servers) else []
 
     assert wrong(range(SEEDS), found) == {}
 

@@ -234,7 +234,7 @@ class Search:
     @property
     def _by_slots(self) -> bool:
         """Whether slots are counted; not with tolerances, which are granted once, when a tier is closed."""
-        return self._pairs >= WHOLE_BELOW and not any(
+        return self._pairs >= AGGREGATED_FROM and not any(
             objective.tolerance for objective in self.instance.policy.objectives
         )
 

@@ -26,6 +26,7 @@ from models.instance.solution import GangDecision
 from models.instance.speed import FULL_SPEED
 from models.program.arrays import Integers, integers
 from models.program.linear_program import Linear
+from models.program.mesh_sets import MeshSets, mesh_sets
 from models.program.nearness import anywhere
 from models.program.packing import by_count, inside_known_MBps, network_MBps
 from models.program.rules.bandwidth import Speeds
@@ -47,7 +48,8 @@ class Shape:
     ``piece``: it has as many pods on every node that it uses, or more. ``preference``, ``bandwidth``: the
     most that such a gang adds to these tiers; ``span``: the least. ``speed``: the highest, in permille.
     ``fewest``: domains that it uses at least, by level, the node level last. ``share``: the highest share
-    of its ideal bandwidth, in permille.
+    of its ideal bandwidth, in permille. ``inside``: where not only the number of GPUs
+    counts, the least that the GPUs on each server give it, MB/s.
     """
 
     level: int | None
@@ -58,6 +60,7 @@ class Shape:
     speed: int = 0
     fewest: tuple[int, ...] = ()
     share: int = FULL_SHARE
+    inside: Fraction | None = None
 
     def as_good(self, other: Shape, families: Collection[str]) -> bool:
         """Whether these tiers value it as much as another one."""
@@ -143,13 +146,14 @@ class ShapeBounds:
         largest: int | None = None,
         *,
         relative: int | None = None,
+        inside: Fraction | None = None,
     ) -> Shape:
         """The shape of a gang whose pods share a domain of this level (-1: none) and of no narrower one.
 
         ``piece``: pods of its smallest piece, at most ``largest``. ``relative``: speed of its GPUs, None: of
-        the slowest that it may use.
+        the slowest that it may use. ``inside``: see Shape; None: the best that there is.
         """
-        relative = self._slowest(demand) if relative is None else relative
+        relative = self.slowest(demand) if relative is None else relative
         fewest = tuple(
             self._fewest(demand, at) if at > level else 1 for at in range(self._node_level + 1)
         )
@@ -159,13 +163,14 @@ class ShapeBounds:
             None if level < 0 else level,
             piece,
             self._preference(demand, level),
-            self.bandwidth(demand, level, largest),
+            self.bandwidth(demand, level, largest, inside),
             sum(weight * (n - 1) * own for n, own in zip(fewest, weights, strict=True)),
-            self.speed(demand, relative, level, largest),
+            self.speed(demand, relative, level, largest, inside),
             fewest,
             FULL_SHARE
             if demand.total_gpus < LEAST_GANG
-            else self._most_share(demand, level, largest),
+            else self._most_share(demand, level, largest, inside),
+            inside,
         )
 
     def gangs(self, demand: Demand, level: int) -> dict[int, int]:
@@ -223,7 +228,13 @@ class ShapeBounds:
             worth += anywhere(gang)
         return worth
 
-    def bandwidth(self, demand: Demand, level: int, largest: int | None = None) -> int:
+    def bandwidth(
+        self,
+        demand: Demand,
+        level: int,
+        largest: int | None = None,
+        inside: Fraction | None = None,
+    ) -> int:
         """The most bandwidth of a gang whose pods share a domain of the level, but of no narrower one.
 
         ``largest``: pods of its smallest piece, at most.
@@ -231,23 +242,28 @@ class ShapeBounds:
         gang = self._instance.gangs[demand.gang]
         if gang.pattern == "none" or demand.total_gpus < LEAST_GANG:
             return 0
-        return gang.weight * gang.weight_gpus * self._most_share(demand, level, largest)
+        return gang.weight * gang.weight_gpus * self._most_share(demand, level, largest, inside)
 
     def speed(
-        self, demand: Demand, relative: int, level: int = -1, largest: int | None = None
+        self,
+        demand: Demand,
+        relative: int,
+        level: int = -1,
+        largest: int | None = None,
+        inside: Fraction | None = None,
     ) -> int:
         """The highest speed of such a gang, permille. ``relative``: the most of its GPU models."""
         gang, share = self._instance.gangs[demand.gang], None
         speeds = Speeds(self._instance, demand.gang, gang)
         if speeds.follow_share and demand.total_gpus >= LEAST_GANG:
-            share = self._most_share(demand, level, largest)
+            share = self._most_share(demand, level, largest, inside)
         return speeds.of(share, relative)
 
     def fastest(self, demand: Demand) -> int:
         """Relative speed of the fastest GPU model that the gang may use."""
         return max((relative for relative, _ in self.by_speed(demand)), default=FULL_SPEED)
 
-    def _slowest(self, demand: Demand) -> int:
+    def slowest(self, demand: Demand) -> int:
         return min((relative for relative, _ in self.by_speed(demand)), default=FULL_SPEED)
 
     def by_speed(self, demand: Demand) -> list[tuple[int, frozenset[int]]]:
@@ -258,7 +274,7 @@ class ShapeBounds:
         gang = self._instance.gangs[demand.gang]
         key = (nodes, gang.counts_speed)
         if key not in self._speeds:
-            own, hardware = self._numbers(nodes), self._hardware_of
+            own, hardware = self._numbers(nodes), self.hardware_of
             kinds, examples = np.unique(hardware[own], return_index=True)
             found: dict[int, list[int]] = {}
             for kind, n in zip(kinds.tolist(), own[examples].tolist(), strict=True):
@@ -269,24 +285,26 @@ class ShapeBounds:
             ]
         return self._speeds[key]
 
-    def _most_share(self, demand: Demand, level: int, largest: int | None) -> int:
+    def _most_share(
+        self, demand: Demand, level: int, largest: int | None, inside: Fraction | None = None
+    ) -> int:
         if demand.standing:  # no bound is known for pods next to pods that stay
             return FULL_SHARE
         kinds = {node.name: node for role in demand.gpu_roles for node in self._kinds(role.nodes)}
-        shares = (self._share(demand, level, node, largest) for node in kinds.values())
+        shares = (self._share(demand, level, node, largest, inside) for node in kinds.values())
         return max(shares, default=0)
 
     def _kinds(self, nodes: frozenset[int]) -> tuple[Node, ...]:
         """The first node of every kind of hardware."""
         if nodes not in self._hardware:
             own = self._numbers(nodes)
-            examples = np.sort(np.unique(self._hardware_of[own], return_index=True)[1])
+            examples = np.sort(np.unique(self.hardware_of[own], return_index=True)[1])
             all_nodes = self._instance.cluster.nodes
             self._hardware[nodes] = tuple(all_nodes[n] for n in own[examples].tolist())
         return self._hardware[nodes]
 
     @cached_property
-    def _hardware_of(self) -> Integers:
+    def hardware_of(self) -> Integers:
         """A number for the hardware of every node: server model and NICs."""
         numbers: dict[object, int] = {}
         known: dict[tuple[int, int], int] = {}
@@ -299,16 +317,27 @@ class ShapeBounds:
             found.append(known[same])
         return integers(found)
 
-    def _share(self, demand: Demand, level: int, node: Node, largest: int | None) -> int:
-        model = node.model
+    def _share(
+        self,
+        demand: Demand,
+        level: int,
+        node: Node,
+        largest: int | None,
+        inside: Fraction | None,
+    ) -> int:
+        model, mesh = node.model, mesh_sets(node)
         gang = self._instance.gangs[demand.gang]
         joined = gang.nvlink_across_nodes and model is not None and model.nvlink_domain_nodes > 1
-        if model is None or joined or not by_count(model, node.effective_nics):
+        counted = mesh is not None or (model is not None and by_count(model, node.effective_nics))
+        if model is None or joined or not counted:
             return FULL_SHARE
         try:
             ideal = ideal_of(self._instance, gang, demand.counts, (model,), demand.total_gpus)
         except UnknownRate:
             return FULL_SHARE
+        if mesh is not None:
+            rate = self._mesh_MBps(mesh, demand, level, node, largest, inside)
+            return FULL_SHARE if rate is None else share_permille(rate, ideal)
         gpus = demand.gpus
         if level < self._node_level:
             gpus = self._least_piece(demand, node)
@@ -320,10 +349,7 @@ class ShapeBounds:
             network = network_MBps(node, chosen)
             if network is None:
                 return FULL_SHARE
-            over = max(
-                (lv.oversubscription for lv in self._instance.cluster.levels[level + 1 :]),
-                default=Fraction(1),
-            )
+            over = self.over(level)
             if gang.in_groups:
                 rate = self._groups_MBps(demand, node, chosen.count, over)
             else:
@@ -331,6 +357,35 @@ class ShapeBounds:
         elif gang.by_rank:
             return FULL_SHARE
         return FULL_SHARE if rate is None else share_permille(rate, ideal)
+
+    def over(self, level: int) -> Fraction:
+        """Oversubscription between domains within one of this level."""
+        inner = self._instance.cluster.levels[level + 1 :]
+        return max((own.oversubscription for own in inner), default=Fraction(1))
+
+    def _mesh_MBps(
+        self,
+        mesh: MeshSets,
+        demand: Demand,
+        level: int,
+        node: Node,
+        largest: int | None,
+        inside: Fraction | None,
+    ) -> Fraction | None:
+        """The most of a gang on servers of a kind on which not only the number of GPUs counts; None: any."""
+        gang = self._instance.gangs[demand.gang]
+        if gang.by_rank or (gang.in_groups and level < self._node_level):
+            return None
+        if inside is not None:
+            return inside
+        if level == self._node_level:
+            return mesh.rates((demand.gpus,), None)[0] if 1 < demand.gpus <= mesh.gpus else None
+        sizes, most = {role.gpus for role in demand.gpu_roles}, self._least_piece(demand, node)
+        step = sizes.pop() if len(sizes) == 1 else 1
+        if largest is not None:
+            most = min(most, largest * step)
+        rates = mesh.rates(range(step, most + 1, step), self.over(level)) if mesh.connected else ()
+        return max(rates, default=None)
 
     def _groups_MBps(
         self, demand: Demand, node: Node, most: int, over: Fraction

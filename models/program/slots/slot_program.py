@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from fractions import Fraction
 from itertools import chain, product
 
 from models.instance.instance import Instance
@@ -22,6 +23,7 @@ from models.program.base_state import build_base_state
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Option, standing_gpus
+from models.program.slots.slot_meshes import SlotMeshes
 from models.program.slots.slot_parts import PartSpread, Reshaped, hold_parts
 from models.program.slots.slot_pools import LoosePools
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
@@ -79,8 +81,18 @@ class SlotModel(Slots):
         everywhere = frozenset[int]().union(*found)
         self._node_rows(everywhere, found[:MAX_SETS])
         self._domain_rows(everywhere)
+        self.meshes = [
+            SlotMeshes(kind, self.program, self._room, self._by_network())
+            for kind in self._shapes.meshes
+        ]
         self._move_limits()
         self.program.interrupted = never
+
+    def _by_network(self) -> Iterator[tuple[Mode, Fraction | None]]:
+        """All modes with the oversubscription between the servers of each, None of those on one."""
+        for mode in self.modes:
+            alone = mode.level == self.instance.cluster.node_level
+            yield mode, None if alone else self.oversubscription(mode.level)
 
     def _choose(self, choice: Choice) -> None:
         first = len(self.modes)
@@ -103,11 +115,12 @@ class SlotModel(Slots):
         most, least = most_speed(self.instance, demand.gang), self._least_share(demand.gang)
         for held in self._shapes.by_speed(demand):
             own = option if held is demand else Option(held, option.effect)
-            for level, shape in self._shapes.of(held):
+            for level, shape, only in self._shapes.of(held):
                 if shape.share < least:
                     continue
                 speed = shape.speed if most is None else min(shape.speed, most)
-                yield Mode(own, level, self.program.boolean(), shape, speed)
+                here = own if only is None else Option(held.on_gpus(only), option.effect)
+                yield Mode(here, level, self.program.boolean(), shape, speed)
 
     def _least_share(self, index: int) -> int:
         """The least share of its ideal bandwidth at which a gang starts (contract 2.10), permille."""

@@ -225,6 +225,26 @@ class SlotRooms:
         """(GPUs of a pod, 1 where it leaves the node), for all pods that may."""
         return self._pods_leaving.get(n, [])
 
+    def free_masks(self, n: int) -> tuple[int, list[tuple[int, Linear]]]:
+        """GPUs of a node that are free, and of the pods that may leave it: (mask, 1 where it leaves).
+
+        All GPUs where it is not known which of them are free.
+        """
+        if n in self._countable:
+            return self._now[n].mask, self._masks_leaving.get(n, [])
+        model = self._instance.cluster.nodes[n].model
+        return (model.all_gpus if model is not None and self.most(n) else 0), []
+
+    @cached_property
+    def _masks_leaving(self) -> dict[int, list[tuple[int, Linear]]]:
+        found: dict[int, list[tuple[int, Linear]]] = {}
+        for choice in self._state.requests.choices:
+            for pod in self._instance.gangs[choice.gang].running_pods:
+                if pod.node in self._countable and pod.gpus and pod not in choice.always:
+                    left = self._staying.get((choice.gang, pod), Linear(constant=1))
+                    found.setdefault(pod.node, []).append((pod.gpus, left))
+        return found
+
     def _with_leaving(self, total: Linear, nodes: frozenset[int], size: int) -> Linear:
         for n, leaving in self._leaving.items():
             more = self._state.rooms[n].free_gpus // size - self._free[n] // size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from fractions import Fraction
 from functools import cached_property
 
 from models.instance.instance import Instance
@@ -11,6 +12,7 @@ from models.program.aggregated.pools import Shape, ShapeBounds
 from models.program.base_state import BaseState
 from models.program.demand_builder import placing
 from models.program.linear_program import Linear, Program
+from models.program.mesh_sets import MeshKind, mesh_sets
 from models.program.nearness import anywhere
 from models.program.options import Choice
 from models.program.slots.slot_rooms import DomainSlots, Mode, Part, Piece, SlotRooms
@@ -23,6 +25,9 @@ MAX_UNITS = 2
 
 MAX_SHARES = 4000
 """Pairs of an innermost domain and a gang that is spread evenly; the smallest gangs go without."""
+
+Placed = tuple[int, Shape, frozenset[int] | None]
+"""Level, shape, and the only nodes on which it has that shape (None: all that the gang may use)."""
 
 
 def even_gangs(model: Slots) -> dict[int, int]:
@@ -179,6 +184,10 @@ class Slots:
                 own = sum(values[variable] * one[0] for variable, one in taken)
                 yield self.instance.cluster.domains[inner][domain].nodes, own
 
+    def oversubscription(self, level: int) -> Fraction:
+        """Of the network between servers of one domain of a level."""
+        return self._shapes.over(level)
+
     def placed_value(self, family: str, mode: Mode) -> int:
         """What a gang adds to a tier about placements at most; to ``span`` at least."""
         demand = mode.option.demand
@@ -196,7 +205,7 @@ class _Shapes:
     def __init__(self, instance: Instance, state: BaseState) -> None:
         self._instance = instance
         self._bounds = ShapeBounds(instance, state.rooms)
-        self._known: dict[object, list[tuple[int, Shape]]] = {}
+        self._known: dict[object, list[Placed]] = {}
 
     def by_speed(self, demand: Demand) -> Iterator[Demand]:
         """The demand on nodes of one speed and all above it, the slowest first: it counts that speed."""
@@ -206,12 +215,26 @@ class _Shapes:
             if all(role.nodes for role in held.gpu_roles):
                 yield held
 
-    def of(self, demand: Demand) -> list[tuple[int, Shape]]:
-        """(level, shape), the narrowest first; wider ones only if they add nothing less."""
+    @cached_property
+    def meshes(self) -> list[MeshKind]:
+        """Kinds of servers on which not only the number of GPUs counts."""
+        found: dict[int, set[int]] = {}
+        for n, hardware in enumerate(self._bounds.hardware_of.tolist()):
+            found.setdefault(hardware, set()).add(n)
+        nodes = self._instance.cluster.nodes
+        kinds = ((frozenset(own), mesh_sets(nodes[min(own)])) for own in found.values())
+        return [MeshKind(own, sets) for own, sets in kinds if sets is not None]
+
+    def of(self, demand: Demand) -> list[Placed]:
+        """(level, shape, nodes), the narrowest first; wider ones only if they add nothing less."""
         key = placing(self._instance, demand)
         if key not in self._known:
             self._known[key] = list(self._found(demand))
         return self._known[key]
+
+    def over(self, level: int) -> Fraction:
+        """Oversubscription between servers of one domain of a level."""
+        return self._bounds.over(level)
 
     def most_speed(self, demand: Demand) -> int:
         """The highest speed next to pods that stay, permille."""
@@ -223,19 +246,61 @@ class _Shapes:
         shape = self._bounds.shape(demand, self._instance.cluster.node_level)
         return int(getattr(shape, family))
 
-    def _found(self, demand: Demand) -> Iterator[tuple[int, Shape]]:
+    def _found(self, demand: Demand) -> Iterator[Placed]:
         gang, node_level = self._instance.gangs[demand.gang], self._instance.cluster.node_level
         widest = -1 if gang.required is None else gang.required
         single = sum(role.count for role in demand.gpu_roles) == 1
         for level in range(node_level, widest - 1, -1):
-            if level == node_level and demand.gpus > self._bounds.largest(demand):
+            if level == node_level:
+                yield from self._alone(demand)
+                if single and demand.gpus <= self._bounds.largest(demand):
+                    return
                 continue
             if 0 <= level < node_level and not self._in_one_domain(demand, level):
                 continue
-            for shape in self._bounds.at(demand, level, pieces=True):
-                yield level, shape
-            if single:
-                return
+            for shape in self._at(demand, level):
+                yield level, shape, None
+
+    def _at(self, demand: Demand, level: int) -> Iterator[Shape]:
+        """The shapes on several servers."""
+        gang, roles = self._instance.gangs[demand.gang], demand.gpu_roles
+        kind = next((k for k in self.meshes if all(r.nodes <= k.nodes for r in roles)), None)
+        if kind is None or len(roles) > 1 or gang.in_groups or not kind.sets.connected:
+            yield from self._bounds.at(demand, level, pieces=True)
+            return
+        (role,) = roles
+        most = min(kind.sets.gpus // role.gpus, role.count - 1)
+        sizes = range(role.gpus, most * role.gpus + 1, role.gpus)
+        yield from self._by_rates(demand, level, kind.sets.rates(sizes, self._bounds.over(level)))
+
+    def _alone(self, demand: Demand) -> Iterator[Placed]:
+        """The shapes on one server: of each kind on which not only the number of GPUs counts, by its sets."""
+        node_level, bounds = self._instance.cluster.node_level, self._bounds
+        nodes = frozenset.intersection(*(role.nodes for role in demand.gpu_roles))
+        rest = nodes.difference(*(kind.nodes for kind in self.meshes))
+        for kind in self.meshes:
+            own = nodes & kind.nodes
+            only = None if all(r.nodes <= kind.nodes for r in demand.gpu_roles) else own
+            held = demand if only is None else demand.on_gpus(only)
+            if not own or demand.gpus > bounds.largest(held):
+                continue
+            if bounds.slowest(held) == bounds.slowest(demand):  # or else it is a demand of its own
+                rates = kind.sets.rates((demand.gpus,), None)
+                for shape in self._by_rates(held, node_level, rates):
+                    yield node_level, shape, only
+        held = demand if len(rest) == len(nodes) else demand.on_gpus(rest)
+        if rest and demand.gpus <= bounds.largest(held):
+            for shape in bounds.at(held, node_level, pieces=True):
+                yield node_level, shape, None if held is demand else rest
+
+    def _by_rates(self, demand: Demand, level: int, rates: Sequence[Fraction]) -> Iterator[Shape]:
+        """By the least that its GPUs on each server give it, where that makes a difference."""
+        found = dict[object, Shape]()
+        for least in reversed(rates):
+            shape = self._bounds.shape(demand, level, inside=least)
+            differs = self._instance.gangs[demand.gang].pattern != "none"
+            found.setdefault((shape.speed, shape.bandwidth, shape.share) if differs else (), shape)
+        yield from found.values()
 
     def _in_one_domain(self, demand: Demand, level: int) -> bool:
         """Whether one domain of the level has room for every role, and for its slices."""

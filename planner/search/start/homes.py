@@ -26,6 +26,7 @@ from planner.search.free_arrays import IntArray
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import admit, permitted, place
 from planner.search.start.guided import start
+from planner.search.start.mesh_places import MeshPlaces
 
 FEW_WITHOUT = 100
 """A plan is as its solution has it if not more than one gang in so many has no place, by weight."""
@@ -89,7 +90,9 @@ def _settle(
                 continue
             gang, home = mode.option.demand.gang, homes.of(settler)
             # once the budget is over the others wait, but nobody stays away who was only to move
-            found_one = not budget.exhausted() and _place(space, mode, home, beyond.get(gang))
+            found_one = not budget.exhausted() and (
+                homes.on_set(settler) or _place(space, mode, home, beyond.get(gang))
+            )
             if moves and not found_one:
                 homeless.add(gang)
                 space.set(gang, ())
@@ -325,14 +328,22 @@ class _Settler:
         gang = model.instance.gangs[demand.gang]
         waits = gang.key not in due(model.instance)  # those whose turn has come have to start
         place = not taken, level < 0, -largest, -level
-        self.key = *place, waits, -gang.priority, -demand.gpus, demand.gang
+        phase = 3 * (not taken)
+        self.on_set = mode.shape is not None and mode.shape.inside is not None
+        if self.on_set:  # sets are chosen of what gangs on whole servers leave
+            nodes = model.instance.cluster.nodes
+            whole = any(r.gpus == nodes[next(iter(r.nodes))].gpus for r in demand.gpu_roles)
+            phase = 3 if demand.gpus == 1 else 1 if alone else 2 * (not whole)
+            self.on_set = phase in (1, 2)
+        self.key = phase, *place, waits, -gang.priority, -demand.gpus, demand.gang
 
 
 class _Homes:
     """The domains that a solution has for pieces, and the slots that it has for others, each given once."""
 
     def __init__(self, model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
-        self._model, self._space = model, space
+        self._model, self._space, self._values = model, space, values
+        self._sets: MeshPlaces | None = None
         self._left = {path: _values(homes, values) for path, homes in model.homes.items()}
         pools = {} if model.pools is None else model.pools.pools
         self._pools = {nodes: _values(own, values) for nodes, own in pools.items()}
@@ -398,6 +409,21 @@ class _Homes:
         if sum(part.slots[0] * count for part, count in piece.parts) == piece.slots[0] and found:
             return found, level
         return nodes, piece.level
+
+    def on_set(self, settler: _Settler) -> bool:
+        """Place a gang on a set of GPUs as the solution has it, if it has one."""
+        if not settler.on_set:
+            return False
+        mode, space = settler.mode, self._space
+        if self._sets is None:
+            self._sets = MeshPlaces(self._model, self._values, space)
+        placing, demand = partial(self._sets.take, mode), mode.option.demand
+        if not mode.option.effect.moved:
+            return admit(space, demand, least_speed=mode.speed, placing=placing)
+        pods = placing(space, demand)
+        if pods is not None:
+            space.set(demand.gang, sorted((*space.pods[demand.gang], *pods)))
+        return pods is not None
 
     def of(self, settler: _Settler) -> frozenset[int] | None:
         """Nodes for the gang: those of its domains, or some with slots for what is loose; None for any."""
