@@ -45,6 +45,7 @@ from models.values.tier_values import (
     gang_value,
     known_masks,
     most_speed,
+    value_alone,
 )
 
 LEAST_GANG = 2
@@ -244,7 +245,8 @@ class StandingValues:
         gang, key = self._instance.gangs[index], (index, tuple(stays))
         if key not in self._values:
             pods = placed(gang, stays)
-            self._values[key] = gang_value(self._instance, gang, pods, self._known)
+            alone = value_alone(self._instance, index, pods)
+            self._values[key] = alone or gang_value(self._instance, gang, pods, self._known)
         return self._values[key]
 
 

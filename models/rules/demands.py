@@ -135,6 +135,12 @@ class Demand:
         return tuple(role for role in self.roles if role.gpus)
 
     @property
+    def gpu_nodes(self) -> frozenset[int]:
+        """Nodes that some role with GPUs may use; of one role the set itself, whose hash is known."""
+        sets = [role.nodes for role in self.gpu_roles]
+        return sets[0] if len(sets) == 1 else frozenset[int]().union(*sets)
+
+    @property
     def cpu_only_roles(self) -> tuple[RoleDemand, ...]:
         return tuple(role for role in self.roles if not role.gpus)
 

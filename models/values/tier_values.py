@@ -103,7 +103,7 @@ def standing_value(instance: Instance, index: int) -> GangValue | None:
 def _value_before(instance: Instance, index: int) -> GangValue:
     gang = instance.gangs[index]
     pods = standing_of(gang)
-    alone = _value_alone(instance, index, pods)
+    alone = value_alone(instance, index, pods)
     return alone or gang_value(instance, gang, pods, instance.once(_known_before))
 
 
@@ -165,7 +165,7 @@ def gang_speed(
     return speed_permille(None if gang.pattern == "none" else share, gang.fraction, relative)
 
 
-def _value_alone(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> GangValue | None:
+def value_alone(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> GangValue | None:
     """The value of GPUs of known index on one node, once for each set of a server model."""
     kind = instance.once(_kinds)[index]
     if kind is None:
@@ -306,7 +306,7 @@ class Evaluation:
 
     def _value(self, index: int) -> GangValue:
         gang, pods = self.instance.gangs[index], self.decisions[index].pods
-        alone = _value_alone(self.instance, index, pods)
+        alone = value_alone(self.instance, index, pods)
         if alone is not None:
             return alone
         if any(pod.gpus is None for pod in pods):

@@ -268,10 +268,7 @@ class ShapeBounds:
 
     def by_speed(self, demand: Demand) -> list[tuple[int, frozenset[int]]]:
         """Relative speeds of the nodes that GPU roles may use, with the nodes; the slowest first."""
-        sets = [role.nodes for role in demand.gpu_roles]
-        # a union of one would be a copy, without the hash that the set has computed
-        nodes = sets[0] if len(sets) == 1 else frozenset[int]().union(*sets)
-        gang = self._instance.gangs[demand.gang]
+        nodes, gang = demand.gpu_nodes, self._instance.gangs[demand.gang]
         key = (nodes, gang.counts_speed)
         if key not in self._speeds:
             own, hardware = self._numbers(nodes), self.hardware_of

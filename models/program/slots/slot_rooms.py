@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from models.instance.cluster import Cluster
 from models.instance.gang import ExistingPod
 from models.instance.instance import Instance
 from models.instance.occupancy import Room, rooms
 from models.program.aggregated.pools import Shape
+from models.program.arrays import integers
 from models.program.base_state import BaseState, base_decisions
-from models.program.linear_program import Linear, Program
+from models.program.linear_program import UNBOUNDED, Linear, Program
 from models.program.options import Choice, Option
-from models.rules.demands import RoleDemand
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,9 @@ class DomainSlots:
         self._cluster, self._program, self._units, self._room = cluster, program, units, room
         self._now = {n: tuple(room.standing(n) // unit for unit in units) for n in nodes}
         self._most = {n: tuple(room.most(n) // unit for unit in units) for n in nodes}
+        self._most_slots = np.zeros((len(units), len(cluster.nodes)), np.int64)
+        for n, most in self._most.items():
+            self._most_slots[:, n] = most
         self._cleared = {
             n: tuple(self._clear(n, unit) for unit in units)
             for n in sorted(nodes)
@@ -94,14 +99,17 @@ class DomainSlots:
 
     def most_within(self, piece: Piece, inside: frozenset[int]) -> Iterator[tuple[int, int]]:
         """(domain, the most of these pieces that it may have on nodes inside)."""
-        found: dict[int, list[int]] = {}
-        for n in sorted(piece.nodes & inside):
-            here = found.setdefault(self._cluster.domain_of[piece.level][n], [0] * len(piece.slots))
-            for number, slots in enumerate(self._most[n]):
-                here[number] += slots
-        for domain, here in found.items():
-            pairs = zip(here, piece.slots, strict=True)
-            yield domain, min((most // slots for most, slots in pairs if slots), default=0)
+        nodes = np.sort(integers(piece.nodes & inside))
+        of = np.array(self._cluster.domain_of[piece.level], np.int64)[nodes]
+        domains, first, group = np.unique(of, return_index=True, return_inverse=True)
+        fits = np.full(len(domains), 0 if not any(piece.slots) else UNBOUNDED, np.int64)
+        for slots, most in zip(piece.slots, self._most_slots, strict=True):
+            if slots:
+                total = np.zeros(len(domains), np.int64)
+                np.add.at(total, group, most[nodes])
+                fits = np.minimum(fits, total // slots)
+        order = np.argsort(first)
+        yield from zip(domains[order].tolist(), fits[order].tolist(), strict=True)
 
     def most_in(self, level: int) -> dict[int, int]:
         """The most large slots, by domain of a level; only domains with any."""
@@ -157,22 +165,36 @@ class SlotRooms:
         self._instance = instance
         self._state = state
         self._modes = modes
-        self._within: dict[tuple[int, frozenset[int]], tuple[RoleDemand, ...]] = {}
+        self._kinds: dict[object, int] = {}
+        self._kind: dict[int, int] = {}
+        self._placed: dict[tuple[int, frozenset[int] | None, int], int] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}
 
     def taken(self, mode: Mode, nodes: frozenset[int], size: int) -> int:
         """Slots on these nodes that the pods take at least, where they may be elsewhere."""
         demand, own = mode.option.demand, self.placed(mode, nodes, size)
-        if demand.gang not in self._movable:
+        if not demand.stays or demand.gang not in self._movable:
             return own
         known = self._instance.gangs[demand.gang].roles
         stays = (p for p in demand.stays if p.node in nodes and p.node in self._countable)
         return own + sum(known[p.role].gpus // size for p in stays if p not in self._always)
 
     def placed(self, mode: Mode, nodes: frozenset[int] | None, size: int) -> int:
-        """The same of the pods that are placed; ``nodes`` None: wherever they are."""
+        """The same of the pods that are placed; ``nodes`` None: wherever they are. Counted once a kind."""
+        if not mode.option.demand.roles:
+            return 0
+        if mode.variable not in self._kind:
+            roles = [(role.nodes, role.gpus, role.count) for role in mode.option.demand.gpu_roles]
+            kind = (mode.level, 0 if mode.shape is None else mode.shape.piece, *roles)
+            self._kind[mode.variable] = self._kinds.setdefault(kind, len(self._kinds))
+        key = (self._kind[mode.variable], nodes, size)
+        if key not in self._placed:
+            self._placed[key] = self._placed_of_kind(mode, nodes, size)
+        return self._placed[key]
+
+    def _placed_of_kind(self, mode: Mode, nodes: frozenset[int] | None, size: int) -> int:
         demand = mode.option.demand
-        roles = demand.gpu_roles if nodes is None else self._inside(mode, nodes)
+        roles = [role for role in demand.gpu_roles if nodes is None or role.nodes <= nodes]
         if mode.level == self._instance.cluster.node_level:
             return sum(role.gpus * role.count for role in roles) // size
         own = sum(role.count * (role.gpus // size) for role in roles)
@@ -256,14 +278,6 @@ class SlotRooms:
     def known(self, nodes: frozenset[int]) -> frozenset[int]:
         """The same set, one object for all that are equal: compared with others it costs no time."""
         return self._sets.setdefault(nodes, nodes)
-
-    def _inside(self, mode: Mode, nodes: frozenset[int]) -> tuple[RoleDemand, ...]:
-        """The roles with GPUs all of whose nodes are among these."""
-        key = (mode.variable, nodes)
-        if key not in self._within:
-            roles = mode.option.demand.gpu_roles
-            self._within[key] = tuple(role for role in roles if role.nodes <= nodes)
-        return self._within[key]
 
     @cached_property
     def _always(self) -> frozenset[ExistingPod]:

@@ -103,7 +103,7 @@ class Slots:
         parts = Counter[Piece]()
         for role in demand.gpu_roles:
             parts.update(dict(self._parts(demand, role, mode.level)))
-        nodes = frozenset[int]().union(*(role.nodes for role in demand.gpu_roles))
+        nodes = demand.gpu_nodes
         slots, weight = self.taken(mode), self.instance.gangs[demand.gang].weight_gpus
         if mode.level < 0 or max(slots) < 2:
             return tuple(parts.items())
