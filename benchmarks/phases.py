@@ -9,23 +9,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from models.documents.canonical import canonical_instance
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, Solution
-from models.program.aggregated.bounds import PLACEMENTS
-from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
-from models.program.interruption import TooLarge
 from models.program.linear_program import Linear
+from models.program.slots.slot_program import SlotModel
 from models.results.plan import compose, dumps
 from models.verify.check import check
 from planner.read.inputs import instance_from_document
+from planner.search.bound.slot_problem import SlotProblem
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
 from planner.search.engines.portfolio import solve_goal
@@ -33,9 +31,6 @@ from planner.search.engines.relaxation import Relaxation, RelaxedAnswer
 from planner.search.explain.reasons import with_reasons
 from planner.search.ledger import Ledger
 from planner.search.start.greedy import greedy
-
-SHAPES = {"pooled": (), "shaped": ("preference", "bandwidth"), "whole": PLACEMENTS}
-"""The aggregated programs, by what they are called here."""
 
 SOLVING_S = 100
 """Limit of the solve of one tier, of which each engine has its share."""
@@ -50,7 +45,6 @@ class Phases:
         self._solving = solving
         self.instance = instance
         self.decisions: tuple[GangDecision, ...] = ()
-        self.models: dict[str, AggregatedModel] = {}
         self._relaxed: RelaxedAnswer | None = None
         self._values: tuple[int, ...] = ()
 
@@ -59,11 +53,10 @@ class Phases:
         yield "first plan", self._start
         yield "bounds without a solver", self._bounds
         yield "checking", self._check
-        for name in SHAPES:
-            yield f"building, {name}", partial(self._build, name)
-            if name in self.models:
-                yield f"expressions, {name}", partial(self._express, name)
-        if self._solving and "pooled" in self.models:
+        yield "building", self._build
+        yield "telling apart", self._tell_apart
+        yield "expressions", self._express
+        if self._solving:
             yield "LP", self._relax
             yield "solving", self._solve
             yield "decoding", self._decode
@@ -91,34 +84,37 @@ class Phases:
         stated = {"name": "phases", "created_at": "2026-01-01T00:00:00Z", "generator": "benchmarks"}
         return compose(self.instance, self._solution(), **stated)
 
-    def _build(self, name: str) -> None:
-        with suppress(TooLarge):  # then the search goes without it
-            self.models[name] = AggregatedModel(self.instance, shaped=SHAPES[name])
+    def _build(self) -> None:
+        self._budget = Budget(
+            replace(self.instance.policy.solve, budget=1000, time_limit_s=SOLVING_S)
+        )
+        self._problem = SlotProblem(SlotModel(self.instance), self._budget)
 
-    def _express(self, name: str) -> None:
+    def _tell_apart(self) -> None:
+        self._problem.tell_apart()
+
+    def _express(self) -> None:
         for tier in self._ledger.tiers:
-            self.models[name].expression(tier)
+            self._problem.expression(tier)
 
     def _goal(self) -> Goal:
         """The first tier that has anything to decide."""
-        model = self.models["pooled"]
-        found = ((tier, model.expression(tier)) for tier in self._ledger.tiers)
-        tier, objective = next((t, e) for t, e in found if e.terms)
+        found = ((tier, self._problem.expression(tier)) for tier in self._ledger.tiers)
+        tier, objective = next((t, e) for t, e in found if e is not None and e.terms)
         return Goal(Linear(dict(objective.terms), objective.constant), tier.sense == "max")
 
     def _relax(self) -> None:
-        model, budget = self.models["pooled"], Budget(self.instance.policy.solve)
-        self._relaxed = Relaxation(model.program, budget).bound(self._goal(), seconds=600)
+        relaxation = Relaxation(self._problem.program, Budget(self.instance.policy.solve))
+        self._relaxed = relaxation.bound(self._goal(), seconds=600)
 
     def _solve(self) -> None:
         assert self._relaxed is not None
-        model, goal = self.models["pooled"], self._goal()
-        budget = Budget(replace(self.instance.policy.solve, budget=1000, time_limit_s=SOLVING_S))
+        goal = self._goal()
         worst = -(1 << 60) if goal.maximize else 1 << 60
         self._values = solve_goal(
-            model.program,
+            self._problem.program,
             goal,
-            budget,
+            self._budget,
             1.0,
             incumbent=worst,
             relaxed_to=self._relaxed,
@@ -127,7 +123,7 @@ class Phases:
 
     def _decode(self) -> None:
         if self._values:
-            self.models["pooled"].decode(self._values)
+            self._problem.decode(self._values)
 
     def _explain(self) -> None:
         budget = Budget(replace(self.instance.policy.solve, time_limit_s=600))

@@ -1,7 +1,7 @@
 """The objective tiers, one row each: the only list of tier names in the project.
 
 A tier's value is in ``models.values.tier_values``, its expression in ``models.program.tier_expressions``,
-its bound over pooled pods in ``models.program.aggregated.bounds``; the judge computes its own value
+its bound by counting slots in ``models.program.slots.slot_program``; the judge computes its own value
 in ``models.verify``.
 """
 

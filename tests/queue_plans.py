@@ -298,7 +298,7 @@ class Facts:
 
     @cached_property
     def within(self) -> frozenset[int]:
-        """Gangs of which w fits beside those before them into a guarantee."""
+        """Gangs of which w fits beside those before them into a guarantee; not who could never start."""
         found, within = dict[int, str | None](), set[int]()
 
         def consider(g: int, queues: Sequence[int]) -> None:
@@ -309,7 +309,7 @@ class Facts:
             if g in within or g in firm:
                 found[g] = min(models, default=None)
 
-        every = sorted(range(len(self.gangs)), key=self._turn)
+        every = sorted(filter(self._can_start, range(len(self.gangs))), key=self._turn)
         firm = [g for g in every if self.gangs[g].running and not self.gangs[g].preemptible]
         for g in firm:
             consider(g, self.above(self.gangs[g].queue))
@@ -335,6 +335,12 @@ class Facts:
         hosts = enumerate(self.instance.cluster.nodes)
         there = any(self.gpu(n) == model and not host.unschedulable for n, host in hosts)
         return there and wanted in (None, model)
+
+    def _can_start(self, g: int) -> bool:
+        empty = [()] * len(self.gangs)
+        ways = (own for own in self._ways(g) if own)
+        alone = ([*empty[:g], own, *empty[g + 1 :]] for own in ways)
+        return self.gangs[g].running or any(map(self._fits, alone))
 
     def _turn(self, g: int) -> tuple[object, ...]:
         own = self.gangs[g]

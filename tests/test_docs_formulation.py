@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from models import tiers
-from planner.search import solve
 from planner.search.bound import tier_search
 from planner.search.engines import portfolio
 
@@ -18,7 +17,6 @@ TEXT = (ROOT / "docs" / "formulation.md").read_text(encoding="utf-8")
 SHARES = {
     "ADMISSION_SHARE": (tier_search.ADMISSION_SHARE, 35),
     "CLOCK_SHARE": (portfolio.CLOCK_SHARE, 15),
-    "PLACING_SHARE": (solve.PLACING_SHARE, 35),
     "LAST_SHARE": (tier_search.LAST_SHARE, 80),
 }
 

@@ -15,17 +15,17 @@ from building import build, gang, node
 from building_servers import switched
 from comparing import differences, misjudged, wrong
 from effort import examples, first_fast
-from test_bounds import hold_implied_bounds, hold_pooled_bounds
+from test_bounds import hold_implied_bounds
 from tiny_instances import INSTANCES
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
 from models.documents.policy import Objective
 from models.instance.instance import Instance
 from models.tiers import TIERS
-from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
+from planner.search.solve import SLOTS_FROM, WHOLE_BELOW, solve
 
-SIZES = (None, AGGREGATED_FROM, WHOLE_BELOW)
-"""Sizes that choose the exact search, the aggregated model, and that with the slots."""
+SIZES = (None, SLOTS_FROM, WHOLE_BELOW)
+"""Sizes that choose the full program alone, with the slots before it, and the slots alone."""
 
 CHUNK = 10
 SEEDS = 200
@@ -100,7 +100,7 @@ def test_services_are_settled_as_by_trying_every_plan(name: str) -> None:
 @pytest.mark.parametrize("size", SIZES[1:])
 @pytest.mark.parametrize("name", SERVICES)
 def test_services_are_kept_however_the_search_goes(name: str, size: int) -> None:
-    met = FAMILIES if size == AGGREGATED_FROM else ()
+    met = FAMILIES if size == SLOTS_FROM else ()
 
     def found(seed: int) -> list[str]:
         instance = _services(name, seed)
@@ -119,7 +119,7 @@ def _services(name: str, seed: int) -> Instance:
 def test_the_ways_of_planning_large_instances_promise_nothing_that_a_plan_beats(
     name: str, size: int
 ) -> None:
-    met = FAMILIES if size == AGGREGATED_FROM else ()
+    met = FAMILIES if size == SLOTS_FROM else ()
 
     def found(seed: int) -> list[str]:
         instance = busy_by_speed(seed, more=SPEEDS[name])
@@ -134,7 +134,7 @@ def test_they_do_so_on_meshes_and_larger_servers(first: int) -> None:
         instance = tiny_by_speed(seed)
         return [
             fault
-            for size in (AGGREGATED_FROM, WHOLE_BELOW)
+            for size in (SLOTS_FROM, WHOLE_BELOW)
             for fault in faults(instance, solve(instance, size=size))
         ]
 
@@ -173,9 +173,7 @@ def test_goodput_is_given_away_as_far_as_its_tolerance_lets_it(
 @pytest.mark.parametrize("name", SPEEDS)
 def test_no_plan_by_speed_beats_the_bounds_without_a_search(name: str) -> None:
     for seed in range(5000, 5000 + examples(30, 6)):
-        instance = busy_by_speed(seed, more=SPEEDS[name])
-        hold_implied_bounds(instance)
-        hold_pooled_bounds(instance, shaped=seed % 2 == 0)
+        hold_implied_bounds(busy_by_speed(seed, more=SPEEDS[name]))
 
 
 @pytest.mark.parametrize("name", SPEEDS)

@@ -13,7 +13,7 @@ from building_servers import nvl, switched
 from comparing import DAY, wrong
 from effort import examples, first_fast
 from exhaustive import plan
-from test_exhaustive_comparison import BUSY, MORE
+from test_exhaustive_comparison import BUSY
 from tiny import tiny
 from tiny_busy import busy
 
@@ -23,42 +23,32 @@ from models.instance.cluster import Cluster
 from models.instance.instance import Instance
 from models.instance.solution import Solution
 from models.program import linear_program
-from models.program.aggregated.model import AggregatedModel
 from models.program.formulation import formulate
 from models.program.interruption import TooLarge
+from models.program.slots.slot_program import SlotModel
 from models.results.plan import compose, dumps
 from models.tiers import TIERS, larger_is_better
 from models.values.tier_values import tiers_of
 from models.verify.check import check
-from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
+from planner.search.solve import SLOTS_FROM, WHOLE_BELOW, solve
 
-SIZES = (None, AGGREGATED_FROM, WHOLE_BELOW)
-
-
-@pytest.mark.parametrize("name", MORE)
-def test_the_admission_program_starts_what_the_best_plan_starts(name: str) -> None:
-    def found(seed: int) -> list[str]:
-        instance = tiny(seed, more=MORE[name])
-        solution = solve(instance, size=AGGREGATED_FROM)
-        return faults(instance, solution, met=("admission", "waiting"))
-
-    assert wrong(range(600, 600 + examples(4)), found) == {}
+SIZES = (None, SLOTS_FROM, WHOLE_BELOW)
 
 
 FAMILIES = tuple({row.name.partition("/")[0] for row in TIERS})
 
 
 @pytest.mark.parametrize("name", BUSY)
-def test_the_whole_program_finds_what_the_pooled_one_left(name: str) -> None:
+def test_the_whole_program_finds_what_the_slots_left(name: str) -> None:
     def found(seed: int) -> list[str]:
         instance = busy(seed, more=BUSY[name])
-        return faults(instance, solve(instance, size=AGGREGATED_FROM), met=FAMILIES)
+        return faults(instance, solve(instance, size=SLOTS_FROM), met=FAMILIES)
 
     assert wrong(range(2600, 2600 + examples(4, 3)), found) == {}
 
 
 @pytest.mark.parametrize("name", BUSY)
-def test_pooled_programs_and_parts_alone_promise_nothing_that_a_plan_beats(name: str) -> None:
+def test_slots_alone_promise_nothing_that_a_plan_beats(name: str) -> None:
     def found(seed: int) -> list[str]:
         instance = busy(seed, more=BUSY[name])
         return faults(instance, solve(instance, size=WHOLE_BELOW))
@@ -271,7 +261,7 @@ def test_a_program_that_would_be_too_large_is_not_built(monkeypatch: pytest.Monk
     whole = solve(instance, size=WHOLE_BELOW)
     monkeypatch.setattr(linear_program, "MAX_VARIABLES", 1)
     with pytest.raises(TooLarge):
-        AggregatedModel(instance, frozenset())
+        SlotModel(instance)
     short = solve(instance, size=WHOLE_BELOW)
     assert dishonest(instance, short) == []
     assert any(one.pods for one in short.decisions)

@@ -17,7 +17,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import Amount, Queue
 from models.instance.solution import Reason, Solution
-from models.program.aggregated.model import AggregatedModel
+from models.program.formulation import formulate
 from models.queues.queue_shares import within_guarantee
 from models.tiers import larger_is_better
 from models.values.implied_bounds import ImpliedBounds
@@ -25,7 +25,7 @@ from models.values.tier_values import tiers_of
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
 from planner.search.engines.relaxation import Relaxation
-from planner.search.solve import solve
+from planner.search.solve import SLOTS_FROM, solve
 
 MOST_PLANS = 20_000
 """Plans of an instance that are tried."""
@@ -198,12 +198,12 @@ def few(seed: int) -> Facts | None:
 
 @settings(max_examples=examples(400, 40))
 @given(st.integers(0, 10**6), st.booleans())
-def test_the_search_equals_trying_every_plan(seed: int, aggregated: bool) -> None:
+def test_the_search_equals_trying_every_plan(seed: int, slots: bool) -> None:
     facts = few(seed)
     if facts is None:
         return
     instance = facts.instance
-    solution, tiers = solve(instance, size=5000 if aggregated else None), tiers_of(instance)
+    solution, tiers = solve(instance, size=SLOTS_FROM if slots else None), tiers_of(instance)
     plan = places_of(solution.decisions)
     assert facts.obeys(plan)
     values = larger_is_better(tiers, [tier.value for tier in solution.tiers])
@@ -219,7 +219,7 @@ def test_no_plan_beats_a_bound(seed: int) -> None:
         return
     instance, tiers = facts.instance, tiers_of(facts.instance)
     values = best(facts, [tier.name for tier in tiers])
-    implied, model = ImpliedBounds(instance), AggregatedModel(instance)
+    implied, model = ImpliedBounds(instance), formulate(instance)
     relaxation = Relaxation(model.program, Budget(SolveLimits()))
     for tier, value in zip(tiers, values, strict=True):
         if tier.row.subject == "admission" and tier.family in ("guarantee", "fair"):

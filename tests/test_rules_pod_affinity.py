@@ -21,7 +21,6 @@ from models.documents.policy import SolveLimits
 from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance
 from models.program import options
-from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate
 from models.results.plan import compose
@@ -30,7 +29,7 @@ from models.rules.pod_rules import DECLARED as PODS_OF_SETS
 from models.rules.pod_rules import breaking, pod_rules
 from models.verify.check import check
 from planner.search.ledger import Ledger
-from planner.search.solve import RULED_PAIRS, solve
+from planner.search.solve import solve
 from planner.search.start.greedy import greedy
 
 RACK, NODE = LEVELS.index("rack"), LEVELS.index("node")
@@ -145,10 +144,8 @@ def test_bounds_hold_without_the_sets_of_pods_that_stay(
     assert pooled(busy(seed, more=POD_RULES)) == []
 
 
-@pytest.mark.parametrize("most", [RULED_PAIRS, 0])
-def test_the_aggregated_model_keeps_the_rules(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gangs of every rule, which ask for more than there is; also where that model leaves the rules out."""
-    monkeypatch.setattr("planner.search.solve.RULED_PAIRS", most)
+def test_plans_of_the_slots_keep_the_rules() -> None:
+    """Gangs of every rule, which ask for more than there is; the slots know none of the rules."""
     rules: list[Role] = [
         worker(3, 1, apart=NextTo(NODE)),
         worker(2, 2, "red", apart=NextTo(NODE, "red")),
@@ -160,7 +157,6 @@ def test_the_aggregated_model_keeps_the_rules(most: int, monkeypatch: pytest.Mon
     gangs = [gang(f"g{i}", roles=[rules[i % 6]], priority=i % 2) for i in range(9)]
     runs = gang("old", roles=[rules[0]], stands=[(0, i, i, 1) for i in range(3)], movable=True)
     instance = racks(*gangs, runs)
-    assert AggregatedModel(instance).complete
     limits = SolveLimits(budget=1, workers=1)
     solution = solve(replace(instance, policy=replace(instance.policy, solve=limits)), size=5000)
     assert check(compose(instance, solution, name="p", created_at=NOW, generator="test")) == []

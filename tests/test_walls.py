@@ -103,7 +103,6 @@ CIRCLES = (
     # A model, and parts of it whose functions name its type.
     "models.program.arrays models.program.linear_program",
     "models.program.queue_usage models.program.variables",
-    "models.program.aggregated.pools models.program.aggregated.spread",
     """models.program.slots.slot_program models.program.slots.slot_pools models.program.slots.slot_rooms
     models.program.slots.slot_shares models.program.slots.slot_spread models.program.slots.slot_program""",
 )

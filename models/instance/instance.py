@@ -43,20 +43,6 @@ def _latest(gang: Gang) -> int | None:
 
 
 @dataclass(frozen=True)
-class Outside:
-    """What rules ask that some gangs of an instance no longer state.
-
-    ``lines``: of strict queues (``models.queues.queue_order``). ``spares``: (nodes, how many of them stay
-    free). ``closed``: nodes to which no pod with GPUs of a gang may come, by its key: domains that others
-    have for themselves.
-    """
-
-    lines: Lines
-    spares: tuple[tuple[tuple[int, ...], int], ...]
-    closed: Mapping[tuple[str, str], frozenset[int]] = field(hash=False)
-
-
-@dataclass(frozen=True)
 class EarlierPlan:
     """What an earlier plan promised, in seconds since the epoch.
 
@@ -91,8 +77,8 @@ class Starts(Protocol):
 class Instance:
     """``queues``: sorted by name. ``shares``: what they are promised and hold in the whole, None to count it.
 
-    ``outside``: what gangs asked before some rules were taken off, else None. ``reserved``: nodes held for
-    gangs while this plan is made. ``what_if``: how it differs from its input, None if it does not.
+    ``reserved``: nodes held for gangs while this plan is made. ``what_if``: how it differs from its input,
+    None if it does not.
     ``earlier``: what an earlier plan promised, None without one. ``starts``: who could start
     (``models.starts.empty_starts``). ``gpu_unit``: 1000 where GPUs are counted in thousandths, for some pods
     have parts, else 1 (``models.instance.gpu_units``).
@@ -103,7 +89,6 @@ class Instance:
     policy: Policy
     queues: tuple[Queue, ...] = ()
     shares: QueueShares | None = None
-    outside: Outside | None = None
     reserved: tuple[Reserved, ...] = ()
     what_if: WhatIf | None = None
     earlier: EarlierPlan | None = None

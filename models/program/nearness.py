@@ -27,16 +27,6 @@ def anywhere(gang: Gang) -> int:
     return gang.weight_gpus if gang.near is not None and gang.near.anywhere else 0
 
 
-def most_near(base: Evaluation) -> int:
-    """The most that all other gangs add beyond what they add in the base plan."""
-    gangs = base.instance.gangs
-    return sum(
-        gangs[index].weight_gpus - worth
-        for index, worth in base.near.items()
-        if not anywhere(gangs[index])
-    )
-
-
 def near_gpus(model: Model, topologies: Sequence[Topology], base: Evaluation) -> Linear:
     """What gangs beside each other add beyond what they add in the base plan.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import combinations, islice
 from typing import Protocol
 
@@ -252,35 +252,6 @@ class MaskPacking:
                 with_standing,
             )
         return self._kinds[chosen]
-
-
-class SizePacking:
-    """Another packing in which all sets of one size are alike: enough where bandwidth does not matter."""
-
-    exact = True
-
-    def __init__(self, inner: Packing) -> None:
-        self._blind = isinstance(inner, CountPacking) and inner.blind
-
-    def state(self, mask: int, free: int) -> int:
-        del mask
-        return free
-
-    def size(self, state: int) -> int:
-        return state
-
-    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]:
-        if gpus > state:
-            return ()
-        return (Arc(state, _of_size(gpus), state - gpus),)
-
-    def choose(self, mask: int, arc: Arc) -> int | None:
-        return None if self._blind else _lowest(mask, arc.kind.gpus)
-
-
-@cache
-def _of_size(gpus: int) -> SetType:
-    return SetType(gpus, None, None)
 
 
 def subsets(mask: int, size: int) -> list[int]:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from models.hardware import bits
 from models.instance.occupancy import Room
 from models.program.linear_program import Linear, Program
-from models.program.packing import Arc, CountPacking, MaskPacking, SetType, SizePacking, subsets
+from models.program.packing import Arc, CountPacking, MaskPacking, SetType, subsets
 from models.program.regions import Region
 from models.program.server_cases import Case, CasePacking, NodeUsage
 
@@ -227,7 +227,7 @@ def _chain(region: Region, sizes: set[int], requests: Iterable[int]) -> list[int
     Empty where there are none, and where it matters which GPUs are free.
     """
     whole = region.model.gpus
-    if not whole or not isinstance(region.packing, CountPacking | SizePacking):
+    if not whole or not isinstance(region.packing, CountPacking):
         return []
     own = {size for size in requests if size <= whole}
     chain: list[int] = []

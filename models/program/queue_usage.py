@@ -1,4 +1,4 @@
-"""What gangs in queues hold after the plan, as expressions of both models alike.
+"""What gangs in queues hold after the plan, as expressions.
 
 GPUs in all follow from the options; those of one GPU model from the pods that stay and from the pieces on
 regions of that model. Gangs that are not decided about are constants.
@@ -104,11 +104,6 @@ def _pieces(model: Model) -> Iterator[tuple[Holder, int, int, int]]:
         gpus = sum(group.gangs[0].roles[r.role].units * r.count for r in demand.roles)
         for piece in group.pieces:
             yield holder_of(instance, demand.gang), piece.region, gpus, piece.variable
-    for pool in model.pod_pools:
-        assert pool.holder is not None, "queues distinguish GPU models"
-        for piece in pool.pieces:
-            gpus = pool.role.gpus * instance.gpu_unit  # no role with parts is pooled then
-            yield pool.holder, piece.region, gpus, piece.variable
 
 
 def within(
@@ -141,4 +136,4 @@ def fairness(model: Model, tier: Tier) -> Linear:
 
 
 QUEUE_TIERS = {"fair": fairness}
-"""Tiers about what gangs in queues hold: exact in both models."""
+"""Tiers about what gangs in queues hold."""

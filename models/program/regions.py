@@ -243,7 +243,6 @@ def build_regions(
     apart: Collection[int] = (),
     held: Sequence[int] | None = None,
     stopped: Victims | None = None,
-    movers: Collection[int] = (),
     shares: Mapping[str, int] | None = None,
     interrupted: Question = never,
 ) -> RegionSet:
@@ -253,8 +252,7 @@ def build_regions(
     known to be held under every option, a node; by default all that are not free. ``stopped``: gangs that
     may be stopped or shrunk: cpu-only pods of one to which such a gang gives way are then placed on their
     own, as are those that a rule about pods counts, and parts of GPUs that queues count by model.
-    ``movers``: choices that need nobody's arrival; nodes on each of which one of these decides share a
-    region. ``shares``: what a GPU that is left free needs of each resource, if that is to be counted.
+    ``shares``: what a GPU that is left free needs of each resource, if that is to be counted.
     """
     if held is None:
         nodes = instance.cluster.nodes
@@ -291,7 +289,6 @@ def build_regions(
     by_level = _levels_matter(instance, demands, cpu_only_follow)
     hardware = instance.once(_hardware)
     packings: Packings = {}
-    free = frozenset(movers)
     grouped: dict[tuple[object, ...], list[int]] = {}
     for n in used:
         usages = node_usages.get(n, {})
@@ -299,7 +296,7 @@ def build_regions(
         alone = alone or n in apart
         alone = alone or needs_cases(instance.cluster.nodes[n], rooms[n], usages)
         key = (
-            () if usages.keys() <= free else tuple(usages.items()),
+            tuple(usages.items()),
             hardware[n],
             _hidden_free(instance, rooms, n),
             node_key(instance, n),

@@ -1,4 +1,4 @@
-"""The rows of both models: every rule that has some, in the order in which they are added."""
+"""The rows of the full program: every rule that has some, in the order in which they are added."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ RULES: tuple[Rule, ...] = (
     Rule("resources", rows=resources.add),
     Rule("admission", rows=admission.add),
     Rule("running", rows=running.add),
-    Rule("order of pooled gangs", rows=admission.order_pooled),
     Rule("services", rows=services.add),
     Rule("pods of sets", rows=pod_affinity.add),
     Rule("order of queues", rows=queue_order.add),
@@ -77,7 +76,7 @@ def add_rows(model: Model) -> list[Topology]:
             rule.rows(model)
     topologies = []
     for gang in model.variables.gangs:
-        topology = Topology(model, gang, lean=not model.domains)
+        topology = Topology(model, gang)
         topologies.append(topology)
         for rule in RULES:
             if rule.gang_rows is not None:

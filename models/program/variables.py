@@ -13,7 +13,6 @@ from typing import TypeVar, cast
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
-from models.instance.queue import Holder
 from models.instance.reshaping import Partitioning, Sharing, reshaping
 from models.instance.solution import GangDecision
 from models.program.base_state import PlacementRequests, classes
@@ -25,7 +24,6 @@ from models.program.packing_flows import Admits, RegionFlow, flow_of
 from models.program.regions import Region, RegionSet, is_single_piece
 from models.program.server_cases import Case
 from models.rules.demands import Demand, RoleDemand
-from models.rules.giving_way import Claim
 from models.rules.pod_rules import most_on_a_node
 
 Found = TypeVar("Found")
@@ -121,34 +119,6 @@ class GroupVariables:
     pieces: list[Piece] = field(default_factory=list)
 
 
-@dataclass
-class PodPool:
-    """Single pods of one size, node set and requests, of many gangs.
-
-    ``demands``: one stand-in demand with the role and a count of one. ``claim``: what those gangs may take,
-    with the highest priority of them. ``holder``: in whose name they hold GPUs, where queues
-    distinguish GPU models.
-    """
-
-    role: RoleDemand
-    demands: tuple[Demand, ...]
-    pieces: list[Piece] = field(default_factory=list)
-    claim: Claim | None = None
-    holder: Holder | None = None
-
-    @cached_property
-    def by_region(self) -> dict[int, list[Piece]]:
-        """The pieces by region, once there are all of them."""
-        return _by_region(self.pieces)
-
-    def pods(self, regions: Iterable[int] | None = None) -> Linear:
-        """Pods of the pool in these regions, or in all."""
-        if regions is None:
-            return Linear({piece.variable: 1 for piece in self.pieces})
-        here = (self.by_region.get(region, ()) for region in sorted(regions))
-        return Linear({piece.variable: 1 for own in here for piece in own})
-
-
 def _by_region(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
     found: dict[int, list[Piece]] = {}
     for piece in pieces:
@@ -174,7 +144,7 @@ class SharedGpus:
     pieces: list[Piece] = field(default_factory=list)
 
 
-Owner = GangVariables | GroupVariables | PodPool | Partition | SharedGpus
+Owner = GangVariables | GroupVariables | Partition | SharedGpus
 
 
 @dataclass
@@ -212,11 +182,7 @@ class Model:
     """A program under construction, as the rules see it.
 
     ``moved``: gangs and GPUs that move besides the choices of the program; ``evicted``: what their evictions
-    take from each disruption budget. ``aggregated``: pods of many
-    gangs are pooled, and bandwidth matters only where a gang must have some. ``domains``: whether
-    anything but a required domain depends on which domains a gang uses. ``ordered``: identical gangs
-    that are pooled, with their admit variables. ``by_gpu``: pooled gangs that must be on one GPU model, with
-    its name, their number there and its most. ``bandwidth``: by admit variable. ``base``: decisions about
+    take from each disruption budget. ``bandwidth``: by admit variable. ``base``: decisions about
     the gangs that are not decided about. ``loads``: what is used of a resource of a tight region by pods that
     come and those that may stay.
     """
@@ -229,11 +195,6 @@ class Model:
     variables: Variables
     moved: tuple[int, int] = (0, 0)
     evicted: Mapping[int, int] = field(default_factory=dict)
-    aggregated: bool = False
-    domains: bool = True
-    pod_pools: Sequence[PodPool] = ()
-    ordered: Sequence[list[tuple[Gang, int]]] = ()
-    by_gpu: Sequence[tuple[Gang, str, Linear, int]] = ()
     bandwidth: dict[int, GangBandwidth] = field(default_factory=dict)
     base: Sequence[GangDecision] = ()
     loads: dict[tuple[int, str], Linear] = field(default_factory=dict)
@@ -372,10 +333,6 @@ class PieceBuilder:
     def is_single_piece(self, group: GroupVariables) -> None:
         self._gpu_pieces(group, group.demands[0], whole=True)
 
-    def pool(self, pool: PodPool) -> None:
-        """Single pods of a pool, wherever they may run."""
-        self._gpu_pieces(pool, pool.demands[0], whole=False)
-
     def alone(self, program: Program, variables: GangVariables) -> None:
         self._gpu_pieces(variables, variables.demand, whole=False)
         if variables.cpu_only_follow:
@@ -444,8 +401,6 @@ class PieceBuilder:
             return self._most[region.number]
         if isinstance(owner, GroupVariables):
             return len(owner.demands)
-        if isinstance(owner, PodPool):
-            return sum(self._rooms[n].free_gpus // owner.role.gpus for n in region.nodes)
         if len(region.nodes) == 1:
             return 1
         by_role = min(

@@ -22,8 +22,6 @@ Pods = Sequence[Sequence[PodPlacement]]
 @once
 def lines(instance: Instance) -> Lines:
     """The gangs of each strict queue that are planned in turn, the first one first."""
-    if instance.outside is not None:
-        return instance.outside.lines
     if not any(queue.strict for queue in instance.queues):
         return ()
     found = dict[int, list[int]]()

@@ -40,8 +40,8 @@ class Claim:
 
 
 def claims(instance: Instance) -> tuple[Claim, ...]:
-    """Of every holder that waits; none where some rules were taken off."""
-    if not instance.reserved or instance.outside is not None or shares(instance) is None:
+    """Of every holder that waits."""
+    if not instance.reserved or shares(instance) is None:
         return ()
     return instance.once(_claims)
 

@@ -49,7 +49,6 @@ DECLARED = Declaration(
         if gang.in_groups
         else gang.ordered,
     ),
-    poolable=lambda instance, gang, _role: not instance.min_share(gang),
 )
 
 NEAR = Declaration("gangs beside each other", gang_key=_beside_key, own_variables=tied)

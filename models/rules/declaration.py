@@ -14,7 +14,6 @@ from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.queues.cell_places import Reach
 from models.queues.queue_shares import QueueCounts
-from models.rules.demands import RoleDemand
 from models.values.tier_values import Evaluation
 
 Pods = Sequence[PodPlacement]
@@ -92,8 +91,7 @@ class Declaration:
     ``eligible``: nodes that pods of a role may be placed on, room aside; None for all.
     ``node_key``: nodes with different keys are never in one region.
     ``gang_key``: waiting gangs with different keys are not identical.
-    ``poolable``: whether pods of the role may be counted together with those of other gangs.
-    ``own_variables``: whether the rule has rows for the gang, which is then neither pooled nor grouped.
+    ``own_variables``: whether the rule has rows for the gang, which is then not grouped.
     ``node_sets``: the gang must be within one of these sets; the greedy start tries them in turn.
     ``allows``: whether the gang may have these pods; the greedy start drops a placement otherwise.
     ``shortage``: why the gang cannot be placed on so many free GPUs a node, None if it may.
@@ -114,7 +112,6 @@ class Declaration:
     eligible: Callable[[Instance, Gang, Role], frozenset[int] | None] | None = None
     node_key: Callable[[Instance, int], Hashable] | None = None
     gang_key: Callable[[Instance, Gang], Hashable] | None = None
-    poolable: Callable[[Instance, Gang, RoleDemand], bool] | None = None
     own_variables: Callable[[Instance, Gang], bool] | None = None
     node_sets: Callable[[Instance, Gang], Sequence[frozenset[int]] | None] | None = None
     allows: Callable[[Instance, Gang, Pods], bool] | None = None

@@ -5,14 +5,13 @@ A rule is a file here with its entry, rows in ``models.program.rules``, and a ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
 from models.instance.gang import Gang, Role
-from models.instance.instance import Instance, Outside
+from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
-from models.queues.queue_order import lines
 from models.rules import bandwidth, nodes, pod_rules, queue_rules, services, shape, topology
 from models.rules.declaration import (
     Declaration,
@@ -20,10 +19,7 @@ from models.rules.declaration import (
     Requirement,
     Space,
     undemanding,
-    without,
 )
-from models.rules.demands import RoleDemand
-from models.rules.shape import closed_to, spare_nodes
 
 DECLARED: tuple[Declaration, ...] = (
     nodes.HOLDS,
@@ -106,11 +102,6 @@ def gang_key(instance: Instance, gang: Gang) -> tuple[Hashable, ...]:
     return tuple(d.gang_key(instance, gang) for d in DECLARED if d.gang_key is not None)
 
 
-def poolable(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
-    """Whether pods of the role may be counted together with those of other gangs."""
-    return all(d.poolable(instance, gang, role) for d in DECLARED if d.poolable is not None)
-
-
 def own_variables(instance: Instance, gang: Gang) -> bool:
     """Whether some rule has rows for the gang, however few pods it has."""
     return any(d.own_variables(instance, gang) for d in DECLARED if d.own_variables is not None)
@@ -183,37 +174,3 @@ def standing_beside(instance: Instance, gang: int, n: int) -> bool:
 
 def _closed_by_standing(instance: Instance) -> list[Callable[[int], frozenset[int]]]:
     return [cache(nodes) for nodes in closed_nodes(instance, instance.standing, counted=False)]
-
-
-# Of the instance without some rules
-
-
-def shaped_gangs(instance: Instance) -> tuple[int, ...]:
-    """Gangs that ask for a rule about several that they could break, and that has rows for them."""
-    rules = [
-        declared.own_variables
-        for declared in DECLARED
-        if declared.own_variables is not None
-        and any(one.of_gang is not None and one.concerns for one in declared.requirements)
-    ]
-    pairs = enumerate(instance.gangs)
-    return tuple(i for i, gang in pairs if any(rows(instance, gang) for rows in rules))
-
-
-def pooled_shapes(instance: Instance, gangs: Collection[int]) -> Instance:
-    """The instance in which these gangs ask for no such rule, and none is exclusive at the node level.
-
-    Nodes that are closed to a gang in any plan stay so. Itself if that changes nothing. The other gangs have
-    variables of their own in every program.
-    """
-    pooled, node_level = set(gangs), instance.cluster.node_level
-    pooled.update(i for i, gang in enumerate(instance.gangs) if gang.exclusive == node_level)
-    if not pooled:
-        return instance
-    asked = [one for one in joint_requirements() if one.of_gang is not None]
-    outside = Outside(
-        lines(instance),
-        tuple((rule.nodes, rule.least) for rule in spare_nodes(instance)),
-        {gang.key: closed_to(instance, gang) for gang in instance.gangs},
-    )
-    return replace(without(instance, asked, pooled), outside=outside)

@@ -12,7 +12,6 @@ from models.instance.gang import Gang, Role
 from models.instance.instance import Instance, once, once_each
 from models.instance.solution import GangDecision
 from models.rules.declaration import Asked, Declaration, Requirement, dropping
-from models.rules.demands import RoleDemand
 
 Service = tuple[str, str]
 """(namespace, service)."""
@@ -115,10 +114,4 @@ SERVICE = Requirement(
 )
 
 
-def _poolable(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
-    return open_service(instance, gang) is None or bound(gang.roles[role.role])
-
-
-DECLARED = Declaration(
-    "services", (SERVICE,), eligible=nodes_of_service, gang_key=open_service, poolable=_poolable
-)
+DECLARED = Declaration("services", (SERVICE,), eligible=nodes_of_service, gang_key=open_service)

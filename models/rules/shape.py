@@ -134,12 +134,7 @@ def _intruders(instance: Instance, pods: Sequence[Pods]) -> set[int]:
 
 def closed_to(instance: Instance, gang: Gang) -> frozenset[int]:
     """Nodes to which no pod with GPUs of the gang may come, whatever is decided about the others."""
-    outer, inner = frozenset[int](), frozenset[int]()
-    if instance.outside is not None:
-        outer = instance.outside.closed.get(gang.key, outer)
-    if exclusive_levels(instance):
-        inner = instance.once(_FixedTenants).closed(gang)
-    return outer | inner if outer and inner else outer or inner
+    return instance.once(_FixedTenants).closed(gang) if exclusive_levels(instance) else frozenset()
 
 
 def _kept_out(instance: Instance, there: Tenants, gang: int) -> frozenset[int]:
@@ -202,8 +197,6 @@ def spare_nodes(instance: Instance) -> tuple[SpareNodes, ...]:
     """The nodes of which some stay free, domain by domain, where the rule asks for any."""
     if not instance.policy.spares:
         return ()
-    if instance.outside is not None:
-        return tuple(SpareNodes(nodes, least) for nodes, least in instance.outside.spares)
     cluster = instance.cluster
     names = [level.name for level in cluster.levels]
     held = held_nodes(instance, instance.standing)

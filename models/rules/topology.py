@@ -7,7 +7,6 @@ from collections.abc import Hashable, Iterator
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.rules.declaration import Asked, Declaration, Requirement, asked_level, dropping
-from models.rules.demands import RoleDemand
 
 REQUIRED = Requirement(
     "required",
@@ -69,52 +68,17 @@ def _slices_key(_instance: Instance, gang: Gang) -> Hashable:
     )
 
 
-def _slices_poolable(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
-    """Whether the slices, if any, are alike: then their numbers in each domain are all that matters."""
-    if gang.roles[role.role].slice_size is None:
-        return True
-    return _held_by_level(gang, role) or pooled_slices(instance, gang, role) is not None
-
-
-def _held_by_level(gang: Gang, role: RoleDemand) -> bool:
-    """Whether the gang is whole in a domain at which no slice is cut."""
-    levels = [level for _, level in gang.roles[role.role].slice_layers]
-    return gang.required is not None and not role.layers and gang.required >= max(levels)
-
-
-def pooled_slices(instance: Instance, gang: Gang, role: RoleDemand) -> tuple[int, int] | None:
-    """(size, level) of the slices of a role of which only the numbers in each domain matter."""
-    layers = gang.roles[role.role].slice_layers
-    if len(layers) != 1 or role.layers or _held_by_level(gang, role):
-        return None
-    ((size, level),) = layers
-    several = sum(1 for one in gang.roles if one.gpus) > 1
-    if several or level == instance.cluster.node_level or role.cut(size).shorts:
-        return None
-    return size, level
-
-
-def _one_model(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
-    if gang.roles[role.role].mix_models or role.count == 1:
-        return True
-    # the pods of a single role are counted by GPU model
-    single = sum(1 for one in gang.roles if one.gpus) == 1
-    return single or len(instance.gpu_names(role.nodes)) <= 1
-
-
 DECLARED = (
     Declaration(
         "topology",
         (REQUIRED,),
         gang_key=_domains_key,
-        poolable=lambda _instance, gang, role: gang.roles[role.role].required is None,
     ),
-    Declaration("slices", (SLICE,), gang_key=_slices_key, poolable=_slices_poolable),
+    Declaration("slices", (SLICE,), gang_key=_slices_key),
 )
 
 ONE_MODEL = Declaration(
     "models",
     (MODELS,),
     gang_key=lambda _instance, gang: tuple(role.mix_models for role in gang.roles),
-    poolable=_one_model,
 )

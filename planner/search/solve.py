@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property, partial
@@ -17,21 +17,12 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import ByPriority, GangDecision, Solution
 from models.instance.speed import FULL_SPEED
-from models.program.aggregated.bounds import PLACEMENTS
-from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted, TooLarge
-from models.program.queue_usage import QUEUE_TIERS
-from models.program.rules.cells import too_many
-from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
-from models.rules.declaration import without
-from models.rules.pod_rules import DECLARED as PODS_OF_SETS
-from models.rules.pod_rules import pod_rules
-from models.rules.registry import pooled_shapes, shaped_gangs
+from models.program.tier_expressions import FREE_SPACE
 from models.tiers import MAINS, Tier
 from models.values.effective_gpus import effective_after, effective_by_priority
-from models.values.nearness import loosened
 from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
@@ -56,29 +47,16 @@ from planner.search.promises.holding_nodes import (
 )
 from planner.search.promises.reservations import with_reservations
 from planner.search.start.greedy import best_greedy, greedy, late
-from planner.search.start.guided import follow
 from planner.search.start.warm_start import resume
 
-AGGREGATED_FROM = 300
-"""With at least this many (gang, region) pairs, admission is solved on the aggregated model."""
+SLOTS_FROM = 300
+"""With at least this many (gang, region) pairs, slots are counted first."""
 
 WHOLE_BELOW = 4000
 """With fewer pairs the full program is built and solved."""
 
-RULED_PAIRS = 100_000
-"""With more pairs of a node and a gang that rules about pods are about, aggregated models leave these out."""
-
-SHAPED_PAIRS = 10_000
-"""As many pairs of a node and a gang that is spread evenly or alone in a domain; smaller gangs are pooled."""
-
-NEAR_PAIRS = 10_000
-"""The same of gangs that should be near others, and of those that they name; the rest count anywhere."""
-
-PLACING_SHARE = 0.35
-"""Share of the remaining time that one goal may take on the aggregated model."""
-
-SHAPES: tuple[Collection[str], ...] = ((), ("preference", "bandwidth"), PLACEMENTS)
-"""Families of tiers that the aggregated models tell apart, each model larger than the one before."""
+WHOLE_SHARE = 0.5
+"""Share of the budget that is kept for the full program while slots are counted."""
 
 POLISHING_SHARE = 0.07
 """Share of the budget that is kept for bounds of the last plan, and single steps, at the end."""
@@ -223,20 +201,13 @@ class Search:
         last = self._last(ledger)
         if not _large(self.instance) and _open(ledger, last):
             ledger.offer(settle(self.instance, ledger.incumbent.decisions, budget=self._budget))
-        if _open(ledger, last) and not self._by_slots:
+        if _open(ledger, last) and self._pairs < WHOLE_BELOW:
             self._rearrange(ledger, self._budget)
 
     def _rearrange(self, ledger: Ledger, budget: Budget) -> None:
         """Place gangs that start anew."""
         ledger.offer(rearrange(self.instance, ledger.incumbent.decisions, budget=budget))
         self._regroup(ledger, budget)
-
-    @property
-    def _by_slots(self) -> bool:
-        """Whether slots are counted; not with tolerances, which are granted once, when a tier is closed."""
-        return self._pairs >= AGGREGATED_FROM and not any(
-            objective.tolerance for objective in self.instance.policy.objectives
-        )
 
     @cached_property
     def _pairs(self) -> int:
@@ -371,46 +342,61 @@ class Search:
         last: int,
     ) -> bool:
         """Search the tiers before ``last``; returns whether the program was exact."""
-        size = self._pairs
-        exact = True
+        exact, pairs = True, self._pairs
+        tolerant = any(tier.tolerance for tier in ledger.tiers)
         slots = SlotSearch(ledger, budget, immovable, partial(self._settled, budget))
-        aggregated = partial(
-            self._search_aggregated,
-            ledger,
-            budget,
-            progress,
-            immovable,
-            size=size,
-        )
-        with budget.holding_back(POLISHING_SHARE), suppress(Interrupted):
-            if self._by_slots:
-                self._search_slots(slots, ledger, budget, progress)
-            if size >= AGGREGATED_FROM:
-                aggregated()
-            if size < WHOLE_BELOW and _open(ledger, last):
-                self._enter("building")
-                try:
-                    formulation = formulate(
-                        self.instance, immovable=immovable, interrupted=budget.exhausted
-                    )
-                except TooLarge:  # a gang of very many roles
-                    if size < AGGREGATED_FROM:
-                        aggregated()
-                else:
-                    exact = formulation.exact
-                    ledger.reopen()
-                    self._enter("solving")
-                    TierSearch(formulation, ledger, budget, progress, last).run()
-                    self._regroup(ledger, budget)
-        improving = _open(ledger, last) and not any(t.tolerance for t in ledger.tiers)
+        with suppress(Interrupted):
+            if pairs >= WHOLE_BELOW:
+                with budget.holding_back(POLISHING_SHARE):
+                    self._search_slots(slots, ledger, budget, progress, tolerant=tolerant)
+            elif pairs >= SLOTS_FROM and not tolerant:  # which are granted once, as a tier closes
+                with budget.holding_back(POLISHING_SHARE + WHOLE_SHARE):
+                    self._count_slots(slots, progress)
+                    if _open(ledger, last):
+                        slots.aim()
+            if pairs < WHOLE_BELOW and _open(ledger, last):
+                with budget.holding_back(POLISHING_SHARE):
+                    exact = self._search_whole(slots, ledger, budget, progress, immovable, last)
+        improving = _open(ledger, last) and not tolerant
         if improving:
             budget.record_limit()
             ledger.reopen()
-        slots.renew()
+        if not tolerant:
+            slots.renew()
         if improving or last < len(ledger.tiers):
             self._enter("improving")
             polish(ledger, budget)
         return exact
+
+    def _count_slots(self, slots: SlotSearch, progress: Progress) -> None:
+        """Solve all tiers by counting slots."""
+        self._enter("building")
+        slots.build()
+        self._enter("solving")
+        slots.run(progress)
+
+    def _search_whole(
+        self,
+        slots: SlotSearch,
+        ledger: Ledger,
+        budget: Budget,
+        progress: Progress,
+        immovable: frozenset[int],
+        last: int,
+    ) -> bool:
+        """Solve the full program; returns whether it is exact."""
+        self._enter("building")
+        try:
+            whole = formulate(self.instance, immovable=immovable, interrupted=budget.exhausted)
+        except TooLarge:  # a gang of very many roles
+            if self._pairs < SLOTS_FROM:
+                self._count_slots(slots, progress)
+            return True
+        ledger.reopen()
+        self._enter("solving")
+        TierSearch(whole, ledger, budget, progress, last).run()
+        self._regroup(ledger, budget)
+        return whole.exact
 
     def _search_slots(
         self,
@@ -418,6 +404,8 @@ class Search:
         ledger: Ledger,
         budget: Budget,
         progress: Progress,
+        *,
+        tolerant: bool,
     ) -> None:
         """Aim at the best of all tiers by counting slots, and solve them so if plans follow."""
         self._enter("building")
@@ -425,7 +413,9 @@ class Search:
         self._enter("solving")
         if not slots.aim():
             self._rearrange(ledger, budget)
-        if slots.follows:
+        if tolerant:
+            slots.run_once(progress)
+        elif slots.follows:
             slots.run(progress)
         else:
             slots.begin(progress, partial(self._refilled, ledger))
@@ -473,15 +463,6 @@ class Search:
         """The plan with what fits beside it, each gang that starts in the best place left for it."""
         return settle(self.instance, _filled(self.instance, decisions), budget=budget)
 
-    def _families(self, ledger: Ledger, size: int) -> Iterator[tuple[Collection[str], int]]:
-        """(families of tiers that a model tells apart, number of tiers that it is for)."""
-        for shaped in SHAPES:
-            last = min(_tiers_of(ledger.tiers, shaped), self._last(ledger))
-            if size < WHOLE_BELOW or _open(ledger, last):
-                yield shaped, last
-            else:  # the slots have proven them
-                ledger.close_all(last)
-
     def _regroup(self, ledger: Ledger, budget: Budget) -> None:
         """Place gangs in groups by whole groups, which no program does."""
         if any(gang.by_rank for gang in self.instance.gangs):
@@ -490,63 +471,11 @@ class Search:
             ledger.offer(regroup(self.instance, ledger.incumbent.decisions, budget=budget))
             ledger.close_all(closed)
 
-    def _search_aggregated(
-        self,
-        ledger: Ledger,
-        budget: Budget,
-        progress: Progress,
-        immovable: frozenset[int],
-        *,
-        size: int,
-    ) -> None:
-        """Solve the tiers with pooled pods."""
-        instance = _relaxed(self.instance)
-        lax = instance is not self.instance
-        lax_cells = too_many(self.instance)
-        model = partial(
-            AggregatedModel,
-            instance,
-            immovable,
-            cache=ledger.cache,
-            interrupted=budget.exhausted,
-        )
-
-        def tiers(model: AggregatedModel, last: int) -> TierSearch:
-            return TierSearch(
-                model,
-                ledger,
-                budget,
-                progress,
-                last,
-                share=PLACING_SHARE,
-                fill=partial(self._refilled, ledger),
-                follow=lambda values: follow(
-                    self.instance, model.requests, model.admits, values, budget
-                ),
-                lax=lax or lax_cells,
-            )
-
-        for shaped, last in self._families(ledger, size):
-            self._enter("building")
-            search = tiers(model(shaped=shaped), last)
-            self._enter("solving")
-            search.run()
-
 
 @cache
 def _solvers() -> str:
     """The solvers with their versions, which take milliseconds to look up."""
     return f"OR-Tools {version('ortools')} (CP-SAT), HiGHS {version('highspy')}"
-
-
-def _relaxed(instance: Instance) -> Instance:
-    """The instance without rules that make aggregated models too large; itself if it keeps all."""
-    nodes, found = len(instance.cluster.nodes), instance
-    if len(pod_rules(instance).of) * nodes > RULED_PAIRS:
-        found = without(found, PODS_OF_SETS.requirements)
-    found = loosened(found, NEAR_PAIRS // max(1, nodes))
-    largest = sorted(shaped_gangs(instance), key=lambda i: (-instance.gangs[i].weight_gpus, i))
-    return pooled_shapes(found, largest[SHAPED_PAIRS // max(1, nodes) :])
 
 
 def _large(instance: Instance) -> bool:
@@ -593,9 +522,3 @@ def _comes_later(instance: Instance, gang: Gang, tier: Tier) -> bool:
         return gang.priority < (tier.priority or 0)
     aged = instance.aged(gang)
     return tier.family == "kept" or (tier.family in ("aged", "aged-waiting") and not aged)
-
-
-def _tiers_of(tiers: tuple[Tier, ...], shaped: Collection[str]) -> int:
-    """Number of tiers, from the first, that do not depend on placements or are of these families."""
-    known = {*OPTION_VALUES, *SPEED_FACTORS, *FREE_SPACE, *QUEUE_TIERS, *shaped}
-    return next((n for n, tier in enumerate(tiers) if tier.family not in known), len(tiers))

@@ -54,12 +54,6 @@ def _priorities_exchange(instance: Instance) -> bool:
     return listed.get("admission") == 0 and listed.get("waiting", 0) == 0
 
 
-def order_pooled(model: Model) -> None:
-    """The order of identical gangs whose pods are pooled."""
-    for members in model.ordered:
-        in_order(model.program, model.instance, members)
-
-
 def one_model(model: Model, gang: GangVariables, _topology: Topology) -> None:
     """Pods of a role run on one GPU model."""
     program, region_set = model.program, model.region_set

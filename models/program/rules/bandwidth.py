@@ -365,10 +365,9 @@ class Claims:
 
 
 def add_claims(model: Model, gang: GangVariables, topology: Topology) -> None:
-    """The claims of a gang; in the aggregated model only if it needs a minimum."""
-    if not model.aggregated or model.instance.min_share(gang.gang):
-        claims = Claims(model, gang, topology)
-        model.bandwidth[gang.admit] = GangBandwidth(claims.share, claims.speed, claims.exact)
+    """The claims of a gang."""
+    claims = Claims(model, gang, topology)
+    model.bandwidth[gang.admit] = GangBandwidth(claims.share, claims.speed, claims.exact)
 
 
 def forbid_slow_pieces(model: Model) -> None:
@@ -394,7 +393,7 @@ NO_DEMAND = -1
 
 def add_stay_claims(model: Model, stay: StayVariables) -> None:
     """The claims of an option that places nothing but whose bandwidth depends on the case of a server."""
-    if model.aggregated or not stay.effect.admitted:
+    if not stay.effect.admitted:
         return
     nodes = model.instance.cluster.nodes
     servers = [(nodes[n], chosen, model.cases.get(n, ())) for n, chosen in stay.demand.standing]

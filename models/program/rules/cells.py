@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from models.instance.instance import Instance
 from models.program.linear_program import Linear
 from models.program.regions import Region
 from models.program.variables import Model
@@ -38,14 +37,8 @@ class _Place:
         self.claims.append((variable, count))
 
 
-MAX_CLAIMS = 2_000
-"""With more cells times nodes, kinds of cells counted, an aggregated program leaves the rule out."""
-
-
 def add(model: Model) -> None:
     instance = model.instance
-    if model.aggregated and too_many(instance):
-        return
     for cells, lost in zip(cells_by_model(instance), allowed_losses(instance), strict=True):
         places = list(_places(model, cells))
         kept, full = Linear(), 0
@@ -58,12 +51,6 @@ def add(model: Model) -> None:
         for place in places:
             if place.claims:
                 _enough(model, cells, place)
-
-
-def too_many(instance: Instance) -> bool:
-    """Whether aggregated programs leave the rule out."""
-    by_model = cells_by_model(instance)
-    return sum(len(cells.kinds) * len(cells.nodes) for cells in by_model) > MAX_CLAIMS
 
 
 def _places(model: Model, cells: ModelCells) -> Iterator[_Place]:
@@ -97,7 +84,6 @@ def _coming(model: Model, cells: ModelCells) -> dict[int, dict[int, Linear]]:
     variables, found = model.variables, dict[int, dict[int, Linear]]()
     owned = [(one.gang, one.pieces) for one in variables.gangs]
     owned += [(one.gangs[0], one.pieces) for one in variables.groups]
-    owned += [(model.instance.gangs[p.demands[0].gang], p.pieces) for p in model.pod_pools]
     for gang, pieces in owned:
         for piece in pieces if gang.firm_on_gpus else ():
             own = found.setdefault(piece.region, {}).setdefault(cells.row(gang), Linear())

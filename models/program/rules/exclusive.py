@@ -52,7 +52,6 @@ def places(model: Model, level: int) -> Places:
     found: Places = defaultdict(lambda: defaultdict(_Place))
     owners = [(own.demand.gang, own.pieces) for own in model.variables.gangs]
     owners += [(SHARED, group.pieces) for group in model.variables.groups]
-    owners += [(SHARED, pool.pieces) for pool in model.pod_pools]
     for gang, pieces in owners:
         for piece in pieces:
             found[of[regions[piece.region].nodes[0]]][gang].come.add(piece.variable)

@@ -23,7 +23,6 @@ def add(model: Model) -> None:
     placed: list[Placed] = [{} for _ in region_set.regions]
     owned = [gang.pieces for gang in variables.gangs]
     owned += [group.pieces for group in variables.groups]
-    owned += [pool.pieces for pool in model.pod_pools]
     owned += [partition.pieces for partition in variables.partitions]
     for pieces in owned:
         for piece in pieces:

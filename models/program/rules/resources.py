@@ -22,7 +22,7 @@ from models.instance.reshaping import GpuRoom, Partitioning, Reshaping, reshapin
 from models.program.interruption import check
 from models.program.linear_program import CHECK_EVERY, Linear, Program
 from models.program.regions import Region
-from models.program.variables import Model, PodPool, SharedGpus, Variables
+from models.program.variables import Model, SharedGpus, Variables
 from models.rules.demands import RoleDemand
 
 
@@ -39,7 +39,7 @@ def add(model: Model) -> None:
     }
     resources = sorted({resource for _, resource in rows})
 
-    for count, (number, variable, role, pods) in enumerate(_loads(variables, model.pod_pools)):
+    for count, (number, variable, role, pods) in enumerate(_loads(variables)):
         if not count % CHECK_EVERY:
             check(program.interrupted)
         for resource in resources:
@@ -258,13 +258,8 @@ def _staying(variables: Variables, region: Region, resource: str) -> tuple[Linea
     return total, most
 
 
-def _loads(
-    variables: Variables, pooled: Sequence[PodPool]
-) -> Iterator[tuple[int, int, RoleDemand, int]]:
+def _loads(variables: Variables) -> Iterator[tuple[int, int, RoleDemand, int]]:
     """(region, variable, role, pods of the role a unit of the variable) of everything that may be placed."""
-    for pool in pooled:
-        for piece in pool.pieces:
-            yield piece.region, piece.variable, pool.role, 1
     for group in variables.groups:
         for piece in group.pieces:
             for role in group.demands[0].roles:

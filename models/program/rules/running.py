@@ -282,10 +282,6 @@ def _arrivals_by_region(model: Model) -> Arrivals:
     def come(region: int, own: Claim, variable: int, *, gpus: bool = True) -> None:
         found.setdefault(region, {}).setdefault((own, gpus), Linear()).add(variable)
 
-    for pool in model.pod_pools:
-        assert pool.claim is not None, "some gang may take from it"
-        for piece in pool.pieces:
-            come(piece.region, pool.claim, piece.variable)
     for group in model.variables.groups:
         for piece in group.pieces:
             come(piece.region, claim(model.instance, group.demands[0].gang), piece.variable)

@@ -16,7 +16,7 @@ from models.rules.services import Service, bound, open_service
 
 def add(model: Model) -> None:
     used: dict[Service, dict[str, list[tuple[Linear, int]]]] = {}
-    for gang, name, pods, most in (*_placed(model), *model.by_gpu):
+    for gang, name, pods, most in _placed(model):
         key = open_service(model.instance, gang)
         if key is not None:
             used.setdefault(key, {}).setdefault(name, []).append((pods, most))

@@ -18,7 +18,6 @@ from fractions import Fraction
 from itertools import chain, product
 
 from models.instance.instance import Instance
-from models.program.aggregated.bounds import PLACEMENT_BOUNDS
 from models.program.base_state import build_base_state
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
@@ -42,7 +41,7 @@ from models.rules.shape import SpareNodes, spare_nodes
 from models.tiers import Tier
 from models.values.leftover import gpu_models, request_domains
 from models.values.nearness import loosened
-from models.values.tier_values import Evaluation, ValueCache, most_speed
+from models.values.tier_values import PLACEMENT_VALUES, Evaluation, ValueCache, most_speed
 
 MAX_SETS = 24
 """Sets of nodes that have rows of their own, those that most GPUs are held to."""
@@ -51,7 +50,8 @@ MAX_SETS = 24
 class SlotModel(Slots):
     """The program, and the expressions of the tiers that it bounds; ``expression`` is None for others.
 
-    ``immovable``: gangs that must not move. ``complete``: whether every plan is an assignment. Raises
+    ``immovable``: gangs that must not move. ``complete``: whether every plan is an assignment;
+    ``covers_admission``: whether every plan is one as far as the running gangs go. Raises
     Interrupted if ``interrupted`` says so while it is built.
     """
 
@@ -67,6 +67,7 @@ class SlotModel(Slots):
         self._state = build_base_state(instance, immovable=immovable, interrupted=interrupted)
         super().__init__(instance, Program(interrupted), self._state)
         self.complete = all(choice.complete for choice in self.requests.choices)
+        self.covers_admission = all(choice.covers_admission for choice in self.requests.choices)
         self._base = Evaluation(instance, self._state.base, cache)
         self.pools: LoosePools | None = None
         self.shares: dict[int, EvenShares] = {}
@@ -313,7 +314,7 @@ class SlotModel(Slots):
             total = option_sum(instance, tier, chosen)
         elif tier.family == "span" and self.spread is not None:
             total = self.spread.span()
-        elif tier.family in PLACEMENT_BOUNDS:
+        elif tier.family in PLACEMENT_VALUES:
             for mode in self.modes:
                 if mode.option.effect.admitted:
                     total.add(mode.variable, self.placed_value(tier.family, mode))

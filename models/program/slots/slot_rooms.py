@@ -13,11 +13,11 @@ from models.instance.cluster import Cluster
 from models.instance.gang import ExistingPod
 from models.instance.instance import Instance
 from models.instance.occupancy import Room, rooms
-from models.program.aggregated.pools import Shape
 from models.program.arrays import integers
 from models.program.base_state import BaseState, base_decisions
 from models.program.linear_program import UNBOUNDED, Linear, Program
 from models.program.options import Choice, Option
+from models.program.slots.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)

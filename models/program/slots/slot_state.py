@@ -8,13 +8,13 @@ from fractions import Fraction
 from functools import cached_property
 
 from models.instance.instance import Instance
-from models.program.aggregated.pools import Shape, ShapeBounds
 from models.program.base_state import BaseState
 from models.program.demand_builder import placing
 from models.program.linear_program import Linear, Program
 from models.program.mesh_sets import MeshKind, mesh_sets
 from models.program.nearness import anywhere
 from models.program.options import Choice
+from models.program.slots.shapes import Shape, ShapeBounds
 from models.program.slots.slot_rooms import DomainSlots, Mode, Part, Piece, SlotRooms
 from models.program.tier_expressions import StandingValues
 from models.rules.demands import Demand, RoleDemand
@@ -266,7 +266,7 @@ class _Shapes:
         gang, roles = self._instance.gangs[demand.gang], demand.gpu_roles
         kind = next((k for k in self.meshes if all(r.nodes <= k.nodes for r in roles)), None)
         if kind is None or len(roles) > 1 or gang.in_groups or not kind.sets.connected:
-            yield from self._bounds.at(demand, level, pieces=True)
+            yield from self._bounds.at(demand, level)
             return
         (role,) = roles
         most = min(kind.sets.gpus // role.gpus, role.count - 1)
@@ -290,7 +290,7 @@ class _Shapes:
                     yield node_level, shape, only
         held = demand if len(rest) == len(nodes) else demand.on_gpus(rest)
         if rest and demand.gpus <= bounds.largest(held):
-            for shape in bounds.at(held, node_level, pieces=True):
+            for shape in bounds.at(held, node_level):
                 yield node_level, shape, None if held is demand else rest
 
     def _by_rates(self, demand: Demand, level: int, rates: Sequence[Fraction]) -> Iterator[Shape]:

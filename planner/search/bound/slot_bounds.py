@@ -137,6 +137,11 @@ class SlotSearch:
         self._prove(problem, progress, len(tiers))
         ledger.reopen()
 
+    def run_once(self, progress: Progress) -> None:
+        """Solve one tier after the other, and leave them closed: so tolerances are granted once."""
+        if self._problem is not None:
+            self._prove(self._problem, progress, len(self._ledger.tiers))
+
     def begin(self, progress: Progress, fill: Improvement) -> None:
         """Solve one tier after the other as long as plans, filled up, reach the bounds."""
         ledger = self._ledger

@@ -37,11 +37,10 @@ class SlotProblem:
     and may not, or have no other.
     """
 
-    covers_admission = False
-
     def __init__(self, model: SlotModel, budget: Budget) -> None:
         self.program: Program = model.program
         self.complete = model.complete
+        self.covers_admission = model.covers_admission
         self._model = model
         self._budget = budget
         self._expressions: dict[str, Linear | None] = {}

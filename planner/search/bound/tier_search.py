@@ -1,7 +1,7 @@
 """The search over one program, tier by tier, exact as far as the budget goes.
 
 Every tier is closed with a bound that holds for all plans that keep the earlier tiers. It works on
-the full formulation and on the aggregated model.
+the full formulation and on the slots.
 """
 
 from __future__ import annotations
@@ -29,9 +29,6 @@ LAST_SHARE = 0.8
 
 LP_SHARE = 0.5
 """Share of the remaining time of one LP: without the first one there is nothing, and the others are quick."""
-
-SHARES = {"waiting": 0.1, "preference": 0.5, "bandwidth": 0.5, "span": 0.6}
-"""On the aggregated model, shares of families of tiers that need less or more than others."""
 
 NEAR = 200
 """A bound is near if it is a 200th of the value away, or less."""
@@ -68,13 +65,11 @@ class Problem(Protocol):
 class TierSearch:
     """Search the tiers of a ledger from the first open one to ``last`` (exclusive).
 
-    ``fill``: adds to a plan what fits beside it. ``follow``: a plan that follows an LP solution. ``lax``: the
-    program leaves out rules that plans have to keep, so that one follows the LP even where there is an
-    assignment. ``only_better``: no plan is made of an assignment that is only as good as the
-    incumbent. ``lps``: see ``solve_goal``. ``rough``: a tier is closed with the bound of its LP if that is
-    NEAR. ``share``: share of the remaining time that HiGHS gets for a tier, with no engine after it;
-    ``shares``: of some families. ``narrowed``: by the number of tiers, what earlier searches of the program
-    found out, to which this one adds. ``start``: a solution to begin with.
+    ``fill``: adds to a plan what fits beside it. ``only_better``: no plan is made of an assignment that is
+    only as good as the incumbent. ``lps``: see ``solve_goal``. ``rough``: a tier is closed with the bound of
+    its LP if that is NEAR. ``share``: share of the remaining time that HiGHS gets for a tier, with no engine
+    after it; ``shares``: of some families. ``narrowed``: by the number of tiers, what earlier searches of the
+    program found out, to which this one adds. ``start``: a solution to begin with.
     """
 
     def __init__(
@@ -86,10 +81,8 @@ class TierSearch:
         last: int,
         *,
         share: float | None = None,
-        shares: Mapping[str, float] = SHARES,
+        shares: Mapping[str, float] | None = None,
         fill: Callable[[Sequence[GangDecision]], Sequence[GangDecision]] = tuple,
-        follow: Callable[[Sequence[float]], Sequence[GangDecision]] | None = None,
-        lax: bool = False,
         only_better: bool = False,
         lps: int = BRANCHING_LPS,
         rough: bool = False,
@@ -102,10 +95,8 @@ class TierSearch:
         self._progress = progress
         self._last = last
         self._time_share = share
-        self._shares = shares
+        self._shares = shares or {}
         self._fill = fill
-        self._follow = follow
-        self._lax = lax
         self._only_better = only_better
         self._lps = lps
         self._rough = rough
@@ -269,7 +260,7 @@ class TierSearch:
         if self._rough and abs(relaxed.bound - value) * NEAR <= abs(value):
             self._adopt(fused, Answer(Status.UNKNOWN, (), relaxed.bound, exact=True))
         else:
-            self._conclude(fused, relaxed, self._answer(fused, goal, relaxed, share))
+            self._conclude(fused, self._answer(fused, goal, relaxed, share))
         return relaxed.proof
 
     def _answer(
@@ -300,11 +291,8 @@ class TierSearch:
             lps=self._lps,
         )
 
-    def _conclude(self, fused: FusedObjective, relaxed: RelaxedAnswer, answer: Answer) -> None:
+    def _conclude(self, fused: FusedObjective, answer: Answer) -> None:
         """Take over what an answer has for the plan and for the bounds."""
-        follows = self._follow is not None and (self._lax or not answer.values)
-        if relaxed.values is not None and self._follow is not None and follows:
-            self._ledger.offer(self._fill(self._follow(relaxed.values)))
         self._adopt(fused, answer)
         if answer.status not in (Status.OPTIMAL, Status.INFEASIBLE):
             self._budget.record_limit()

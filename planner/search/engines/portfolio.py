@@ -102,6 +102,7 @@ def solve_goal(
         min(effort, budget.effort_left() * share),
         hint=answer.values or hint,
         improved=improved,
+        seconds=seconds,
     )
     if exact.status is Status.INFEASIBLE:
         return replace(answer, status=exact.status, bound=incumbent, exact=True)

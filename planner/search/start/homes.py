@@ -24,8 +24,7 @@ from models.rules.demands import Demand, RoleDemand
 from planner.search.budget import Budget
 from planner.search.free_arrays import IntArray
 from planner.search.free_space import FreeSpace
-from planner.search.start.greedy import admit, permitted, place
-from planner.search.start.guided import start
+from planner.search.start.greedy import admit, permitted, place, queue, queue_key
 from planner.search.start.mesh_places import MeshPlaces
 
 FEW_WITHOUT = 100
@@ -98,12 +97,25 @@ def _settle(
                 space.set(gang, ())
         _admit_parts(space, parts, budget)
     _withdraw(space, fillings, {settler.mode.option.demand.gang for settler in parts})
-    start(space, dict.fromkeys(chosen, 1.0), budget)
+    _start(space, chosen, budget)
     found = [
         one if space.pods[i] == one.pods and i not in homeless else space.decision(i)
         for i, one in enumerate(decisions)
     ]
     return found, homeless
+
+
+def _start(space: FreeSpace, chosen: Container[int], budget: Budget) -> None:
+    """Start gangs: within guarantees first, by priority, then those of the solution, in the greedy order."""
+
+    def order(demand: Demand) -> tuple[object, ...]:
+        key = queue_key(space.instance, demand)
+        return *key[:2], demand.gang not in chosen, key
+
+    for demand in sorted(queue(space), key=order):
+        if budget.exhausted():
+            return
+        admit(space, demand)
 
 
 def _faster(model: SlotModel, chosen: Mapping[int, Mode]) -> dict[int, frozenset[int]]:

@@ -1,16 +1,14 @@
-"""Classes of identical gangs, the shapes they may have, and the pools that their pods come from.
+"""The shapes that a gang may have, and what it adds to tiers in each at most.
 
 A gang is whole in one node, else in one rack, else in one block, else nowhere: its shape. On several nodes,
 the bandwidth of a small gang depends on its smallest piece: a shape with pieces of q pods or more takes as
-many sets of q pods as such a gang has at least. Rows: the pieces of a pool == sets x gangs of each shape; for
-every domain D, pieces in D >= sets of all gangs that are whole in D or in a domain within it. Domains are
-nested, so that this suffices (Hall's theorem for nested sets).
+many sets of q pods as such a gang has at least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -22,10 +20,8 @@ from models.instance.cluster import Node
 from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
-from models.instance.solution import GangDecision
 from models.instance.speed import FULL_SPEED
 from models.program.arrays import Integers, integers
-from models.program.linear_program import Linear
 from models.program.mesh_sets import MeshSets, mesh_sets
 from models.program.nearness import anywhere
 from models.program.packing import by_count, inside_known_MBps, network_MBps
@@ -33,7 +29,6 @@ from models.program.rules.bandwidth import Speeds
 from models.program.rules.bandwidth_carriers import relative_speed
 from models.program.rules.group_bounds import GroupBounds, bounded_role
 from models.program.tier_expressions import LEAST_GANG
-from models.program.variables import Model, PodPool
 from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, share_permille
 from models.rates.gang_rates import ideal_of
 from models.rates.gpu_sets import UnknownRate
@@ -62,21 +57,6 @@ class Shape:
     share: int = FULL_SHARE
     inside: Fraction | None = None
 
-    def as_good(self, other: Shape, families: Collection[str]) -> bool:
-        """Whether these tiers value it as much as another one."""
-        return (
-            ("preference" not in families or self.preference >= other.preference)
-            and ("bandwidth" not in families or self.bandwidth >= other.bandwidth)
-            and ("goodput" not in families or self.speed >= other.speed)
-            and ("span" not in families or self.span <= other.span)
-        )
-
-    def holds(self, other: Shape) -> bool:
-        """Whether gangs of the other shape could have this one too."""
-        level, narrower = self.level, other.level
-        wider = level is None or (narrower is not None and level <= narrower)
-        return wider and self.piece <= other.piece
-
 
 class ShapeBounds:
     """Shapes of gangs, with bounds that no plan beats. ``rooms``: next to the pods that stay in any case."""
@@ -93,33 +73,16 @@ class ShapeBounds:
         self._fits: dict[tuple[int, frozenset[int], int], list[tuple[int, int]]] = {}
         self._groups: dict[tuple[tuple[Kind, ...], Role, frozenset[int]], GroupBounds | None] = {}
 
-    def shapes(self, demand: Demand, *, pieces: bool) -> Iterator[Shape]:
-        """Shapes of a gang with no rule but its required level: narrowest first, then largest pieces first.
-
-        ``pieces``: whether sizes of its pieces are told apart.
-        """
-        gang = self._instance.gangs[demand.gang]
-        widest = -1 if gang.required is None else gang.required
-        for level in range(self._node_level, widest - 1, -1):
-            if level == self._node_level and demand.gpus > self.largest(demand):
-                continue
-            if level < self._node_level and sum(role.count for role in demand.gpu_roles) == 1:
-                return
-            yield from self.at(demand, level, pieces=pieces)
-
-    def at(
-        self, demand: Demand, level: int, *, pieces: bool, relative: int | None = None
-    ) -> Iterator[Shape]:
-        """The shapes of one level, the largest pieces first. ``relative``: of the slowest model if None."""
+    def at(self, demand: Demand, level: int) -> Iterator[Shape]:
+        """The shapes of one level, the largest pieces first."""
         if level == self._node_level:
-            yield self.shape(demand, level, relative=relative)
+            yield self.shape(demand, level)
             return
-        most = self._largest_piece(demand) if pieces else 1
+        most = self._largest_piece(demand)
         sizes = sorted({most, *(1 << power for power in range(most.bit_length()))}, reverse=True)
-        yield self.shape(demand, level, sizes[0], relative=relative)
+        yield self.shape(demand, level, sizes[0])
         for larger, size in pairwise(sizes):
-            below = self._below(demand, larger)
-            yield self.shape(demand, level, size, below, relative=relative)
+            yield self.shape(demand, level, size, self._below(demand, larger))
 
     def _below(self, demand: Demand, size: int) -> int:
         """The most pods of the smallest piece where it has fewer than ``size``."""
@@ -145,15 +108,13 @@ class ShapeBounds:
         piece: int = 1,
         largest: int | None = None,
         *,
-        relative: int | None = None,
         inside: Fraction | None = None,
     ) -> Shape:
         """The shape of a gang whose pods share a domain of this level (-1: none) and of no narrower one.
 
-        ``piece``: pods of its smallest piece, at most ``largest``. ``relative``: speed of its GPUs, None: of
-        the slowest that it may use. ``inside``: see Shape; None: the best that there is.
+        ``piece``: pods of its smallest piece, at most ``largest``. ``inside``: see Shape; None: the best that
+        there is. Its speed is of the slowest GPUs.
         """
-        relative = self.slowest(demand) if relative is None else relative
         fewest = tuple(
             self._fewest(demand, at) if at > level else 1 for at in range(self._node_level + 1)
         )
@@ -165,7 +126,7 @@ class ShapeBounds:
             self._preference(demand, level),
             self.bandwidth(demand, level, largest, inside),
             sum(weight * (n - 1) * own for n, own in zip(fewest, weights, strict=True)),
-            self.speed(demand, relative, level, largest, inside),
+            self.speed(demand, self.slowest(demand), level, largest, inside),
             fewest,
             FULL_SHARE
             if demand.total_gpus < LEAST_GANG
@@ -200,10 +161,6 @@ class ShapeBounds:
         if nodes not in self._members:
             self._members[nodes] = np.sort(integers(nodes))
         return self._members[nodes]
-
-    def room(self, role: RoleDemand, level: int) -> dict[Domain, int]:
-        """Pods of the role that may find room, by domain of a level; only domains with any."""
-        return {(level, d): pods for d, pods in self.capacity(role, level)}
 
     def largest(self, demand: Demand) -> int:
         """The most GPUs that are free on a node which all roles may use."""
@@ -469,130 +426,3 @@ def smallest_piece(pods: int, most: int, limit: int) -> int:
         if any(pods <= size + (n - 1) * most for n in range(2, pods // size + 1)):
             return size
     return 1
-
-
-Domain = tuple[int, int]
-"""(level, its index there)."""
-
-Place = tuple[int, int | None]
-"""(position of a shape in its class, domain or None)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Take:
-    """What one gang takes from a pool: so many sets, each with so many pods of each GPU role."""
-
-    pool: PodPool
-    sets: int
-    pods: tuple[int, ...]
-
-
-@dataclass
-class Spread:
-    """Variables by (level, domain). ``pods``: of domains of ``level``, in sets of ``unit``.
-
-    ``uses``: of the domains that gangs use, if that is counted. ``gangs``: all of the class.
-    """
-
-    level: int
-    pods: dict[Domain, int]
-    uses: dict[Domain, int]
-    gangs: Linear
-    unit: int = 1
-
-
-@dataclass
-class PooledClass:
-    """Identical gangs. ``pools``: of each GPU role; ``alone``: of a whole gang on one node.
-
-    Where they may use several GPU models, there is one class for each, with the same ``admits``: every gang
-    has its place in one of these classes.
-
-    ``shapes``: every shape with the number of gangs that have it, by domain; ``takes``: what a gang of each
-    shape takes. ``spread``: where their pods are, if the model counts that.
-    """
-
-    demands: tuple[Demand, ...]
-    admits: tuple[int, ...]
-    pools: tuple[PodPool, ...]
-    alone: PodPool | None = None
-    shapes: list[tuple[Shape, dict[int | None, int]]] = field(default_factory=list)
-    takes: list[list[Take]] = field(default_factory=list)
-    spread: Spread | None = None
-
-
-@dataclass(frozen=True)
-class ModelRecord:
-    """What decoding needs. ``base``: the plan without the gangs to decide about."""
-
-    model: Model
-    base: tuple[GangDecision, ...]
-    pooled: list[PooledClass]
-
-
-@dataclass(frozen=True, slots=True)
-class _Taker:
-    """What takes ``pods`` a unit of a variable from a pool. ``whole``: of all that its gangs take.
-
-    ``domain``: where they are, None for anywhere. Rows of levels wider than ``widest`` do not count it:
-    there another taker stands for the same pods.
-    """
-
-    variable: int
-    pods: int
-    domain: Domain | None
-    whole: bool = True
-    widest: int = 0
-
-
-def add(model: Model, pool: PodPool, pooled: Sequence[PooledClass]) -> None:
-    total = pool.pods()
-    pinned: dict[Domain, list[_Taker]] = {}
-    for taker in _takers(pool, pooled):
-        if taker.whole:
-            total.add(taker.variable, -taker.pods)
-        if taker.domain is not None:
-            pinned.setdefault(taker.domain, []).append(taker)
-    model.program.equal(total)
-    _nested(model, pool, pinned)
-
-
-def _takers(pool: PodPool, pooled: Sequence[PooledClass]) -> Iterator[_Taker]:
-    """Everything that takes from the pool."""
-    for own in pooled:
-        counted = -1
-        if own.spread is not None and any(pool is one for one in own.pools):
-            counted = own.spread.level
-            for key, variable in own.spread.pods.items():
-                yield _Taker(variable, own.spread.unit, key)
-        for (shape, places), takes in zip(own.shapes, own.takes, strict=True):
-            sets = sum(take.sets for take in takes if take.pool is pool)
-            if not sets or (own.spread is not None and (shape.level or 0) <= counted):
-                continue
-            for d, variable in places.items():
-                where = None if d is None or shape.level is None else (shape.level, d)
-                yield _Taker(variable, sets, where, own.spread is None, counted + 1)
-
-
-def _nested(model: Model, pool: PodPool, pinned: dict[Domain, list[_Taker]]) -> None:
-    cluster = model.instance.cluster
-    levels = sorted({level for level, _ in pinned})
-    regions: dict[Domain, list[int]] = {}
-    for number in sorted({piece.region for piece in pool.pieces}):
-        n = model.region_set.regions[number].nodes[0]
-        for level in levels:
-            regions.setdefault((level, cluster.domain_of[level][n]), []).append(number)
-    within: dict[Domain, Linear] = {}
-    for inner, takers in pinned.items():
-        first = cluster.domains[inner[0]][inner[1]].nodes[0]
-        for level in levels:
-            around = (level, cluster.domain_of[level][first])
-            if level > inner[0] or around not in pinned:
-                continue
-            row = within.setdefault(around, Linear())
-            for taker in takers:
-                if taker.widest <= level:
-                    row.add(taker.variable, taker.pods)
-    for key, taken in within.items():
-        row = pool.pods(regions.get(key, ()))
-        model.program.at_least(row.add_linear(taken, -1))
