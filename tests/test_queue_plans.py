@@ -11,6 +11,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_plans import Facts, best, places_of, tiny_queues
+from test_bounds import beaten
 
 from models.documents.policy import SolveLimits
 from models.instance.gang import Gang
@@ -18,8 +19,10 @@ from models.instance.instance import Instance
 from models.instance.queue import Amount, Queue
 from models.instance.solution import Reason, Solution
 from models.program.formulation import formulate
+from models.program.linear_program import UNBOUNDED
+from models.program.slots.slot_program import SlotModel
 from models.queues.queue_shares import within_guarantee
-from models.tiers import larger_is_better
+from models.tiers import larger_is_better, sign
 from models.values.implied_bounds import ImpliedBounds
 from models.values.tier_values import tiers_of
 from planner.search.budget import Budget
@@ -219,14 +222,20 @@ def test_no_plan_beats_a_bound(seed: int) -> None:
         return
     instance, tiers = facts.instance, tiers_of(facts.instance)
     values = best(facts, [tier.name for tier in tiers])
-    implied, model = ImpliedBounds(instance), formulate(instance)
-    relaxation = Relaxation(model.program, Budget(SolveLimits()))
-    for tier, value in zip(tiers, values, strict=True):
-        if tier.row.subject == "admission" and tier.family in ("guarantee", "fair"):
-            assert implied.bound(tier) >= value
-            if tier is tiers[0]:
-                goal = Goal(model.expression(tier), maximize=True)
-                assert relaxation.bound(goal, seconds=10).bound >= value
+    implied, models = ImpliedBounds(instance), (formulate(instance), SlotModel(instance))
+    for model in models:
+        relaxation, kept = Relaxation(model.program, Budget(SolveLimits())), []
+        for tier, worth in zip(tiers, values, strict=True):
+            value, expression = worth * sign(tier.sense), model.expression(tier)
+            if tier.row.subject == "admission" and tier.family in ("guarantee", "fair"):
+                assert implied.bound(tier) >= value
+            if expression is None or not model.complete:
+                break
+            goal = Goal(expression, tier.sense == "max", tuple(kept))
+            assert not beaten(tier, relaxation.bound(goal, seconds=10).bound, value)
+            if expression.terms:
+                limits = (value, UNBOUNDED) if tier.sense == "max" else (-UNBOUNDED, value)
+                kept.append((expression, *limits))
 
 
 def test_gangs_that_may_not_be_stopped_have_a_limit_of_their_own() -> None:

@@ -23,6 +23,7 @@ from models.program.interruption import Interrupted, TooLarge
 from models.program.tier_expressions import FREE_SPACE
 from models.tiers import MAINS, Tier
 from models.values.effective_gpus import effective_after, effective_by_priority
+from models.values.nearness import companions
 from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
@@ -31,6 +32,7 @@ from planner.search.engines.highs_process import KEPT_ROWS, HighsProcess
 from planner.search.explain.notes import notes_of, passed, unsearched
 from planner.search.explain.reasons import with_reasons
 from planner.search.explain.replan import Replan
+from planner.search.improve.alone import start_alone
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
 from planner.search.improve.polish import polish
@@ -420,7 +422,11 @@ class Search:
         else:
             slots.begin(progress, partial(self._refilled, ledger))
             slots.renew()
-        self._regroup(ledger, budget)
+        ledger.offer(start_alone(self.instance, ledger.incumbent.decisions, budget))
+        if companions(self.instance):
+            self._rearrange(ledger, budget)
+        else:
+            self._regroup(ledger, budget)
 
     def _last(self, ledger: Ledger) -> int:
         """Number of tiers, from the first, that are searched: all, unless this is one of very many plans."""

@@ -156,11 +156,11 @@ def add(model: Model) -> None:
             program.at_most(total, 1)
     if victims(model.instance, requests.choices):
         _preemption_rows(model, _arrivals_by_region(model))
-    _move_limits(model)
-    _budgets(model)
+    limit_moves(model)
+    limit_evictions(model)
 
 
-def _budgets(model: Model) -> None:
+def limit_evictions(model: Model) -> None:
     """Evictions that the disruption budgets allow to several gangs together."""
     instance, evicting = model.instance, dict[int, Linear]()
     for choice, own in zip(model.requests.choices, model.variables.admits, strict=True):
@@ -177,7 +177,7 @@ def _budgets(model: Model) -> None:
             model.program.at_most(row, left)
 
 
-def _move_limits(model: Model) -> None:
+def limit_moves(model: Model) -> None:
     """The policy's limits on moves."""
     program, instance, limits = model.program, model.instance, model.instance.policy.moves
     if limits is None:

@@ -5,9 +5,10 @@ them, wherever it is; a gang that is whole on a node counts as one pod. So for e
 nodes that pods are held to, the pods chosen take at most the slots that there are when everybody is away who
 may be elsewhere. Domains have slots of j large pods likewise: a gang of k of them that is whole in one takes
 floor(k / j). What a gang has follows from the level at which it is whole, and from the slowest of its GPUs.
-Instances and parts of GPUs are counted over all nodes (``slot_parts``). No other rule is kept: every plan is
-an assignment, and not every assignment is a plan. Nobody takes the slots of nodes that stay idle
-(contract 2.21); of rules that share nodes only one counts, since one idle node may be a spare of both.
+Instances and parts of GPUs are counted over all nodes (``slot_parts``). Rules about who runs are kept
+(``slot_rules``), and no other: every plan is an assignment, and not every assignment is a plan. Nobody takes
+the slots of nodes that stay idle (contract 2.21); of rules that share nodes only one counts, since one idle
+node may be a spare of both.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from models.instance.instance import Instance
 from models.program.base_state import build_base_state
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
-from models.program.options import Choice, Option, standing_gpus
+from models.program.options import Choice, Option
+from models.program.queue_usage import QUEUE_TIERS
 from models.program.slots.slot_meshes import SlotMeshes
 from models.program.slots.slot_parts import PartSpread, Reshaped, hold_parts
 from models.program.slots.slot_pools import LoosePools
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
+from models.program.slots.slot_rules import add_rules
 from models.program.slots.slot_shares import EvenShares, share_evenly
 from models.program.slots.slot_spread import SlotSpread
 from models.program.slots.slot_state import Slots
@@ -86,7 +89,7 @@ class SlotModel(Slots):
             SlotMeshes(kind, self.program, self._room, self._by_network())
             for kind in self._shapes.meshes
         ]
-        self._move_limits()
+        self._who_runs = add_rules(instance, self.program, self._state, self.modes)
         self.program.interrupted = never
 
     def _by_network(self) -> Iterator[tuple[Mode, Fraction | None]]:
@@ -216,22 +219,6 @@ class SlotModel(Slots):
         """Whether everybody who stands on a node may leave it."""
         return self._room.most(n) == self.instance.cluster.nodes[n].gpus
 
-    def _move_limits(self) -> None:
-        """At most as many gangs and GPUs move as the policy allows."""
-        limits, gangs, gpus = self.instance.policy.moves, Linear(), Linear()
-        if limits is None:
-            return
-        for mode in self.modes:
-            if mode.option.effect.moved:
-                gangs.add(mode.variable)
-                gpus.add(mode.variable, standing_gpus(self.instance, mode.option.demand.gang))
-        pairs = zip(
-            (gangs, gpus), (limits.max_gangs, limits.max_gpus), self._state.moved, strict=True
-        )
-        for moving, most, elsewhere in pairs:
-            if most is not None and moving.terms:
-                self.program.at_most(moving, most - elsewhere)
-
     def _house(
         self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]
     ) -> None:
@@ -303,6 +290,19 @@ class SlotModel(Slots):
 
     def expression(self, tier: Tier) -> Linear | None:
         """The tier's value, or a bound that no plan with these options beats; None if there is none."""
+        if tier.family == "stranded":
+            return stranded(self)
+        if tier.family in QUEUE_TIERS:
+            return QUEUE_TIERS[tier.family](self._who_runs, tier)
+        total = self._sum(tier)
+        if total is not None:
+            if tier.family == "span" and self._part_spread is not None:
+                total.add_linear(self._part_spread.span)
+            total.constant = self._base.tier(tier)
+        return total
+
+    def _sum(self, tier: Tier) -> Linear | None:
+        """What modes add to a tier; None if it is no sum over them."""
         instance, total = self.instance, Linear()
         if counts_speed(instance, tier):
             for mode in self.modes:
@@ -319,10 +319,7 @@ class SlotModel(Slots):
                 if mode.option.effect.admitted:
                     total.add(mode.variable, self.placed_value(tier.family, mode))
         else:
-            return stranded(self) if tier.family == "stranded" else None
-        if tier.family == "span" and self._part_spread is not None:
-            total.add_linear(self._part_spread.span)
-        total.constant = self._base.tier(tier)
+            return None
         return total
 
     def tell_apart(self, gangs: Collection[int] = ()) -> None:
