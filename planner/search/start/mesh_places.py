@@ -34,6 +34,13 @@ class MeshPlaces:
 
     def __init__(self, model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
         self._model = model
+        gangs = model.instance.gangs
+        self._vacated = {
+            pod.node
+            for gang, pods in enumerate(space.pods)
+            if not pods
+            for pod in gangs[gang].running_pods
+        }
         self._left = [
             GpuSet(mesh, n, own)
             for mesh in model.meshes
@@ -67,13 +74,18 @@ class MeshPlaces:
         alone = level == cluster.node_level
         over = None if alone else self._model.oversubscription(level)
         least = None if mode.shape is None else mode.shape.inside
+        step = 1 if alone else demand.gpu_roles[0].gpus
         for own in self._left:
             free = own.node in nodes and not own.mask & ~space.by_node[own.node].mask
-            if free and least is not None and own.mesh.kind.sets.rate(own.mask, over) >= least:
+            filled = not own.mask.bit_count() % step
+            suffices = least is not None and own.mesh.kind.sets.rate(own.mask, over) >= least
+            if free and filled and suffices:
                 domain = -1 if level < 0 else cluster.domain_of[level][own.node]
                 found.setdefault(domain, []).append(own)
         for sets in found.values():
+            # nobody stops for who does not come to his node: those of higher priority are served first
             sets.sort(key=lambda own: (own.mesh.kind.sets.rate(own.mask, over), own.node))
+            sets.sort(key=lambda own: own.node not in self._vacated)
         return sorted(found.values(), key=len)
 
 
