@@ -74,10 +74,11 @@ class MeshPlaces:
         alone = level == cluster.node_level
         over = None if alone else self._model.oversubscription(level)
         least = None if mode.shape is None else mode.shape.inside
-        step = 1 if alone else demand.gpu_roles[0].gpus
+        step = demand.gpu_roles[0].gpus
         for own in self._left:
             free = own.node in nodes and not own.mask & ~space.by_node[own.node].mask
-            filled = not own.mask.bit_count() % step
+            gpus = own.mask.bit_count()
+            filled = gpus == demand.gpus if alone else gpus % step == 0
             suffices = least is not None and own.mesh.kind.sets.rate(own.mask, over) >= least
             if free and filled and suffices:
                 domain = -1 if level < 0 else cluster.domain_of[level][own.node]
