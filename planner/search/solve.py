@@ -421,7 +421,7 @@ class Search:
             slots.run(progress)
         else:
             slots.begin(progress, partial(self._refilled, ledger))
-            slots.renew()
+            slots.run(progress)
         ledger.offer(start_alone(self.instance, ledger.incumbent.decisions, budget))
         if companions(self.instance):
             self._rearrange(ledger, budget)
