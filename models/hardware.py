@@ -64,6 +64,9 @@ class ServerModel:
     sources: tuple[str, ...] = ()
     confidence: str = ""
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.gpus))
+
     @property
     def slugs(self) -> tuple[str, ...]:
         """Slugs of the name and of every alias, each once, in order."""

@@ -44,8 +44,8 @@ from models.values.tier_values import (
     GangValue,
     gang_value,
     known_masks,
+    known_value,
     most_speed,
-    value_alone,
 )
 
 LEAST_GANG = 2
@@ -245,8 +245,8 @@ class StandingValues:
         gang, key = self._instance.gangs[index], (index, tuple(stays))
         if key not in self._values:
             pods = placed(gang, stays)
-            alone = value_alone(self._instance, index, pods)
-            self._values[key] = alone or gang_value(self._instance, gang, pods, self._known)
+            known = known_value(self._instance, index, pods)
+            self._values[key] = known or gang_value(self._instance, gang, pods, self._known)
         return self._values[key]
 
 

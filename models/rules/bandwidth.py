@@ -40,11 +40,11 @@ DECLARED = Declaration(
     "bandwidth",
     (SHARE,),
     gang_key=lambda instance, gang: (
-        instance.min_share(gang),
+        instance.min_share(gang).as_integer_ratio(),
         gang.pattern == "none",
         gang.weight,
         gang.nvlink_across_nodes,
-        (gang.fraction, gang.counts_speed) if instance.by_speed else None,
+        (gang.fraction.as_integer_ratio(), gang.counts_speed) if instance.by_speed else None,
         (gang.pattern, gang.ordered, tuple(role.parallelism for role in gang.roles))
         if gang.in_groups
         else gang.ordered,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from models.hardware import ServerModel
+from models.instance.cluster import Node
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance, once, once_each
 from models.instance.occupancy import PODS, free_after, free_on
@@ -103,8 +104,8 @@ def standing_value(instance: Instance, index: int) -> GangValue | None:
 def _value_before(instance: Instance, index: int) -> GangValue:
     gang = instance.gangs[index]
     pods = standing_of(gang)
-    alone = value_alone(instance, index, pods)
-    return alone or gang_value(instance, gang, pods, instance.once(_known_before))
+    known = known_value(instance, index, pods)
+    return known or gang_value(instance, gang, pods, instance.once(_known_before))
 
 
 def most_speed(instance: Instance, index: int) -> int | None:
@@ -165,21 +166,43 @@ def gang_speed(
     return speed_permille(None if gang.pattern == "none" else share, gang.fraction, relative)
 
 
-def value_alone(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> GangValue | None:
-    """The value of GPUs of known index on one node, once for each set of a server model."""
+def known_value(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> GangValue | None:
+    """The value of GPUs of known index, once for equal GPUs of like servers in as many domains.
+
+    None where more decides: GPUs of unknown index, groups of GPUs, NVLink between servers, pods without GPUs
+    elsewhere.
+    """
     kind = instance.once(_kinds)[index]
     if kind is None:
         return None
-    node, mask = pods[0].node, 0
+    servers, domains, masks = instance.once(_server_kinds), tuple[int, ...](), dict[int, int]()
     for pod in pods:
-        if pod.node != node or pod.gpus is None:
+        if pod.gpus is None:
             return None
-        mask |= pod.gpus
-    model = instance.cluster.nodes[node].model
-    key, known = (id(model), mask, kind), instance.once(_alone)
-    if key not in known:
-        known[key] = gang_value(instance, instance.gangs[index], pods, ())
-    return known[key]
+        masks[pod.node] = masks.get(pod.node, 0) | pod.gpus
+    key = [(servers[n], mask) for n, mask in masks.items()]
+    if len(masks) > 1:
+        if 0 in masks.values() or any(number < 0 for number, _ in key):
+            return None
+        domains = tuple(len({of[n] for n in masks}) for of in instance.cluster.domain_of)
+        key.sort()
+    known, at = instance.once(_known_values), (kind, domains, *key)
+    if at not in known:
+        known[at] = gang_value(instance, instance.gangs[index], pods, ())
+    return known[at]
+
+
+def _server_kinds(instance: Instance) -> list[int]:
+    """By node, the number of its server model and NICs; negative with NVLink between servers."""
+    kinds: dict[tuple[int, int], int] = {}
+
+    def kind(node: Node) -> int:
+        number = kinds.setdefault((id(node.model), id(node.effective_nics)), len(kinds))
+        return (
+            -1 - number if node.model is not None and node.model.nvlink_domain_nodes > 1 else number
+        )
+
+    return list(map(kind, instance.cluster.nodes))
 
 
 def _kinds(instance: Instance) -> list[int | None]:
@@ -191,8 +214,8 @@ def _kinds(instance: Instance) -> list[int | None]:
             return None
         key = (
             gang.nvlink_across_nodes,
-            instance.min_share(gang),
-            gang.fraction,
+            instance.min_share(gang).as_integer_ratio(),  # whose hash takes less time
+            gang.fraction.as_integer_ratio(),
             gang.pattern == "none",
             gang.counts_speed,
         )
@@ -201,7 +224,7 @@ def _kinds(instance: Instance) -> list[int | None]:
     return [kind(gang) for gang in instance.gangs]
 
 
-def _alone(_instance: Instance) -> dict[tuple[int, int, int], GangValue]:
+def _known_values(_instance: Instance) -> dict[tuple[object, ...], GangValue]:
     return {}
 
 
@@ -306,9 +329,9 @@ class Evaluation:
 
     def _value(self, index: int) -> GangValue:
         gang, pods = self.instance.gangs[index], self.decisions[index].pods
-        alone = value_alone(self.instance, index, pods)
-        if alone is not None:
-            return alone
+        known = known_value(self.instance, index, pods)
+        if known is not None:
+            return known
         if any(pod.gpus is None for pod in pods):
             self._blind.add(index)
             if self._known is None:

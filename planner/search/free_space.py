@@ -163,7 +163,21 @@ class FreeSpace:
         """The nodes without pods."""
         cluster = self.instance.cluster
         self.usable = [self.instance.schedulable(node) for node in cluster.nodes]
-        nodes = [self._count(n, {}) for n in range(len(cluster.nodes))]
+        alike: dict[object, NodeSpace] = {}
+        nodes = []
+        for n, (node, usable) in enumerate(zip(cluster.nodes, self.usable, strict=True)):
+            own = n if n in self._reshaping else None
+            kind = (
+                id(node.model),
+                node.givable,
+                node.unknown_unhealthy,
+                node.allocatable,
+                usable,
+                own,
+            )
+            if kind not in alike:
+                alike[kind] = self._count(n, {})
+            nodes.append(alike[kind])
         free, left = [one.free for one in nodes], [one.left for one in nodes]
         arrays = FreeArrays(cluster, free, left, self._reshaping)
         none: list[Pods] = [()] * len(self.pods)

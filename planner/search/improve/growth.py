@@ -9,11 +9,11 @@ from models.instance.solution import GangDecision
 from models.program.demand_builder import remaining_demand
 from models.rules.registry import eligible_nodes
 from models.tiers import family, sign
-from models.values.tier_values import PLACEMENT_VALUES, Evaluation, gang_value, tiers_of
+from models.values.tier_values import PLACEMENT_VALUES, Evaluation, tiers_of
 from planner.search.budget import Budget
 from planner.search.free_arrays import Kind
 from planner.search.free_space import Counts, FreeSpace, Pods, counts_of
-from planner.search.start.greedy import place
+from planner.search.start.greedy import place, value_with
 
 ATTEMPTS = 12
 """Sizes tried for one role of one gang."""
@@ -125,8 +125,7 @@ class _Grower:
     def _worth(self, index: int, pods: Pods) -> tuple[int, ...]:
         """Values of the tiers before growth, of the gang and of the plan; larger is better."""
         instance, gang = self._instance, self._instance.gangs[index]
-        known = {pod.node: self.space.by_node[pod.node].known for pod in pods}
-        value = gang_value(instance, gang, pods, known)
+        value = value_with(self.space, index, pods)
         found = [worth(instance, gang, pods, value) * factor for worth, factor in self._own]
         if self._whole:
             decisions = [self.space.decision(i) for i in range(len(instance.gangs))]

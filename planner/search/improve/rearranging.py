@@ -24,12 +24,12 @@ from models.rates.gang_bandwidth import FULL_SHARE
 from models.rules.demands import Demand
 from models.tiers import family, larger_is_better, sign
 from models.values.nearness import anchored, companions, home, suitors
-from models.values.tier_values import PLACEMENT_VALUES, Evaluation, Line, gang_value, tiers_of
+from models.values.tier_values import PLACEMENT_VALUES, Evaluation, Line, tiers_of
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, Pods, counts_of
 from planner.search.improve.repair import unjustified_victims
 from planner.search.ledger import Ledger
-from planner.search.start.greedy import greedy, place, placements
+from planner.search.start.greedy import greedy, place, placements, value_with
 
 PLACEMENTS = 6
 """Placements of one gang that are compared."""
@@ -167,8 +167,7 @@ def _placement_worth(
 ) -> tuple[int, ...]:
     """Speed, and what the gang adds to the tiers about placements, with just these pods; larger is better."""
     gang = instance.gangs[index]
-    known = {pod.node: space.by_node[pod.node].known for pod in pods}
-    value = gang_value(instance, gang, pods, known)
+    value = value_with(space, index, pods)
     listed = (objective.name for objective in instance.policy.objectives)
     tiers = (family(name) for name in listed if name in PLACEMENT_VALUES)
     worth = (sign(t.sense) * PLACEMENT_VALUES[t.name](instance, gang, pods, value) for t in tiers)

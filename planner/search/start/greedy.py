@@ -22,7 +22,7 @@ from models.rules.demands import Demand
 from models.rules.registry import admitted, allows
 from models.rules.shape import exclusive_levels
 from models.tiers import larger_is_better
-from models.values.tier_values import Evaluation, GangValue, gang_value, tiers_of
+from models.values.tier_values import Evaluation, GangValue, gang_value, known_value, tiers_of
 from planner.search.budget import Budget
 from planner.search.free_space import Counts, FreeSpace
 from planner.search.start.pod_limits import Limits, limits_of, narrowed
@@ -424,8 +424,16 @@ def meets_min_share(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...] 
 
 def value_of(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...]) -> GangValue:
     """What the gang has with these pods added."""
-    own = (*space.pods[gang], *pods)
+    return value_with(space, gang, (*space.pods[gang], *pods), pods)
+
+
+def value_with(
+    space: FreeSpace, gang: int, own: Sequence[PodPlacement], added: Sequence[PodPlacement] = ()
+) -> GangValue:
+    """What the gang has with these pods. ``added``: those that the space does not hold."""
+    if (value := known_value(space.instance, gang, own)) is not None:
+        return value
     known = {pod.node: space.by_node[pod.node].known for pod in own}
-    for pod in pods:
+    for pod in added:
         known[pod.node] |= pod.gpus or 0
     return gang_value(space.instance, space.instance.gangs[gang], own, known)
