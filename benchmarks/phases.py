@@ -118,7 +118,7 @@ class Phases:
             1.0,
             incumbent=worst,
             relaxed_to=self._relaxed,
-            second=False,
+            exact=False,
         ).values
 
     def _decode(self) -> None:

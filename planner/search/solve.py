@@ -23,7 +23,6 @@ from models.program.interruption import Interrupted, TooLarge
 from models.program.tier_expressions import FREE_SPACE
 from models.tiers import MAINS, Tier
 from models.values.effective_gpus import effective_after, effective_by_priority
-from models.values.nearness import companions
 from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
@@ -36,7 +35,7 @@ from planner.search.improve.alone import start_alone
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
 from planner.search.improve.polish import polish
-from planner.search.improve.rearranging import afresh, better, rearrange, settle
+from planner.search.improve.rearranging import afresh, beside, better, settle
 from planner.search.improve.regrouping import regroup
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Incumbent, Ledger
@@ -203,13 +202,6 @@ class Search:
         last = self._last(ledger)
         if not _large(self.instance) and _open(ledger, last):
             ledger.offer(settle(self.instance, ledger.incumbent.decisions, budget=self._budget))
-        if _open(ledger, last) and self._pairs < WHOLE_BELOW:
-            self._rearrange(ledger, self._budget)
-
-    def _rearrange(self, ledger: Ledger, budget: Budget) -> None:
-        """Place gangs that start anew."""
-        ledger.offer(rearrange(self.instance, ledger.incumbent.decisions, budget=budget))
-        self._regroup(ledger, budget)
 
     @cached_property
     def _pairs(self) -> int:
@@ -413,8 +405,7 @@ class Search:
         self._enter("building")
         slots.build()
         self._enter("solving")
-        if not slots.aim():
-            self._rearrange(ledger, budget)
+        slots.aim()
         if tolerant:
             slots.run_once(progress)
         elif slots.follows:
@@ -423,10 +414,8 @@ class Search:
             slots.begin(progress, partial(self._refilled, ledger))
             slots.run(progress)
         ledger.offer(start_alone(self.instance, ledger.incumbent.decisions, budget))
-        if companions(self.instance):
-            self._rearrange(ledger, budget)
-        else:
-            self._regroup(ledger, budget)
+        ledger.offer(beside(self.instance, ledger.incumbent.decisions, budget=budget))
+        self._regroup(ledger, budget)
 
     def _last(self, ledger: Ledger) -> int:
         """Number of tiers, from the first, that are searched: all, unless this is one of very many plans."""

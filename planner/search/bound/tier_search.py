@@ -284,9 +284,8 @@ class TierSearch:
             incumbent=self._value(fused),
             relaxed_to=relaxed,
             share=share,
-            second=self._time_share is None,
+            exact=self._time_share is None,
             hint=self._hint(),
-            start=self._assignment,
             improved=improved,
             lps=self._lps,
         )

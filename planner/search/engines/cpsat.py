@@ -6,7 +6,6 @@ same answer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -34,9 +33,8 @@ def solve_exactly(
     *,
     hint: Sequence[int | None] = (),
     improved: Callable[[int, int], None] | None = None,
-    seconds: float = math.inf,
 ) -> Answer:
-    """Solve with at most ``effort`` units and so many seconds."""
+    """Solve with at most ``effort`` units."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -51,7 +49,7 @@ def solve_exactly(
     solver.parameters.random_seed = limits.seed % (1 << 31)
     solver.parameters.max_deterministic_time = effort
     solver.parameters.max_time_in_seconds = max(
-        0.05, min(budget.seconds_left(), CLOCK_PER_EFFORT * effort, seconds)
+        0.05, min(budget.seconds_left(), CLOCK_PER_EFFORT * effort)
     )
     status = run(solver, model, budget, improved)
     if status is None:

@@ -1,8 +1,6 @@
-"""Place the gangs that start once more, now that it is known which they are: small ones first.
+"""Place gangs that start, or that may move, once more, now that it is known which they are.
 
-The greedy start takes large gangs first, so that most GPUs are admitted; they leave small gangs no domain
-of their own. The same gangs with the same pods are placed anew, and kept only if the plan is better. Then
-each is placed together with a gang that it should be near, where there is room.
+Each that starts in the best place that is left, or together with a gang that it should be near.
 """
 
 from __future__ import annotations
@@ -35,45 +33,26 @@ PLACEMENTS = 6
 """Placements of one gang that are compared."""
 
 
-def rearrange(
-    instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget | None = None
+def beside(
+    instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget
 ) -> tuple[GangDecision, ...]:
-    """The plan with its starting gangs placed anew if that is better and the budget lasts."""
-    if budget is not None and budget.exhausted():
+    """The plan with all that start placed anew, beside gangs that they should be near, if it is better."""
+    if not companions(instance) or budget.exhausted():
         return tuple(decisions)
-    space = FreeSpace(instance, decisions)
+    space, found = FreeSpace(instance, decisions), list(decisions)
     starting = [index for index, one in enumerate(decisions) if one.decision in STARTS]
     for index in starting:
         space.set(index, space.original[index])
-    demands, mark = [starting_demand(space, decisions, index) for index in starting], space.mark()
-    for small_first in (True, False):
-        ordered = sorted(demands, key=partial(_order, instance, small_first))
-        found = _placed(space, decisions, ordered, budget)
-        space.undo(mark)
-        if found is not None and _worth(instance, found) > _worth(instance, decisions):
-            decisions = found
-            break
-    if companions(instance):
-        ordered = sorted(demands, key=partial(_order, instance, small_first))
-        found = _beside(space, decisions, ordered, budget)
-        if found is not None and _worth(instance, found) > _worth(instance, decisions):
-            return found
-    return tuple(decisions)
-
-
-def _beside(
-    space: FreeSpace,
-    decisions: Sequence[GangDecision],
-    demands: Sequence[Demand],
-    budget: Budget | None,
-) -> tuple[GangDecision, ...] | None:
-    """The plan with these gangs placed beside those that they should be near; None as ``_placed``."""
-    if not Pairs(space, demands, budget).place():
-        return None
-    found = list(decisions)
-    for demand in demands:
-        found[demand.gang] = space.decision(demand.gang)
-    return tuple(found) if not unjustified_victims(space.instance, found) else None
+    demands = [starting_demand(space, decisions, index) for index in starting]
+    if not Pairs(space, sorted(demands, key=partial(_order, instance)), budget).place():
+        return tuple(decisions)
+    for index in starting:
+        found[index] = space.decision(index)
+    if unjustified_victims(instance, found) or _worth(instance, found) <= _worth(
+        instance, decisions
+    ):
+        return tuple(decisions)
+    return tuple(found)
 
 
 def afresh(instance: Instance, *, budget: Budget) -> tuple[GangDecision, ...] | None:
@@ -174,35 +153,14 @@ def _placement_worth(
     return (value.speed if instance.by_speed else 0, *worth)
 
 
-def _placed(
-    space: FreeSpace,
-    decisions: Sequence[GangDecision],
-    demands: Sequence[Demand],
-    budget: Budget | None,
-) -> tuple[GangDecision, ...] | None:
-    """The plan with these gangs placed in this order; None if one finds no place or the budget ends."""
-    found = list(decisions)
-    for demand in demands:
-        exhausted = budget is not None and budget.exhausted()
-        pods = None if exhausted else place(space, demand)
-        if pods is None:
-            return None
-        space.set(demand.gang, (*space.pods[demand.gang], *pods))
-        found[demand.gang] = space.decision(demand.gang)
-    return tuple(found) if not unjustified_victims(space.instance, found) else None
-
-
 def starting_demand(space: FreeSpace, decisions: Sequence[GangDecision], gang: int) -> Demand:
     """All pods that the plan adds for the gang."""
     counts = counts_of(space.instance.gangs[gang], decisions[gang].pods)
     return remaining_demand(space.instance, gang, counts, space.original[gang])
 
 
-def _order(instance: Instance, small_first: bool, demand: Demand) -> tuple[int, ...]:  # noqa: FBT001
-    """Large pods first, for which room is scarce; then narrow required levels, then small gangs.
-
-    Not ``small_first``: then gangs that prefer narrow levels, then large ones.
-    """
+def _order(instance: Instance, demand: Demand) -> tuple[int, ...]:
+    """Large pods first, for which room is scarce; then narrow levels, required before wished."""
     gang = instance.gangs[demand.gang]
     largest = max((role.gpus for role in demand.roles), default=0)
     required = -1 if gang.required is None else gang.required
@@ -210,8 +168,7 @@ def _order(instance: Instance, small_first: bool, demand: Demand) -> tuple[int, 
         -1 if level is None else level
         for level in (gang.preferred, *(r.preferred for r in gang.roles))
     )
-    rest = (demand.gpus,) if small_first else (-preferred, -demand.gpus)
-    return -largest, -required, *rest, demand.gang
+    return -largest, -required, -preferred, -demand.gpus, demand.gang
 
 
 def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:
@@ -229,7 +186,7 @@ DOMAINS = 8
 class Pairs:
     """Places gangs of ``demands`` in turn, in the free space; ``place`` says whether all have a place."""
 
-    def __init__(self, space: FreeSpace, demands: Sequence[Demand], budget: Budget | None) -> None:
+    def __init__(self, space: FreeSpace, demands: Sequence[Demand], budget: Budget) -> None:
         self._space = space
         self._instance = space.instance
         self._pending = {demand.gang: demand for demand in demands}
@@ -240,7 +197,7 @@ class Pairs:
         for gang in list(self._pending):
             if gang not in self._pending:
                 continue
-            if self._budget is not None and self._budget.exhausted():
+            if self._budget.exhausted():
                 return False
             if not self._beside(gang):
                 pods = place(self._space, self._pending[gang])
