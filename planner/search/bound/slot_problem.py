@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 
+from models.instance.instance import Instance
 from models.instance.solution import GangDecision
 from models.program.linear_program import Linear, Program
 from models.program.slots.slot_program import SlotModel
@@ -48,6 +49,10 @@ class SlotProblem:
         self.latest: tuple[int, ...] = ()
         self.refused: set[int] = set()
         self._held: set[int] = set()
+
+    @property
+    def instance(self) -> Instance:
+        return self._model.instance
 
     @property
     def in_parts(self) -> bool:
@@ -135,6 +140,23 @@ class SlotProblem:
                 if nearest[mode.variable]
                 else proof.reduced[mode.variable] != 0
             )
+        ]
+
+    def other_ways(self, values: Sequence[int], expressions: Sequence[Linear]) -> list[int]:
+        """Ways that would change an expression if gangs had them in place of what a solution gives them."""
+        worth: dict[int, tuple[int, ...]] = {}
+        chosen: dict[int, tuple[int, ...]] = {}
+        none = (0,) * len(expressions)
+        for mode in self._model.modes:
+            variable = mode.variable
+            own = worth[variable] = tuple(one.terms.get(variable, 0) for one in expressions)
+            if own != none and values[variable]:
+                chosen[mode.option.demand.gang] = own
+        return [
+            mode.variable
+            for mode in self._model.modes
+            if (own := worth[mode.variable]) != none
+            and own != chosen.get(mode.option.demand.gang, none)
         ]
 
     def running(self, values: Sequence[int]) -> set[int]:

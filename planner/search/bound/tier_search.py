@@ -67,9 +67,10 @@ class TierSearch:
 
     ``fill``: adds to a plan what fits beside it. ``only_better``: no plan is made of an assignment that is
     only as good as the incumbent. ``lps``: see ``solve_goal``. ``rough``: a tier is closed with the bound of
-    its LP if that is NEAR. ``share``: share of the remaining time that HiGHS gets for a tier, with no engine
-    after it; ``shares``: of some families. ``narrowed``: by the number of tiers, what earlier searches of the
-    program found out, to which this one adds. ``start``: a solution to begin with.
+    its LP if that is NEAR; without ``branching`` in any case. ``share``: share of the remaining time that
+    HiGHS gets for a tier, with no engine after it; ``shares``: of some families. ``narrowed``: by the number
+    of tiers, what earlier searches of the program found out, to which this one adds. ``start``: a solution to
+    begin with.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class TierSearch:
         only_better: bool = False,
         lps: int = BRANCHING_LPS,
         rough: bool = False,
+        branching: bool = True,
         narrowed: dict[int, Narrowed] | None = None,
         start: Sequence[int] = (),
     ) -> None:
@@ -100,6 +102,7 @@ class TierSearch:
         self._only_better = only_better
         self._lps = lps
         self._rough = rough
+        self._branching = branching
         self._narrowed = {} if narrowed is None else narrowed
         self._relaxation = Relaxation(problem.program, budget)
         self._assignment = tuple(start)
@@ -246,22 +249,32 @@ class TierSearch:
         """Ask the LP, then engines for what it leaves open. Returns what narrows ranges."""
         ledger, program = self._ledger, self._problem.program
         first, value = fused.members[0].position, self._value(fused)
-        ledger.searched.update(member.position for member in fused.members)
         goal = Goal(fused.objective, fused.maximize, self._required_rows(first))
         implied = range_proof(program, goal)
         if implied.sign * implied.bound <= implied.sign * value:  # no solver finds more
             self._adopt(fused, Answer(Status.INFEASIBLE, (), value, exact=True))
             return implied
         share = self._share_of_time(fused)
-        seconds = self._budget.seconds_left() * max(share, LP_SHARE)
-        relaxed = self._relaxation.bound(goal, seconds=seconds)
+        relaxed = self._relax(fused, goal, share)
+        ledger.searched.update(member.position for member in fused.members)
         if all(ledger.proven(member.position) for member in fused.members):
             return relaxed.proof
-        if self._rough and abs(relaxed.bound - value) * NEAR <= abs(value):
+        near = self._rough and abs(relaxed.bound - value) * NEAR <= abs(value)
+        if near or not self._branching:
             self._adopt(fused, Answer(Status.UNKNOWN, (), relaxed.bound, exact=True))
         else:
             self._conclude(fused, self._answer(fused, goal, relaxed, share))
         return relaxed.proof
+
+    def _relax(self, fused: FusedObjective, goal: Goal, share: float) -> RelaxedAnswer:
+        """The LP's answer; of a search that only branches, what an earlier one has found."""
+        position = fused.members[0].position
+        known = self._ledger.known(position)
+        own = self._time_share is not None and len(fused.members) == 1
+        if own and known.proof is not None and position in self._ledger.searched:
+            return RelaxedAnswer(known.value, None)
+        seconds = self._budget.seconds_left() * max(share, LP_SHARE)
+        return self._relaxation.bound(goal, seconds=seconds)
 
     def _answer(
         self, fused: FusedObjective, goal: Goal, relaxed: RelaxedAnswer, share: float

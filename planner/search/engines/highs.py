@@ -8,9 +8,10 @@ more (benchmarks/README.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from models.program.linear_program import Program
 from planner.search.budget import Budget
@@ -37,6 +38,39 @@ def branch(
     """
     # HiGHS may give up at once on one that breaks a row
     known = hint if hint and goal.satisfied(program, hint) else ()
+    result = _called(program, goal, budget, nodes, seconds, once=once, hint=known)
+    if result is None:
+        return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=False)
+    return _answer(program, goal, result)
+
+
+def branch_on(
+    program: Program,
+    goal: Goal,
+    budget: Budget,
+    whole: Iterable[int],
+    *,
+    nodes: int,
+    seconds: float,
+) -> tuple[float, ...]:
+    """The best that HiGHS finds where only the variables in ``whole`` are integral; () for nothing."""
+    result = _called(
+        program, goal, budget, nodes, seconds, whole=np.fromiter(whole, dtype=np.int64)
+    )
+    return () if result is None else tuple(result.values.tolist())
+
+
+def _called(
+    program: Program,
+    goal: Goal,
+    budget: Budget,
+    nodes: int,
+    seconds: float,
+    *,
+    once: bool = False,
+    hint: Sequence[int] = (),
+    whole: npt.NDArray[np.int64] | None = None,
+) -> Result | None:
     result = call(
         program,
         goal,
@@ -48,13 +82,13 @@ def branch(
         mip_rel_gap=1e-9,
         mip_abs_gap=0.5,
         random_seed=budget.limits.seed % (1 << 31),
-        hint=np.array(known, dtype=np.float64),
+        hint=np.array(hint, dtype=np.float64),
+        whole=whole,
     )
-    if result is None:
-        return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=False)
-    size = len(program.row_arrays().columns) + len(program.lower)
-    budget.spend((max(1, result.effort) + 10) * size / 5e6)  # in units of about one second
-    return _answer(program, goal, result)
+    if result is not None:
+        size = len(program.row_arrays().columns) + len(program.lower)
+        budget.spend((max(1, result.effort) + 10) * size / 5e6)  # in units of about one second
+    return result
 
 
 def _answer(program: Program, goal: Goal, result: Result) -> Answer:

@@ -50,6 +50,9 @@ LARGE = 1e9
 LOOSENED = 1e-10
 """Relative; its unit is 10^-7 of its limit and more, so that hardly any solution is lost by it."""
 
+LATE = 1.5
+"""HiGHS may take that many times its limit while there is time: once killed, it says and knows nothing."""
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -237,7 +240,8 @@ def call(
     if "mip_abs_gap" in request:
         request["mip_abs_gap"] /= abs(factor)
     kill = partial(process.kill, process.turn)
-    result = interruptible(budget, lambda: process.solve(request), kill, seconds=seconds)
+    late = min(LATE * seconds, budget.seconds_left())
+    result = interruptible(budget, lambda: process.solve(request), kill, seconds=late)
     timed_out = result is None or result.status == "late"
     budget.clocked |= timed_out and not budget.stop.is_set()
     if result is None:

@@ -2,7 +2,8 @@
 
 Both are pickled dicts after their size in 8 bytes. A request has ``lower``, ``upper`` and ``cost`` of the
 variables, to minimise, the ``rows`` that are new, ``anew`` if those are the whole program, the ``kept`` rows
-of a goal, ``seconds``, and ``nodes``, None for the LP relaxation. The worker keeps the rows of the last
+of a goal, ``seconds``, and ``nodes``, None for the LP relaxation; ``whole`` are the variables that branch and
+bound makes integral, None for all. The worker keeps the rows of the last
 program that was not for ``once``, and its LP with the basis. Rows are low, high, and by row the columns and
 coefficients of a sparse matrix: (low, high, starts, columns, coefficients). An answer has ``status``, and
 ``values``, ``duals`` of the rows, those of the goal last, ``bound`` and ``effort``, iterations or nodes.
@@ -29,6 +30,15 @@ STATUSES = {
     highspy.HighsModelStatus.kTimeLimit: "late",
 }
 """By that of HiGHS; others are ``limit``."""
+
+
+FEW = 1000
+"""Pivots from the last basis that are made in any case, and one for WARM rows: then a new start is faster."""
+
+WARM = 5
+
+MANY = (1 << 31) - 1
+"""Pivots without a limit."""
 
 
 class Worker:
@@ -62,7 +72,12 @@ class Worker:
         every = np.arange(len(lower), dtype=np.int32)
         self._lp.changeColsBounds(len(lower), every, lower, upper)
         self._lp.changeColsCost(len(lower), every, request["cost"])
+        self._lp.setOptionValue("simplex_iteration_limit", max(FEW, self._lp.getNumRow() // WARM))
         status = _run(self._lp, request["seconds"])
+        if self._lp.getModelStatus() == highspy.HighsModelStatus.kIterationLimit:
+            self._lp.clearSolver()
+            self._lp.setOptionValue("simplex_iteration_limit", MANY)
+            status = _run(self._lp, request["seconds"])
         solution, info = self._lp.getSolution(), self._lp.getInfo()
         return {
             "status": status,
@@ -128,7 +143,12 @@ def _loaded(request: dict[str, Any], rows: Rows) -> Any:  # a Highs
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = starts, columns, coefficients
     if request["nodes"] is not None:
-        lp.integrality_ = [highspy.HighsVarType.kInteger] * lp.num_col_
+        kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
+        whole = np.ones(lp.num_col_, dtype=bool)
+        if request["whole"] is not None:
+            whole[:] = False
+            whole[request["whole"]] = True
+        lp.integrality_ = [kinds[one] for one in whole.tolist()]
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)  # noqa: FBT003  # its interface
     highs.setOptionValue("threads", 1)

@@ -1,0 +1,181 @@
+"""One solution of the slots, decided priority by priority from above.
+
+For each priority the ways that its gangs may have are whole, all else is continuous, and its tiers are one
+weighted objective. Then it is fixed who of them runs, and how fast: not in which way, since counts that are
+not whole yet may leave no room for that one. At the end all is whole, for the tiers about placements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain, groupby
+from math import ceil
+
+from models.program.linear_program import UNBOUNDED, Linear, Program
+from models.program.slots.slot_rooms import Mode
+from models.queues.queue_shares import within_guarantee
+from models.queues.reservations import due
+from models.tiers import Tier
+from planner.search.bound.slot_problem import LAST, SlotProblem
+from planner.search.budget import Budget
+from planner.search.engines.highs import branch, branch_on
+from planner.search.engines.interface import Goal
+from planner.search.engines.portfolio import INTEGRAL
+from planner.search.engines.relaxation import Relaxation
+
+BITS = 8
+"""A tier weighs that many times two more than the next one of a weighted objective."""
+
+RESOLUTION = 60
+"""Bits of the weight of the first tier: coefficients of the last ones must not become 0."""
+
+UNAIMED = {"growth", *LAST}
+"""Families of tiers that are left to the search tier by tier."""
+
+SHARE = 0.25
+"""Share of what is left of the budget for one weighted objective."""
+
+NODES = 2000
+"""Branch-and-bound nodes for one: where it stops short, the tiers are solved one by one all the same."""
+
+Stated = tuple[int, Tier, Linear]
+"""Position, tier and expression."""
+
+Kept = tuple[Linear, int, int]
+"""Expression, at least, at most."""
+
+
+class Chain:
+    """The tiers of one program in groups: those of a priority, and those between priorities or after them."""
+
+    def __init__(self, problem: SlotProblem, stated: Sequence[Stated], budget: Budget) -> None:
+        self._problem = problem
+        self._budget = budget
+        known = (one for one in stated if one[1].family not in UNAIMED)
+        self.groups = [
+            list(group)
+            for _, group in groupby(
+                known, lambda one: one[1].priority if one[1].row.fused else None
+            )
+        ]
+
+    @property
+    def running(self) -> Iterator[Stated]:
+        """The tiers about who runs."""
+        return chain.from_iterable(own for own in self.groups if own[0][1].row.fused)
+
+    def solution(self) -> tuple[int, ...]:
+        """The values of all variables, () if none are found.
+
+        Where no whole counts follow what was decided without them, all is whole from the beginning.
+        """
+        return self._decide(partly=True) or self._decide(partly=False)
+
+    def _decide(self, *, partly: bool) -> tuple[int, ...]:
+        problem, kept, closed = self._problem, list[Kept](), list[int]()
+        values: tuple[int, ...] = ()
+        last = max((n for n, own in enumerate(self.groups) if own[0][1].row.fused), default=-1)
+        for number, tiers in enumerate(self.groups):
+            if self._budget.exhausted():
+                return ()
+            expressions = [one for _, _, one in tiers]
+            goal = Goal(_weighted(problem.program, tiers), maximize=True, keep=tuple(kept))
+            with (
+                problem.without(self._idle(tiers[0][1], values)),
+                problem.fixed(closed, [0] * len(problem.program.lower)),
+            ):
+                if partly and number < last:
+                    values = self._ways(goal, set[int]().union(*(one.terms for one in expressions)))
+                    closed += problem.other_ways(values, expressions) if values else []
+                else:
+                    values = self._counts(goal, values if number > last else ())
+            if not values:
+                return ()
+            kept += [keep(tier, one, one.value(values)) for _, tier, one in tiers]
+        return values
+
+    def _ways(self, goal: Goal, whole: Collection[int]) -> tuple[int, ...]:
+        """Values for a goal of which these are whole, and the others rounded up.
+
+        What costs something in the LP is left out; without it hardly anything is lost.
+        """
+        for held, nearest in self._settled(goal, ()):
+            with self._problem.fixed(held, nearest):
+                values = branch_on(
+                    self._problem.program,
+                    goal,
+                    self._budget,
+                    whole,
+                    nodes=NODES,
+                    seconds=self._budget.seconds_left() * SHARE,
+                )
+            if values:
+                return tuple(ceil(one - INTEGRAL) for one in values)
+        return ()
+
+    def _counts(self, goal: Goal, known: tuple[int, ...]) -> tuple[int, ...]:
+        """Whole values for a goal, with a solution that is ``known`` at first some near the LP's."""
+        for held, nearest in self._settled(goal, known) if known else [((), ())]:
+            with self._problem.fixed(held, nearest):
+                found = branch(
+                    self._problem.program,
+                    goal,
+                    self._budget,
+                    nodes=NODES,
+                    seconds=self._budget.seconds_left() * SHARE,
+                    hint=known,
+                )
+            if found.values:
+                return found.values
+        return ()
+
+    def _settled(
+        self, goal: Goal, known: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+        """(variables that stay as they are in an LP, its values rounded); in the end none."""
+        problem, budget = self._problem, self._budget
+        seconds = budget.seconds_left() * SHARE
+        relaxed = Relaxation(problem.program, budget).bound(goal, seconds=seconds)
+        if relaxed.values is not None and relaxed.proof is not None:
+            settled = problem.settled(relaxed.values, relaxed.proof, known)
+            yield settled, tuple(map(round, relaxed.values))
+        if not budget.exhausted():
+            yield (), ()
+
+    def _idle(self, tier: Tier, solution: Sequence[int]) -> Callable[[Mode], bool]:
+        """Whether a gang that waits may go on waiting as far as this tier goes, and those of its group.
+
+        Those of lower priority only take room, unless they have to start, or are within a guarantee, for
+        which earlier tiers ask; once it is settled who runs, nobody else needs any.
+        """
+        instance = self._problem.instance
+        gangs, promised, starting = instance.gangs, tier.family != "guarantee", due(instance)
+        running = self._problem.running(solution) if solution else set(range(len(instance.gangs)))
+
+        def idle(mode: Mode) -> bool:
+            gang = gangs[mode.option.demand.gang]
+            if gang.running:
+                return False
+            if tier.row.fused:
+                lower = gang.priority < (tier.priority or 0) and gang.key not in starting
+                return lower and not (promised and within_guarantee(instance, gang))
+            return mode.option.demand.gang not in running
+
+        return idle
+
+
+def keep(tier: Tier, expression: Linear, value: int) -> Kept:
+    """The row that keeps a tier as good as this."""
+    limits = (value, UNBOUNDED) if tier.sense == "max" else (-UNBOUNDED, value)
+    return expression, *limits
+
+
+def _weighted(program: Program, tiers: Sequence[Stated]) -> Linear:
+    """An objective to maximise in which a tier's range weighs far more than those of the tiers after it."""
+    total = Linear()
+    for place, (_, tier, expression) in enumerate(tiers):
+        extent = program.bound_above(expression) - program.bound_below(expression)
+        weight = (1 if tier.sense == "max" else -1) * (1 << RESOLUTION - BITS * place)
+        for variable, coefficient in expression.terms.items():
+            total.add(variable, coefficient * weight // max(1, extent))
+    return total
