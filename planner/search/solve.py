@@ -346,8 +346,6 @@ class Search:
             elif pairs >= SLOTS_FROM and not tolerant:  # which are granted once, as a tier closes
                 with budget.holding_back(POLISHING_SHARE + WHOLE_SHARE):
                     self._count_slots(slots, progress)
-                    if _open(ledger, last):
-                        slots.aim()
             if pairs < WHOLE_BELOW and _open(ledger, last):
                 with budget.holding_back(POLISHING_SHARE):
                     exact = self._search_whole(slots, ledger, budget, progress, immovable, last)
@@ -367,6 +365,7 @@ class Search:
         self._enter("building")
         slots.build()
         self._enter("solving")
+        slots.aim()
         slots.run(progress)
 
     def _search_whole(
