@@ -161,7 +161,7 @@ class Instance:
         """The latest time since which a gang is in the queue; 0 without any."""
         return max((t for t in self.of_gangs(_queued_at) if t is not None), default=0)
 
-    @property
+    @cached_property
     def standing(self) -> Sequence[tuple[PodPlacement, ...]]:
         """The pods of every gang that run now."""
         return self.of_gangs(standing_of)

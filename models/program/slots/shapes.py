@@ -134,16 +134,6 @@ class ShapeBounds:
             inside,
         )
 
-    def gangs(self, demand: Demand, level: int) -> dict[int, int]:
-        """Domains of a level with room for whole gangs, and for how many of them."""
-        first, *others = (
-            {domain: pods // role.count for domain, pods in self.capacity(role, level)}
-            for role in demand.gpu_roles
-        )
-        for own in others:
-            first = {domain: min(fit, own.get(domain, 0)) for domain, fit in first.items()}
-        return {domain: fit for domain, fit in sorted(first.items()) if fit}
-
     def capacity(self, role: RoleDemand, level: int) -> list[tuple[int, int]]:
         """(domain, pods of the role that may find room there), most first; only domains with any."""
         key = (role.gpus, role.nodes, level)

@@ -69,6 +69,7 @@ class DomainSlots:
         self._cluster, self._program, self._units, self._room = cluster, program, units, room
         self._now = {n: tuple(room.standing(n) // unit for unit in units) for n in nodes}
         self._most = {n: tuple(room.most(n) // unit for unit in units) for n in nodes}
+        self._domain_of = [np.array(of, np.int64) for of in cluster.domain_of]
         self._most_slots = np.zeros((len(units), len(cluster.nodes)), np.int64)
         for n, most in self._most.items():
             self._most_slots[:, n] = most
@@ -100,7 +101,7 @@ class DomainSlots:
     def most_within(self, piece: Piece, inside: frozenset[int]) -> Iterator[tuple[int, int]]:
         """(domain, the most of these pieces that it may have on nodes inside)."""
         nodes = np.sort(integers(piece.nodes & inside))
-        of = np.array(self._cluster.domain_of[piece.level], np.int64)[nodes]
+        of = self._domain_of[piece.level][nodes]
         domains, first, group = np.unique(of, return_index=True, return_inverse=True)
         fits = np.full(len(domains), 0 if not any(piece.slots) else UNBOUNDED, np.int64)
         for slots, most in zip(piece.slots, self._most_slots, strict=True):
@@ -172,7 +173,8 @@ class SlotRooms:
 
     def taken(self, mode: Mode, nodes: frozenset[int], size: int) -> int:
         """Slots on these nodes that the pods take at least, where they may be elsewhere."""
-        demand, own = mode.option.demand, self.placed(mode, nodes, size)
+        demand = mode.option.demand
+        own = self.placed(mode, nodes, size) if demand.roles else 0
         if not demand.stays or demand.gang not in self._movable:
             return own
         known = self._instance.gangs[demand.gang].roles

@@ -304,12 +304,13 @@ class _Shapes:
 
     def _in_one_domain(self, demand: Demand, level: int) -> bool:
         """Whether one domain of the level has room for every role, and for its slices."""
-        domains = self._bounds.gangs(demand, level)
+        rooms = ((self._bounds.capacity(role, level), role.count) for role in demand.gpu_roles)
+        domains = set.intersection(*({d for d, pods in room if pods >= n} for room, n in rooms))
         for role in demand.gpu_roles:
             for size, narrower in self._instance.gangs[demand.gang].roles[role.role].slice_layers:
                 if narrower > level:
                     whole = self._slices(role, size, narrower, level)
-                    domains = {d: n for d, n in domains.items() if whole[d] >= role.cut(size).whole}
+                    domains = {d for d in domains if whole[d] >= role.cut(size).whole}
         return bool(domains)
 
     def _slices(self, role: RoleDemand, size: int, level: int, wider: int) -> Counter[int]:
