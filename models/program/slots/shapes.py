@@ -28,6 +28,7 @@ from models.program.packing import by_count, inside_known_MBps, network_MBps
 from models.program.rules.bandwidth import Speeds
 from models.program.rules.bandwidth_carriers import relative_speed
 from models.program.rules.group_bounds import GroupBounds, bounded_role
+from models.program.slots.nvlink_domains import joins
 from models.program.tier_expressions import LEAST_GANG
 from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, share_permille
 from models.rates.gang_rates import ideal_of
@@ -44,7 +45,8 @@ class Shape:
     most that such a gang adds to these tiers; ``span``: the least. ``speed``: the highest, in permille.
     ``fewest``: domains that it uses at least, by level, the node level last. ``share``: the highest share
     of its ideal bandwidth, in permille. ``inside``: where not only the number of GPUs
-    counts, the least that the GPUs on each server give it, MB/s.
+    counts, the least that the GPUs on each server give it, MB/s; or those in each NVLink domain, of which
+    it has ``group`` pods or more in each.
     """
 
     level: int | None
@@ -56,6 +58,7 @@ class Shape:
     fewest: tuple[int, ...] = ()
     share: int = FULL_SHARE
     inside: Fraction | None = None
+    group: int = 1
 
 
 class ShapeBounds:
@@ -91,14 +94,14 @@ class ShapeBounds:
 
     def most_pods(self, role: RoleDemand) -> int:
         """The most pods of the role on one node."""
-        return max(node.gpus // role.gpus for node in self._kinds(role.nodes))
+        return max(node.gpus // role.gpus for node in self.kinds(role.nodes))
 
     def _largest_piece(self, demand: Demand) -> int:
         """The most pods that the smallest piece of a gang on several nodes can have."""
         if len(demand.gpu_roles) != 1:
             return 1
         (role,) = demand.gpu_roles
-        gpus = max((self._least_piece(demand, node) for node in self._kinds(role.nodes)), default=0)
+        gpus = max((self._least_piece(demand, node) for node in self.kinds(role.nodes)), default=0)
         return max(1, min(gpus // role.gpus, role.count // 2))
 
     def shape(
@@ -234,11 +237,11 @@ class ShapeBounds:
     ) -> int:
         if demand.standing:  # no bound is known for pods next to pods that stay
             return FULL_SHARE
-        kinds = {node.name: node for role in demand.gpu_roles for node in self._kinds(role.nodes)}
+        kinds = {node.name: node for role in demand.gpu_roles for node in self.kinds(role.nodes)}
         shares = (self._share(demand, level, node, largest, inside) for node in kinds.values())
         return max(shares, default=0)
 
-    def _kinds(self, nodes: frozenset[int]) -> tuple[Node, ...]:
+    def kinds(self, nodes: frozenset[int]) -> tuple[Node, ...]:
         """The first node of every kind of hardware."""
         if nodes not in self._hardware:
             own = self._numbers(nodes)
@@ -271,36 +274,44 @@ class ShapeBounds:
     ) -> int:
         model, mesh = node.model, mesh_sets(node)
         gang = self._instance.gangs[demand.gang]
-        joined = gang.nvlink_across_nodes and model is not None and model.nvlink_domain_nodes > 1
-        counted = mesh is not None or (model is not None and by_count(model, node.effective_nics))
-        if model is None or joined or not counted:
+        if model is None:
             return FULL_SHARE
         try:
             ideal = ideal_of(self._instance, gang, demand.counts, (model,), demand.total_gpus)
         except UnknownRate:
             return FULL_SHARE
-        if mesh is not None:
-            rate = self._mesh_MBps(mesh, demand, level, node, largest, inside)
-            return FULL_SHARE if rate is None else share_permille(rate, ideal)
+        rate: Fraction | None = None
+        if inside is not None:
+            rate = None if gang.by_rank else inside
+        elif level < self._node_level and joins(self._instance.cluster, gang, node):
+            pass
+        elif mesh is not None:
+            rate = self._mesh_MBps(mesh, demand, level, node, largest)
+        elif by_count(model, node.effective_nics):
+            rate = self._counted_MBps(demand, level, node, largest)
+        return FULL_SHARE if rate is None else share_permille(rate, ideal)
+
+    def _counted_MBps(
+        self, demand: Demand, level: int, node: Node, largest: int | None
+    ) -> Fraction | None:
+        """The most of a gang on servers on which only the number of GPUs counts; None: any."""
+        gang = self._instance.gangs[demand.gang]
         gpus = demand.gpus
         if level < self._node_level:
             gpus = self._least_piece(demand, node)
             if largest is not None:
                 gpus = min(gpus, largest * demand.gpu_roles[0].gpus)
-        chosen = ServerSet((1 << min(gpus, model.gpus)) - 1)
+        chosen = ServerSet((1 << min(gpus, node.gpus)) - 1)
         rate = inside_known_MBps(node, chosen)
         if level < self._node_level:
             network = network_MBps(node, chosen)
             if network is None:
-                return FULL_SHARE
+                return None
             over = self.over(level)
             if gang.in_groups:
-                rate = self._groups_MBps(demand, node, chosen.count, over)
-            else:
-                rate = network / over if rate is None else min(rate, network / over)
-        elif gang.by_rank:
-            return FULL_SHARE
-        return FULL_SHARE if rate is None else share_permille(rate, ideal)
+                return self._groups_MBps(demand, node, chosen.count, over)
+            return network / over if rate is None else min(rate, network / over)
+        return None if gang.by_rank else rate
 
     def over(self, level: int) -> Fraction:
         """Oversubscription between domains within one of this level."""
@@ -314,14 +325,11 @@ class ShapeBounds:
         level: int,
         node: Node,
         largest: int | None,
-        inside: Fraction | None,
     ) -> Fraction | None:
         """The most of a gang on servers of a kind on which not only the number of GPUs counts; None: any."""
         gang = self._instance.gangs[demand.gang]
         if gang.by_rank or (gang.in_groups and level < self._node_level):
             return None
-        if inside is not None:
-            return inside
         if level == self._node_level:
             return mesh.rates((demand.gpus,), None)[0] if 1 < demand.gpus <= mesh.gpus else None
         sizes, most = {role.gpus for role in demand.gpu_roles}, self._least_piece(demand, node)
@@ -336,7 +344,7 @@ class ShapeBounds:
     ) -> Fraction | None:
         """The most of a gang in groups with at most so many GPUs on such a node; None if unknown."""
         gang = self._instance.gangs[demand.gang]
-        if any(len(self._kinds(role.nodes)) > 1 for role in demand.gpu_roles):
+        if any(len(self.kinds(role.nodes)) > 1 for role in demand.gpu_roles):
             most = node.gpus  # its smallest set may be on another kind, with another ideal
         sets = _networks(node, most)
         if sets is None:
@@ -367,7 +375,7 @@ class ShapeBounds:
         self, kinds: tuple[Kind, ...], role: Role, nodes: frozenset[int]
     ) -> GroupBounds | None:
         servers: list[tuple[ServerModel, Fraction, int]] = []
-        for node in self._kinds(nodes):
+        for node in self.kinds(nodes):
             sets = _networks(node, node.gpus)
             if sets is None or node.model is None:
                 return None

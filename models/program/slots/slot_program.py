@@ -135,7 +135,7 @@ class SlotModel(Slots):
 
     def _standing_speed(self, demand: Demand) -> int:
         """The speed of pods that stay, or the most of those next to them."""
-        if not demand.roles:
+        if not demand.roles and not self.unsure(demand):
             return self._standing.speed(demand.gang, demand.stays)
         most = most_speed(self.instance, demand.gang)
         return self._shapes.most_speed(demand) if most is None else most
@@ -223,6 +223,9 @@ class SlotModel(Slots):
         self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]
     ) -> None:
         """So many pieces have a domain each on these nodes, and their parts have domains in it."""
+        if path[-1].least:
+            self._share_out(slots, path, total, inside)
+            return
         cluster, piece, housed = self.instance.cluster, path[-1], Linear()
         widest, most = path[-2].level if len(path) > 1 else -1, self.program.bound_above(total)
         for domain, room in slots.most_within(piece, inside):
@@ -232,12 +235,44 @@ class SlotModel(Slots):
             housed.add(variable)
             self.homes.setdefault(path, {})[domain] = variable
             nodes = cluster.domains[piece.level][domain].nodes
-            for level in range(widest + 1, piece.level + 1):
-                within = level, cluster.domain_of[level][nodes[0]]
-                slots.taken.setdefault(within, []).append((variable, piece.slots))
+            self._occupy(slots, (widest, piece.level), nodes[0], [(variable, piece.slots)])
             for part, count in piece.parts:
                 self._house(slots, (*path, part), Linear({variable: count}), frozenset(nodes))
         self.program.equal(housed.add_linear(total, -1), 0)
+
+    def _occupy(
+        self,
+        slots: DomainSlots,
+        levels: tuple[int, int],
+        n: int,
+        taken: Sequence[tuple[int, tuple[int, ...]]],
+    ) -> None:
+        """Slots are taken in the domains of a node, of levels behind the first one."""
+        for level in range(levels[0] + 1, levels[1] + 1):
+            within = level, self.instance.cluster.domain_of[level][n]
+            slots.taken.setdefault(within, []).extend(taken)
+
+    def _share_out(
+        self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]
+    ) -> None:
+        """The pods of so many pieces are in several domains, as many or more in each as a piece says."""
+        piece, program, found = path[-1], self.program, Linear()
+        share, single = piece.of_pods(piece.least), piece.of_pods(1)
+        widest = path[-2].level if len(path) > 1 else -1
+        most = program.bound_above(total) * (piece.pods // piece.least)
+        for domain, room in slots.most_within(share, inside):
+            if not room:
+                continue
+            shares = program.integer(0, min(most, room))
+            beside = program.integer(0, (piece.least - 1) * min(most, room))
+            program.at_most(Linear().add(beside).add(shares, 1 - piece.least))
+            found.add(shares, piece.least).add(beside)
+            self.homes.setdefault((*path, share), {})[domain] = shares
+            self.homes.setdefault((*path, single), {})[domain] = beside
+            n = self.instance.cluster.domains[piece.level][domain].nodes[0]
+            taken = [(shares, share.slots), (beside, single.slots)]
+            self._occupy(slots, (widest, piece.level), n, taken)
+        program.equal(found.add_linear(total, -piece.pods), 0)
 
     def _loosen(self, slots: DomainSlots, everywhere: frozenset[int]) -> None:
         """The innermost domains have the large slots that all others take, too.

@@ -40,6 +40,7 @@ class Piece:
 
     ``parts``: (piece, count) of those that are in one domain each of a narrower level. ``weight``: of the
     gang in GPUs; ``whole``: all its pods. ``gang``: of one whose domain is told apart from those of others.
+    ``least``: not 0 if its ``pods`` are in several domains of the level, so many or more in each.
     """
 
     level: int
@@ -49,6 +50,13 @@ class Piece:
     weight: int = 0
     whole: bool = False
     gang: int | None = None
+    pods: int = 1
+    least: int = 0
+
+    def of_pods(self, pods: int) -> Piece:
+        """Some pods of it, in one domain."""
+        slots = tuple(own // self.pods * pods for own in self.slots)
+        return Piece(self.level, slots, self.nodes, (), self.weight)
 
 
 Part = tuple[Piece, int]

@@ -93,13 +93,18 @@ class SlotSpread:
     def _pods_of(self, key: Key, kind: SpreadKind) -> dict[int, Linear]:
         """The slots of a kind in each innermost domain: of its slices, or variables."""
         model, domains = self._model, self._cluster.domains
+        found: dict[int, Linear] = {}
         if isinstance(key[-1], int):
             total = Linear().add_all((mode.variable for mode in kind.modes), -kind.slots)
             return self._variables(self._most, total, kind)
+        if key[-1].level == self._inner and key[-1].least:
+            for part in (key[-1].of_pods(key[-1].least), key[-1].of_pods(1)):
+                for domain, variable in model.homes.get((*key, part), {}).items():
+                    found.setdefault(domain, Linear()).add(variable, part.slots[0])
+            return found
         if key[-1].level == self._inner:
             homes = model.homes.get(key, {}).items()
             return {domain: Linear({v: key[-1].slots[0]}) for domain, v in homes}
-        found: dict[int, Linear] = {}
         of = self._cluster.domain_of[self._inner]
         for domain, variable in model.homes.get(key, {}).items():
             inside = {of[n] for n in domains[kind.level][domain].nodes} & self._most.keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -14,9 +15,12 @@ from models.program.linear_program import Linear, Program
 from models.program.mesh_sets import MeshKind, mesh_sets
 from models.program.nearness import anywhere
 from models.program.options import Choice
+from models.program.packing import by_count
+from models.program.slots.nvlink_domains import domain_rates, joins, nvlink_level
 from models.program.slots.shapes import Shape, ShapeBounds
 from models.program.slots.slot_rooms import DomainSlots, Mode, Part, Piece, SlotRooms
 from models.program.tier_expressions import StandingValues
+from models.rates.gang_bandwidth import FULL_SHARE
 from models.rules.demands import Demand, RoleDemand
 from models.rules.shape import may_be_uneven
 
@@ -102,7 +106,7 @@ class Slots:
             return ()
         parts = Counter[Piece]()
         for role in demand.gpu_roles:
-            parts.update(dict(self._parts(demand, role, mode.level)))
+            parts.update(dict(self._parts(demand, role, mode.level, mode.shape.group)))
         nodes = demand.gpu_nodes
         slots, weight = self.taken(mode), self.instance.gangs[demand.gang].weight_gpus
         if mode.level < 0 or max(slots) < 2:
@@ -111,8 +115,11 @@ class Slots:
         piece = Piece(mode.level, slots, nodes, tuple(parts.items()), weight, whole=True, gang=own)
         return ((piece, 1),)
 
-    def _parts(self, demand: Demand, role: RoleDemand, within: int) -> Iterator[Part]:
-        """(piece, count): the slices of a role in a domain of that level, the widest ones."""
+    def _parts(self, demand: Demand, role: RoleDemand, within: int, group: int) -> Iterator[Part]:
+        """(piece, count): the slices of a role in a domain of that level, the widest ones.
+
+        ``group``: pods of its least share of an NVLink domain.
+        """
         spec, weight = (
             self.instance.gangs[demand.gang].roles[role.role],
             self.instance.gangs[demand.gang].weight_gpus,
@@ -127,6 +134,10 @@ class Slots:
         for piece, _ in parts:
             if whole := role.cut(below).whole:
                 yield piece, whole
+        domains = nvlink_level(self.instance.cluster)
+        if group > 1 and domains is not None and within < domains and not parts and any(slots):
+            taken = tuple(role.count * one for one in slots)
+            yield Piece(domains, taken, role.nodes, (), weight, pods=role.count, least=group), 1
 
     def left_free(self, nodes: Iterable[int]) -> Linear:
         """GPUs that are free on these nodes, at least; all pods of the modes are on them."""
@@ -188,12 +199,24 @@ class Slots:
         """Of the network between servers of one domain of a level."""
         return self._shapes.over(level)
 
+    def unsure(self, demand: Demand) -> bool:
+        """Whether what pods that stay are worth depends on others: it is not known which GPUs they hold."""
+        nodes, roles = self.instance.cluster.nodes, self.instance.gangs[demand.gang].roles
+        return any(
+            pod.gpus is None
+            and roles[pod.role].gpus
+            and (model := nodes[pod.node].model) is not None
+            and not by_count(model, nodes[pod.node].effective_nics)
+            for pod in demand.stays
+            if pod.node is not None
+        )
+
     def placed_value(self, family: str, mode: Mode) -> int:
         """What a gang adds to a tier about placements at most; to ``span`` at least."""
         demand = mode.option.demand
         if mode.shape is not None:
             return int(getattr(mode.shape, family))
-        if not demand.roles:
+        if not demand.roles and not (family == "bandwidth" and self.unsure(demand)):
             near = anywhere(self.instance.gangs[demand.gang]) if family == "preference" else 0
             return near + self._standing.value(family, demand.gang, demand.stays)
         return 0 if family == "span" else self._shapes.most(family, demand)
@@ -264,6 +287,12 @@ class _Shapes:
     def _at(self, demand: Demand, level: int) -> Iterator[Shape]:
         """The shapes on several servers."""
         gang, roles = self._instance.gangs[demand.gang], demand.gpu_roles
+        cluster, kinds = self._instance.cluster, self._bounds.kinds(demand.gpu_nodes)
+        if any(joins(cluster, gang, node) for node in kinds):
+            every = all(joins(cluster, gang, node) for node in kinds)
+            shapes = self._by_domains(demand, level) if every else ()
+            yield from shapes or self._bounds.at(demand, level)
+            return
         kind = next((k for k in self.meshes if all(r.nodes <= k.nodes for r in roles)), None)
         if kind is None or len(roles) > 1 or gang.in_groups or not kind.sets.connected:
             yield from self._bounds.at(demand, level)
@@ -272,6 +301,19 @@ class _Shapes:
         most = min(kind.sets.gpus // role.gpus, role.count - 1)
         sizes = range(role.gpus, most * role.gpus + 1, role.gpus)
         yield from self._by_rates(demand, level, kind.sets.rates(sizes, self._bounds.over(level)))
+
+    def _by_domains(self, demand: Demand, level: int) -> list[Shape]:
+        """By the least pods in an NVLink domain, where that makes a difference; none if that is unknown."""
+        gang, kinds = self._instance.gangs[demand.gang], self._bounds.kinds(demand.gpu_nodes)
+        found, whole = dict[int, Shape](), nvlink_level(self._instance.cluster)
+        if whole is None or level >= whole:
+            return []
+        for before, rate in enumerate(domain_rates(gang, demand, kinds, self.over(level))):
+            shape = self._bounds.shape(demand, level, inside=rate)
+            found.setdefault(shape.share, replace(shape, group=before + 1))
+            if shape.share == FULL_SHARE:
+                break
+        return list(found.values())
 
     def _alone(self, demand: Demand) -> Iterator[Placed]:
         """The shapes on one server: of each kind on which not only the number of GPUs counts, by its sets."""

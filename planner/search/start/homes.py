@@ -321,7 +321,8 @@ def _nodes_with(space: FreeSpace, mode: Mode, role: RoleDemand, pieces: int) -> 
 class _Settler:
     """``domains``: nodes of those that it has, None for any; ``level``: of the narrowest, -1 for none.
 
-    ``loose``: large slots that it takes besides. ``key``: its place in the order.
+    ``loose``: large slots that it takes besides. ``key``: its place in the order. ``shares``: large slots by
+    innermost domain, of a gang in several NVLink domains.
     """
 
     def __init__(
@@ -329,6 +330,7 @@ class _Settler:
     ) -> None:
         demand, units = mode.option.demand, model.units
         self.mode, self.domains, self.level = mode, domains, level
+        self.shares = Counter[int]()
         taken = model.taken(mode)[0] if mode.shape is not None and units else 0
         inner = level == model.instance.cluster.node_level - 1
         self.loose = 0 if inner else taken
@@ -342,11 +344,11 @@ class _Settler:
         place = not taken, level < 0, -largest, -level
         phase = 3 * (not taken)
         self.on_set = mode.shape is not None and mode.shape.inside is not None
-        if self.on_set:  # sets are chosen of what gangs on whole servers leave
+        if self.on_set and model.meshes:  # sets are chosen of what gangs on whole servers leave
             nodes = model.instance.cluster.nodes
             whole = any(r.gpus == nodes[next(iter(r.nodes))].gpus for r in demand.gpu_roles)
             phase = 3 if demand.gpus == 1 else 1 if alone else 2 * (not whole)
-            self.on_set = phase in (1, 2)
+        self.on_set &= phase in (1, 2)
         self.key = phase, *place, waits, -gang.priority, -demand.gpus, demand.gang
 
 
@@ -391,7 +393,7 @@ class _Homes:
 
     def settler(self, mode: Mode) -> _Settler:
         """Give the gang the domains of its pieces."""
-        found, level, covered = set[int](), -1, 0
+        found, level, covered, self._shares = set[int](), -1, 0, Counter[int]()
         pieces = self._model.pieces(mode)
         for piece, count in pieces:
             for _ in range(count):
@@ -399,14 +401,19 @@ class _Homes:
                 found |= nodes
                 covered += piece.slots[0]
         whole = bool(pieces) and (pieces[0][0].whole or covered == self._model.taken(mode)[0])
-        return _Settler(
+        settler = _Settler(
             self._model, mode, frozenset(found) if whole else None, level if whole else -1
         )
+        if level == self._model.instance.cluster.node_level - 1:
+            settler.shares = self._shares
+        return settler
 
     def _take(
         self, path: tuple[Piece, ...], inside: frozenset[int] | None = None
     ) -> tuple[set[int], int]:
         """The nodes of a domain for a piece, or of those of its parts; and the narrowest level of these."""
+        if path[-1].least:
+            return self._take_shares(path, inside), path[-1].level
         piece, left, cluster = path[-1], self._left[path], self._model.instance.cluster
         domains = cluster.domains[piece.level]
         domain = next(d for d in left if inside is None or domains[d].nodes[0] in inside)
@@ -421,6 +428,30 @@ class _Homes:
         if sum(part.slots[0] * count for part, count in piece.parts) == piece.slots[0] and found:
             return found, level
         return nodes, piece.level
+
+    def _take_shares(self, path: tuple[Piece, ...], inside: frozenset[int] | None) -> set[int]:
+        """The nodes of several domains for the pods of a piece, the largest shares first."""
+        piece, found = path[-1], set[int]()
+        domains = self._model.instance.cluster.domains[piece.level]
+        shares, beside = (self._left[*path, piece.of_pods(n)] for n in (piece.least, 1))
+        open_ = {
+            d: piece.least * count + beside.get(d, 0)
+            for d, count in shares.items()
+            if inside is None or domains[d].nodes[0] in inside
+        }
+        left = piece.pods
+        for d in sorted(open_, key=lambda d: (-open_[d], d)):
+            taken = min(open_[d], left)
+            if 0 < left - taken < piece.least:
+                taken = left - piece.least
+            if taken >= piece.least:
+                left -= taken
+                sets = min(shares[d], taken // piece.least)
+                _take(shares, d, sets)
+                _take(beside, d, taken - sets * piece.least)
+                self._shares[d] += taken * piece.of_pods(1).slots[0]
+                found.update(domains[d].nodes)
+        return found
 
     def on_set(self, settler: _Settler) -> bool:
         """Place a gang on a set of GPUs as the solution has it, if it has one."""
@@ -439,6 +470,10 @@ class _Homes:
 
     def of(self, settler: _Settler) -> frozenset[int] | None:
         """Nodes for the gang: those of its domains, or some with slots for what is loose; None for any."""
+        if settler.shares:
+            shares = settler.shares.items()
+            each = (self._open_nodes(settler.mode.option.demand, d, own) for d, own in shares)
+            return frozenset[int]().union(*each)
         if not settler.loose:
             return settler.domains
         cluster, found, left = self._model.instance.cluster, set[int](), settler.loose
