@@ -52,7 +52,7 @@ from models.rates.gang_rates import dealt_ranks
 from models.starts.empty_starts import Answer, not_claiming
 from models.units import epoch_seconds, time_text
 from models.values.effective_gpus import effective_after, effective_before, effective_by_priority
-from models.values.tier_values import Evaluation, Line, ValueCache, known_masks
+from models.values.tier_values import Evaluation, Line, known_masks
 
 Words = Callable[[Reason], str]
 """Makes the sentence of a reason."""
@@ -74,7 +74,6 @@ class PlanWriter:
         self._words = words
         self._document = canonical_instance(instance)
         self._digest = digest(self._document)
-        self._values: ValueCache = {}
 
     def compose(
         self,
@@ -87,7 +86,7 @@ class PlanWriter:
         left_out: Mapping[str, int] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """The plan of a solution. ``created_at``: RFC 3339. ``remarks``, ``left_out``: of the reading."""
-        evaluation = Evaluation(self._instance, solution.decisions, self._values)
+        evaluation = Evaluation(self._instance, solution.decisions)
         gangs = _GangWriter(self._instance, solution, self._words)
         spec: dict[str, Any] = {"gangs": [gangs.write(line) for line in evaluation.lines]}
         spec |= self._parts(solution.decisions)

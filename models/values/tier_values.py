@@ -228,8 +228,9 @@ def _known_values(_instance: Instance) -> dict[tuple[object, ...], GangValue]:
     return {}
 
 
-ValueCache = dict[tuple[int, tuple[PodPlacement, ...]], GangValue]
-"""Values of gangs by index and pods, where every GPU index is known: then nothing else matters."""
+def _other_values(_instance: Instance) -> dict[tuple[int, tuple[PodPlacement, ...]], GangValue]:
+    """By index and pods, where every GPU index is known: then nothing else matters."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,17 +248,14 @@ class Line:
 
 
 class Evaluation:
-    """Every value of one plan, in order of the gangs; read by tier. ``cache`` is shared between plans.
+    """Every value of one plan, in order of the gangs; read by tier.
 
     What the plan valued before it has in common with it is taken from there.
     """
 
-    def __init__(
-        self, instance: Instance, decisions: Sequence[GangDecision], cache: ValueCache | None = None
-    ) -> None:
+    def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
         self.instance = instance
         self.decisions = tuple(decisions)
-        self._cache: ValueCache = {} if cache is None else cache
         self._known: list[int] | None = None
         self._totals: dict[str, tuple[Tier, int]] = {}
         self._near: dict[int, int] | None = None
@@ -337,9 +335,10 @@ class Evaluation:
             if self._known is None:
                 self._known = known_masks(self.instance, self.decisions)
             return gang_value(self.instance, gang, pods, self._known)
-        if (index, pods) not in self._cache:
-            self._cache[index, pods] = gang_value(self.instance, gang, pods, ())
-        return self._cache[index, pods]
+        others = self.instance.once(_other_values)
+        if (index, pods) not in others:
+            others[index, pods] = gang_value(self.instance, gang, pods, ())
+        return others[index, pods]
 
     def tier(self, tier: Tier) -> int:
         """Value of one tier."""

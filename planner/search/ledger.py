@@ -18,7 +18,7 @@ from models.rules.registry import joint_rules
 from models.rules.services import mixed
 from models.tiers import larger_is_better, sign
 from models.values.implied_bounds import ImpliedBounds
-from models.values.tier_values import Evaluation, ValueCache, tiers_of
+from models.values.tier_values import Evaluation, tiers_of
 from planner.search.improve.repair import back_in_place, moves_beyond, unjustified_victims
 
 
@@ -47,7 +47,7 @@ class Ledger:
     """``closed``: number of tiers, from the first, that are solved and must be kept by later ones.
 
     ``best``: value of each tier when it was closed. ``tops``: bounds for every plan. ``bounds``: None
-    where only implied bounds are known. ``cache``: values of gangs, shared between plans. ``searched``:
+    where only implied bounds are known. ``searched``:
     tiers of the whole that an engine was asked about. ``answers``: of ``known``, until the incumbent or a
     bound changes. ``published``: a copy for other threads.
     """
@@ -55,7 +55,6 @@ class Ledger:
     def __init__(self, instance: Instance, start: Sequence[GangDecision]) -> None:
         self.instance = instance
         self.tiers = tiers_of(instance)
-        self.cache: ValueCache = {}
         self.incumbent = Incumbent(tuple(start), self.evaluate(start).vector())
         self.unmoved = self.incumbent
         self.bounds: list[Bound | None] = [None] * len(self.tiers)
@@ -131,8 +130,8 @@ class Ledger:
         return below_share.union(mixed(self.instance, plan.decisions))
 
     def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:
-        """All values of a plan; values of unchanged gangs come from the cache."""
-        return Evaluation(self.instance, decisions, self.cache)
+        """All values of a plan."""
+        return Evaluation(self.instance, decisions)
 
     def offer(self, decisions: Sequence[GangDecision], assignment: tuple[int, ...] = ()) -> bool:
         """Adopt a plan that keeps the closed tiers and is better in the open ones; returns whether it is."""

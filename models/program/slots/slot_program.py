@@ -44,7 +44,7 @@ from models.rules.shape import SpareNodes, spare_nodes
 from models.tiers import Tier
 from models.values.leftover import gpu_models, request_domains
 from models.values.nearness import loosened
-from models.values.tier_values import PLACEMENT_VALUES, Evaluation, ValueCache, most_speed
+from models.values.tier_values import PLACEMENT_VALUES, Evaluation, most_speed
 
 MAX_SETS = 24
 """Sets of nodes that have rows of their own, those that most GPUs are held to."""
@@ -63,7 +63,6 @@ class SlotModel(Slots):
         instance: Instance,
         immovable: frozenset[int] = frozenset(),
         *,
-        cache: ValueCache | None = None,
         interrupted: Question = never,
     ) -> None:
         instance = loosened(instance, 0)
@@ -71,7 +70,7 @@ class SlotModel(Slots):
         super().__init__(instance, Program(interrupted), self._state)
         self.complete = all(choice.complete for choice in self.requests.choices)
         self.covers_admission = all(choice.covers_admission for choice in self.requests.choices)
-        self._base = Evaluation(instance, self._state.base, cache)
+        self._base = Evaluation(instance, self._state.base)
         self.pools: LoosePools | None = None
         self.shares: dict[int, EvenShares] = {}
         self.spread: SlotSpread | None = None

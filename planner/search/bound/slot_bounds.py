@@ -76,9 +76,7 @@ class SlotSearch:
         """Build the program."""
         ledger, budget = self._ledger, self._budget
         with suppress(Interrupted):
-            model = SlotModel(
-                ledger.instance, self._immovable, cache=ledger.cache, interrupted=budget.exhausted
-            )
+            model = SlotModel(ledger.instance, self._immovable, interrupted=budget.exhausted)
             self._problem = SlotProblem(model, budget)
 
     def run(self, progress: Progress) -> None:
