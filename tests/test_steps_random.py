@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from threading import Event
 
@@ -10,8 +11,10 @@ from effort import examples
 from tiny import tiny
 from tiny_busy import busy
 
+from benchmarks.generator import busy as large
 from models.documents.policy import SolveLimits
 from models.instance.instance import Instance
+from models.instance.solution import GangDecision
 from models.program.base_state import base_decisions
 from models.values.tier_values import Evaluation, tiers_of
 from planner.search.budget import Budget
@@ -96,3 +99,27 @@ def test_undoing_leaves_the_ground_as_it_was() -> None:
             assert (mine.raw, mine.mask, mine.left, mine.blind, mine.unknown) == (
                 theirs.raw, theirs.mask, theirs.left, theirs.blind, theirs.unknown
             )  # fmt: skip
+
+
+def test_a_space_that_begins_as_the_last_one_counts_what_changed_since() -> None:
+    """Of a placed gang that asks for more, of one that is gone, and of everybody else nothing."""
+    instance = large(16, 12, 3)
+    decisions = greedy(instance, base_decisions(instance))
+    FreeSpace(instance, decisions)
+    placed = next(i for i, one in enumerate(decisions) if one.decision == "place")
+    gang = instance.gangs[placed]
+    roles = tuple(replace(role, requests=(("cpu", 7000),)) for role in gang.roles)
+    gone = next(i for i, one in enumerate(decisions) if one.decision == "keep")
+    less = replace(instance.gangs[gone], pods=())
+    for index, other in ((placed, replace(gang, roles=roles)), (gone, less)):
+        changed = instance.with_changed({index: other})
+        alone = replace(changed, cluster=replace(changed.cluster))  # of which no space is known
+        plan = list(decisions)
+        if index == gone:
+            plan[gone] = GangDecision("wait")
+        own, fresh = FreeSpace(changed, plan), FreeSpace(alone, plan)
+        assert own.by_node == fresh.by_node
+        assert own.arrays.free.tolist() == fresh.arrays.free.tolist()
+        assert {n: a.tolist() for n, a in own.arrays.left.items()} == {
+            n: a.tolist() for n, a in fresh.arrays.left.items()
+        }

@@ -84,8 +84,8 @@ class _Seated:
     """The nodes of a space that was made. ``key``: what else of its instance they depend on."""
 
     key: object
+    gangs: Sequence[Gang | None]
     pods: Sequence[Pods]
-    original: Sequence[Pods]
     by_node: list[NodeSpace]
     arrays: FreeArrays
     usable: list[bool]
@@ -131,27 +131,26 @@ class FreeSpace:
         self._open: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
 
     def _seat_all(self) -> None:
-        """The nodes with all pods: those of the last space with what differs.
-
-        Gangs with pods that stand where the same ones did are the same gangs (``Instance.standing``).
-        """
+        """The nodes with all pods: those of the last space with what differs."""
         policy, latest = self.instance.policy, _latest(self.instance.cluster)
         key = (len(self.pods), policy.gpu_binding, policy.node_selector)
-        known = latest[0] if latest and latest[0].key == key else self._empty(key)
+        known = latest[0] if latest else None  # once: other threads make spaces, too
+        if known is None or known.key != key:
+            known = self._empty(key)
         self.by_node, self.arrays = list(known.by_node), known.arrays.copy()
         self._wanted, self._beside = dict(known.wanted), dict(known.beside)
         self.usable = known.usable
         touched: dict[int, Tenants] = {}
-        pairs = zip(self.pods, known.pods, self.original, known.original, strict=True)
-        for gang, (now, before, stands, stood) in enumerate(pairs):
-            if stands is not stood or (now is not before and now != before):
-                self._seat(touched, gang, before, now)
+        pairs = zip(self.instance.gangs, known.gangs, self.pods, known.pods, strict=True)
+        for index, (gang, other, now, before) in enumerate(pairs):
+            if gang is not other or (now is not before and now != before):
+                self._seat(touched, index, before, now)
         self._recount_nodes(touched)
         latest[:] = [
             replace(
                 known,
+                gangs=self.instance.gangs,
                 pods=tuple(self.pods),
-                original=self.original,
                 by_node=list(self.by_node),
                 arrays=self.arrays.copy(),
                 wanted=dict(self._wanted),
@@ -180,9 +179,11 @@ class FreeSpace:
             nodes.append(alike[kind])
         free, left = [one.free for one in nodes], [one.left for one in nodes]
         arrays = FreeArrays(cluster, free, left, self._reshaping)
-        none: list[Pods] = [()] * len(self.pods)
+        nobody: list[Pods] = [()] * len(self.pods)
         wanted, beside = self._wanted, self._beside
-        return _Seated(key, none, none, nodes, arrays, self.usable, wanted, beside)
+        return _Seated(
+            key, [None] * len(self.pods), nobody, nodes, arrays, self.usable, wanted, beside
+        )
 
     def _seat(
         self,
