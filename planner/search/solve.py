@@ -50,7 +50,7 @@ from planner.search.promises.reservations import with_reservations
 from planner.search.start.greedy import best_greedy, greedy, late
 from planner.search.start.warm_start import resume
 
-SLOTS_FROM = 300
+SLOTS_FROM = 40
 """With at least this many (gang, region) pairs, slots are counted first."""
 
 WHOLE_BELOW = 4000

@@ -72,12 +72,22 @@ def solve_goal(
         found = branch(program, goal, budget, nodes=NODES, seconds=seconds, hint=known)
         if found.status is Status.OPTIMAL:
             return confirm(program, goal, budget, found, relaxed, incumbent, exact=exact)
-        # The goal asks for nothing that the incumbent lacks: that there is no plan proves nothing.
-        if found.values or (found.status is not Status.INFEASIBLE and not answer.values):
+        if found.status is Status.INFEASIBLE:
+            most = min(effort, budget.effort_left() * share, budget.seconds_left() * share)
+            small = exact and len(program.lower) <= LARGEST_CONFIRMED and not budget.exhausted()
+            answer = _doubted(program, goal, budget, most, incumbent) if small else answer
+        elif found.values or not answer.values:
             answer = found
     if sign * answer.bound > sign * relaxed:
         answer = replace(answer, bound=relaxed, exact=True)
     return answer
+
+
+def _doubted(program: Program, goal: Goal, budget: Budget, effort: float, incumbent: int) -> Answer:
+    """The answer of CP-SAT where HiGHS finds no plan, though the incumbent has all that is asked for."""
+    answer = solve_exactly(program, goal.better_than(incumbent), budget, effort)
+    nothing = answer.status is Status.INFEASIBLE
+    return replace(answer, bound=incumbent) if nothing else answer
 
 
 def can_branch(budget: Budget, effort: float, share: float, lps: int) -> bool:
