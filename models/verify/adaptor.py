@@ -221,8 +221,9 @@ def _stated_gang(
     reader: GangReader,
 ) -> StatedGang:
     pods, labels, ranks = _stated_pods(faults, document.pods, f"{where}.pods", label, gang, reader)
-    held: Sequence[PlanPod] = () if document.reserved is None else document.reserved.pods
-    place = f"{where}.reserved.pods"
+    if document.reserved is None:
+        return StatedGang(label, document, pods, labels, ranks, {}, {}, {})
+    place, held = f"{where}.reserved.pods", document.reserved.pods
     reserved = _stated_pods(faults, held, place, label, gang, reader)
     return StatedGang(label, document, pods, labels, ranks, *reserved)
 

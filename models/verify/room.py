@@ -127,15 +127,18 @@ class Room:
     def _touched(self) -> Collection[int]:
         return self.outcome.touched if isinstance(self.outcome, Variant) else ()
 
+    def free(self, n: int) -> int:
+        """The GPUs of what is left."""
+        if self._base is not None and n not in self._touched:
+            return self._base.free(n)
+        return self.outcome.free_gpus[n]
+
     def left(self, n: int) -> Left:
         if self._base is not None and n not in self._touched:
             return self._base.left(n)
         if n not in self._left:
             node, use = self.facts.nodes[n], self.outcome.usage.nodes[n]
-            self._left[n] = (
-                self.outcome.free_gpus[n],
-                left_of(node, use, self.outcome.changes),
-            )
+            self._left[n] = self.free(n), left_of(node, use, self.outcome.changes)
         return self._left[n]
 
     def caps(self, role: Role, model: str | None = None) -> Caps:

@@ -60,7 +60,8 @@ class GangSpeeds:
         if not pods:
             return None
         after = self.after(change, share)
-        if not gang.running or not gang.whole or self.facts.free_restarts:
+        kept = change.kind == "keep" and all(pod.gpus is not None for pod in pods.values())
+        if kept or not gang.running or not gang.whole or self.facts.free_restarts:
             return after, after
         low, high = self.before_plan(change, share)
         return min(low, after), min(high, after)

@@ -75,7 +75,7 @@ class Grounds:
             yield "states nothing that shows it"
         if fields.proven and code not in PROVABLE and str(gang.priority) not in self._proven:
             yield f"no tier of priority {gang.priority} is stated as proven"
-        unknown = {*fields.taints} - {t.key for node in self.facts.nodes for t in node.taints}
+        unknown = {*fields.taints} - self._taints
         if unknown:
             yield f"no node has the taint {printable(min(unknown))}"
         explained = code not in ("Outranked", *PROVABLE) or fields.has_room
@@ -89,6 +89,10 @@ class Grounds:
             yield "each of its roles may mix GPU models"
         yield from self._presupposed(gang, code, fields)
         yield from _lonely(gang, code, fields)
+
+    @cached_property
+    def _taints(self) -> set[str]:
+        return {t.key for node in self.facts.nodes for t in node.taints}
 
     @cached_property
     def _proven(self) -> set[str]:

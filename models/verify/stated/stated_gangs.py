@@ -103,8 +103,9 @@ def misnamed(
     """Pods whose name or uid is not theirs. ``labels``: both, as they are stated."""
     gang = change.gang
     for key, (name, uid) in labels.items():
-        fresh = (f"{gang.name}-{gang.roles[key[0]].name}-{key[1]}", None)
-        wanted, wanted_uid = gang.existing.get(key, fresh)
+        if (known := gang.existing.get(key)) is None:
+            known = (f"{gang.name}-{gang.roles[key[0]].name}-{key[1]}", None)
+        wanted, wanted_uid = known
         if name != wanted:
             yield change.violation("names", f"pod {quoted(name)} must be named {quoted(wanted)}")
         if uid != wanted_uid:

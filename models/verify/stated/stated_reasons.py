@@ -135,7 +135,7 @@ class Reasons:
         for one in fields.by:
             if one.gang not in fit:
                 yield f"{printable(one.gang)} {wrong}"
-            elif one.priority != self.by_name[one.gang].gang.shown_priority:
+            elif one.priority != self.outcome.changes[self.places[one.gang]].gang.shown_priority:
                 yield f"{printable(one.gang)} does not have priority {one.priority}"
 
     # The code
@@ -247,8 +247,9 @@ class Reasons:
         )
 
     @cached_property
-    def by_name(self) -> dict[str, Change]:
-        return {change.label: change for change in self.outcome.changes}
+    def places(self) -> dict[str, int]:
+        """By label, the place of a gang among all."""
+        return {change.label: i for i, change in enumerate(self.outcome.changes)}
 
     # Room
 
@@ -268,7 +269,7 @@ class Reasons:
             return
         room, place = self.rooms.after, self.rooms.place(gang, role, fields)
         self.work.spend(len(place))
-        free = sum(room.left(n)[0] for n in place)
+        free = sum(map(room.free, place))
         level = None if fields.domain is None else self.rooms.levels.get(fields.level)
         if fields.room_gpus not in (None, free):
             yield f"{fields.room_gpus} GPUs are free on its nodes, but {free} are"
@@ -277,7 +278,7 @@ class Reasons:
         elif level is not None:
             sums = Counter[int]()
             for n in self.rooms.nodes(gang, None):
-                sums[self.facts.nodes[n].domain[level]] += room.left(n)[0]
+                sums[self.facts.nodes[n].domain[level]] += room.free(n)
             if free < max(sums.values(), default=0):
                 yield f"another {printable(fields.level or '')} has more GPUs free"
 
@@ -349,8 +350,8 @@ class Reasons:
         """Gangs without which it would start: they have what is stated, and by counts it could fit then."""
         if code not in HOLDING or not fields.by:
             return
-        names = {one.gang for one in fields.by}
-        changes = (self.by_name[name] for name in names & self.by_name.keys())
+        named = {self.places[one.gang] for one in fields.by if one.gang in self.places}
+        changes = (self.outcome.changes[i] for i in named)
         there = {one.label: one for one in changes if one.pods and one.gang is not gang}
         yield from self._named(fields, there, "has no pods after the plan")
         for one in fields.by:
@@ -358,7 +359,6 @@ class Reasons:
             whole = sum(own.gang.roles[role].gpus for role, _ in own.pods) if own else one.gpus
             if one.gpus != whole:
                 yield f"{printable(one.gang)} has {whole} GPUs, not {one.gpus}"
-        named = {i for i, change in enumerate(self.outcome.changes) if change.label in names}
         if counted and not self.rooms.holds(self.rooms.alone(named), gang):
             yield "without those that it names it would not fit"
 
