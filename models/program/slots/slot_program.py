@@ -14,7 +14,7 @@ node may be a spare of both.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import chain, product
 
@@ -30,6 +30,7 @@ from models.program.slots.slot_pools import LoosePools
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
 from models.program.slots.slot_rules import add_rules
 from models.program.slots.slot_shares import EvenShares, share_evenly
+from models.program.slots.slot_spares import Spares
 from models.program.slots.slot_spread import SlotSpread
 from models.program.slots.slot_state import Slots
 from models.program.tier_expressions import (
@@ -40,7 +41,6 @@ from models.program.tier_expressions import (
 )
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rules.demands import Demand
-from models.rules.shape import SpareNodes, spare_nodes
 from models.tiers import Tier
 from models.values.leftover import gpu_models, request_domains
 from models.values.nearness import loosened
@@ -477,65 +477,3 @@ def _whole(model: Slots, nodes: Iterable[int], largest: int, size: int) -> Itera
             if inside is not None:
                 model.program.at_most(Linear().add(requests, servers).add_linear(inside, -1))
             yield requests
-
-
-class Spares:
-    """``rules``: by its number in ``spare_nodes``, each rule that counts, with the nodes that may be idle.
-
-    ``idle``: (rule, variable, nodes of one innermost domain of which so many stay idle). ``emptied``:
-    variables of those that are idle only if a gang stops there, which it may only for one that comes.
-    """
-
-    def __init__(
-        self,
-        instance: Instance,
-        may_be_idle: Callable[[int], bool],
-        stopping: frozenset[int],
-    ) -> None:
-        """``stopping``: nodes with pods that leave only where their gang stops."""
-        self._instance = instance
-        self._stopping = stopping
-        self.rules: dict[int, SpareNodes] = {}
-        self.idle: list[tuple[int, int, frozenset[int]]] = []
-        self.emptied: list[int] = []
-        known = set[int]()
-        for number, rule in enumerate(spare_nodes(instance)):
-            if known.isdisjoint(rule.nodes):
-                nodes = tuple(n for n in rule.nodes if may_be_idle(n))
-                self.rules[number] = SpareNodes(nodes, rule.least)
-                known.update(rule.nodes)
-
-    def slots(self, nodes: frozenset[int], size: int) -> int:
-        """Slots on these nodes that nobody takes, at least."""
-        return sum(least * slots[0] for _, _, least, slots in self._inside(nodes, (size,)))
-
-    def keep(
-        self, program: Program, nodes: frozenset[int], level: int, units: tuple[int, ...]
-    ) -> Iterator[tuple[list[int], int, tuple[int, ...]]]:
-        """(nodes of a domain of the level, a variable: how many stay idle, slots of each unit of one)."""
-        of = self._instance.cluster.domain_of[level]
-        for number, inside, least, slots in self._inside(nodes, units):
-            total, found = Linear(), dict[tuple[int, bool], list[int]]()
-            for n in inside:
-                found.setdefault((of[n], n in self._stopping), []).append(n)
-            for (_, stopping), own in sorted(found.items()):
-                variable = program.integer(0, min(least, len(own)))
-                total.add(variable)
-                if stopping:
-                    self.emptied.append(variable)
-                else:
-                    self.idle.append((number, variable, frozenset(own)))
-                yield own, variable, slots
-            program.equal(total, least)
-
-    def _inside(
-        self, nodes: frozenset[int], sizes: tuple[int, ...]
-    ) -> Iterator[tuple[int, list[int], int, tuple[int, ...]]]:
-        """(rule, its nodes among these, how many of them stay idle, slots of each size of one)."""
-        gpus = self._instance.cluster.nodes
-        for number, rule in self.rules.items():
-            inside = [n for n in rule.nodes if n in nodes]
-            least = rule.least - (len(rule.nodes) - len(inside))
-            if least > 0:
-                fewest = min(gpus[n].gpus for n in inside)
-                yield number, inside, least, tuple(fewest // size for size in sizes)
