@@ -59,6 +59,9 @@ WHOLE_BELOW = 4000
 WHOLE_SHARE = 0.5
 """Share of the budget that is kept for the full program while slots are counted."""
 
+MANY_TIERS = 100
+"""With more tiers they are solved together, several at a time, and not priority by priority first."""
+
 POLISHING_SHARE = 0.07
 """Share of the budget that is kept for bounds of the last plan, and single steps, at the end."""
 
@@ -365,7 +368,8 @@ class Search:
         self._enter("building")
         slots.build()
         self._enter("solving")
-        slots.aim()
+        if self._ledger is None or len(self._ledger.tiers) <= MANY_TIERS:
+            slots.aim()
         slots.run(progress)
 
     def _search_whole(
