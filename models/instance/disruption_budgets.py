@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from models.documents.cluster import DisruptionBudget
 from models.instance.gang import Gang
 from models.instance.instance import Instance, once
-from models.instance.run_times import protected, protected_until
+from models.instance.run_times import protected
 from models.instance.solution import GangDecision
 
 Key = tuple[str, str]
@@ -158,49 +158,6 @@ def leaving_early(instance: Instance, decisions: Sequence[GangDecision]) -> list
         if gone or evicting(decisions[index]):
             found.append(index)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Guarding:
-    """What keeps a running gang from giving way: its minimum run time, one budget, or two of one pod.
-
-    ``budgets``: their namespace/name. ``allowed``: evictions that the one has left beside a plan;
-    ``evictions``: that stopping the gang takes from it. ``until``: when the run time ends.
-    """
-
-    gang: int
-    budgets: tuple[str, ...] = ()
-    allowed: int | None = None
-    evictions: int | None = None
-    until: int | None = None
-
-
-def held_by_run_times(instance: Instance) -> list[Guarding]:
-    """Running gangs that could stop or move, but for their minimum run time; the first to end it first."""
-    found = [
-        (until, index)
-        for index in protected(instance)
-        if (until := protected_until(instance, index)) is not None
-        and (instance.gangs[index].preemptible or instance.gangs[index].movable)
-    ]
-    return [Guarding(index, until=until) for until, index in sorted(found)]
-
-
-def held_by_budgets(instance: Instance, decisions: Sequence[GangDecision]) -> Iterator[Guarding]:
-    """Running gangs that could stop or move, but that the budgets do not let go beside the plan, and why."""
-    budgets, used = instance.cluster.budgets, taken(instance, decisions)
-    for index, own in guards(instance).takings.items():
-        gang = instance.gangs[index]
-        if evicting(decisions[index]) or not (gang.preemptible or gang.movable):
-            continue
-        if names := two_budgets(gang):
-            yield Guarding(index, tuple(f"{gang.namespace}/{name}" for name in names[:2]))
-            continue
-        for budget, evictions in own:
-            left = max(0, budgets[budget].allowed - used[budget])
-            if evictions > left:
-                yield Guarding(index, ("/".join(budgets[budget].key),), left, evictions)
-                break
 
 
 def takings_by_budget(

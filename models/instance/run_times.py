@@ -6,7 +6,6 @@ Times are seconds since the epoch, counted to ``Instance.now``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance, once
@@ -54,18 +53,6 @@ def protected_until(instance: Instance, index: int) -> int | None:
 def protected(instance: Instance) -> frozenset[int]:
     """The running gangs that are not stopped, shrunk or moved now."""
     return frozenset(instance.once(_protected))
-
-
-def without_run_times(instance: Instance) -> Instance:
-    """The instance in which every running gang may be stopped as far as its run time goes."""
-    if not protected(instance):
-        return instance
-    gangs = tuple(
-        replace(gang, min_run_time_s=0, evicted_at=None) if gang.running else gang
-        for gang in instance.gangs
-    )
-    policy = replace(instance.policy, now=instance.now)
-    return replace(instance, gangs=gangs, policy=policy)
 
 
 def _protected(instance: Instance) -> Mapping[int, int]:

@@ -93,19 +93,19 @@ def victims(instance: Instance, choices: Sequence[Choice]) -> Victims:
 
 
 def classes(
-    instance: Instance, requests: PlacementRequests, region_set: RegionSet, *, planned: bool = True
+    instance: Instance, requests: PlacementRequests, region_set: RegionSet
 ) -> list[list[tuple[int, Demand]]]:
     """Identical gangs, each class in the order in which its gangs start (priority, age, name).
 
-    ``planned``: a gang that an earlier plan placed is a class of its own. Gangs of different priorities are
-    in different classes where a gang may be stopped for one of higher priority.
+    Gangs of different priorities are in different classes where a gang may be stopped for one of higher
+    priority.
     """
     by_priority = bool(victims(instance, requests.choices))
     classes: dict[object, list[tuple[int, Demand]]] = {}
     for number, demand in enumerate(requests.demands):
         gang = instance.gangs[demand.gang]
         key = (
-            identity(instance, demand, planned=planned),
+            identity(instance, demand),
             region_set.cpu_only_follow[number],
             None if demand.only_option else number,
             gang.priority if by_priority else None,

@@ -22,55 +22,6 @@ from models.program.rules.running import justify_preemptions
 from models.program.variables import GangVariables, Piece, Variables
 from models.rules.demands import Demand, RoleDemand
 
-Item = tuple[int, int, int]
-"""(GPUs of one set, owner, how many sets)."""
-
-
-@dataclass
-class PackedSets:
-    """``sets``: (owner, node, GPUs) of every set placed."""
-
-    sets: list[tuple[int, int, int]]
-
-
-def pack_by_size(free: dict[int, int], items: Sequence[Item]) -> PackedSets | None:
-    """Pack sets on nodes with so many free GPUs; None where this order fails.
-
-    Largest first, the sets of an owner together, on the tightest node that holds them. Where sizes divide
-    one another, any order of equal sizes works.
-    """
-    left = dict(free)
-    used: dict[int, set[int]] = {}
-    sets: list[tuple[int, int, int]] = []
-    for gpus, owner, count in sorted(
-        items, key=lambda item: (-item[0], -item[0] * item[2], item[1])
-    ):
-        rest = count
-        while rest:
-            n = _best(left, used.setdefault(owner, set()), gpus, rest)
-            if n is None:
-                return None
-            take = min(rest, left[n] // gpus)
-            left[n] -= take * gpus
-            used[owner].add(n)
-            sets += [(owner, n, gpus)] * take
-            rest -= take
-    return PackedSets(sets)
-
-
-def _best(left: dict[int, int], used: set[int], gpus: int, rest: int) -> int | None:
-    """A node of the owner, else the tightest that takes all remaining sets, else the one that takes most."""
-    able = [n for n in left if left[n] >= gpus]
-    if not able:
-        return None
-    own = [n for n in able if n in used]
-    if own:
-        return min(own, key=lambda n: (left[n], n))
-    whole = [n for n in able if left[n] // gpus >= rest]
-    if whole:
-        return min(whole, key=lambda n: (left[n], n))
-    return max(able, key=lambda n: (left[n] // gpus, -left[n], -n))
-
 
 @dataclass
 class GpuSlot:
@@ -283,20 +234,13 @@ def _carve_one(
 
 
 def assign_slots(
-    free: list[dict[SetType, list[GpuSlot]]],
-    pieces: Sequence[Piece],
-    slots: GangSlots,
-    *,
-    fresh: bool = True,
+    free: list[dict[SetType, list[GpuSlot]]], pieces: Sequence[Piece], slots: GangSlots
 ) -> None:
-    """Give every piece a slot of its type.
-
-    If ``fresh``, on a node that the gang does not use yet where possible, otherwise on one that it uses.
-    """
+    """Give every piece a slot of its type, on a node that the gang does not use yet where possible."""
     for piece in pieces:
         offers = free[piece.region][piece.kind]
         used = {slot.node for slot, _ in slots.slots}
-        best = next((i for i, slot in enumerate(offers) if (slot.node not in used) == fresh), 0)
+        best = next((i for i, slot in enumerate(offers) if slot.node not in used), 0)
         slots.slots.append((offers.pop(best), piece.pods))
 
 

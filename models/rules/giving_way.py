@@ -8,7 +8,7 @@ Where a pod with GPUs comes to a node that a pins, all give way that are not in 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from models.instance.gang import Gang
@@ -78,29 +78,21 @@ class Victims:
         self._kinds = sorted(
             kinds, key=lambda kind: (kind[0], kind[1] is not None, kind[1] or 0, sorted(kind[2]))
         )
-        self._ranks: dict[Claim, frozenset[object]] = {}
+        self._known: dict[Claim, bool] = {}
 
     def __bool__(self) -> bool:
         return bool(self._kinds)
 
     def give_way_to(self, gang: int) -> bool:
         """Whether one of them may give way to a gang, on some node."""
-        return bool(self.rank(gang))
-
-    def rank(self, gang: int) -> frozenset[object]:
-        """Equal for gangs to which the same ones give way; empty if none does."""
         own = claim(self._instance, gang)
-        if own not in self._ranks:
-            self._ranks[own] = frozenset(self._giving_way(own))
-        return self._ranks[own]
-
-    def _giving_way(self, own: Claim) -> Iterator[object]:
-        for priority, queue, hosts in self._kinds:
-            if priority < own.priority or (queue, None) in own.rights:
-                yield priority, queue
-            else:
-                yield from ((priority, *right) for right in own.rights if right[0] == queue)
-                yield from ((priority, queue, None, host) for host in hosts & own.pinning)
+        if own not in self._known:
+            queues = {queue for queue, _ in own.rights}
+            self._known[own] = any(
+                priority < own.priority or queue in queues or hosts & own.pinning
+                for priority, queue, hosts in self._kinds
+            )
+        return self._known[own]
 
 
 class _Claims:

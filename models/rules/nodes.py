@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 from models.documents.gang import Toleration
-from models.instance.cluster import Node
 from models.instance.eligibility import tolerated, without_conditions
 from models.instance.gang import OFFERS, Gang, Role, label_texts, shown
 from models.instance.instance import Instance
@@ -68,12 +67,6 @@ SELECTED = Requirement(
 def _offers(role: Role) -> tuple[tuple[str, str], ...]:
     """The names by which its pods request GPUs, which no change of selectors alters."""
     return tuple(pair for pair in role.node_selector if pair[0].startswith(OFFERS))
-
-
-def offers_gpus(instance: Instance, role: Role, node: Node) -> bool:
-    """Whether the node offers its GPUs by the names by which pods of the role request them."""
-    labels = instance.labels_of(node)
-    return all(labels.get(key) == value for key, value in _offers(role))
 
 
 def _selector(_instance: Instance, role: Role) -> Iterator[Asked[Role]]:

@@ -6,12 +6,12 @@ pods with GPUs (all pods of a gang that has none) are in one domain of the level
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance, once
-from models.instance.solution import GangDecision, PodPlacement
+from models.instance.solution import PodPlacement
 
 
 @once
@@ -89,28 +89,6 @@ def anchored(instance: Instance, index: int) -> frozenset[int]:
         return frozenset()
     of = instance.cluster.domain_of[near.level]
     return frozenset(of[n] for n in near.nodes)
-
-
-def in_part(
-    instance: Instance,
-    decisions: Sequence[GangDecision],
-    runs_whole: Callable[[int], bool],
-    index: int,
-    free: Collection[int],
-    position: Mapping[int, int],
-) -> Gang:
-    """The gang in a part with these gangs and nodes, which knows where the others stand that it names."""
-    gang = instance.gangs[index]
-    if gang.near is None:
-        return gang
-    level, found = gang.near.level, set(anchored(instance, index))
-    for other in companions(instance)[index]:
-        if other not in free and runs_whole(other):
-            own = home(instance, instance.gangs[other], decisions[other].pods, level)
-            found |= set() if own is None else {own}
-    of = instance.cluster.domain_of[level]
-    nodes = frozenset(at for n, at in position.items() if of[n] in found)
-    return replace(gang, near=replace(gang.near, nodes=nodes))
 
 
 def loosened(instance: Instance, most: int) -> Instance:

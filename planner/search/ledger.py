@@ -239,9 +239,9 @@ class Ledger:
         while self.closed < (len(self.tiers) if last is None else last):
             self.close()
 
-    def reopen(self, first: int = 0) -> None:
-        """Reopen the tiers from ``first`` to improve the plan."""
-        self.closed = min(self.closed, first)
+    def reopen(self) -> None:
+        """Reopen all tiers to improve the plan."""
+        self.closed = 0
 
     def gap(self) -> int | None:
         """The first tier whose bound the incumbent does not meet; None if all are proven."""

@@ -72,14 +72,10 @@ def moves_beyond(instance: Instance, decisions: Sequence[GangDecision]) -> list[
 
 
 def needless_undone(
-    instance: Instance, decisions: Sequence[GangDecision], gangs: Iterable[int] | None = None
+    instance: Instance, decisions: Sequence[GangDecision]
 ) -> tuple[GangDecision, ...]:
-    """The plan in which running gangs stay where they run if nobody came there. ``gangs``: only these."""
-    changed = [
-        index
-        for index, before in _changed(instance, decisions)
-        if before and (gangs is None or index in gangs)
-    ]
+    """The plan in which running gangs stay where they run if nobody came there."""
+    changed = [index for index, before in _changed(instance, decisions) if before]
     space, found = FreeSpace(instance, decisions) if changed else None, list(decisions)
     for gang in changed:
         assert space is not None

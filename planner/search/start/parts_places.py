@@ -57,9 +57,9 @@ def on_few_nodes(space: FreeSpace, demand: Demand) -> tuple[PodPlacement, ...] |
 def withdraw(space: FreeSpace, nodes: Iterable[int], gangs: Container[int]) -> None:
     """Gangs leave nodes whose GPUs have room for all their parts, but nobody finds how."""
     known = space.instance.gangs
-    for node_space in map(space.by_node.__getitem__, nodes):
-        while node_space.raw < 0:
-            mine = {gang for gang, _, _ in node_space.tenants if gang in gangs}
+    for n in nodes:
+        while space.by_node[n].raw < 0:
+            mine = {gang for gang, _, _ in space.by_node[n].tenants if gang in gangs}
             leaving = [gang for gang in mine if not known[gang].running]
             if not leaving:
                 break
