@@ -167,7 +167,7 @@ class SlotSearch:
             plan = problem.decode(solution)
             ledger.offer(plan)
             ledger.offer(self._improved(plan))
-            if self._has(chain, solution) or self.follows or self._budget.exhausted():
+            if self._has(chain, solution) or self._budget.exhausted() or problem.refused <= held:
                 break
             held |= problem.refused
             problem.hold(held)

@@ -30,15 +30,11 @@ def branch(
     nodes: int,
     seconds: float,
     hint: Sequence[int] = (),
-    once: bool = False,
 ) -> Answer:
-    """What HiGHS finds within a number of branch-and-bound nodes and seconds.
-
-    ``once``: the program is not asked for again.
-    """
+    """What HiGHS finds within a number of branch-and-bound nodes and seconds."""
     # HiGHS may give up at once on one that breaks a row
     known = hint if hint and goal.satisfied(program, hint) else ()
-    result = _called(program, goal, budget, nodes, seconds, once=once, hint=known)
+    result = _called(program, goal, budget, nodes, seconds, hint=known)
     if result is None:
         return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=False)
     return _answer(program, goal, result)
@@ -67,7 +63,6 @@ def _called(
     nodes: int,
     seconds: float,
     *,
-    once: bool = False,
     hint: Sequence[int] = (),
     whole: npt.NDArray[np.int64] | None = None,
 ) -> Result | None:
@@ -76,7 +71,6 @@ def _called(
         goal,
         budget,
         seconds,
-        once=once,
         nodes=nodes,
         mip_max_nodes=nodes,
         mip_rel_gap=1e-9,

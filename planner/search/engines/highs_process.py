@@ -141,14 +141,13 @@ class HighsProcess:
             assert process.stdin is not None, "it is a pipe"
             process.stdin.close()
 
-    def new_rows(self, program: Program, *, once: bool) -> dict[str, Any]:
-        """The rows of the program that the process does not have. ``once``: it need not keep them."""
-        anew = once or not self.has(program)
+    def new_rows(self, program: Program) -> dict[str, Any]:
+        """The rows of the program that the process does not have."""
+        anew = not self.has(program)
         rows = program.row_arrays()
         first = 0 if anew else self._known
-        if not once:
-            self._program, self._known = ref(program), len(rows.low)
-        return {"anew": anew, "once": once, "rows": _by_row(rows, first)}
+        self._program, self._known = ref(program), len(rows.low)
+        return {"anew": anew, "rows": _by_row(rows, first)}
 
     def solve(self, request: dict[str, Any]) -> Result | None:
         """The result, or None if the process was killed, or died, without one."""
@@ -201,13 +200,12 @@ def call(
     budget: Budget,
     seconds: float,
     *,
-    once: bool = False,
     nodes: int | None = None,
     **options: Any,  # of branch and bound
 ) -> Result | None:
     """The result in the units of the goal; None if it had to be given up, or the process died.
 
-    ``nodes``: of branch and bound, None for the LP relaxation. ``once``: the program is not asked for again.
+    ``nodes``: of branch and bound, None for the LP relaxation.
     A call that the clock ended is recorded in the budget.
     """
     seconds = max(SHORTEST_S, min(seconds, budget.seconds_left()))
@@ -222,7 +220,7 @@ def call(
             large = np.isfinite(limits) & (np.abs(limits) > LARGE)
             limits[large] += sign * np.abs(limits[large]) * LOOSENED
     request = {
-        **process.new_rows(program, once=once),
+        **process.new_rows(program),
         "lower": np.array(program.lower, dtype=np.float64),
         "upper": np.array(program.upper, dtype=np.float64),
         "cost": cost / factor,

@@ -4,7 +4,7 @@ Both are pickled dicts after their size in 8 bytes. A request has ``lower``, ``u
 variables, to minimise, the ``rows`` that are new, ``anew`` if those are the whole program, the ``kept`` rows
 of a goal, ``seconds``, and ``nodes``, None for the LP relaxation; ``whole`` are the variables that branch and
 bound makes integral, None for all. The worker keeps the rows of the last
-program that was not for ``once``, and its LP with the basis. Rows are low, high, and by row the columns and
+program, and its LP with the basis. Rows are low, high, and by row the columns and
 coefficients of a sparse matrix: (low, high, starts, columns, coefficients). An answer has ``status``, and
 ``values``, ``duals`` of the rows, those of the goal last, ``bound`` and ``effort``, iterations or nodes.
 """
@@ -42,7 +42,7 @@ MANY = (1 << 31) - 1
 
 
 class Worker:
-    """The last program that was not for once, and its LP. ``base``: rows of the program that the LP has."""
+    """The last program and its LP. ``base``: rows of the program that the LP has."""
 
     def __init__(self) -> None:
         self._rows: Rows | None = None
@@ -52,8 +52,6 @@ class Worker:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Solve a request."""
-        if request["once"]:
-            return _branched(request, request["rows"])
         if request["anew"]:
             self._rows, self._lp = None, None
         self._rows = _joined(self._rows, request["rows"])
