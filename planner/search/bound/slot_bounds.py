@@ -82,7 +82,7 @@ class SlotSearch:
     def run(self, progress: Progress) -> None:
         """Solve one tier after the other: for each a bound, and a plan of the solution.
 
-        Those with a gap come first, so that every tier is looked at; what is nearly proven comes last.
+        LPs of all come first, so that every tier is looked at; what is nearly proven comes last.
         """
         if self._problem is None:
             return
@@ -147,11 +147,7 @@ class SlotSearch:
         ).run()
 
     def aim(self) -> bool:
-        """Offer a plan of weighted objectives: the tiers of one priority together, then the others.
-
-        What LPs promise to all priorities but the lowest is taken for their best at first. Returns whether
-        the plan has all that was promised about who runs.
-        """
+        """Offer plans of the chain; returns whether the last has all that was promised about who runs."""
         ledger, problem = self._ledger, self._problem
         if problem is None:
             return False

@@ -267,11 +267,11 @@ class TierSearch:
         return relaxed.proof
 
     def _relax(self, fused: FusedObjective, goal: Goal, share: float) -> RelaxedAnswer:
-        """The LP's answer; of a search that only branches, what an earlier one has found."""
+        """The LP's answer; on the slots the bound that an engine has found, as long as it holds."""
         position = fused.members[0].position
         known = self._ledger.known(position)
         own = self._time_share is not None and len(fused.members) == 1
-        if own and known.proof is not None and position in self._ledger.searched:
+        if own and known is self._ledger.bounds[position]:
             return RelaxedAnswer(known.value, None)
         seconds = self._budget.seconds_left() * max(share, LP_SHARE)
         return self._relaxation.bound(goal, seconds=seconds)

@@ -3,10 +3,10 @@
 Both are pickled dicts after their size in 8 bytes. A request has ``lower``, ``upper`` and ``cost`` of the
 variables, to minimise, the ``rows`` that are new, ``anew`` if those are the whole program, the ``kept`` rows
 of a goal, ``seconds``, and ``nodes``, None for the LP relaxation; ``whole`` are the variables that branch and
-bound makes integral, None for all. The worker keeps the rows of the last
-program, and its LP with the basis. Rows are low, high, and by row the columns and
-coefficients of a sparse matrix: (low, high, starts, columns, coefficients). An answer has ``status``, and
-``values``, ``duals`` of the rows, those of the goal last, ``bound`` and ``effort``, iterations or nodes.
+bound makes integral, None for all. The worker keeps the rows of the last program, and its LP with the basis.
+Rows are low, high, and by row the columns and coefficients of a sparse matrix: (low, high, starts, columns,
+coefficients). An answer has ``status``, and ``values``, ``duals`` of the rows, those of the goal last,
+``bound`` and ``effort``, iterations or nodes.
 """
 
 from __future__ import annotations
