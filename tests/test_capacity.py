@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from models.documents.capacity import CapacityDocument
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS
-from planner.search.capacity import CLUSTER, Shape, capacity, held_by, usable_nodes
+from planner.pipelines.capacity import counted
+from planner.search.capacity import CLUSTER, Shape, usable_nodes
 
 ROOT = Path(__file__).parent.parent
 QUICKSTART = str(ROOT / "inputs" / "quickstart")
@@ -101,7 +102,7 @@ def test_counts_are_the_most_gangs_that_can_be_packed(
 ) -> None:
     instance, space = case
     cluster, shape = instance.cluster, Shape(pods, gpus, level)
-    _, status = capacity(instance, [shape], usable_nodes(instance), held_by(instance))
+    _, status = counted(instance, [shape], usable_nodes(instance))
     (found,) = status.shapes
     everywhere = tuple(range(len(cluster.nodes)))
     assert found.before == most_gangs(instance, space, shape, everywhere)
@@ -193,7 +194,7 @@ def test_nodes_that_take_nobody_do_not_count() -> None:
     assert usable(tolerate=["dedicated"]) == ["ok", "tainted", "usual"]
     assert usable(selector=[("pool", "a")]) == ["ok"]
     assert usable(model="A100") == []
-    cluster, _ = capacity(instance, [Shape(1, 4)], usable_nodes(instance), [])
+    cluster, _ = counted(instance, [Shape(1, 4)], usable_nodes(instance))
     assert (cluster.gpus, cluster.before) == (8, 7)
 
 
@@ -201,12 +202,11 @@ def test_domains_of_an_exclusive_gang_and_spares_are_no_room() -> None:
     # three racks of two nodes of four GPUs: one is a gang's own, in the others one node each stays free
     alone = replace(gang("alone", stands=[(0, 0, 0, 1)]), exclusive=1)
     instance = build(racks=3, nodes_per_rack=2, gpus=4, gangs=[alone])
-    held = held_by(instance)
     everywhere = usable_nodes(instance)
-    (shape,) = capacity(instance, [Shape(1, 4)], everywhere, held)[1].shapes
+    (shape,) = counted(instance, [Shape(1, 4)], everywhere)[1].shapes
     assert shape.before == 4
     spared = replace(instance, policy=replace(instance.policy, spares=(("rack", 1),)))
-    (shape,) = capacity(spared, [Shape(1, 4)], everywhere, held)[1].shapes
+    (shape,) = counted(spared, [Shape(1, 4)], everywhere)[1].shapes
     assert [row.before for row in shape.levels if row.level == "rack" and row.domain] == [1, 1]
 
 

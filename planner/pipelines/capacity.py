@@ -7,32 +7,44 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from models.documents.base import API_VERSION, suggestion
-from models.documents.capacity import CapacityDocument, CapacityQuestion
+from models.documents.capacity import (
+    CapacityCluster,
+    CapacityDocument,
+    CapacityLargest,
+    CapacityLevel,
+    CapacityOfPart,
+    CapacityQuestion,
+    CapacityShape,
+    CapacityStatus,
+)
 from models.documents.plan import PlanMetadata
-from models.hardware import mask_of
+from models.gpu_shares import SHARE
+from models.instance.cluster import Node
+from models.instance.gang import Gang, is_part
 from models.instance.instance import Instance
-from models.instance.solution import ADMITTED, PodPlacement
-from models.units import epoch_seconds, shortened, shown
+from models.instance.solution import GangDecision
+from models.mig import RESOURCE
+from models.program.base_state import base_decisions
+from models.units import epoch_seconds, plural, shortened, shown
 from planner import __version__
 from planner.errors import Fault, InputError, UsageError
 from planner.read import plan_files
 from planner.read.inputs import instance_from_document, load
-from planner.search.capacity import (
-    CLUSTER,
-    Held,
-    Shape,
-    capacity,
-    default_shapes,
-    held_by,
-    usable_nodes,
-    waiting_shape,
-)
+from planner.search.capacity import CLUSTER, FreeRoom, Shape, usable_nodes
+from planner.search.explain.candidates import decisions_of
+
+MAX_DEFAULTS = 8
+"""Shapes of the mix, of gangs that wait, and parts of GPUs that are counted unless others are asked for."""
+
+MAX_DOMAINS = 2000
+"""Of a level with more domains, a document has them together alone."""
 
 MAX_PODS = 1_000_000
 """Most pods, and GPUs of a pod, of a shape."""
@@ -44,11 +56,10 @@ _PLAN = re.compile(rb'"kind"\s*:\s*"Plan"')
 
 @dataclass(frozen=True, slots=True)
 class Occupied:
-    """A cluster and its pods. ``after``: those after a plan, None without one. ``waiting``: then, or now."""
+    """A cluster and its pods. ``after``: what a plan decides, None without one. ``waiting``: then, or now."""
 
     instance: Instance
-    before: Sequence[Held]
-    after: Sequence[Held] | None
+    after: Sequence[GangDecision] | None
     waiting: Sequence[Shape]
 
 
@@ -70,8 +81,8 @@ def read_occupied(
             raise UsageError(Fault(f"{option} with a plan", "a plan has its own: leave it out"))
         return occupied_by_plan(plan_files.read_bytes(paths[0], buffered), paths[0])
     instance = load(paths, policy=policy, schedulers=schedulers, stdin=buffered).instance
-    waiting = [waiting_shape(gang) for gang in instance.gangs if not gang.running]
-    return Occupied(instance, held_by(instance), None, [one for one in waiting if one is not None])
+    waiting = [_waiting_shape(gang) for gang in instance.gangs if not gang.running]
+    return Occupied(instance, None, [one for one in waiting if one is not None])
 
 
 def _beginning(path: str, stdin: io.BufferedReader[io.RawIOBase] | None) -> bytes:
@@ -88,27 +99,31 @@ def occupied_by_plan(content: bytes, path: str) -> Occupied:
     """The cluster of a plan and its pods, now and after the plan. Raises InputError."""
     plan = plan_files.read_plan(content, path)
     instance = instance_from_document(plan_files.parse(content, path)["instance"])
-    nodes = {node.name: n for n, node in enumerate(instance.cluster.nodes)}
+    nodes = {node.name for node in instance.cluster.nodes}
     gangs = {gang.key: gang for gang in instance.gangs}
-    after: list[Held] = []
     waiting = []
     for decided in plan.spec.gangs:
         gang = gangs.get(decided.key)
         if gang is None:
             raise _damaged(f"gang {'/'.join(decided.key)} is not in its instance", path)
-        if decided.decision in ADMITTED:
-            roles = {role.name: role for role in gang.roles}
-            for pod in decided.pods:
-                role, node = roles.get(pod.role), nodes.get(pod.node)
-                if role is None or node is None:
-                    what = f"node {pod.node}" if role is not None else f"role {pod.role}"
-                    raise _damaged(f"{what} of a pod is not in its instance", path)
-                gpus = pod.gpus if role.gpus else ()
-                there = PodPlacement(0, 0, node, None if gpus is None else mask_of(gpus))
-                after.append(Held(role.gpus, there, role.requests, gang.exclusive))
-        elif decided.decision == "wait" and (shape := waiting_shape(gang)) is not None:
-            waiting.append(shape)
-    return Occupied(instance, held_by(instance), after, waiting)
+        roles = {role.name for role in gang.roles}
+        for pod in decided.pods:
+            if pod.role not in roles or pod.node not in nodes:
+                what = f"node {pod.node}" if pod.role in roles else f"role {pod.role}"
+                raise _damaged(f"{what} of a pod is not in its instance", path)
+        if decided.decision == "wait":
+            waiting.append(_waiting_shape(gang))
+    found = [one for one in waiting if one is not None]
+    return Occupied(instance, decisions_of(plan, instance), found)
+
+
+def _waiting_shape(gang: Gang) -> Shape | None:
+    """The shape of a gang that waits, at its least size; None if pods of several sizes have GPUs."""
+    roles = [role for role in gang.roles if role.gpus]
+    if len(roles) != 1:
+        return None
+    levels = [level for level in (gang.required, roles[0].required) if level is not None]
+    return Shape(roles[0].min, roles[0].gpus, max(levels, default=CLUSTER))
 
 
 def _damaged(what: str, path: str) -> InputError:
@@ -156,8 +171,8 @@ def capacity_document(
         models = {node.model.gpu for node in instance.cluster.nodes if node.model is not None}
         what = f"--model {shown(question.model)}: no usable node has it"
         raise UsageError(Fault(what, suggestion(question.model, models, "GPU models")))
-    asked = shapes_of(shapes, instance) or default_shapes(instance, nodes, occupied.waiting)
-    cluster, status = capacity(instance, asked, nodes, occupied.before, occupied.after)
+    asked = shapes_of(shapes, instance) or _default_shapes(instance, nodes, occupied.waiting)
+    cluster, status = counted(instance, asked, nodes, occupied.after)
     return CapacityDocument.model_construct(
         api_version=API_VERSION,
         kind="Capacity",
@@ -175,3 +190,170 @@ def capacity_document(
 def capacity_of_plan(content: bytes, path: str, created_at: str) -> CapacityDocument:
     """The usual counts before and after a plan. ``created_at``: RFC 3339. Raises InputError."""
     return capacity_document(occupied_by_plan(content, path), CapacityQuestion(), (), created_at)
+
+
+def counted(
+    instance: Instance,
+    shapes: Sequence[Shape],
+    nodes: Sequence[int],
+    after: Sequence[GangDecision] | None = None,
+) -> tuple[CapacityCluster, CapacityStatus]:
+    """The counts on these nodes, beside the pods that run now and those after a plan, None without one."""
+    now = FreeRoom(instance, nodes, base_decisions(instance))
+    later = None if after is None else FreeRoom(instance, nodes, after)
+    cluster = CapacityCluster(
+        name=instance.cluster.name,
+        nodes=len(nodes),
+        gpus=sum(instance.cluster.nodes[n].gpus for n in nodes),
+        before=now.gpus,
+        after=None if later is None else later.gpus,
+    )
+    rows = _Rows(instance, now, later)
+    levels = range(CLUSTER, instance.cluster.node_level + 1)
+    sizes = _pod_sizes(instance, nodes, shapes)
+    status = CapacityStatus(
+        shapes=tuple(map(rows.shape, shapes)),
+        largest=tuple(rows.largest(gpus, level) for gpus in sizes for level in levels),
+        parts=tuple(rows.part(name, level) for name in _parts(instance) for level in levels),
+        notes=tuple(_notes(instance, nodes)),
+    )
+    return cluster, status
+
+
+def _parts(instance: Instance) -> tuple[str, ...]:
+    """Instances and parts of GPUs that most pods request, then those that nodes offer; a few."""
+    offered = {name for node in instance.cluster.nodes for name, _ in node.allocatable}
+    asked: Counter[str] = Counter(dict.fromkeys(offered, 0))
+    for gang in instance.gangs:
+        for role in gang.roles:
+            asked.update({name: role.max for name, _ in role.requests})
+    found = list(filter(is_part, asked))
+    return tuple(sorted(sorted(found, key=lambda name: (-asked[name], name))[:MAX_DEFAULTS]))
+
+
+def _default_shapes(
+    instance: Instance, nodes: Sequence[int], waiting: Iterable[Shape]
+) -> tuple[Shape, ...]:
+    """The likeliest requests of the policy's mix, and the commonest shapes that wait; smallest first.
+
+    A request of the mix that no node has room for becomes pods of the size of the largest node.
+    """
+    largest = max((instance.cluster.nodes[n].gpus for n in nodes), default=0)
+    if not largest:
+        return ()
+    likely = sorted(instance.policy.mix, key=lambda one: (-one[1], one[0]))[:MAX_DEFAULTS]
+    mix = [Shape(-(-size // largest), min(size, largest)) for size, _ in likely]
+    counts = Counter(waiting)
+    common = sorted(counts, key=lambda shape: (-counts[shape], _order(shape)))[:MAX_DEFAULTS]
+    return tuple(sorted({*mix, *common}, key=_order))
+
+
+def _order(shape: Shape) -> tuple[int, int, int]:
+    return shape.pods * shape.gpus, shape.gpus, shape.level
+
+
+def _pod_sizes(instance: Instance, nodes: Sequence[int], shapes: Sequence[Shape]) -> list[int]:
+    """The pod sizes of the shapes, the powers of two and the sizes of whole nodes."""
+    whole = {instance.cluster.nodes[n].gpus for n in nodes}
+    powers = {1 << k for k in range(max(whole, default=0).bit_length())}
+    return sorted({*powers, *whole, *(shape.gpus for shape in shapes)})
+
+
+class _Rows:
+    """The rows of a Capacity document. ``later``: the room after a plan, None without one."""
+
+    def __init__(self, instance: Instance, now: FreeRoom, later: FreeRoom | None) -> None:
+        self._instance = instance
+        self._now = now
+        self._later = later
+
+    def shape(self, shape: Shape) -> CapacityShape:
+        """All levels together first, then domain by domain; nodes one by one are too many to list."""
+        cluster = self._instance.cluster
+        together, each = [], []
+        for level in range(cluster.node_level + 1):
+            name = cluster.level_name(level)
+            now = self._now.gangs(shape, level).tolist()
+            later = None if self._later is None else self._later.gangs(shape, level).tolist()
+            total = None if later is None else sum(later)
+            together.append(CapacityLevel(level=name, domain=None, before=sum(now), after=total))
+            if level == cluster.node_level or len(now) > MAX_DOMAINS:
+                continue
+            afters = [None] * len(now) if later is None else later
+            each += [
+                CapacityLevel(level=name, domain=self._path(level, d), before=before, after=after)
+                for d, (before, after) in enumerate(zip(now, afters, strict=True))
+                if before or after
+            ]
+        later = None if self._later is None else self._later.gangs(shape, CLUSTER)
+        return CapacityShape(
+            shape=self._text(shape),
+            pods=shape.pods,
+            gpus=shape.gpus,
+            level=self._level(shape.level),
+            before=int(self._now.gangs(shape, CLUSTER)[0]),
+            after=None if later is None else int(later[0]),
+            levels=(*together, *each),
+        )
+
+    def largest(self, gpus: int, level: int) -> CapacityLargest:
+        return CapacityLargest(
+            gpus=gpus, **self._most(lambda room: room.largest(gpus, level), level)
+        )
+
+    def part(self, resource: str, level: int) -> CapacityOfPart:
+        return CapacityOfPart(
+            part=resource.removeprefix(RESOURCE).removeprefix(SHARE),
+            **self._most(lambda room: room.parts(resource, level), level),
+        )
+
+    def _most(self, count: Callable[[FreeRoom], tuple[int, int]], level: int) -> dict[str, Any]:
+        """The most pods in a domain of a level, now and after a plan, and the domain."""
+        before, domain = count(self._now)
+        last, after = before, None
+        if self._later is not None:
+            after, domain = count(self._later)
+            last = after
+        where = self._path(level, domain) if last and level != CLUSTER else None
+        return {"level": self._level(level), "before": before, "after": after, "domain": where}
+
+    def _text(self, shape: Shape) -> str:
+        """``4x8@rack``."""
+        level = self._level(shape.level)
+        return f"{shape.pods}x{shape.gpus}" + ("" if level is None else f"@{level}")
+
+    def _level(self, level: int) -> str | None:
+        return None if level == CLUSTER else self._instance.cluster.level_name(level)
+
+    def _path(self, level: int, domain: int) -> str:
+        cluster = self._instance.cluster
+        if level == cluster.node_level:  # where domains have the numbers of their nodes
+            return cluster.nodes[domain].name
+        return "/".join(cluster.domains[level][domain].path)
+
+
+def _notes(instance: Instance, nodes: Sequence[int]) -> Iterable[str]:
+    """What the counts leave out."""
+    cluster, policy = instance.cluster, instance.policy
+    counted = set(nodes)
+    others = [node for n, node in enumerate(cluster.nodes) if node.gpus and n not in counted]
+    if others:
+        gpus = sum(node.gpus for node in others)
+        causes = Counter(_closed(node) for node in others)
+        why = ", ".join(f"{number:,} {cause}" for cause, number in causes.most_common())
+        yield f"{plural(len(others), 'node')} with {plural(gpus, 'GPU')} not counted: {why}"
+    if not any(policy.per_gpu):
+        yield "cpu and memory are not counted: set perGpu in the Policy to what each GPU needs"
+    if policy.spares:
+        yield "nodes that `spares` keeps free are not counted; if others were kept free, more might fit"
+    if instance.queues:
+        yield "limits and guarantees of queues are ignored"
+
+
+def _closed(node: Node) -> str:
+    """Why the node is not counted, in a word."""
+    if not node.ready:
+        return "not ready"
+    if node.unschedulable:
+        return "cordoned"
+    return "tainted or not selected"

@@ -45,21 +45,13 @@ class Explanation:
     """``decisions``: of every gang of the instance, in its order. ``index``: of the gang to explain."""
 
     def __init__(self, plan: PlanDocument, instance: Instance, key: tuple[str, str]) -> None:
-        """Raises InputError if the plan's instance does not have the gang.
-
-        Pods on nodes or of roles that the instance does not have are ignored: ``verify`` reports them.
-        """
+        """Raises InputError if the plan's instance does not have the gang."""
         keys = [gang.key for gang in instance.gangs]
         if key not in keys:
             what = f"the plan decides on gang {'/'.join(key)}, which its instance does not have"
             raise InputError(Fault(what, "verify lists what else was changed"))
-        stated = {gang.key: gang for gang in plan.spec.gangs}
-        nodes = {node.name: n for n, node in enumerate(instance.cluster.nodes)}
         self.instance = instance
-        self.decisions = tuple(
-            _decision(gang, stated[gang.key], nodes) if gang.key in stated else GangDecision("wait")
-            for gang in instance.gangs
-        )
+        self.decisions = decisions_of(plan, instance)
         self.index = keys.index(key)
         self.gang = instance.gangs[self.index]
         self.decision = self.decisions[self.index]
@@ -146,6 +138,19 @@ def _causes(instance: Instance, gang: Gang, role: Role, n: int) -> Iterator[Caus
         yield "small", ()
     if role.gpus and n in closed_by_pins(instance, gang):
         yield "pinned", (next(iter(trespassing(instance, gang, (n,)))),)
+
+
+def decisions_of(plan: PlanDocument, instance: Instance) -> tuple[GangDecision, ...]:
+    """What a plan decides on every gang of its instance.
+
+    Pods on nodes or of roles that the instance does not have are ignored: ``verify`` reports them.
+    """
+    stated = {gang.key: gang for gang in plan.spec.gangs}
+    nodes = {node.name: n for n, node in enumerate(instance.cluster.nodes)}
+    return tuple(
+        _decision(gang, stated[gang.key], nodes) if gang.key in stated else GangDecision("wait")
+        for gang in instance.gangs
+    )
 
 
 def _decision(gang: Gang, stated: PlanGang, nodes: dict[str, int]) -> GangDecision:
