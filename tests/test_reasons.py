@@ -26,13 +26,13 @@ from models.instance.solution import Reason, Solution
 from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
 from models.queues.queue_shares import beyond_limit
+from models.results.notes import notes_of
 from models.results.plan import compose
 from models.verify.adaptor import read_case
 from models.verify.empty_cluster import EmptyCluster as JudgedCluster
 from models.verify.room import Work
 from planner.search.budget import Budget
 from planner.search.explain import reasons
-from planner.search.explain.notes import notes_of
 from planner.search.explain.reasons import with_reasons
 from planner.search.explain.shortage import FreeCounts, never
 from planner.search.solve import solve

@@ -21,6 +21,7 @@ from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted, TooLarge
 from models.program.tier_expressions import FREE_SPACE
+from models.results.notes import notes_of, passed, unsearched
 from models.tiers import MAINS, Tier
 from models.values.effective_gpus import effective_after, effective_by_priority
 from models.values.tier_values import Evaluation
@@ -28,7 +29,6 @@ from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.highs_process import KEPT_ROWS, HighsProcess
-from planner.search.explain.notes import notes_of, passed, unsearched
 from planner.search.explain.reasons import with_reasons
 from planner.search.explain.replan import Replan
 from planner.search.improve.alone import start_alone
@@ -36,7 +36,6 @@ from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
 from planner.search.improve.polish import polish
 from planner.search.improve.rearranging import afresh, beside, better, settle
-from planner.search.improve.regrouping import regroup
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Incumbent, Ledger
 from planner.search.promises.forecast import with_expected_starts
@@ -392,7 +391,6 @@ class Search:
         ledger.reopen()
         self._enter("solving")
         TierSearch(whole, ledger, budget, progress, last).run()
-        self._regroup(ledger, budget)
         return whole.exact
 
     def _search_slots(
@@ -418,7 +416,6 @@ class Search:
             slots.run(progress)
         ledger.offer(start_alone(self.instance, ledger.incumbent.decisions, budget))
         ledger.offer(beside(self.instance, ledger.incumbent.decisions, budget=budget))
-        self._regroup(ledger, budget)
 
     def _last(self, ledger: Ledger) -> int:
         """Number of tiers, from the first, that are searched: all, unless this is one of very many plans."""
@@ -460,14 +457,6 @@ class Search:
     def _settled(self, budget: Budget, decisions: Sequence[GangDecision]) -> Sequence[GangDecision]:
         """The plan with what fits beside it, each gang that starts in the best place left for it."""
         return settle(self.instance, _filled(self.instance, decisions), budget=budget)
-
-    def _regroup(self, ledger: Ledger, budget: Budget) -> None:
-        """Place gangs in groups by whole groups, which no program does."""
-        if any(gang.by_rank for gang in self.instance.gangs):
-            closed = ledger.closed
-            ledger.reopen()
-            ledger.offer(regroup(self.instance, ledger.incumbent.decisions, budget=budget))
-            ledger.close_all(closed)
 
 
 @cache

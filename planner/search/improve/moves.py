@@ -12,8 +12,8 @@ from fractions import Fraction
 
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, MoveSet, Solution, TierResult
-from models.tiers import family, sign
-from models.units import first_of, plural
+from models.results.notes import left_out, tier_served, unsettled
+from models.tiers import sign
 from models.values.relocation import MOVES_UNPROVEN, PlanWorth, move_set, move_sets, plan_worth
 
 Run = Callable[[frozenset[int]], Solution]
@@ -24,9 +24,6 @@ MAX_SETS = 6
 
 MAX_ROUNDS = 3
 """Rounds in which rejected sets are left out and other gangs may move instead."""
-
-MAX_NAMED = 5
-"""Gangs named in one note."""
 
 
 def keep_worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
@@ -48,13 +45,13 @@ def keep_worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
         if not rejected:
             proof_notes = (MOVES_UNPROVEN,) if sets and not proven else ()
             return replace(plan, moves=sets, notes=(*plan.notes, *tier_notes, *notes, *proof_notes))
-        notes += [_left_out(instance, move) for move in rejected]
+        notes += [left_out(instance, move) for move in rejected]
         immovable |= {gang for move in rejected for gang in move.gangs}
         if number >= MAX_ROUNDS:  # no further gangs move instead
             accepted = [move for move in sets if move not in rejected]
             immovable |= movable - {gang for move in accepted for gang in move.gangs}
         if number > MAX_ROUNDS:
-            notes += [_unsettled(instance, move) for move in sets if move not in rejected]
+            notes += [unsettled(instance, move) for move in sets if move not in rejected]
             immovable = movable
         plan = trials.best(immovable)
     raise AssertionError("a plan in which no gang may move has no rejected moves")
@@ -97,25 +94,10 @@ def _assess(
                 plan = _with_proofs(without, plan)
                 break
             assessed.append(move_set(instance, gangs, worth, trials.worth(without)))
-            tier_notes += _tier_note(instance, assessed[-1], plan, without)
+            tier_notes += tier_served(instance, assessed[-1], plan.tiers, without.tiers)
             proven = proven and all(tier.gap == 0 for tier in without.tiers)
         else:
             return plan, tuple(assessed), tuple(tier_notes), proven
-
-
-def _tier_note(
-    instance: Instance, move: MoveSet, plan: Solution, without: Solution
-) -> tuple[str, ...]:
-    """Which tier a set of moves serves, if GPUs, bandwidth and whole nodes do not show it."""
-    for tier, other in zip(plan.tiers, without.tiers, strict=True):
-        if sign(tier.sense) * (tier.value - other.value) > 0:
-            if move.gain > 0 and family(tier.name).pays_for_moves:
-                return ()
-            names = _named(instance, move.gangs)
-            verb = "moves" if len(move.gangs) == 1 else "move"
-            values = f"{tier.value:,} with, {other.value:,} without"
-            return (f"{names} {verb} to improve {tier.name}: {values}",)
-    return ()
 
 
 def bounded(instance: Instance, sets: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
@@ -205,52 +187,3 @@ def _with_proofs(plan: Solution, other: Solution) -> Solution:
         stopped_by="proof" if proven and not worse else stopped,
         notes=(*plan.notes, *((note,) if worse else ())),
     )
-
-
-def _left_out(instance: Instance, move: MoveSet) -> str:
-    assert instance.policy.moves is not None
-    least = float(instance.policy.moves.min_gain)
-    return (
-        f"not moved: {_gain_text(instance, move)}, below minGain {least:g}; "
-        "bounds apply to plans without this move"
-    )
-
-
-def _unsettled(instance: Instance, move: MoveSet) -> str:
-    return (
-        "not moved, since the gangs that moved instead also gained too little: "
-        f"{_gain_text(instance, move)}"
-    )
-
-
-def _gain_text(instance: Instance, move: MoveSet) -> str:
-    """The gangs of a set of moves, and what the moves would gain."""
-    admitted = f" ({_named(instance, move.admitted)})" if move.admitted else ""
-    gpus, worth = instance.in_gpus, instance.in_gpus(move.bandwidth) / 1000
-    parts = [
-        f"{_more(gpus(move.gpus), 'GPU')} admitted{admitted}" if move.gpus or admitted else "",
-        _effective(instance, move),
-        f"{worth:+,.3f} GPUs' worth of bandwidth" if move.bandwidth else "",
-        _more(move.whole_nodes, "whole node") if move.whole_nodes else "",
-        _more(move.whole_domains, "whole domain") if move.whole_domains else "",
-    ]
-    gains = ", ".join(part for part in parts if part) or "nothing of that kind"
-    return (
-        f"{_named(instance, move.gangs)} ({plural(gpus(move.moved_gpus), 'GPU')}); that would gain "
-        f"{gains}: a gain of {move.gain / 1000:.3f}"
-    )
-
-
-def _effective(instance: Instance, move: MoveSet) -> str:
-    """Nothing where GPUs say as much."""
-    if not move.effective or move.effective == 1000 * move.gpus:
-        return ""
-    return f"{instance.in_gpus(move.effective) / 1000:+,.3f} effective GPUs"
-
-
-def _more(count: float, noun: str) -> str:
-    return f"{count:+} {noun}" if abs(count) == 1 else f"{count:+} {noun}s"
-
-
-def _named(instance: Instance, gangs: Sequence[int]) -> str:
-    return first_of(["/".join(instance.gangs[gang].key) for gang in gangs], MAX_NAMED)

@@ -8,7 +8,6 @@ better. ``gangplan verify`` tries such steps too, with code of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 from models.instance.disruption_budgets import may_stop
 from models.instance.solution import STARTS
@@ -20,12 +19,10 @@ from models.rules.giving_way import claim, takes
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.improve.growth import grow
+from planner.search.improve.rearranging import ways
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Ledger
-from planner.search.start.greedy import greedy, missing_demand, placements
-
-PLACEMENTS = 6
-"""Placements of one gang that are compared."""
+from planner.search.start.greedy import greedy, missing_demand
 
 STEP_EFFORT = 1e-7
 """Effort of one step, for each node and gang."""
@@ -72,7 +69,7 @@ class _Steps:
     def placed(self, demand: Demand) -> Iterator[None]:
         """Each of some placements in turn, beside the pods that the gang has; undone before the next."""
         held, mark = self.space.pods[demand.gang], self.space.mark()
-        for pods in list(islice(placements(self.space, demand), PLACEMENTS)):
+        for pods in list(ways(self.space, demand)):
             self.space.set(demand.gang, (*held, *pods))
             yield
             self.space.undo(mark)

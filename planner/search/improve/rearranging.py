@@ -6,12 +6,14 @@ Each that starts in the best place that is left, or together with a gang that it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, pairwise
 
 import numpy as np
 
 from models.instance.disruption_budgets import may_move
+from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.solution import STARTS, GangDecision, PodPlacement
 from models.instance.speed import FULL_SPEED
@@ -19,6 +21,7 @@ from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
 from models.queues.queue_order import must_wait
 from models.rates.gang_bandwidth import FULL_SHARE
+from models.rates.group_bandwidth import role_kinds
 from models.rules.demands import Demand
 from models.tiers import family, larger_is_better, sign
 from models.values.nearness import anchored, companions, home, suitors
@@ -30,7 +33,39 @@ from planner.search.ledger import Ledger
 from planner.search.start.greedy import greedy, place, placements, value_with
 
 PLACEMENTS = 6
-"""Placements of one gang that are compared."""
+"""Placements of one gang, whole or for each size of its groups, that are compared."""
+
+
+def ways(space: FreeSpace, demand: Demand) -> Iterator[Pods]:
+    """Some placements of a gang; of one in groups those by whole groups, too.
+
+    The programs bound the bandwidth of groups by servers and by the levels that are crossed; how many pods
+    are on which side, they do not see. Two stages of two servers each are faster than three servers and one.
+    """
+    found = [placements(space, demand)]
+    if space.instance.gangs[demand.gang].by_rank:
+        sliced = _grouped(space.instance, demand)
+        found += [placements(space, demand, roles=roles) for roles in sliced]
+    return chain.from_iterable(islice(one, PLACEMENTS) for one in found)
+
+
+def _grouped(instance: Instance, demand: Demand) -> Iterator[tuple[Role, ...]]:
+    """The roles of a gang with whole groups of ranks as slices: large groups in wide domains first."""
+    gang = instance.gangs[demand.gang]
+    levels = instance.cluster.counted_levels
+    for number, role in enumerate(gang.roles):
+        count = demand.counts[number] if demand.counts else role.min
+        kinds = role_kinds(gang, role, count) or ()
+        sizes = {kind.size * kind.stride // role.gpus for kind in kinds}
+        for size in sorted(sizes, reverse=True):
+            for level in levels if 1 < size < count and not role.first_index % size else ():
+                layers = sorted({*role.slice_layers, (size, level)})
+                if all(b % a == 0 and wide < narrow for (a, narrow), (b, wide) in pairwise(layers)):
+                    (inner, within), *outer = layers
+                    sliced = replace(
+                        role, slice_size=inner, slice_level=within, outer_slices=tuple(outer)
+                    )
+                    yield (*gang.roles[:number], sliced, *gang.roles[number + 1 :])
 
 
 def beside(
@@ -124,8 +159,7 @@ def settle(
         held = space.original[index]
         space.set(index, held)
         worth = partial(_placement_worth, instance, index)
-        ways = islice(placements(space, demand), PLACEMENTS)
-        best = max(ways, key=lambda pods: worth(space, (*held, *pods)), default=None)
+        best = max(ways(space, demand), key=lambda pods: worth(space, (*held, *pods)), default=None)
         if best is None or worth(space, (*held, *best)) <= worth(space, now):
             space.undo(mark)
         else:

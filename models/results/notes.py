@@ -9,12 +9,13 @@ from models.documents.policy import LOST_RUNTIME
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.policy import KUEUE
-from models.instance.solution import NEVER, QUOTA, RESERVED, GangDecision, TierResult
+from models.instance.solution import NEVER, QUOTA, RESERVED, GangDecision, MoveSet, TierResult
 from models.starts.empty_starts import Answer, not_claiming
+from models.tiers import family, sign
 from models.units import first_of, plural
 
-MAX_NAMED = 8
-"""Names in one note."""
+MAX_NAMED, MAX_MOVED = 8, 5
+"""Names in one note, and in one about moves."""
 
 UNPROMISED = {
     "no place on the empty cluster was found, and it is not proven that there is none": (
@@ -208,3 +209,68 @@ def _shared_nics(instance: Instance, decisions: Sequence[GangDecision]) -> int:
         if len(nodes) > 1 and gang.pattern != "none":
             spanning.update(nodes)
     return sum(count > 1 for count in spanning.values())
+
+
+def tier_served(
+    instance: Instance, move: MoveSet, tiers: Sequence[TierResult], without: Sequence[TierResult]
+) -> tuple[str, ...]:
+    """Which tier a set of moves serves, if GPUs, bandwidth and whole nodes do not show it."""
+    for tier, other in zip(tiers, without, strict=True):
+        if sign(tier.sense) * (tier.value - other.value) > 0:
+            if move.gain > 0 and family(tier.name).pays_for_moves:
+                return ()
+            verb = "moves" if len(move.gangs) == 1 else "move"
+            values = f"{tier.value:,} with, {other.value:,} without"
+            return (f"{_named(instance, move.gangs)} {verb} to improve {tier.name}: {values}",)
+    return ()
+
+
+def left_out(instance: Instance, move: MoveSet) -> str:
+    """That a set of moves gains too little."""
+    assert instance.policy.moves is not None
+    least = float(instance.policy.moves.min_gain)
+    return (
+        f"not moved: {_gain_text(instance, move)}, below minGain {least:g}; "
+        "bounds apply to plans without this move"
+    )
+
+
+def unsettled(instance: Instance, move: MoveSet) -> str:
+    """That a set of moves is left out though it gains enough."""
+    return (
+        "not moved, since the gangs that moved instead also gained too little: "
+        f"{_gain_text(instance, move)}"
+    )
+
+
+def _gain_text(instance: Instance, move: MoveSet) -> str:
+    """The gangs of a set of moves, and what the moves would gain."""
+    admitted = f" ({_named(instance, move.admitted)})" if move.admitted else ""
+    gpus, worth = instance.in_gpus, instance.in_gpus(move.bandwidth) / 1000
+    parts = [
+        f"{_more(gpus(move.gpus), 'GPU')} admitted{admitted}" if move.gpus or admitted else "",
+        _effective(instance, move),
+        f"{worth:+,.3f} GPUs' worth of bandwidth" if move.bandwidth else "",
+        _more(move.whole_nodes, "whole node") if move.whole_nodes else "",
+        _more(move.whole_domains, "whole domain") if move.whole_domains else "",
+    ]
+    gains = ", ".join(part for part in parts if part) or "nothing of that kind"
+    return (
+        f"{_named(instance, move.gangs)} ({plural(gpus(move.moved_gpus), 'GPU')}); that would gain "
+        f"{gains}: a gain of {move.gain / 1000:.3f}"
+    )
+
+
+def _effective(instance: Instance, move: MoveSet) -> str:
+    """Nothing where GPUs say as much."""
+    if not move.effective or move.effective == 1000 * move.gpus:
+        return ""
+    return f"{instance.in_gpus(move.effective) / 1000:+,.3f} effective GPUs"
+
+
+def _more(count: float, noun: str) -> str:
+    return f"{count:+} {noun}" if abs(count) == 1 else f"{count:+} {noun}s"
+
+
+def _named(instance: Instance, gangs: Sequence[int]) -> str:
+    return first_of(["/".join(instance.gangs[gang].key) for gang in gangs], MAX_MOVED)
