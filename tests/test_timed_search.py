@@ -58,10 +58,9 @@ class Timed:
         """A second more each time once the search is stuck."""
         return float(next(self.looks)) if Stuck.reached.is_set() else 0.0
 
-    def keep(self, solution: Solution, sent: Callable[[], None]) -> None:
+    def keep(self, solution: Solution) -> None:
         """Keep an early plan."""
         self.early.append(solution)
-        sent()
 
     def run(self) -> Solution:
         search = TimedSearch(self.instance, self.console, self.stop, self.clock, self.keep)
@@ -107,7 +106,7 @@ def test_progress_goes_on_while_the_first_plan_is_verified() -> None:
         "gangplan", stdout=io.StringIO(), stderr=err, environ={"COLUMNS": "200"}
     )
 
-    def early(solution: Solution, _sent: Callable[[], None]) -> None:
+    def early(solution: Solution) -> None:
         err.shown.clear()
         assert err.shown.wait(HANG_S)
         timed.early.append(solution)
@@ -160,7 +159,7 @@ def test_what_takes_long_to_finish_is_begun_earlier() -> None:
     # The early plan takes 6 of 20 seconds to finish, so that the last one is begun twice 6 before.
     timed = Timed()
 
-    def slow(solution: Solution, _sent: Callable[[], None]) -> None:
+    def slow(solution: Solution) -> None:
         timed.early.append(solution)
         for _ in range(5):
             timed.clock()

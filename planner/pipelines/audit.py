@@ -195,7 +195,7 @@ class _Auditor:
             self._console,
             self._stop.event,
             self._clock,
-            lambda *_: None,
+            lambda _: None,
             frequent=share == QUESTION,
         ).run()
 

@@ -198,7 +198,6 @@ def plan(
                     stop.event,
                     clock,
                     maker.keep,
-                    apart=apart is not None,
                     spent=clock() - began,
                 )
                 with uncollected():
@@ -282,12 +281,9 @@ class Maker:
         if self._apart is not None:
             self._apart.expect(encoded(self._writer.instance_text))
 
-    def keep(self, solution: Solution, sent: Callable[[], None]) -> None:
-        """Verify an early plan and save it if requested, so that something usable exists.
-
-        ``sent`` is called once another process has it to verify.
-        """
-        self._save(self._verified(solution, refute=True, last=False, sent=sent).text)
+    def keep(self, solution: Solution) -> None:
+        """Verify an early plan and save it if requested, so that something usable exists."""
+        self._save(self._verified(solution, refute=True, last=False).text)
         out = self._request.out
         self._console.event("first_plan", saved=out is not None)
         if out is not None:
@@ -311,21 +307,14 @@ class Maker:
                 self._save(found.text)
         return found.plan, found
 
-    def _verified(
-        self,
-        solution: Solution,
-        *,
-        refute: bool,
-        last: bool,
-        sent: Callable[[], None] = lambda: None,
-    ) -> _Checked:
+    def _verified(self, solution: Solution, *, refute: bool, last: bool) -> _Checked:
         """The plan of a solution. Raises RefusedPlanError. ``last``: its typed form is needed.
 
         A statement that is refused is left out, which the plan says: a gang that cannot be explained blocks
         no other.
         """
         instance, remarks = self._built.instance, tuple[str, ...]()
-        found = self._checked(solution, remarks, refute=refute, last=last, sent=sent)
+        found = self._checked(solution, remarks, refute=refute, last=last)
         for _ in range(MAX_MENDED):
             if found.findings.refuted:
                 solution, refute = _unproven(instance, solution, found.findings.refuted), False
@@ -334,7 +323,7 @@ class Maker:
             else:
                 solution, more = less
                 remarks += more
-            found = self._checked(solution, remarks, refute=refute, last=last, sent=sent)
+            found = self._checked(solution, remarks, refute=refute, last=last)
         if last:
             self._console.remarks(remarks)
         if found.findings.violations or (last and found.plan is None):
@@ -342,19 +331,12 @@ class Maker:
         return found
 
     def _checked(
-        self,
-        solution: Solution,
-        remarks: tuple[str, ...],
-        *,
-        refute: bool,
-        last: bool,
-        sent: Callable[[], None],
+        self, solution: Solution, remarks: tuple[str, ...], *, refute: bool, last: bool
     ) -> _Checked:
         document = self._composed(solution, remarks)
         text = self._writer.text(document)
         if self._apart is not None:
             self._apart.ask(encoded(text), refute=refute)
-            sent()
             plan = _typed(document) if last else None  # while that process checks it
             findings = self._apart.findings()
             if findings is not None:

@@ -44,9 +44,7 @@ class TimedSearch:
 
     ``early``: verifies and keeps a plan; called once, with the first one, if the search takes long.
 
-    ``spent``: seconds of the time limit that went by before. ``frequent``: as in ``Search``. With ``apart``
-    another process verifies: the search waits until ``early`` has called its second argument, since both
-    would only share the interpreter.
+    ``spent``: seconds of the time limit that went by before. ``frequent``: as in ``Search``.
     """
 
     def __init__(
@@ -55,9 +53,8 @@ class TimedSearch:
         console: Console,
         stop: threading.Event,
         clock: Callable[[], float],
-        early: Callable[[Solution, Callable[[], None]], None],
+        early: Callable[[Solution], None],
         *,
-        apart: bool = False,
         spent: float = 0.0,
         frequent: bool = False,
     ) -> None:
@@ -75,8 +72,6 @@ class TimedSearch:
         self._finish = FINISH_S_PER_OBJECT * size
         self._search = Search(instance, progress=self._progress, stop=stop, frequent=frequent)
         self._search.finish_by(self._limit - self._finish)
-        if apart:
-            self._search.may_go_on.clear()
         self._timed = False
         self._found: list[Solution] = []
         self._failed: list[BaseException] = []
@@ -99,8 +94,6 @@ class TimedSearch:
                 kept = True
                 self._keep_first()
                 continue
-            if self._search.started:
-                self._search.may_go_on.set()
             late = self._search.started and now - start > self._limit - self._finish
             if ended is None and (late or self._stop.is_set()):
                 ended = now
@@ -134,8 +127,7 @@ class TimedSearch:
         """Verify and keep the first plan, and learn how long the last one will take."""
         before = self._clock()
         with self._ticking():
-            self._early(self._search.best(), self._search.may_go_on.set)
-        self._search.may_go_on.set()
+            self._early(self._search.best())
         self._finish = FINISH_FACTOR * (self._clock() - before)
         self._search.finish_by(self._limit - self._finish)
 

@@ -35,18 +35,19 @@ from planner.search.improve.alone import start_alone
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
 from planner.search.improve.polish import polish
-from planner.search.improve.rearranging import afresh, beside, better, settle
+from planner.search.improve.rearranging import beside, better, settle
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Incumbent, Ledger
 from planner.search.promises.forecast import with_expected_starts
 from planner.search.promises.holding_nodes import (
-    first_plan,
+    best_in_turn,
     hold_nodes,
     in_due_time,
+    plan_in_turn,
     with_proofs_of,
 )
 from planner.search.promises.reservations import with_reservations
-from planner.search.start.greedy import best_greedy, greedy, late
+from planner.search.start.greedy import best_greedy, greedy
 from planner.search.start.warm_start import resume
 
 SLOTS_FROM = 40
@@ -69,9 +70,6 @@ EXPLAIN_S = 2.0
 
 AT_ONCE = 10_000
 """Up to so many nodes and gangs a plan that is asked for at once holds nodes, and has estimates."""
-
-WAITING_S = 0.05
-"""Seconds between two looks at the budget while the search waits."""
 
 MAX_REPLANS = 40
 """New plans that the reasons of a plan are tried with at most."""
@@ -98,11 +96,11 @@ MORE_SEARCHES = 2
 class Search:
     """A search for the best plan. ``run`` it in any thread; ``best`` is what it has at any moment.
 
-    ``started``: whether there is a first plan; one that takes gangs in one order where ``may_go_on`` is not
-    set, until which the search then waits, so that others have the interpreter. ``phase``: what it does now,
-    a key of ``planner.show.progress.PHASES`` or ``solving``. ``size`` replaces the number of (gang, region)
-    pairs that selects the method (tests only). ``frequent``: one of very many plans: what is left over is not
-    searched, and who waits gets no reason.
+    ``started``: whether there is a first plan for others. They share the interpreter with the search, so
+    they get it once the slots are built, and engines work. ``phase``: what it does now, a key of
+    ``planner.show.progress.PHASES`` or ``solving``. ``size`` replaces the number of (gang, region) pairs that
+    selects the method (tests only). ``frequent``: one of very many plans: what is left over is not searched,
+    and who waits gets no reason.
     """
 
     def __init__(
@@ -126,8 +124,6 @@ class Search:
         self._one_at_a_time: ByPriority | None = None
         self._refilled_last: tuple[GangDecision, ...] | None = None
         self.started = False
-        self.may_go_on = threading.Event()
-        self.may_go_on.set()
         self.phase = "first plan"
 
     @property
@@ -156,11 +152,11 @@ class Search:
             base = base_decisions(self.instance)
             self.instance, turns = hold_nodes(self.instance, base, self._budget)
             resumed = in_due_time(self.instance, resume(self.instance, base, self._budget))
-            self._hand_out_first(turns, resumed)
-            start = first_plan(self.instance, turns, base, self._budget)
-            if self.instance.restarts_free:
-                other = afresh(self.instance, budget=self._budget)
-                start = better(self.instance, start, in_due_time(self.instance, other))
+            self._best_in_turn = partial(best_in_turn, self.instance, turns, base, self._budget)
+            if self._pairs < WHOLE_BELOW:
+                start = self._best_in_turn()
+            else:  # the plan of the slots, which is better, waits for no other orders
+                start = plan_in_turn(self.instance, turns, self._budget)
             self._one_at_a_time = effective_by_priority(Evaluation(self.instance, start))
             start = better(self.instance, start, resumed)
             ledger = Ledger(self.instance, start)
@@ -181,28 +177,11 @@ class Search:
             if not self._frequent:
                 HighsProcess.dismiss(KEPT_ROWS)
 
-    def _hand_out_first(
-        self, turns: tuple[GangDecision, ...], resumed: tuple[GangDecision, ...] | None
-    ) -> None:
-        """For those who wait for a plan the earlier one, or one that takes gangs in one order.
-
-        Then more orders are tried.
-        """
-        if self.may_go_on.is_set():
-            return
-        plan = resumed
-        if plan is None:
-            plan = greedy(self.instance, turns, ended=late(self._budget))
-            self._one_at_a_time = effective_by_priority(Evaluation(self.instance, plan))
-        self._ledger, self.started = Ledger(self.instance, plan), True
-        while not self.may_go_on.wait(WAITING_S) and not self._budget.exhausted():
-            pass
-
     def _enter_main(self, ledger: Ledger) -> None:
         """The search goes on with this ledger, whose plan ``best`` gives."""
-        self._ledger, self.started = ledger, True
-        last = self._last(ledger)
-        if not _large(self.instance) and _open(ledger, last):
+        is_open, counted = _open(ledger, self._last(ledger)), self._pairs >= WHOLE_BELOW
+        self._ledger, self.started = ledger, not (is_open and counted)
+        if is_open and not counted and not _large(self.instance):
             ledger.offer(settle(self.instance, ledger.incumbent.decisions, budget=self._budget))
 
     @cached_property
@@ -406,7 +385,10 @@ class Search:
         self._enter("building")
         slots.build()
         self._enter("solving")
+        self.started = True
         slots.aim()
+        if not (slots.follows or self._searches):
+            ledger.offer(self._best_in_turn())
         if tolerant:
             slots.run_once(progress)
         elif slots.follows:

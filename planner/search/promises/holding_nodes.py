@@ -11,11 +11,11 @@ from models.queues.reservations import left_waiting
 from models.queues.reserved_quotas import crowding
 from planner.search.budget import Budget
 from planner.search.improve.growth import grow
-from planner.search.improve.rearranging import better
+from planner.search.improve.rearranging import afresh, better
 from planner.search.improve.repair import back_in_place
 from planner.search.ledger import Ledger
 from planner.search.promises.reservations import in_turn
-from planner.search.start.greedy import best_greedy
+from planner.search.start.greedy import best_greedy, greedy, late
 
 
 def hold_nodes(
@@ -35,18 +35,31 @@ def hold_nodes(
     return replace(instance, reserved=later), base
 
 
-def first_plan(
+def plan_in_turn(
+    instance: Instance, plan: tuple[GangDecision, ...], budget: Budget
+) -> tuple[GangDecision, ...]:
+    """A plan that takes gangs in one order, in which those start that have to, as they do in ``plan``."""
+    return _uncrowded(instance, greedy(instance, plan, ended=late(budget)))
+
+
+def best_in_turn(
     instance: Instance, plan: tuple[GangDecision, ...], base: Sequence[GangDecision], budget: Budget
 ) -> tuple[GangDecision, ...]:
-    """A plan for the search to start from, in which gangs start that have to, as they do in ``plan``.
+    """The best of such plans, which take gangs in several orders.
 
-    Where they also start if all gangs are placed in the order of the tiers, the better of the two.
+    If those start that have to, also without regard to them; and, where restarts are free, if all that may
+    move are placed anew.
     """
-    start = _uncrowded(instance, grow(instance, best_greedy(instance, plan, budget)))
-    if plan == base:
-        return start
-    freely = _uncrowded(instance, grow(instance, best_greedy(instance, base, budget)))
-    return better(instance, start, in_due_time(instance, freely))
+    found = _uncrowded(instance, grow(instance, best_greedy(instance, plan, budget)))
+    others = list[tuple[GangDecision, ...] | None]()
+    if plan != base:
+        freely = grow(instance, best_greedy(instance, base, budget))
+        others.append(_uncrowded(instance, freely))
+    if instance.restarts_free:
+        others.append(afresh(instance, budget=budget))
+    for other in others:
+        found = better(instance, found, in_due_time(instance, other))
+    return found
 
 
 def _uncrowded(instance: Instance, plan: tuple[GangDecision, ...]) -> tuple[GangDecision, ...]:
