@@ -18,6 +18,9 @@ _DRIVING = re.compile(
 )
 """Controls and format characters of the basic plane, line feeds apart."""
 
+_HARMLESS = bytes((0x0A, *range(0x20, 0x7F)))
+"""What is printed of ASCII."""
+
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
 
 
@@ -37,6 +40,8 @@ def document_safe(text: str) -> bool:
 
 def json_safe(text: str) -> str:
     """JSON text with characters that drive a terminal written as JSON escapes: the same document."""
+    if text.isascii() and not text.encode().translate(None, _HARMLESS):
+        return text  # as that of most plans, which may be large
     return _DRIVING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

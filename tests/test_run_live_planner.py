@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import stat
 import tempfile
 import time
@@ -41,7 +42,7 @@ def test_the_plan_is_that_of_a_snapshot_and_says_which_cluster_and_pods_it_is_of
     err = io.StringIO()
     with serving(server, tmp_path, tls=False):
         one = planner(tmp_path, err)
-        document = one.plan().document
+        document = json.loads(one.plan().text)
         assert (
             cli("snapshot", "--out", str(tmp_path / "out"), environ=environment(tmp_path)).code == 0
         )
@@ -90,7 +91,7 @@ def test_a_kind_that_may_not_be_listed_is_named_and_the_rest_is_planned(tmp_path
     server.refuse("/apis/apps/v1/statefulsets", forbidden("list", "statefulsets"))
     err = io.StringIO()
     with serving(server, tmp_path, tls=False):
-        assert planner(tmp_path, err).plan().document["spec"]["gangs"]
+        assert json.loads(planner(tmp_path, err).plan().text)["spec"]["gangs"]
     assert "not permitted, so not planned with: list statefulsets" in err.getvalue()
 
 
@@ -121,7 +122,7 @@ def test_what_may_be_left_unread_is_named_with_what_follows(
     server.refuse(f"/apis/{version}/{plural}", forbidden("list", right))
     err = io.StringIO()
     with serving(server, tmp_path, tls=False):
-        assert planner(tmp_path, err).plan().document["spec"]["gangs"]
+        assert json.loads(planner(tmp_path, err).plan().text)["spec"]["gangs"]
     assert f"without the right to list {right}, {follows}" in err.getvalue()
 
 
@@ -155,4 +156,4 @@ def test_a_second_plan_gets_what_the_first_left_of_the_time_limit(
     document = handmade.plan()
     document["instance"]["policy"]["spec"]["solve"] = {"timeLimit": limit}
     plan = PlanDocument.model_validate(document)
-    assert time_left(Planned(plan, document, "", (), None, {"solve": spent})) == left
+    assert time_left(Planned(plan, "", (), None, {"solve": spent})) == left

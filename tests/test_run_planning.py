@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,8 +26,9 @@ def decisions(*, keep_running: bool, folder: str = "preemption") -> dict[str, st
     )
     console = Console(stdout=io.StringIO(), stderr=io.StringIO(), environ={})
     planned = planning.plan(wish, console, created_at="2026-11-21T00:00:00Z")
-    assert check(planned.document) == []
-    return {one["name"]: one["decision"] for one in planned.document["spec"]["gangs"]}
+    document = json.loads(planned.text)
+    assert check(document) == []
+    return {one["name"]: one["decision"] for one in document["spec"]["gangs"]}
 
 
 def elastic(name: str, *pods: int) -> Gang:

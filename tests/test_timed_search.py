@@ -58,9 +58,10 @@ class Timed:
         """A second more each time once the search is stuck."""
         return float(next(self.looks)) if Stuck.reached.is_set() else 0.0
 
-    def keep(self, solution: Solution) -> None:
+    def keep(self, solution: Solution) -> float:
         """Keep an early plan."""
         self.early.append(solution)
+        return 0.0
 
     def run(self) -> Solution:
         search = TimedSearch(self.instance, self.console, self.stop, self.clock, self.keep)
@@ -106,11 +107,12 @@ def test_progress_goes_on_while_the_first_plan_is_verified() -> None:
         "gangplan", stdout=io.StringIO(), stderr=err, environ={"COLUMNS": "200"}
     )
 
-    def early(solution: Solution) -> None:
+    def early(solution: Solution) -> float:
         err.shown.clear()
         assert err.shown.wait(HANG_S)
         timed.early.append(solution)
         timed.stop.set()
+        return 0.0
 
     TimedSearch(timed.instance, timed.console, timed.stop, timed.clock, early).run()
     assert len(timed.early) == 1
@@ -155,18 +157,21 @@ def test_a_first_plan_starts_who_fits_however_late_it_is(
 
 
 @pytest.mark.usefixtures("stuck")
-def test_what_takes_long_to_finish_is_begun_earlier() -> None:
-    # The early plan takes 6 of 20 seconds to finish, so that the last one is begun twice 6 before.
-    timed = Timed()
+@pytest.mark.parametrize(("waited", "begun"), [(0.0, 125), (40.0, 175)])
+def test_what_takes_long_to_finish_is_begun_earlier(waited: float, begun: int) -> None:
+    # The early plan takes some 60 of 200 seconds to finish, so that the last one is begun 75 before. For 40
+    # of them it waits for what the last one does not: then 25 before. Each step of the search is a few looks.
+    timed = Timed(limit=200)
 
-    def slow(solution: Solution) -> None:
+    def slow(solution: Solution) -> float:
         timed.early.append(solution)
-        for _ in range(5):
+        for _ in range(59):
             timed.clock()
+        return waited
 
     search = TimedSearch(timed.instance, timed.console, timed.stop, timed.clock, slow)
     search.run()
-    assert next(timed.looks) <= LIMIT_S - 4
+    assert begun - 10 < next(timed.looks) < begun + 20
 
 
 def test_what_goes_wrong_in_the_search_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:

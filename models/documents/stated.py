@@ -7,7 +7,7 @@ needs a row here; the judge shares this table, as it shares the document types, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -301,28 +301,26 @@ _CONTAINERS = frozenset(
 """Paths that some field of the table is below."""
 
 
-def _open(path: str, values: Sequence[Any], code: str) -> Iterator[tuple[str, str]]:
+def _open(path: str, values: Iterable[Any], code: str) -> Iterator[tuple[str, str]]:
     """(path, code of the reason) of what is not checked in values of one path."""
+    row = ROWS.get(path)
+    if row is not None and not _unchecked(path, row, code):
+        return  # as most are: then nobody looks at the values
     values = [value for value in values if value or value not in _NOTHING]
     if not values:
         return
-    row = ROWS.get(path)
-    if row is not None:
-        if _unchecked(path, row, code):
-            yield path, code
-        return
-    if path not in _CONTAINERS:  # a field of a newer version, however deep
+    if row is not None or path not in _CONTAINERS:  # a field of a newer version, however deep
         yield path, code
         return
     objects = [value for value in values if isinstance(value, Mapping)]
     lists = [value for value in values if isinstance(value, list)]
     if len(objects) + len(lists) < len(values):
         yield path, code
-    yield from _open(f"{path}[]", list(chain.from_iterable(lists)), code)
+    yield from _open(f"{path}[]", chain.from_iterable(lists), code)
     if path == _REASONS and not code:
         yield from ((f"{_REASONS}.code", one["code"]) for one in objects if _rests(one))
         for own in sorted({str(one["code"]) for one in objects}):
             yield from _open(path, [one for one in objects if one["code"] == own], own)
         return
     for key in dict.fromkeys(chain.from_iterable(objects)):
-        yield from _open(f"{path}.{key}", [one[key] for one in objects if key in one], code)
+        yield from _open(f"{path}.{key}", (one[key] for one in objects if key in one), code)

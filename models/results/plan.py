@@ -302,7 +302,7 @@ class _GangWriter:
 
     def _gpus(self, gang: Gang, decision: GangDecision) -> dict[str, Any]:
         """What a gang with parts of GPUs counts: others show it by what they ask for."""
-        if not any(has_parts(role.requests) for role in gang.roles):
+        if self._instance.gpu_unit == 1 or not any(has_parts(r.requests) for r in gang.roles):
             return {}
         pods = gang.running_pods if decision.decision == "preempt" else decision.pods
         units = gang.units_of(pods) if pods else gang.least_units

@@ -195,7 +195,7 @@ class _Auditor:
             self._console,
             self._stop.event,
             self._clock,
-            lambda _: None,
+            lambda _: 0.0,
             frequent=share == QUESTION,
         ).run()
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any
@@ -38,12 +38,20 @@ HEADER = 8
 """Bytes of the length of a document, or of an answer."""
 
 
+Sent = tuple[int, bytearray, float]
+"""What to do with a text, the text, and when it had come."""
+
+
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Violations of a plan; ``refuted``: the tiers whose stated bound is wrong, as in a Verdict."""
+    """Violations of a plan; ``refuted``: the tiers whose stated bound is wrong, as in a Verdict.
+
+    ``waited_s``: until the instance that was announced had been read.
+    """
 
     violations: list[Violation]
     refuted: frozenset[str]
+    waited_s: float = field(default=0.0, compare=False)
 
 
 class JudgeProcess:
@@ -91,7 +99,7 @@ class JudgeProcess:
             return None
         found = json.loads(answer)
         violations = [Violation(*one) for one in found["violations"]]
-        return Findings(violations, frozenset(found["refuted"]))
+        return Findings(violations, frozenset(found["refuted"]), found["waited"])
 
     def end(self) -> None:
         """End it, whatever it does."""
@@ -143,26 +151,28 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
-    sent: SimpleQueue[tuple[int, bytearray] | None] = SimpleQueue()
+    sent: SimpleQueue[Sent | None] = SimpleQueue()
     threading.Thread(target=_receive, args=(sent,), daemon=True).start()
     checks = _Checks()
     while (received := sent.get()) is not None:
-        what, text = received
+        what, text, at = received
+        waited = time.monotonic() - at
         if what == EXPECT:
             checks.expect(text)
             gc.freeze()  # it stays
         else:
-            _write(answers, json.dumps(checks.answer(text, refute=bool(what))).encode())
+            answer = {**checks.answer(text, refute=bool(what)), "waited": waited}
+            _write(answers, json.dumps(answer).encode())
             gc.collect()
         del received, text
 
 
-def _receive(sent: SimpleQueue[tuple[int, bytearray] | None]) -> None:
+def _receive(sent: SimpleQueue[Sent | None]) -> None:
     """Take what comes at once, so that the planner need not wait until it is read."""
     # without a buffer, whose lock an end of the process would wait for
     stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
     while (what := _read(stdin)) is not None and (text := _read(stdin)) is not None:
-        sent.put((what[0], text))
+        sent.put((what[0], text, time.monotonic()))
         del text
     sent.put(None)
 

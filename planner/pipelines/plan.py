@@ -111,13 +111,12 @@ ReadReporter = Callable[["LoadedInput"], None]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A verified plan, typed, as its JSON document and as the text of that.
+    """A verified plan, typed, and the text of its JSON document.
 
     ``signal_exit``: 129, 130 or 143 if a signal stopped the search.
     """
 
     plan: PlanDocument
-    document: dict[str, Any]
     text: str
     unmet: tuple[Required, ...]
     signal_exit: int | None
@@ -213,14 +212,13 @@ def plan(
             if required:
                 with phases.phase("require"):
                     left_out = unmet(required, instance, solution, stop.event)
-    return Planned(made, found.document, found.text, left_out, stop.exit_code, phases.seconds)
+    return Planned(made, found.text, left_out, stop.exit_code, phases.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A plan as it was checked: its document, the text of that, its typed form if it was asked for."""
+    """A plan as it was checked: the text of its document, its typed form if it was asked for."""
 
-    document: dict[str, Any]
     text: str
     plan: PlanDocument | None
     findings: Findings
@@ -281,14 +279,19 @@ class Maker:
         if self._apart is not None:
             self._apart.expect(encoded(self._writer.instance_text))
 
-    def keep(self, solution: Solution) -> None:
-        """Verify an early plan and save it if requested, so that something usable exists."""
-        self._save(self._verified(solution, refute=True, last=False).text)
+    def keep(self, solution: Solution) -> float:
+        """Verify an early plan and save it if requested, so that something usable exists.
+
+        Returns the seconds for which the process that verifies still read the instance.
+        """
+        found = self._verified(solution, refute=True, last=False)
+        self._save(found.text)
         out = self._request.out
         self._console.event("first_plan", saved=out is not None)
         if out is not None:
             saved = shlex.quote(str(out))
             self._console.say(f"first plan verified, saved {saved}")
+        return found.findings.waited_s
 
     def made(
         self, solution: Solution, phases: Phases, *, refute: bool = True
@@ -340,11 +343,11 @@ class Maker:
             plan = _typed(document) if last else None  # while that process checks it
             findings = self._apart.findings()
             if findings is not None:
-                return _Checked(document, text, plan, findings)
+                return _Checked(text, plan, findings)
             self._apart = None
         verdict = self._judge.check(document, refute=refute)
         findings = Findings(verdict.violations, verdict.refuted)
-        return _Checked(document, text, verdict.document, findings)
+        return _Checked(text, verdict.document, findings)
 
     def _save(self, text: str) -> None:
         if self._request.out is not None:

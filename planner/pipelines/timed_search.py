@@ -26,23 +26,24 @@ EARLY_S = 1.0
 GRACE_S = 1.0
 """Seconds a search that has a plan may take to end once its time is up; then it is left behind."""
 
-FINISH_S_PER_OBJECT = 2e-4
+FINISH_S_PER_OBJECT = 1.5e-4
 """Seconds to explain, check and save a plan, for each node and gang, until the first plan was timed."""
 
 BESIDE = 4
 """So many times that may pass until the first plan is checked beside the search, and the last one then."""
 
-FIRST_FACTOR = 1.5
-"""A plan may take so much longer to finish than the first one took to be found."""
+FINISH_FACTOR = 1.25
+"""The last plan may take so much longer to finish, and to be shown, than the first one.
 
-FINISH_FACTOR = 2.0
-"""The last plan may take so much longer to finish, and to be shown, than the first one."""
+Until that was timed, so much longer than the first one took to be found.
+"""
 
 
 class TimedSearch:
     """A search whose time runs from here on, though it begins with ``run``.
 
-    ``early``: verifies and keeps a plan; called once, with the first one, if the search takes long.
+    ``early``: verifies and keeps a plan; called once, with the first one, if the search takes long. It
+    returns the seconds for which it waited for what no later plan waits for.
 
     ``spent``: seconds of the time limit that went by before. ``frequent``: as in ``Search``.
     """
@@ -53,7 +54,7 @@ class TimedSearch:
         console: Console,
         stop: threading.Event,
         clock: Callable[[], float],
-        early: Callable[[Solution], None],
+        early: Callable[[Solution], float],
         *,
         spent: float = 0.0,
         frequent: bool = False,
@@ -97,7 +98,8 @@ class TimedSearch:
             late = self._search.started and now - start > self._limit - self._finish
             if ended is None and (late or self._stop.is_set()):
                 ended = now
-            if ended is not None and now - ended > GRACE_S:
+            ends = self._search.phase == STOPPING  # what it does then, ``best`` would do again
+            if ended is not None and now - ended > (self._finish if ends else GRACE_S):
                 break
         if self._stop.is_set():  # it may have ended before this thread looked
             self._tick()
@@ -118,7 +120,7 @@ class TimedSearch:
         """
         if self._search.started and not self._timed:
             self._timed = True
-            self._finish = max(self._finish, FIRST_FACTOR * seconds)
+            self._finish = max(self._finish, FINISH_FACTOR * seconds)
             self._search.finish_by(self._limit - self._finish)
         in_time = EARLY_S < seconds < self._limit - BESIDE * self._finish
         return in_time and self._search.started and not self._stop.is_set()
@@ -127,8 +129,8 @@ class TimedSearch:
         """Verify and keep the first plan, and learn how long the last one will take."""
         before = self._clock()
         with self._ticking():
-            self._early(self._search.best())
-        self._finish = FINISH_FACTOR * (self._clock() - before)
+            waited = self._early(self._search.best())
+        self._finish = FINISH_FACTOR * (self._clock() - before - waited)
         self._search.finish_by(self._limit - self._finish)
 
     @contextmanager

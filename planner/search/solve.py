@@ -163,6 +163,7 @@ class Search:
             self._enter_main(ledger)
             first = self._search(ledger, self._budget, self._progress, frozenset())
             if self._budget.exhausted() and first.stopped_by != "proof":
+                self.phase = "stopping"
                 return self.best()
             plan = None
             if self.instance.restarts_free:  # then no move has to be worth its price

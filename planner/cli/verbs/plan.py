@@ -147,7 +147,7 @@ def plan(
         request, console, created_at=created_at, stdin=console.stdin, on_read=report
     )
     console.doing("writing the plan")
-    show(console, output, planned.plan, lambda: planned.document, only)
+    show(console, output, planned.plan, lambda: planned.text, only)
     code = planned.signal_exit
     if code is None:
         code = NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0

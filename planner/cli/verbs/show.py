@@ -43,6 +43,7 @@ def show(
     output: OutputOption = Format.table,
 ) -> None:
     """Show a plan: a saved one, or the last one."""
+    from models.results.plan import dumps
     from planner.cli.shown_plan import shown_plan
     from planner.read import plan_files
     from planner.show import terminal_map
@@ -64,7 +65,7 @@ def show(
         console.shorten = shortener_of_plans(plan.instance)
         console.data(terminal_map.drawn(console, plan, only))
     else:
-        plan_output.show(console, output, plan, lambda: document, only)
+        plan_output.show(console, output, plan, lambda: dumps(document), only)
     warn_if_changed(console, document, plan, chosen)
     if output in (Format.table, Format.wide) and not drawn:
         wide = output is Format.wide

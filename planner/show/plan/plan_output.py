@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from planner.show.console import WIDTH
 from planner.show.plan.gang_groups import Selection, Sharing
@@ -25,19 +26,17 @@ def show(
     console: Console,
     output: Format,
     plan: PlanDocument,
-    document: Callable[[], dict[str, Any]],
+    text: Callable[[], str],
     only: Selection,
 ) -> None:
-    """Print the plan. ``document`` gives the whole JSON document, which only json and yaml need.
+    """Print the plan. ``text`` gives the whole JSON document, which only json and yaml need.
 
     ``only``: the gangs to show in tables and names.
     """
     if output is Format.json:
-        from models.results.plan import dumps
-
-        console.data(json_safe(dumps(document())))
+        console.data(json_safe(text()))
     elif output is Format.yaml:
-        console.data(yaml_text(document()))
+        console.data(yaml_text(json.loads(text())))
     elif output is Format.name:
         from models.instance.solution import STARTS
 
