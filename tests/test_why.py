@@ -21,8 +21,8 @@ from models.instance.solution import GangDecision
 from models.verify.stated.stated_reasons import HOLDING
 from planner.pipelines.explain import why_waiting
 from planner.search.explain.remedies import RemedyFinder
-from planner.search.explain.remedy import Remedy
 from planner.search.explain.replan import Replan
+from planner.search.explain.remedy import Remedy
 from planner.search.explain.world import World
 from planner.search.solve import solve
 from planner.show.explain import why_tables
@@ -193,15 +193,15 @@ def test_remedies_of_recorded_clusters_start_the_gang_in_a_new_plan(
 
 
 def _waiting(path: str) -> list[tuple[tuple[str, str], Instance, tuple[GangDecision, ...]]]:
+    from models.results.explanation import decisions_of
     from planner.read import plan_files
     from planner.read.inputs import instance_from_document
-    from planner.search.explain.candidates import Explanation
 
     content = plan_files.read_bytes(path)
     plan = plan_files.read_plan(content, path)
     instance = instance_from_document(plan_files.parse(content, path)["instance"])
     keys = [gang.key for gang in plan.spec.gangs if gang.decision == "wait"]
-    return [(key, instance, Explanation(plan, instance, key).decisions) for key in keys]
+    return [(key, instance, decisions_of(plan, instance)) for key in keys]
 
 
 def test_the_documented_answer_is_what_is_printed(cli: RunCli, tmp_path: Path) -> None:

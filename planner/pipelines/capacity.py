@@ -32,13 +32,13 @@ from models.instance.instance import Instance
 from models.instance.solution import GangDecision
 from models.mig import RESOURCE
 from models.program.base_state import base_decisions
+from models.results.explanation import decisions_of
 from models.units import epoch_seconds, plural, shortened, shown
 from planner import __version__
 from planner.errors import Fault, InputError, UsageError
 from planner.read import plan_files
 from planner.read.inputs import instance_from_document, load
 from planner.search.capacity import CLUSTER, FreeRoom, Shape, usable_nodes
-from planner.search.explain.candidates import decisions_of
 
 MAX_DEFAULTS = 8
 """Shapes of the mix, of gangs that wait, and parts of GPUs that are counted unless others are asked for."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.documents.reason import UNSTATED
 from models.documents.stated import STATEMENTS
-from planner.search.promises.reservations import with_causes
+from models.queues.delays import with_causes
 
 if TYPE_CHECKING:
     from models.instance.instance import Instance

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
@@ -17,6 +18,12 @@ from models.rules.registry import closed_nodes
 from models.rules.shape import apart, exclusive_levels, spare_domains, spare_nodes
 
 Nodes = frozenset[int]
+
+
+@lru_cache(maxsize=128)
+def without(nodes: Nodes, closed: Nodes) -> Nodes:
+    """The difference, one object for all gangs: tables of room go by node sets."""
+    return nodes - closed
 
 
 class ClosedNodes:
@@ -40,7 +47,6 @@ class ClosedNodes:
         self._spared: list[Nodes] = [Nodes() for _ in self._rules]
         self._stale = set(range(len(self._rules)))
         self._shared: Nodes | None = None
-        self._open: dict[tuple[Nodes, Nodes], Nodes] = {}
 
     def add(self, gang: int, pod: PodPlacement, pods: int) -> None:
         """Count a pod of a gang (``pods`` 1), or no longer (-1)."""
@@ -73,7 +79,7 @@ class ClosedNodes:
         spec, spares = self._instance.gangs[demand.gang], self._spares()
         own = [closed if role.gpus else spares for role in demand.roles]
         roles = tuple(
-            replace(role, nodes=self._without(role.nodes, nodes))
+            replace(role, nodes=without(role.nodes, nodes))
             if spec.roles[role.role].uses_gpus
             else role
             for role, nodes in zip(demand.roles, own, strict=True)
@@ -100,14 +106,6 @@ class ClosedNodes:
             return Nodes()
         closed = closed_nodes(self._instance, self._every, counted=False)
         return Nodes().union(*(nodes(gang) for nodes in closed))
-
-    def _without(self, nodes: Nodes, closed: Nodes) -> Nodes:
-        """The difference, one object for all gangs: tables of room go by node sets."""
-        if (nodes, closed) not in self._open:
-            if len(self._open) > len(self._rules) + len(self._instance.gangs):
-                self._open.clear()
-            self._open[nodes, closed] = nodes - closed
-        return self._open[nodes, closed]
 
     def _closed(self, gang: int) -> Nodes:
         for rule in self._stale:

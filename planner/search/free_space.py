@@ -31,11 +31,8 @@ from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import claim, takes
 from models.rules.pod_rules import PodCounts, pod_rules
 from models.rules.services import bound, members, open_service
-from planner.search.closed_nodes import ClosedNodes
+from planner.search.closed_nodes import ClosedNodes, without
 from planner.search.free_arrays import Capacity, FreeArrays
-
-MAX_OPEN = 1024
-"""Sets of nodes beside cells that are remembered."""
 
 Pods = tuple[PodPlacement, ...]
 Key = tuple[int, int, int]
@@ -128,7 +125,6 @@ class FreeSpace:
             self._recount(gang, (), self.pods[gang])
         celled = bool(cells_by_model(instance))
         self.reach = Reach(instance, enumerate(self.pods)) if celled else None
-        self._open: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
 
     def _seat_all(self) -> None:
         """The nodes with all pods: those of the last space with what differs."""
@@ -304,17 +300,14 @@ class FreeSpace:
                 found.add(gang)
         return tuple(sorted(found))
 
-    def is_new_on(self, gang: int, pod: PodPlacement) -> bool:
-        """Whether the pod is on another node now, or does not exist yet."""
-        before = self._before(gang, pod)
-        return before is None or before.node != pod.node
-
     def arrivals(self, n: int, victim: int) -> Iterator[int]:
         """Gangs to which this one gives way that put a new pod on the node."""
         for (gang, role, _), (pod, _) in self.by_node[n].tenants.items():
             gpus = self.instance.gangs[gang].roles[role].uses_gpus
             own = claim(self.instance, gang)
-            if takes(self.instance, own, victim, n, gpus=gpus) and self.is_new_on(gang, pod):
+            before = self._before(gang, pod)
+            new = before is None or before.node != n
+            if new and takes(self.instance, own, victim, n, gpus=gpus):
                 yield gang
 
     def decision(self, gang: int) -> GangDecision:
@@ -373,16 +366,10 @@ class FreeSpace:
         if self.reach is None or not self.instance.gangs[demand.gang].firm_on_gpus:
             return None
         closed = self.reach.closed(demand.gang)
-        if len(self._open) > MAX_OPEN:
-            self._open.clear()
-
-        def nodes(role: RoleDemand) -> frozenset[int]:
-            key = (role.nodes, closed)
-            if key not in self._open:
-                self._open[key] = role.nodes - closed
-            return self._open[key]
-
-        roles = (replace(r, nodes=nodes(r)) if r.gpus else r for r in demand.roles)
+        roles = (
+            replace(role, nodes=without(role.nodes, closed)) if role.gpus else role
+            for role in demand.roles
+        )
         return replace(demand, roles=tuple(roles)) if closed else None
 
     def _before(self, gang: int, pod: PodPlacement) -> PodPlacement | None:

@@ -11,14 +11,14 @@ import typer
 from planner.cli.options import output_option, seconds_of, verb
 from planner.cli.shown_plan import complete_gangs, shown_plan
 from planner.cli.verbs.show import changed_digest, warn_if_changed
-from planner.errors import Fault, UsageError
+from planner.errors import Fault, InputError, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
 
 if TYPE_CHECKING:
     from models.documents.explanation import PlaceReasons, Why
     from models.documents.plan import PlanDocument
-    from planner.search.explain.candidates import Explanation
+    from models.results.explanation import Explanation
 
 
 @verb
@@ -58,9 +58,9 @@ def explain(
     ] = Format.table,
 ) -> None:
     """Explain one gang: why it waits, and what makes it start."""
+    from models.results.explanation import Explanation, decisions_of
     from planner.read import plan_files
     from planner.read.inputs import instance_from_document
-    from planner.search.explain.candidates import Explanation
     from planner.show.explain import explanation_tables
     from planner.show.plan.gang_groups import matching
     from planner.show.plan.short_names import shortener_of_plans
@@ -76,7 +76,12 @@ def explain(
         meant = ", ".join("/".join(key) for key in keys[:5])
         raise UsageError(Fault(f"GANG {gang} is ambiguous", f"say which: {meant}"))
     stated = by_key[keys[0]]
-    found = Explanation(plan, instance_from_document(document["instance"]), stated.key)
+    instance = instance_from_document(document["instance"])
+    index = next((i for i, one in enumerate(instance.gangs) if one.key == stated.key), None)
+    if index is None:
+        what = f"the plan decides on gang {'/'.join(stated.key)}, which its instance does not have"
+        raise InputError(Fault(what, "verify lists what else was changed"))
+    found = Explanation(instance, decisions_of(plan, instance), index)
     seconds = 0 if changed_digest(document, plan) else seconds  # nothing follows from a broken plan
     why, place, code = _asked(console, plan, found, seconds)
     if output is not Format.table:

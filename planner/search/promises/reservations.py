@@ -10,7 +10,7 @@ import time
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 
@@ -18,8 +18,9 @@ from models.instance.disruption_budgets import guards, may_stop
 from models.instance.instance import Instance
 from models.instance.policy import may_reserve
 from models.instance.run_times import protected_until, stoppable_from
-from models.instance.solution import STARTS, GangDecision, PassedOver, PodPlacement, Reserved
+from models.instance.solution import STARTS, GangDecision, PodPlacement, Reserved
 from models.program.demand_builder import identity
+from models.queues.delays import waiting_in_turn, with_causes
 from models.queues.queue_order import must_wait
 from models.queues.queue_shares import within_guarantee
 from models.queues.reservations import (
@@ -33,11 +34,9 @@ from models.queues.reservations import (
 )
 from models.rules.demands import Demand
 from models.rules.giving_way import claim, takes
-from models.tiers import MAINS
 from planner.search.budget import Budget
 from planner.search.explain.shortage import FreeCounts, shortage
 from planner.search.free_space import FreeSpace
-from planner.search.promises.delays import delayed
 from planner.search.start.greedy import meets_min_share, missing_demand, place
 
 COMES = ("place", "complete", "move")
@@ -59,23 +58,6 @@ MAX_TRIES = 2000
 """Times at which it is tried to place a gang, for all reservations of a plan."""
 
 
-def waiting_in_turn(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
-    """The gangs that wait, in the order of the queue; none without reservations.
-
-    None either if no tier rewards a start.
-    """
-    if instance.policy.reservations is None:
-        return []
-    if not any(map(instance.policy.lists, (*MAINS, "waiting"))):
-        return []
-    found = [
-        index
-        for index, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True))
-        if decision.decision == "wait" and gang.hold is None
-    ]
-    return sorted(found, key=lambda i: queue_place(instance, instance.gangs[i]))
-
-
 def in_turn(
     instance: Instance, decisions: Sequence[GangDecision], budget: Budget
 ) -> tuple[tuple[Reserved, ...], tuple[GangDecision, ...]]:
@@ -87,7 +69,7 @@ def in_turn(
     if not waiting:
         return (), tuple(decisions)
     finder = _Finder(instance, decisions, budget)
-    found = finder.walk(waiting)
+    found = finder.turns(waiting, now=True)
     return tuple(one for _, one in found), tuple(finder.decisions)
 
 
@@ -109,49 +91,11 @@ def with_reservations(
         held = [(i, one) for i, one in held if decisions[i].pods and not one.nodes]
     finder.take(one for i, one in held if not decisions[i].pods)
     known = {i for i, _ in held}
-    held += finder.find([i for i in waiting if i not in known])
+    held += finder.turns([i for i in waiting if i not in known], now=False)
     found = list(decisions)
     for i, one in held:
         found[i] = replace(found[i], reserved=one)
     return with_causes(instance, found), kept
-
-
-def with_causes(
-    instance: Instance, decisions: Sequence[GangDecision], only: Collection[int] | None = None
-) -> tuple[GangDecision, ...]:
-    """The decisions, which say what is reserved, with why gangs are passed over, and delayed.
-
-    ``only``: delays of these gangs; None: of all.
-    """
-    found = [replace(one, passed_over=None) for one in decisions]
-    for i, why in _passed_over(instance, found, waiting_in_turn(instance, found)):
-        found[i] = replace(found[i], passed_over=why)
-    for i, late in delayed(instance, found):
-        if only is None or i in only:
-            found[i] = replace(found[i], delayed=late)
-    return tuple(found)
-
-
-def _passed_over(
-    instance: Instance, decisions: Sequence[GangDecision], waiting: Sequence[int]
-) -> Iterator[tuple[int, PassedOver]]:
-    """Gangs that hold no reservation though one behind them does, of their priority."""
-    rules, starts = (
-        instance.policy.reservations,
-        {} if instance.earlier is None else instance.earlier.starts,
-    )
-    behind: dict[int, PassedOver] = {}
-    for index in reversed(waiting):
-        gang = instance.gangs[index]
-        if rules is None or not may_reserve(rules, gang.own_priority):
-            continue
-        if decisions[index].reserved is None:
-            if gang.priority in behind:
-                yield index, behind[gang.priority]
-        elif gang.key not in starts:
-            behind[gang.priority] = "NoStart"
-        else:
-            behind.setdefault(gang.priority, "Promised")
 
 
 class _Moments:
@@ -182,22 +126,12 @@ class _Moments:
                 self._space.set(index, ())
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a gang will be, and when. ``closed``: whether others may not use the nodes at that time.
-
-    Of gangs that hold no reservation the GPUs alone are taken.
-    """
-
-    one: Reserved
-    closed: bool
-
-
 class _Finder:
     """``decisions``: the plan, in which gangs start as they take turns.
 
-    ``_found``: places of gangs that start later. ``_pending``: where gangs that were promised a start by an
-    earlier plan are to be, while they have not had their turn. ``_new``: nodes to which pods of gangs come
+    ``_found``: where gangs that start later will be, and when; of those in ``_loose``, which hold no
+    reservation, the GPUs alone are taken. ``_pending``: where gangs that were promised a start by an earlier
+    plan are to be, while they have not had their turn. ``_new``: nodes to which pods of gangs come
     by the plan; ``_left``: those that gangs leave by it, of those that run.
     """
 
@@ -216,8 +150,9 @@ class _Finder:
         self._counts = FreeCounts.of(self._space)
         self._last = min(instance.now + rules.horizon_s, LAST_TIME)
         self._ends = sorted(self._expected())
-        self._found: list[_Place] = []
-        self._pending: dict[int, _Place] = {}
+        self._found: list[Reserved] = []
+        self._loose: set[tuple[str, str]] = set()
+        self._pending: dict[int, Reserved] = {}
         self._held: Counter[tuple[int, str | None]] = Counter()
         self._tries = 0
         changed = (i for i, one in enumerate(decisions) if one.decision in CHANGED)
@@ -243,29 +178,21 @@ class _Finder:
     def take(self, given: Iterable[Reserved]) -> None:
         """These reservations stand."""
         for one in given:
-            self._found.append(_Place(one, closed=True))
+            self._found.append(one)
             self._held[holder(self._instance, one)] += 1
 
-    def walk(self, waiting: Sequence[int]) -> list[tuple[int, Reserved]]:
-        """What is reserved for these gangs, which come in the order of the queue; who may start now does."""
-        return self._turns(waiting, now=True)
+    def turns(self, waiting: Sequence[int], *, now: bool) -> list[tuple[int, Reserved]]:
+        """What is reserved for those of these gangs that get something; they come in the order of the queue.
 
-    def find(self, waiting: Sequence[int]) -> list[tuple[int, Reserved]]:
-        """Reservations of those of these gangs that get one, next to the plan, which stays as it is."""
-        listed = [i for i in waiting if may_reserve(self._rules, self._gangs[i].own_priority)]
-        return self._turns(listed, now=False)
-
-    def _turns(self, waiting: Sequence[int], *, now: bool) -> list[tuple[int, Reserved]]:
-        """``now``: whether gangs may start now; then those that hold no reservation have a place, too."""
+        ``now``: who may start now does, and those that hold no reservation have a place, too; else the plan
+        stays as it is.
+        """
         self._pending = {i: place for i in waiting if (place := self._promise(i)) is not None}
         found = list[tuple[int, Reserved]]()
         failed: set[object] = set()
-        ahead = Counter(
-            gang.priority
-            for i in waiting
-            if may_reserve(self._rules, (gang := self._gangs[i]).own_priority)
-        )
-        for index in waiting:
+        listed = [i for i in waiting if may_reserve(self._rules, self._gangs[i].own_priority)]
+        ahead = Counter(self._gangs[i].priority for i in listed)
+        for index in waiting if now else listed:
             priority = self._gangs[index].priority
             if self._over() or not self._more(ahead):
                 break
@@ -294,8 +221,10 @@ class _Finder:
                 one = self._earliest(demand, promised, now=False)
                 if one is None:
                     continue
-            self._found.append(_Place(one, closed=holds))
-            if holds:
+            self._found.append(one)
+            if not holds:
+                self._loose.add(one.gang)
+            else:
                 self._held[holder(self._instance, one)] += 1
                 found.append((index, one))
         return found
@@ -321,7 +250,7 @@ class _Finder:
         earlier = self._instance.earlier
         return earlier is not None and self._gangs[index].key not in earlier.gangs
 
-    def _promise(self, index: int) -> _Place | None:
+    def _promise(self, index: int) -> Reserved | None:
         """Where and when an earlier plan let the gang start, if that is known and may still be."""
         instance, gang = self._instance, self._gangs[index]
         start = None if instance.earlier is None else instance.earlier.starts.get(gang.key)
@@ -337,8 +266,7 @@ class _Finder:
             PodPlacement(pod.role, pod.index, pod.node, None if gang.roles[pod.role].gpus else 0)
             for pod in gang.planned
         )
-        one = Reserved(gang.key, self._places[index], start, end, tuple(sorted(nodes)), pods)
-        return _Place(one, closed=True)
+        return Reserved(gang.key, self._places[index], start, end, tuple(sorted(nodes)), pods)
 
     def _start(self, index: int, one: Reserved) -> bool:
         """Start the gang now, and stop those in its way; returns whether that is possible."""
@@ -412,30 +340,28 @@ class _Finder:
         comes = self.decisions[other].decision in COMES
         return stoppable_from(self._instance, other, comes=comes)
 
-    def _earliest(self, demand: Demand, promised: _Place | None, *, now: bool) -> Reserved | None:
+    def _earliest(self, demand: Demand, promised: Reserved | None, *, now: bool) -> Reserved | None:
         """The earliest start that is found, if possible one that every plan can keep.
 
         A better plan may keep gangs running that this one stops. A promise is kept where it is possible.
         """
         if not demand.possible:
             return None
-        if not now and promised is not None and promised.one.start <= self._instance.now:
+        if not now and promised is not None and promised.start <= self._instance.now:
             promised = None  # its time has come, and it does not start
         one = self._reclaiming(demand) if now else None
         if one is None and self._left:
             one = self._earliest_beside(demand, self._left, promised, now=now)
         one = one or self._earliest_beside(demand, {}, promised, now=now)
-        if promised is None or (one is not None and one.start <= promised.one.start):
+        if promised is None or (one is not None and one.start <= promised.start):
             return one
         return self._as_promised(demand, promised) or one
 
-    def _as_promised(self, demand: Demand, promised: _Place) -> Reserved | None:
+    def _as_promised(self, demand: Demand, promised: Reserved) -> Reserved | None:
         """A start at the promised time, where the gang was planned to be."""
-        at, mark = promised.one.start, self._space.mark()
+        at, mark = promised.start, self._space.mark()
         _Moments(self._space, self._ends_beside(demand.gang), ()).go_to(at)
-        there = demand.within(
-            frozenset(promised.one.nodes)
-        )  # elsewhere nobody has left room for it
+        there = demand.within(frozenset(promised.nodes))  # elsewhere nobody has left room for it
         pods = self._pods(there, at, {}, promised) if all(r.nodes for r in there.roles) else None
         self._space.undo(mark)
         return None if pods is None else self._held_for(demand.gang, at, pods)
@@ -458,7 +384,7 @@ class _Finder:
         self,
         demand: Demand,
         left: Mapping[int, Collection[int]],
-        promised: _Place | None,
+        promised: Reserved | None,
         *,
         now: bool,
     ) -> Reserved | None:
@@ -488,20 +414,20 @@ class _Finder:
         self._space.undo(mark)
         return self._held_for(demand.gang, min(found), found[min(found)]) if found else None
 
-    def _times(self, promised: _Place | None, *, now: bool) -> Iterator[int]:
+    def _times(self, promised: Reserved | None, *, now: bool) -> Iterator[int]:
         """Times at which a gang may start, but for those at which a gang that is there ends."""
         places = (*self._found, *self._pending.values())
-        yield from (p.one.end for p in places if p.one.end is not None and p.one.end <= self._last)
+        yield from (p.end for p in places if p.end is not None and p.end <= self._last)
         if now:
             yield self._instance.now
         if promised is not None:
-            yield promised.one.start
+            yield promised.start
 
     def _numbers_taken(self, index: int, at: int) -> tuple[object, ...]:
         """Equal for times at which the same is taken by others."""
-        return tuple((p.one.gang, p.one.start > at) for p in self._taken(index, at))
+        return tuple((one.gang, one.start > at) for one in self._taken(index, at))
 
-    def _taken(self, index: int, at: int, promised: _Place | None = None) -> list[_Place]:
+    def _taken(self, index: int, at: int, promised: Reserved | None = None) -> list[Reserved]:
         """Places that the gang may not share if it starts then.
 
         ``promised``: it starts as promised, and there: others that were promised a start have left room.
@@ -509,31 +435,29 @@ class _Finder:
         gang, now = self._gangs[index], self._instance.now
         seconds = gang.expected_duration_s
         pending = (
-            place
-            for place in self._pending.values()
-            if promised is None and self._reckons(index, place)
+            one for one in self._pending.values() if promised is None and self._reckons(index, one)
         )
         return [
-            place
-            for place in (*self._found, *pending)
-            if (one := place.one).end is None or one.end > at
+            one
+            for one in (*self._found, *pending)
+            if one.end is None or one.end > at
             if seconds is None or at + seconds > one.start
             if at > now or not may_come(self._instance, gang, one.place, one.start - now)
         ]
 
-    def _reckons(self, index: int, place: _Place) -> bool:
+    def _reckons(self, index: int, one: Reserved) -> bool:
         """Whether the gang, at its turn, leaves room for one behind it that was promised this place.
 
         Who came since does not, nor who is within a guarantee for one that borrows.
         """
-        return not self._arrived(index) and place.one.place[0] <= self._places[index][0]
+        return not self._arrived(index) and one.place[0] <= self._places[index][0]
 
     def _pods(
         self,
         demand: Demand,
         at: int,
         left: Mapping[int, Collection[int]],
-        promised: _Place | None = None,
+        promised: Reserved | None = None,
     ) -> tuple[PodPlacement, ...] | None:
         """Pods of the gang if it starts then, where it was planned before if that is possible.
 
@@ -542,7 +466,9 @@ class _Finder:
         if at <= self._instance.now and must_wait(self._instance, self._space.pods, demand.gang):
             return None
         taken = self._taken(demand.gang, at, promised)
-        closed = {n for p in taken if p.closed or p.one.start > at for n in p.one.nodes}
+        closed = {
+            n for one in taken if one.start > at or one.gang not in self._loose for n in one.nodes
+        }
         shared, others = self._staying(demand.gang, at)
         closed |= others
         closed.update(
@@ -550,11 +476,11 @@ class _Finder:
         )
         mark = self._space.mark()
         if promised is not None:  # those who reckoned with it have left room for it in their queues
-            taken = [p for p in taken if not self._reckons(self._numbers[p.one.gang], promised)]
-        later = [p.one for p in taken if p.one.pods and p.one.start > at]
-        for place_ in taken:  # what queues may hold counts them, too
-            if place_.one.pods and place_.one.start <= at:
-                self._space.set(self._numbers[place_.one.gang], place_.one.pods)
+            taken = [one for one in taken if not self._reckons(self._numbers[one.gang], promised)]
+        later = [one for one in taken if one.pods and one.start > at]
+        for one in taken:  # what queues may hold counts them, too
+            if one.pods and one.start <= at:
+                self._space.set(self._numbers[one.gang], one.pods)
         pods = None
         for nodes in (closed | shared, closed) if shared else (closed,):
             pods = self._placed(demand, nodes)

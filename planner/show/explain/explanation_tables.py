@@ -12,9 +12,9 @@ from models.documents.plan import PlanDocument, PlanGang, PlanQueue
 from models.gpu_shares import share_in
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
+from models.results.explanation import Explanation
 from models.rules.registry import requirements
 from models.units import plural, quantity_text, time_text
-from planner.search.explain.candidates import Explanation
 from planner.show.explain import why_tables
 from planner.show.plan import plan_tables
 from planner.show.plan.gang_groups import PASSED_OVER, Selection

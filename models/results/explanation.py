@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-
-import numpy as np
 
 from models.documents.explanation import Candidates, Excluded
 from models.documents.gang import slurm_option
@@ -21,18 +20,15 @@ from models.instance.eligibility import model_matches, tolerated
 from models.instance.gang import Gang, Role, label_texts, matches, selects
 from models.instance.gang import shown as affinity_text
 from models.instance.instance import Instance
+from models.instance.occupancy import PODS, Room, beside_parts, rooms
 from models.instance.solution import GangDecision, PodPlacement, Reason
 from models.queues.pins import closed_by_pins, trespassing
 from models.rates.gang_rates import own_sets
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import GroupRates, Kind, Place
 from models.rates.ranks import placed_kinds
-from models.rules.demands import RoleDemand
 from models.units import shortened
 from models.values.tier_values import known_masks
-from planner.errors import Fault, InputError
-from planner.search.free_arrays import FreeArrays
-from planner.search.free_space import FreeSpace
 
 Cause = tuple[str, tuple[str, ...]]
 """Why a node is no candidate: a word for it, and what of the role, the node or a queue it is about."""
@@ -41,20 +37,21 @@ MAX_AFFINITY = 200
 """Characters of a node affinity that are named."""
 
 
+@dataclass(frozen=True)
 class Explanation:
     """``decisions``: of every gang of the instance, in its order. ``index``: of the gang to explain."""
 
-    def __init__(self, plan: PlanDocument, instance: Instance, key: tuple[str, str]) -> None:
-        """Raises InputError if the plan's instance does not have the gang."""
-        keys = [gang.key for gang in instance.gangs]
-        if key not in keys:
-            what = f"the plan decides on gang {'/'.join(key)}, which its instance does not have"
-            raise InputError(Fault(what, "verify lists what else was changed"))
-        self.instance = instance
-        self.decisions = decisions_of(plan, instance)
-        self.index = keys.index(key)
-        self.gang = instance.gangs[self.index]
-        self.decision = self.decisions[self.index]
+    instance: Instance
+    decisions: tuple[GangDecision, ...]
+    index: int
+
+    @property
+    def gang(self) -> Gang:
+        return self.instance.gangs[self.index]
+
+    @property
+    def decision(self) -> GangDecision:
+        return self.decisions[self.index]
 
     @cached_property
     def waits(self) -> bool:
@@ -64,10 +61,11 @@ class Explanation:
     @cached_property
     def candidates(self) -> tuple[Candidates, ...]:
         """For every role, in order."""
-        space = FreeSpace(self.instance, self.decisions)
+        free = rooms(self.instance, self.decisions)
+        free = tuple(beside_parts(self.instance, n, room) for n, room in enumerate(free))
         missing = Counter(role for role, _ in self.gang.missing if self.waits)
         return tuple(
-            self._candidates(number, missing[number], space.arrays)
+            self._candidates(number, missing[number], free)
             for number in range(len(self.gang.roles))
         )
 
@@ -90,7 +88,7 @@ class Explanation:
             return []
         return [(kind, int(rate)) for kind, rate in zip(kinds, found, strict=True)]
 
-    def _candidates(self, number: int, needed: int, arrays: FreeArrays) -> Candidates:
+    def _candidates(self, number: int, needed: int, free: Sequence[Room]) -> Candidates:
         role, excluded, able = self.gang.roles[number], Counter[Cause](), list[int]()
         for n in range(len(self.instance.cluster.nodes)):
             cause = next(_causes(self.instance, self.gang, role, n), None)
@@ -98,8 +96,6 @@ class Explanation:
                 able.append(n)
             else:
                 excluded[cause] += 1
-        demand = RoleDemand(number, (), role.gpus, role.requests, frozenset(able))
-        pods = np.minimum(arrays.of_role(demand, None).pods, role.max).sum()
         return Candidates.model_construct(
             role=role.name,
             needed_pods=needed,
@@ -108,9 +104,19 @@ class Explanation:
                 for (cause, about), nodes in excluded.most_common()
             ),
             eligible_nodes=len(able),
-            free_gpus=int(np.maximum(arrays.free[able], 0).sum()),
-            pods=int(pods),
+            free_gpus=sum(free[n].free_gpus for n in able),
+            pods=sum(_fitting(role, free[n]) for n in able),
         )
+
+
+def _fitting(role: Role, room: Room) -> int:
+    """Pods of the role that fit on a node."""
+    most = min(role.max, room.free_gpus // role.gpus) if role.gpus else role.max
+    for resource, amount in ((PODS, 1), *role.requests):
+        left = room.left_of(resource)
+        if amount and left is not None:
+            most = min(most, max(0, left) // amount)
+    return most
 
 
 def _causes(instance: Instance, gang: Gang, role: Role, n: int) -> Iterator[Cause]:

@@ -1,4 +1,4 @@
-"""Why a start that an earlier plan stated is later in this one, or is dropped.
+"""Why gangs are passed over by a plan, and why a start that an earlier one stated is later or is dropped.
 
 What is at the promised place at the promised time says why; where nothing is, gangs that came since and go
 before it, then gangs that are overdue, then nodes that failed since, then nothing but the input.
@@ -7,17 +7,84 @@ before it, then gangs that are overdue, then nodes that failed since, then nothi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from models.instance.instance import EarlierPlan, Instance
-from models.instance.solution import STARTS, Cause, Delayed, GangDecision, QueuePlace
+from models.instance.policy import may_reserve
+from models.instance.solution import (
+    STARTS,
+    Cause,
+    Delayed,
+    GangDecision,
+    PassedOver,
+    QueuePlace,
+)
 from models.queues.reservations import end_of, expected_end, queue_place, yields
+from models.tiers import MAINS
 
 MOST_NAMED = 8
 """Gangs or nodes that are named as a cause, the first by name."""
 
 
-def delayed(instance: Instance, decisions: Sequence[GangDecision]) -> Iterator[tuple[int, Delayed]]:
+def waiting_in_turn(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """The gangs that wait, in the order of the queue; none without reservations.
+
+    None either if no tier rewards a start.
+    """
+    if instance.policy.reservations is None:
+        return []
+    if not any(map(instance.policy.lists, (*MAINS, "waiting"))):
+        return []
+    found = [
+        index
+        for index, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True))
+        if decision.decision == "wait" and gang.hold is None
+    ]
+    return sorted(found, key=lambda i: queue_place(instance, instance.gangs[i]))
+
+
+def with_causes(
+    instance: Instance, decisions: Sequence[GangDecision], only: Collection[int] | None = None
+) -> tuple[GangDecision, ...]:
+    """The decisions, which say what is reserved, with why gangs are passed over, and delayed.
+
+    ``only``: delays of these gangs; None: of all.
+    """
+    found = [replace(one, passed_over=None) for one in decisions]
+    for i, why in _passed_over(instance, found, waiting_in_turn(instance, found)):
+        found[i] = replace(found[i], passed_over=why)
+    for i, late in _delayed(instance, found):
+        if only is None or i in only:
+            found[i] = replace(found[i], delayed=late)
+    return tuple(found)
+
+
+def _passed_over(
+    instance: Instance, decisions: Sequence[GangDecision], waiting: Sequence[int]
+) -> Iterator[tuple[int, PassedOver]]:
+    """Gangs that hold no reservation though one behind them does, of their priority."""
+    rules, starts = (
+        instance.policy.reservations,
+        {} if instance.earlier is None else instance.earlier.starts,
+    )
+    behind: dict[int, PassedOver] = {}
+    for index in reversed(waiting):
+        gang = instance.gangs[index]
+        if rules is None or not may_reserve(rules, gang.own_priority):
+            continue
+        if decisions[index].reserved is None:
+            if gang.priority in behind:
+                yield index, behind[gang.priority]
+        elif gang.key not in starts:
+            behind[gang.priority] = "NoStart"
+        else:
+            behind.setdefault(gang.priority, "Promised")
+
+
+def _delayed(
+    instance: Instance, decisions: Sequence[GangDecision]
+) -> Iterator[tuple[int, Delayed]]:
     """The gangs that wait for longer than an earlier plan stated, and why.
 
     ``decisions``: with reservations.
