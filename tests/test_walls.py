@@ -245,7 +245,7 @@ CEILINGS: dict[str, int] = {
     "planner/search": 1379,
     "planner/search/bound": 790,
     "planner/search/engines": 786,
-    "planner/search/explain": 1738,
+    "planner/search/explain": 1729,
     "planner/search/improve": 1145,
     "planner/search/promises": 599,
     "planner/search/start": 1510,

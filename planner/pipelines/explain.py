@@ -19,8 +19,8 @@ from models.values.tier_values import Evaluation, tiers_of
 from planner.search.budget import Budget
 from planner.search.explain.alternatives import alternatives, first_difference
 from planner.search.explain.remedies import RemedyFinder
-from planner.search.explain.remedy import Remedy
 from planner.search.explain.replan import Replan
+from planner.search.explain.trial import Remedy
 from planner.search.explain.world import World, budget_of
 from planner.search.free_space import FreeSpace
 from planner.search.solve import TURNS_PAIRS, new_plan

@@ -21,16 +21,13 @@ from planner.search.explain.rule_reasons import without_joint_rules
 from planner.search.explain.shortage import FreeCounts, shortage
 from planner.search.explain.world import World
 from planner.search.free_space import FreeSpace
-from planner.search.start.greedy import placements
+from planner.search.improve.rearranging import ways
 
 MAX_CANDIDATES = 48
 """Domains that are tried, those with most free GPUs first."""
 
 MAX_SHOWN = 5
 """Domains that are compared in the answer, the best first."""
-
-WAYS = 8
-"""Places of one domain that are compared."""
 
 
 def alternatives(world: World, late: Callable[[], bool]) -> PlaceReasons | None:
@@ -109,7 +106,7 @@ class _Comparing:
         best: tuple[int, ...] = ()
         there = best
         if all(role.nodes for role in demand.roles):
-            for pods in islice(placements(self._space, demand), WAYS):
+            for pods in ways(self._space, demand):
                 values = self._values(pods)
                 worth = larger_is_better(self._tiers, values)
                 if not best or worth > best:

@@ -8,8 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from models.instance.cluster import Node
-from planner.search.explain.remedy import Remedy
-from planner.search.explain.trial import Trial
+from planner.search.explain.trial import Remedy, Trial
 from planner.search.explain.world import World, in_order, node_faults
 from planner.search.free_space import FreeSpace
 

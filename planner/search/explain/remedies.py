@@ -26,25 +26,22 @@ from models.rules.topology import REQUIRED
 from models.units import in_bytes, quantity_text
 from planner.search.explain.node_remedies import NodeRemedies, size_of
 from planner.search.explain.reason_holders import ReasonHolders
-from planner.search.explain.remedy import Remedy
 from planner.search.explain.replan import Replan
-from planner.search.explain.trial import Trial, Way
+from planner.search.explain.trial import Remedy, Trial, Way
 from planner.search.explain.world import (
     World,
     needed_away,
     placed,
 )
 from planner.search.free_space import FreeSpace
-from planner.search.start.greedy import missing_demand, place, placements, value_of
+from planner.search.improve.rearranging import ways
+from planner.search.start.greedy import missing_demand, place, value_of
 
 MAX_MOVED = 16
 """Movable gangs of which it is tried to move one, those with fewest GPUs first."""
 
 MAX_STOPPED = 12
 """Gangs that one remedy stops."""
-
-WAYS = 16
-"""Places that are compared for the best bandwidth."""
 
 ROOM = ("NoRoom", "Resources", "RequiredTopology", "Outranked")
 """Codes whose gangs are those without which there would be room."""
@@ -91,7 +88,7 @@ class RemedyFinder:
         self._replan = replan
         self._late = late
         self._space = FreeSpace(world.instance, world.decisions)
-        self._trial = Trial(world, late)
+        self._trial = Trial(world, replan, late)
         self._of_nodes = NodeRemedies(world, self._space, self._trial, late)
 
     def remedies(self) -> tuple[Remedy, ...]:
@@ -358,8 +355,8 @@ class RemedyFinder:
         loose = asked.loose
         space = FreeSpace(loose.instance, loose.decisions)
         demand = missing_demand(space, loose.gang)
-        ways = islice(placements(space, demand, bound=False), WAYS)
-        best = max((value_of(space, loose.gang, pods).share or 0 for pods in ways), default=None)
+        found = ways(space, demand, bound=False)
+        best = max((value_of(space, loose.gang, pods).share or 0 for pods in found), default=None)
         if best is not None:
             share = Fraction(best, 1000)
             world = loose.with_gang(replace(loose.spec, min_bandwidth_share=share))

@@ -1,27 +1,84 @@
-"""Trying what makes a gang start: whether a changed world lets it in, and the smallest such change."""
+"""Ways to make a waiting gang start: whether a changed world lets it in, and the smallest such change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from models.instance.solution import GangDecision
-from planner.search.explain.remedy import Remedy
-from planner.search.explain.replan import in_turn
-from planner.search.explain.world import One, World, needed
-
-MAX_PAIRS = 100_000
-"""Pairs of a node and a gang up to which those that come first are let in before each question."""
+from models.rules.registry import named
+from planner.search.explain.replan import Replan, in_turn
+from planner.search.explain.world import One, Pods, World, needed
 
 Way = Callable[[World], object]
 """Whether the gang starts, or has a place, in a world."""
 
 
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """``world``: as it is then. ``change``: what is to be done, as fields of its kind. ``pods``: its place.
+
+    ``at``: when, in seconds since the epoch, if it has to wait. ``first``: gangs that wait, come before it
+    and would take the room. ``gangs``: keys of those that stop, move or end; ``moved``: where one of them
+    goes. ``by_hand``: no plan would do it. ``replanned``: a new plan starts it, with everything else free.
+    ``rank``: the least first.
+    """
+
+    kind: str
+    world: World
+    pods: Pods
+    at: int | None = None
+    first: tuple[tuple[str, str], ...] = ()
+    gangs: tuple[tuple[str, str], ...] = ()
+    moved: Pods = ()
+    change: Mapping[str, object] = field(default_factory=dict)
+    by_hand: bool = False
+    replanned: bool = False
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """What a person would do first: see docs/explain.md. What others would profit from comes last."""
+        if self.at is not None and self.at - self.world.instance.now <= SOON_S:
+            return bool(self.first), _ORDER.index("soon")
+        own = sum(role.min * role.gpus for role in self.world.spec.roles)
+        dear = self.by_hand and 2 * int(self.change.get("gpus", 0)) > own  # type: ignore[call-overload]  # a count
+        kind = f"{self.kind}ByHand" if dear or not self.change.get("lower", True) else self.kind
+        if kind not in _ORDER:
+            asked = named(self.kind)
+            kind = "rule" if asked is not None and asked.operator else "wish"
+        return bool(self.first), _ORDER.index(kind)
+
+
+SOON_S = 3600
+"""Seconds that are better waited than spent on changes."""
+
+_ORDER = (
+    "soon",
+    "node",
+    "move",
+    "stop",
+    "wish",
+    "request",
+    "rule",
+    "moveByHand",
+    "stopByHand",
+    "wait",
+    "addNode",
+    "smaller",
+)
+"""Kinds of remedies, the cheapest first; ``wish``, ``rule``: what the gang, or the policy, no longer asks.
+
+``ByHand``: to gangs that are not of lower priority, or by hand to more than half as many GPUs as it needs.
+"""
+
+
 class Trial:
     """``world``: that of the plan. ``late``: whether no further question is to be asked."""
 
-    def __init__(self, world: World, late: Callable[[], bool]) -> None:
+    def __init__(self, world: World, replan: Replan, late: Callable[[], bool]) -> None:
         self._world = world
+        self._few = replan.turns > 0
         self._late = late
 
     def starts(self, world: World) -> bool:
@@ -30,10 +87,7 @@ class Trial:
 
     def in_turn(self, world: World) -> tuple[GangDecision, ...]:
         """What those that come first, and then it, take; in large clusters the plan as it is."""
-        small = (
-            len(self._world.instance.cluster.nodes) * len(self._world.instance.gangs) <= MAX_PAIRS
-        )
-        return in_turn(world) if small else world.decisions
+        return in_turn(world) if self._few else world.decisions
 
     def way(self, world: World) -> Way | None:
         """What to ask of smaller changes than this one: that it starts, or finds a place beside the plan.

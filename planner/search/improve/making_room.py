@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, zip_longest
+from itertools import zip_longest
 
 from models.instance.speed import FULL_SPEED
 from models.program.demand_builder import remaining_demand
 from models.rules.demands import Demand
 from planner.search.free_space import Pods, counts_of
 from planner.search.improve.fewest_restarts import LEAST_FASTER, Changes, FewestRestarts, Step
-from planner.search.start.greedy import placements, value_of
+from planner.search.improve.rearranging import ways
+from planner.search.start.greedy import value_of
 
 MAX_TARGETS = 120
 """Gangs for which room is made: those that could gain most, of those that run and wait in turn."""
@@ -24,9 +25,6 @@ EVICTED = (1, 2, 3, 5, 8, 12)
 WAYS = 4
 """Ways to make room for one gang from which moves are taken back: the cheapest ones."""
 
-PLACEMENTS = 3
-"""Places of one gang that are compared."""
-
 
 def steps_by_making_room(finder: FewestRestarts) -> Iterator[Step]:
     """For each gang that could gain the cheapest step that was found: first those that need no other gang."""
@@ -36,8 +34,8 @@ def steps_by_making_room(finder: FewestRestarts) -> Iterator[Step]:
         for gang in tuple(targets):
             if finder.ended():
                 return
-            ways = sorted(ways_of(gang), key=finder.cost)
-            steps = (finder.cheapest(one, frozenset([gang])) for one in ways[:WAYS])
+            changes = sorted(ways_of(gang), key=finder.cost)[:WAYS]
+            steps = (finder.cheapest(one, frozenset([gang])) for one in changes)
             found = [step for step in steps if step is not None]
             if found:
                 targets.remove(gang)
@@ -164,7 +162,7 @@ class _Room:
         held = faster or self._instance.gangs[index].running
         least = self._speeds[index] + LEAST_FASTER * faster if held else 0
         best: tuple[int, Pods] | None = None
-        for pods in islice(placements(self._space, demand), PLACEMENTS):
+        for pods in ways(self._space, demand):
             speed = value_of(self._space, index, pods).speed
             if speed >= least and (best is None or speed > best[0]):
                 best = speed, pods

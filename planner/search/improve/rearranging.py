@@ -36,16 +36,16 @@ PLACEMENTS = 6
 """Placements of one gang, whole or for each size of its groups, that are compared."""
 
 
-def ways(space: FreeSpace, demand: Demand) -> Iterator[Pods]:
-    """Some placements of a gang; of one in groups those by whole groups, too.
+def ways(space: FreeSpace, demand: Demand, *, bound: bool = True) -> Iterator[Pods]:
+    """Some placements of a gang; of one in groups those by whole groups, too. ``bound``: as in ``place``.
 
     The programs bound the bandwidth of groups by servers and by the levels that are crossed; how many pods
     are on which side, they do not see. Two stages of two servers each are faster than three servers and one.
     """
-    found = [placements(space, demand)]
+    found = [placements(space, demand, bound=bound)]
     if space.instance.gangs[demand.gang].by_rank:
         sliced = _grouped(space.instance, demand)
-        found += [placements(space, demand, roles=roles) for roles in sliced]
+        found += [placements(space, demand, bound=bound, roles=roles) for roles in sliced]
     return chain.from_iterable(islice(one, PLACEMENTS) for one in found)
 
 
