@@ -7,13 +7,14 @@ domains, and a plan follows that; solved tier by tier it proves how far the plan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from random import Random
 
 from models.instance.solution import GangDecision
 from models.program.interruption import Interrupted
 from models.program.slots.slot_program import SlotModel
 from planner.search.bound.chain import Chain, Kept, Stated, keep
+from planner.search.bound.open_goals import OpenGoals
 from planner.search.bound.slot_problem import LAST, SlotProblem
 from planner.search.bound.tier_search import Narrowed, TierSearch
 from planner.search.budget import Budget, Progress
@@ -82,16 +83,22 @@ class SlotSearch:
     def run(self, progress: Progress) -> None:
         """Solve one tier after the other: for each a bound, and a plan of the solution.
 
-        LPs of all come first, so that every tier is looked at; what is nearly proven comes last.
+        LPs of all come first, so that every tier is looked at, and what they leave open is answered beside
+        them; what is nearly proven comes last.
         """
         if self._problem is None:
             return
         ledger, problem, tiers = self._ledger, self._problem, self._ledger.tiers
         last = next((p for p, tier in enumerate(tiers) if tier.family in LAST), len(tiers))
-        for branching in (False, True):
-            self._prove(problem, progress, last, rough=True, branching=branching)
+        with closing(OpenGoals(self._budget)) as goals:
+            self._prove(problem, progress, last, rough=True, aside=goals)
             ledger.reopen()
-        self._relax(last)
+            self._relax(last)
+            stayed = goals.conclude()
+        ledger.reopen()
+        if not stayed:
+            self._prove(problem, progress, last, rough=True)
+            ledger.reopen()
         if last < len(tiers) and not self._budget.exhausted():
             with suppress(Interrupted):
                 problem.tell_apart()
@@ -127,7 +134,7 @@ class SlotSearch:
         fill: Improvement | None = None,
         *,
         rough: bool = False,
-        branching: bool = True,
+        aside: OpenGoals | None = None,
     ) -> None:
         TierSearch(
             problem,
@@ -141,7 +148,7 @@ class SlotSearch:
             only_better=True,
             lps=0,
             rough=rough,
-            branching=branching,
+            aside=aside,
             narrowed=self._narrowed,
             start=problem.latest,
         ).run()

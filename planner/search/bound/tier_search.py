@@ -14,6 +14,7 @@ from models.instance.solution import GangDecision
 from models.program.linear_program import UNBOUNDED, Linear, Program
 from models.tiers import Tier, larger_is_better
 from planner.search.bound.fused_objectives import FusedObjective, next_objective
+from planner.search.bound.open_goals import OpenGoals, Question
 from planner.search.budget import Budget, Progress
 from planner.search.engines.interface import Answer, Goal, Status
 from planner.search.engines.portfolio import BRANCHING_LPS, CLOCK_SHARE, can_branch, solve_goal
@@ -67,10 +68,10 @@ class TierSearch:
 
     ``fill``: adds to a plan what fits beside it. ``only_better``: no plan is made of an assignment that is
     only as good as the incumbent. ``lps``: see ``solve_goal``. ``rough``: a tier is closed with the bound of
-    its LP if that is NEAR; without ``branching`` in any case. ``share``: share of the remaining time that
-    HiGHS gets for a tier, with no engine after it; ``shares``: of some families. ``narrowed``: by the number
-    of tiers, what earlier searches of the program found out, to which this one adds. ``start``: a solution to
-    begin with.
+    its LP if that is NEAR; with ``aside`` in any case, and what is further is left to that. ``share``: share
+    of the remaining time that HiGHS gets for a tier, with no engine after it; ``shares``: of some families.
+    ``narrowed``: by the number of tiers, what earlier searches of the program found out, to which this one
+    adds. ``start``: a solution to begin with.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class TierSearch:
         only_better: bool = False,
         lps: int = BRANCHING_LPS,
         rough: bool = False,
-        branching: bool = True,
+        aside: OpenGoals | None = None,
         narrowed: dict[int, Narrowed] | None = None,
         start: Sequence[int] = (),
     ) -> None:
@@ -102,7 +103,7 @@ class TierSearch:
         self._only_better = only_better
         self._lps = lps
         self._rough = rough
-        self._branching = branching
+        self._aside = aside
         self._narrowed = {} if narrowed is None else narrowed
         self._relaxation = Relaxation(problem.program, budget)
         self._assignment = tuple(start)
@@ -260,11 +261,27 @@ class TierSearch:
         if all(ledger.proven(member.position) for member in fused.members):
             return relaxed.proof
         near = self._rough and abs(relaxed.bound - value) * NEAR <= abs(value)
-        if near or not self._branching:
+        if near or self._aside is not None:
             self._adopt(fused, Answer(Status.UNKNOWN, (), relaxed.bound, exact=True))
-        else:
-            self._conclude(fused, self._answer(fused, goal, relaxed, share))
+        if not near:
+            question = self._question(fused, goal, relaxed, share)
+            if self._aside is None:
+                self._conclude(fused, question(program, self._budget))
+            else:
+                self._aside.add(program, question, self._accepting(fused))
         return relaxed.proof
+
+    def _accepting(self, fused: FusedObjective) -> Callable[[Answer], bool]:
+        """Takes over an answer that comes later, and says whether the plan is as it is now."""
+        ledger, plan = self._ledger, self._ledger.incumbent
+
+        def accept(answer: Answer) -> bool:
+            ledger.reopen()
+            ledger.close_all(fused.members[0].position)
+            self._conclude(fused, answer)
+            return ledger.incumbent is plan
+
+        return accept
 
     def _relax(self, fused: FusedObjective, goal: Goal, share: float) -> RelaxedAnswer:
         """The LP's answer; on the slots the bound that an engine has found, as long as it holds."""
@@ -276,11 +293,12 @@ class TierSearch:
         seconds = self._budget.seconds_left() * max(share, LP_SHARE)
         return self._relaxation.bound(goal, seconds=seconds)
 
-    def _answer(
+    def _question(
         self, fused: FusedObjective, goal: Goal, relaxed: RelaxedAnswer, share: float
-    ) -> Answer:
-        """What the engines find."""
+    ) -> Question:
+        """Asks the engines; those of ``aside`` for a proof only."""
         name = self._ledger.tiers[fused.members[0].position].name
+        value, effort, hint = self._value(fused), self._effort(fused), self._hint()
 
         def improved(value: int, bound: int) -> None:
             if len(fused.members) == 1:
@@ -289,19 +307,23 @@ class TierSearch:
                 best = sign * max(sign * (sign * bound + shift), sign * top)
                 self._progress.update(name, sign * value + shift, best)
 
-        return solve_goal(
-            self._problem.program,
-            goal,
-            self._budget,
-            self._effort(fused),
-            incumbent=self._value(fused),
-            relaxed_to=relaxed,
-            share=share,
-            exact=self._time_share is None,
-            hint=self._hint(),
-            improved=improved,
-            lps=self._lps,
-        )
+        def question(program: Program, budget: Budget) -> Answer:
+            return solve_goal(
+                program,
+                goal,
+                budget,
+                effort,
+                incumbent=value,
+                relaxed_to=relaxed,
+                share=share,
+                exact=self._time_share is None,
+                hint=hint,
+                improved=improved,
+                lps=self._lps,
+                heuristics=self._aside is None,
+            )
+
+        return question
 
     def _conclude(self, fused: FusedObjective, answer: Answer) -> None:
         """Take over what an answer has for the plan and for the bounds."""

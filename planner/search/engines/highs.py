@@ -30,11 +30,17 @@ def branch(
     nodes: int,
     seconds: float,
     hint: Sequence[int] = (),
+    heuristics: bool = True,
 ) -> Answer:
-    """What HiGHS finds within a number of branch-and-bound nodes and seconds."""
+    """What HiGHS finds within a number of branch-and-bound nodes and seconds.
+
+    ``heuristics``: whether it looks for solutions, which the hint, if it is the best one, does not need.
+    """
     # HiGHS may give up at once on one that breaks a row
     known = hint if hint and goal.satisfied(program, hint) else ()
-    result = _called(program, goal, budget, nodes, seconds, hint=known)
+    result = _called(
+        program, goal, budget, nodes, seconds, hint=known, heuristics=heuristics or not known
+    )
     if result is None:
         return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=False)
     return _answer(program, goal, result)
@@ -64,6 +70,7 @@ def _called(
     seconds: float,
     *,
     hint: Sequence[int] = (),
+    heuristics: bool = True,
     whole: npt.NDArray[np.int64] | None = None,
 ) -> Result | None:
     result = call(
@@ -77,6 +84,7 @@ def _called(
         mip_abs_gap=0.5,
         random_seed=budget.limits.seed % (1 << 31),
         hint=np.array(hint, dtype=np.float64),
+        heuristics=heuristics,
         whole=whole,
     )
     if result is not None:

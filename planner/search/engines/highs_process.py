@@ -74,7 +74,8 @@ class Result:
 class HighsProcess:
     """A process that has one program, or none.
 
-    ``turn``: of the call that has it, so that who gives up a call that is over stops no other.
+    ``turn``: of the call that has it, so that who gives up a call that is over stops no other. It serves
+    the thread that called it last, as long as that lives: another one would take its basis away.
     """
 
     _idle: ClassVar[list[HighsProcess]] = []
@@ -87,8 +88,15 @@ class HighsProcess:
             for one in [one for one in cls._idle if not one.alive]:
                 cls._idle.remove(one)
                 one.reap()
-            cls._idle.sort(key=lambda one: one.has(program))
-            return cls._idle.pop() if cls._idle else cls()
+            me = threading.get_ident()
+            others = {one.ident for one in threading.enumerate()} - {me}
+            free = [one for one in cls._idle if one._owner not in others]  # noqa: SLF001  # its own
+            if not free:
+                return cls()
+            process = max(free, key=lambda one: one.has(program))
+            cls._idle.remove(process)
+            process._owner = me  # noqa: SLF001
+            return process
 
     @classmethod
     def dismiss(cls, above: int = -1) -> None:
@@ -102,6 +110,7 @@ class HighsProcess:
 
     def __init__(self) -> None:
         self._killed = False
+        self._owner = threading.get_ident()
         self.turn = 0
         self._program: Callable[[], Program | None] = lambda: None
         self._known = 0

@@ -52,11 +52,13 @@ def solve_goal(
     improved: Callable[[int, int], None] | None = None,
     exact: bool = True,
     lps: int = BRANCHING_LPS,
+    heuristics: bool = True,
 ) -> Answer:
     """A solution better than ``incumbent``, the current objective value, or the proof that none exists.
 
     Status INFEASIBLE means that nothing better exists. ``relaxed_to``: the LP relaxation's answer.
     ``exact``: whether CP-SAT may be asked. ``lps``: branching is tried where so many LPs fit into its time.
+    ``heuristics``: see ``branch``.
     """
     relaxed, sign = relaxed_to.bound, 1 if goal.maximize else -1
     answer = Answer(Status.UNKNOWN, (), relaxed, exact=True)
@@ -69,7 +71,9 @@ def solve_goal(
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
     if can_branch(budget, relaxed_to.effort, share, lps):
         seconds, known = budget.seconds_left() * share, answer.values or hint
-        found = branch(program, goal, budget, nodes=NODES, seconds=seconds, hint=known)
+        found = branch(
+            program, goal, budget, nodes=NODES, seconds=seconds, hint=known, heuristics=heuristics
+        )
         if found.status is Status.OPTIMAL:
             return confirm(program, goal, budget, found, relaxed, incumbent, exact=exact)
         if found.status is Status.INFEASIBLE:
