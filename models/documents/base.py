@@ -225,9 +225,16 @@ def made(kind: type[T], *sources: object, **different: object) -> T:
     for source, (names, values) in zip(
         sources, _shares((kind, *different), tuple(map(type, sources))), strict=True
     ):
-        for name, value in zip(names, values(source), strict=False):
-            different[name] = tuple(sorted(value.items())) if type(value) is dict else value
-    return kind(**different)
+        found = values(source)
+        different.update(zip(names, found, strict=False))
+        if dict in map(type, found):
+            maps = ((n, one) for n, one in zip(names, found, strict=False) if type(one) is dict)
+            different.update((name, tuple(sorted(one.items()))) for name, one in maps)
+    if hasattr(kind, "__slots__") or hasattr(kind, "__post_init__"):
+        return kind(**different)
+    one = object.__new__(kind)  # its own way sets the fields one by one: a third of all reading
+    vars(one).update(different)
+    return one
 
 
 Share = tuple[tuple[str, ...], Callable[[object], tuple[object, ...]]]
@@ -244,7 +251,7 @@ def _shares(wanted: tuple[Any, ...], sources: tuple[type, ...]) -> tuple[Share, 
     left = {field.name for field in fields(kind)}.difference(different)
     found = []
     for source in sources:
-        has = getattr(source, "model_fields", ())
+        has = getattr(source, "model_fields", getattr(source, "__dataclass_fields__", ()))
         names = tuple(sorted(n for n in left if n in has or hasattr(source, n)))
         # of one name alone attrgetter gives no tuple; what is too many is not looked at
         found.append((names, attrgetter(*names, "__class__", "__class__")))
@@ -288,12 +295,11 @@ def read_once() -> WrapValidator:
 
 
 def _matching(
-    pattern: str, longest: int, what: str, hint: str
+    pattern: str, longest: int, what: str, hint: str, *, repeats: bool = True
 ) -> tuple[AfterValidator, WithJsonSchema]:
-    """Validator and schema of a text of one form. Names repeat, so results are cached."""
+    """Validator and schema of a text of one form. Results are cached where the same texts repeat."""
     compiled = re.compile(pattern)
 
-    @lru_cache(maxsize=1 << 16)
     def check(text: str) -> str:
         if len(text) > longest:
             raise InvalidValueError(
@@ -304,13 +310,13 @@ def _matching(
         return text
 
     schema = {"type": "string", "pattern": f"^{pattern}$", "maxLength": longest}
-    return AfterValidator(check), WithJsonSchema(schema)
+    return AfterValidator(lru_cache(1 << 16)(check) if repeats else check), WithJsonSchema(schema)
 
 
 _NAME_HINT = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
 _NAME_FORM = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 
-Name = Annotated[str, *_matching(_NAME_FORM, 253, "a name", _NAME_HINT)]
+Name = Annotated[str, *_matching(_NAME_FORM, 253, "a name", _NAME_HINT, repeats=False)]
 
 SchedulerName = Annotated[
     str, *_matching(rf"({_NAME_FORM}|\*)", 253, "the name of a scheduler", f"{_NAME_HINT}; or '*'")
@@ -325,6 +331,7 @@ HostRange = Annotated[
         1000,
         "a node name or host range",
         "write a name like gpu-07 or a range like gpu-[01-16,20]",
+        repeats=False,
     ),
 ]
 

@@ -682,7 +682,7 @@ class GangDocument(Document):
     api_version: ApiVersion
     kind: Literal["Gang"]
     metadata: GangMetadata
-    spec: GangSpec
+    spec: Annotated[GangSpec, read_once()]
     status: GangStatus = GangStatus.model_construct()
 
     @property

@@ -73,7 +73,6 @@ class PlanWriter:
         self._instance = instance
         self._words = words
         self._document = canonical_instance(instance)
-        self._digest = digest(self._document)
 
     def compose(
         self,
@@ -130,6 +129,10 @@ class PlanWriter:
             ],
         }
         return {name: made for name, made in found.items() if made}
+
+    @cached_property
+    def _digest(self) -> str:
+        return digest(self._document)
 
     @cached_property
     def instance_text(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from operator import add
+from operator import add, attrgetter
 
 from models.documents.base import FieldError, Path, made, suggestion
 from models.documents.cluster import NODE_LEVEL, GpuSharing
@@ -70,10 +70,11 @@ class GangReader:
     unknown: dict[int, int] = field(default_factory=dict)
     lenient: bool = False
     # By the identity of parts that equal documents share, which are kept with the gangs: those without
-    # contradictions, those whose levels are known, and what roles are read as.
-    _sound: set[int] = field(default_factory=set)
+    # contradictions, those whose levels are known, what roles are read as, and a gang with the same `spec`.
+    _sound: set[tuple[int, int]] = field(default_factory=set)
     _levelled: set[tuple[int, int]] = field(default_factory=set)
     _roles: dict[int, tuple[Role, ...]] = field(default_factory=dict)
+    _like: dict[int, Gang] = field(default_factory=dict)
     # by the identity of the document's part, which is kept for that
     _affinities: dict[int, tuple[Terms, NodeAffinity]] = field(default_factory=dict)
     _equal: dict[SharedAffinity, SharedAffinity] = field(default_factory=dict)
@@ -125,7 +126,7 @@ class GangReader:
 
     def _errors(self, document: GangDocument) -> Iterator[FieldError]:
         """Contradictions inside a gang; what gangs share is looked at once."""
-        kind = id(document.spec.roles)
+        kind = (id(document.spec.roles), id(document.spec.communication))
         if kind not in self._sound:
             shared = tuple(document.shared_errors())
             if not shared:
@@ -194,12 +195,17 @@ class GangReader:
 
     def check_pod_sets(self, written: Sequence[GangEntry]) -> None:
         """Report rules about pods of a set that no role of their gang is in."""
+        sound = set[int]()
         for entry in written:
             roles = entry.document.spec.roles
+            if id(roles) in sound:
+                continue
+            sound.add(id(roles))
             known = {pod_set for role in roles for pod_set in role.pod_sets}
             for i, role in enumerate(roles):
                 for path, rule in role.about_pods():
                     if rule.pod_set is not None and rule.pod_set not in known:
+                        sound.discard(id(roles))
                         what = f"no pods of the gang are in the set {shown(rule.pod_set)}"
                         hint = suggestion(rule.pod_set, known, "pod sets")
                         entry.fault(("spec", "roles", i, *path, "podSet"), what, hint)
@@ -361,16 +367,17 @@ class GangReader:
     ) -> None:
         """Report GPUs that the node does not have, or that a pod cannot hold."""
         node = self.merged.cluster.nodes[position]
+        most, partitioned = node.gpus, node.partitioned
         for i, gpu in enumerate(gpus):
-            if gpu >= node.gpus:
-                entry.report_errors(iter((out_of_range((*path, "gpus", i), gpu, node.gpus),)))
+            if gpu >= most:
+                entry.report_errors(iter((out_of_range((*path, "gpus", i), gpu, most),)))
             elif shares and ((position, gpu) in self.parts or gpu in node.empty_mig):
                 continue
             elif (other := self.held.get((position, gpu))) is not None:
                 what = f"GPU {gpu} of node {shown(node.name)} is also held by pod {shown(other)}"
                 entry.fault((*path, "gpus", i), what, "a GPU belongs to at most one pod")
                 break
-            elif node.partitioned >> gpu & 1:
+            elif partitioned >> gpu & 1:
                 what = f"GPU {gpu} of node {shown(node.name)} is partitioned"
                 entry.fault(
                     (*path, "gpus", i),
@@ -432,13 +439,17 @@ class GangReader:
         planned: tuple[PlannedPod, ...],
     ) -> Gang:
         spec = document.spec
+        own: dict[str, object] = {"planned": tuple(sorted(planned))}
+        own["pods"] = tuple(sorted(pods, key=attrgetter("role", "index")))
+        if (like := self._like.get(id(spec))) is not None:
+            return made(Gang, document.metadata, document.status, like, **own)
         if id(spec.roles) not in self._roles:
             self._roles[id(spec.roles)] = tuple(map(self._role, spec.roles))
         roles = self._roles[id(spec.roles)]
         if spec.groups:
             roles = tuple(_grouped(document, role, self.levels) for role in roles)
         topology, near = spec.topology, spec.near
-        return made(
+        gang = made(
             Gang,
             document.metadata,
             spec,
@@ -450,13 +461,15 @@ class GangReader:
             ordered=topology.order,
             stated_priority=None,
             counts_speed=spec.communication.speed == "count",
-            pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
-            planned=tuple(sorted(planned)),
             together=tuple(_together(document, self.levels)),
             near=None
             if near is None
             else Near(tuple(sorted(near.gangs)), self.levels.get(near.level, 0)),
+            **own,
         )
+        if not spec.groups:  # their pod sets have the name of the gang
+            self._like[id(spec)] = gang
+        return gang
 
     def _level(self, name: str | None) -> int | None:
         return None if name is None else self.levels.get(name)

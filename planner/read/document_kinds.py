@@ -190,6 +190,11 @@ class Documents:
     def _document(self, item: Item, source: Source, depth: int) -> None:
         """A document, or an item of a List."""
         tree = item.tree
+        if item.form is None and isinstance(tree, dict) and tree.get("apiVersion") == API_VERSION:
+            kind = tree.get("kind")
+            if isinstance(kind, str) and kind in KINDS:  # most of a large input
+                self._validate(item.part(), item.path, tree, kind)
+                return
         if depth and TOO_DEEP in item.oddities:
             finding = Finding(item.part(), item.path, "nested too deep to be read", None)
             self.unrecognised.append((f"item {item.path[-1]} of {source.name}", finding))
