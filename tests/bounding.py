@@ -1,7 +1,7 @@
 """A plan that need not be the best one, held against the best: values, bounds, and the checker's view.
 
 Promises: returns sentences, one a fault, none where the plan is honest; raises nothing of its own.
-Called by the tests of pooled regions and of the paths for large instances.
+Called by the tests of the full program alone and of the paths for large instances.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from planner.search.solve import solve
 from planner.search.start.greedy import greedy
 
 
-def searched(instance: Instance, *, split: bool) -> Solution:
-    """The full formulation searched alone, its nodes pooled into regions or each by itself."""
+def searched(instance: Instance) -> Solution:
+    """The full formulation searched alone."""
     ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
     budget = Budget(instance.policy.solve)
-    formulation = formulate(instance, split=split)
+    formulation = formulate(instance)
     TierSearch(formulation, ledger, budget, NullProgress(), len(ledger.tiers)).run()
     decisions = with_reasons(instance, ledger.incumbent.decisions, budget)
     return Solution(decisions, ledger.results(), budget.stopped_by, "search alone")
@@ -49,16 +49,16 @@ def honest(instance: Instance) -> list[str]:
 
 
 def bounded(instance: Instance, size: int) -> list[str]:
-    """What is wrong with the plan of an instance taken for so large: (gang, region) pairs."""
+    """What is wrong with the plan of an instance taken for so large: (option, server) pairs."""
     return faults(instance, solve(instance, size=size))
 
 
-def pooled(instance: Instance) -> list[str]:
-    """What is wrong with the plan of the full formulation with alike nodes pooled.
+def alone(instance: Instance, *, met: tuple[str, ...] = ()) -> list[str]:
+    """What is wrong with the plan of the full formulation.
 
     What its moves bought is not asked: that is found by searching again without them.
     """
-    found = faults(instance, searched(instance, split=False))
+    found = faults(instance, searched(instance), met=met)
     return [fault for fault in found if not fault.startswith("bought ")]
 
 

@@ -111,7 +111,7 @@ def _options() -> argparse.Namespace:
         "--size",
         type=int,
         default=0,
-        help="solve as if there were so many (gang, region) pairs, and ask only for valid plans and bounds",
+        help="solve as if there were so many (option, server) pairs, and ask only for valid plans and bounds",
     )
     parser.add_argument(
         "--pooled",

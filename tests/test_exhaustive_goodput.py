@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from bounding import dishonest, faults, searched
+from bounding import alone, dishonest, faults
 from building import build, gang, node
 from building_servers import switched
 from comparing import differences, misjudged, wrong
@@ -141,16 +141,10 @@ def test_they_do_so_on_meshes_and_larger_servers(first: int) -> None:
     assert wrong(range(first, first + 4), found) == {}
 
 
-@pytest.mark.parametrize("split", [True, False])
 @pytest.mark.parametrize("first", first_fast(range(400, 520, 10), 1))
-def test_the_whole_program_promises_nothing_that_a_plan_beats(first: int, *, split: bool) -> None:
-    # What its moves bought is not asked: that is found by searching again without them.
-    def found(seed: int) -> list[str]:
-        instance = busy_by_speed(seed)
-        told = faults(instance, searched(instance, split=split), met=FAMILIES if split else ())
-        return [fault for fault in told if not fault.startswith("bought ")]
-
-    assert wrong(range(first, first + 10), found) == {}
+def test_the_whole_program_finds_the_best_plan_by_itself(first: int) -> None:
+    seeds = range(first, first + 10)
+    assert wrong(seeds, lambda seed: alone(busy_by_speed(seed), met=FAMILIES)) == {}
 
 
 @pytest.mark.parametrize("size", SIZES)

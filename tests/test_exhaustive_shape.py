@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import count, islice
 
 import pytest
-from bounding import bounded, pooled
+from bounding import alone, bounded
 from comparing import differences, misjudged, wrong
 from effort import examples, first_fast
 from exhaustive import plan
@@ -51,9 +51,9 @@ def test_bounds_hold_for_all_plans_on_the_paths_for_large_instances(name: str, s
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_bounds_hold_where_alike_nodes_are_one_region(name: str) -> None:
+def test_bounds_of_the_full_program_hold(name: str) -> None:
     seeds = range(3000, 3000 + examples(30, 3))
-    assert wrong(seeds, lambda seed: pooled(drawn(name, seed))) == {}
+    assert wrong(seeds, lambda seed: alone(drawn(name, seed))) == {}
 
 
 @pytest.mark.parametrize("name", [*first_fast(SHAPES, 2), *first_fast(BESIDE)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from bounding import pooled
+from bounding import alone
 from building import LEVELS, build, gang, role
 from comparing import differences
 from effort import examples
@@ -22,7 +22,6 @@ from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance
 from models.program import options
 from models.program.base_state import base_decisions
-from models.program.formulation import formulate
 from models.results.plan import compose
 from models.rules.declaration import without
 from models.rules.pod_rules import DECLARED as PODS_OF_SETS
@@ -141,7 +140,7 @@ def test_bounds_hold_without_the_sets_of_pods_that_stay(
 ) -> None:
     """With more sets than are listed a relaxation takes their place."""
     monkeypatch.setattr(options, "MAX_SETS", 1)
-    assert pooled(busy(seed, more=POD_RULES)) == []
+    assert alone(busy(seed, more=POD_RULES)) == []
 
 
 def test_plans_of_the_slots_keep_the_rules() -> None:
@@ -170,10 +169,3 @@ def test_the_ledger_takes_off_what_breaks_a_rule() -> None:
     ledger = Ledger(instance, base_decisions(instance))
     assert ledger.offer(packed)
     assert ledger.incumbent.decisions[1].decision == "place"
-
-
-def test_nodes_are_distinguished_only_where_a_rule_asks_for_it() -> None:
-    plain = build(racks=3, nodes_per_rack=8, gpus=8, gangs=[gang("a", 4, 2)])
-    ruled = replace(plain, gangs=(gang("a", roles=[worker(4, 2, apart=NextTo(NODE))]),))
-    assert len(formulate(plain).region_set.regions) == 3
-    assert len(formulate(ruled).region_set.regions) == 24

@@ -5,25 +5,22 @@ The only place where a search is restricted to some gangs or nodes, or to gangs 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from models.hardware import bits
-from models.instance.disruption_budgets import taken
 from models.instance.gang import Gang
 from models.instance.instance import Instance, once
 from models.instance.occupancy import Room, rooms
 from models.instance.solution import GangDecision, PodPlacement, Reason, placed
 from models.program.demand_builder import identity
 from models.program.interruption import Question, check, never
-from models.program.options import Choice, Effect, Option, choices_of, standing_gpus
-from models.program.regions import RegionSet
+from models.program.options import Choice, Effect, choices_of
 from models.program.server_cases import (
     NodeUsage,
     NodeUsages,
     needs_cases,
     node_usages,
-    usage_by_node,
 )
 from models.rules.demands import Demand
 from models.rules.giving_way import Victims
@@ -92,23 +89,21 @@ def victims(instance: Instance, choices: Sequence[Choice]) -> Victims:
     return Victims(instance, (choice.gang for choice in choices if choice.yields))
 
 
-def classes(
-    instance: Instance, requests: PlacementRequests, region_set: RegionSet
-) -> list[list[tuple[int, Demand]]]:
+def classes(instance: Instance, requests: PlacementRequests) -> list[list[tuple[int, Demand]]]:
     """Identical gangs, each class in the order in which its gangs start (priority, age, name).
 
     Gangs of different priorities are in different classes where a gang may be stopped for one of higher
-    priority.
+    priority, or where speeds count; there also gangs that are aged.
     """
-    by_priority = bool(victims(instance, requests.choices))
+    by_priority = instance.by_speed or bool(victims(instance, requests.choices))
     classes: dict[object, list[tuple[int, Demand]]] = {}
     for number, demand in enumerate(requests.demands):
         gang = instance.gangs[demand.gang]
         key = (
             identity(instance, demand),
-            region_set.cpu_only_follow[number],
             None if demand.only_option else number,
             gang.priority if by_priority else None,
+            instance.age(gang) if instance.by_speed and instance.aged(gang) else None,
         )
         classes.setdefault(key, []).append((number, demand))
 
@@ -152,8 +147,7 @@ class BaseState:
     """``base``: the plan in which every gang to decide about is away.
 
     ``rooms``, ``held``: room, and mask of GPUs known to be held, a node, next to the pods that stay under
-    every option. ``moved``: gangs and GPUs that move in ``base``; ``evicted``: what its evictions take from
-    each disruption budget.
+    every option.
     """
 
     requests: PlacementRequests
@@ -161,8 +155,6 @@ class BaseState:
     rooms: tuple[Room, ...]
     held: tuple[int, ...]
     node_usages: NodeUsages
-    moved: tuple[int, int]
-    evicted: Mapping[int, int]
 
 
 def build_base_state(
@@ -173,12 +165,11 @@ def build_base_state(
     immovable: frozenset[int] = frozenset(),
     interrupted: Question = never,
 ) -> BaseState:
-    """``base``: decisions about the gangs that are not in ``only``; by default nothing changes for them.
+    """``only``: the gangs to decide about, which wait; all gangs by default.
 
-    ``immovable``: gangs that must not move.
+    ``base``: decisions about all gangs; by default nothing changes. ``immovable``: gangs that must not move.
     """
-    now = base_decisions(instance)
-    base = base or now
+    base = base or base_decisions(instance)
     known = known_masks(instance, base)
     choices = choices_of(
         instance,
@@ -192,17 +183,10 @@ def build_base_state(
     away, always = list(base), list(base)
     for choice in choices:
         away[choice.gang] = GangDecision("wait")
-    if only is not None:
-        choices = _still_free(instance, choices, now, away)
     for choice in choices:
         always[choice.gang] = GangDecision(
             "keep", placed(instance.gangs[choice.gang], choice.always)
         )
-    moved = [
-        standing_gpus(instance, index)
-        for index, (old, new) in enumerate(zip(now, away, strict=True))
-        if new is not old and new.pods and moves_pods(old.pods, new.pods)
-    ]
     room = rooms(instance, always)
     kept = keeping(instance, choices, room)
     usages = _with_kept(_deciding(instance, node_usages(instance, choices), room), choices, kept)
@@ -212,8 +196,6 @@ def build_base_state(
         room,
         tuple(known_masks(instance, always)),
         usages,
-        (len(moved), sum(moved)),
-        taken(instance, away),
     )
 
 
@@ -235,53 +217,6 @@ def _with_kept(
     for number, one in enumerate(kept, len(choices)):
         found.setdefault(one.node, {})[number] = (NodeUsage(one.gpu),)
     return dict(sorted(found.items()))
-
-
-def _still_free(
-    instance: Instance,
-    choices: Sequence[Choice],
-    now: Sequence[GangDecision],
-    away: Sequence[GangDecision],
-) -> tuple[Choice, ...]:
-    """The choices without options whose pods stay where the base plan has placed others."""
-    came = {
-        pod.node
-        for old, new in zip(now, away, strict=True)
-        if new is not old and new.pods != old.pods
-        for pod in set(new.pods) - set(old.pods)
-    }
-    if not came:
-        return tuple(choices)
-    left, held = rooms(instance, away), known_masks(instance, away)
-    whole = [0] * len(held)
-    for one in away:
-        for pod in one.pods:
-            whole[pod.node] |= pod.gpus or 0
-
-    def free(option: Option) -> bool:
-        here = usage_by_node(instance, option.demand.gang, option.demand.stays)
-        roles = instance.gangs[option.demand.gang].roles
-        kept = (
-            roles[p.role].keeps_on(p.node) & whole[p.node]
-            for p in option.demand.stays
-            if p.node is not None
-        )
-        return not any(kept) and all(
-            fits(left[n], held[n], what) for n, what in here.items() if n in came
-        )
-
-    return tuple(
-        replace(choice, options=tuple(option for option in choice.options if free(option)))
-        for choice in choices
-    )
-
-
-def fits(room: Room, held: int, left: NodeUsage) -> bool:
-    """Whether pods may stay in the free room next to others that came. ``held``: GPUs known to be held."""
-    free = (room.mask & ~left.known).bit_count() - room.unknown - left.blind
-    spare = dict(room.left)
-    enough = all(amount <= spare.get(name, amount) for name, amount in left.use)
-    return not left.known & held and free >= 0 and enough
 
 
 def moves_pods(old: Sequence[PodPlacement], new: Sequence[PodPlacement]) -> bool:

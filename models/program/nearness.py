@@ -2,7 +2,6 @@
 
 For a gang g with ``near``, home(h, D) = 1 only if h runs whole with all its pods that count in the domain D:
 y[g, D] <= home(g, D), y[g, D] <= sum over the gangs h that g names of home(h, D); g adds w(g) x sum of y.
-At the node level D is a region: of several nodes that is a bound.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from models.values.nearness import anchored, companions, home
 from models.values.tier_values import Evaluation
 
 Homes = Mapping[int, Linear]
-"""By domain, 1 only if a gang is in it; at the node level by region."""
+"""By domain, 1 only if a gang is in it."""
 
 
 def anywhere(gang: Gang) -> int:
@@ -40,7 +39,7 @@ def near_gpus(model: Model, topologies: Sequence[Topology], base: Evaluation) ->
         if gang.near is None or gang.near.anywhere or base.near[index]:
             continue
         level = gang.near.level
-        anchors = {model.place_of(level, domain) for domain in anchored(model.instance, index)}
+        anchors = anchored(model.instance, index)
         for domain, here in known.of(index, level).items():
             if domain in anchors:
                 total.add_linear(here, gang.weight_gpus)
@@ -57,7 +56,7 @@ def near_gpus(model: Model, topologies: Sequence[Topology], base: Evaluation) ->
 
 
 class _AllHomes:
-    """Where every gang may be whole; at the node level by region."""
+    """Where every gang may be whole."""
 
     def __init__(self, model: Model, topologies: Sequence[Topology], base: Evaluation) -> None:
         self._model = model
@@ -84,23 +83,14 @@ class _AllHomes:
         instance, found = self._model.instance, dict[int, Linear]()
         gang, line = instance.gangs[index], self._base.lines[index]
         light = not any(role.gpus for role in gang.roles)
-        if line.admitted:
-            self._stands(
-                found, level, home(instance, gang, line.decision.pods, level), Linear({}, 1)
-            )
+        if line.admitted and (there := home(instance, gang, line.decision.pods, level)) is not None:
+            found[there] = Linear({}, 1)
         for topology in self._options.get(index, ()):
             for domain, own in topology.homes(level, gpus_only=not light).items():
                 found.setdefault(domain, Linear()).add_linear(own)
         for stay in self._model.variables.stays:
             if stay.demand.gang == index and stay.effect.admitted:
-                pods = placed(gang, stay.demand.stays)
-                there = home(instance, gang, pods, level)
-                self._stands(found, level, there, Linear().add(stay.admit))
+                there = home(instance, gang, placed(gang, stay.demand.stays), level)
+                if there is not None:
+                    found.setdefault(there, Linear()).add(stay.admit)
         return found
-
-    def _stands(
-        self, found: dict[int, Linear], level: int, domain: int | None, runs: Linear
-    ) -> None:
-        if domain is not None:
-            place = self._model.place_of(level, domain)
-            found.setdefault(place, Linear()).add_linear(runs)

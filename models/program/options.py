@@ -62,14 +62,14 @@ class Option:
 class Choice:
     """A gang and its options, of which at most one is chosen, or exactly one if it ``must``.
 
-    ``stop``: the effect of choosing none. ``complete`` False: options are left out. ``covers_admission``:
-    none of those left out could change which gangs run, as each has a smaller size of the same gang.
+    ``vacates``: nodes that it leaves if none is chosen. ``complete`` False: options are left out.
+    ``covers_admission``: none of those changes which gangs run: each has a smaller size of the same gang.
     """
 
     gang: int
     options: tuple[Option, ...]
     must: bool
-    stop: Effect
+    vacates: tuple[int, ...] = ()
     complete: bool = True
     covers_admission: bool = True
 
@@ -77,7 +77,7 @@ class Choice:
     def yields(self) -> bool:
         """Whether the gang may vacate nodes for one of higher priority."""
         ways = not self.must or any(option.effect.vacates for option in self.options)
-        return bool(self.stop.vacates) and ways
+        return bool(self.vacates) and ways
 
     @property
     def always(self) -> tuple[ExistingPod, ...]:
@@ -171,38 +171,22 @@ def _waiting(instance: Instance, known: Sequence[int], index: int) -> Choice:
         replace(demand_for(instance, index, c, (), known), only_option=only_option) for c in counts
     )
     options = tuple(Option(demand, PLACED) for demand in demands)
-    stop = Effect(0, 0, admitted=False)
     # fewer pods fit wherever more do, but may be too slow there, and tiers of queues may count them
     by_size = instance.min_share(instance.gangs[index]) or counts_sizes(instance)
     covers_admission = complete or not by_size
     must = instance.gangs[index].key in due(instance)
-    return Choice(index, options, must, stop, complete, covers_admission)
+    return Choice(index, options, must, (), complete, covers_admission)
 
 
 def _counts(gang: Gang, near: tuple[int, ...] | None) -> tuple[list[tuple[int, ...]], bool]:
     """Allowed numbers of pods a role, ``near`` among them; False if some were left out."""
-    every = list(product(*(role.allowed_counts() for role in gang.roles))) if _few(gang) else None
-    if every is not None and len(every) <= MAX_COUNTS:
-        return every, True
-    smallest = tuple(role.min for role in gang.roles)
-    largest = tuple(role.allowed_counts()[-1] for role in gang.roles)
-    chosen = {smallest: None, largest: None}
-    if near is not None:
-        chosen[near] = None
-    for part in range(1, MAX_COUNTS - 2):
-        step = (
-            allowed[(len(allowed) - 1) * part // (MAX_COUNTS - 2)]
-            for allowed in (role.allowed_counts() for role in gang.roles)
-        )
-        chosen[tuple(step)] = None
+    allowed = [role.allowed_counts() for role in gang.roles]
+    if prod(map(len, allowed)) <= MAX_COUNTS:
+        return list(product(*allowed)), True
+    chosen = set() if near is None else {near}
+    for part in range(MAX_COUNTS - 1):  # from the smallest to the largest
+        chosen.add(tuple(own[(len(own) - 1) * part // (MAX_COUNTS - 2)] for own in allowed))
     return sorted(chosen), False
-
-
-def _few(gang: Gang) -> bool:
-    number = 1
-    for role in gang.roles:
-        number *= len(role.allowed_counts())
-    return number <= MAX_COUNTS
 
 
 MAX_SETS = 256
@@ -361,7 +345,6 @@ class _Running:
     def choice(self) -> Choice:
         gang = self._gang
         vacates = tuple(sorted({p.node for p in gang.running_pods if p.node is not None}))
-        stop = Effect(0, self._gpus, vacates=vacates, admitted=False)
         if self._index in self._instance.incomplete:
             options, complete = self._completions()
         else:
@@ -370,7 +353,7 @@ class _Running:
             self._index,
             tuple(options),
             not may_stop(self._instance, self._index),
-            stop,
+            vacates,
             complete,
             covers_admission=complete,
         )

@@ -1,17 +1,12 @@
-"""How the GPUs of one server may be split into sets: states, set types, and the arcs between states.
-
-A state is what is free on a server: a count where only the number of GPUs matters, otherwise a mask of the
-link mesh up to automorphisms. Carving a set leads from state to state: a pool of servers is an integer flow.
-"""
+"""Sets of GPUs of one server, what they are worth, and on which servers only their number counts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations, islice
-from typing import Protocol
 
 from models.hardware import Nic, ServerModel, bits
 from models.instance.cluster import Node
@@ -21,7 +16,7 @@ from models.rates.nic_bandwidth import extreme_nics_MBps
 from models.rates.server_bandwidth import best_inside_MBps, link_count, pair_MBps
 
 LARGEST_MESH_STATE = 9
-"""Free masks with more GPUs than this are relaxed to counts: 3^16 pairs of subsets are too many."""
+"""Free masks with more GPUs than this are relaxed to counts: 2^16 sets are too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +42,8 @@ class SetType:
         return self._hash
 
 
-@dataclass(frozen=True, slots=True)
-class Arc:
-    """Carving a set of ``kind`` out of a server in state ``source`` leaves it in state ``target``."""
-
-    source: int
-    kind: SetType
-    target: int
-
-
-class Packing(Protocol):
-    """The states one pool of alike servers can be in. ``exact`` False: a relaxation."""
-
-    exact: bool
-
-    def state(self, mask: int, free: int) -> int: ...
-
-    def size(self, state: int) -> int: ...
-
-    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]: ...
-
-    def choose(self, mask: int, arc: Arc) -> int | None: ...
+Rate = Callable[[SetType], tuple[Fraction, ...] | Fraction | float]
+"""How fast a set is."""
 
 
 def inside_known_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
@@ -86,8 +62,11 @@ def network_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
         return None
 
 
-class CountPacking:
-    """States are counts: switched servers, servers with unknown GPU indices, relaxed meshes."""
+class CountSets:
+    """Only the number of GPUs counts: switched servers, servers with unknown GPU indices, relaxed meshes.
+
+    ``exact`` False: a relaxation.
+    """
 
     def __init__(
         self,
@@ -106,28 +85,16 @@ class CountPacking:
         self._kinds: dict[int, SetType] = {}
         self.exact = not relaxed
 
-    def state(self, mask: int, free: int) -> int:
-        del mask
-        return free
-
-    def size(self, state: int) -> int:
-        return state
-
-    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]:
-        if gpus > state:
-            return ()
-        return (Arc(state, self._kind(gpus), state - gpus),)
-
-    def choose(self, mask: int, arc: Arc) -> int | None:
+    def fastest(self, mask: int, gpus: int, _rate: Rate | None = None) -> int | None:
         """The indices given: None if unknown, the best set found if relaxed, otherwise the lowest."""
         if self.blind:
             return None
-        free = bits(mask)
         if self._relaxed:
-            return _good_set(self._node, mask, arc.kind.gpus)
-        return sum(1 << i for i in free[: arc.kind.gpus])
+            return _good_set(self._node, mask, gpus)
+        return sum(1 << i for i in bits(mask)[:gpus])
 
-    def _kind(self, gpus: int) -> SetType:
+    def kind(self, gpus: int) -> SetType:
+        """What so many GPUs are worth."""
         if gpus not in self._kinds:
             self._kinds[gpus] = self._make(gpus)
         return self._kinds[gpus]
@@ -162,10 +129,6 @@ class CountPacking:
         return inside_known_MBps(node, both), network_MBps(node, both)
 
 
-def _lowest(mask: int, count: int) -> int:
-    return sum(1 << i for i in bits(mask)[:count])
-
-
 def _most_network(node: Node) -> Fraction | None:
     """An upper bound on N of any set of GPUs: every NIC of the node."""
     assert node.model is not None
@@ -189,50 +152,19 @@ def _good_set(node: Node, mask: int, gpus: int) -> int:
     return best[1]
 
 
-class MaskPacking:
-    """States are free masks up to automorphisms, or all of them if GPUs stand there (``with_standing``)."""
+class MaskSets:
+    """Every set has a worth of its own. ``with_standing``: GPUs that stand there."""
 
     exact = True
 
     def __init__(self, node: Node, with_standing: tuple[ServerSet, ...] = ()) -> None:
-        assert node.model is not None
         self._node = node
         self._with_standing = with_standing
-        identity = (tuple(range(node.model.gpus)),)
-        self._maps = identity if with_standing else automorphisms(node.model, node.effective_nics)
-        self._canonical: dict[int, int] = {}
         self._kinds: dict[int, SetType] = {}
-        self._carved: dict[tuple[int, int], tuple[Arc, ...]] = {}
 
-    def state(self, mask: int, free: int) -> int:
-        del free
-        return self.canonical(mask)
-
-    def size(self, state: int) -> int:
-        return state.bit_count()
-
-    def canonical(self, mask: int) -> int:
-        """The smallest image of the mask under the automorphisms."""
-        if mask not in self._canonical:
-            self._canonical[mask] = min(_image(mask, permutation) for permutation in self._maps)
-        return self._canonical[mask]
-
-    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]:
-        key = (state, gpus)
-        if key not in self._carved:
-            arcs = {
-                Arc(state, self.kind(chosen), self.canonical(state & ~chosen)): None
-                for chosen in subsets(state, gpus)
-            }
-            self._carved[key] = tuple(arcs)
-        return self._carved[key]
-
-    def choose(self, mask: int, arc: Arc) -> int | None:
-        """The first set of the mask that is of the arc's type and leaves its target."""
-        for chosen in subsets(mask, arc.kind.gpus):
-            if self.kind(chosen) == arc.kind and self.canonical(mask & ~chosen) == arc.target:
-                return chosen
-        raise AssertionError("an arc that the free mask does not have")
+    def fastest(self, mask: int, gpus: int, rate: Rate) -> int:
+        """The first of the fastest sets of so many GPUs."""
+        return max(subsets(mask, gpus), key=lambda chosen: rate(self.kind(chosen)))
 
     def kind(self, chosen: int) -> SetType:
         if chosen not in self._kinds:
@@ -259,10 +191,6 @@ def subsets(mask: int, size: int) -> list[int]:
     return [sum(1 << i for i in chosen) for chosen in combinations(bits(mask), size)]
 
 
-def _image(mask: int, permutation: tuple[int, ...]) -> int:
-    return sum(1 << permutation[i] for i in bits(mask))
-
-
 def by_count(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
     """Whether only the number of GPUs matters; False also where a NIC speed it needs is unknown."""
     try:
@@ -278,20 +206,18 @@ MAX_AUTOMORPHISMS = 1152
 """Largest group listed whole: two sockets of four like GPUs have (4!)^2 x 2 = 1,152."""
 
 
-def count_only(model: ServerModel, nics: Sequence[Nic]) -> bool:
+@lru_cache(maxsize=1024)
+def count_only(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
     """Whether bandwidth inside and out depends on the number of GPUs alone.
 
     Raises UnknownRate if the speed of a NIC it needs is not known.
     """
-    return _inside_by_count(model) and _nics_by_count(model, tuple(nics))
-
-
-@lru_cache(maxsize=1024)
-def _inside_by_count(model: ServerModel) -> bool:
-    if model.switched or model.gpus <= 2:
-        return True
     # Where pairs differ, sets of two do. (A link and a PCIe path of one rate are not alike.)
-    return len({_path(model, a, b) for a, b in combinations(range(model.gpus), 2)}) == 1
+    pairs = combinations(range(model.gpus), 2)
+    if not model.switched and len({_path(model, a, b) for a, b in pairs}) > 1:
+        return False
+    every = (extreme_nics_MBps(model, nics, model.all_gpus, k) for k in range(1, model.gpus + 1))
+    return all(least == most for least, most in every)
 
 
 def _path(model: ServerModel, a: int, b: int) -> tuple[int, Fraction]:
@@ -303,25 +229,12 @@ def _path(model: ServerModel, a: int, b: int) -> tuple[int, Fraction]:
 
 
 @lru_cache(maxsize=1024)
-def _nics_by_count(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
-    for count in range(1, model.gpus + 1):
-        least, most = extreme_nics_MBps(model, nics, model.all_gpus, count)
-        if least != most:
-            return False
-    return True
-
-
-def automorphisms(model: ServerModel, nics: Sequence[Nic]) -> tuple[tuple[int, ...], ...]:
+def automorphisms(model: ServerModel, nics: tuple[Nic, ...]) -> tuple[tuple[int, ...], ...]:
     """Permutations p of GPU indices (GPU g becomes p[g]) that change no bandwidth, inside or out.
 
     A group, in lexicographic order, the identity first. Of a group larger than
     ``MAX_AUTOMORPHISMS`` the permutations that leave the first few GPUs in place.
     """
-    return _automorphisms(model, tuple(nics))
-
-
-@lru_cache(maxsize=1024)
-def _automorphisms(model: ServerModel, nics: tuple[Nic, ...]) -> tuple[tuple[int, ...], ...]:
     gpus = range(model.gpus)
     cells = [[_cell(model, nics, a, b) for b in gpus] for a in gpus]
     number = {cell: i for i, cell in enumerate(sorted({cell for row in cells for cell in row}))}

@@ -21,11 +21,11 @@ def give_own_places(
     instance: Instance,
     demand: Demand,
     pods: Sequence[PodPlacement],
-    assigned: Mapping[Key, Sequence[int]],
+    assigned: Mapping[Key, int],
 ) -> list[PodPlacement]:
     """A permutation of the places in which pods get their own places as far as possible.
 
-    ``assigned``: allowed nodes of the pods that have variables of their own.
+    ``assigned``: nodes of the pods that have variables of their own.
     """
     gang = instance.gangs[demand.gang]
     planned = {(pod.role, pod.index): pod.node for pod in gang.planned}
@@ -48,13 +48,11 @@ def give_own_places(
     return found
 
 
-def _as_assigned(
-    pods: Sequence[PodPlacement], assigned: Mapping[Key, Sequence[int]]
-) -> list[PodPlacement]:
+def _as_assigned(pods: Sequence[PodPlacement], assigned: Mapping[Key, int]) -> list[PodPlacement]:
     places = [(pod.node, pod.gpus) for pod in pods]
     found: list[PodPlacement] = []
     for pod in pods:
-        place = next(p for p in places if p[0] in assigned[pod.role, pod.index])
+        place = next(p for p in places if p[0] == assigned[pod.role, pod.index])
         places.remove(place)
         found.append(PodPlacement(pod.role, pod.index, *place))
     return found

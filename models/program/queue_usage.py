@@ -1,7 +1,7 @@
 """What gangs in queues hold after the plan, as expressions.
 
 GPUs in all follow from the options; those of one GPU model from the pods that stay and from the pieces on
-regions of that model. Gangs that are not decided about are constants.
+its nodes. Gangs that are not decided about are constants.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def usage_of(model: Model) -> QueueUsage:
     for option, admit in _options(model):
         _add_option(model, found, option, admit)
     if known.models:
-        for holder, region, gpus, variable in _pieces(model):
-            gpu = model_of_nodes(instance)[model.region_set.regions[region].nodes[0]]
+        for holder, n, gpus, variable in _pieces(model):
+            gpu = model_of_nodes(instance)[n]
             if gpu in known.models:
                 found.hold(holder, gpu).add(variable, gpus)
     return found
@@ -88,22 +88,22 @@ def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> 
 
 
 def _pieces(model: Model) -> Iterator[tuple[Holder, int, int, int]]:
-    """(holder, region, what it counts, variable) of everything that is placed."""
+    """(holder, node, what it counts, variable) of everything that is placed."""
     instance = model.instance
     for gang in model.variables.gangs:
         holder, roles = holder_of(instance, gang.demand.gang), gang.demand.gpu_roles
         units = [gang.gang.roles[role.role].units for role in roles]
         for piece in gang.pieces:
             gpus = sum(own * pods for own, pods in zip(units, piece.pods, strict=True))
-            yield holder, piece.region, gpus, piece.variable
+            yield holder, piece.n, gpus, piece.variable
         light = [gang.gang.roles[role.role].units for role in gang.demand.cpu_only_roles]
-        for (position, region), variable in gang.cpu_only_counts.items():
-            yield holder, region, light[position], variable
+        for (position, n), variable in gang.cpu_only_counts.items():
+            yield holder, n, light[position], variable
     for group in model.variables.groups:
         demand = group.demands[0]
         gpus = sum(group.gangs[0].roles[r.role].units * r.count for r in demand.roles)
         for piece in group.pieces:
-            yield holder_of(instance, demand.gang), piece.region, gpus, piece.variable
+            yield holder_of(instance, demand.gang), piece.n, gpus, piece.variable
 
 
 def within(

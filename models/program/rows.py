@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from models.program.rules import (
     admission,
     balance,
@@ -24,46 +21,28 @@ from models.program.rules import (
     spares,
 )
 from models.program.rules.topology import Topology
-from models.program.variables import GangVariables, Model, StayVariables
+from models.program.variables import Model
 
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """``rows``: added once. ``gang_rows``: for every gang with variables of its own.
-
-    ``stay_rows``: for every option that places nothing.
-    """
-
-    name: str
-    rows: Callable[[Model], None] | None = None
-    gang_rows: Callable[[Model, GangVariables, Topology], None] | None = None
-    stay_rows: Callable[[Model, StayVariables], None] | None = None
-
-
-RULES: tuple[Rule, ...] = (
-    Rule("gpus", rows=gpus.add),
-    Rule("resources", rows=resources.add),
-    Rule("admission", rows=admission.add),
-    Rule("running", rows=running.add),
-    Rule("services", rows=services.add),
-    Rule("pods of sets", rows=pod_affinity.add),
-    Rule("order of queues", rows=queue_order.add),
-    Rule("queue limits", rows=queue_limits.add),
-    Rule("guarantees", rows=guarantees.add),
-    Rule("reservations in queues", rows=reserved_quotas.add),
-    Rule("cells", rows=cells.add),
-    Rule("exclusive domains", rows=exclusive.add),
-    Rule("spares", rows=spares.add),
-    Rule("balance", gang_rows=balance.add),
-    Rule("slices", gang_rows=slices.add),
-    Rule("models", gang_rows=admission.one_model),
-    Rule(
-        "bandwidth",
-        rows=bandwidth.forbid_slow_pieces,
-        gang_rows=bandwidth.add_claims,
-        stay_rows=bandwidth.add_stay_claims,
-    ),
+ROWS = (
+    gpus.add,
+    resources.add,
+    admission.add,
+    running.add,
+    services.add,
+    pod_affinity.add,
+    queue_order.add,
+    queue_limits.add,
+    guarantees.add,
+    reserved_quotas.add,
+    cells.add,
+    exclusive.add,
+    spares.add,
+    bandwidth.forbid_slow_pieces,
 )
+"""Added once."""
+
+GANG_ROWS = (balance.add, slices.add, admission.one_model, bandwidth.add_claims)
+"""Added for every gang with variables of its own."""
 
 
 def add_rows(model: Model) -> list[Topology]:
@@ -71,18 +50,12 @@ def add_rows(model: Model) -> list[Topology]:
 
     The rows of required domains come first for each gang.
     """
-    for rule in RULES:
-        if rule.rows is not None:
-            rule.rows(model)
-    topologies = []
-    for gang in model.variables.gangs:
-        topology = Topology(model, gang)
-        topologies.append(topology)
-        for rule in RULES:
-            if rule.gang_rows is not None:
-                rule.gang_rows(model, gang, topology)
+    for add in ROWS:
+        add(model)
+    topologies = [Topology(model, gang) for gang in model.variables.gangs]
+    for topology, gang in zip(topologies, model.variables.gangs, strict=True):
+        for add_to in GANG_ROWS:
+            add_to(model, gang, topology)
     for stay in model.variables.stays:
-        for rule in RULES:
-            if rule.stay_rows is not None:
-                rule.stay_rows(model, stay)
+        bandwidth.add_stay_claims(model, stay)
     return topologies

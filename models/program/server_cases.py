@@ -16,7 +16,7 @@ from models.instance.gang import ExistingPod
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room
 from models.program.options import Choice
-from models.program.packing import MaskPacking, SetType, by_count, inside_known_MBps, network_MBps
+from models.program.packing import MaskSets, SetType, by_count, inside_known_MBps, network_MBps
 from models.rates.gang_bandwidth import ServerSet, server_set
 
 
@@ -123,7 +123,7 @@ def _case(node: Node, room: Room, held: int, known: int, blind: int) -> Case:
     return Case(known, blind, held | known, mask, free, room.blind or blind > 0)
 
 
-class CasePacking(MaskPacking):
+class CaseSets(MaskSets):
     """One server by its GPU sets, in every case; unknown GPUs are the worst they may be."""
 
     def __init__(

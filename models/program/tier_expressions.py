@@ -6,10 +6,10 @@ an optimum. Gangs that are not decided about contribute the constant of the base
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import pairwise
 
 from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance
@@ -20,7 +20,6 @@ from models.program.linear_program import Linear, Program
 from models.program.nearness import near_gpus
 from models.program.options import PLACED, Effect, standing_gpus
 from models.program.queue_usage import QUEUE_TIERS
-from models.program.regions import RegionSet
 from models.program.rules.bandwidth import Speeds
 from models.program.rules.bandwidth_carriers import relative_speed
 from models.program.rules.topology import Topology
@@ -117,67 +116,20 @@ def speed_worth(instance: Instance, tier: Tier, gang: Gang) -> int:
     return SPEED_FACTORS[tier.family](instance, gang) * gang.weight_gpus
 
 
-class SpeedLadder:
-    """The speeds of identical gangs that take places of several speeds.
-
-    ``gangs``: with their admit variables, in the order in which they start: the first ones get the fastest
-    places. ``places``: (variable, permille). With booleans z[i, s] <= admit[i] and, for every speed s but the
-    lowest, sum over i of z[i, s] <= places of speed s or more, gang i has the lowest speed x admit[i], plus
-    every step up to s x z[i, s].
-    """
-
-    def __init__(
-        self,
-        program: Program,
-        gangs: Sequence[tuple[Gang, int]],
-        places: Sequence[tuple[int, int]],
-    ) -> None:
-        self._program = program
-        self._gangs = gangs
-        self._places = places
-
-    def total(self, worth: Callable[[Gang], int]) -> Linear:
-        """The sum of speed times what a permille of it is worth."""
-        worths = [worth(gang) for gang, _ in self._gangs]
-        if not any(worths):
-            return Linear()
-        if len(set(worths)) == 1:
-            scaled = ((variable, speed * worths[0]) for variable, speed in self._places)
-            return _sum(scaled)
-        rungs = zip(self._rungs, worths, strict=True)
-        return _sum((v, c * factor) for rung, factor in rungs if factor for v, c in rung)
-
-    @cached_property
-    def _rungs(self) -> list[list[tuple[int, int]]]:
-        """(variable, permille) of every gang."""
-        speeds = sorted({speed for _, speed in self._places}) or [0]
-        rungs = [[(admit, speeds[0])] for _, admit in self._gangs]
-        for lower, speed in pairwise(speeds):
-            reached = Linear().add_all((v for v, s in self._places if s >= speed), -1)
-            for (_, admit), rung in zip(self._gangs, rungs, strict=True):
-                fast = self._program.boolean()
-                reached.add(fast)
-                self._program.at_most(Linear().add(fast).add(admit, -1))
-                rung.append((fast, speed - lower))
-            self._program.at_most(reached)
-        return rungs
-
-
-def group_ladder(model: Model, group: GroupVariables) -> SpeedLadder:
-    """Speeds of identical gangs that take one piece each."""
-    instance, gang = model.instance, group.gangs[0]
-    speeds = Speeds(instance, group.demands[0].gang, gang)
-    places = []
-    for piece in group.pieces:
-        n = model.region_set.regions[piece.region].nodes[0]
-        relative = relative_speed(instance, gang, n)
-        places.append((piece.variable, speeds.of(_piece_share(model, group, piece), relative)))
-    return SpeedLadder(model.program, list(zip(group.gangs, group.admits, strict=True)), places)
+def group_speed(model: Model, group: GroupVariables, worth: Callable[[Gang], int]) -> Linear:
+    """GPUs times speed of identical gangs that take one piece each; a permille is worth the same for all."""
+    instance, gang, total = model.instance, group.gangs[0], Linear()
+    factor, speeds = worth(gang), Speeds(instance, group.demands[0].gang, gang)
+    for piece in group.pieces if factor else ():
+        relative = relative_speed(instance, gang, piece.n)
+        speed = speeds.of(_piece_share(model, group, piece), relative)
+        total.add(piece.variable, factor * speed)
+    return total
 
 
 def _piece_share(model: Model, group: GroupVariables, piece: Piece) -> int | None:
     """Permille of the ideal that a gang on one node reaches there; None if it has no bandwidth."""
-    server = model.region_set.regions[piece.region].model.model
+    server = model.servers[piece.n].node.model
     assert server is not None
     if piece.kind.inside is None:
         return None
@@ -187,13 +139,6 @@ def _piece_share(model: Model, group: GroupVariables, piece: Piece) -> int | Non
         return share_permille(piece.kind.inside, ideal_MBps((server,), group.demands[0].total_gpus))
     except UnknownRate:
         return None
-
-
-def _sum(terms: Iterable[tuple[int, int]]) -> Linear:
-    total = Linear()
-    for variable, coefficient in terms:
-        total.add(variable, coefficient)
-    return total
 
 
 OPTION_VALUES: dict[str, OptionValue] = {
@@ -259,83 +204,54 @@ def stranded(program: Program, instance: Instance, free: FreeServers) -> Linear:
     every = sum(permille for _, permille in mix)
     total = Linear()
     for nodes in gpu_models(instance).values():
-        own = set(nodes)
         largest = max(instance.cluster.nodes[n].gpus for n in nodes)
-        small = [(size, permille) for size, permille in mix if size <= largest]
-        unused = [
-            every * gpus - sum(permille * size * (gpus // size) for size, permille in small)
-            for gpus in range(largest + 1)
-        ]
         for n in nodes:
-            if n not in free.region_of:
-                usable, left = free.usable_outside(n), free.outside(n).free_gpus
-                taken = free.model.rooms[n].free_gpus - left
-                total.constant += unused[usable] + every * (left - usable + taken)
-        for region in free.model.region_set.regions:
-            if region.nodes[0] not in own:
-                continue
-            limited = free.limited.get(region.number, ())
-            for gpus, rest in free.rests(region):
-                total.add(rest, every * gpus if limited else unused[gpus])
-            for gpus, chosen in limited:
-                total.add(chosen, unused[gpus] - every * gpus)
+            if n in free.model.servers:
+                total.add_linear(free.left(n), every)
+            else:  # what pods with parts take there is lost, too
+                total.constant += every * free.model.rooms[n].free_gpus
+            for size, permille in mix:
+                if size <= largest:
+                    total.add_linear(free.requests(n, size), -permille * size)
+        full = [n for n in nodes if instance.cluster.nodes[n].gpus == largest]
         for size, permille in mix:
             if size > largest:
-                placeable = _whole_node_requests(program, instance, free, nodes, largest, size)
-                total.add_linear(placeable, -permille * size)
+                servers = -(-size // largest)
+                for members in request_domains(instance, nodes, size):
+                    whole = free.whole((n for n in full if n in members), usable=True)
+                    most = program.bound_above(whole) // servers
+                    if most > 0:
+                        count = program.integer(0, most)
+                        program.at_least(whole.add(count, -servers))
+                        total.add(count, -permille * size)
     pieces = (p for partition in free.model.variables.partitions for p in partition.pieces)
     return total.add_all((piece.variable for piece in pieces), every)
 
 
-def _whole_node_requests(
-    program: Program,
-    instance: Instance,
-    free: FreeServers,
-    nodes: Sequence[int],
-    largest: int,
-    size: int,
-) -> Linear:
-    """Requests of several whole nodes that fit: per domain, servers x requests <= nodes left whole."""
-    servers, total = -(-size // largest), Linear()
-    for members in request_domains(instance, nodes, size):
-        whole = free.whole(members, largest, usable=True)
-        most = program.bound_above(whole) // servers
-        if most > 0:
-            count = program.integer(0, most)
-            program.at_least(whole.add(count, -servers))
-            total.add(count)
-    return total
-
-
 def defragment(program: Program, instance: Instance, free: FreeServers) -> Linear:
     """GPUs of nodes left whole, and again of innermost domains of which every GPU node is left whole."""
-    total = Linear()
+    total, cluster = Linear(), instance.cluster
     largest: dict[int, int] = {}
     for nodes in gpu_models(instance).values():
-        most = max(instance.cluster.nodes[n].gpus for n in nodes)
+        most = max(cluster.nodes[n].gpus for n in nodes)
         largest.update(dict.fromkeys(nodes, most))
-        total.add_linear(free.whole(nodes, most), most)
-    cluster = instance.cluster
-    members: dict[int, list[int]] = {}
-    if cluster.counted_levels:
-        of = cluster.domain_of[cluster.counted_levels[-1]]
-        for n in sorted(largest):
-            members.setdefault(of[n], []).append(n)
-    for domain in sorted(members):
-        own = members[domain]
-        if len(own) < 2:  # a single node is already counted
-            continue
-        whole = program.boolean()
-        for most in sorted({largest[n] for n in own}):
-            same = [n for n in own if largest[n] == most]
-            program.at_least(free.whole(same, most).add(whole, -len(same)))
-        total.add(whole, sum(largest[n] for n in own))
+        total.add_linear(free.whole(n for n in nodes if cluster.nodes[n].gpus == most), most)
+    for domain in cluster.domains[cluster.counted_levels[-1]] if cluster.counted_levels else ():
+        own = [n for n in domain.nodes if n in largest]
+        # a single node is already counted
+        if len(own) > 1 and all(cluster.nodes[n].gpus == largest[n] for n in own):
+            whole = program.boolean()
+            program.at_least(free.whole(own).add(whole, -len(own)))
+            total.add(whole, sum(largest[n] for n in own))
     return total
 
 
 def suspect(_program: Program, instance: Instance, free: FreeServers) -> Linear:
     """GPUs left free on nodes that failed lately."""
-    return free.left(sorted(suspects(instance)))
+    total = Linear()
+    for n in sorted(suspects(instance)):
+        total.add_linear(free.left(n))
+    return total
 
 
 FREE_SPACE: dict[str, Callable[[Program, Instance, FreeServers], Linear]] = {
@@ -358,33 +274,30 @@ def elsewhere(gang: Gang, demand: Demand) -> int:
     )
 
 
-def gpus_as_planned(program: Program, region_set: RegionSet, gang: GangVariables) -> Linear:
+def gpus_as_planned(program: Program, gang: GangVariables) -> Linear:
     """GPUs of pods to place that may be on the nodes an earlier plan had for them.
 
-    For a role and a region: matched <= pods placed there, matched <= pods planned there; with a variable a
-    slice, for each slice matched <= its pods planned there x d[slice, domain]. Exact where a region is one
-    node and slices, if any, have variables of their own; an upper bound elsewhere.
+    For a role and a node: matched <= pods placed there, matched <= pods planned there; with a variable a
+    slice, for each slice matched <= its pods planned there x d[slice, domain].
     """
     total = Linear()
     if not gang.gang.planned:
         return total
-    region_of, demand = region_set.region_of, gang.demand
+    demand = gang.demand
     counted = [(role, partial(gang.gpu_pods, i)) for i, role in enumerate(demand.gpu_roles)]
     light = enumerate(demand.cpu_only_roles)
     counted += [(role, partial(gang.cpu_only_pods, i)) for i, role in light]
-    for role, pods_in in counted:
+    for role, pods_on in counted:
         units = gang.gang.roles[role.role].units
         if not units:
             continue
         if role.role in gang.exchange:
-            planned = {
-                p.index: region_of.get(p.node) for p in gang.gang.planned if p.role == role.role
-            }
+            planned = {p.index: p.node for p in gang.gang.planned if p.role == role.role}
             for indices, places in gang.exchange[role.role]:
-                total.add_all((v for r, v in places.items() if r == planned.get(indices[0])), units)
+                total.add_all((v for n, v in places.items() if n == planned.get(indices[0])), units)
             continue
-        for number, rows in sorted(_planned_in(gang, role, region_of).items()):
-            placed_there = pods_in([number])
+        for n, rows in sorted(_planned_on(gang, role).items()):
+            placed_there = pods_on([n])
             if placed_there.terms:
                 for count, chosen in rows:
                     here = program.integer(0, count)
@@ -396,45 +309,34 @@ def gpus_as_planned(program: Program, region_set: RegionSet, gang: GangVariables
     return total
 
 
-def _planned_in(
-    gang: GangVariables, role: RoleDemand, region_of: Mapping[int, int]
-) -> dict[int, list[tuple[int, int | None]]]:
-    """By region, for each slice: pods planned there, and the boolean that allows it.
+def _planned_on(gang: GangVariables, role: RoleDemand) -> dict[int, list[tuple[int, int | None]]]:
+    """By node, for each slice: pods planned there, and the boolean that allows it.
 
     None instead of the boolean where slices have no variables of their own.
     """
     slices: SliceVariables = gang.slices.get(role.role, [[(role.indices, [])]])[0]
     found: dict[int, list[tuple[int, int | None]]] = {}
     for indices, options in slices:
-        counts: dict[int, int] = {}
-        for pod in gang.gang.planned:
-            if pod.role == role.role and pod.index in indices and pod.node in region_of:
-                number = region_of[pod.node]
-                counts[number] = counts.get(number, 0) + 1
-        for number, count in counts.items():
-            chosen = next((variable for regions, variable in options if number in regions), None)
+        counts = Counter(
+            p.node for p in gang.gang.planned if p.role == role.role and p.index in indices
+        )
+        for n, count in counts.items():
+            chosen = next((variable for nodes, variable in options if n in nodes), None)
             if chosen is not None or not options:
-                found.setdefault(number, []).append((count, chosen))
+                found.setdefault(n, []).append((count, chosen))
     return found
 
 
-def group_gpus_as_planned(region_set: RegionSet, group: GroupVariables) -> Linear:
+def group_gpus_as_planned(group: GroupVariables) -> Linear:
     """The same for a gang on one node: a gang that was planned before is a group of one."""
-    total = Linear()
-    if not group.gangs[0].planned:
-        return total
-    demand = group.demands[0]
+    total, gang = Linear(), group.gangs[0]
+    indices = {role.role: role.indices for role in group.demands[0].roles}
+    there = Counter[int]()
+    for pod in gang.planned:
+        if pod.index in indices.get(pod.role, ()):
+            there[pod.node] += gang.roles[pod.role].units
     for piece in group.pieces:
-        gpus = [
-            sum(
-                group.gangs[0].roles[role.role].units
-                for role in demand.roles
-                for pod in group.gangs[0].planned
-                if pod.role == role.role and pod.index in role.indices and pod.node == n
-            )
-            for n in region_set.regions[piece.region].nodes
-        ]
-        total.add(piece.variable, max(gpus))
+        total.add(piece.variable, there[piece.n])
     return total
 
 
@@ -501,13 +403,9 @@ class TierExpressions:
             else:
                 speed = self._standing.speed(stay.demand.gang, stay.demand.stays)
                 total.add(stay.admit, speed * worth(stay.gang))
-        for ladder in self._ladders:
-            total.add_linear(ladder.total(worth))
+        for group in self.model.variables.groups:
+            total.add_linear(group_speed(self.model, group, worth))
         return total
-
-    @cached_property
-    def _ladders(self) -> list[SpeedLadder]:
-        return [group_ladder(self.model, group) for group in self.model.variables.groups]
 
     def _options(self) -> list[tuple[Demand, Effect, int]]:
         """(demand, effect, admit variable) of every option."""
@@ -524,9 +422,9 @@ class TierExpressions:
         for demand, _, admit in self._options():
             total.add(admit, elsewhere(self.model.instance.gangs[demand.gang], demand))
         for owner in self.model.variables.gangs:
-            total.add_linear(gpus_as_planned(self.model.program, self.model.region_set, owner), -1)
+            total.add_linear(gpus_as_planned(self.model.program, owner), -1)
         for group in self.model.variables.groups:
-            total.add_linear(group_gpus_as_planned(self.model.region_set, group), -1)
+            total.add_linear(group_gpus_as_planned(group), -1)
         return total
 
     def preference(self) -> Linear:

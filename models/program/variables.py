@@ -5,7 +5,7 @@ A piece is what a gang puts on one node: a number of pods of each GPU role, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar, cast
@@ -16,15 +16,16 @@ from models.instance.occupancy import Room
 from models.instance.reshaping import Partitioning, Sharing, reshaping
 from models.instance.solution import GangDecision
 from models.program.base_state import PlacementRequests, classes
+from models.program.gpu_supply import Supply, supply_of
 from models.program.interruption import TooLarge
 from models.program.linear_program import Linear, Program
 from models.program.options import Effect
 from models.program.packing import SetType
-from models.program.packing_flows import Admits, RegionFlow, flow_of
-from models.program.regions import Region, RegionSet, is_single_piece
 from models.program.server_cases import Case
+from models.program.servers import Server
 from models.rules.demands import Demand, RoleDemand
 from models.rules.pod_rules import most_on_a_node
+from models.rules.registry import own_variables
 
 Found = TypeVar("Found")
 
@@ -37,25 +38,28 @@ The ways of 13 roles on 8 GPUs fit, those of 14 do not: each further role adds h
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """``pods``: pods of each GPU role of the demand, in its order; ``variable`` counts such nodes."""
+    """``pods``: pods of each GPU role of the demand, in its order; ``n``: the node.
 
-    region: int
+    ``variable``: whether it is there; of a group, how many are.
+    """
+
+    n: int
     pods: tuple[int, ...]
     kind: SetType
     variable: int
 
 
 SliceVariables = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
-"""Slices with variables of their own: the indices of each, and its boolean for every domain (as regions)."""
+"""Slices with variables of their own: the indices of each, and its boolean for every domain (as nodes)."""
 
 
 @dataclass
 class GangVariables:
     """One option of a gang with pods to place. ``number``: of its demand; ``admit``: whether it is chosen.
 
-    ``cpu_only_counts[(i, r)]``: pods of its i-th cpu-only role in region r. ``slices[role]``: for each layer,
+    ``cpu_only_counts[(i, n)]``: pods of its i-th cpu-only role on node n. ``slices[role]``: for each layer,
     innermost first, slices with variables of their own. ``exchange[role]``: identical pods, by index, and
-    how many of them are in each region.
+    how many of them are on each node.
     """
 
     number: int
@@ -65,35 +69,31 @@ class GangVariables:
     effect: Effect
     pieces: list[Piece] = field(default_factory=list)
     cpu_only_counts: dict[tuple[int, int], int] = field(default_factory=dict)
-    cpu_only_follow: bool = True
     slices: dict[int, list[SliceVariables]] = field(default_factory=dict)
     exchange: dict[int, list[tuple[tuple[int, ...], dict[int, int]]]] = field(default_factory=dict)
 
     @cached_property
-    def by_region(self) -> dict[int, list[Piece]]:
-        """The pieces by region, ascending, once there are all of them."""
-        return _by_region(self.pieces)
-
-    @property
-    def gpu_regions(self) -> list[int]:
-        return list(self.by_region)
+    def by_node(self) -> dict[int, list[Piece]]:
+        """The pieces by node, ascending, once there are all of them."""
+        found: dict[int, list[Piece]] = {}
+        for piece in self.pieces:
+            found.setdefault(piece.n, []).append(piece)
+        return dict(sorted(found.items()))
 
     @cached_property
-    def regions(self) -> list[int]:
-        return sorted(self.by_region.keys() | {region for _, region in self.cpu_only_counts})
+    def nodes(self) -> list[int]:
+        """Nodes on which some pod may be."""
+        return sorted(self.by_node.keys() | {n for _, n in self.cpu_only_counts})
 
-    def admitted(self, factor: int = 1) -> Linear:
-        return Linear().add(self.admit, factor)
-
-    def gpu_pods(self, role: int, regions: Iterable[int]) -> Linear:
-        """Pods of the i-th GPU role in these regions."""
-        here = (self.by_region.get(region, ()) for region in sorted(regions))
+    def gpu_pods(self, role: int, nodes: Iterable[int]) -> Linear:
+        """Pods of the i-th GPU role on these nodes."""
+        here = (self.by_node.get(n, ()) for n in sorted(nodes))
         return Linear({p.variable: p.pods[role] for own in here for p in own if p.pods[role]})
 
-    def cpu_only_pods(self, role: int, regions: Iterable[int]) -> Linear:
-        """Pods of the i-th role without GPUs in these regions."""
+    def cpu_only_pods(self, role: int, nodes: Iterable[int]) -> Linear:
+        """Pods of the i-th role without GPUs on these nodes."""
         counts = self.cpu_only_counts
-        return Linear({counts[role, r]: 1 for r in sorted(regions) if (role, r) in counts})
+        return Linear({counts[role, n]: 1 for n in sorted(nodes) if (role, n) in counts})
 
 
 @dataclass
@@ -119,13 +119,6 @@ class GroupVariables:
     pieces: list[Piece] = field(default_factory=list)
 
 
-def _by_region(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
-    found: dict[int, list[Piece]] = {}
-    for piece in pieces:
-        found.setdefault(piece.region, []).append(piece)
-    return dict(sorted(found.items()))
-
-
 @dataclass
 class Partition:
     """GPUs of a node that get one geometry: pieces of one GPU. ``supply``: instances of each GPU."""
@@ -139,7 +132,7 @@ class SharedGpus:
     """GPUs of a node that become shared: pieces of one GPU. ``most``: how many there can be."""
 
     sharing: Sharing
-    region: int
+    n: int
     most: int
     pieces: list[Piece] = field(default_factory=list)
 
@@ -151,18 +144,24 @@ Owner = GangVariables | GroupVariables | Partition | SharedGpus
 class Variables:
     """All variables. ``siblings``: identical gangs placed one by one, in the order in which they start.
 
-    ``admits[c][o]``: whether option o of choice c is chosen. ``partitions``: of GPUs. ``keeping``: whether
-    each GPU of ``PlacementRequests.keeping`` stays shared.
+    ``admits[c][o]``: whether option o of choice c is chosen. ``supplies``: what each server has.
+    ``partitions``: of GPUs. ``keeping``: whether each GPU of ``PlacementRequests.keeping`` stays shared.
     """
 
-    gangs: list[GangVariables]
-    groups: list[GroupVariables]
-    stays: list[StayVariables]
-    flows: list[RegionFlow]
-    siblings: list[tuple[int, ...]]
     admits: list[list[int]]
+    gangs: list[GangVariables] = field(default_factory=list)
+    groups: list[GroupVariables] = field(default_factory=list)
+    stays: list[StayVariables] = field(default_factory=list)
+    siblings: list[tuple[int, ...]] = field(default_factory=list)
+    supplies: dict[int, Supply] = field(default_factory=dict)
     partitions: list[Partition | SharedGpus] = field(default_factory=list)
     keeping: list[int] = field(default_factory=list)
+
+    @property
+    def pieces(self) -> Iterator[Piece]:
+        """All pieces."""
+        for owner in (*self.gangs, *self.groups, *self.partitions):
+            yield from owner.pieces
 
 
 @dataclass(frozen=True)
@@ -181,40 +180,20 @@ class GangBandwidth:
 class Model:
     """A program under construction, as the rules see it.
 
-    ``moved``: gangs and GPUs that move besides the choices of the program; ``evicted``: what their evictions
-    take from each disruption budget. ``bandwidth``: by admit variable. ``base``: decisions about
-    the gangs that are not decided about. ``loads``: what is used of a resource of a tight region by pods that
-    come and those that may stay.
+    ``bandwidth``: by admit variable. ``base``: decisions about the gangs that are not decided about.
+    ``loads``: what is used of a resource of a tight server by pods that come and those that may stay.
     """
 
     program: Program
     instance: Instance
     requests: PlacementRequests
     rooms: Sequence[Room]
-    region_set: RegionSet
+    servers: Mapping[int, Server]
     variables: Variables
-    moved: tuple[int, int] = (0, 0)
-    evicted: Mapping[int, int] = field(default_factory=dict)
     bandwidth: dict[int, GangBandwidth] = field(default_factory=dict)
     base: Sequence[GangDecision] = ()
     loads: dict[tuple[int, str], Linear] = field(default_factory=dict)
-    _fits: dict[tuple[int, int], int] = field(default_factory=dict)
     _kept: dict[object, object] = field(default_factory=dict)
-
-    def pods_that_fit(self, region: int, gpus: int) -> int:
-        """Pods of so many GPUs that the free GPUs of the region hold."""
-        key = (region, gpus)
-        if key not in self._fits:
-            nodes = self.region_set.regions[region].nodes
-            self._fits[key] = sum(self.rooms[n].free_gpus // gpus for n in nodes)
-        return self._fits[key]
-
-    def place_of(self, level: int, domain: int) -> int:
-        """What stands for a domain in variables: itself; for a node its region, or a negative number."""
-        if level < self.instance.cluster.node_level:
-            return domain
-        (n,) = self.instance.cluster.domains[level][domain].nodes
-        return self.region_set.region_of.get(n, -1 - n)
 
     def once(self, find: Callable[[Model], Found]) -> Found:
         """What a function finds in the model once all variables are there, computed once."""
@@ -222,203 +201,139 @@ class Model:
             self._kept[find] = find(self)
         return cast("Found", self._kept[find])
 
-    @cached_property
-    def cases(self) -> dict[int, list[tuple[Case, int]]]:
-        """By node, every case that a server may be in, with its boolean."""
-        flows = zip(self.region_set.regions, self.variables.flows, strict=True)
-        return {region.nodes[0]: flow.cases for region, flow in flows if flow.cases}
+    def cases(self, n: int) -> list[tuple[Case, int]]:
+        """Every case that a server may be in, with its boolean."""
+        return self.variables.supplies[n].cases if n in self.variables.supplies else []
 
 
 def create(
     instance: Instance,
     program: Program,
     requests: PlacementRequests,
-    rooms: Sequence[Room],
-    region_set: RegionSet,
+    servers: Mapping[int, Server],
 ) -> Variables:
-    """Variables of every option and every region."""
-    gangs: list[GangVariables] = []
-    groups: list[GroupVariables] = []
-    siblings: list[tuple[int, ...]] = []
-    admits = [[-1] * len(choice.options) for choice in requests.choices]
-    preferences = PieceBuilder(instance, region_set, rooms)
-    for members in classes(instance, requests, region_set):
-        first = members[0]
-        if is_single_piece(
-            instance, first[1], cpu_only_follow=region_set.cpu_only_follow[first[0]]
-        ):
-            group = GroupVariables(
-                tuple(d for _, d in members),
-                tuple(instance.gangs[d.gang] for _, d in members),
-                tuple(program.boolean() for _ in members),
-            )
-            for (number, _), admit in zip(members, group.admits, strict=True):
-                _note(admits, requests, number, admit)
-            groups.append(group)
-            preferences.is_single_piece(group)
+    """Variables of every option and every server."""
+    found = Variables([[-1] * len(choice.options) for choice in requests.choices])
+    pieces = _Pieces(instance, servers)
+    for members in classes(instance, requests):
+        admits = [program.boolean() for _ in members]
+        for (number, _), admit in zip(members, admits, strict=True):
+            chooser, position = requests.origin[number]
+            found.admits[chooser][position] = admit
+        demands = tuple(demand for _, demand in members)
+        if is_single_piece(instance, demands[0]):
+            gangs = tuple(instance.gangs[own.gang] for own in demands)
+            group = GroupVariables(demands, gangs, tuple(admits))
+            found.groups.append(group)
+            pieces.want(group, demands[0], len(members), whole=True)
             continue
         if len(members) > 1:
-            siblings.append(tuple(range(len(gangs), len(gangs) + len(members))))
-        for number, _ in members:
-            variables = option_of(
-                instance,
-                program,
-                requests,
-                number,
-                cpu_only_follow=region_set.cpu_only_follow[number],
-            )
-            _note(admits, requests, number, variables.admit)
-            gangs.append(variables)
-            preferences.alone(program, variables)
-    stays = staying(instance, program, requests, admits)
-    partitions = preferences.partitions()
-    keeping = [program.boolean() for _ in requests.keeping]
-    flows = preferences.flows(program, [*admits, *([one] for one in keeping)])
-    preferences.pieces(program)
-    return Variables(gangs, groups, stays, flows, siblings, admits, partitions, keeping)
-
-
-def option_of(
-    instance: Instance,
-    program: Program,
-    requests: PlacementRequests,
-    number: int,
-    *,
-    cpu_only_follow: bool,
-) -> GangVariables:
-    """One option with pods to place."""
-    demand = requests.demands[number]
-    admit = program.boolean()
-    if not demand.possible:
-        program.fix(admit, 0)
-    gang = instance.gangs[demand.gang]
-    return GangVariables(
-        number, demand, gang, admit, requests.effect(number), cpu_only_follow=cpu_only_follow
-    )
-
-
-def _note(admits: list[list[int]], requests: PlacementRequests, number: int, admit: int) -> None:
-    choice, position = requests.origin[number]
-    admits[choice][position] = admit
-
-
-def staying(
-    instance: Instance, program: Program, requests: PlacementRequests, admits: list[list[int]]
-) -> list[StayVariables]:
-    """The options that place nothing."""
-    found = []
-    for number, choice in enumerate(requests.choices):
-        for position, option in enumerate(choice.options):
-            if not option.demand.roles:
-                admit = admits[number][position] = program.boolean()
-                gang = instance.gangs[choice.gang]
-                found.append(StayVariables(option.demand, gang, admit, option.effect))
+            first = len(found.gangs)
+            found.siblings.append(tuple(range(first, first + len(members))))
+        for (number, demand), admit in zip(members, admits, strict=True):
+            gang, effect = instance.gangs[demand.gang], requests.effect(number)
+            own = GangVariables(number, demand, gang, admit, effect)
+            found.gangs.append(own)
+            _place_alone(program, own, pieces)
+    for one, own_admits in zip(requests.choices, found.admits, strict=True):
+        for position, option in enumerate(one.options):
+            if not option.demand.roles:  # nothing is placed
+                admit = own_admits[position] = program.boolean()
+                gang = instance.gangs[one.gang]
+                found.stays.append(StayVariables(option.demand, gang, admit, option.effect))
+    found.partitions = pieces.partitions()
+    found.keeping = [program.boolean() for _ in requests.keeping]
+    stays = [*found.admits, *([one] for one in found.keeping)]
+    found.supplies = pieces.create(program, stays)
     return found
 
 
-class PieceBuilder:
-    """Collects the pieces that each demand may put on each region; the flows then give their set types."""
+def _place_alone(program: Program, gang: GangVariables, pieces: _Pieces) -> None:
+    """Pieces and pods without GPUs of one option."""
+    if not gang.demand.possible:
+        program.fix(gang.admit, 0)
+    pieces.want(gang, gang.demand, 1, whole=False)
+    for position, role in enumerate(gang.demand.cpu_only_roles):
+        for n in sorted(role.nodes):
+            gang.cpu_only_counts[position, n] = program.integer(0, role.count)
 
-    def __init__(self, instance: Instance, region_set: RegionSet, rooms: Sequence[Room]) -> None:
+
+def is_single_piece(instance: Instance, demand: Demand) -> bool:
+    """Whether the whole gang is one piece on one node: by its own rule, or as one pod."""
+    gang = instance.gangs[demand.gang]
+    if (
+        not demand.only_option
+        or gang.running
+        or not demand.gpu_roles
+        or own_variables(instance, gang)
+    ):
+        return False
+    return gang.required == instance.cluster.node_level or sum(r.count for r in demand.roles) == 1
+
+
+class _Pieces:
+    """Collects the pieces that each owner may put on each server, whose supply then gives their set types."""
+
+    def __init__(self, instance: Instance, servers: Mapping[int, Server]) -> None:
         self._instance = instance
-        self._region_set = region_set
-        self._most = [
-            max(rooms[n].free_gpus for n in region.nodes) for region in region_set.regions
-        ]
-        self._rooms = rooms
-        self._wanted: list[tuple[Owner, Demand | None, Region, tuple[int, ...], int]] = []
-        self._sizes: list[set[int]] = [set() for _ in region_set.regions]
-        self._kinds: list[dict[int, list[SetType]]] = []
+        self._servers = servers
+        self._wanted: dict[int, list[tuple[Owner, tuple[int, ...], int, int]]] = {
+            n: [] for n in servers
+        }
 
-    def is_single_piece(self, group: GroupVariables) -> None:
-        self._gpu_pieces(group, group.demands[0], whole=True)
-
-    def alone(self, program: Program, variables: GangVariables) -> None:
-        self._gpu_pieces(variables, variables.demand, whole=False)
-        if variables.cpu_only_follow:
-            return
-        for position, role in enumerate(variables.demand.cpu_only_roles):
-            for region in self._region_set.regions:
-                if region.nodes[0] in role.nodes:
-                    variables.cpu_only_counts[position, region.number] = program.integer(
-                        0, role.count
-                    )
-
-    def _gpu_pieces(self, owner: Owner, demand: Demand, *, whole: bool) -> None:
+    def want(self, owner: Owner, demand: Demand, most: int, *, whole: bool) -> None:
+        """``most``: of equal pieces on one node. ``whole``: pieces of whole gangs only."""
         roles = demand.roles if whole else demand.gpu_roles
         if not demand.gpu_roles:
             return
         kinds: dict[tuple[int, tuple[bool, ...]], list[tuple[tuple[int, ...], int]]] = {}
-        for region in self._region_set.regions:
-            most, n = self._most[region.number], region.nodes[0]
-            key = (most, tuple(n in role.nodes for role in roles))
+        for n, server in self._servers.items():
+            free = server.room.free_gpus
+            key = (free, tuple(n in role.nodes for role in roles))
             if key not in kinds:
                 kinds[key] = [
-                    (pods, _gpus(demand.gpu_roles, pods))
-                    for pods in vectors(self._instance, demand, region, most, whole=whole)
+                    (pods, sum(r.gpus * k for r, k in zip(demand.gpu_roles, pods, strict=True)))
+                    for pods in vectors(self._instance, demand, n, free, whole=whole)
                 ]
-            for pods, size in kinds[key]:
-                self._wanted.append((owner, demand, region, pods, size))
-                self._sizes[region.number].add(size)
+            self._wanted[n] += ((owner, pods, gpus, most) for pods, gpus in kinds[key])
 
     def partitions(self) -> list[Partition | SharedGpus]:
         """GPUs that may be partitioned, in each geometry, or shared, where resources are counted."""
-        known, found = reshaping(self._instance), list[Partition | SharedGpus]()
-        for region in self._region_set.regions:
-            one = known.get(region.nodes[0]) if region.tight else None
+        found = list[Partition | SharedGpus]()
+        for n, one in reshaping(self._instance).items():
+            free = self._servers[n].room.free_gpus if n in self._servers else 0
             made: list[Partition | SharedGpus] = []
-            if isinstance(one, Sharing):
-                made = [SharedGpus(one, region.number, self._most[region.number])]
-            elif isinstance(one, Partitioning) and self._most[region.number]:
+            if isinstance(one, Sharing) and n in self._servers:
+                made = [SharedGpus(one, n, free)]
+            elif isinstance(one, Partitioning) and free:
                 pairs = (zip(one.resources, counts, strict=True) for counts in one.fillings(None))
                 made = [Partition(tuple((r, c) for r, c in counts if c)) for counts in pairs]
             for owner in made:
-                self._wanted.append((owner, None, region, (1,), 1))
-                self._sizes[region.number].add(1)
+                self._wanted[n].append((owner, (1,), 1, free))
             found += made
         return found
 
-    def flows(self, program: Program, admits: Admits) -> list[RegionFlow]:
-        requests = [size for size, _ in self._instance.policy.mix]
-        flows = [
-            flow_of(program, region, self._rooms, admits, sizes, requests)
-            for region, sizes in zip(self._region_set.regions, self._sizes, strict=True)
-        ]
-        shared: dict[SetType, SetType] = {}
-        self._kinds = [_by_size(flow.kinds, shared) for flow in flows]
-        return flows
-
-    def pieces(self, program: Program) -> None:
-        for owner, demand, region, pods, size in self._wanted:
-            most = self._most_of(owner, demand, region, pods)
-            for kind in self._kinds[region.number].get(size, ()):
-                owner.pieces.append(Piece(region.number, pods, kind, program.integer(0, most)))
-
-    def _most_of(
-        self, owner: Owner, demand: Demand | None, region: Region, pods: tuple[int, ...]
-    ) -> int:
-        if demand is None:
-            return self._most[region.number]
-        if isinstance(owner, GroupVariables):
-            return len(owner.demands)
-        if len(region.nodes) == 1:
-            return 1
-        by_role = min(
-            role.count // count for role, count in zip(demand.gpu_roles, pods, strict=True) if count
-        )
-        return min(len(region.nodes), by_role)
+    def create(self, program: Program, admits: Sequence[Sequence[int]]) -> dict[int, Supply]:
+        """The supply of every server, and all pieces."""
+        found: dict[int, Supply] = {}
+        for n, server in self._servers.items():
+            sizes = {gpus for _, _, gpus, _ in self._wanted[n]}
+            supply = found[n] = supply_of(program, server, admits, sizes)
+            for owner, pods, gpus, most in self._wanted[n]:
+                for kind in supply.kinds.get(gpus, ()):
+                    owner.pieces.append(Piece(n, pods, kind, program.integer(0, most)))
+        return found
 
 
 def vectors(
-    instance: Instance, demand: Demand, region: Region, most_gpus: int, *, whole: bool
+    instance: Instance, demand: Demand, n: int, most_gpus: int, *, whole: bool
 ) -> list[tuple[int, ...]]:
-    """Pods of each GPU role that one node of the region may carry. ``whole``: only the whole gang.
+    """Pods of each GPU role that one node may carry. ``whole``: only the whole gang.
 
     Raises TooLarge beyond MAX_VECTORS.
     """
     gang = instance.gangs[demand.gang]
     roles = demand.gpu_roles
-    n = region.nodes[0]
     if whole:
         pods = tuple(role.count for role in roles)
         fits = all(n in role.nodes for role in demand.roles) and demand.gpus <= most_gpus
@@ -464,15 +379,3 @@ def _counts(
             sums |= {total + size for total in sums}
         return sorted(c for c in sums if c <= most)
     return range(most + 1)
-
-
-def _by_size(kinds: Iterable[SetType], shared: dict[SetType, SetType]) -> dict[int, list[SetType]]:
-    """Distinct set types by their number of GPUs, in order; equal ones of all regions are one object."""
-    found: dict[int, list[SetType]] = {}
-    for kind in dict.fromkeys(kinds):
-        found.setdefault(kind.gpus, []).append(shared.setdefault(kind, kind))
-    return found
-
-
-def _gpus(roles: Sequence[RoleDemand], pods: Sequence[int]) -> int:
-    return sum(role.gpus * count for role, count in zip(roles, pods, strict=True))

@@ -49,7 +49,6 @@ class ModelCells:
     def __init__(self, instance: Instance, model: str, cells: Sequence[Sequence[Cell]]) -> None:
         cluster = instance.cluster
         self.model = model
-        self._inside = cluster.node_level
         self.nodes = tuple(
             n
             for n, name in enumerate(model_of_nodes(instance))
@@ -106,15 +105,6 @@ class ModelCells:
         named = of >= 0
         sums = np.bincount(of[named], weights=self.installed[named])
         return int(min(sums[sums > 0], default=0))
-
-    def place(self, node: int) -> tuple[int, ...] | None:
-        """What cells distinguish of a node: domains and usable GPUs. None: of another model."""
-        column = self.column_of.get(node)
-        if column is None:
-            return None
-        domains = (int(of[column]) for level, of in self.domain_of.items() if level < self._inside)
-        pinned = self.pinned[:, column].tolist() if self.pinned.any() else ()
-        return int(self.usable[column]), *domains, *pinned
 
     def row(self, gang: Gang) -> int:
         """The row that firm pods of a gang count for, -1 for none."""

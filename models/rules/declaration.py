@@ -89,7 +89,6 @@ class Declaration:
 
     ``requirements``: what is asked for by it. Of single gangs:
     ``eligible``: nodes that pods of a role may be placed on, room aside; None for all.
-    ``node_key``: nodes with different keys are never in one region.
     ``gang_key``: waiting gangs with different keys are not identical.
     ``own_variables``: whether the rule has rows for the gang, which is then not grouped.
     ``node_sets``: the gang must be within one of these sets; the greedy start tries them in turn.
@@ -110,7 +109,6 @@ class Declaration:
     rule: str
     requirements: tuple[Requirement, ...] = ()
     eligible: Callable[[Instance, Gang, Role], frozenset[int] | None] | None = None
-    node_key: Callable[[Instance, int], Hashable] | None = None
     gang_key: Callable[[Instance, Gang], Hashable] | None = None
     own_variables: Callable[[Instance, Gang], bool] | None = None
     node_sets: Callable[[Instance, Gang], Sequence[frozenset[int]] | None] | None = None

@@ -11,12 +11,11 @@ from models.instance.eligibility import tolerated, without_conditions
 from models.instance.gang import OFFERS, Gang, Role, label_texts, shown
 from models.instance.instance import Instance
 from models.instance.solution import BACKOFF, QUEUE_LIMIT
-from models.queues.pins import beside_pins, pinned_by
+from models.queues.pins import beside_pins
 from models.queues.reservations import open_nodes
 from models.rules.declaration import Asked, Declaration, Pods, Requirement, dropping
 from models.rules.shape import closed_to
 from models.units import first_of, shortened
-from models.values.leftover import suspects
 
 MAX_TEXT = 200
 """Characters of what a gang asks for that a cause shows."""
@@ -185,15 +184,8 @@ DECLARED = (
         "nodes, reservations and pins",
         (SELECTED, SELECTOR, AFFINITY, MODEL, TAINT),
         eligible=_open_nodes,
-        node_key=pinned_by,
     ),
     Declaration("closed nodes", eligible=_open_to),
-    Declaration(
-        "suspect nodes",
-        node_key=lambda instance, node: (
-            instance.policy.lists("suspect") and node in suspects(instance)
-        ),
-    ),
 )
 
 RESOURCES = Declaration("resources", (REQUEST,))

@@ -233,28 +233,12 @@ def suitable_nodes(instance: Instance, _gang: Gang, role: Role) -> frozenset[int
     return None if len(found) == len(instance.cluster.nodes) else found
 
 
-def counted_at(instance: Instance, node: int) -> tuple[bool, ...]:
-    """Which spreads count pods on the node."""
-    rules = pod_rules(instance).rules
-    return tuple(node in rule.nodes for rule in rules if rule.kind is Kind.SPREAD)
-
-
 def most_on_a_node(instance: Instance, gang: int, role: int) -> int | None:
     """The most new pods of the role on one node, None if no rule says so."""
     node_level = instance.cluster.node_level
     rules = pod_rules(instance).by_role.get((gang, role), ())
     apart = (r for r in rules if r.kind is Kind.APART and r.level == node_level)
     return 1 if any((gang, role) in rule.both for rule in apart) else None
-
-
-def nodes_apart(instance: Instance) -> frozenset[int]:
-    """Nodes that rules at the node level tell apart: where pods that they are about may be placed."""
-    node_level, found = instance.cluster.node_level, frozenset[int]()
-    for rule in pod_rules(instance).rules:
-        if rule.level == node_level:
-            for gang, role in rule.roles:
-                found |= instance.eligible_nodes(instance.gangs[gang].roles[role])
-    return found
 
 
 # Whether rules hold: pods counted by domain while a plan is built
@@ -457,7 +441,6 @@ DECLARED = Declaration(
     "pods of the gang",
     (APART, TOGETHER, SPREAD),
     eligible=suitable_nodes,
-    node_key=counted_at,
     gang_key=rule_key,
     own_variables=lambda instance, gang: gang.key in pod_rules(instance).gangs,
     breaking=breaking,

@@ -231,7 +231,6 @@ DECLARED = (
     ),
     Declaration(
         "cells",
-        node_key=lambda instance, node: tuple(c.place(node) for c in cells_by_model(instance)),
         gang_key=user_of_cells,
         broken=lambda plan: breaks_cells(plan.instance, [one.pods for one in plan.decisions]),
         back=_in_cells,

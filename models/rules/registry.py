@@ -92,11 +92,6 @@ def eligible_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]
     return found[0] if len(found) == 1 else frozenset.intersection(*found)
 
 
-def node_key(instance: Instance, node: int) -> tuple[Hashable, ...]:
-    """What the rules distinguish of a node."""
-    return tuple(d.node_key(instance, node) for d in DECLARED if d.node_key is not None)
-
-
 def gang_key(instance: Instance, gang: Gang) -> tuple[Hashable, ...]:
     """What the rules distinguish of a waiting gang."""
     return tuple(d.gang_key(instance, gang) for d in DECLARED if d.gang_key is not None)

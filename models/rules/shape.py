@@ -6,7 +6,7 @@ What each rule asks for, and which gangs of a plan break one.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -314,11 +314,6 @@ SPARES = Requirement(
 )
 
 
-def _domains_alone(instance: Instance, node: int) -> Hashable:
-    levels = exclusive_levels(instance)
-    return tuple(instance.cluster.domain_of[level][node] for level in levels)
-
-
 DECLARED = (
     Declaration(
         "balance",
@@ -329,15 +324,12 @@ DECLARED = (
     Declaration(
         "exclusive",
         (EXCLUSIVE,),
-        node_key=_domains_alone,
         gang_key=lambda _instance, gang: gang.exclusive,
         own_variables=lambda _instance, gang: gang.exclusive is not None,
         closed=_closed_beside,
         counted=True,
     ),
-    Declaration(
-        "spares", (SPARES,), node_key=lambda instance, node: spare_domains(instance).get(node)
-    ),
+    Declaration("spares", (SPARES,)),
 )
 
 WHOLE_DOMAINS = Declaration(

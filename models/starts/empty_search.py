@@ -23,7 +23,7 @@ from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room
 from models.instance.reshaping import is_blind, taken_gpus
 from models.instance.solution import PodPlacement
-from models.program.packing import Arc
+from models.program.packing import SetType
 from models.queues.cell_places import Reach
 from models.queues.cells import cells_by_model
 from models.queues.pins import beside_pins
@@ -383,7 +383,7 @@ class Search:
 
     def _fastest(self, n: int, gpus: int, *, several: bool) -> int | None:
         """The fastest set of so many GPUs of a node; None where the node decides."""
-        from models.program.regions import packing_of  # it asks for all rules
+        from models.program.servers import sets_of  # it asks for all rules
 
         node = self._empty.cluster.nodes[n]
         if is_blind(self._empty, node, 0):
@@ -391,14 +391,13 @@ class Search:
         if gpus in (0, node.gpus):
             return node.healthy if gpus else 0
         free = node.healthy_gpus
-        packing = packing_of(node, [Room(node.healthy, 0, free, (), blind=False)])
-        options = packing.carve(packing.state(node.healthy, free), gpus)
+        sets = sets_of(node, Room(node.healthy, 0, free, (), blind=False))
 
-        def rate(arc: Arc) -> Fraction | float:
-            inside = inf if arc.kind.inside is None else arc.kind.inside
-            return min(inside, arc.kind.network or 0) if several else inside
+        def rate(kind: SetType) -> Fraction | float:
+            inside = inf if kind.inside is None else kind.inside
+            return min(inside, kind.network or 0) if several else inside
 
-        chosen = packing.choose(node.healthy, max(options, key=rate))
+        chosen = sets.fastest(node.healthy, gpus, rate)
         return mask_of(range(gpus)) if chosen is None else chosen
 
 

@@ -91,25 +91,12 @@ def anchored(instance: Instance, index: int) -> frozenset[int]:
     return frozenset(of[n] for n in near.nodes)
 
 
-def loosened(instance: Instance, most: int) -> Instance:
-    """The instance in which gangs beyond so many count as beside others wherever they are; else itself.
-
-    The tied gangs of most GPUs stay as they are; of those that are left out nobody is named.
-    """
-    found = tied_gangs(instance)
-    if len(found) <= most:
+def loosened(instance: Instance) -> Instance:
+    """The instance in which gangs count as beside others wherever they are."""
+    if not tied_gangs(instance):
         return instance
-    heaviest = sorted(found, key=lambda i: (-instance.gangs[i].weight_gpus, i))
-    kept: set[int] = set()
-    for index in heaviest:
-        near = instance.gangs[index].near
-        more = {index, *companions(instance).get(index, ())} - kept
-        if near is not None and not near.anywhere and len(kept) + len(more) <= most:
-            kept |= more
     gangs = tuple(
-        replace(gang, near=replace(gang.near, gangs=(), anywhere=True))
-        if gang.near is not None and index not in kept
-        else gang
-        for index, gang in enumerate(instance.gangs)
+        replace(gang, near=replace(gang.near, gangs=(), anywhere=True)) if gang.near else gang
+        for gang in instance.gangs
     )
     return replace(instance, gangs=gangs)

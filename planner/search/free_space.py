@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from models.documents.gang import Hold
 from models.hardware import bits
@@ -22,8 +23,7 @@ from models.instance.reshaping import Filling, Reshaping, beside, is_blind, resh
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome
-from models.program.packing import CountPacking, Packing
-from models.program.regions import packing_of
+from models.program.servers import GpuSets, sets_of
 from models.queues.cell_places import Reach
 from models.queues.cells import cells_by_model
 from models.queues.queue_shares import queue_counts
@@ -113,8 +113,8 @@ class FreeSpace:
         self._reshaping = reshaping(instance)
         self._wanted: dict[int, tuple[int, dict[str, int]]] = {}
         self._beside: dict[int, Reshaping] = {}
-        self._packings: dict[tuple[object, ...], Packing] = {}
-        self._packing_of: dict[int, Packing] = {}
+        self._sets: dict[tuple[object, ...], GpuSets] = {}
+        self._sets_of: dict[int, GpuSets] = {}
         self._journal: list[tuple[int, Pods]] = []
         self._seat_all()
         self.queues = queue_counts(instance, self.pods)
@@ -240,30 +240,27 @@ class FreeSpace:
         own = (model if model in models else models[0]) if models and model is not None else None
         return self.arrays.of_role(role, own)
 
-    def packing(self, n: int) -> Packing:
-        """How the GPUs of a node can be divided. Not for blind nodes."""
-        assert not self.by_node[n].blind
-        if n not in self._packing_of:
+    def _gpu_sets(self, n: int) -> GpuSets:
+        """The sets of GPUs of a node. Not for blind nodes."""
+        if n not in self._sets_of:
             node = self.instance.cluster.nodes[n]
             key = (node.model, node.effective_nics)
-            if key not in self._packings:
+            if key not in self._sets:
                 room = Room(node.givable, 0, node.gpus, (), blind=False)
-                self._packings[key] = packing_of(node, [room])
-            self._packing_of[n] = self._packings[key]
-        return self._packing_of[n]
+                self._sets[key] = sets_of(node, room)
+            self._sets_of[n] = self._sets[key]
+        return self._sets_of[n]
 
     def pick(self, n: int, gpus: int) -> list[int] | None:
         """Indices of free GPUs, the fastest set on a mesh; None if the node decides."""
         node_space = self.by_node[n]
         if node_space.blind:
             return None
-        packing = self.packing(n)
-        options = packing.carve(packing.state(node_space.mask, node_space.free), gpus)
-        if isinstance(packing, CountPacking):
-            chosen = packing.choose(node_space.mask, options[0])
-        else:
-            best = max(options, key=lambda arc: (arc.kind.inside or 0, arc.kind.network or 0))
-            chosen = packing.choose(node_space.mask, best)
+        chosen = self._gpu_sets(n).fastest(
+            node_space.mask,
+            gpus,
+            lambda kind: (kind.inside or Fraction(0), kind.network or Fraction(0)),
+        )
         assert chosen is not None
         return list(bits(chosen))
 

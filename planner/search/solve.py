@@ -51,7 +51,7 @@ from planner.search.start.greedy import best_greedy, greedy
 from planner.search.start.warm_start import resume
 
 SLOTS_FROM = 40
-"""With at least this many (gang, region) pairs, slots are counted first."""
+"""With at least this many (option, server) pairs, slots are counted first."""
 
 WHOLE_BELOW = 4000
 """With fewer pairs the full program is built and solved."""
@@ -98,9 +98,9 @@ class Search:
 
     ``started``: whether there is a first plan for others. They share the interpreter with the search, so
     they get it once the slots are built, and engines work. ``phase``: what it does now, a key of
-    ``planner.show.progress.PHASES`` or ``solving``. ``size`` replaces the number of (gang, region) pairs that
-    selects the method (tests only). ``frequent``: one of very many plans: what is left over is not searched,
-    and who waits gets no reason.
+    ``planner.show.progress.PHASES`` or ``solving``. ``size`` replaces the number of (option, server) pairs
+    that selects the method (tests only). ``frequent``: one of very many plans: what is left over is not
+    searched, and who waits gets no reason.
     """
 
     def __init__(

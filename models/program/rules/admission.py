@@ -13,7 +13,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.program.linear_program import Linear, Program
 from models.program.rules.topology import Topology
-from models.program.variables import GangVariables, Model
+from models.program.variables import GangVariables, GroupVariables, Model
 
 
 def add(model: Model) -> None:
@@ -31,12 +31,10 @@ def add(model: Model) -> None:
 
 def _whole(program: Program, gang: GangVariables) -> None:
     for position, role in enumerate(gang.demand.gpu_roles):
-        placed = gang.gpu_pods(position, gang.gpu_regions)
+        placed = gang.gpu_pods(position, gang.by_node)
         program.equal(placed.add(gang.admit, -role.count))
-    if gang.cpu_only_follow:
-        return
     for position, role in enumerate(gang.demand.cpu_only_roles):
-        placed = gang.cpu_only_pods(position, gang.regions)
+        placed = gang.cpu_only_pods(position, gang.nodes)
         program.equal(placed.add(gang.admit, -role.count))
 
 
@@ -56,20 +54,25 @@ def _priorities_exchange(instance: Instance) -> bool:
 
 def one_model(model: Model, gang: GangVariables, _topology: Topology) -> None:
     """Pods of a role run on one GPU model."""
-    program, region_set = model.program, model.region_set
-    by_model: dict[str, set[int]] = {}
-    for number in gang.gpu_regions:
-        name = region_set.regions[number].gpu_name
-        if name is not None:
-            by_model.setdefault(name, set()).add(number)
+    program, by_model = model.program, nodes_by_model(model, gang)
     if len(by_model) < 2:
         return
     for position, role in enumerate(gang.demand.gpu_roles):
         if gang.gang.roles[role.role].mix_models:
             continue
         chosen = Linear()
-        for regions in by_model.values():
+        for nodes in by_model.values():
             used = program.boolean()
             chosen.add(used)
-            program.equal(gang.gpu_pods(position, regions).add(used, -role.count))
+            program.equal(gang.gpu_pods(position, nodes).add(used, -role.count))
         program.equal(chosen.add(gang.admit, -1))
+
+
+def nodes_by_model(model: Model, owner: GangVariables | GroupVariables) -> dict[str, set[int]]:
+    """The nodes of its pieces by GPU model."""
+    found: dict[str, set[int]] = {}
+    for piece in owner.pieces:
+        name = model.servers[piece.n].gpu_name
+        if name is not None:
+            found.setdefault(name, set()).add(piece.n)
+    return found

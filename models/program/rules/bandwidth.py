@@ -105,7 +105,7 @@ class Claims:
         if blind:
             self._allow_all()
         if blind or not self._carriers or not self._build():
-            self._relative(model)
+            self._relative()
         domains = any(carrier.rates.domain is not None for carrier in self._carriers)
         self.exact &= not (gang.gang.by_rank or domains)
         if gang.gang.pattern == "none":
@@ -119,20 +119,19 @@ class Claims:
     def _allow_all(self) -> None:
         """Any share: a bound that is too tight would be wrong."""
         if self._counts:
-            self.share = self._gang.admitted(FULL_SHARE)
+            self.share = Linear().add(self._gang.admit, FULL_SHARE)
 
-    def _relative(self, model: Model) -> None:
+    def _relative(self) -> None:
         """The speed where it depends on the GPU models alone: the slowest one in use counts."""
         if not self._speeds.matter:
             return
         program, gang = self._program, self._gang
-        nodes = [model.region_set.regions[piece.region].nodes[0] for piece in gang.pieces]
-        of = [relative_speed(self._instance, gang.gang, n) for n in nodes]
+        of = [relative_speed(self._instance, gang.gang, piece.n) for piece in gang.pieces]
         standing = [relative_speed(self._instance, gang.gang, n) for n, _ in gang.demand.standing]
         slowest = min(standing, default=FULL_SPEED)
         found = sorted({min(slowest, relative) for relative in of}) or [slowest]
         if len(found) == 1:
-            self.speed = gang.admitted(self._speeds.of(None, found[0]))
+            self.speed = Linear().add(gang.admit, self._speeds.of(None, found[0]))
             return
         claims = {relative: program.boolean() for relative in found}
         program.equal(Linear().add_all(claims.values()).add(gang.admit, -1))
@@ -378,7 +377,7 @@ def forbid_slow_pieces(model: Model) -> None:
         if not least or gpus < 2 or group.gangs[0].by_rank:
             continue  # groups in one server are as fast as they can be behind a switch
         for piece in group.pieces:
-            server = model.region_set.regions[piece.region].model.model
+            server = model.servers[piece.n].node.model
             assert server is not None
             try:
                 enough = (piece.kind.inside or 0) >= least * ideal_MBps((server,), gpus)
@@ -396,7 +395,7 @@ def add_stay_claims(model: Model, stay: StayVariables) -> None:
     if not stay.effect.admitted:
         return
     nodes = model.instance.cluster.nodes
-    servers = [(nodes[n], chosen, model.cases.get(n, ())) for n, chosen in stay.demand.standing]
+    servers = [(nodes[n], chosen, model.cases(n)) for n, chosen in stay.demand.standing]
     if any(len(rates_of(*server)) > 1 for server in servers):
         # pods that stay may break their own required level, which then implies nothing
         free = replace(stay.gang, required=None)

@@ -18,7 +18,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.speed import FULL_SPEED
 from models.program.linear_program import Linear
-from models.program.packing import network_MBps
+from models.program.packing import SetType, network_MBps
 from models.program.rules.group_bounds import GroupBounds, bounded_role
 from models.program.server_cases import Case, standing_set
 from models.program.variables import GangVariables, Model
@@ -77,19 +77,17 @@ def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
     floor = _standing_ideal(instance, gang)
     carriers: list[Carrier] = []
     carried: dict[int, Linear] = {n: Linear() for n in standing}
-    known: dict[tuple[int, int, int | None], Rates] = {}
+    known: dict[tuple[SetType, int, int | None], Rates] = {}
     upper = program.upper
     for piece in gang.pieces:
-        region = model.region_set.regions[piece.region]
-        n, kind = region.nodes[0], piece.kind
-        position = region.standing_demands.get(gang.number)
+        n, kind, server = piece.n, piece.kind, model.servers[piece.n]
+        position = server.standing.get(gang.number)
         if position is not None:
             carried[n].add(piece.variable)
             both = kind.gpus + standing[n].count
             found = _rates(model, gang, n, *kind.with_standing[position], floor, gpus=both)
         else:
-            # equal types of GPU sets are one object (PieceBuilder)
-            key = (id(kind), id(region.model.model), _group(model, gang, n))
+            key = (kind, id(server.node.model), _group(model, gang, n))
             if key not in known:
                 known[key] = _rates(
                     model, gang, n, kind.inside, kind.network, floor, gpus=kind.gpus
@@ -98,7 +96,7 @@ def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
         carriers.append(Carrier(piece.variable, upper[piece.variable], found))
     for n, chosen in standing.items():
         node = instance.cluster.nodes[n]
-        rates = rates_of(node, chosen, model.cases.get(n, ()))
+        rates = rates_of(node, chosen, model.cases(n))
         untouched = [gang.admit]
         if carried[n].terms or len(rates) > 1:
             untouched = [program.boolean() for _ in rates]

@@ -1,21 +1,19 @@
 """The cells of queues stay reachable (contract 2.17): claims are variables.
 
-For each GPU model, with x[k, D] cells of kind k in domain D (a boolean; at ``node`` and for ``gpus`` a number
-a region), and on each region claimed(q) the GPUs that cells of queue q claim, firm(q) those of its pods,
+For each GPU model, with x[k, D] cells of kind k in domain D (a boolean; for ``gpus`` a number a node), and on
+each node claimed(q) the GPUs that cells of queue q claim, firm(q) those of its pods,
 placed or staying: needed(q) >= claimed(q), needed(q) >= firm(q) + sum of needed over the queues right below
 q. Sum of needed over the queues without a parent + firm pods of no queue <= healthy GPUs; where more may be
 held, only with a claim x. What is pinned is in claimed(q) in any case, and is no x. Sum of x[k] <= count of
 k; sum of weight x >= all weights - what was lost before the plan.
-Exact with a region a node; a region of several sums their rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from models.program.linear_program import Linear
-from models.program.regions import Region
 from models.program.variables import Model
 from models.queues.cell_places import allowed_losses
 from models.queues.cells import ModelCells, cells_by_model
@@ -23,9 +21,9 @@ from models.queues.cells import ModelCells, cells_by_model
 
 @dataclass
 class _Place:
-    """A region, or a node that no pod comes to. ``firm``: by row, -1 for none. ``most``: GPUs held there."""
+    """A node, by its column. ``firm``: by row, -1 for none. ``most``: GPUs held there."""
 
-    columns: list[int]
+    column: int
     firm: dict[int, Linear]
     most: int
     claimed: dict[int, Linear] = field(default_factory=dict)
@@ -40,7 +38,7 @@ class _Place:
 def add(model: Model) -> None:
     instance = model.instance
     for cells, lost in zip(cells_by_model(instance), allowed_losses(instance), strict=True):
-        places = list(_places(model, cells))
+        places = _places(model, cells)
         kept, full = Linear(), 0
         for number, kind in enumerate(cells.kinds):
             found = _claims(model, cells, number, places)
@@ -53,68 +51,48 @@ def add(model: Model) -> None:
                 _enough(model, cells, place)
 
 
-def _places(model: Model, cells: ModelCells) -> Iterator[_Place]:
-    """Every selected node of the GPU model, in a region or by itself."""
-    come, fixed, inside = _coming(model, cells), _fixed(model, cells), set[int]()
-    for region in model.region_set.regions:
-        columns = [cells.column_of[n] for n in region.nodes if n in cells.column_of]
-        if columns:
-            inside.update(columns)
-            place = _of_region(model, cells, region, come.get(region.number, {}), fixed)
-            yield _with_pins(cells, place)
-    for column in range(len(cells.nodes)):
-        if column not in inside:
-            held = fixed.get(column, {})
-            firm = {row: Linear(constant=gpus) for row, gpus in held.items()}
-            most = max(int(cells.installed[column]), sum(held.values()))
-            yield _with_pins(cells, _Place([column], firm, most))
-
-
-def _with_pins(cells: ModelCells, place: _Place) -> _Place:
-    """The place with what is pinned there."""
-    pinned = cells.pinned[:, place.columns].sum(axis=1)
-    for row in pinned.nonzero()[0].tolist():
-        place.claimed[row] = Linear(constant=int(pinned[row]))
-    place.most += int(pinned.sum())
-    return place
-
-
-def _coming(model: Model, cells: ModelCells) -> dict[int, dict[int, Linear]]:
-    """GPUs of firm pods that are placed, by region and row."""
-    variables, found = model.variables, dict[int, dict[int, Linear]]()
-    owned = [(one.gang, one.pieces) for one in variables.gangs]
-    owned += [(one.gangs[0], one.pieces) for one in variables.groups]
+def _places(model: Model, cells: ModelCells) -> list[_Place]:
+    """Every selected node of the GPU model, with what firm pods hold there, and what is pinned."""
+    fixed, found = _fixed(model, cells), []
+    for n, column in cells.column_of.items():
+        held, installed = fixed.get(column, {}), int(cells.installed[column])
+        place = _Place(
+            column, {row: Linear(constant=gpus) for row, gpus in held.items()}, installed
+        )
+        stays = sum(held.values()) + (
+            _may_stay(model, cells, place, n) if n in model.servers else 0
+        )
+        if stays > installed:
+            place.most += stays
+        pinned = cells.pinned[:, column]
+        for row in pinned.nonzero()[0].tolist():
+            place.claimed[row] = Linear(constant=int(pinned[row]))
+        place.most += int(pinned.sum())
+        found.append(place)
+    by_column = {place.column: place for place in found}
+    owned = [(one.gang, one.pieces) for one in model.variables.gangs]
+    owned += [(one.gangs[0], one.pieces) for one in model.variables.groups]
     for gang, pieces in owned:
         for piece in pieces if gang.firm_on_gpus else ():
-            own = found.setdefault(piece.region, {}).setdefault(cells.row(gang), Linear())
-            own.add(piece.variable, piece.kind.gpus)
+            if piece.n in cells.column_of:
+                firm = by_column[cells.column_of[piece.n]].firm
+                firm.setdefault(cells.row(gang), Linear()).add(piece.variable, piece.kind.gpus)
     return found
 
 
-def _of_region(
-    model: Model,
-    cells: ModelCells,
-    region: Region,
-    firm: dict[int, Linear],
-    fixed: Mapping[int, Mapping[int, int]],
-) -> _Place:
-    """``firm``: GPUs of pods that are placed there; those of pods that stay are added."""
-    columns, stays = [cells.column_of[n] for n in region.nodes], 0
-    for n, column in zip(region.nodes, columns, strict=True):
-        for row, gpus in fixed.get(column, {}).items():
-            firm.setdefault(row, Linear()).constant += gpus
-            stays += gpus
-        for number, options in region.usages.get(n, {}).items():
-            if number >= len(model.requests.choices):
-                continue  # a shared GPU is in no queue
-            gang = model.instance.gangs[model.requests.choices[number].gang]
-            held = [left.known.bit_count() + left.blind for left in options]
-            stays += max(held)
-            for admit, gpus in zip(model.variables.admits[number], held, strict=True):
-                if gang.firm_on_gpus:
-                    firm.setdefault(cells.row(gang), Linear()).add(admit, gpus)
-    installed = int(cells.installed[columns].sum())
-    return _Place(columns, firm, installed if stays <= installed else installed + stays)
+def _may_stay(model: Model, cells: ModelCells, place: _Place, n: int) -> int:
+    """The most GPUs of pods that may stay on the node; those of firm pods are added to ``firm``."""
+    most = 0
+    for number, options in model.servers[n].usages.items():
+        if number >= len(model.requests.choices):
+            continue  # a shared GPU is in no queue
+        gang = model.instance.gangs[model.requests.choices[number].gang]
+        gpus = [left.known.bit_count() + left.blind for left in options]
+        most += max(gpus)
+        for admit, count in zip(model.variables.admits[number], gpus, strict=True):
+            if gang.firm_on_gpus:
+                place.firm.setdefault(cells.row(gang), Linear()).add(admit, count)
+    return most
 
 
 def _fixed(model: Model, cells: ModelCells) -> dict[int, dict[int, int]]:
@@ -142,19 +120,18 @@ def _claims(model: Model, cells: ModelCells, number: int, places: Sequence[_Plac
     if kind.level is not None and kind.level < model.instance.cluster.node_level:
         domains: dict[int, list[_Place]] = {}
         for place in places:
-            domains.setdefault(int(cells.domain_of[kind.level][place.columns[0]]), []).append(place)
+            domains.setdefault(int(cells.domain_of[kind.level][place.column]), []).append(place)
         for domain, own in sorted(domains.items()):
             if domain >= 0 and all(_whole(cells, place) for place in own):
                 found.append(program.boolean())
                 for place in own:
-                    place.claim(kind.row, found[-1], int(cells.installed[place.columns].sum()))
+                    place.claim(kind.row, found[-1], int(cells.installed[place.column]))
         return found
     for place in places:
         if kind.level is not None:
-            gpus, most = int(cells.installed[place.columns[0]]), len(place.columns)
-            most = most if _whole(cells, place) else 0
+            gpus, most = int(cells.installed[place.column]), int(_whole(cells, place))
         else:
-            gpus, most = kind.gpus, int((cells.usable[place.columns] // kind.gpus).sum())
+            gpus, most = kind.gpus, int(cells.usable[place.column]) // kind.gpus
         if min(most, kind.count):
             found.append(program.integer(0, min(most, kind.count)))
             place.claim(kind.row, found[-1], gpus, min(most, kind.count))
@@ -162,13 +139,13 @@ def _claims(model: Model, cells: ModelCells, number: int, places: Sequence[_Plac
 
 
 def _whole(cells: ModelCells, place: _Place) -> bool:
-    """Whether all GPUs of its nodes may be used."""
-    return bool((cells.usable[place.columns] == cells.installed[place.columns]).all())
+    """Whether all GPUs of its node may be used."""
+    return bool(cells.usable[place.column] == cells.installed[place.column])
 
 
 def _enough(model: Model, cells: ModelCells, place: _Place) -> None:
     """What queues need on the nodes of a place is there."""
-    program, healthy = model.program, int(cells.usable[place.columns].sum())
+    program, healthy = model.program, int(cells.usable[place.column])
     total = Linear().add_linear(place.firm.get(-1, Linear()))
     inner = {
         row: Linear().add_linear(place.firm.get(row, Linear())) for row in range(len(cells.names))

@@ -48,13 +48,13 @@ def add(model: Model) -> None:
 
 def places(model: Model, level: int) -> Places:
     """What may come to every domain of the level, and what may stay there."""
-    of, regions = model.instance.cluster.domain_of[level], model.region_set.regions
+    of = model.instance.cluster.domain_of[level]
     found: Places = defaultdict(lambda: defaultdict(_Place))
     owners = [(own.demand.gang, own.pieces) for own in model.variables.gangs]
     owners += [(SHARED, group.pieces) for group in model.variables.groups]
     for gang, pieces in owners:
         for piece in pieces:
-            found[of[regions[piece.region].nodes[0]]][gang].come.add(piece.variable)
+            found[of[piece.n]][gang].come.add(piece.variable)
     for gang, pods, chosen in _staying(model):
         for d, count in Counter(of[n] for n in pods).items():
             place = found[d][gang]

@@ -13,8 +13,8 @@ Spread, n(D) = all[m] + all[b] on nodes that count, t the least, a constant 0 wi
     t <= n(D) for every D that counts
     pods of an option in D <= its pods x v[D],    n(D) <= t + maxSkew + M (1 - v[D])
     where all[m] and those of all[b] that stay are 0:  new[b] <= t + maxSkew
-Of a region of several nodes the node level has only new[b] <= its nodes. Pods of a *loose* demand that come
-to where some stand already count as pods that stay, but hinder no f: that allows more than the rules do.
+Pods of a *loose* demand that come to where some stand already count as pods that stay, but hinder no f: that
+allows more than the rules do.
 """
 
 from __future__ import annotations
@@ -36,14 +36,12 @@ class _Place:
 
     ``new``, ``stays``: how many; ``arriving``: of each option and role that owns the rule, the pods placed
     there, and its pods in all. ``loose``: pods that arrive or stay, and count as those that stay.
-    ``nodes``: of the region, if it is one of several nodes.
     """
 
     new: list[Linear] = field(default_factory=lambda: [Linear() for _ in range(3)])
     stays: list[Linear] = field(default_factory=lambda: [Linear() for _ in range(3)])
     loose: Linear = field(default_factory=Linear)
     arriving: list[tuple[Linear, int]] = field(default_factory=list)
-    nodes: int = 1
 
     def all(self, *kinds: int) -> Linear:
         total = Linear()
@@ -59,51 +57,40 @@ def add(model: Model) -> None:
     for rule in pod_rules(model.instance).rules:
         places, rows = _Places(model, rule), _Rows(model, rule)
         if rule.kind is Kind.APART:
-            for place in (*places.by_domain.values(), *places.regions.values()):
+            for place in places.by_domain.values():
                 rows.apart(place)
-        elif not places.regions:
-            more = rows.together if rule.kind is Kind.TOGETHER else rows.spread
-            more(places.by_domain)
+        elif rule.kind is Kind.TOGETHER:
+            rows.together(places.by_domain)
+        else:
+            rows.spread(places.by_domain)
 
 
 class _Places:
-    """The domains with pods of a rule; regions of several nodes at the node level by themselves."""
+    """The domains with pods of a rule."""
 
     def __init__(self, model: Model, rule: Rule) -> None:
-        self._model = model
         self._rule = rule
         self.by_domain: dict[int, _Place] = {}
-        self.regions: dict[int, _Place] = {}
         for key, n, stays in _staying(model, rule):
             self._stay(_kind(rule, key), n, stays)
         gangs = {gang for gang, _ in rule.roles}
         for gang in (own for own in model.variables.gangs if own.demand.gang in gangs):
             check(model.program.interrupted)
-            for role, region, pods, count in _arrivals(gang):
+            for role, n, pods, count in _arrivals(gang):
                 if (gang.demand.gang, role) in rule.roles:
-                    self._arrive((gang.demand.gang, role), region, pods, count, gang)
+                    self._arrive((gang.demand.gang, role), n, pods, count, gang)
 
     def _stay(self, kind: int, node: int, pods: Linear) -> None:
         if self._rule.counts(node):
             place = self.by_domain.setdefault(self._rule.of[node], _Place())
             place.stays[kind].add_linear(pods)
 
-    def _arrive(
-        self, key: RoleKey, region: int, pods: Linear, count: int, gang: GangVariables
-    ) -> None:
-        nodes, kind = self._model.region_set.regions[region].nodes, _kind(self._rule, key)
-        loose = gang.demand.loose and any(
-            pod.role == key[1] and pod.node in nodes for pod in gang.gang.running_pods
-        )
-        if not self._rule.counts(nodes[0]):
+    def _arrive(self, key: RoleKey, n: int, pods: Linear, count: int, gang: GangVariables) -> None:
+        if not self._rule.counts(n):
             return
-        if len(nodes) > 1 and self._rule.level == self._model.instance.cluster.node_level:
-            place = self.regions.setdefault(region, _Place(nodes=len(nodes)))
-            if loose:
-                return
-        else:
-            place = self.by_domain.setdefault(self._rule.of[nodes[0]], _Place())
-        if loose:
+        kind, place = _kind(self._rule, key), self.by_domain.setdefault(self._rule.of[n], _Place())
+        stand = ((pod.role, pod.node) for pod in gang.gang.running_pods)
+        if gang.demand.loose and (key[1], n) in stand:
             place.stays[kind].add_linear(pods)
             if kind == BOTH:
                 place.loose.add_linear(pods)
@@ -120,15 +107,15 @@ def _kind(rule: Rule, key: RoleKey) -> int:
 
 
 def _arrivals(gang: GangVariables) -> Iterator[tuple[int, int, Linear, int]]:
-    """(role, region, pods placed there, pods in all) of an option."""
+    """(role, node, pods placed there, pods in all) of an option."""
     for position, role in enumerate(gang.demand.gpu_roles):
-        for region in gang.gpu_regions:
-            pods = gang.gpu_pods(position, (region,))
+        for n in gang.by_node:
+            pods = gang.gpu_pods(position, (n,))
             if pods.terms:
-                yield role.role, region, pods, role.count
-    for (position, region), variable in sorted(gang.cpu_only_counts.items()):
+                yield role.role, n, pods, role.count
+    for (position, n), variable in sorted(gang.cpu_only_counts.items()):
         role = gang.demand.cpu_only_roles[position]
-        yield role.role, region, Linear().add(variable), role.count
+        yield role.role, n, Linear().add(variable), role.count
 
 
 def _staying(model: Model, rule: Rule) -> Iterator[tuple[RoleKey, int, Linear]]:
@@ -168,11 +155,6 @@ class _Rows:
         return min(self._program.bound_above(pods), self._total)
 
     def apart(self, place: _Place) -> None:
-        program = self._program
-        if place.nodes > 1:
-            if place.arrive(BOTH):
-                program.at_most(Linear().add_linear(place.new[BOTH]), place.nodes)
-            return
         if place.arrive(BOTH):
             others = place.all(OWNER, MEMBER).add_linear(place.stays[BOTH])
             self._excluded(place.new[BOTH], others, binary=True)

@@ -1,8 +1,8 @@
 """cpu, memory, pods and any other resource of a node (contract 2.2, 2.6).
 
-For every tight region (one node) and limited resource: requests of pods placed <= what is left next to pods
+For every tight server and limited resource: requests of pods placed <= what is left next to pods
 that stay. Where pods that may stay can overfill the node: placed + staying <= left + M (1 - y), placed <= M
-y, where y is 1 if anything is placed. Other nodes need no row (``regions``). Instances that GPUs of the
+y, where y is 1 if anything is placed. Other nodes need no row (``servers``). Instances that GPUs of the
 node could have are not left: what partitions supply is taken off, also for pods whose place is given. What
 pods have of GPUs in parts is gone where these do not stay so. Of shared GPUs: parts on each, memory, cores
 and pods <= what it has, 0 unless it is opened; opened == pieces; they are opened in order; of parts that
@@ -21,42 +21,38 @@ from models.instance.occupancy import PODS
 from models.instance.reshaping import GpuRoom, Partitioning, Reshaping, reshaping
 from models.program.interruption import check
 from models.program.linear_program import CHECK_EVERY, Linear, Program
-from models.program.regions import Region
+from models.program.servers import Server
 from models.program.variables import Model, SharedGpus, Variables
 from models.rules.demands import RoleDemand
 
 
 def add(model: Model) -> None:
-    program, variables, region_set, rooms = (
-        model.program,
-        model.variables,
-        model.region_set,
-        model.rooms,
-    )
-    tight = {region.number: region.nodes[0] for region in region_set.regions if region.tight}
+    program, variables, rooms = model.program, model.variables, model.rooms
     rows: dict[tuple[int, str], Linear] = {
-        (number, resource): Linear() for number, n in tight.items() for resource, _ in rooms[n].left
+        (n, resource): Linear()
+        for n, server in model.servers.items()
+        if server.tight
+        for resource, _ in rooms[n].left
     }
     resources = sorted({resource for _, resource in rows})
 
-    for count, (number, variable, role, pods) in enumerate(_loads(variables)):
+    for count, (n, variable, role, pods) in enumerate(_loads(variables)):
         if not count % CHECK_EVERY:
             check(program.interrupted)
         for resource in resources:
-            if (number, resource) in rows:
-                rows[number, resource].add(variable, _request(role, resource) * pods)
+            if (n, resource) in rows:
+                rows[n, resource].add(variable, _request(role, resource) * pods)
     keep_shared(model)
     supplies = _supplies(model, rows)
-    for (number, resource), placed in rows.items():
-        n = tight[number]
+    for (n, resource), placed in rows.items():
         left = rooms[n].left_of(resource)
         assert left is not None
-        stays, most = _staying(variables, region_set.regions[number], resource)
+        stays, most = _staying(variables, model.servers[n], resource)
         used = Linear().add_linear(placed).add_linear(stays)
-        model.loads[number, resource] = Linear().add_linear(used)
+        model.loads[n, resource] = Linear().add_linear(used)
         could = dict(model.instance.cluster.nodes[n].reshapable).get(resource)
         if could is not None:
-            used.add_linear(supplies.get((number, resource), Linear()), -1)
+            used.add_linear(supplies.get((n, resource), Linear()), -1)
             program.at_most(used, left - could)
         elif most <= left:
             program.at_most(used, left)
@@ -71,7 +67,7 @@ def add(model: Model) -> None:
 def _supplies(
     model: Model, rows: Mapping[tuple[int, str], Linear]
 ) -> dict[tuple[int, str], Linear]:
-    """By region and resource, what the GPUs that are partitioned or shared have. ``rows``: what is placed."""
+    """By node and resource, what the GPUs that are partitioned or shared have. ``rows``: what is placed."""
     found: dict[tuple[int, str], Linear] = {}
     _beside(model, found)
     for owner in model.variables.partitions:
@@ -80,24 +76,22 @@ def _supplies(
             continue
         for piece in owner.pieces:
             for resource, count in owner.supply:
-                found.setdefault((piece.region, resource), Linear()).add(piece.variable, count)
+                found.setdefault((piece.n, resource), Linear()).add(piece.variable, count)
     return found
 
 
 def _beside(model: Model, found: dict[tuple[int, str], Linear]) -> None:
     """New instances beside those in use: each such GPU has at most one of the sets that fit."""
-    known = reshaping(model.instance)
-    for region in model.region_set.regions if known else ():
-        one = known.get(region.nodes[0]) if region.tight else None
-        if not isinstance(one, Partitioning):
+    for n, one in reshaping(model.instance).items():
+        if n not in model.servers or not isinstance(one, Partitioning):
             continue
-        for (room, stays), gpus in Counter(_in_parts(model, region, one, found)).items():
+        for (room, stays), gpus in Counter(_in_parts(model, n, one, found)).items():
             total = Linear()
             for counts in one.fillings(room):
                 variable = model.program.integer(0, gpus)
                 total.add(variable)
                 for resource, count in zip(one.resources, counts, strict=True):
-                    found.setdefault((region.number, resource), Linear()).add(variable, count)
+                    found.setdefault((n, resource), Linear()).add(variable, count)
             if stays is None:
                 model.program.at_most(total, gpus)
             else:
@@ -105,21 +99,20 @@ def _beside(model: Model, found: dict[tuple[int, str], Linear]) -> None:
 
 
 def _in_parts(
-    model: Model, region: Region, one: Reshaping, found: dict[tuple[int, str], Linear]
+    model: Model, n: int, one: Reshaping, found: dict[tuple[int, str], Linear]
 ) -> Iterator[tuple[GpuRoom, int | None]]:
     """What is left of each GPU of which pods have parts, and whether it stays so; None: in any case.
 
     Where it does not, what they have is gone.
     """
-    n, stay = region.nodes[0], kept_if(model)
-    node = model.instance.cluster.nodes[n]
+    node, stay = model.instance.cluster.nodes[n], kept_if(model)
     released = node.releasable & ~model.rooms[n].kept
     for gpu, room, held in zip(node.shared, one.rooms, one.held, strict=True):
         stays = None
         if gpu.gpu is not None and released >> gpu.gpu & 1:
             stays = stay.get((n, 1 << gpu.gpu))
             for resource, count in zip(one.resources, held, strict=True):
-                own = found.setdefault((region.number, resource), Linear())
+                own = found.setdefault((n, resource), Linear())
                 own.constant -= count
                 if stays is not None:
                     own.add(stays, count)
@@ -133,22 +126,21 @@ def _shared(
 ) -> dict[tuple[int, str], Linear]:
     """Of each part that is asked for how many there are on all GPUs of the node."""
     program, sharing = model.program, owner.sharing
-    region = model.region_set.regions[owner.region]
-    n = region.nodes[0]
+    n = owner.n
     left, could = dict(model.rooms[n].left), dict(model.instance.cluster.nodes[n].reshapable)
     sizes = {
         resource: size
         for resource, size in zip(sharing.resources, sharing.sizes, strict=True)
-        if rows[owner.region, resource].terms or left[resource] < could[resource]
+        if rows[n, resource].terms or left[resource] < could[resource]
     }
-    found = {(owner.region, resource): Linear() for resource in sizes}
+    found = {(n, resource): Linear() for resource in sizes}
     opened = [program.boolean() for _ in range(owner.most if sizes else 0)]
     gpus: list[tuple[Size, int | None]] = [(sharing.empty, one) for one in opened]
-    gpus += [(cast(Size, room), stays) for room, stays in _in_parts(model, region, sharing, found)]
+    gpus += [(cast(Size, room), stays) for room, stays in _in_parts(model, n, sharing, found)]
     parts: dict[str, list[int]] = {}
     for room, is_open in gpus:
         for resource, count in _fill(program, sizes, room, is_open):
-            found[owner.region, resource].add(count)
+            found[n, resource].add(count)
             parts.setdefault(resource, []).append(count)
     _apart(model, owner, rows, parts)
     for one, after in pairwise(opened):
@@ -168,21 +160,20 @@ def _apart(
 
     Pods in the place of such that leave do not count. ``parts``: by resource, how many new ones each GPU has.
     """
-    program, region = model.program, model.region_set.regions[owner.region]
-    n = region.nodes[0]
+    program, n = model.program, owner.n
     for resource, each in zip(owner.sharing.resources, owner.sharing.each, strict=True):
         counts = parts.get(resource, ()) if each > 1 else ()
         if not counts:
             continue
         could = dict(model.instance.cluster.nodes[n].reshapable)[resource]
         there = (model.rooms[n].left_of(resource) or 0) - could
-        stays, _ = _staying(model.variables, region, resource)
+        stays, _ = _staying(model.variables, model.servers[n], resource)
         most = max(program.upper[count] for count in counts)
         pods = program.integer(0, most)
         for count in counts:
             program.at_most(Linear().add(count).add(pods, -1))
         needed = Linear().add(pods, each)
-        needed.add_linear(rows[owner.region, resource], -1).add_linear(stays, -1)
+        needed.add_linear(rows[n, resource], -1).add_linear(stays, -1)
         if there > 0:
             none = program.boolean()
             needed.add(none, -there)
@@ -209,10 +200,9 @@ def keep_shared(model: Model) -> None:
             if stays.terms:
                 anyone.add_linear(stays)
                 model.program.at_most(stays.add(variable, -1))
-        region = model.region_set.region_of[one.node]
         for gang in model.variables.gangs:
             for position, role in enumerate(gang.demand.cpu_only_roles):
-                pods = gang.cpu_only_counts.get((position, region))
+                pods = gang.cpu_only_counts.get((position, one.node))
                 if pods is not None and (gang.demand.gang, role.role) in one.roles:
                     anyone.add(pods)
                     model.program.at_most(Linear().add(pods).add(variable, -role.count))
@@ -245,10 +235,10 @@ def _fill(
             program.at_most(row, whole)
 
 
-def _staying(variables: Variables, region: Region, resource: str) -> tuple[Linear, int]:
+def _staying(variables: Variables, server: Server, resource: str) -> tuple[Linear, int]:
     """What pods that may stay use of a resource, and the most that is."""
     total, most = Linear(), 0
-    for number, options in region.node_usages.items():
+    for number, options in server.usages.items():
         if number >= len(variables.admits):
             continue  # a GPU that stays shared
         uses = [dict(left.use).get(resource, 0) for left in options]
@@ -259,17 +249,17 @@ def _staying(variables: Variables, region: Region, resource: str) -> tuple[Linea
 
 
 def _loads(variables: Variables) -> Iterator[tuple[int, int, RoleDemand, int]]:
-    """(region, variable, role, pods of the role a unit of the variable) of everything that may be placed."""
+    """(node, variable, role, pods of the role a unit of the variable) of everything that may be placed."""
     for group in variables.groups:
         for piece in group.pieces:
             for role in group.demands[0].roles:
-                yield piece.region, piece.variable, role, role.count
+                yield piece.n, piece.variable, role, role.count
     for gang in variables.gangs:
         for piece in gang.pieces:
             for role, pods in zip(gang.demand.gpu_roles, piece.pods, strict=True):
-                yield piece.region, piece.variable, role, pods
-        for (position, number), variable in gang.cpu_only_counts.items():
-            yield number, variable, gang.demand.cpu_only_roles[position], 1
+                yield piece.n, piece.variable, role, pods
+        for (position, n), variable in gang.cpu_only_counts.items():
+            yield n, variable, gang.demand.cpu_only_roles[position], 1
 
 
 def _request(role: RoleDemand, resource: str) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from models.instance.gang import Gang
 from models.program.linear_program import Linear
-from models.program.variables import GangVariables, GroupVariables, Model
+from models.program.rules.admission import nodes_by_model
+from models.program.variables import Model
 from models.rules.services import Service, bound, open_service
 
 
@@ -36,23 +37,13 @@ def add(model: Model) -> None:
 def _placed(model: Model) -> Iterator[tuple[Gang, str, Linear, int]]:
     """Pods of gangs with variables of their own by GPU model, and the most that there can be."""
     for gang in model.variables.gangs:
-        for name, regions in _by_model(model, gang).items():
+        for name, nodes in nodes_by_model(model, gang).items():
             for position, role in enumerate(gang.demand.gpu_roles):
                 if bound(gang.gang.roles[role.role]):
-                    yield gang.gang, name, gang.gpu_pods(position, regions), role.count
+                    yield gang.gang, name, gang.gpu_pods(position, nodes), role.count
     for group in model.variables.groups:
         spec = group.gangs[0]
         if any(bound(role) for role in spec.roles):
-            for name, regions in _by_model(model, group).items():
-                pieces = (p.variable for p in group.pieces if p.region in regions)
+            for name, nodes in nodes_by_model(model, group).items():
+                pieces = (p.variable for p in group.pieces if p.n in nodes)
                 yield spec, name, Linear().add_all(pieces), len(group.gangs)
-
-
-def _by_model(model: Model, owner: GangVariables | GroupVariables) -> dict[str, set[int]]:
-    """The regions of its pieces by GPU model."""
-    found: dict[str, set[int]] = {}
-    for piece in owner.pieces:
-        name = model.region_set.regions[piece.region].gpu_name
-        if name is not None:
-            found.setdefault(name, set()).add(piece.region)
-    return found

@@ -26,7 +26,7 @@ from models.rules.demands import RoleDemand, SliceCut
 Placed = Callable[[list[int]], Linear]
 
 Ends = dict[str, list[tuple[set[int], Linear]]]
-"""The short slices, head and tail: in which regions each may be, and when it is there."""
+"""The short slices, head and tail: on which nodes each may be, and when it is there."""
 
 
 def add(model: Model, gang: GangVariables, topology: Topology) -> None:
@@ -35,11 +35,10 @@ def add(model: Model, gang: GangVariables, topology: Topology) -> None:
         (role, _of(gang.gpu_pods, position), position)
         for position, role in enumerate(gang.demand.gpu_roles)
     ]
-    if not gang.cpu_only_follow:
-        sliced += [
-            (role, _of(gang.cpu_only_pods, position), None)
-            for position, role in enumerate(gang.demand.cpu_only_roles)
-        ]
+    sliced += [
+        (role, _of(gang.cpu_only_pods, position), None)
+        for position, role in enumerate(gang.demand.cpu_only_roles)
+    ]
     for role, placed, pieces in sliced:
         layers = gang.gang.roles[role.role].slice_layers
         if role.layers:
@@ -50,12 +49,12 @@ def add(model: Model, gang: GangVariables, topology: Topology) -> None:
                 if level == node_level and pieces is not None:
                     inner = _short_pieces(model.program, gang, pieces, role.cut(size))
                 else:
-                    by_domain = topology.regions_by_domain(level)
+                    by_domain = topology.nodes_by_domain(level)
                     inner = _counted(model.program, gang, role.cut(size), by_domain, placed, inner)
 
 
 def _of(pods: Callable[[int, list[int]], Linear], position: int) -> Placed:
-    return lambda regions: pods(position, regions)
+    return lambda nodes: pods(position, nodes)
 
 
 def _short_pieces(program: Program, gang: GangVariables, position: int, cut: SliceCut) -> Ends:
@@ -87,7 +86,7 @@ def _short_pieces(program: Program, gang: GangVariables, position: int, cut: Sli
         for short in cut.shorts:
             program.equal(over(short).add_linear(over(both)).add(gang.admit, -1))
     return {
-        which: [({p.region}, Linear().add(p.variable)) for p in carrying(short)]
+        which: [({p.n}, Linear().add(p.variable)) for p in carrying(short)]
         for which, short in (("head", head), ("tail", tail))
         if short
     }
@@ -104,18 +103,18 @@ def _counted(
     """Rows of one layer of a waiting gang. ``inner``: the short slices of the layer inside it."""
     shorts = {which: n for which, n in (("head", cut.head), ("tail", cut.tail)) if n}
     ends: Ends = {which: [] for which in shorts}
-    for regions in by_domain.values():
-        here = placed(regions)
+    for nodes in by_domain.values():
+        here = placed(nodes)
         here.add(program.integer(0, cut.whole), -cut.size)
         own = {which: program.boolean() for which in shorts}
         for which, pods in shorts.items():
             here.add(own[which], -pods)
-            ends[which].append((set(regions), Linear().add(own[which])))
+            ends[which].append((set(nodes), Linear().add(own[which])))
         program.equal(here)
         for which, parts in (inner or {}).items():
             inside = Linear()
             for where, part in parts:
-                if where <= set(regions):
+                if where <= set(nodes):
                     inside.add_linear(part)
             # a first slice that is the last one too has both ends
             program.equal(inside.add(own[which if which in own else "head"], -1))
@@ -133,18 +132,17 @@ def _separate_slices(
     program, layers = model.program, gang.gang.roles[role.role].slice_layers
     inner: SliceVariables = []
     for groups, (_, level) in zip(role.layers, layers, strict=True):
-        by_domain = topology.regions_by_domain(level)
-        of = model.instance.cluster.domain_of[level]
-        rows = {domain: placed(regions) for domain, regions in by_domain.items()}
+        by_domain = topology.nodes_by_domain(level)
+        rows = {domain: placed(nodes) for domain, nodes in by_domain.items()}
         chosen: SliceVariables = []
         for indices, fixed in groups:
             options = []
-            for domain, regions in by_domain.items():
-                if fixed is not None and of[model.region_set.regions[regions[0]].nodes[0]] != fixed:
+            for domain, nodes in by_domain.items():
+                if fixed is not None and domain != fixed:
                     continue
                 here = program.boolean()
                 rows[domain].add(here, -len(indices))
-                options.append((set(regions), here))
+                options.append((set(nodes), here))
             program.equal(Linear().add_all(v for _, v in options).add(gang.admit, -1))
             chosen.append((indices, options))
         for row in rows.values():
@@ -161,6 +159,6 @@ def _inside(program: Program, inner: SliceVariables, outer: SliceVariables) -> N
         for members, places in inner:
             if not around.issuperset(members):
                 continue
-            for regions, variable in options:
-                inside = Linear().add_all(v for where, v in places if where <= regions)
+            for nodes, variable in options:
+                inside = Linear().add_all(v for where, v in places if where <= nodes)
                 program.equal(inside.add(variable, -1))

@@ -29,7 +29,7 @@ from models.program.slots.slot_parts import PartSpread, Reshaped, hold_parts
 from models.program.slots.slot_pools import LoosePools
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
 from models.program.slots.slot_rules import add_rules
-from models.program.slots.slot_shares import EvenShares, share_evenly
+from models.program.slots.slot_shares import EvenShares, even_shares
 from models.program.slots.slot_spares import Spares
 from models.program.slots.slot_spread import SlotSpread
 from models.program.slots.slot_state import Slots
@@ -65,7 +65,7 @@ class SlotModel(Slots):
         *,
         interrupted: Question = never,
     ) -> None:
-        instance = loosened(instance, 0)
+        instance = loosened(instance)
         self._state = build_base_state(instance, immovable=immovable, interrupted=interrupted)
         super().__init__(instance, Program(interrupted), self._state)
         self.complete = all(choice.complete for choice in self.requests.choices)
@@ -77,7 +77,7 @@ class SlotModel(Slots):
         self._part_spread: PartSpread | None = None
         for choice in self.requests.choices:
             self._choose(choice)
-        self.spares = Spares(instance, self._may_be_idle, self._room.stopping)
+        self.spares = Spares(instance, self._may_be_idle, self.room.stopping)
         choices = self.requests.choices
         self.parts = hold_parts(instance, self.program, choices, self.modes, self._state.rooms)
         found = self._node_sets()
@@ -85,8 +85,8 @@ class SlotModel(Slots):
         self._node_rows(everywhere, found[:MAX_SETS])
         self._domain_rows(everywhere)
         self.meshes = [
-            SlotMeshes(kind, self.program, self._room, self._by_network())
-            for kind in self._shapes.meshes
+            SlotMeshes(kind, self.program, self.room, self._by_network())
+            for kind in self.shapes.meshes
         ]
         self._who_runs = add_rules(instance, self.program, self._state, self.modes)
         self.program.interrupted = never
@@ -95,7 +95,7 @@ class SlotModel(Slots):
         """All modes with the oversubscription between the servers of each, None of those on one."""
         for mode in self.modes:
             alone = mode.level == self.instance.cluster.node_level
-            yield mode, None if alone else self.oversubscription(mode.level)
+            yield mode, None if alone else self.shapes.bounds.over(mode.level)
 
     def _choose(self, choice: Choice) -> None:
         first = len(self.modes)
@@ -116,9 +116,9 @@ class SlotModel(Slots):
             yield Mode(option, -1, self.program.boolean(), None, speed)
             return
         most, least = most_speed(self.instance, demand.gang), self._least_share(demand.gang)
-        for held in self._shapes.by_speed(demand):
+        for held in self.shapes.by_speed(demand):
             own = option if held is demand else Option(held, option.effect)
-            for level, shape, only in self._shapes.of(held):
+            for level, shape, only in self.shapes.of(held):
                 if shape.share < least:
                     continue
                 speed = shape.speed if most is None else min(shape.speed, most)
@@ -137,24 +137,24 @@ class SlotModel(Slots):
         if not demand.roles and not self.unsure(demand):
             return self._standing.speed(demand.gang, demand.stays)
         most = most_speed(self.instance, demand.gang)
-        return self._shapes.most_speed(demand) if most is None else most
+        return self.shapes.most_speed(demand) if most is None else most
 
     def _node_rows(self, everywhere: frozenset[int], found: Iterable[frozenset[int]]) -> None:
         """Slots of nodes, of every size, for each set of nodes that pods are held to."""
         sizes = {role.gpus for mode in self.modes for role in mode.option.demand.gpu_roles} | {1}
-        sets = dict.fromkeys(map(self._room.known, (everywhere, *found)))
+        sets = dict.fromkeys(map(self.room.known, (everywhere, *found)))
         lost = {
             (one.nodes, size): self._lost(one, size) for one in self.parts.groups for size in sizes
         }
         for nodes, size in product(sets, sorted(sizes)):
             taken = Linear(constant=self.spares.slots(nodes, size))
             for mode in self.modes:
-                taken.add(mode.variable, self._room.taken(mode, nodes, size))
+                taken.add(mode.variable, self.room.taken(mode, nodes, size))
             for one in self.parts.groups:
                 if one.nodes <= nodes:
                     taken.add_linear(lost[one.nodes, size])
             if taken.terms:
-                self.program.at_most(taken.add_linear(self._room.slots(nodes, size), -1))
+                self.program.at_most(taken.add_linear(self.room.slots(nodes, size), -1))
 
     def _lost(self, one: Reshaped, size: int) -> Linear:
         """Slots of so many GPUs that GPUs take at least which are not given whole.
@@ -165,9 +165,9 @@ class SlotModel(Slots):
             return one.opened
         beside, most = 0, 0
         for n in one.nodes:
-            gpus = self._room.most(n)
+            gpus = self.room.most(n)
             most += gpus // size
-            beside += gpus % size if self._room.standing(n) == gpus else size - 1
+            beside += gpus % size if self.room.standing(n) == gpus else size - 1
         lost = self.program.integer(0, most)
         self.program.at_least(Linear({lost: size}).add_linear(one.opened, -1), -beside)
         return Linear({lost: 1})
@@ -177,7 +177,7 @@ class SlotModel(Slots):
         if not self.units:
             return
         cluster = self.instance.cluster
-        slots = DomainSlots(cluster, self.program, self.units, self._room, everywhere)
+        slots = DomainSlots(cluster, self.program, self.units, self.room, everywhere)
         self._domain_slots = slots
         asked: dict[Piece, Linear] = {}
         for mode in self.modes:
@@ -188,7 +188,7 @@ class SlotModel(Slots):
         self._loosen(slots, everywhere)
         if self.loose:
             self.pools = LoosePools(self, slots, everywhere)
-            self.shares = share_evenly(self, slots, self.pools)
+            self.shares = even_shares(self, slots, self.pools)
         idle = self._keep_spares(slots, everywhere)
         for (level, domain), here in slots.taken.items():
             own = (here, idle.get((level, domain), ()))
@@ -216,7 +216,7 @@ class SlotModel(Slots):
 
     def _may_be_idle(self, n: int) -> bool:
         """Whether everybody who stands on a node may leave it."""
-        return self._room.most(n) == self.instance.cluster.nodes[n].gpus
+        return self.room.most(n) == self.instance.cluster.nodes[n].gpus
 
     def _house(
         self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]
@@ -422,7 +422,7 @@ def stranded(model: SlotModel) -> Linear:
     instance, program, total = model.instance, model.program, Linear()
     models = [frozenset(nodes) for nodes in gpu_models(instance).values()]
     everywhere = frozenset[int]().union(*models)
-    left, most = model.left_free(everywhere), model.left_most(everywhere)
+    left, most = model.room.left_free(everywhere), model.room.left_free(everywhere, most=True)
     for one in model.parts.groups:  # no request has a GPU that is partitioned or shared
         most.add_linear(one.opened, -1)
     left_of = [most] if len(models) == 1 else _left(model, models, most)
@@ -432,7 +432,7 @@ def stranded(model: SlotModel) -> Linear:
         for nodes in models:
             largest = max(instance.cluster.nodes[n].gpus for n in nodes)
             if size <= largest:
-                variable = program.integer(0, sum(model.most_slots(n, size) for n in nodes))
+                variable = program.integer(0, sum(model.room.most(n) // size for n in nodes))
                 fitting.add(variable)
                 requests.append(Linear({variable: 1}))
             else:
@@ -454,7 +454,7 @@ def _left(model: SlotModel, models: Sequence[frozenset[int]], most: Linear) -> l
     """Variables: GPUs that are left of each GPU model. ``most``: of all together."""
     found, together = list[Linear](), Linear()
     for nodes in models:
-        variable = model.program.integer(0, sum(model.most_slots(n, 1) for n in nodes))
+        variable = model.program.integer(0, sum(model.room.most(n) for n in nodes))
         found.append(Linear({variable: 1}))
         together.add(variable)
         taken, there = model.slots_on(nodes, 1)
@@ -470,7 +470,7 @@ def _whole(model: Slots, nodes: Iterable[int], largest: int, size: int) -> Itera
     """A variable for each domain: requests of several whole servers that fit in it."""
     servers = -(-size // largest)
     for members in request_domains(model.instance, sorted(nodes), size):
-        most = sum(model.most_slots(n, largest) for n in members) // servers
+        most = sum(model.room.most(n) // largest for n in members) // servers
         if most:
             requests = model.program.integer(0, most)
             inside = model.large_left(members, largest)

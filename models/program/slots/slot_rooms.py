@@ -16,7 +16,7 @@ from models.instance.occupancy import Room, rooms
 from models.program.arrays import integers
 from models.program.base_state import BaseState, base_decisions
 from models.program.linear_program import UNBOUNDED, Linear, Program
-from models.program.options import Choice, Option
+from models.program.options import Option
 from models.program.slots.shapes import Shape
 
 
@@ -96,10 +96,10 @@ class DomainSlots:
             return None
         variable = program.integer(0, most - now)
         freed, every = Linear(constant=room.standing(n) - now * unit), most == now + 1
-        for gpus, left in room.leaving_gpus(n):
-            freed.add_linear(left, gpus)
-            if every and (room.most(n) - gpus) // unit == now:
-                program.at_most(Linear().add(variable).add_linear(left, -1))
+        for one in room.leaving(n):
+            freed.add_linear(one.left, one.gpus)
+            if every and (room.most(n) - one.gpus) // unit == now:
+                program.at_most(Linear().add(variable).add_linear(one.left, -1))
             else:
                 every = False
         if not every:
@@ -163,6 +163,19 @@ class DomainSlots:
                 self._program.at_most(whole, most // several)
 
 
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A pod that may leave its node. ``mask``: of its GPUs, 0 if not known; ``left``: 1 where it leaves.
+
+    ``stops``: it leaves only where its gang stops.
+    """
+
+    gpus: int
+    mask: int
+    left: Linear
+    stops: bool
+
+
 class SlotRooms:
     """The slots that there are, and those that pods take.
 
@@ -218,31 +231,31 @@ class SlotRooms:
         """Slots of so many GPUs on these nodes."""
         free = Counter(self._free[n] for n in nodes)
         total = Linear(constant=sum(count * (gpus // size) for gpus, count in free.items()))
-        return self._with_leaving(total, nodes, size)
+        for n in self._leaving.keys() & nodes & self._countable:
+            more = self._state.rooms[n].free_gpus // size - self._free[n] // size
+            for one in self._leaving[n] if more else ():
+                if one.stops:
+                    total.add_linear(one.left, more)
+        return total
 
-    def left_free(self, nodes: Iterable[int]) -> Linear:
-        """GPUs that are free at least, where all pods of the modes are on these nodes."""
-        own, total = set(nodes), Linear()
-        total.constant = sum(self._now[n].free_gpus for n in own)
-        for n, leaving in self._pods_leaving.items():
-            if n in own:
-                for gpus, left in leaving:
-                    total.add_linear(left, gpus)
+    def left_free(self, nodes: Iterable[int], *, most: bool = False) -> Linear:
+        """GPUs that are free at least, where all pods of the modes are on these nodes.
+
+        ``most``: at most, with what leaves nodes whose slots cannot be counted.
+        """
+        total, every = Linear(), self._instance.cluster.nodes
+        for n in set(nodes):
+            total.constant += self._now[n].free_gpus
+            if n in self._countable or most:
+                for one in self._leaving.get(n, ()):
+                    total.add_linear(one.left, one.gpus)
+            if most and n not in self._countable and every[n].releasable:
+                room = self._state.rooms[n]
+                mask = room.mask & every[n].releasable if room.free_gpus else 0
+                total.constant += mask.bit_count()
         for mode in self._modes:
             roles = mode.option.demand.gpu_roles
             total.add(mode.variable, -sum(role.gpus * role.count for role in roles))
-        return total
-
-    def left_most(self, nodes: Iterable[int]) -> Linear:
-        """The same at most: also what leaves nodes whose slots cannot be counted."""
-        own, total = set(nodes) - self._countable, self.left_free(nodes)
-        every = self._instance.cluster.nodes
-        for n in own if any(every[n].releasable for n in own) else ():
-            room = self._state.rooms[n]
-            total.constant += (room.mask & every[n].releasable).bit_count() if room.free_gpus else 0
-        for gpus, node, left in self._departures():
-            if node in own:
-                total.add_linear(left, gpus)
         return total
 
     def standing(self, n: int) -> int:
@@ -253,9 +266,9 @@ class SlotRooms:
         """Free GPUs of a node without all who may leave it."""
         return self._state.rooms[n].free_gpus
 
-    def leaving_gpus(self, n: int) -> list[tuple[int, Linear]]:
-        """(GPUs of a pod, 1 where it leaves the node), for all pods that may."""
-        return self._pods_leaving.get(n, [])
+    def leaving(self, n: int) -> Sequence[Leaving]:
+        """The pods that may leave the node; none where slots cannot be counted."""
+        return self._leaving.get(n, ()) if n in self._countable else ()
 
     def free_masks(self, n: int) -> tuple[int, list[tuple[int, Linear]]]:
         """GPUs of a node that are free, and of the pods that may leave it: (mask, 1 where it leaves).
@@ -263,27 +276,9 @@ class SlotRooms:
         All GPUs where it is not known which of them are free.
         """
         if n in self._countable:
-            return self._now[n].mask, self._masks_leaving.get(n, [])
+            return self._now[n].mask, [(o.mask, o.left) for o in self.leaving(n) if o.mask]
         model = self._instance.cluster.nodes[n].model
         return (model.all_gpus if model is not None and self.most(n) else 0), []
-
-    @cached_property
-    def _masks_leaving(self) -> dict[int, list[tuple[int, Linear]]]:
-        found: dict[int, list[tuple[int, Linear]]] = {}
-        for choice in self._state.requests.choices:
-            for pod in self._instance.gangs[choice.gang].running_pods:
-                if pod.node in self._countable and pod.gpus and pod not in choice.always:
-                    left = self._staying.get((choice.gang, pod), Linear(constant=1))
-                    found.setdefault(pod.node, []).append((pod.gpus, left))
-        return found
-
-    def _with_leaving(self, total: Linear, nodes: frozenset[int], size: int) -> Linear:
-        for n, leaving in self._leaving.items():
-            more = self._state.rooms[n].free_gpus // size - self._free[n] // size
-            if n in nodes and more:
-                for own in leaving:
-                    total.add_linear(own, more)
-        return total
 
     def known(self, nodes: frozenset[int]) -> frozenset[int]:
         """The same set, one object for all that are equal: compared with others it costs no time."""
@@ -348,42 +343,21 @@ class SlotRooms:
         return rooms(self._instance, base_decisions(self._instance))
 
     @cached_property
-    def _leaving(self) -> dict[int, list[Linear]]:
-        """By node, 1 for each pod that leaves it without a place elsewhere."""
-        found: dict[int, list[Linear]] = {}
-        for choice in self._state.requests.choices:
-            if choice.gang not in self._movable:
-                for _, node, left in self._departing(choice):
-                    if node in self._countable:
-                        found.setdefault(node, []).append(left)
-        return found
-
-    @cached_property
-    def _pods_leaving(self) -> dict[int, list[tuple[int, Linear]]]:
-        found: dict[int, list[tuple[int, Linear]]] = {}
-        for gpus, node, left in self._departures():
-            if node in self._countable:
-                found.setdefault(node, []).append((gpus, left))
-        return found
-
-    def _departures(self) -> Iterator[tuple[int, int, Linear]]:
-        """(GPUs of a pod, its node, 1 where it leaves that), of all pods that may."""
-        for choice in self._state.requests.choices:
-            yield from self._departing(choice)
-
-    def _departing(self, choice: Choice) -> Iterator[tuple[int, int, Linear]]:
-        gang = self._instance.gangs[choice.gang]
-        for pod in gang.running_pods:
-            if pod.node is not None and pod not in choice.always:
-                left = self._staying.get((choice.gang, pod), Linear(constant=1))
-                yield gang.roles[pod.role].gpus, pod.node, left
-
-    @cached_property
-    def _staying(self) -> dict[tuple[int, ExistingPod], Linear]:
-        """By gang and pod, 1 less the options under which it stays."""
-        found: dict[tuple[int, ExistingPod], Linear] = {}
+    def _leaving(self) -> dict[int, list[Leaving]]:
+        """The pods that may leave each node."""
+        staying: dict[
+            tuple[int, ExistingPod], Linear
+        ] = {}  # 1 less the options under which they stay
         for mode in self._modes:
-            gang = mode.option.demand.gang
             for pod in mode.option.demand.stays:
-                found.setdefault((gang, pod), Linear(constant=1)).add(mode.variable, -1)
+                key = mode.option.demand.gang, pod
+                staying.setdefault(key, Linear(constant=1)).add(mode.variable, -1)
+        found: dict[int, list[Leaving]] = {}
+        for choice in self._state.requests.choices:
+            gang, stops = self._instance.gangs[choice.gang], choice.gang not in self._movable
+            for pod in gang.running_pods:
+                if pod.node is not None and pod not in choice.always:
+                    left = staying.get((choice.gang, pod), Linear(constant=1))
+                    one = Leaving(gang.roles[pod.role].gpus, pod.gpus or 0, left, stops)
+                    found.setdefault(pod.node, []).append(one)
         return found

@@ -12,7 +12,6 @@ from dataclasses import replace
 from models.instance.instance import Instance
 from models.program.base_state import BaseState, PlacementRequests
 from models.program.linear_program import Program
-from models.program.regions import RegionSet
 from models.program.rules import guarantees, queue_limits, queue_order, reserved_quotas, running
 from models.program.slots.slot_rooms import Mode
 from models.program.variables import Model, Variables
@@ -44,10 +43,8 @@ def add_rules(
         instance,
         PlacementRequests(choices, (), ()),
         state.rooms,
-        RegionSet((), (), exact=True),
-        Variables([], [], [], [], [], admits),
-        moved=state.moved,
-        evicted=state.evicted,
+        {},
+        Variables(admits),
         base=state.base,
     )
     for add in RULES:

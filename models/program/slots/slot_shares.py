@@ -1,9 +1,8 @@
 """Gangs that are spread evenly over domains (contract 2.19): their pods by domain, in the slots program.
 
 Each has an integer p[d] for every innermost domain d, and for each domain D of the level of its balance a
-boolean u[D]; with P[D] the sum of p inside D, an integer s, and n for the pods of the gang:
+boolean u[D]; with P[D] the sum of p inside D, u[D] <= P[D], the rows of ``rules.balance``, and
     sum of p = pods of the modes that are whole in no domain of that level, inside of the home of the gang
-    P[D] <= most(D) u[D],   u[D] <= P[D],   P[D] <= s + 1,   P[D] >= s - n (1 - u[D])
 Only pods that take the same number of large slots each; the rule is left out for all others.
 """
 
@@ -12,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from models.program.linear_program import Linear
+from models.program.rules.balance import share_evenly
 from models.program.slots.slot_pools import LoosePools
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
 from models.program.slots.slot_state import Slots
 
 
-def share_evenly(model: Slots, slots: DomainSlots, pools: LoosePools) -> dict[int, EvenShares]:
+def even_shares(model: Slots, slots: DomainSlots, pools: LoosePools) -> dict[int, EvenShares]:
     """The shares of each gang of ``even_gangs``, on large slots that are loose; adds their rows."""
     inner, held = model.instance.cluster.node_level - 1, dict[int, Linear]()
     modes: dict[int, list[Mode]] = {gang: [] for gang in model.even}
@@ -94,14 +94,10 @@ class EvenShares:
         for domain, variable in self.pods.items():
             n = cluster.domains[cluster.node_level - 1][domain].nodes[0]
             shares.setdefault(cluster.domain_of[level][n], Linear()).add(variable)
-        least = program.integer(0, pods)
-        for share in shares.values():
-            most = min(pods, program.bound_above(share))
-            used = program.boolean()
-            program.at_most(Linear().add_linear(share).add(used, -most))
-            program.at_least(Linear().add_linear(share).add(used, -1))
-            program.at_most(Linear().add_linear(share).add(least, -1), 1)
-            program.at_least(Linear().add_linear(share).add(least, -1).add(used, -pods), -pods)
+        used = {d: program.boolean() for d in shares}
+        for d, share in shares.items():
+            program.at_least(Linear().add_linear(share).add(used[d], -1))
+        share_evenly(program, shares, pods, used)
 
 
 def _pods(mode: Mode) -> int:

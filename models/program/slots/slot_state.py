@@ -66,18 +66,19 @@ class Slots:
 
     ``homes``: variables by path of pieces and domain. ``loose``: by innermost domain, of slots of gangs that
     are whole in a wider one or in none; ``spare``: by (level, domain), those of them that come from outside.
+    ``room``: the slots of nodes.
     """
 
     def __init__(self, instance: Instance, program: Program, state: BaseState) -> None:
         self.instance, self.program = instance, program
         self.requests = state.requests
         self._standing = StandingValues(instance)
-        self._shapes = _Shapes(instance, state)
+        self.shapes = _Shapes(instance, state)
         self.modes: list[Mode] = []
         self.homes: dict[tuple[Piece, ...], dict[int, int]] = {}
         self.loose: dict[int, int] = {}
         self.spare: dict[tuple[int, int], Linear] = {}
-        self._room = SlotRooms(instance, state, self.modes)
+        self.room = SlotRooms(instance, state, self.modes)
         self._domain_slots: DomainSlots | None = None
 
     @cached_property
@@ -97,7 +98,7 @@ class Slots:
 
     def taken(self, mode: Mode) -> tuple[int, ...]:
         """Slots of each unit that the pods take at least that are placed."""
-        return tuple(self._room.placed(mode, None, unit) for unit in self.units)
+        return tuple(self.room.placed(mode, None, unit) for unit in self.units)
 
     def pieces(self, mode: Mode) -> tuple[Part, ...]:
         """(piece, count): what has to be whole in a domain each."""
@@ -139,24 +140,12 @@ class Slots:
             taken = tuple(role.count * one for one in slots)
             yield Piece(domains, taken, role.nodes, (), weight, pods=role.count, least=group), 1
 
-    def left_free(self, nodes: Iterable[int]) -> Linear:
-        """GPUs that are free on these nodes, at least; all pods of the modes are on them."""
-        return self._room.left_free(nodes)
-
-    def left_most(self, nodes: Collection[int]) -> Linear:
-        """GPUs that are free on these nodes, at most."""
-        return self._room.left_most(nodes)
-
-    def most_slots(self, n: int, size: int) -> int:
-        """Slots of a node without all who may leave it."""
-        return self._room.most(n) // size
-
     def slots_on(self, nodes: frozenset[int], size: int) -> tuple[Linear, Linear]:
         """(slots that pods take which can be nowhere else, slots that there are)."""
-        taken, nodes = Linear(), self._room.known(nodes)
+        taken, nodes = Linear(), self.room.known(nodes)
         for mode in self.modes:
-            taken.add(mode.variable, self._room.taken(mode, nodes, size))
-        return taken, self._room.slots(nodes, size)
+            taken.add(mode.variable, self.room.taken(mode, nodes, size))
+        return taken, self.room.slots(nodes, size)
 
     def slots_left(self, nodes: frozenset[int], size: int) -> Iterator[tuple[Linear, Linear]]:
         """(slots that pods take, slots that there are), each a way to count; all pods are on these nodes."""
@@ -195,10 +184,6 @@ class Slots:
                 own = sum(values[variable] * one[0] for variable, one in taken)
                 yield self.instance.cluster.domains[inner][domain].nodes, own
 
-    def oversubscription(self, level: int) -> Fraction:
-        """Of the network between servers of one domain of a level."""
-        return self._shapes.over(level)
-
     def unsure(self, demand: Demand) -> bool:
         """Whether what pods that stay are worth depends on others: it is not known which GPUs they hold."""
         nodes, roles = self.instance.cluster.nodes, self.instance.gangs[demand.gang].roles
@@ -219,7 +204,7 @@ class Slots:
         if not demand.roles and not (family == "bandwidth" and self.unsure(demand)):
             near = anywhere(self.instance.gangs[demand.gang]) if family == "preference" else 0
             return near + self._standing.value(family, demand.gang, demand.stays)
-        return 0 if family == "span" else self._shapes.most(family, demand)
+        return 0 if family == "span" else self.shapes.most(family, demand)
 
 
 class _Shapes:
@@ -227,12 +212,12 @@ class _Shapes:
 
     def __init__(self, instance: Instance, state: BaseState) -> None:
         self._instance = instance
-        self._bounds = ShapeBounds(instance, state.rooms)
+        self.bounds = ShapeBounds(instance, state.rooms)
         self._known: dict[object, list[Placed]] = {}
 
     def by_speed(self, demand: Demand) -> Iterator[Demand]:
         """The demand on nodes of one speed and all above it, the slowest first: it counts that speed."""
-        speeds = [nodes for _, nodes in self._bounds.by_speed(demand)]
+        speeds = [nodes for _, nodes in self.bounds.by_speed(demand)]
         for slowest in range(len(speeds)):
             held = demand.on_gpus(frozenset().union(*speeds[slowest:])) if slowest else demand
             if all(role.nodes for role in held.gpu_roles):
@@ -242,7 +227,7 @@ class _Shapes:
     def meshes(self) -> list[MeshKind]:
         """Kinds of servers on which not only the number of GPUs counts."""
         found: dict[int, set[int]] = {}
-        for n, hardware in enumerate(self._bounds.hardware_of.tolist()):
+        for n, hardware in enumerate(self.bounds.hardware_of.tolist()):
             found.setdefault(hardware, set()).add(n)
         nodes = self._instance.cluster.nodes
         kinds = ((frozenset(own), mesh_sets(nodes[min(own)])) for own in found.values())
@@ -255,18 +240,14 @@ class _Shapes:
             self._known[key] = list(self._found(demand))
         return self._known[key]
 
-    def over(self, level: int) -> Fraction:
-        """Oversubscription between servers of one domain of a level."""
-        return self._bounds.over(level)
-
     def most_speed(self, demand: Demand) -> int:
         """The highest speed next to pods that stay, permille."""
-        fastest = self._bounds.fastest(demand)
-        return self._bounds.speed(demand, fastest, self._instance.cluster.node_level)
+        fastest = self.bounds.fastest(demand)
+        return self.bounds.speed(demand, fastest, self._instance.cluster.node_level)
 
     def most(self, family: str, demand: Demand) -> int:
         """What a gang next to pods that stay adds to ``preference`` or ``bandwidth`` at most."""
-        shape = self._bounds.shape(demand, self._instance.cluster.node_level)
+        shape = self.bounds.shape(demand, self._instance.cluster.node_level)
         return int(getattr(shape, family))
 
     def _found(self, demand: Demand) -> Iterator[Placed]:
@@ -276,7 +257,7 @@ class _Shapes:
         for level in range(node_level, widest - 1, -1):
             if level == node_level:
                 yield from self._alone(demand)
-                if single and demand.gpus <= self._bounds.largest(demand):
+                if single and demand.gpus <= self.bounds.largest(demand):
                     return
                 continue
             if 0 <= level < node_level and not self._in_one_domain(demand, level):
@@ -287,29 +268,29 @@ class _Shapes:
     def _at(self, demand: Demand, level: int) -> Iterator[Shape]:
         """The shapes on several servers."""
         gang, roles = self._instance.gangs[demand.gang], demand.gpu_roles
-        cluster, kinds = self._instance.cluster, self._bounds.kinds(demand.gpu_nodes)
+        cluster, kinds = self._instance.cluster, self.bounds.kinds(demand.gpu_nodes)
         if any(joins(cluster, gang, node) for node in kinds):
             every = all(joins(cluster, gang, node) for node in kinds)
             shapes = self._by_domains(demand, level) if every else ()
-            yield from shapes or self._bounds.at(demand, level)
+            yield from shapes or self.bounds.at(demand, level)
             return
         kind = next((k for k in self.meshes if all(r.nodes <= k.nodes for r in roles)), None)
         if kind is None or len(roles) > 1 or gang.in_groups or not kind.sets.connected:
-            yield from self._bounds.at(demand, level)
+            yield from self.bounds.at(demand, level)
             return
         (role,) = roles
         most = min(kind.sets.gpus // role.gpus, role.count - 1)
         sizes = range(role.gpus, most * role.gpus + 1, role.gpus)
-        yield from self._by_rates(demand, level, kind.sets.rates(sizes, self._bounds.over(level)))
+        yield from self._by_rates(demand, level, kind.sets.rates(sizes, self.bounds.over(level)))
 
     def _by_domains(self, demand: Demand, level: int) -> list[Shape]:
         """By the least pods in an NVLink domain, where that makes a difference; none if that is unknown."""
-        gang, kinds = self._instance.gangs[demand.gang], self._bounds.kinds(demand.gpu_nodes)
+        gang, kinds = self._instance.gangs[demand.gang], self.bounds.kinds(demand.gpu_nodes)
         found, whole = dict[int, Shape](), nvlink_level(self._instance.cluster)
         if whole is None or level >= whole:
             return []
-        for before, rate in enumerate(domain_rates(gang, demand, kinds, self.over(level))):
-            shape = self._bounds.shape(demand, level, inside=rate)
+        for before, rate in enumerate(domain_rates(gang, demand, kinds, self.bounds.over(level))):
+            shape = self.bounds.shape(demand, level, inside=rate)
             found.setdefault(shape.share, replace(shape, group=before + 1))
             if shape.share == FULL_SHARE:
                 break
@@ -317,7 +298,7 @@ class _Shapes:
 
     def _alone(self, demand: Demand) -> Iterator[Placed]:
         """The shapes on one server: of each kind on which not only the number of GPUs counts, by its sets."""
-        node_level, bounds = self._instance.cluster.node_level, self._bounds
+        node_level, bounds = self._instance.cluster.node_level, self.bounds
         nodes = frozenset.intersection(*(role.nodes for role in demand.gpu_roles))
         rest = nodes.difference(*(kind.nodes for kind in self.meshes))
         for kind in self.meshes:
@@ -339,14 +320,14 @@ class _Shapes:
         """By the least that its GPUs on each server give it, where that makes a difference."""
         found = dict[object, Shape]()
         for least in reversed(rates):
-            shape = self._bounds.shape(demand, level, inside=least)
+            shape = self.bounds.shape(demand, level, inside=least)
             differs = self._instance.gangs[demand.gang].pattern != "none"
             found.setdefault((shape.speed, shape.bandwidth, shape.share) if differs else (), shape)
         yield from found.values()
 
     def _in_one_domain(self, demand: Demand, level: int) -> bool:
         """Whether one domain of the level has room for every role, and for its slices."""
-        rooms = ((self._bounds.capacity(role, level), role.count) for role in demand.gpu_roles)
+        rooms = ((self.bounds.capacity(role, level), role.count) for role in demand.gpu_roles)
         domains = set.intersection(*({d for d, pods in room if pods >= n} for room, n in rooms))
         for role in demand.gpu_roles:
             for size, narrower in self._instance.gangs[demand.gang].roles[role.role].slice_layers:
@@ -358,7 +339,7 @@ class _Shapes:
     def _slices(self, role: RoleDemand, size: int, level: int, wider: int) -> Counter[int]:
         """Whole slices that find room, by domain of a wider level."""
         cluster, found = self._instance.cluster, Counter[int]()
-        for domain, pods in self._bounds.capacity(role, level):
+        for domain, pods in self.bounds.capacity(role, level):
             n = cluster.domains[level][domain].nodes[0]
             found[cluster.domain_of[wider][n]] += pods // size
         return found

@@ -72,7 +72,7 @@ class MeshPlaces:
             dict[int, list[GpuSet]](),
         )
         alone = level == cluster.node_level
-        over = None if alone else self._model.oversubscription(level)
+        over = None if alone else self._model.shapes.bounds.over(level)
         least = None if mode.shape is None else mode.shape.inside
         step = demand.gpu_roles[0].gpus
         for own in self._left:
