@@ -57,6 +57,20 @@ def test_highs_finds_and_proves_the_best_of_a_ring() -> None:
     assert (answer.status, answer.bound, sum(answer.values)) == (Status.OPTIMAL, 10, 10)
 
 
+def test_a_hint_is_not_proven_best_where_presolve_finds_something_better() -> None:
+    program = Program()
+    first, second = [program.boolean() for _ in range(4)], [program.integer(0, 2) for _ in range(3)]
+    free = program.integer(0, 901)
+    program.equal(Linear().add_all(first), 2)
+    program.equal(Linear().add_all(first, 2).add_all(second), 6)
+    for item, other in zip(first, second, strict=False):
+        program.at_most(Linear().add(item, 2).add(other), 2)
+    goal = Goal(Linear().add(free, 300), maximize=True)
+    hint = [0, 1, 1, 0, 2, 0, 0, 0]
+    answer = branch(program, goal, plenty(), nodes=100, seconds=60, hint=hint)
+    assert (answer.status, answer.bound, answer.values[free]) == (Status.OPTIMAL, 270_300, 901)
+
+
 @pytest.mark.parametrize(("hint", "given"), [([0, 0], 2), ([1, 1], 0), ([0, 2], 0)])
 def test_highs_gets_no_hint_that_breaks_a_row_or_range(
     monkeypatch: pytest.MonkeyPatch, hint: list[int], given: int
