@@ -244,7 +244,7 @@ CEILINGS: dict[str, int] = {
     "planner/read/topo": 728,
     "planner/search": 1376,
     "planner/search/bound": 853,
-    "planner/search/engines": 809,
+    "planner/search/engines": 815,
     "planner/search/explain": 1728,
     "planner/search/improve": 1145,
     "planner/search/promises": 599,
