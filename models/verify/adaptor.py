@@ -27,6 +27,7 @@ from models.verify.instance_facts import (
 )
 from models.verify.partitions import with_partitions
 from models.verify.shares import with_released, with_shares
+from models.verify.standing import Standing
 from models.verify.violation import Violation, printable, quoted
 
 MAX_BITS = 4096
@@ -52,11 +53,12 @@ class StatedGang:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``gangs[i]`` is what the plan states of ``facts.gangs[i]``."""
+    """``gangs[i]`` is what the plan states of ``facts.gangs[i]``; ``standing``: of these facts."""
 
     facts: Facts
     gangs: tuple[StatedGang, ...]
     status: PlanStatus
+    standing: Standing
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class InstanceReading:
     @cached_property
     def digest(self) -> str | None:
         return _digest(self.source)
+
+    @cached_property
+    def standing(self) -> Standing:
+        return Standing(self.facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +145,10 @@ def read_case(
             faults.add(*fault)
     _check_amounts(faults, document.status)
     # Wrong order leaves everything well defined; any other fault makes the rest guesswork.
-    broken = any(fault.rule != "order" for fault in faults.found)
-    case = None if broken else Case(facts, gangs, document.status)
+    if any(fault.rule != "order" for fault in faults.found):
+        return CaseReading(document, known, None, faults.found)
+    standing = known.standing if facts is known.facts else Standing(facts)
+    case = Case(facts, gangs, document.status, standing)
     return CaseReading(document, known, case, faults.found)
 
 
@@ -213,12 +221,7 @@ def _stated_gangs(
 
 
 def _stated_gang(
-    faults: Faults,
-    document: PlanGang,
-    where: Place,
-    label: str,
-    gang: Gang,
-    reader: GangReader,
+    faults: Faults, document: PlanGang, where: Place, label: str, gang: Gang, reader: GangReader
 ) -> StatedGang:
     pods, labels, ranks = _stated_pods(faults, document.pods, f"{where}.pods", label, gang, reader)
     if document.reserved is None:

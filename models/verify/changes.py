@@ -125,7 +125,8 @@ def arrivals_of(changes: Iterable[Change]) -> Arrivals:
     found: dict[int, dict[int, Change]] = {}
     for position, change in enumerate(changes):
         running_pods = change.gang.running_pods
-        for key, pod in change.pods.items():
+        for pod in change.binding:
+            key = pod.role, pod.index
             if key not in running_pods or running_pods[key].node != pod.node:
                 found.setdefault(pod.node, {})[position] = change
     return {node: tuple(gangs.values()) for node, gangs in found.items()}
@@ -199,7 +200,8 @@ def usage_of(facts: Facts, changes: Sequence[Change]) -> Usage:
             use = nodes[pod.node]
             if use is empty:
                 use = nodes[pod.node] = NodeUse()
-            use.add(change.gang, position, pod, placed=running_pods.get(key) != pod)
+            placed = change.kind != "keep" and running_pods.get(key) != pod
+            use.add(change.gang, position, pod, placed=placed)
     return Usage(tuple(nodes))
 
 

@@ -15,16 +15,12 @@ from models.documents.plan import PlanDocument
 from models.documents.stated import Unchecked, unchecked
 from models.verify import judged_rules as table
 from models.verify import what_if
-from models.verify.adaptor import (
-    InstanceReading,
-    check_digests,
-    read_case,
-    read_instance_alone,
-)
+from models.verify.adaptor import InstanceReading, check_digests, read_case, read_instance_alone
 from models.verify.bounds.optimality import examine
 from models.verify.instance_facts import MAX_FAULTS
 from models.verify.judged_rules import ordered
-from models.verify.outcome import Figures, Outcome
+from models.verify.outcome import Outcome
+from models.verify.standing import Figures
 from models.verify.stated import (
     stated_delays,
     stated_effective,
@@ -84,15 +80,11 @@ class Judge:
     def expect(self, instance: object) -> None:
         """Read the ``instance`` of plans to come, so that their checks are shorter."""
         self._instance = read_instance_alone(instance)
-        if self._instance is not None:
-            _ = self._instance.digest
+        if self._instance is not None and not self._instance.faults:
+            _ = self._instance.digest, self._instance.standing.kept
 
     def check(
-        self,
-        plan: object,
-        document: PlanDocument | None = None,
-        *,
-        refute: bool = True,
+        self, plan: object, document: PlanDocument | None = None, *, refute: bool = True
     ) -> Verdict:
         """All violations of a plan. A broken document is checked for form alone.
 

@@ -137,8 +137,9 @@ class EmptyCluster:
         alike = (accepting(role), role.gpus, tuple(role.requests.items()), role.gpus or role.min)
         key = (alike, level, limits)
         if key not in self._sums:
-            caps = {n: self._cap(role, n, limits) for n in self.of(role)}
-            self._sums[key] = self._grouped(caps, level)
+            kinds = {self._kinds[n]: n for n in self.of(role)}
+            caps = {kind: self._cap(role, n, limits) for kind, n in kinds.items()}
+            self._sums[key] = self._grouped({n: caps[self._kinds[n]] for n in self.of(role)}, level)
         return self._sums[key]
 
     def _cap(self, role: Role, n: int, limits: tuple[str, ...] | None) -> int:
@@ -146,6 +147,13 @@ class EmptyCluster:
         if limits is not None:
             offers = {name: most for name, most in offers.items() if name in limits}
         return fitting(role, (self._gpus[n], offers), 1 << 20 if role.gpus else role.min)
+
+    @cached_property
+    def _kinds(self) -> list[int]:
+        """A number for each node: those of the same one have room for as many pods."""
+        found: dict[object, int] = {}
+        each = zip(self._gpus, self._offers, strict=True)
+        return [found.setdefault((gpus, *offers.items()), len(found)) for gpus, offers in each]
 
     @cached_property
     def _gpus(self) -> list[int]:

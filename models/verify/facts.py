@@ -375,10 +375,10 @@ class Facts:
 
     def aged(self, gang: Gang) -> bool:
         """Whether the gang waits, and first came longer ago than the policy's limit."""
-        limit, first = self.policy.starvation, gang.document.spec.submitted_at
-        if limit is None or gang.running or first is None:
+        if gang.running or (limit := self.policy.starvation) is None:
             return False
-        return self.now - first > limit.after
+        first = gang.document.spec.submitted_at
+        return first is not None and self.now - first > limit.after
 
     def protected(self, gang: Gang) -> bool:
         """Whether it runs, and has not yet for its minimum run time."""

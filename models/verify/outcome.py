@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,18 +17,9 @@ from models.verify.rates.group_rates import GroupBandwidths
 from models.verify.rates.ranks import Ranks, ranked, sound
 from models.verify.rates.speed import GangSpeeds
 from models.verify.shares import left_by_all
+from models.verify.standing import Figures, domains_of
 
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What a plan must state of one gang; None where it has no pods (or too few GPUs)."""
-
-    bandwidth: int | None
-    share: int | None
-    speed: int | None
-    domains: dict[str, int] | None
 
 
 class Outcome:
@@ -38,8 +29,10 @@ class Outcome:
         self.case = case
         self.facts: Facts = case.facts
         self.changes: Sequence[Change] = tuple(
-            Change.of(gang, stated.label, stated.pods)
-            for gang, stated in zip(case.facts.gangs, case.gangs, strict=True)
+            stands
+            if stated.pods == stands.pods
+            else Change.of(stands.gang, stated.label, stated.pods)
+            for stands, stated in zip(case.standing.changes, case.gangs, strict=True)
         )
 
     @cached_property
@@ -108,9 +101,9 @@ class Outcome:
 
     @cached_property
     def by_priority(self) -> dict[int, list[Change]]:
-        found: dict[int, list[Change]] = {}
+        found: defaultdict[int, list[Change]] = defaultdict(list)
         for change in self.changes:
-            found.setdefault(change.gang.priority, []).append(change)
+            found[change.gang.priority].append(change)
         return found
 
     @cached_property
@@ -173,61 +166,50 @@ class Outcome:
     def rates(self) -> GroupBandwidths:
         return GroupBandwidths(self.facts, self.usage)
 
+    def ranks(self, i: int) -> Ranks | None:
+        """The stated ranks of a gang; None where there are none that a bandwidth may be taken from."""
+        return _usable(self.changes[i], self.case.gangs[i].ranks)
+
+    def _bandwidth(self, i: int) -> Bandwidth:
+        return self.rates.of(self.changes[i].gang, self.changes[i].pods, self.ranks(i))
+
     @cached_property
-    def ranks(self) -> Sequence[Ranks | None]:
-        """The stated ranks; None where there are none that a bandwidth may be taken from."""
-        return tuple(
-            _usable(change, stated.ranks)
-            for change, stated in zip(self.changes, self.case.gangs, strict=True)
-        )
+    def _known(self) -> Sequence[tuple[Bandwidth, Figures] | None]:
+        """What is known of gangs that keep their pods."""
+        standing = self.case.standing
+        each = zip(self.changes, standing.changes, standing.kept, strict=True)
+        return tuple(known if change is stands else None for change, stands, known in each)
 
     @cached_property
     def bandwidths(self) -> Sequence[Bandwidth]:
         return tuple(
-            self.rates.of(change.gang, change.pods, ranks)
-            for change, ranks in zip(self.changes, self.ranks, strict=True)
+            self._bandwidth(i) if one is None else one[0] for i, one in enumerate(self._known)
         )
 
-    @cached_property
+    @property
     def speeds(self) -> GangSpeeds:
-        return GangSpeeds(self.facts, self.changes)
+        return self.case.standing.speeds
 
     @cached_property
     def domains(self) -> Sequence[tuple[int, ...]]:
         """Domains used by all pods of a gang at every level, the node level last; () without pods."""
-        found: list[tuple[int, ...]] = []
-        on_one_node = (1,) * (self.facts.node_level + 1)
-        for change in self.changes:
-            nodes = {pod.node for pod in change.pods.values()}
-            if len(nodes) == 1:
-                found.append(on_one_node)
-                continue
-            places = [self.facts.nodes[node].domain for node in nodes]
-            found.append(tuple(len(set(column)) for column in zip(*places, strict=True)))
-        return tuple(found)
+        return tuple(domains_of(self.facts, change) for change in self.changes)
 
     @cached_property
     def figures(self) -> Sequence[Figures]:
-        names = [self.facts.level_name(level) for level in range(self.facts.node_level + 1)]
-        by_name = {
-            used: dict(zip(names, used, strict=True)) if used else None
-            for used in set(self.domains)
-        }
-        found = []
-        for change, bandwidth, used, stated in zip(
-            self.changes, self.bandwidths, self.domains, self.case.gangs, strict=True
-        ):
-            says = stated.document
-            share = _settled(bandwidth.share, says.share)
-            found.append(
-                Figures(
-                    _settled(bandwidth.MBps, says.bandwidth),
-                    share,
-                    _settled(self.speeds.of(change, share), says.speed),
-                    by_name[used],
-                )
-            )
-        return tuple(found)
+        return tuple(
+            self._figures(i) if one is None else one[1] for i, one in enumerate(self._known)
+        )
+
+    def _figures(self, i: int) -> Figures:
+        says, bandwidth = self.case.gangs[i].document, self.bandwidths[i]
+        share = _settled(bandwidth.share, says.share)
+        return Figures(
+            _settled(bandwidth.MBps, says.bandwidth),
+            share,
+            _settled(self.speeds.of(self.changes[i], share), says.speed),
+            self.case.standing.by_level(self.domains[i]),
+        )
 
     @cached_property
     def effective_by_gang(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ disruption and stability.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -64,10 +64,14 @@ def _within(outcome: Outcome, gang: Gang) -> bool:
     return bool(outcome.facts.queues) and gang.key in outcome.queues.within
 
 
+def _aged(outcome: Outcome, gang: Gang) -> bool:
+    return outcome.facts.aged(gang)
+
+
 CONDITIONS: dict[str, Callable[[Outcome, Gang], bool]] = {
     "guaranteed": _within,
     "may_lose_gpus": _may_lose_gpus,
-    "aged": lambda outcome, gang: outcome.facts.aged(gang),
+    "aged": _aged,
     "elastic": lambda _outcome, gang: gang.elastic,
     "elastic_without_gpus": lambda _outcome, gang: any(
         role.elastic and not role.counts for role in gang.roles
@@ -76,9 +80,17 @@ CONDITIONS: dict[str, Callable[[Outcome, Gang], bool]] = {
 """Whether a gang meets the condition of a tier."""
 
 
-def _guarantee(outcome: Outcome, priority: int) -> int:
-    changes = outcome.by_priority[priority]
-    return sum(c.gang.w for c in changes if c.admitted and _within(outcome, c.gang))
+def _of_admitted(
+    worth: Callable[[Outcome, Change], int],
+    counts: Callable[[Outcome, Gang], bool] = lambda _outcome, _gang: True,
+) -> Callable[[Outcome, int], int]:
+    """What admitted gangs of a priority are worth together, of those that count."""
+
+    def value(outcome: Outcome, priority: int) -> int:
+        admitted = (c for c in outcome.by_priority[priority] if c.admitted)
+        return sum(worth(outcome, c) for c in admitted if counts(outcome, c.gang))
+
+    return value
 
 
 def _fair(outcome: Outcome, k: int) -> int:
@@ -88,49 +100,17 @@ def _fair(outcome: Outcome, k: int) -> int:
 def _kept(outcome: Outcome, priority: int) -> int:
     """What pods count that run before and after the plan, on any node."""
     return sum(
-        change.gang.counted(p for k, p in change.gang.running_pods.items() if k in change.pods)
+        change.running_gpus
+        if change.kind == "keep"
+        else change.gang.counted(p for k, p in change.gang.running_pods.items() if k in change.pods)
         for change in outcome.by_priority[priority]
     )
-
-
-def _goodput(outcome: Outcome, priority: int) -> int:
-    by_gang = outcome.goodput
-    return sum(by_gang[c.gang.key] for c in outcome.by_priority[priority] if c.admitted)
-
-
-def _admission(outcome: Outcome, priority: int) -> int:
-    return sum(change.gang.w for change in outcome.by_priority[priority] if change.admitted)
-
-
-def _aged(outcome: Outcome, priority: int) -> int:
-    return sum(_worth(outcome, change) for change in _aged_admitted(outcome, priority))
-
-
-def _aged_admitted(outcome: Outcome, priority: int) -> Iterator[Change]:
-    aged = outcome.facts.aged
-    return (c for c in outcome.by_priority[priority] if c.admitted and aged(c.gang))
 
 
 def _worth(outcome: Outcome, change: Change) -> int:
     """w of an admitted gang, or w x speed under goodput."""
     gang = change.gang
     return outcome.goodput[gang.key] if outcome.facts.counts_goodput else gang.w
-
-
-def _waiting(outcome: Outcome, priority: int) -> int:
-    """w x seconds since submission of gangs that start."""
-    return sum(
-        change.gang.w * _age(outcome, change.gang)
-        for change in outcome.by_priority[priority]
-        if change.admitted
-    )
-
-
-def _aged_waiting(outcome: Outcome, priority: int) -> int:
-    return sum(
-        _worth(outcome, change) * _age(outcome, change.gang)
-        for change in _aged_admitted(outcome, priority)
-    )
 
 
 def _age(outcome: Outcome, gang: Gang) -> int:
@@ -209,23 +189,10 @@ def _bandwidth(outcome: Outcome, _priority: int) -> int:
     )
 
 
-def _growth(outcome: Outcome, priority: int) -> int:
-    return sum(
-        change.gpus - change.gang.counts_at_min
-        for change in outcome.by_priority[priority]
-        if change.admitted and change.gang.elastic
-    )
-
-
-def _growth_pods(outcome: Outcome, priority: int) -> int:
-    """Pods without GPUs beyond those that their gangs need at least."""
-    return sum(
-        len(change.by_role[number]) - role.min
-        for change in outcome.by_priority[priority]
-        if change.admitted
-        for number, role in enumerate(change.gang.roles)
-        if not role.counts
-    )
+def _growth_pods(_outcome: Outcome, change: Change) -> int:
+    """Pods without GPUs beyond those that the gang needs at least."""
+    each = zip(change.gang.roles, change.by_role, strict=True)
+    return sum(len(pods) - role.min for role, pods in each if not role.counts)
 
 
 def _span(outcome: Outcome, _priority: int) -> int:
@@ -313,19 +280,19 @@ def _suspect(outcome: Outcome, _priority: int) -> int:
 
 
 VALUES: dict[str, Callable[[Outcome, int], int]] = {
-    "guarantee": _guarantee,
+    "guarantee": _of_admitted(lambda _, c: c.gang.w, _within),
     "fair": _fair,
     "kept": _kept,
-    "aged": _aged,
-    "aged-waiting": _aged_waiting,
-    "goodput": _goodput,
-    "admission": _admission,
-    "waiting": _waiting,
+    "aged": _of_admitted(_worth, _aged),
+    "aged-waiting": _of_admitted(lambda o, c: _worth(o, c) * _age(o, c.gang), _aged),
+    "goodput": _of_admitted(lambda o, c: o.goodput[c.gang.key]),
+    "admission": _of_admitted(lambda _, c: c.gang.w),
+    "waiting": _of_admitted(lambda o, c: c.gang.w * _age(o, c.gang)),
     "disruption": _disruption,
     "preference": _preference,
     "bandwidth": _bandwidth,
-    "growth": _growth,
-    "growth-pods": _growth_pods,
+    "growth": _of_admitted(lambda _, c: c.gpus - c.gang.counts_at_min, lambda _, g: g.elastic),
+    "growth-pods": _of_admitted(_growth_pods),
     "span": _span,
     "stranded": _stranded,
     "defragment": lambda outcome, _priority: outcome.free.value,

@@ -5,18 +5,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from models.verify.changes import Change, NodeUse, Overlay, Usage, usage_with
 from models.verify.facts import Node, Pod, PodKey
-from models.verify.outcome import Figures, Outcome
+from models.verify.outcome import Outcome
 from models.verify.queues import Queues
 from models.verify.rates.bandwidth import Bandwidth
 from models.verify.rates.group_rates import GroupBandwidths
 from models.verify.rates.ranks import Ranks
-from models.verify.rates.speed import GangSpeeds
+from models.verify.standing import Figures, domains_of
 
 
 class Variant(Outcome):
@@ -97,14 +97,9 @@ class Variant(Outcome):
     def rates(self) -> GroupBandwidths:
         return self.base.rates.beside(self.usage)
 
-    @cached_property
-    def speeds(self) -> GangSpeeds:
-        return self.base.speeds
-
-    @cached_property
-    def ranks(self) -> Sequence[Ranks | None]:
+    def ranks(self, i: int) -> Ranks | None:
         """Gangs that differ have ranks that are certainly allowed; better ones may be."""
-        return Overlay(self.base.ranks, dict.fromkeys(self.altered))
+        return None if i in self.altered else self.base.ranks(i)
 
     @cached_property
     def fair_counts(self) -> dict[str, int]:
@@ -117,19 +112,11 @@ class Variant(Outcome):
 
     @cached_property
     def bandwidths(self) -> Sequence[Bandwidth]:
-        found = {}
-        for i in self.affected:
-            change = self.changes[i]
-            found[i] = self.rates.of(change.gang, change.pods, self.ranks[i])
-        return Overlay(self.base.bandwidths, found)
+        return Overlay(self.base.bandwidths, {i: self._bandwidth(i) for i in self.affected})
 
     @cached_property
     def domains(self) -> Sequence[tuple[int, ...]]:
-        found = {}
-        for i, change in self.altered.items():
-            nodes = {pod.node for pod in change.pods.values()}
-            columns = zip(*(self.facts.nodes[n].domain for n in nodes), strict=True)
-            found[i] = tuple(len(set(column)) for column in columns)
+        found = {i: domains_of(self.facts, change) for i, change in self.altered.items()}
         return Overlay(self.base.domains, found)
 
     @cached_property
@@ -159,10 +146,3 @@ class Part(Outcome):
         self.latest_submission = whole.latest_submission
         if self.facts.queues:
             self.queues = whole.queues
-
-    @cached_property
-    def by_priority(self) -> dict[int, list[Change]]:
-        found: defaultdict[int, list[Change]] = defaultdict(list)
-        for change in self.changes:
-            found[change.gang.priority].append(change)
-        return found

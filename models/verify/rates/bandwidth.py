@@ -46,6 +46,11 @@ class Bandwidth:
             _permille(self.reached.high, self.ideal.low),
         )
 
+    @property
+    def exact(self) -> bool:
+        """Whether both figures are one number, or none."""
+        return all(one is None or one[0] == one[1] for one in (self.MBps, self.share))
+
     def below(self, least: Fraction) -> bool:
         """Whether B < least x ideal for certain, before any rounding."""
         if self.reached is None or self.ideal is None:

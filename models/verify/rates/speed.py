@@ -34,11 +34,11 @@ def speed_of(share: int | None, fraction: Fraction, relative: int) -> int:
 
 
 class GangSpeeds:
-    """Computes the speed of every gang of one plan; ``changes``: of all gangs."""
+    """Computes the speeds of gangs in all plans of an instance; ``standing``: as all stand before these."""
 
-    def __init__(self, facts: Facts, changes: Sequence[Change]) -> None:
+    def __init__(self, facts: Facts, standing: Sequence[Change]) -> None:
         self.facts = facts
-        self.changes = changes
+        self.standing = standing
         models = {id(node.model): node.model for node in facts.nodes if node.model is not None}
         self.known = sorted({one.relative_speed for one in models.values() if one.relative_speed})
         self._before: dict[tuple[int, bool, int | None], tuple[int, int]] = {}
@@ -47,8 +47,7 @@ class GangSpeeds:
     @cached_property
     def before(self) -> GroupBandwidths:
         """Bandwidths where every running pod stands as before the plan."""
-        standing = [Change.of(one.gang, one.label, one.gang.running_pods) for one in self.changes]
-        return GroupBandwidths(self.facts, usage_of(self.facts, standing))
+        return GroupBandwidths(self.facts, usage_of(self.facts, self.standing))
 
     def of(self, change: Change, share: int | None) -> tuple[int, int] | None:
         """Least and most speed of a gang with this share after the plan; None without pods.

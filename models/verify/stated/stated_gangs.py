@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from models.verify.adaptor import StatedGang
 from models.verify.changes import Change
 from models.verify.facts import PodKey, uses_parts
-from models.verify.outcome import Figures, Outcome
+from models.verify.outcome import Outcome
+from models.verify.standing import Figures
 from models.verify.violation import Violation, printable, quoted
 
 INCOMPLETE = "Incomplete"
@@ -110,8 +111,7 @@ def misnamed(
             yield change.violation("names", f"pod {quoted(name)} must be named {quoted(wanted)}")
         if uid != wanted_uid:
             yield change.violation(
-                "names",
-                f"pod {quoted(name)} has uid {quoted(uid)}, not {quoted(wanted_uid)}",
+                "names", f"pod {quoted(name)} has uid {quoted(uid)}, not {quoted(wanted_uid)}"
             )
 
 

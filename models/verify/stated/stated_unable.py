@@ -20,6 +20,7 @@ from models.verify.outcome import Outcome
 from models.verify.room import Grounds, Room, Work, placements
 from models.verify.rules.partitions import lacking
 from models.verify.rules.queue_order import in_line
+from models.verify.standing import Standing
 from models.verify.variant import Variant
 from models.verify.violation import Violation, printable
 
@@ -199,4 +200,4 @@ class _Empty:
             for one in case.gangs
         )
         empty = replace(facts, nodes=tuple(self.counts.nodes_in_order()), gangs=gangs)
-        return Outcome(Case(empty, stated, case.status))
+        return Outcome(Case(empty, stated, case.status, Standing(empty)))
