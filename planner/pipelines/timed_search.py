@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from planner.show.progress import STOPPING, SearchProgress
+from planner.show.progress import FIRST_PLAN, STOPPING, SearchProgress
 
 if TYPE_CHECKING:
     from models.instance.instance import Instance
@@ -118,7 +118,7 @@ class TimedSearch:
 
         Until one was timed, what a plan needs to finish follows from how long the first one was looked for.
         """
-        if self._search.started and not self._timed:
+        if self._search.phase != FIRST_PLAN and not self._timed:
             self._timed = True
             self._finish = max(self._finish, FINISH_FACTOR * seconds)
             self._search.finish_by(self._limit - self._finish)

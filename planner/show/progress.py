@@ -23,10 +23,10 @@ FIRST_AFTER_S = 1.0
 
 LIVE_EVERY_S = 0.1
 
-STOPPING = "stopping"
+FIRST_PLAN, STOPPING = "first plan", "stopping"
 
 PHASES = {
-    "first plan": "making the first plan",
+    FIRST_PLAN: "making the first plan",
     "building": "building the model",
     "improving": "improving",
     "moves": "measuring what moves gain",
