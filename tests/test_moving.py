@@ -121,15 +121,3 @@ def test_a_plan_that_is_as_good_without_a_set_takes_its_place() -> None:
     assert bounds["disruption"] == (1, 0)  # 5 with c's move
     assert found.stopped_by == "budget"
     assert found.notes == ()
-
-
-def alike(count: int, least: str) -> Instance:
-    """So many movable gangs of 2 GPUs, each on a node of its own, and one free node."""
-    return with_least(
-        build(
-            nodes_per_rack=count + 1,
-            gangs=[small(f"g{i:02}", i, mask(0, 1)) for i in range(count)] + [gang("new", 1, 1)],
-            objectives=["bandwidth"],
-        ),
-        least,
-    )

@@ -13,7 +13,8 @@ from tiny_busy import busy
 
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
-from planner.search.improve.repair import back_in_place, unjustified_victims
+from models.rules.giving_way import unjustified_victims
+from planner.search.improve.repair import back_in_place
 
 some = settings(max_examples=examples(100, 40))
 seeds = st.integers(0, 10**6)

@@ -8,13 +8,13 @@ Where a pod with GPUs comes to a node that a pins, all give way that are not in 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import Gpu, QueueShares
-from models.instance.solution import PodPlacement
+from models.instance.solution import GangDecision, PodPlacement
 from models.queues.pins import guest_of, pinned_by, pinned_nodes
 from models.queues.queue_shares import model_of_nodes, queue_of, shares, stated_shares
 
@@ -168,3 +168,80 @@ def unjustified(
             for taker, gpus in arrivals.get(n, ())
         )
     ]
+
+
+def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """Gangs that give up space on nodes to which no gang comes that may take it, ascending."""
+    released = {
+        index: nodes
+        for index, before in changed(instance, decisions)
+        if (nodes := _released(instance.gangs[index], before, decisions[index].pods))
+    }
+    if not released:
+        return []
+    return unjustified(instance, released, _arrivals(instance, decisions))
+
+
+def moves_beyond(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """Gangs that move beyond the limits of the policy: those in whose place the lowest come, or nobody.
+
+    Those that make room for the same gang follow each other, so that few moves are for nothing.
+    """
+    limits = instance.policy.moves
+    moved = [i for i, one in enumerate(decisions) if one.decision == "move"]
+    if limits is None or not moved:
+        return []
+    gangs = instance.gangs
+    sizes = {index: gangs[index].units_of(gangs[index].running_pods) for index in moved}
+    if limits.allow(len(moved), sum(sizes.values())):
+        return []
+    nobody = (True, 0, 0)
+    comes: dict[int, tuple[bool, int, int]] = {}
+    for gang, pod in _arrivals(instance, decisions):
+        who = (False, -gangs[gang].priority, gang)
+        comes[pod.node] = min(who, comes.get(pod.node, nobody))
+    standing = instance.standing
+
+    def urgency(index: int) -> tuple[tuple[bool, int, int], int, int]:
+        first = min(comes.get(pod.node, nobody) for pod in standing[index])
+        return first, sizes[index], index
+
+    kept, gpus, beyond = 0, 0, list[int]()
+    for index in sorted(moved, key=urgency):
+        if limits.allow(kept + 1, gpus + sizes[index]):
+            kept, gpus = kept + 1, gpus + sizes[index]
+        else:
+            beyond.append(index)
+    return sorted(beyond)
+
+
+def _released(
+    gang: Gang, before: Iterable[PodPlacement], after: Sequence[PodPlacement]
+) -> set[int]:
+    """Nodes on which the gang gives up space under the rule, which lets a movable gang shrink."""
+    if after and gang.movable:
+        return set()
+    kept = {(pod.role, pod.index) for pod in after}
+    removed = (pod.node for pod in before if (pod.role, pod.index) not in kept)
+    return set(removed)
+
+
+def _arrivals(
+    instance: Instance, decisions: Sequence[GangDecision]
+) -> Iterator[tuple[int, PodPlacement]]:
+    """(gang, pod) of pods on a node where they do not stand now."""
+    for index, before in changed(instance, decisions):
+        original = {(pod.role, pod.index): pod.node for pod in before}
+        for pod in decisions[index].pods:
+            if original.get((pod.role, pod.index)) != pod.node:
+                yield index, pod
+
+
+def changed(
+    instance: Instance, decisions: Sequence[GangDecision]
+) -> Iterator[tuple[int, tuple[PodPlacement, ...]]]:
+    """The gangs whose pods change, with the pods that run now."""
+    pairs = zip(instance.standing, decisions, strict=True)
+    for index, (before, decision) in enumerate(pairs):
+        if decision.pods is not before and decision.pods != before:
+            yield index, before

@@ -14,12 +14,13 @@ from models.instance.disruption_budgets import beyond_budgets, leaving_early
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, Proof, TierResult
 from models.program.base_state import base_decisions
+from models.rules.giving_way import moves_beyond, unjustified_victims
 from models.rules.registry import joint_rules
 from models.rules.services import mixed
 from models.tiers import larger_is_better, sign
 from models.values.implied_bounds import ImpliedBounds
 from models.values.tier_values import Evaluation, tiers_of
-from planner.search.improve.repair import back_in_place, moves_beyond, unjustified_victims
+from planner.search.improve.repair import back_in_place
 
 
 @dataclass

@@ -14,11 +14,12 @@ from models.program.linear_program import Linear, Program
 from models.program.slots.slot_program import SlotModel
 from models.program.slots.slot_rooms import Mode
 from models.program.tier_expressions import FREE_SPACE
+from models.rules.giving_way import unjustified_victims
 from models.tiers import Tier
 from planner.search.budget import Budget
 from planner.search.engines.portfolio import INTEGRAL
 from planner.search.engines.relaxation import DualProof
-from planner.search.improve.repair import back_in_place, needless_undone, unjustified_victims
+from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.start.homes import settle_in
 
 LAST = {"span", *FREE_SPACE}

@@ -20,10 +20,10 @@ Run = Callable[[frozenset[int]], Solution]
 """Search again with these gangs (indices) not allowed to move."""
 
 MAX_SETS = 6
-"""Sets of moves assessed separately, with one search each; the others are assessed as one set."""
+"""Sets of moves assessed separately, with one search each; the others are assessed as one set.
 
-MAX_ROUNDS = 3
-"""Rounds in which rejected sets are left out and other gangs may move instead."""
+As often rejected sets are left out and other gangs may move instead.
+"""
 
 
 def keep_worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
@@ -31,15 +31,14 @@ def keep_worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
 
     ``first``: the best plan with every gang free to move.
 
-    Runs at most (MAX_ROUNDS + 3) x (MAX_SETS + 1) searches, none if nothing moves, and usually one
+    Runs at most (MAX_SETS + 1) x (MAX_SETS + 1) searches, none if nothing moves, and usually one
     per set. A minGain of 0 leaves out nothing, since what a higher gang gains may cost lower gangs
     more GPUs.
     """
     trials = _Trials(instance, run, [first])
-    movable = trials.movable
     least = instance.policy.moves.min_gain if instance.policy.moves else Fraction(0)
     plan, immovable, notes = first, frozenset[int](), list[str]()
-    for number in range(MAX_ROUNDS + 3):
+    for number in range(MAX_SETS + 1):
         plan, sets, tier_notes, proven = _assess(trials, plan, immovable)
         rejected = [s for s in sets if least > 0 and s.gain < int(1000 * least)]
         if not rejected:
@@ -47,12 +46,9 @@ def keep_worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
             return replace(plan, moves=sets, notes=(*plan.notes, *tier_notes, *notes, *proof_notes))
         notes += [left_out(instance, move) for move in rejected]
         immovable |= {gang for move in rejected for gang in move.gangs}
-        if number >= MAX_ROUNDS:  # no further gangs move instead
-            accepted = [move for move in sets if move not in rejected]
-            immovable |= movable - {gang for move in accepted for gang in move.gangs}
-        if number > MAX_ROUNDS:
+        if number == MAX_SETS - 1:
             notes += [unsettled(instance, move) for move in sets if move not in rejected]
-            immovable = movable
+            immovable = trials.movable
         plan = trials.best(immovable)
     raise AssertionError("a plan in which no gang may move has no rejected moves")
 

@@ -23,12 +23,12 @@ from models.queues.queue_order import must_wait
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rates.group_bandwidth import role_kinds
 from models.rules.demands import Demand
+from models.rules.giving_way import unjustified_victims
 from models.tiers import family, larger_is_better, sign
 from models.values.nearness import anchored, companions, home, suitors
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, Line, tiers_of
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, Pods, counts_of
-from planner.search.improve.repair import unjustified_victims
 from planner.search.ledger import Ledger
 from planner.search.start.greedy import greedy, place, placements, value_with
 
@@ -145,13 +145,14 @@ def settle(
     lost = [
         (-(FULL_SPEED - (line.speed or 0)) * line.gang.weight_gpus, -line.gang.weight_gpus, index)
         for index, line in enumerate(lines)
-        if line.decision.decision in STARTS and line.value is not None and not _perfect(line)
+        if line.decision.decision in STARTS and line.value is not None and not perfect(line)
     ]
-    space = FreeSpace(instance, decisions) if lost else None
+    if not lost:
+        return tuple(decisions)
+    space = FreeSpace(instance, decisions)
     for _, _, index in sorted(lost):
         if budget.exhausted():
             break
-        assert space is not None
         mark, now = space.mark(), space.pods[index]
         demand = starting_demand(space, decisions, index)
         if must_wait(instance, space.pods, index) or not demand.possible:
@@ -168,7 +169,7 @@ def settle(
     return tuple(found)
 
 
-def _perfect(line: Line) -> bool:
+def perfect(line: Line) -> bool:
     """Whether no placement is better: at full speed in one domain of each level."""
     assert line.value is not None
     fast = line.speed == FULL_SPEED and line.value.share in (None, FULL_SHARE)

@@ -1,24 +1,21 @@
 """Repair of plans: gangs go back to where they run, and gangs that start give way to them.
 
-The preemption rule (2.7): a gang is stopped, or shrunk without being movable, only if a gang to which it
-gives way puts a new pod on a node that it gives up. A relaxed program can break this rule unnoticed.
+A relaxed program can stop or shrink gangs unnoticed for which nobody comes who may (rule 2.7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from models.instance.disruption_budgets import guards
-from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.run_times import protected
-from models.instance.solution import GangDecision, PodPlacement
+from models.instance.solution import GangDecision
 from models.program.base_state import Pods, moves_pods
 from models.program.demand_builder import remaining_demand
-from models.program.options import standing_gpus
 from models.queues.queue_order import must_wait
 from models.queues.reservations import due
-from models.rules.giving_way import unjustified
+from models.rules.giving_way import changed, unjustified_victims
 from models.rules.registry import joint_rules
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.start.greedy import place
@@ -27,58 +24,15 @@ MOST_PLACED = 1_000_000
 """Pairs of a node and a gang that starts elsewhere in one repair: under a second of work."""
 
 
-def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
-    """Gangs that give up space on nodes to which no gang comes that may take it, ascending."""
-    released = {
-        index: nodes
-        for index, before in _changed(instance, decisions)
-        if (nodes := _released(instance.gangs[index], before, decisions[index].pods))
-    }
-    if not released:
-        return []
-    return unjustified(instance, released, _arrivals(instance, decisions))
-
-
-def moves_beyond(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
-    """Gangs that move beyond the limits of the policy: those in whose place the lowest come, or nobody.
-
-    Those that make room for the same gang follow each other, so that few moves are for nothing.
-    """
-    limits = instance.policy.moves
-    moved = [i for i, one in enumerate(decisions) if one.decision == "move"]
-    if limits is None or not moved:
-        return []
-    sizes = {index: standing_gpus(instance, index) for index in moved}
-    if limits.allow(len(moved), sum(sizes.values())):
-        return []
-    nobody = (True, 0, 0)
-    comes: dict[int, tuple[bool, int, int]] = {}
-    for gang, pod in _arrivals(instance, decisions):
-        who = (False, -instance.gangs[gang].priority, gang)
-        comes[pod.node] = min(who, comes.get(pod.node, nobody))
-    standing = instance.standing
-
-    def urgency(index: int) -> tuple[tuple[bool, int, int], int, int]:
-        first = min(comes.get(pod.node, nobody) for pod in standing[index])
-        return first, sizes[index], index
-
-    kept, gpus, beyond = 0, 0, list[int]()
-    for index in sorted(moved, key=urgency):
-        if limits.allow(kept + 1, gpus + sizes[index]):
-            kept, gpus = kept + 1, gpus + sizes[index]
-        else:
-            beyond.append(index)
-    return sorted(beyond)
-
-
 def needless_undone(
     instance: Instance, decisions: Sequence[GangDecision]
 ) -> tuple[GangDecision, ...]:
     """The plan in which running gangs stay where they run if nobody came there."""
-    changed = [index for index, before in _changed(instance, decisions) if before]
-    space, found = FreeSpace(instance, decisions) if changed else None, list(decisions)
-    for gang in changed:
-        assert space is not None
+    gangs = [index for index, before in changed(instance, decisions) if before]
+    if not gangs:
+        return tuple(decisions)
+    space, found = FreeSpace(instance, decisions), list(decisions)
+    for gang in gangs:
         mark, seated = space.mark(), set[int]()
         space.set(gang, space.original[gang])
         nodes = sorted({pod.node for pod in space.original[gang]})
@@ -234,33 +188,3 @@ def elsewhere(space: FreeSpace, gang: int, n: int) -> Pods:
         if pods is not None:
             return (*kept, *pods)
     return ()
-
-
-def _released(
-    gang: Gang, before: Iterable[PodPlacement], after: Sequence[PodPlacement]
-) -> set[int]:
-    """Nodes on which the gang gives up space under the rule, which lets a movable gang shrink."""
-    if after and gang.movable:
-        return set()
-    kept = {(pod.role, pod.index) for pod in after}
-    removed = (pod.node for pod in before if (pod.role, pod.index) not in kept)
-    return set(removed)
-
-
-def _arrivals(
-    instance: Instance, decisions: Sequence[GangDecision]
-) -> Iterator[tuple[int, PodPlacement]]:
-    """(gang, pod) of pods on a node where they do not stand now."""
-    for index, before in _changed(instance, decisions):
-        original = {(pod.role, pod.index): pod.node for pod in before}
-        for pod in decisions[index].pods:
-            if original.get((pod.role, pod.index)) != pod.node:
-                yield index, pod
-
-
-def _changed(instance: Instance, decisions: Sequence[GangDecision]) -> Iterator[tuple[int, Pods]]:
-    """The gangs whose pods change, with those that run now."""
-    pairs = zip(instance.standing, decisions, strict=True)
-    for index, (before, decision) in enumerate(pairs):
-        if decision.pods is not before and decision.pods != before:
-            yield index, before
