@@ -47,18 +47,12 @@ def placed(*pods: tuple[int, int]) -> GangDecision:
 WAITS = GangDecision("wait", ())
 
 
-def test_a_waiting_gang_takes_the_room_of_one_that_is_worth_less() -> None:
-    instance = build(nodes_per_rack=1, gangs=[gang("large", 1, 8), gang("small", 1, 2)])
+def test_what_fits_beside_the_others_starts_where_it_is_fastest() -> None:
+    # Beside "small" on n1 there is room for 6 GPUs, and n2 is free: "large" starts there.
+    nodes = [node("n1", switched(8)), node("n2", switched(8))]
+    instance = build(nodes=nodes, gangs=[gang("large", 1, 8), gang("small", 1, 2)])
     ledger = polished(instance, (WAITS, placed((0, 3))))
-    assert (nodes_of(ledger, "large"), nodes_of(ledger, "small")) == ([0], [])
-
-
-def test_a_gang_that_starts_makes_room_elsewhere() -> None:
-    # "b" is in the only room for "a", and there is other room for it.
-    nodes = [node("n1", switched(8)), node("n2", switched(4))]
-    instance = build(nodes=nodes, gangs=[gang("a", 1, 8), gang("b", 1, 4)])
-    ledger = polished(instance, (WAITS, placed((0, 15))))
-    assert (nodes_of(ledger, "a"), nodes_of(ledger, "b")) == ([0], [1])
+    assert (nodes_of(ledger, "large"), nodes_of(ledger, "small")) == ([1], [0])
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -7,6 +7,7 @@ gang is as in one of both plans; only which GPUs of a switched node a pod gets m
 from __future__ import annotations
 
 import operator
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -180,25 +181,29 @@ class FewestRestarts:
         chosen, kept = dict(changes), self._tried(changes, goals, least)[0]
         if kept is None:
             return None
+        comes = defaultdict[int, set[int]](set)
+        for gang, pods in changes.items():
+            for pod in pods:
+                comes[pod.node].add(gang)
         for gang in sorted(changes.keys() - goals, key=lambda i: self.cost([i]), reverse=True):
-            for back in ({gang}, self._in_place_of(gang, changes) - goals):
+            for back in ({gang}, self._in_place_of(gang, comes) - goals):
+                if gang not in chosen or self.ended():
+                    break
                 less = {i: pods for i, pods in chosen.items() if i not in back}
-                plan = None if gang not in chosen else self._tried(less, goals, least)[0]
+                plan = self._tried(less, goals, least)[0]
                 if plan is not None:
                     chosen, kept = less, plan
         return self._step(kept)
 
-    def _in_place_of(self, gang: int, changes: Changes) -> set[int]:
+    def _in_place_of(self, gang: int, comes: Mapping[int, set[int]]) -> set[int]:
         """The gang, gangs that come to nodes that it leaves, those that come to nodes of these, and so on."""
-        found = [gang]
-        for one in found:  # grows while it is read
-            nodes = {pod.node for pod in self.unmoved[one].pods}
-            found += [
-                i
-                for i in sorted(changes)
-                if i not in found and not nodes.isdisjoint(pod.node for pod in changes[i])
-            ]
-        return set(found)
+        found, ahead = {gang}, [gang]
+        while ahead:
+            nodes = {pod.node for pod in self.unmoved[ahead.pop()].pods}
+            new = set[int]().union(*(comes[n] for n in nodes if n in comes)) - found
+            found |= new
+            ahead += new
+        return found
 
     def _step(self, plan: tuple[GangDecision, ...]) -> Step:
         plan = self._highest_first(plan)
