@@ -7,24 +7,19 @@ own.
 
 from __future__ import annotations
 
-from models.instance.solution import STARTS
 from planner.search.budget import Budget
-from planner.search.free_space import FreeSpace
 from planner.search.improve.growth import grow
-from planner.search.improve.rearranging import perfect, starting_demand, ways
+from planner.search.improve.rearranging import settle
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Ledger
 from planner.search.start.greedy import greedy
-
-STEP_EFFORT = 1e-7
-"""Effort of one step, for each node and gang."""
 
 
 def polish(ledger: Ledger, budget: Budget) -> None:
     """Better the incumbent, step by step, until nothing more is found or the budget ends."""
     while True:
         before = ledger.incumbent
-        for steps in (_undone, _filled, _elsewhere):
+        for steps in (_undone, _filled):
             steps(ledger, budget)
             if budget.exhausted():
                 return
@@ -44,30 +39,8 @@ def _undone(ledger: Ledger, budget: Budget) -> None:
 
 
 def _filled(ledger: Ledger, budget: Budget) -> None:
-    """What fits beside the plan starts, and elastic gangs grow."""
-    instance, decisions = ledger.instance, ledger.incumbent.decisions
-    started = greedy(instance, decisions, ended=budget.exhausted)
-    ledger.offer(started)
+    """What fits beside the plan starts, elastic gangs grow, and who starts goes to the best place left."""
+    instance = ledger.instance
+    ledger.offer(greedy(instance, ledger.incumbent.decisions, ended=budget.exhausted))
     ledger.offer(grow(instance, ledger.incumbent.decisions, budget=budget))
-
-
-def _elsewhere(ledger: Ledger, budget: Budget) -> None:
-    """Gangs that start slowly, spread or away from what they prefer."""
-    instance, lines = ledger.instance, ledger.evaluate(ledger.incumbent.decisions).lines
-    space = FreeSpace(instance, ledger.incumbent.decisions)
-    for index, line in enumerate(lines):
-        if line.value is None or line.decision.decision not in STARTS or perfect(line):
-            continue
-        budget.spend(STEP_EFFORT * (len(space.by_node) + len(space.pods)))
-        if budget.exhausted():
-            return
-        plan, held, mark = ledger.incumbent.decisions, space.original[index], space.mark()
-        demand = starting_demand(space, plan, index)
-        space.set(index, held)
-        for pods in list(ways(space, demand)):
-            space.set(index, (*held, *pods))
-            if ledger.offer((*plan[:index], space.decision(index), *plan[index + 1 :])):
-                space = FreeSpace(instance, ledger.incumbent.decisions)
-                break
-        else:
-            space.undo(mark)
+    ledger.offer(settle(instance, ledger.incumbent.decisions, budget=budget))

@@ -145,7 +145,7 @@ def settle(
     lost = [
         (-(FULL_SPEED - (line.speed or 0)) * line.gang.weight_gpus, -line.gang.weight_gpus, index)
         for index, line in enumerate(lines)
-        if line.decision.decision in STARTS and line.value is not None and not perfect(line)
+        if line.decision.decision in STARTS and line.value is not None and not _perfect(line)
     ]
     if not lost:
         return tuple(decisions)
@@ -169,7 +169,7 @@ def settle(
     return tuple(found)
 
 
-def perfect(line: Line) -> bool:
+def _perfect(line: Line) -> bool:
     """Whether no placement is better: at full speed in one domain of each level."""
     assert line.value is not None
     fast = line.speed == FULL_SPEED and line.value.share in (None, FULL_SHARE)
