@@ -10,6 +10,7 @@ from functools import partial
 
 from models.documents.explanation import PlaceReasons, Why, WhyPod, WhyRemedy, WhyTier
 from models.documents.plan import PlanDocument
+from models.documents.policy import MAX_BUDGET, SolveLimits
 from models.hardware import bits
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement, Reserved
@@ -21,7 +22,7 @@ from planner.search.explain.alternatives import alternatives, first_difference
 from planner.search.explain.remedies import RemedyFinder
 from planner.search.explain.replan import Replan
 from planner.search.explain.trial import Remedy
-from planner.search.explain.world import World, budget_of
+from planner.search.explain.world import World
 from planner.search.free_space import FreeSpace
 from planner.search.solve import TURNS_PAIRS, new_plan
 
@@ -76,9 +77,14 @@ def sound(world: World) -> bool:
     return all(space.is_valid(n) for n in range(len(space.by_node)))
 
 
+def _budget(seconds: float, stop: threading.Event) -> Budget:
+    """A budget of so many seconds on one worker, whose effort never ends it."""
+    return Budget(SolveLimits(workers=1, budget=MAX_BUDGET), stop, seconds=seconds)
+
+
 def why_waiting(world: World, seconds: int, stop: threading.Event) -> Why:
     """What makes the gang start, as far as so many seconds go; or where it fits beside the plan."""
-    budget = budget_of(seconds, stop)
+    budget = _budget(seconds, stop)
 
     def late() -> bool:
         return stop.is_set() or budget.seconds_left() <= 0
@@ -149,5 +155,5 @@ def _first_tier(world: World, pods: tuple[PodPlacement, ...]) -> WhyTier | None:
 
 def why_there(world: World, seconds: int, stop: threading.Event) -> PlaceReasons | None:
     """Why the gang has its place and not another; None for a gang without pods."""
-    budget = budget_of(seconds, stop)
+    budget = _budget(seconds, stop)
     return alternatives(world, lambda: stop.is_set() or budget.seconds_left() <= 0)

@@ -215,6 +215,15 @@ class FreeSpace:
             gang, old = self._journal.pop()
             self._replace(gang, self.pods[gang], old)
 
+    def put_back(self, gang: int, pods: Pods) -> bool:
+        """Give a gang these pods if there is room for all of them; returns whether there is."""
+        mark = self.mark()
+        self.set(gang, pods)
+        if all(self.is_valid(n) for n in {pod.node for pod in pods}):
+            return True
+        self.undo(mark)
+        return False
+
     def gpu_models(self, gang: int, role: RoleDemand) -> tuple[str, ...]:
         """The GPU models of which the pods of a role must choose one; none if there is no choice."""
         if not role.gpus or self.instance.gangs[gang].roles[role.role].mix_models:

@@ -126,15 +126,8 @@ def _start(space: FreeSpace, index: int, yields: Sequence[int]) -> None:
         return
     space.set(index, pods)
     for other in sorted(lower, key=lambda i: (-gangs[i].priority, i)):
-        _return(space, other, before[other])
-
-
-def _return(space: FreeSpace, index: int, pods: Pods) -> None:
-    """Give a gang its places of the plan, if all of them are free, or else others if there are any."""
-    space.set(index, pods)
-    if not all(space.is_valid(pod.node) for pod in pods):
-        space.set(index, ())
-        space.set(index, _place(space, index) or ())
+        if not space.put_back(other, before[other]):
+            space.set(other, _place(space, other) or ())
 
 
 def _place(space: FreeSpace, index: int) -> Pods | None:

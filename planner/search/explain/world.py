@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from models.documents.policy import MAX_BUDGET, SolveLimits
 from models.instance.cluster import Node
 from models.instance.eligibility import without_conditions
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
 from models.rules.demands import Demand
-from planner.search.budget import Budget
 from planner.search.explain.shortage import FreeCounts, shortage
 from planner.search.free_space import SET_ASIDE, FreeSpace
 from planner.search.start.greedy import admit, missing_demand
@@ -150,8 +147,3 @@ def needed_away(
         return False
 
     return () if placed(space, demand) is None else needed(gone, put_back, late)
-
-
-def budget_of(seconds: float, stop: threading.Event) -> Budget:
-    """A budget of so many seconds on one worker, whose effort never ends it."""
-    return Budget(SolveLimits(workers=1, budget=MAX_BUDGET), stop, seconds=seconds)

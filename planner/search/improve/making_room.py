@@ -121,7 +121,7 @@ class _Room:
         if not placed:
             return None
         by_cost = sorted(gone, key=lambda i: finder.cost([i]), reverse=True)
-        away = [i for i in by_cost if not self._returned(i)]
+        away = [i for i in by_cost if not space.put_back(i, finder.unmoved[i].pods)]
         for other in sorted(away, key=lambda i: not gangs[i].running):
             if not self._placed(other, self._everywhere) and gangs[other].running:
                 return None
@@ -135,15 +135,6 @@ class _Room:
     def _may_go(self, index: int) -> bool:
         gang = self._instance.gangs[index]
         return (gang.movable or not gang.running) and index not in self._instance.incomplete
-
-    def _returned(self, index: int) -> bool:
-        """Put the gang back where it was, if there is room again."""
-        space, mark, pods = self._space, self._space.mark(), self._finder.unmoved[index].pods
-        space.set(index, pods)
-        if all(space.is_valid(n) for n in sorted({pod.node for pod in pods})):
-            return True
-        space.undo(mark)
-        return False
 
     def _demand(self, index: int) -> Demand:
         """All pods of the gang, at the size that it has, or at its smallest."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.solution import NEVER, GangDecision, PodPlacement
+from models.instance.solution import NEVER, GangDecision, PodPlacement, Reserved
 from models.program.demand_builder import identity
 from models.queues.reservations import LAST_TIME, end_of, queue_place, yields
 from models.rules.demands import Demand
@@ -66,7 +66,10 @@ def _ending(instance: Instance) -> tuple[Gang, ...]:
 
 
 class _Forecast:
-    """``_ends``: (time, gang) of the pods in the free space. ``_due``: reservations, the last first."""
+    """``_due``: reservations that have not begun, by gang. ``_events``: (time, whether one begins, gang).
+
+    Else the gang ends then.
+    """
 
     def __init__(
         self, instance: Instance, decisions: Sequence[GangDecision], budget: Budget
@@ -76,17 +79,14 @@ class _Forecast:
         self._until = time.monotonic() + min(MOST_S, max(LEAST_S, budget.seconds_left()))
         self._space = FreeSpace(self._instance, decisions)
         self._tries = 0
-        self._ends: list[tuple[int, int]] = []
+        self._due: dict[int, Reserved] = {}
+        self._events: list[tuple[int, bool, int]] = []
         for index, one in enumerate(decisions):
-            end = end_of(self._instance, index, one) if one.pods else None
-            if end is not None:
-                heapq.heappush(self._ends, (end, index))
-        held = (
-            (i, one.reserved)
-            for i, one in enumerate(decisions)
-            if one.reserved is not None and not one.pods
-        )
-        self._due = sorted(held, key=lambda one: -one[1].start)
+            if one.pods:
+                self._add(index, end_of(self._instance, index, one))
+            elif one.reserved is not None:
+                self._due[index] = one.reserved
+                heapq.heappush(self._events, (one.reserved.start, True, index))
 
     def starts(self, waiting: Sequence[int]) -> dict[int, int]:
         """The expected start of gangs that find a place in time."""
@@ -96,25 +96,21 @@ class _Forecast:
         queue = [missing_demand(self._space, index) for index in order]
         queue = [demand for demand in queue if demand.possible]
         found: dict[int, int] = {}
-        while queue and (at := self._next()) is not None and at <= LAST_TIME:
+        while queue and self._events and (at := self._events[0][0]) <= LAST_TIME:
             self._pass(at)
             queue = self._start(queue, at, found)
             if self._tries >= MAX_TRIES or time.monotonic() >= self._until:
                 break
         return found
 
-    def _next(self) -> int | None:
-        """When something ends or starts next."""
-        times = [self._ends[0][0]] if self._ends else []
-        times += [self._due[-1][1].start] if self._due else []
-        return min(times, default=None)
-
     def _pass(self, at: int) -> None:
         """Let end and start what does by then."""
-        while self._ends and self._ends[0][0] <= at:
-            self._space.set(heapq.heappop(self._ends)[1], ())
-        while self._due and self._due[-1][1].start <= at:
-            index, one = self._due.pop()
+        while self._events and self._events[0][0] <= at:
+            _, begins, index = heapq.heappop(self._events)
+            if not begins:
+                self._space.set(index, ())
+                continue
+            one = self._due.pop(index)
             for other in {gang for n in one.nodes for gang, _, _ in self._space.by_node[n].tenants}:
                 if yields(self._instance, self._gangs[other], one.place):  # it ran long enough
                     self._space.set(other, ())
@@ -123,7 +119,7 @@ class _Forecast:
 
     def _add(self, index: int, end: int | None) -> None:
         if end is not None:
-            heapq.heappush(self._ends, (end, index))
+            heapq.heappush(self._events, (end, False, index))
 
     def _start(self, queue: list[Demand], at: int, found: dict[int, int]) -> list[Demand]:
         """Start what fits now, in order; returns the others."""
@@ -155,7 +151,7 @@ class _Forecast:
         """Pods of the gang now, not on nodes of which a reservation starts before it ends."""
         closed = {
             n
-            for _, one in self._due
+            for one in self._due.values()
             if seconds is None or at + seconds > one.start
             for n in one.nodes
         }
