@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -76,23 +77,9 @@ class NodeSpace:
     kept: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Seated:
-    """The nodes of a space that was made. ``key``: what else of its instance they depend on."""
-
-    key: object
-    gangs: Sequence[Gang | None]
-    pods: Sequence[Pods]
-    by_node: list[NodeSpace]
-    arrays: FreeArrays
-    usable: list[bool]
-    wanted: dict[int, tuple[int, dict[str, int]]]
-    beside: dict[int, Reshaping]
-
-
 @once_with
-def _latest(_cluster: Cluster) -> list[_Seated]:
-    """Of the space that was made last on a cluster: the next one mostly differs little."""
+def _latest(_cluster: Cluster) -> list[FreeSpace]:
+    """The space that was made last on a cluster: the next one mostly differs little."""
     return []
 
 
@@ -102,13 +89,17 @@ class FreeSpace:
     ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they run
     now. ``arrays``: the free space of all nodes at once. ``pod_counts``: what rules about pods count.
     ``queues``: what gangs in queues hold, None where there are no queues. ``reach``: places of the cells of
-    queues, where there are any. ``closed``: nodes that rules about whole domains close.
+    queues, where there are any. ``closed``: nodes that rules about whole domains close. ``key``: what, beside
+    gangs and pods, the nodes follow from.
     """
 
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
         self.instance = instance
         self.pods: list[Pods] = [decision.pods for decision in decisions]
         self.original = instance.standing
+        self.by_node: list[NodeSpace]
+        self.usable: list[bool]
+        self.arrays: FreeArrays
         self._places: dict[int, dict[tuple[int, int], PodPlacement]] = {}
         self._reshaping = reshaping(instance)
         self._wanted: dict[int, tuple[int, dict[str, int]]] = {}
@@ -128,58 +119,48 @@ class FreeSpace:
 
     def _seat_all(self) -> None:
         """The nodes with all pods: those of the last space with what differs."""
-        policy, latest = self.instance.policy, _latest(self.instance.cluster)
-        key = (len(self.pods), policy.gpu_binding, policy.node_selector)
+        instance, latest = self.instance, _latest(self.instance.cluster)
+        self.key = (len(self.pods), instance.policy.gpu_binding, instance.policy.node_selector)
         known = latest[0] if latest else None  # once: other threads make spaces, too
-        if known is None or known.key != key:
-            known = self._empty(key)
-        self.by_node, self.arrays = list(known.by_node), known.arrays.copy()
-        self._wanted, self._beside = dict(known.wanted), dict(known.beside)
-        self.usable = known.usable
+        gangs: Sequence[Gang | None] = [None] * len(self.pods)
+        seated: Sequence[Pods] = [()] * len(self.pods)
+        if known is not None and known.key == self.key:
+            self._take_over(known)
+            gangs, seated = known.instance.gangs, known.pods
+        else:
+            self._empty()
         touched: dict[int, Tenants] = {}
-        pairs = zip(self.instance.gangs, known.gangs, self.pods, known.pods, strict=True)
+        pairs = zip(instance.gangs, gangs, self.pods, seated, strict=True)
         for index, (gang, other, now, before) in enumerate(pairs):
             if gang is not other or (now is not before and now != before):
                 self._seat(touched, index, before, now)
         self._recount_nodes(touched)
-        latest[:] = [
-            replace(
-                known,
-                gangs=self.instance.gangs,
-                pods=tuple(self.pods),
-                by_node=list(self.by_node),
-                arrays=self.arrays.copy(),
-                wanted=dict(self._wanted),
-                beside=dict(self._beside),
-            )
-        ]
+        kept = copy(self)
+        self.pods = list(self.pods)
+        self._take_over(kept)
+        latest[:] = [kept]
 
-    def _empty(self, key: object) -> _Seated:
-        """The nodes without pods."""
+    def _take_over(self, other: FreeSpace) -> None:
+        """Have the nodes of another space, as they are now."""
+        self.by_node, self.arrays = list(other.by_node), other.arrays.copy()
+        self.usable = other.usable
+        self._wanted, self._beside = dict(other._wanted), dict(other._beside)
+
+    def _empty(self) -> None:
+        """Have the nodes without pods."""
         cluster = self.instance.cluster
         self.usable = [self.instance.schedulable(node) for node in cluster.nodes]
         alike: dict[object, NodeSpace] = {}
-        nodes = []
+        self.by_node = []
         for n, (node, usable) in enumerate(zip(cluster.nodes, self.usable, strict=True)):
             own = n if n in self._reshaping else None
-            kind = (
-                id(node.model),
-                node.givable,
-                node.unknown_unhealthy,
-                node.allocatable,
-                usable,
-                own,
-            )
+            sick = node.unknown_unhealthy
+            kind = (id(node.model), node.givable, sick, node.allocatable, usable, own)
             if kind not in alike:
                 alike[kind] = self._count(n, {})
-            nodes.append(alike[kind])
-        free, left = [one.free for one in nodes], [one.left for one in nodes]
-        arrays = FreeArrays(cluster, free, left, self._reshaping)
-        nobody: list[Pods] = [()] * len(self.pods)
-        wanted, beside = self._wanted, self._beside
-        return _Seated(
-            key, [None] * len(self.pods), nobody, nodes, arrays, self.usable, wanted, beside
-        )
+            self.by_node.append(alike[kind])
+        free, left = [one.free for one in self.by_node], [one.left for one in self.by_node]
+        self.arrays = FreeArrays(cluster, free, left, self._reshaping)
 
     def _seat(
         self,
