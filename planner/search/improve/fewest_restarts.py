@@ -186,8 +186,10 @@ class FewestRestarts:
             for pod in pods:
                 comes[pod.node].add(gang)
         for gang in sorted(changes.keys() - goals, key=lambda i: self.cost([i]), reverse=True):
+            if self.ended():
+                break
             for back in ({gang}, self._in_place_of(gang, comes) - goals):
-                if gang not in chosen or self.ended():
+                if gang not in chosen:
                     break
                 less = {i: pods for i, pods in chosen.items() if i not in back}
                 plan = self._tried(less, goals, least)[0]

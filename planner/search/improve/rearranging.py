@@ -33,7 +33,10 @@ from planner.search.ledger import Ledger
 from planner.search.start.greedy import greedy, place, placements, value_with
 
 PLACEMENTS = 6
-"""Placements of one gang, whole or for each size of its groups, that are compared."""
+"""Placements of one gang, whole or for each size of its groups, that are compared.
+
+Of a gang that should be beside another one as many partners are tried, and domains for both.
+"""
 
 
 def ways(space: FreeSpace, demand: Demand, *, bound: bool = True) -> Iterator[Pods]:
@@ -211,13 +214,6 @@ def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, 
     return larger_is_better(tiers_of(instance), Evaluation(instance, decisions).vector())
 
 
-PARTNERS = 4
-"""Gangs that wait for a place, too, beside which one is tried."""
-
-DOMAINS = 8
-"""Domains with room for both that are tried, the tightest first."""
-
-
 class Pairs:
     """Places gangs of ``demands`` in turn, in the free space; ``place`` says whether all have a place."""
 
@@ -256,7 +252,7 @@ class Pairs:
         pairs = [(gang, other) for other in companions(self._instance).get(gang, ())]
         pairs += [(other, gang) for other in suitors(self._instance).get(gang, ())]
         waiting = (pair for pair in pairs if self._pending.keys() >= {*pair})
-        return any(self._together(*pair) for pair in islice(waiting, PARTNERS))
+        return any(self._together(*pair) for pair in islice(waiting, PLACEMENTS))
 
     def _homes(self, gang: int) -> Iterator[frozenset[int]]:
         """Nodes of the domains in which gangs are that it should be near, each once."""
@@ -281,7 +277,7 @@ class Pairs:
         of, size = arrays.tree.domain_of[near.level], arrays.tree.sizes[near.level]
         free = np.bincount(of, arrays.free, size).astype(np.int64)
         fitting = np.flatnonzero(free >= gpus)
-        for domain in fitting[np.argsort(free[fitting], kind="stable")][:DOMAINS].tolist():
+        for domain in fitting[np.argsort(free[fitting], kind="stable")][:PLACEMENTS].tolist():
             nodes = frozenset(arrays.tree.nodes(near.level, domain).tolist())
             mark = self._space.mark()
             first, second = sorted((gang, other), key=lambda i: (-self._pending[i].gpus, i))
