@@ -1,4 +1,4 @@
-"""Place gangs that start, or that may move, once more, now that it is known which they are.
+"""Place gangs that start once more, now that it is known which they are.
 
 Each that starts in the best place that is left, or together with a gang that it should be near.
 """
@@ -12,12 +12,10 @@ from itertools import chain, islice, pairwise
 
 import numpy as np
 
-from models.instance.disruption_budgets import may_move
 from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.solution import STARTS, GangDecision, PodPlacement
 from models.instance.speed import FULL_SPEED
-from models.program.base_state import base_decisions
 from models.program.demand_builder import remaining_demand
 from models.queues.queue_order import must_wait
 from models.rates.gang_bandwidth import FULL_SHARE
@@ -29,8 +27,7 @@ from models.values.nearness import anchored, companions, home, suitors
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, Line, tiers_of
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, Pods, counts_of
-from planner.search.ledger import Ledger
-from planner.search.start.greedy import greedy, place, placements, value_with
+from planner.search.start.greedy import place, placements, value_with
 
 PLACEMENTS = 6
 """Placements of one gang, whole or for each size of its groups, that are compared.
@@ -91,41 +88,6 @@ def beside(
     ):
         return tuple(decisions)
     return tuple(found)
-
-
-def afresh(instance: Instance, *, budget: Budget) -> tuple[GangDecision, ...] | None:
-    """A plan in which all movable gangs are placed anew at their size, and then those that wait.
-
-    None if one of them finds no place, a rule is broken, or the budget ends. Only worth it where restarts
-    are free.
-    """
-    base = base_decisions(instance)
-    running = [i for i, gang in enumerate(instance.gangs) if gang.running and may_move(instance, i)]
-    if not running:
-        return None
-    away = list(base)
-    for index in running:
-        away[index] = GangDecision("preempt")
-    space = FreeSpace(instance, away)
-    counts = {index: counts_of(instance.gangs[index], base[index].pods) for index in running}
-    demands = [remaining_demand(instance, index, counts[index], ()) for index in running]
-    found = list(base)
-    for demand in sorted(demands, key=partial(_fresh_order, instance)):
-        pods = None
-        if not budget.exhausted():
-            pods = place(space, demand) if demand.possible else None
-        if pods is None:
-            return None
-        space.set(demand.gang, pods)
-        found[demand.gang] = space.decision(demand.gang)
-    plan = greedy(instance, found, ended=budget.exhausted)
-    return plan if Ledger(instance, base).keeps_rules(plan) else None  # disruption budgets, queues
-
-
-def _fresh_order(instance: Instance, demand: Demand) -> tuple[int, ...]:
-    """High priorities first, then large pods, large gangs."""
-    largest = max((role.gpus for role in demand.roles), default=0)
-    return -instance.gangs[demand.gang].priority, -largest, -demand.gpus, demand.gang
 
 
 def better(

@@ -11,7 +11,7 @@ from models.queues.reservations import left_waiting
 from models.queues.reserved_quotas import crowding
 from planner.search.budget import Budget
 from planner.search.improve.growth import grow
-from planner.search.improve.rearranging import afresh, better
+from planner.search.improve.rearranging import better
 from planner.search.improve.repair import back_in_place
 from planner.search.ledger import Ledger
 from planner.search.promises.reservations import in_turn
@@ -47,19 +47,13 @@ def best_in_turn(
 ) -> tuple[GangDecision, ...]:
     """The best of such plans, which take gangs in several orders.
 
-    If those start that have to, also without regard to them; and, where restarts are free, if all that may
-    move are placed anew.
+    If those start that have to, also without regard to them.
     """
     found = _uncrowded(instance, grow(instance, best_greedy(instance, plan, budget)))
-    others = list[tuple[GangDecision, ...] | None]()
-    if plan != base:
-        freely = grow(instance, best_greedy(instance, base, budget))
-        others.append(_uncrowded(instance, freely))
-    if instance.restarts_free:
-        others.append(afresh(instance, budget=budget))
-    for other in others:
-        found = better(instance, found, in_due_time(instance, other))
-    return found
+    if plan == base:
+        return found
+    freely = _uncrowded(instance, grow(instance, best_greedy(instance, base, budget)))
+    return better(instance, found, in_due_time(instance, freely))
 
 
 def _uncrowded(instance: Instance, plan: tuple[GangDecision, ...]) -> tuple[GangDecision, ...]:
