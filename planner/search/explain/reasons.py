@@ -78,8 +78,7 @@ def with_reasons(
     finder = _ReasonFinder(instance, decisions, budget, replan or Replan(), proven)
     result = list(decisions)
     for index in sorted(range(len(decisions)), key=lambda i: (-instance.gangs[i].priority, i)):
-        reason = finder.reason(index)
-        if reason is not None:
+        if (reason := finder.reason(index)) is not None:
             result[index] = replace(decisions[index], reason=reason)
     return tuple(result)
 

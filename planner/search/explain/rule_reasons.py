@@ -13,7 +13,7 @@ from functools import cached_property
 
 from models.documents.reason import MAX_NAMED
 from models.hardware import slug
-from models.instance.instance import Instance
+from models.instance.instance import Instance, once
 from models.instance.queue import Gpu
 from models.instance.solution import (
     NEVER,
@@ -260,6 +260,7 @@ class RuleReasons:
         return place(space, missing_demand(space, gang)) is not None
 
 
+@once
 def without_joint_rules(instance: Instance) -> Instance:
     """The instance without rules about pods, whole domains, queues, cells and reservations."""
     known = shares(instance)
