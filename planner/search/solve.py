@@ -388,7 +388,7 @@ class Search:
         self._enter("solving")
         self.started = True
         slots.aim()
-        if not (slots.follows or self._searches):
+        if not (slots.follows or self._searches or budget.exhausted()):
             ledger.offer(self._best_in_turn())
         if tolerant:
             slots.run_once(progress)
