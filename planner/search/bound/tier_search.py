@@ -29,7 +29,7 @@ LAST_SHARE = 0.8
 """Share of the remaining time of the last tier: nothing comes after it."""
 
 LP_SHARE = 0.5
-"""Share of the remaining time of one LP: without the first one there is nothing, and the others are quick."""
+"""Share of the remaining time of one LP, or of what is asked beside LPs: one that ends late says nothing."""
 
 NEAR = 200
 """A bound is near if it is a 200th of the value away, or less."""
@@ -264,10 +264,11 @@ class TierSearch:
         if near or self._aside is not None:
             self._adopt(fused, Answer(Status.UNKNOWN, (), relaxed.bound, exact=True))
         if not near:
-            question = self._question(fused, goal, relaxed, share)
             if self._aside is None:
+                question = self._question(fused, goal, relaxed, share)
                 self._conclude(fused, question(program, self._budget))
             else:
+                question = self._question(fused, goal, relaxed, max(share, LP_SHARE))
                 self._aside.add(program, question, self._accepting(fused))
         return relaxed.proof
 
