@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from random import Random
 
 import pytest
 from building import build, gang, mask, node
@@ -124,40 +123,6 @@ def test_a_plan_that_stops_a_gang_which_may_only_move_is_mended() -> None:
     ledger.offer(comes)
     stopped = [one.decision == "preempt" for one in ledger.incumbent.decisions]
     assert not any(stopped)
-
-
-@pytest.mark.parametrize("blocks", [3, 14])
-def test_a_neighbourhood_holds_all_but_what_is_in_some_domains(blocks: int) -> None:
-    # blocks of two racks: one gang is whole nowhere, another runs in the first rack and may move
-    count = 4 * blocks
-    nodes = [node(f"n{i:02}", switched(8), f"b{i // 4:02}", f"r{i // 2:02}") for i in range(count)]
-    stands = gang("stands", 1, 8, stands=[(0, 0, 0, mask(*range(8)))], movable=True)
-    waits = [gang("wide", count // 2, 8), gang("pair", 2, 8, same="rack")]
-    instance = build(nodes=nodes, gangs=[*waits, stands])
-    budget, model = Budget(instance.policy.solve), SlotModel(instance)
-    problem = SlotProblem(model, budget)
-    problem.tell_apart()
-    runs = expression(model, instance, "admission/0")
-    first = Goal(runs, maximize=True)
-    best = branch(problem.program, first, budget, nodes=100, seconds=10).bound
-    goal = Goal(expression(model, instance, "span"), maximize=False, keep=((runs, best, best),))
-    values = branch(problem.program, goal, budget, nodes=100, seconds=10).values
-    (moves,) = (mode.variable for mode in model.modes if mode.option.effect.moved)
-    chosen = set()
-    for seed in range(20):
-        held = problem.neighbourhood(values, Random(seed))
-        chosen.add(tuple(held))
-        with problem.fixed(held, values):
-            assert goal.satisfied(problem.program, values)
-            found = branch(problem.program, goal, budget, nodes=100, seconds=10)
-        assert goal.objective.value(found.values) <= goal.objective.value(values)
-        assert all(found.values[variable] == values[variable] for variable in held)
-        waiting = {
-            m.variable for m in model.modes if not instance.gangs[m.option.demand.gang].running
-        }
-        assert waiting <= set(held)
-        assert blocks > 3 or moves not in held  # all blocks at a time: who runs may move
-    assert (len(chosen) > 1) == (blocks > 3)
 
 
 def test_who_is_promised_a_start_starts_beside_higher_priorities() -> None:

@@ -368,54 +368,6 @@ class SlotModel(Slots):
         if self.parts.short:
             self._part_spread = PartSpread(self.instance, self.program, self.parts, self.modes)
 
-    def by_domain(self) -> dict[int, list[int]]:
-        """By domain of the level around the innermost one, the variables that say what is where in it."""
-        of, domains = self.instance.cluster.domain_of, self.instance.cluster.domains
-        inner = self.instance.cluster.node_level - 1
-        found: dict[int, list[int]] = {}
-        at = [(path[-1].level, homes) for path, homes in self.homes.items()]
-        for level, homes in (*at, (inner, self.loose)):
-            for domain, variable in homes.items():
-                n = domains[level][domain].nodes[0]
-                found.setdefault(of[self.around][n], []).append(variable)
-        if self._domain_slots is not None:
-            for n, variable in self._domain_slots.clearing():
-                found.setdefault(of[self.around][n], []).append(variable)
-        if self.spread is not None:
-            for domain, variable in self.spread.variables():
-                n = domains[inner][domain].nodes[0]
-                found.setdefault(of[self.around][n], []).append(variable)
-        return found
-
-    @property
-    def around(self) -> int:
-        """The level around the innermost one."""
-        return max(0, self.instance.cluster.node_level - 2)
-
-    def modes_within(self, domains: Collection[int]) -> Iterator[int]:
-        """The variables of gangs that run in these domains of the level around the innermost one only."""
-        of = self.instance.cluster.domain_of[self.around]
-        for mode in self.modes:
-            gang = self.instance.gangs[mode.option.demand.gang]
-            if gang.running and all(
-                pod.node is not None and of[pod.node] in domains for pod in gang.running_pods
-            ):
-                yield mode.variable
-
-    def used_domains(self, values: Sequence[int]) -> list[dict[int, int]]:
-        """By kind of gangs told apart, slots in the domains of that level that they use in a solution."""
-        if self.spread is None:
-            return []
-        cluster = self.instance.cluster
-        of, inner = cluster.domain_of[self.around], cluster.domains[cluster.node_level - 1]
-        found = []
-        for pods in self.spread.taken(values):
-            total = Counter[int]()
-            for domain, slots in pods.items():
-                total[of[inner[domain].nodes[0]]] += slots
-            found.append(dict(total))
-        return found
-
 
 def stranded(model: SlotModel) -> Linear:
     """The expression: what is left is known of all GPU models together, since pods choose among them."""

@@ -127,11 +127,6 @@ class DomainSlots:
             found[self._cluster.domain_of[level][n]] += slots[0]
         return {domain: most for domain, most in sorted(found.items()) if most}
 
-    def clearing(self) -> Iterator[tuple[int, int]]:
-        """(node, variable) of what may be cleared."""
-        for n, variables in self._cleared.items():
-            yield from ((n, variable) for variable in variables if variable is not None)
-
     def there(self, nodes: Iterable[int], number: int) -> Linear:
         """Slots of a unit on these nodes, whoever takes them."""
         total = Linear()

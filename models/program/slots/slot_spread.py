@@ -7,7 +7,7 @@ says, all together, and each as many as hold its pods if it has the cluster to i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from models.program.linear_program import Linear, Program
@@ -145,20 +145,6 @@ class SlotSpread:
                     for inner in inside & kind.pods.keys():
                         others.add_linear(kind.pods[inner], -1)
             self._program.at_least(others, 0)
-
-    def variables(self) -> Iterator[tuple[int, int]]:
-        """(innermost domain, variable) of all kinds."""
-        for kind in self.kinds.values():
-            for domain, pods in kind.pods.items():
-                yield from ((domain, variable) for variable in pods.terms)
-
-    def taken(self, values: Sequence[int]) -> Iterator[dict[int, int]]:
-        """By kind with any, the slots that a solution has in innermost domains."""
-        for kind in self.kinds.values():
-            own = {domain: pods.value(values) for domain, pods in kind.pods.items()}
-            here = {domain: slots for domain, slots in own.items() if slots}
-            if here:
-                yield here
 
     def pods(self, values: Sequence[int]) -> dict[int, dict[int, int]]:
         """By id of a mode, the slots that a solution has for gangs of its kind in innermost domains.

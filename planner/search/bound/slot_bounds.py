@@ -6,9 +6,8 @@ domains, and a plan follows that; solved tier by tier it proves how far the plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from random import Random
 
 from models.instance.solution import GangDecision
 from models.program.interruption import Interrupted
@@ -32,14 +31,11 @@ SHARES = {"span": 0.6}
 SHORT_OF = 50
 """Plans follow the program if in no tier about who runs they have a 50th less than it promised."""
 
-VARIATIONS = 60
-"""Neighbourhoods of a solution that are searched."""
+NARROWING_NODES = 200
+"""Branch-and-bound nodes for where gangs of a solution are that is kept."""
 
-VARYING_NODES = 200
-"""Branch-and-bound nodes for one of them."""
-
-VARYING_SHARE = 0.2
-"""Share of what is left of the budget for all of them."""
+NARROWING_SHARE = 0.1
+"""Share of what is left of the time for it."""
 
 ATTEMPTS = 3
 """Solutions that plans follow at first: of gangs that rules kept from leaving, the next one knows."""
@@ -71,7 +67,6 @@ class SlotSearch:
         self.follows = False
         self._problem: SlotProblem | None = None
         self._narrowed: dict[int, Narrowed] = {}
-        self._random = Random(budget.limits.seed)  # noqa: S311  # of neighbourhoods
 
     def build(self) -> None:
         """Build the program."""
@@ -194,7 +189,7 @@ class SlotSearch:
         ]
 
     def _narrow(self, problem: SlotProblem, last: int) -> None:
-        """Offer plans of the last solution: who is where in it, then others move, gangs start elsewhere."""
+        """Offer the plan of the last solution, with who is where in it."""
         latest = problem.latest
         stated = self._stated(problem)
         own = [one for one in stated if one[0] == last]
@@ -208,38 +203,20 @@ class SlotSearch:
             return
         _, tier, expression = own[0]
         goal = Goal(expression, tier.sense == "max", tuple(kept))
-        solution = self._again(problem, goal, range(len(latest)), latest)
-        if solution:
-            solution = self._vary(problem, goal, solution)
-            plan = problem.decode(solution)
-            self._ledger.offer(plan, solution)
-            self._ledger.offer(self._improved(plan))
-
-    def _vary(self, problem: SlotProblem, goal: Goal, solution: tuple[int, ...]) -> tuple[int, ...]:
-        """A better solution, from solving for some domains at a time, with all else as it is."""
-        over = self._budget.used(VARYING_SHARE)
-        for _ in range(VARIATIONS):
-            if over() or self._budget.exhausted():
-                break
-            held = problem.neighbourhood(solution, self._random)
-            solution = self._again(problem, goal, held, solution) or solution
-        return solution
-
-    def _again(
-        self, problem: SlotProblem, goal: Goal, held: Iterable[int], values: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """A solution that has these variables as they are, () if none is found."""
-        seconds = self._budget.seconds_left() * VARYING_SHARE / 2
-        hint = values if len(values) == len(problem.program.lower) else ()
-        with problem.fixed(held, values):
-            return branch(
+        hint = latest if len(latest) == len(problem.program.lower) else ()
+        with problem.fixed(range(len(latest)), latest):
+            solution = branch(
                 problem.program,
                 goal,
                 self._budget,
-                nodes=VARYING_NODES,
-                seconds=seconds,
+                nodes=NARROWING_NODES,
+                seconds=self._budget.seconds_left() * NARROWING_SHARE,
                 hint=hint,
             ).values
+        if solution:
+            plan = problem.decode(solution)
+            self._ledger.offer(plan, solution)
+            self._ledger.offer(self._improved(plan))
 
     def renew(self) -> None:
         """Bound all tiers again: a bound holds only for plans that keep the earlier tiers."""

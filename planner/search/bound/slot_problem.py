@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from random import Random
 
 import numpy as np
 
@@ -25,12 +24,6 @@ from planner.search.start.homes import settle_in
 LAST = {"span", *FREE_SPACE}
 """Tiers for which more is told apart, once those before them are solved."""
 
-USED = 4
-"""Domains of a neighbourhood that gangs of one kind use."""
-
-OTHERS = 6
-"""Other domains of a neighbourhood: without any, nothing could make room in those."""
-
 
 class SlotProblem:
     """The slots as a program whose assignments are followed by plans; see ``tier_search.Problem``.
@@ -46,7 +39,6 @@ class SlotProblem:
         self._model = model
         self._budget = budget
         self._expressions: dict[str, Linear | None] = {}
-        self._inside: dict[int, list[int]] = {}
         self.latest: tuple[int, ...] = ()
         self.refused: set[int] = set()
         self._held: set[int] = set()
@@ -91,27 +83,6 @@ class SlotProblem:
         demand = mode.option.demand
         pods = self._model.instance.gangs[demand.gang].running_pods
         return bool(pods) and not demand.roles and len(demand.stays) == len(pods)
-
-    def neighbourhood(self, values: Sequence[int], random: Random) -> list[int]:
-        """All variables but those of some domains, which gangs of one kind use, and of others.
-
-        Who waits or starts stays so; who runs there may move or stay.
-        """
-        used = self._model.used_domains(values)
-        widely = [domains for domains in used if len(domains) > 1]
-        inside = self._inside
-        some = random.choice(widely) if widely else {}
-        # those with few pods of it are given up first
-        few = sorted(some, key=lambda domain: (some[domain], domain))[: max(1, len(some) // 2)]
-        chosen = {
-            *random.sample(few, min(1, len(few))),
-            *random.sample(sorted(some), min(USED - 1, len(some))),
-            *random.sample(sorted(inside), min(OTHERS, len(inside))),
-        }
-        held = [variable for d, own in inside.items() if d not in chosen for variable in own]
-        moving = set(self._model.modes_within(chosen))
-        modes = (mode.variable for mode in self._model.modes)
-        return held + [variable for variable in modes if variable not in moving]
 
     @contextmanager
     def fixed(self, variables: Iterable[int], values: Sequence[int]) -> Iterator[None]:
@@ -169,7 +140,6 @@ class SlotProblem:
         self._expressions = {n: own for n, own in self._expressions.items() if n not in LAST}
         self.program.interrupted = self._budget.exhausted
         self._model.tell_apart(self.running(self.latest) if self.latest else ())
-        self._inside = self._model.by_domain()
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         self.latest = tuple(values)
