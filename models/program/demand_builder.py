@@ -16,9 +16,6 @@ from models.rates.gang_bandwidth import ServerSet, server_set
 from models.rules.demands import Demand, Groups, RoleDemand, groups_of
 from models.rules.registry import eligible_nodes, gang_key
 
-SEPARATE_SLICES_NODES = 16
-"""Up to so many nodes, slices that an earlier plan placed have variables of their own."""
-
 PlacedPods = Sequence[ExistingPod] | Sequence[PodPlacement]
 
 
@@ -126,12 +123,8 @@ def _needs_slices(instance: Instance, gang: Gang, demand: RoleDemand) -> bool:
         size, _ = role.slice_layers[0]
         if len(demand.cut(size).shorts) > 1:
             return True
-    few = bool(role.gpus and role.slice_layers) and len(cluster.nodes) <= SEPARATE_SLICES_NODES
-    return (
-        few
-        and instance.policy.lists("stability")
-        and any(p.role == demand.role for p in gang.planned)
-    )
+    planned = any(pod.role == demand.role for pod in gang.planned)
+    return bool(role.gpus and role.slice_layers) and planned and instance.policy.lists("stability")
 
 
 def _same_domain(

@@ -25,9 +25,6 @@ from models.rules.demands import Demand
 from models.rules.pod_rules import pod_rules, standing_exempt
 from models.rules.registry import eligible_nodes, standing_beside
 
-CHECK_EVERY = 64
-"""Gangs between two questions whether building is to end."""
-
 MAX_COUNTS = 32
 """Numbers of pods of one gang that become options; beyond it the smallest, the largest and some between."""
 
@@ -113,9 +110,8 @@ def choices_of(
         return _Running(instance, known, rooms, index, movable=index not in immovable).choice()
 
     found, unchanging = [], []
-    for position, index in enumerate(range(len(instance.gangs)) if only is None else sorted(only)):
-        if not position % CHECK_EVERY:
-            check(interrupted)
+    for index in range(len(instance.gangs)) if only is None else sorted(only):
+        check(interrupted)
         gang = instance.gangs[index]
         if not gang.running:
             if gang.hold is None:
@@ -254,16 +250,12 @@ class StayingSets:
                 numbers = sorted({p.index // size for p in own})
                 groups += [(level, tuple(p for p in own if p.index // size == n)) for n in numbers]
             for within, pods in groups:
-                if within is not None and self._several(within, pods):
+                of = () if within is None else self._instance.cluster.domain_of[within]
+                if of and len({of[p.node] for p in pods if p.node is not None}) > 1:
                     found[pods] = None
             if self._mixed(role, own):
                 found[own] = None
         return list(found)
-
-    def _several(self, level: int, pods: Sequence[ExistingPod]) -> bool:
-        """Whether the pods stand in several domains of the level."""
-        of = self._instance.cluster.domain_of[level]
-        return len({of[p.node] for p in pods if p.node is not None}) > 1
 
     def _mixed(self, role: Role, own: Sequence[ExistingPod]) -> bool:
         """Whether the role stands on several GPU models although it must not."""

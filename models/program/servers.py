@@ -18,9 +18,6 @@ from models.program.server_cases import CaseSets, NodeUsage, needs_cases, server
 from models.rates.gang_bandwidth import ServerSet
 from models.rules.demands import Demand
 
-CHECK_EVERY = 256
-"""Nodes between two questions whether building is to end."""
-
 
 class GpuSets(Protocol):
     """The sets of GPUs of a server. ``exact`` False: a relaxation."""
@@ -78,9 +75,8 @@ def build_servers(
             positions.setdefault(n, {})[number] = found.setdefault(own, len(found))
     used = frozenset(base.node_usages).union(*(role.nodes for d in demands for role in d.roles))
     loads, packings, servers = _Loads(demands, shares), Packings(), dict[int, Server]()
-    for count, n in enumerate(sorted(used)):
-        if not count % CHECK_EVERY:
-            check(interrupted)
+    for n in sorted(used):
+        check(interrupted)
         room, usages = base.rooms[n], base.node_usages.get(n, {})
         sets = sets_of(
             nodes[n],

@@ -29,7 +29,6 @@ from models.program.variables import (
     Model,
     Piece,
     SliceVariables,
-    StayVariables,
 )
 from models.queues.queue_shares import within_guarantee
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
@@ -409,8 +408,8 @@ class TierExpressions:
 
     def _options(self) -> list[tuple[Demand, Effect, int]]:
         """(demand, effect, admit variable) of every option."""
-        found = [(g.demand, g.effect, g.admit) for g in self.model.variables.gangs]
-        found += [(s.demand, s.effect, s.admit) for s in self.model.variables.stays]
+        own = (*self.model.variables.gangs, *self.model.variables.stays)
+        found = [(one.demand, one.effect, one.admit) for one in own]
         for group in self.model.variables.groups:
             members = zip(group.demands, group.admits, strict=True)
             found += [(demand, PLACED, admit) for demand, admit in members]
@@ -466,7 +465,7 @@ class TierExpressions:
         return total
 
     @property
-    def _admitted_stays(self) -> list[StayVariables]:
+    def _admitted_stays(self) -> list[GangVariables]:
         """Options that place nothing and leave the gang running."""
         return [stay for stay in self.model.variables.stays if stay.effect.admitted]
 
@@ -474,7 +473,7 @@ class TierExpressions:
     def _standing(self) -> StandingValues:
         return StandingValues(self.model.instance)
 
-    def _standing_value(self, family: str, stay: StayVariables) -> int:
+    def _standing_value(self, family: str, stay: GangVariables) -> int:
         return self._standing.value(family, stay.demand.gang, stay.demand.stays)
 
 

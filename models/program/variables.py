@@ -55,7 +55,7 @@ SliceVariables = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
 
 @dataclass
 class GangVariables:
-    """One option of a gang with pods to place. ``number``: of its demand; ``admit``: whether it is chosen.
+    """One option of a gang. ``number``: of its demand, -1 for none; ``admit``: whether it is chosen.
 
     ``cpu_only_counts[(i, n)]``: pods of its i-th cpu-only role on node n. ``slices[role]``: for each layer,
     innermost first, slices with variables of their own. ``exchange[role]``: identical pods, by index, and
@@ -97,16 +97,6 @@ class GangVariables:
 
 
 @dataclass
-class StayVariables:
-    """An option of a running gang that places nothing: kept as it is, or only shrunk."""
-
-    demand: Demand
-    gang: Gang
-    admit: int
-    effect: Effect
-
-
-@dataclass
 class GroupVariables:
     """Identical gangs that each take one piece on one node: numbers suffice.
 
@@ -142,8 +132,9 @@ Owner = GangVariables | GroupVariables | Partition | SharedGpus
 
 @dataclass
 class Variables:
-    """All variables. ``siblings``: identical gangs placed one by one, in the order in which they start.
+    """All variables. ``gangs``: options with pods to place; ``stays``: the others.
 
+    ``siblings``: identical gangs placed one by one, in the order in which they start.
     ``admits[c][o]``: whether option o of choice c is chosen. ``supplies``: what each server has.
     ``partitions``: of GPUs. ``keeping``: whether each GPU of ``PlacementRequests.keeping`` stays shared.
     """
@@ -151,7 +142,7 @@ class Variables:
     admits: list[list[int]]
     gangs: list[GangVariables] = field(default_factory=list)
     groups: list[GroupVariables] = field(default_factory=list)
-    stays: list[StayVariables] = field(default_factory=list)
+    stays: list[GangVariables] = field(default_factory=list)
     siblings: list[tuple[int, ...]] = field(default_factory=list)
     supplies: dict[int, Supply] = field(default_factory=dict)
     partitions: list[Partition | SharedGpus] = field(default_factory=list)
@@ -240,7 +231,7 @@ def create(
             if not option.demand.roles:  # nothing is placed
                 admit = own_admits[position] = program.boolean()
                 gang = instance.gangs[one.gang]
-                found.stays.append(StayVariables(option.demand, gang, admit, option.effect))
+                found.stays.append(GangVariables(-1, option.demand, gang, admit, option.effect))
     found.partitions = pieces.partitions()
     found.keeping = [program.boolean() for _ in requests.keeping]
     stays = [*found.admits, *([one] for one in found.keeping)]

@@ -35,7 +35,7 @@ from models.program.rules.bandwidth_carriers import (
 )
 from models.program.rules.group_bounds import bounded_role
 from models.program.rules.topology import Topology
-from models.program.variables import GangBandwidth, GangVariables, Model, StayVariables
+from models.program.variables import GangBandwidth, GangVariables, Model
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import exchange_factor
@@ -387,10 +387,7 @@ def forbid_slow_pieces(model: Model) -> None:
                 model.program.fix(piece.variable, 0)
 
 
-NO_DEMAND = -1
-
-
-def add_stay_claims(model: Model, stay: StayVariables) -> None:
+def add_stay_claims(model: Model, stay: GangVariables) -> None:
     """The claims of an option that places nothing but whose bandwidth depends on the case of a server."""
     if not stay.effect.admitted:
         return
@@ -398,7 +395,6 @@ def add_stay_claims(model: Model, stay: StayVariables) -> None:
     servers = [(nodes[n], chosen, model.cases(n)) for n, chosen in stay.demand.standing]
     if any(len(rates_of(*server)) > 1 for server in servers):
         # pods that stay may break their own required level, which then implies nothing
-        free = replace(stay.gang, required=None)
-        gang = GangVariables(NO_DEMAND, stay.demand, free, stay.admit, stay.effect)
+        gang = replace(stay, gang=replace(stay.gang, required=None))
         claims = Claims(model, gang, Topology(model, gang, lean=True))
         model.bandwidth[stay.admit] = GangBandwidth(claims.share, claims.speed, claims.exact)

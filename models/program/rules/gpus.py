@@ -22,7 +22,8 @@ def add(model: Model) -> None:
     program = model.program
     for n, supply in model.variables.supplies.items():
         pieces = model.once(pieces_by_node).get(n, [])
-        program.at_least(left(model, n), 0)
+        if (free := left(model, n)).terms:
+            program.at_least(free)
         for size in {piece.kind.gpus for piece in pieces} - {1}:
             program.at_least(slots_left(model, n, size), 0)
         if supply.sets or supply.cases:

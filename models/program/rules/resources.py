@@ -41,7 +41,8 @@ def add(model: Model) -> None:
             check(program.interrupted)
         for resource in resources:
             if (n, resource) in rows:
-                rows[n, resource].add(variable, _request(role, resource) * pods)
+                amount = dict(role.requests).get(resource, int(resource == PODS))
+                rows[n, resource].add(variable, amount * pods)
     keep_shared(model)
     supplies = _supplies(model, rows)
     for (n, resource), placed in rows.items():
@@ -260,8 +261,3 @@ def _loads(variables: Variables) -> Iterator[tuple[int, int, RoleDemand, int]]:
                 yield piece.n, piece.variable, role, pods
         for (position, n), variable in gang.cpu_only_counts.items():
             yield n, variable, gang.demand.cpu_only_roles[position], 1
-
-
-def _request(role: RoleDemand, resource: str) -> int:
-    # the pods of a whole gang on one node are one piece with several pods
-    return dict(role.requests).get(resource, int(resource == PODS))

@@ -77,7 +77,7 @@ class SlotModel(Slots):
         self._part_spread: PartSpread | None = None
         for choice in self.requests.choices:
             self._choose(choice)
-        self.spares = Spares(instance, self._may_be_idle, self.room.stopping)
+        self.spares = Spares(instance, self.room)
         choices = self.requests.choices
         self.parts = hold_parts(instance, self.program, choices, self.modes, self._state.rooms)
         found = self._node_sets()
@@ -213,10 +213,6 @@ class SlotModel(Slots):
                 found.setdefault(within, []).append((variable, slots))
             found.setdefault((0, None), []).append((variable, slots))
         return found
-
-    def _may_be_idle(self, n: int) -> bool:
-        """Whether everybody who stands on a node may leave it."""
-        return self.room.most(n) == self.instance.cluster.nodes[n].gpus
 
     def _house(
         self, slots: DomainSlots, path: tuple[Piece, ...], total: Linear, inside: frozenset[int]

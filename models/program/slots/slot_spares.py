@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from models.instance.instance import Instance
 from models.program.linear_program import Linear, Program
+from models.program.slots.slot_rooms import SlotRooms
 from models.rules.shape import SpareNodes, spare_nodes
 
 
@@ -16,22 +17,17 @@ class Spares:
     variables of those that are idle only if a gang stops there, which it may only for one that comes.
     """
 
-    def __init__(
-        self,
-        instance: Instance,
-        may_be_idle: Callable[[int], bool],
-        stopping: frozenset[int],
-    ) -> None:
-        """``stopping``: nodes with pods that leave only where their gang stops."""
+    def __init__(self, instance: Instance, room: SlotRooms) -> None:
         self._instance = instance
-        self._stopping = stopping
+        self._stopping = room.stopping
         self.rules: dict[int, SpareNodes] = {}
         self.idle: list[tuple[int, int, frozenset[int]]] = []
         self.emptied: list[int] = []
         known = set[int]()
         for number, rule in enumerate(spare_nodes(instance)):
             if known.isdisjoint(rule.nodes):
-                nodes = tuple(n for n in rule.nodes if may_be_idle(n))
+                gpus = instance.cluster.nodes
+                nodes = tuple(n for n in rule.nodes if room.most(n) == gpus[n].gpus)
                 self.rules[number] = SpareNodes(nodes, rule.least)
                 known.update(rule.nodes)
 
