@@ -87,7 +87,7 @@ def planned(what: str | int) -> Doc:
     return document
 
 
-PLANS = [*INPUTS, LEAVES, *range(3000, 3000 + examples(120, 8)), 3038, 3061, 3065]
+PLANS = [*INPUTS, LEAVES, *range(3000, 3000 + examples(120, 8)), 3010, 3038, 3061, 3065]
 
 
 # The table

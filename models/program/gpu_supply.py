@@ -45,7 +45,7 @@ def supply_of(program: Program, server: Server, admits: Admits, sizes: set[int])
     else:
         supply = _by_number(program, server, admits)
     if isinstance(server.sets, CountSets):
-        supply.kinds = {gpus: [server.sets.kind(gpus)] for gpus in sizes}
+        supply.kinds = {gpus: [server.sets.kind(gpus)] for gpus in sizes if gpus <= supply.most}
         return supply
     assert isinstance(server.sets, MaskSets)
     if not supply.cases or not all(case.hidden for case, _ in supply.cases):
