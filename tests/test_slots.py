@@ -17,6 +17,7 @@ from tiny_shares import sharing
 from tiny_shares import ways as ways_of_sharing
 from tiny_speeds import busy_by_speed, tiny_by_speed
 
+from benchmarks import generator
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.program.base_state import base_decisions
@@ -33,6 +34,7 @@ from planner.search.engines.highs import branch
 from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
 from planner.search.ledger import Ledger
+from planner.search.solve import solve
 from planner.search.start.greedy import greedy
 
 SEEDS = examples(400, 40)
@@ -109,6 +111,14 @@ def test_no_plan_beats_a_bound_where_not_only_the_number_of_gpus_counts(kind: st
         return beaten(instance) if any(servers) else []
 
     assert wrong(range(SEEDS), found) == {}
+
+
+def test_no_plan_beats_a_bound_where_a_gang_that_waits_has_an_equal_that_runs_slowly() -> None:
+    """Who runs counts at most the speed that it has; the other one has the whole of its own."""
+    instance = generator.busy(16, 14, 1, servers={"DGX-1 V100": 1})
+    limits = replace(instance.policy.solve, budget=2)
+    instance = replace(instance, policy=replace(instance.policy, solve=limits))
+    assert beaten(instance, [(tier.name, tier.value) for tier in solve(instance).tiers]) == []
 
 
 @pytest.mark.parametrize("runs", [False, True])

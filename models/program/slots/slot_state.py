@@ -23,6 +23,7 @@ from models.program.tier_expressions import StandingValues
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rules.demands import Demand, RoleDemand
 from models.rules.shape import may_be_uneven
+from models.values.tier_values import most_speed
 
 MAX_UNITS = 2
 """Sizes in GPUs whose slots are counted domain by domain."""
@@ -235,7 +236,9 @@ class _Shapes:
 
     def of(self, demand: Demand) -> list[Placed]:
         """(level, shape, nodes), the narrowest first; wider ones only if they add nothing less."""
-        key = placing(self._instance, demand)
+        # a gang that runs counts at most its speed before the plan
+        most = most_speed(self._instance, demand.gang) if self._instance.by_speed else None
+        key = (*placing(self._instance, demand), most)
         if key not in self._known:
             self._known[key] = list(self._found(demand))
         return self._known[key]
