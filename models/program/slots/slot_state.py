@@ -237,21 +237,19 @@ class _Shapes:
     def of(self, demand: Demand) -> list[Placed]:
         """(level, shape, nodes), the narrowest first; wider ones only if they add nothing less."""
         # a gang that runs counts at most its speed before the plan
-        most = most_speed(self._instance, demand.gang) if self._instance.by_speed else None
-        key = (*placing(self._instance, demand), most)
+        key = placing(self._instance, demand), most_speed(self._instance, demand.gang)
         if key not in self._known:
             self._known[key] = list(self._found(demand))
         return self._known[key]
 
     def most_speed(self, demand: Demand) -> int:
         """The highest speed next to pods that stay, permille."""
-        fastest = self.bounds.fastest(demand)
-        return self.bounds.speed(demand, fastest, self._instance.cluster.node_level)
+        level = self._instance.cluster.node_level
+        return self.bounds.speed(demand, self.bounds.fastest(demand), level)
 
     def most(self, family: str, demand: Demand) -> int:
         """What a gang next to pods that stay adds to ``preference`` or ``bandwidth`` at most."""
-        shape = self.bounds.shape(demand, self._instance.cluster.node_level)
-        return int(getattr(shape, family))
+        return int(getattr(self.bounds.shape(demand, self._instance.cluster.node_level), family))
 
     def _found(self, demand: Demand) -> Iterator[Placed]:
         gang, node_level = self._instance.gangs[demand.gang], self._instance.cluster.node_level
