@@ -19,8 +19,8 @@ from planner.search.engines.interface import Answer
 Question = Callable[[Program, Budget], Answer]
 """Asks an engine about a program, within a budget."""
 
-Answered = tuple[Answer, Budget]
-"""An answer, and the budget that says what it took."""
+Accept = Callable[[Answer], bool]
+"""Takes over an answer; returns whether the plan stays as it is."""
 
 
 class OpenGoals:
@@ -30,41 +30,37 @@ class OpenGoals:
         self._budget = budget
         self._others = budget.limits.workers - 1
         self._pool = ThreadPoolExecutor(max(1, self._others), thread_name_prefix="open goal")
-        self._asked: list[tuple[Callable[[], Answered], Future[Answered]]] = []
-        self._accept: list[tuple[Callable[[Answer], bool], float]] = []
+        self._asked: list[tuple[Callable[[], Answer], Future[Answer], Accept, Budget, float]] = []
 
     def close(self) -> None:
         """Wait for the threads; what they have not begun is not answered."""
         self._pool.shutdown(cancel_futures=True)
 
-    def add(self, program: Program, question: Question, accept: Callable[[Answer], bool]) -> None:
-        """Ask about the program as it is now. ``accept``: whether the plan stays as it is then."""
+    def add(self, program: Program, question: Question, accept: Accept) -> None:
+        """Ask about the program as it is now."""
         now = copy.copy(program)
         now.lower, now.upper = list(program.lower), list(program.upper)
-        ask = partial(_ask, now, question, replace(self._budget, calls=0))
-        self._asked.append((ask, self._pool.submit(ask) if self._others else Future()))
-        self._accept.append((accept, self._budget.effort))
+        spent = replace(self._budget, calls=0)
+        ask = partial(question, now, spent)
+        own = self._pool.submit(ask) if self._others else Future[Answer]()
+        self._asked.append((ask, own, accept, spent, spent.effort))
 
     def conclude(self) -> bool:
         """Take over the answers in their order until the plan changes; returns whether it stayed as it was.
 
-        What no thread has begun yet is asked here.
+        What no thread has begun yet is asked here, as long as the budget lasts.
         """
-        answers = [
-            partial(_same, ask()) if own.cancel() else own.result for ask, own in self._asked
+        budget = self._budget
+        here = [
+            ask() if own.cancel() and not budget.exhausted() else None
+            for ask, own, *_ in self._asked
         ]
-        for answer, (accept, before) in zip(answers, self._accept, strict=True):
-            found, spent = answer()
-            self._budget.spend(spent.effort - before, spent.calls)
-            self._budget.clocked |= spent.clocked
+        for (_, own, accept, spent, before), answered in zip(self._asked, here, strict=True):
+            if answered is None and own.cancelled():
+                break
+            found = answered or own.result()
+            budget.spend(spent.effort - before, spent.calls)
+            budget.clocked |= spent.clocked
             if not accept(found):
                 return False
         return True
-
-
-def _ask(program: Program, question: Question, budget: Budget) -> Answered:
-    return question(program, budget), budget
-
-
-def _same(answered: Answered) -> Answered:
-    return answered
