@@ -227,7 +227,7 @@ def test_a_gang_whose_turn_has_come_starts_wherever_it_fits() -> None:
     ]
     assert not ledger.keeps_rules(tuple(without))
     program = formulate(found)
-    must = {choice.gang for choice in program.requests.choices if choice.must}
+    must = {choice.gang for choice in program.model.state.choices if choice.must}
     assert must == {big, later}
 
 

@@ -139,7 +139,7 @@ def test_bounds_hold_without_the_sets_of_pods_that_stay(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With more sets than are listed a relaxation takes their place."""
-    monkeypatch.setattr(options, "MAX_SETS", 1)
+    monkeypatch.setattr(options, "MAX_WAYS", 1)
     assert alone(busy(seed, more=POD_RULES)) == []
 
 

@@ -152,23 +152,7 @@ def test_no_plan_beats_a_bound_where_gpus_are_partitioned_or_shared(
 def parts_count_as_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where GPUs have many sets of parts."""
     monkeypatch.setattr(slot_parts, "MOST_FILLINGS", 2)
-    monkeypatch.setattr(slot_parts, "FEW_FILLINGS", 1)
     monkeypatch.setattr(slot_parts, "MOST_LOST", 1000)
-
-
-def fewest(instance: Instance) -> int:
-    """The bound of ``span`` where everybody starts."""
-    model = SlotModel(instance)
-    model.tell_apart()
-    of = {tier.name: model.expression(tier) for tier in tiers_of(instance)}
-    runs, span, every = of["admission/0"], of["span"], len(instance.gangs)
-    assert runs is not None
-    assert span is not None
-    goal = Goal(span, maximize=False, keep=((runs, every, every),))
-    budget = Budget(instance.policy.solve)
-    found = branch(model.program, goal, budget, nodes=1000, seconds=10)
-    assert found.status is Status.OPTIMAL
-    return found.bound
 
 
 @pytest.mark.parametrize("kind", DRAWS)

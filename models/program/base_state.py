@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from models.hardware import bits
 from models.instance.gang import Gang
@@ -54,16 +55,34 @@ def keeping(
 
 
 @dataclass(frozen=True)
-class PlacementRequests:
-    """``demands``: of every option with pods to place; ``origin``: their (choice, option).
+class BaseState:
+    """``choices``: what is decided. ``base``: the plan in which every gang to decide about is away.
 
-    ``keeping``: shared GPUs of which it is decided whether they stay so.
+    ``rooms``, ``held``: room, and mask of GPUs known to be held, a node, next to the pods that stay under
+    every option. ``keeping``: shared GPUs of which it is decided whether they stay so.
     """
 
     choices: tuple[Choice, ...]
-    demands: tuple[Demand, ...]
-    origin: tuple[tuple[int, int], ...]
-    keeping: tuple[Keeping, ...] = ()
+    base: tuple[GangDecision, ...]
+    rooms: tuple[Room, ...]
+    held: tuple[int, ...]
+    node_usages: NodeUsages
+    keeping: tuple[Keeping, ...]
+
+    @cached_property
+    def origin(self) -> tuple[tuple[int, int], ...]:
+        """(choice, option) of every option with pods to place."""
+        return tuple(
+            (number, position)
+            for number, choice in enumerate(self.choices)
+            for position, option in enumerate(choice.options)
+            if option.demand.roles
+        )
+
+    @cached_property
+    def demands(self) -> tuple[Demand, ...]:
+        """Their demands."""
+        return tuple(self.choices[n].options[position].demand for n, position in self.origin)
 
     def effect(self, number: int) -> Effect:
         """The effect of the option with that demand."""
@@ -71,33 +90,20 @@ class PlacementRequests:
         return self.choices[choice].options[position].effect
 
 
-def collect_requests(
-    choices: Sequence[Choice], kept: tuple[Keeping, ...] = ()
-) -> PlacementRequests:
-    origin = tuple(
-        (number, position)
-        for number, choice in enumerate(choices)
-        for position, option in enumerate(choice.options)
-        if option.demand.roles
-    )
-    demands = (choices[number].options[position].demand for number, position in origin)
-    return PlacementRequests(tuple(choices), tuple(demands), origin, kept)
-
-
 def victims(instance: Instance, choices: Sequence[Choice]) -> Victims:
     """The gangs that may be stopped or shrunk for others."""
     return Victims(instance, (choice.gang for choice in choices if choice.yields))
 
 
-def classes(instance: Instance, requests: PlacementRequests) -> list[list[tuple[int, Demand]]]:
+def classes(instance: Instance, state: BaseState) -> list[list[tuple[int, Demand]]]:
     """Identical gangs, each class in the order in which its gangs start (priority, age, name).
 
     Gangs of different priorities are in different classes where a gang may be stopped for one of higher
     priority, or where speeds count; there also gangs that are aged.
     """
-    by_priority = instance.by_speed or bool(victims(instance, requests.choices))
+    by_priority = instance.by_speed or bool(victims(instance, state.choices))
     classes: dict[object, list[tuple[int, Demand]]] = {}
-    for number, demand in enumerate(requests.demands):
+    for number, demand in enumerate(state.demands):
         gang = instance.gangs[demand.gang]
         key = (
             identity(instance, demand),
@@ -142,21 +148,6 @@ def unchanged(gang: Gang, pods: Pods, missing: int) -> GangDecision:
     return GangDecision("keep", pods, reason)
 
 
-@dataclass(frozen=True)
-class BaseState:
-    """``base``: the plan in which every gang to decide about is away.
-
-    ``rooms``, ``held``: room, and mask of GPUs known to be held, a node, next to the pods that stay under
-    every option.
-    """
-
-    requests: PlacementRequests
-    base: tuple[GangDecision, ...]
-    rooms: tuple[Room, ...]
-    held: tuple[int, ...]
-    node_usages: NodeUsages
-
-
 def build_base_state(
     instance: Instance,
     *,
@@ -190,13 +181,8 @@ def build_base_state(
     room = rooms(instance, always)
     kept = keeping(instance, choices, room)
     usages = _with_kept(_deciding(instance, node_usages(instance, choices), room), choices, kept)
-    return BaseState(
-        collect_requests(choices, kept),
-        tuple(away),
-        room,
-        tuple(known_masks(instance, always)),
-        usages,
-    )
+    held = tuple(known_masks(instance, always))
+    return BaseState(choices, tuple(away), room, held, usages, kept)
 
 
 def _deciding(instance: Instance, node_usages: NodeUsages, room: Sequence[Room]) -> NodeUsages:

@@ -12,13 +12,13 @@ from models.hardware import bits
 from models.instance.instance import Instance
 from models.instance.occupancy import Room, rooms
 from models.instance.solution import GangDecision, PodPlacement, placed
-from models.program.base_state import PlacementRequests, outcome
-from models.program.gpu_supply import Admits, Supply
+from models.program.base_state import outcome
+from models.program.gpu_supply import Supply
 from models.program.packing import CountSets, SetType
 from models.program.pod_assignment import Layer, arrange_slices, give_own_places
 from models.program.rules.running import justify_preemptions
 from models.program.servers import Server
-from models.program.variables import GangVariables, Variables
+from models.program.variables import GangVariables, Model
 from models.rules.demands import Demand, RoleDemand
 
 
@@ -44,23 +44,17 @@ class GangSlots:
     assigned: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
-def decode(
-    instance: Instance,
-    requests: PlacementRequests,
-    servers: Mapping[int, Server],
-    variables: Variables,
-    values: Sequence[int],
-    base: Sequence[GangDecision],
-) -> tuple[GangDecision, ...]:
+def decode(model: Model, values: Sequence[int]) -> tuple[GangDecision, ...]:
     """One decision a gang. Shape of ``values``: one integer a variable of the program."""
-    staying = staying_decisions(instance, requests, variables.admits, values, base)
-    left = beside_kept(rooms(instance, staying), requests, variables, values)
+    instance, variables = model.instance, model.variables
+    staying = _staying_decisions(model, values)
+    left = _beside_kept(model, rooms(instance, staying), values)
     wanted: dict[int, list[SetType]] = {}
     for piece in variables.pieces:
         if values[piece.variable]:
             wanted.setdefault(piece.n, []).extend([piece.kind] * values[piece.variable])
     free = {
-        n: carve_slots(servers[n], left[n], variables.supplies[n], kinds, values)
+        n: carve_slots(model.servers[n], left[n], variables.supplies[n], kinds, values)
         for n, kinds in wanted.items()
     }
     granted = {
@@ -74,9 +68,14 @@ def decode(
         for demand, piece in zip(admitted, given, strict=True):
             slots = GangSlots([(free[piece.n][piece.kind].pop(0), piece.pods)])
             granted[demand.gang] = (demand, slots)
-            for position, role in enumerate(demand.cpu_only_roles):
-                slots.cpu_only_counts[position] = [piece.n] * role.count
-    return build_decisions(instance, left, staying, granted)
+            for role in demand.cpu_only_roles:
+                slots.cpu_only_counts[role.role] = [piece.n] * role.count
+    for index, (demand, slots) in granted.items():
+        pods = pods_of(instance, left, demand, slots)
+        pods = give_own_places(instance, demand, pods, slots.assigned)
+        staying[index] = outcome(instance, index, (*staying[index].pods, *pods))
+    placing = {index: demand for index, (demand, _) in sorted(granted.items())}
+    return tuple(justify_preemptions(instance, staying, placing))
 
 
 def _granted(
@@ -90,22 +89,20 @@ def _granted(
     for piece in gang.pieces:
         if values[piece.variable]:
             slots.slots.append((free[piece.n][piece.kind].pop(0), piece.pods))
-    for (position, n), variable in sorted(gang.cpu_only_counts.items()):
-        slots.cpu_only_counts.setdefault(position, []).extend([n] * values[variable])
+    for (role, n), variable in sorted(gang.cpu_only_counts.items()):
+        slots.cpu_only_counts.setdefault(role, []).extend([n] * values[variable])
     assign_slices(instance, gang, values, slots)
-    slots.assigned = assigned(gang, values)
+    for role, identical in gang.exchange.items():
+        for indices, places in identical:
+            nodes = [n for n, variable in places.items() for _ in range(values[variable])]
+            slots.assigned.update({(role, i): n for i, n in zip(indices, nodes, strict=True)})
     return slots
 
 
-def beside_kept(
-    left: Sequence[Room],
-    requests: PlacementRequests,
-    variables: Variables,
-    values: Sequence[int],
-) -> list[Room]:
+def _beside_kept(model: Model, left: Sequence[Room], values: Sequence[int]) -> list[Room]:
     """The rooms without GPUs that stay shared because a pod comes to them."""
     found = list(left)
-    for one, variable in zip(requests.keeping, variables.keeping, strict=True):
+    for one, variable in zip(model.state.keeping, model.variables.keeping, strict=True):
         room = found[one.node]
         if values[variable] and room.mask & one.gpu:
             found[one.node] = replace(
@@ -117,38 +114,15 @@ def beside_kept(
     return found
 
 
-def staying_decisions(
-    instance: Instance,
-    requests: PlacementRequests,
-    admits: Admits,
-    values: Sequence[int],
-    base: Sequence[GangDecision],
-) -> list[GangDecision]:
+def _staying_decisions(model: Model, values: Sequence[int]) -> list[GangDecision]:
     """The decision about every gang before anything is placed: the pods that stay under its option."""
-    found = list(base)
-    for choice, own in zip(requests.choices, admits, strict=True):
+    found = list(model.state.base)
+    for choice, own in model.decided:
         admitted = [o for o, admit in zip(choice.options, own, strict=True) if values[admit]]
         stays = admitted[0].demand.stays if admitted else ()
-        found[choice.gang] = outcome(
-            instance, choice.gang, placed(instance.gangs[choice.gang], stays)
-        )
+        pods = placed(model.instance.gangs[choice.gang], stays)
+        found[choice.gang] = outcome(model.instance, choice.gang, pods)
     return found
-
-
-def build_decisions(
-    instance: Instance,
-    left: Sequence[Room],
-    staying: Sequence[GangDecision],
-    granted: Mapping[int, tuple[Demand, GangSlots]],
-) -> tuple[GangDecision, ...]:
-    """One decision a gang: its pods that stay and those that get places."""
-    decisions = list(staying)
-    for index, (demand, slots) in granted.items():
-        pods = pods_of(instance, left, demand, slots)
-        pods = give_own_places(instance, demand, pods, slots.assigned)
-        decisions[index] = outcome(instance, index, (*staying[index].pods, *pods))
-    placing = {index: demand for index, (demand, _) in sorted(granted.items())}
-    return tuple(justify_preemptions(instance, decisions, placing))
 
 
 def carve_slots(
@@ -190,16 +164,6 @@ def assign_slices(
             )
 
 
-def assigned(gang: GangVariables, values: Sequence[int]) -> dict[tuple[int, int], int]:
-    """The node that each pod goes to, for roles whose pods have variables of their own."""
-    found: dict[tuple[int, int], int] = {}
-    for role, identical in gang.exchange.items():
-        for indices, places in identical:
-            nodes = [n for n, variable in places.items() for _ in range(values[variable])]
-            found.update({(role, i): n for i, n in zip(indices, nodes, strict=True)})
-    return found
-
-
 def pods_of(
     instance: Instance, rooms: Sequence[Room], demand: Demand, slots: GangSlots
 ) -> list[PodPlacement]:
@@ -214,8 +178,8 @@ def pods_of(
         for (slot, pods), pool in zip(filled, unused, strict=True):
             for _ in range(pods[position]):
                 places[role.role].append((slot.node, _take(instance, rooms, slot.node, role, pool)))
-    for position, role in enumerate(demand.cpu_only_roles):
-        nodes = slots.cpu_only_counts[position]
+    for role in demand.cpu_only_roles:
+        nodes = slots.cpu_only_counts[role.role]
         places[role.role] = [(n, 0) for n in sorted(nodes, key=lambda n: [lv[n] for lv in of])]
     placed = []
     for role in demand.roles:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
-from models.program.base_state import PlacementRequests, build_base_state
+from models.program.base_state import build_base_state
 from models.program.decoder import decode
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.rows import add_rows
-from models.program.servers import Server, build_servers
+from models.program.servers import build_servers
 from models.program.tier_expressions import TierExpressions
-from models.program.variables import Model, Variables, create, is_single_piece
+from models.program.variables import Model, create, is_single_piece
 from models.rules.registry import eligible_nodes
 from models.tiers import Tier
 from models.values.leftover import gpu_shares
@@ -32,13 +32,9 @@ class Formulation:
     bounds on which gangs run hold in any case.
     """
 
-    instance: Instance
+    model: Model
     program: Program
-    requests: PlacementRequests
-    servers: dict[int, Server]
-    variables: Variables
     tiers: TierExpressions
-    base: tuple[GangDecision, ...]
     exact: bool
     complete: bool
     covers_admission: bool
@@ -51,7 +47,7 @@ class Formulation:
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         """The plan that an assignment stands for; waiting gangs have no reason yet."""
-        return decode(self.instance, self.requests, self.servers, self.variables, values, self.base)
+        return decode(self.model, values)
 
 
 def formulate(
@@ -66,40 +62,23 @@ def formulate(
 
     Raises Interrupted if ``interrupted`` says so while it builds.
     """
-    base_state = build_base_state(
+    state = build_base_state(
         instance, base=base, only=only, immovable=immovable, interrupted=interrupted
     )
-    requests = base_state.requests
     shares = gpu_shares(instance) if instance.policy.lists("stranded") else {}
-    servers = build_servers(instance, base_state, shares, interrupted)
+    servers = build_servers(instance, state, shares, interrupted)
     program = Program(interrupted)
-    variables = create(instance, program, requests, servers)
-    model = Model(
-        program,
-        instance,
-        requests,
-        base_state.rooms,
-        servers,
-        variables,
-        base=base_state.base,
-    )
+    model = Model(program, instance, state, servers, create(instance, program, state, servers))
     topologies = add_rows(model)
-    tiers = TierExpressions(model, topologies, Evaluation(instance, base_state.base))
     exact = all(server.sets.exact for server in servers.values())
-    exact &= all(found.exact for found in model.bandwidth.values())
-    exact &= not any(group.gangs[0].by_rank for group in variables.groups)
     program.interrupted = never
     return Formulation(
-        instance,
+        model,
         program,
-        requests,
-        servers,
-        variables,
-        tiers,
-        base_state.base,
-        exact,
-        complete=all(choice.complete for choice in requests.choices),
-        covers_admission=all(choice.covers_admission for choice in requests.choices),
+        TierExpressions(model, topologies, Evaluation(instance, state.base)),
+        exact and all(found.exact for found in model.bandwidth.values()),
+        complete=all(choice.complete for choice in state.choices),
+        covers_admission=all(choice.covers_admission for choice in state.choices),
     )
 
 
@@ -112,7 +91,7 @@ def pairs(instance: Instance, enough: int | None = None) -> int:
     if enough is not None and least >= enough:
         return least
     state = build_base_state(instance)
-    demands = state.requests.demands
+    demands = state.demands
     nodes = frozenset(state.node_usages).union(*(role.nodes for d in demands for role in d.roles))
     return len(nodes) * sum(not is_single_piece(instance, demand) for demand in demands)
 

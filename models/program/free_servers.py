@@ -29,7 +29,7 @@ class FreeServers:
 
     def outside(self, n: int) -> Room:
         """The room of a node on which nothing is decided."""
-        return beside_parts(self.model.instance, n, self.model.rooms[n])
+        return beside_parts(self.model.instance, n, self.model.state.rooms[n])
 
     def usable(self, n: int) -> Linear:
         """GPUs left free that have their share of the other resources; a bound below on tight servers."""

@@ -185,8 +185,9 @@ def _counts(gang: Gang, near: tuple[int, ...] | None) -> tuple[list[tuple[int, .
     return sorted(chosen), False
 
 
-MAX_SETS = 256
-"""Sets of pods of one gang and size that may stay; beyond it only none and all."""
+MAX_WAYS = 256
+"""Sets of pods of one gang and size that may stay, beyond it only none and all; also cases of a server,
+and network rates of an NVLink domain."""
 
 Pods = tuple[ExistingPod, ...]
 
@@ -212,10 +213,10 @@ class StayingSets:
         placed where it stands may be one that stays.
         """
         units = self._units(there)
-        loose = prod(map(len, units)) > MAX_SETS and self._ruled
+        loose = prod(map(len, units)) > MAX_WAYS and self._ruled
         if loose:
             units = self._units(there, loose=True)
-        complete = prod(map(len, units)) <= MAX_SETS
+        complete = prod(map(len, units)) <= MAX_WAYS
         if not complete:
             units = [[(), tuple(p for unit in units for p in unit[-1])]]
         found: dict[Pods, None] = {}

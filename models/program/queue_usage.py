@@ -45,7 +45,7 @@ def usage_of(model: Model) -> QueueUsage:
     if known is None:
         return found
     fixed = QueueUse()
-    for index, decision in enumerate(model.base):
+    for index, decision in enumerate(model.state.base):
         add_use(instance, fixed, index, decision.pods)
     for (holder, gpu), gpus in fixed.held.items():
         found.hold(holder, gpu).constant += gpus
@@ -53,19 +53,15 @@ def usage_of(model: Model) -> QueueUsage:
         found.beyond.setdefault(key, Linear()).constant += gpus
     for queue, units in fixed.fair.items():
         found.fair.setdefault(queue, Linear()).constant += units
-    for option, admit in _options(model):
-        _add_option(model, found, option, admit)
-    if known.models:
-        for holder, n, gpus, variable in _pieces(model):
-            gpu = model_of_nodes(instance)[n]
-            if gpu in known.models:
-                found.hold(holder, gpu).add(variable, gpus)
+    for choice, admits in model.decided:
+        for option, admit in zip(choice.options, admits, strict=True):
+            _add_option(model, found, option, admit)
+    for owner, n, variable, roles in model.variables.placed if known.models else ():
+        gpu = model_of_nodes(instance)[n]
+        if gpu in known.models:
+            units = sum(owner.gang.roles[role.role].units * pods for role, pods in roles)
+            found.hold(holder_of(instance, owner.demand.gang), gpu).add(variable, units)
     return found
-
-
-def _options(model: Model) -> Iterator[tuple[Option, int]]:
-    for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
-        yield from zip(choice.options, admits, strict=True)
 
 
 def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> None:
@@ -85,25 +81,6 @@ def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> 
         queue = holder.queue
         units = sum(fair_units(instance, queue, role) * count for role, count in counts)
         found.fair.setdefault(queue, Linear()).add(admit, units)
-
-
-def _pieces(model: Model) -> Iterator[tuple[Holder, int, int, int]]:
-    """(holder, node, what it counts, variable) of everything that is placed."""
-    instance = model.instance
-    for gang in model.variables.gangs:
-        holder, roles = holder_of(instance, gang.demand.gang), gang.demand.gpu_roles
-        units = [gang.gang.roles[role.role].units for role in roles]
-        for piece in gang.pieces:
-            gpus = sum(own * pods for own, pods in zip(units, piece.pods, strict=True))
-            yield holder, piece.n, gpus, piece.variable
-        light = [gang.gang.roles[role.role].units for role in gang.demand.cpu_only_roles]
-        for (position, n), variable in gang.cpu_only_counts.items():
-            yield holder, n, light[position], variable
-    for group in model.variables.groups:
-        demand = group.demands[0]
-        gpus = sum(group.gangs[0].roles[r.role].units * r.count for r in demand.roles)
-        for piece in group.pieces:
-            yield holder_of(instance, demand.gang), piece.n, gpus, piece.variable
 
 
 def within(

@@ -37,7 +37,6 @@ ROWS = (
     cells.add,
     exclusive.add,
     spares.add,
-    bandwidth.forbid_slow_pieces,
 )
 """Added once."""
 
@@ -56,6 +55,8 @@ def add_rows(model: Model) -> list[Topology]:
     for topology, gang in zip(topologies, model.variables.gangs, strict=True):
         for add_to in GANG_ROWS:
             add_to(model, gang, topology)
+    for group in model.variables.groups:
+        bandwidth.add_group_rates(model, group)
     for stay in model.variables.stays:
         bandwidth.add_stay_claims(model, stay)
     return topologies

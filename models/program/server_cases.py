@@ -15,7 +15,7 @@ from models.instance.cluster import Node
 from models.instance.gang import ExistingPod
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room
-from models.program.options import Choice
+from models.program.options import MAX_WAYS, Choice
 from models.program.packing import MaskSets, SetType, by_count, inside_known_MBps, network_MBps
 from models.rates.gang_bandwidth import ServerSet, server_set
 
@@ -75,10 +75,6 @@ def usage_by_node(
     }
 
 
-MAX_CASES = 128
-"""With more cases than these the server is relaxed to counts."""
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """``known``, ``blind``: what the choices leave. ``held``: all GPUs known to be held.
@@ -107,12 +103,12 @@ def needs_cases(node: Node, room: Room, usages: Mapping[int, Sequence[NodeUsage]
 def server_cases(
     node: Node, room: Room, held: int, usages: Mapping[int, Sequence[NodeUsage]]
 ) -> tuple[Case, ...] | None:
-    """Every case, the emptiest first; None if there are too many. ``held``: known under every option."""
+    """Every case, the emptiest first; None beyond MAX_WAYS. ``held``: known under every option."""
     found = {(0, 0)}
     for options in usages.values():
         plain = {(left.known, left.blind) for left in options} | {(0, 0)}
         found = {(k | known, b + blind) for k, b in found for known, blind in plain}
-        if len(found) > MAX_CASES:
+        if len(found) > MAX_WAYS:
             return None
     return tuple(_case(node, room, held, known, blind) for known, blind in sorted(found))
 

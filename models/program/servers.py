@@ -66,7 +66,7 @@ def build_servers(
 
     ``shares``: what a GPU that is left free needs of each resource.
     """
-    demands, nodes = base.requests.demands, instance.cluster.nodes
+    demands, nodes = base.demands, instance.cluster.nodes
     standing: dict[int, dict[ServerSet, int]] = {}
     positions: dict[int, dict[int, int]] = {}
     for number, demand in enumerate(demands):

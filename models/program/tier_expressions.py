@@ -20,19 +20,14 @@ from models.program.linear_program import Linear, Program
 from models.program.nearness import near_gpus
 from models.program.options import PLACED, Effect, standing_gpus
 from models.program.queue_usage import QUEUE_TIERS
-from models.program.rules.bandwidth import Speeds
-from models.program.rules.bandwidth_carriers import relative_speed
 from models.program.rules.topology import Topology
 from models.program.variables import (
     GangVariables,
     GroupVariables,
     Model,
-    Piece,
     SliceVariables,
 )
 from models.queues.queue_shares import within_guarantee
-from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
-from models.rates.gpu_sets import UnknownRate
 from models.rules.demands import Demand, RoleDemand
 from models.tiers import Tier
 from models.values.leftover import gpu_models, request_domains, suspects
@@ -45,9 +40,6 @@ from models.values.tier_values import (
     known_value,
     most_speed,
 )
-
-LEAST_GANG = 2
-"""Fewest GPUs that have a bandwidth between them."""
 
 OptionValue = Callable[[Instance, Demand, Effect], int]
 
@@ -113,31 +105,6 @@ def speed_worth(instance: Instance, tier: Tier, gang: Gang) -> int:
     if tier.priority != gang.priority:
         return 0
     return SPEED_FACTORS[tier.family](instance, gang) * gang.weight_gpus
-
-
-def group_speed(model: Model, group: GroupVariables, worth: Callable[[Gang], int]) -> Linear:
-    """GPUs times speed of identical gangs that take one piece each; a permille is worth the same for all."""
-    instance, gang, total = model.instance, group.gangs[0], Linear()
-    factor, speeds = worth(gang), Speeds(instance, group.demands[0].gang, gang)
-    for piece in group.pieces if factor else ():
-        relative = relative_speed(instance, gang, piece.n)
-        speed = speeds.of(_piece_share(model, group, piece), relative)
-        total.add(piece.variable, factor * speed)
-    return total
-
-
-def _piece_share(model: Model, group: GroupVariables, piece: Piece) -> int | None:
-    """Permille of the ideal that a gang on one node reaches there; None if it has no bandwidth."""
-    server = model.servers[piece.n].node.model
-    assert server is not None
-    if piece.kind.inside is None:
-        return None
-    if group.gangs[0].by_rank:
-        return FULL_SHARE
-    try:
-        return share_permille(piece.kind.inside, ideal_MBps((server,), group.demands[0].total_gpus))
-    except UnknownRate:
-        return None
 
 
 OPTION_VALUES: dict[str, OptionValue] = {
@@ -208,7 +175,7 @@ def stranded(program: Program, instance: Instance, free: FreeServers) -> Linear:
             if n in free.model.servers:
                 total.add_linear(free.left(n), every)
             else:  # what pods with parts take there is lost, too
-                total.constant += every * free.model.rooms[n].free_gpus
+                total.constant += every * free.model.state.rooms[n].free_gpus
             for size, permille in mix:
                 if size <= largest:
                     total.add_linear(free.requests(n, size), -permille * size)
@@ -282,11 +249,7 @@ def gpus_as_planned(program: Program, gang: GangVariables) -> Linear:
     total = Linear()
     if not gang.gang.planned:
         return total
-    demand = gang.demand
-    counted = [(role, partial(gang.gpu_pods, i)) for i, role in enumerate(demand.gpu_roles)]
-    light = enumerate(demand.cpu_only_roles)
-    counted += [(role, partial(gang.cpu_only_pods, i)) for i, role in light]
-    for role, pods_on in counted:
+    for role in gang.roles.values():
         units = gang.gang.roles[role.role].units
         if not units:
             continue
@@ -296,7 +259,7 @@ def gpus_as_planned(program: Program, gang: GangVariables) -> Linear:
                 total.add_all((v for n, v in places.items() if n == planned.get(indices[0])), units)
             continue
         for n, rows in sorted(_planned_on(gang, role).items()):
-            placed_there = pods_on([n])
+            placed_there = gang.pods(role, [n])
             if placed_there.terms:
                 for count, chosen in rows:
                     here = program.integer(0, count)
@@ -328,8 +291,8 @@ def _planned_on(gang: GangVariables, role: RoleDemand) -> dict[int, list[tuple[i
 
 def group_gpus_as_planned(group: GroupVariables) -> Linear:
     """The same for a gang on one node: a gang that was planned before is a group of one."""
-    total, gang = Linear(), group.gangs[0]
-    indices = {role.role: role.indices for role in group.demands[0].roles}
+    total, gang = Linear(), group.gang
+    indices = {role.role: role.indices for role in group.demand.roles}
     there = Counter[int]()
     for pod in gang.planned:
         if pod.index in indices.get(pod.role, ()):
@@ -394,16 +357,14 @@ class TierExpressions:
     def _speed(self, tier: Tier) -> Linear:
         """GPUs times speed of the gangs that the tier counts."""
         worth, total = partial(speed_worth, self.model.instance, tier), Linear()
-        for gang in self.model.variables.gangs:
-            total.add_linear(self.model.bandwidth[gang.admit].speed, worth(gang.gang))
+        for owner in self.model.variables.placing:
+            total.add_linear(self.model.bandwidth[owner.admit].speed, worth(owner.gang))
         for stay in self._admitted_stays:
             if stay.admit in self.model.bandwidth:
                 total.add_linear(self.model.bandwidth[stay.admit].speed, worth(stay.gang))
             else:
                 speed = self._standing.speed(stay.demand.gang, stay.demand.stays)
                 total.add(stay.admit, speed * worth(stay.gang))
-        for group in self.model.variables.groups:
-            total.add_linear(group_speed(self.model, group, worth))
         return total
 
     def _options(self) -> list[tuple[Demand, Effect, int]]:
@@ -433,27 +394,20 @@ class TierExpressions:
         for stay in self._admitted_stays:
             total.add(stay.admit, self._standing_value("preference", stay))
         for group in self.model.variables.groups:
-            total.add_all(group.admits, group.gangs[0].most_preference)
+            total.add_all(group.admits, group.gang.most_preference)
         return total.add_linear(near_gpus(self.model, self.topologies, self.base))
 
     def bandwidth(self) -> Linear:
         total = Linear()
-        for gang in self.model.variables.gangs:
-            own = self.model.bandwidth[gang.admit].share
-            total.add_linear(own, gang.gang.weight * gang.gang.weight_gpus)
+        for owner in self.model.variables.placing:
+            own = self.model.bandwidth[owner.admit].share
+            total.add_linear(own, owner.gang.weight * owner.gang.weight_gpus)
         for stay in self._admitted_stays:
             if stay.admit in self.model.bandwidth:
                 own = self.model.bandwidth[stay.admit].share
                 total.add_linear(own, stay.gang.weight * stay.gang.weight_gpus)
             else:
                 total.add(stay.admit, self._standing_value("bandwidth", stay))
-        for group in self.model.variables.groups:
-            spec = group.gangs[0]
-            if spec.pattern == "none" or group.demands[0].total_gpus < 2:
-                continue
-            for piece in group.pieces:
-                share = _piece_share(self.model, group, piece) or 0
-                total.add(piece.variable, spec.weight * spec.weight_gpus * share)
         return total
 
     def span(self) -> Linear:

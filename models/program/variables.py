@@ -12,14 +12,12 @@ from typing import TypeVar, cast
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.occupancy import Room
 from models.instance.reshaping import Partitioning, Sharing, reshaping
-from models.instance.solution import GangDecision
-from models.program.base_state import PlacementRequests, classes
+from models.program.base_state import BaseState, classes
 from models.program.gpu_supply import Supply, supply_of
 from models.program.interruption import TooLarge
-from models.program.linear_program import Linear, Program
-from models.program.options import Effect
+from models.program.linear_program import MAX_VARIABLES, Linear, Program
+from models.program.options import Choice, Effect
 from models.program.packing import SetType
 from models.program.server_cases import Case
 from models.program.servers import Server
@@ -28,12 +26,6 @@ from models.rules.pod_rules import most_on_a_node
 from models.rules.registry import own_variables
 
 Found = TypeVar("Found")
-
-MAX_VECTORS = 200_000
-"""Most numbers in the ways in which one node may carry pods of a gang: a number a role each.
-
-The ways of 13 roles on 8 GPUs fit, those of 14 do not: each further role adds half as many again.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +49,7 @@ SliceVariables = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
 class GangVariables:
     """One option of a gang. ``number``: of its demand, -1 for none; ``admit``: whether it is chosen.
 
-    ``cpu_only_counts[(i, n)]``: pods of its i-th cpu-only role on node n. ``slices[role]``: for each layer,
+    ``cpu_only_counts[(role, n)]``: pods of a role without GPUs on node n. ``slices[role]``: for each layer,
     innermost first, slices with variables of their own. ``exchange[role]``: identical pods, by index, and
     how many of them are on each node.
     """
@@ -85,15 +77,20 @@ class GangVariables:
         """Nodes on which some pod may be."""
         return sorted(self.by_node.keys() | {n for _, n in self.cpu_only_counts})
 
-    def gpu_pods(self, role: int, nodes: Iterable[int]) -> Linear:
-        """Pods of the i-th GPU role on these nodes."""
-        here = (self.by_node.get(n, ()) for n in sorted(nodes))
-        return Linear({p.variable: p.pods[role] for own in here for p in own if p.pods[role]})
+    @cached_property
+    def roles(self) -> dict[int, RoleDemand]:
+        """The roles to place by number, those with GPUs first."""
+        found = (*self.demand.gpu_roles, *self.demand.cpu_only_roles)
+        return {role.role: role for role in found}
 
-    def cpu_only_pods(self, role: int, nodes: Iterable[int]) -> Linear:
-        """Pods of the i-th role without GPUs on these nodes."""
-        counts = self.cpu_only_counts
-        return Linear({counts[role, n]: 1 for n in sorted(nodes) if (role, n) in counts})
+    def pods(self, role: RoleDemand, nodes: Iterable[int]) -> Linear:
+        """Pods of a role on these nodes."""
+        if not role.gpus:
+            here = (self.cpu_only_counts.get((role.role, n)) for n in sorted(nodes))
+            return Linear().add_all(variable for variable in here if variable is not None)
+        at = list(self.roles).index(role.role)
+        pieces = (self.by_node.get(n, ()) for n in sorted(nodes))
+        return Linear({p.variable: p.pods[at] for own in pieces for p in own if p.pods[at]})
 
 
 @dataclass
@@ -107,6 +104,18 @@ class GroupVariables:
     gangs: tuple[Gang, ...]
     admits: tuple[int, ...]
     pieces: list[Piece] = field(default_factory=list)
+
+    @property
+    def demand(self) -> Demand:
+        return self.demands[0]
+
+    @property
+    def gang(self) -> Gang:
+        return self.gangs[0]
+
+    @property
+    def admit(self) -> int:
+        return self.admits[0]
 
 
 @dataclass
@@ -129,6 +138,9 @@ class SharedGpus:
 
 Owner = GangVariables | GroupVariables | Partition | SharedGpus
 
+Placed = tuple[GangVariables | GroupVariables, int, int, list[tuple[RoleDemand, int]]]
+"""Whose pods, the node, the variable, and the pods of each role that come with one of it."""
+
 
 @dataclass
 class Variables:
@@ -136,7 +148,7 @@ class Variables:
 
     ``siblings``: identical gangs placed one by one, in the order in which they start.
     ``admits[c][o]``: whether option o of choice c is chosen. ``supplies``: what each server has.
-    ``partitions``: of GPUs. ``keeping``: whether each GPU of ``PlacementRequests.keeping`` stays shared.
+    ``partitions``: of GPUs. ``keeping``: whether each GPU of ``BaseState.keeping`` stays shared.
     """
 
     admits: list[list[int]]
@@ -147,6 +159,25 @@ class Variables:
     supplies: dict[int, Supply] = field(default_factory=dict)
     partitions: list[Partition | SharedGpus] = field(default_factory=list)
     keeping: list[int] = field(default_factory=list)
+
+    @property
+    def placing(self) -> tuple[GangVariables | GroupVariables, ...]:
+        """All that place pods, the groups last."""
+        return (*self.gangs, *self.groups)
+
+    @property
+    def placed(self) -> Iterator[Placed]:
+        """Everything that may be placed on nodes."""
+        for group in self.groups:
+            roles = [(role, role.count) for role in group.demand.roles]
+            for piece in group.pieces:
+                yield group, piece.n, piece.variable, roles
+        for gang in self.gangs:
+            for piece in gang.pieces:
+                own = list(zip(gang.demand.gpu_roles, piece.pods, strict=True))
+                yield gang, piece.n, piece.variable, own
+            for (role, n), variable in gang.cpu_only_counts.items():
+                yield gang, n, variable, [(gang.roles[role], 1)]
 
     @property
     def pieces(self) -> Iterator[Piece]:
@@ -171,18 +202,16 @@ class GangBandwidth:
 class Model:
     """A program under construction, as the rules see it.
 
-    ``bandwidth``: by admit variable. ``base``: decisions about the gangs that are not decided about.
-    ``loads``: what is used of a resource of a tight server by pods that come and those that may stay.
+    ``bandwidth``: by admit variable. ``loads``: what is used of a resource of a tight server by pods that
+    come and those that may stay.
     """
 
     program: Program
     instance: Instance
-    requests: PlacementRequests
-    rooms: Sequence[Room]
+    state: BaseState
     servers: Mapping[int, Server]
     variables: Variables
     bandwidth: dict[int, GangBandwidth] = field(default_factory=dict)
-    base: Sequence[GangDecision] = ()
     loads: dict[tuple[int, str], Linear] = field(default_factory=dict)
     _kept: dict[object, object] = field(default_factory=dict)
 
@@ -192,6 +221,11 @@ class Model:
             self._kept[find] = find(self)
         return cast("Found", self._kept[find])
 
+    @property
+    def decided(self) -> Iterator[tuple[Choice, list[int]]]:
+        """Every choice, and the variables of its options."""
+        return zip(self.state.choices, self.variables.admits, strict=True)
+
     def cases(self, n: int) -> list[tuple[Case, int]]:
         """Every case that a server may be in, with its boolean."""
         return self.variables.supplies[n].cases if n in self.variables.supplies else []
@@ -200,16 +234,16 @@ class Model:
 def create(
     instance: Instance,
     program: Program,
-    requests: PlacementRequests,
+    state: BaseState,
     servers: Mapping[int, Server],
 ) -> Variables:
     """Variables of every option and every server."""
-    found = Variables([[-1] * len(choice.options) for choice in requests.choices])
+    found = Variables([[-1] * len(choice.options) for choice in state.choices])
     pieces = _Pieces(instance, servers)
-    for members in classes(instance, requests):
+    for members in classes(instance, state):
         admits = [program.boolean() for _ in members]
         for (number, _), admit in zip(members, admits, strict=True):
-            chooser, position = requests.origin[number]
+            chooser, position = state.origin[number]
             found.admits[chooser][position] = admit
         demands = tuple(demand for _, demand in members)
         if is_single_piece(instance, demands[0]):
@@ -222,18 +256,18 @@ def create(
             first = len(found.gangs)
             found.siblings.append(tuple(range(first, first + len(members))))
         for (number, demand), admit in zip(members, admits, strict=True):
-            gang, effect = instance.gangs[demand.gang], requests.effect(number)
+            gang, effect = instance.gangs[demand.gang], state.effect(number)
             own = GangVariables(number, demand, gang, admit, effect)
             found.gangs.append(own)
             _place_alone(program, own, pieces)
-    for one, own_admits in zip(requests.choices, found.admits, strict=True):
+    for one, own_admits in zip(state.choices, found.admits, strict=True):
         for position, option in enumerate(one.options):
             if not option.demand.roles:  # nothing is placed
                 admit = own_admits[position] = program.boolean()
                 gang = instance.gangs[one.gang]
                 found.stays.append(GangVariables(-1, option.demand, gang, admit, option.effect))
     found.partitions = pieces.partitions()
-    found.keeping = [program.boolean() for _ in requests.keeping]
+    found.keeping = [program.boolean() for _ in state.keeping]
     stays = [*found.admits, *([one] for one in found.keeping)]
     found.supplies = pieces.create(program, stays)
     return found
@@ -244,9 +278,9 @@ def _place_alone(program: Program, gang: GangVariables, pieces: _Pieces) -> None
     if not gang.demand.possible:
         program.fix(gang.admit, 0)
     pieces.want(gang, gang.demand, 1, whole=False)
-    for position, role in enumerate(gang.demand.cpu_only_roles):
+    for role in gang.demand.cpu_only_roles:
         for n in sorted(role.nodes):
-            gang.cpu_only_counts[position, n] = program.integer(0, role.count)
+            gang.cpu_only_counts[role.role, n] = program.integer(0, role.count)
 
 
 def is_single_piece(instance: Instance, demand: Demand) -> bool:
@@ -321,7 +355,7 @@ def vectors(
 ) -> list[tuple[int, ...]]:
     """Pods of each GPU role that one node may carry. ``whole``: only the whole gang.
 
-    Raises TooLarge beyond MAX_VECTORS.
+    Raises TooLarge where their numbers, one a role each, are more than MAX_VARIABLES.
     """
     gang = instance.gangs[demand.gang]
     roles = demand.gpu_roles
@@ -338,7 +372,7 @@ def vectors(
             for count in counts
             if gpus + count * role.gpus <= most_gpus
         ]
-        if len(partial) * len(roles) > MAX_VECTORS:
+        if len(partial) * len(roles) > MAX_VARIABLES:
             raise TooLarge
     found = [pods for pods, gpus in partial if gpus]
     if gang.required == instance.cluster.node_level:

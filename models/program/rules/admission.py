@@ -19,7 +19,8 @@ from models.program.variables import GangVariables, GroupVariables, Model
 def add(model: Model) -> None:
     program, instance, variables = model.program, model.instance, model.variables
     for gang in variables.gangs:
-        _whole(program, gang)
+        for role in gang.roles.values():
+            program.equal(gang.pods(role, gang.nodes).add(gang.admit, -role.count))
     for group in variables.groups:
         total = Linear().add_all(piece.variable for piece in group.pieces)
         program.equal(total.add_all(group.admits, -1))
@@ -27,15 +28,6 @@ def add(model: Model) -> None:
     for siblings in variables.siblings:
         members = [(variables.gangs[i].gang, variables.gangs[i].admit) for i in siblings]
         in_order(program, instance, members)
-
-
-def _whole(program: Program, gang: GangVariables) -> None:
-    for position, role in enumerate(gang.demand.gpu_roles):
-        placed = gang.gpu_pods(position, gang.by_node)
-        program.equal(placed.add(gang.admit, -role.count))
-    for position, role in enumerate(gang.demand.cpu_only_roles):
-        placed = gang.cpu_only_pods(position, gang.nodes)
-        program.equal(placed.add(gang.admit, -role.count))
 
 
 def in_order(program: Program, instance: Instance, members: list[tuple[Gang, int]]) -> None:
@@ -57,14 +49,14 @@ def one_model(model: Model, gang: GangVariables, _topology: Topology) -> None:
     program, by_model = model.program, nodes_by_model(model, gang)
     if len(by_model) < 2:
         return
-    for position, role in enumerate(gang.demand.gpu_roles):
+    for role in gang.demand.gpu_roles:
         if gang.gang.roles[role.role].mix_models:
             continue
         chosen = Linear()
         for nodes in by_model.values():
             used = program.boolean()
             chosen.add(used)
-            program.equal(gang.gpu_pods(position, nodes).add(used, -role.count))
+            program.equal(gang.pods(role, nodes).add(used, -role.count))
         program.equal(chosen.add(gang.admit, -1))
 
 

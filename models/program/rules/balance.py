@@ -26,8 +26,8 @@ def add(model: Model, gang: GangVariables, _topology: Topology) -> None:
     pods = {d: Linear().add(gang.admit, count) for d, count in standing.items()}
     for n in gang.by_node:
         here = pods.setdefault(of[n], Linear())
-        for position in range(len(demand.gpu_roles)):
-            here.add_linear(gang.gpu_pods(position, (n,)))
+        for role in demand.gpu_roles:
+            here.add_linear(gang.pods(role, (n,)))
     count = sum(role.count for role in demand.gpu_roles) + standing.total()
     used = dict.fromkeys(standing, gang.admit)
     share_evenly(model.program, pods, count, used)

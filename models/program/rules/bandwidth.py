@@ -26,6 +26,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.speed import FULL_SPEED, speed_permille
 from models.program.linear_program import Linear
+from models.program.options import MAX_WAYS
 from models.program.rules.bandwidth_carriers import (
     Carrier,
     Rates,
@@ -35,14 +36,14 @@ from models.program.rules.bandwidth_carriers import (
 )
 from models.program.rules.group_bounds import bounded_role
 from models.program.rules.topology import Topology
-from models.program.variables import GangBandwidth, GangVariables, Model
+from models.program.variables import GangBandwidth, GangVariables, GroupVariables, Model
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import exchange_factor
 from models.values.tier_values import most_speed
 
-MAX_SUMS = 400
-"""Most network rates of an NVLink domain kept apart; real servers stay below 100."""
+LEAST_GANG = 2
+"""Fewest GPUs that have a bandwidth between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Claims:
         self._kinds: list[Rates] = []
         self._variables: dict[Claim, int] = {}
         self.share, self.speed = Linear(), Linear()
-        if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
+        if gang.demand.total_gpus >= LEAST_GANG and (self._counts or self._min_share):
             with contextlib.suppress(UnknownRate):  # its share is then null and adds nothing
                 self._carriers = carriers_of(model, gang)
         blind = bool(self._carriers) and not self._priced()
@@ -252,7 +253,7 @@ class Claims:
             sums |= fresh
             if not fresh:
                 break
-            if len(sums) > MAX_SUMS:
+            if len(sums) > MAX_WAYS:  # real servers stay below 100
                 self.exact = False
                 break
         return sums
@@ -369,22 +370,27 @@ def add_claims(model: Model, gang: GangVariables, topology: Topology) -> None:
     model.bandwidth[gang.admit] = GangBandwidth(claims.share, claims.speed, claims.exact)
 
 
-def forbid_slow_pieces(model: Model) -> None:
-    """minBandwidthShare of gangs that take one piece on one node (contract 2.10)."""
-    for group in model.variables.groups:
-        least = model.instance.min_share(group.gangs[0])
-        gpus = group.demands[0].total_gpus
-        if not least or gpus < 2 or group.gangs[0].by_rank:
-            continue  # groups in one server are as fast as they can be behind a switch
-        for piece in group.pieces:
-            server = model.servers[piece.n].node.model
-            assert server is not None
-            try:
-                enough = (piece.kind.inside or 0) >= least * ideal_MBps((server,), gpus)
-            except UnknownRate:
-                enough = True  # an unknown rate does not bind
-            if not enough:
-                model.program.fix(piece.variable, 0)
+def add_group_rates(model: Model, group: GroupVariables) -> None:
+    """What identical gangs reach that take one piece on one node each; none is too slow (contract 2.10)."""
+    instance, gang, gpus = model.instance, group.gang, group.demand.total_gpus
+    least = instance.min_share(gang) if gpus >= LEAST_GANG and not gang.by_rank else Fraction(0)
+    speeds, share, speed = Speeds(instance, group.demand.gang, gang), Linear(), Linear()
+    for piece in group.pieces:
+        server, inside = model.servers[piece.n].node.model, piece.kind.inside
+        assert server is not None
+        own: int | None = None
+        if inside is not None and gang.by_rank:
+            own = FULL_SHARE  # groups in one server are as fast as they can be behind a switch
+        elif inside is not None or least:
+            with contextlib.suppress(UnknownRate):  # an unknown rate does not bind
+                ideal = ideal_MBps((server,), gpus)
+                own = None if inside is None else share_permille(inside, ideal)
+                if (inside or 0) < least * ideal:
+                    model.program.fix(piece.variable, 0)
+        speed.add(piece.variable, speeds.of(own, relative_speed(instance, gang, piece.n)))
+        if gang.pattern != "none" and gpus >= LEAST_GANG:
+            share.add(piece.variable, own or 0)
+    model.bandwidth[group.admit] = GangBandwidth(share, speed, not gang.by_rank)
 
 
 def add_stay_claims(model: Model, stay: GangVariables) -> None:

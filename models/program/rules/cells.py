@@ -70,13 +70,11 @@ def _places(model: Model, cells: ModelCells) -> list[_Place]:
         place.most += int(pinned.sum())
         found.append(place)
     by_column = {place.column: place for place in found}
-    owned = [(one.gang, one.pieces) for one in model.variables.gangs]
-    owned += [(one.gangs[0], one.pieces) for one in model.variables.groups]
-    for gang, pieces in owned:
-        for piece in pieces if gang.firm_on_gpus else ():
-            if piece.n in cells.column_of:
-                firm = by_column[cells.column_of[piece.n]].firm
-                firm.setdefault(cells.row(gang), Linear()).add(piece.variable, piece.kind.gpus)
+    for owner, n, variable, roles in model.variables.placed:
+        gpus = sum(role.gpus * pods for role, pods in roles)
+        if gpus and owner.gang.firm_on_gpus and n in cells.column_of:
+            firm = by_column[cells.column_of[n]].firm
+            firm.setdefault(cells.row(owner.gang), Linear()).add(variable, gpus)
     return found
 
 
@@ -84,9 +82,9 @@ def _may_stay(model: Model, cells: ModelCells, place: _Place, n: int) -> int:
     """The most GPUs of pods that may stay on the node; those of firm pods are added to ``firm``."""
     most = 0
     for number, options in model.servers[n].usages.items():
-        if number >= len(model.requests.choices):
+        if number >= len(model.state.choices):
             continue  # a shared GPU is in no queue
-        gang = model.instance.gangs[model.requests.choices[number].gang]
+        gang = model.instance.gangs[model.state.choices[number].gang]
         gpus = [left.known.bit_count() + left.blind for left in options]
         most += max(gpus)
         for admit, count in zip(model.variables.admits[number], gpus, strict=True):
@@ -98,10 +96,10 @@ def _may_stay(model: Model, cells: ModelCells, place: _Place, n: int) -> int:
 def _fixed(model: Model, cells: ModelCells) -> dict[int, dict[int, int]]:
     """GPUs of firm pods that stay in any case, by column and row."""
     instance = model.instance
-    pods = [(i, pod.role, pod.node) for i, one in enumerate(model.base) for pod in one.pods]
+    pods = [(i, pod.role, pod.node) for i, one in enumerate(model.state.base) for pod in one.pods]
     pods += [
         (choice.gang, pod.role, pod.node)
-        for choice in model.requests.choices
+        for choice in model.state.choices
         for pod in choice.always
         if pod.node is not None
     ]

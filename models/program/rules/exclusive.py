@@ -32,9 +32,7 @@ class _Place:
 
 
 Places = dict[int, dict[int, _Place]]
-"""By domain and gang; those of gangs that share variables by SHARED."""
-
-SHARED = -1
+"""By domain and gang, the first of those that share variables."""
 
 
 def add(model: Model) -> None:
@@ -50,11 +48,9 @@ def places(model: Model, level: int) -> Places:
     """What may come to every domain of the level, and what may stay there."""
     of = model.instance.cluster.domain_of[level]
     found: Places = defaultdict(lambda: defaultdict(_Place))
-    owners = [(own.demand.gang, own.pieces) for own in model.variables.gangs]
-    owners += [(SHARED, group.pieces) for group in model.variables.groups]
-    for gang, pieces in owners:
-        for piece in pieces:
-            found[of[piece.n]][gang].come.add(piece.variable)
+    for owner in model.variables.placing:
+        for piece in owner.pieces:
+            found[of[piece.n]][owner.demand.gang].come.add(piece.variable)
     for gang, pods, chosen in _staying(model):
         for d, count in Counter(of[n] for n in pods).items():
             place = found[d][gang]
@@ -67,7 +63,7 @@ def places(model: Model, level: int) -> Places:
 def _staying(model: Model) -> Iterator[tuple[int, list[int], Linear]]:
     """(gang, nodes of pods with GPUs, 1 if they stay there); pods that stay in any case first."""
     decided = set[int]()
-    for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
+    for choice, admits in model.decided:
         gang = model.instance.gangs[choice.gang]
         decided.add(choice.gang)
         yield choice.gang, _nodes(gang, choice.always), Linear(constant=1)
@@ -75,7 +71,7 @@ def _staying(model: Model) -> Iterator[tuple[int, list[int], Linear]]:
         for option, admit in zip(choice.options, admits, strict=True):
             stays = [pod for pod in option.demand.stays if pod not in always]
             yield choice.gang, _nodes(gang, stays), Linear().add(admit)
-    for index, decision in enumerate(model.base):
+    for index, decision in enumerate(model.state.base):
         if index not in decided:
             yield index, _nodes(model.instance.gangs[index], decision.pods), Linear(constant=1)
 

@@ -108,20 +108,17 @@ def _kind(rule: Rule, key: RoleKey) -> int:
 
 def _arrivals(gang: GangVariables) -> Iterator[tuple[int, int, Linear, int]]:
     """(role, node, pods placed there, pods in all) of an option."""
-    for position, role in enumerate(gang.demand.gpu_roles):
-        for n in gang.by_node:
-            pods = gang.gpu_pods(position, (n,))
+    for role in gang.roles.values():
+        for n in gang.nodes:
+            pods = gang.pods(role, (n,))
             if pods.terms:
                 yield role.role, n, pods, role.count
-    for (position, n), variable in sorted(gang.cpu_only_counts.items()):
-        role = gang.demand.cpu_only_roles[position]
-        yield role.role, n, Linear().add(variable), role.count
 
 
 def _staying(model: Model, rule: Rule) -> Iterator[tuple[RoleKey, int, Linear]]:
     """(role, node, pods that stay there) of gangs that run."""
     gangs = {gang for gang, _ in rule.roles}
-    for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
+    for choice, admits in model.decided:
         if choice.gang not in gangs:
             continue
         gangs.remove(choice.gang)
@@ -134,7 +131,7 @@ def _staying(model: Model, rule: Rule) -> Iterator[tuple[RoleKey, int, Linear]]:
             if (choice.gang, pod.role) in rule.roles and pod.node is not None:
                 yield (choice.gang, pod.role), pod.node, times
     for gang in sorted(gangs):
-        for stay in model.base[gang].pods:
+        for stay in model.state.base[gang].pods:
             if (gang, stay.role) in rule.roles:
                 yield (gang, stay.role), stay.node, Linear(constant=1)
 

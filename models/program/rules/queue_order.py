@@ -10,11 +10,11 @@ from models.queues.queue_order import pairs
 def add(model: Model) -> None:
     admits: dict[int, Linear] = {}
     between = tuple(pairs(model.instance))
-    for choice, variables in zip(model.requests.choices, model.variables.admits, strict=True):
+    for choice, variables in model.decided:
         admits[choice.gang] = Linear().add_all(variables)
     for first, then in between:
         ahead, follows = (
-            admits.get(gang, Linear(constant=int(bool(model.base[gang].pods))))
+            admits.get(gang, Linear(constant=int(bool(model.state.base[gang].pods))))
             for gang in (first, then)
         )
         row = Linear().add_linear(ahead).add_linear(follows, -1)

@@ -13,16 +13,14 @@ from models.queues.reserved_quotas import sums
 def add(model: Model) -> None:
     admits: dict[int, Linear] = {}
     every = tuple(sums(model.instance))
-    for choice, variables in (
-        zip(model.requests.choices, model.variables.admits, strict=True) if every else ()
-    ):
+    for choice, variables in model.decided if every else ():
         admits[choice.gang] = Linear().add_all(variables)
     for gangs, most in every:
         row = Linear()
         for gang, gpus in gangs.items():
             if gang in admits:
                 row.add_linear(admits[gang], gpus)
-            elif model.base[gang].pods:
+            elif model.state.base[gang].pods:
                 row.constant += gpus
         if model.program.bound_above(row) > most:
             model.program.at_most(row, most)

@@ -23,11 +23,10 @@ from models.program.interruption import check
 from models.program.linear_program import CHECK_EVERY, Linear, Program
 from models.program.servers import Server
 from models.program.variables import Model, SharedGpus, Variables
-from models.rules.demands import RoleDemand
 
 
 def add(model: Model) -> None:
-    program, variables, rooms = model.program, model.variables, model.rooms
+    program, variables, rooms = model.program, model.variables, model.state.rooms
     rows: dict[tuple[int, str], Linear] = {
         (n, resource): Linear()
         for n, server in model.servers.items()
@@ -36,13 +35,14 @@ def add(model: Model) -> None:
     }
     resources = sorted({resource for _, resource in rows})
 
-    for count, (n, variable, role, pods) in enumerate(_loads(variables)):
+    for count, (_, n, variable, roles) in enumerate(variables.placed):
         if not count % CHECK_EVERY:
             check(program.interrupted)
         for resource in resources:
             if (n, resource) in rows:
-                amount = dict(role.requests).get(resource, int(resource == PODS))
-                rows[n, resource].add(variable, amount * pods)
+                for role, pods in roles:
+                    amount = dict(role.requests).get(resource, int(resource == PODS))
+                    rows[n, resource].add(variable, amount * pods)
     keep_shared(model)
     supplies = _supplies(model, rows)
     for (n, resource), placed in rows.items():
@@ -107,7 +107,7 @@ def _in_parts(
     Where it does not, what they have is gone.
     """
     node, stay = model.instance.cluster.nodes[n], kept_if(model)
-    released = node.releasable & ~model.rooms[n].kept
+    released = node.releasable & ~model.state.rooms[n].kept
     for gpu, room, held in zip(node.shared, one.rooms, one.held, strict=True):
         stays = None
         if gpu.gpu is not None and released >> gpu.gpu & 1:
@@ -128,7 +128,7 @@ def _shared(
     """Of each part that is asked for how many there are on all GPUs of the node."""
     program, sharing = model.program, owner.sharing
     n = owner.n
-    left, could = dict(model.rooms[n].left), dict(model.instance.cluster.nodes[n].reshapable)
+    left, could = dict(model.state.rooms[n].left), dict(model.instance.cluster.nodes[n].reshapable)
     sizes = {
         resource: size
         for resource, size in zip(sharing.resources, sharing.sizes, strict=True)
@@ -167,7 +167,7 @@ def _apart(
         if not counts:
             continue
         could = dict(model.instance.cluster.nodes[n].reshapable)[resource]
-        there = (model.rooms[n].left_of(resource) or 0) - could
+        there = (model.state.rooms[n].left_of(resource) or 0) - could
         stays, _ = _staying(model.variables, model.servers[n], resource)
         most = max(program.upper[count] for count in counts)
         pods = program.integer(0, most)
@@ -184,15 +184,15 @@ def _apart(
 
 def kept_if(model: Model) -> Mapping[tuple[int, int], int]:
     """By node and GPU (mask), whether it stays shared, where that is decided."""
-    pairs = zip(model.requests.keeping, model.variables.keeping, strict=True)
+    pairs = zip(model.state.keeping, model.variables.keeping, strict=True)
     return {(one.node, one.gpu): variable for one, variable in pairs}
 
 
 def keep_shared(model: Model) -> None:
     """A GPU stays shared exactly if some pod of the roles that share it is on its node."""
-    for one, variable in zip(model.requests.keeping, model.variables.keeping, strict=True):
+    for one, variable in zip(model.state.keeping, model.variables.keeping, strict=True):
         anyone = Linear()
-        for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
+        for choice, admits in model.decided:
             stays = Linear()
             for option, admit in zip(choice.options, admits, strict=True):
                 roles = {(choice.gang, p.role) for p in option.demand.stays if p.node == one.node}
@@ -202,8 +202,8 @@ def keep_shared(model: Model) -> None:
                 anyone.add_linear(stays)
                 model.program.at_most(stays.add(variable, -1))
         for gang in model.variables.gangs:
-            for position, role in enumerate(gang.demand.cpu_only_roles):
-                pods = gang.cpu_only_counts.get((position, one.node))
+            for role in gang.demand.cpu_only_roles:
+                pods = gang.cpu_only_counts.get((role.role, one.node))
                 if pods is not None and (gang.demand.gang, role.role) in one.roles:
                     anyone.add(pods)
                     model.program.at_most(Linear().add(pods).add(variable, -role.count))
@@ -247,17 +247,3 @@ def _staying(variables: Variables, server: Server, resource: str) -> tuple[Linea
         for position, use in enumerate(uses):
             total.add(variables.admits[number][position], use)
     return total, most
-
-
-def _loads(variables: Variables) -> Iterator[tuple[int, int, RoleDemand, int]]:
-    """(node, variable, role, pods of the role a unit of the variable) of everything that may be placed."""
-    for group in variables.groups:
-        for piece in group.pieces:
-            for role in group.demands[0].roles:
-                yield piece.n, piece.variable, role, role.count
-    for gang in variables.gangs:
-        for piece in gang.pieces:
-            for role, pods in zip(gang.demand.gpu_roles, piece.pods, strict=True):
-                yield piece.n, piece.variable, role, pods
-        for (position, n), variable in gang.cpu_only_counts.items():
-            yield n, variable, gang.demand.cpu_only_roles[position], 1

@@ -100,7 +100,7 @@ def add_exchange_variables(program: Program, instance: Instance, gang: GangVaria
     """
     if not gang.effect.moved or not instance.policy.lists("stability"):
         return
-    for position, role in enumerate(gang.demand.gpu_roles):
+    for role in gang.demand.gpu_roles:
         planned = {p.index: p.node for p in gang.gang.planned if p.role == role.role}
         home = {p.index: p.node for p in gang.gang.running_pods if p.role == role.role}
         if gang.gang.roles[role.role].slice_layers or not planned.keys() & set(role.indices):
@@ -108,7 +108,7 @@ def add_exchange_variables(program: Program, instance: Instance, gang: GangVaria
         alike: dict[tuple[int | None, int | None], list[int]] = {}
         for index in role.indices:
             alike.setdefault((home.get(index), planned.get(index)), []).append(index)
-        every = ((n, gang.gpu_pods(position, [n])) for n in gang.by_node)
+        every = ((n, gang.pods(role, [n])) for n in gang.by_node)
         placed = {n: pods for n, pods in every if pods.terms}
         found = gang.exchange[role.role] = []
         for indices in alike.values():
@@ -125,14 +125,14 @@ Arrivals = dict[int, dict[tuple[Claim, bool], Linear]]
 
 
 def add(model: Model) -> None:
-    program, requests, variables = model.program, model.requests, model.variables
-    for choice, admits in zip(requests.choices, variables.admits, strict=True):
+    program = model.program
+    for choice, admits in model.decided:
         total = Linear().add_all(admits)
         if choice.must:
             program.equal(total, 1)
         elif len(admits) > 1:
             program.at_most(total, 1)
-    if victims(model.instance, requests.choices):
+    if victims(model.instance, model.state.choices):
         _preemption_rows(model)
     limit_moves(model)
     limit_evictions(model)
@@ -141,7 +141,7 @@ def add(model: Model) -> None:
 def limit_evictions(model: Model) -> None:
     """Evictions that the disruption budgets allow to several gangs together."""
     instance, evicting = model.instance, dict[int, Linear]()
-    for choice, own in zip(model.requests.choices, model.variables.admits, strict=True):
+    for choice, own in model.decided:
         if choice.gang in guards(instance).takings:
             happens = Linear() if choice.must else Linear(constant=1).add_all(own, -1)
             moves = (a for o, a in zip(choice.options, own, strict=True) if o.effect.moved)
@@ -161,7 +161,7 @@ def limit_moves(model: Model) -> None:
     if limits is None:
         return
     gangs, gpus = Linear(), Linear()
-    for choice, own in zip(model.requests.choices, model.variables.admits, strict=True):
+    for choice, own in model.decided:
         for option, admit in zip(choice.options, own, strict=True):
             if option.effect.moved:
                 gangs.add(admit)
@@ -174,7 +174,7 @@ def limit_moves(model: Model) -> None:
 
 def _preemption_rows(model: Model) -> None:
     arrivals = _arrivals_by_node(model)
-    for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
+    for choice, admits in model.decided:
         for nodes, row in _victims(choice, admits):
             for n in nodes:
                 for (own, gpus), coming in arrivals.get(n, {}).items():
@@ -201,7 +201,7 @@ def _arrivals_by_node(model: Model) -> Arrivals:
 
     for group in model.variables.groups:
         for piece in group.pieces:
-            come(piece.n, claim(model.instance, group.demands[0].gang), piece.variable)
+            come(piece.n, claim(model.instance, group.demand.gang), piece.variable)
     for gang in model.variables.gangs:
         add_exchange_variables(model.program, model.instance, gang)
         own = claim(model.instance, gang.demand.gang)
@@ -217,9 +217,8 @@ def _arrivals(program: Program, gang: GangVariables) -> Iterator[tuple[int, int,
         return
     for piece in gang.pieces:
         yield piece.n, piece.variable, True
-    light = gang.demand.cpu_only_roles
-    for (position, n), variable in gang.cpu_only_counts.items():
-        yield n, variable, light[position].has_parts
+    for (role, n), variable in gang.cpu_only_counts.items():
+        yield n, variable, gang.roles[role].has_parts
 
 
 def _new_arrivals(program: Program, gang: GangVariables) -> Iterator[tuple[int, int, bool]]:
@@ -238,8 +237,8 @@ def _new_arrivals(program: Program, gang: GangVariables) -> Iterator[tuple[int, 
             for n, variable in places.items():
                 if home.get(indices[0]) != n:
                     yield n, variable, True
-    for (position, n), variable in gang.cpu_only_counts.items():
-        cpu_only = gang.demand.cpu_only_roles[position]
+    for (number, n), variable in gang.cpu_only_counts.items():
+        cpu_only = gang.roles[number]
         fewest = _fewest(gang, cpu_only, n)
         if fewest == 1:
             yield n, variable, cpu_only.has_parts

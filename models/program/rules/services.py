@@ -38,11 +38,11 @@ def _placed(model: Model) -> Iterator[tuple[Gang, str, Linear, int]]:
     """Pods of gangs with variables of their own by GPU model, and the most that there can be."""
     for gang in model.variables.gangs:
         for name, nodes in nodes_by_model(model, gang).items():
-            for position, role in enumerate(gang.demand.gpu_roles):
+            for role in gang.demand.gpu_roles:
                 if bound(gang.gang.roles[role.role]):
-                    yield gang.gang, name, gang.gpu_pods(position, nodes), role.count
+                    yield gang.gang, name, gang.pods(role, nodes), role.count
     for group in model.variables.groups:
-        spec = group.gangs[0]
+        spec = group.gang
         if any(bound(role) for role in spec.roles):
             for name, nodes in nodes_by_model(model, group).items():
                 pieces = (p.variable for p in group.pieces if p.n in nodes)

@@ -17,6 +17,7 @@ n(r) the pieces that have r pods besides whole slices:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from models.program.linear_program import Linear, Program
 from models.program.rules.topology import Topology
@@ -31,30 +32,19 @@ Ends = dict[str, list[tuple[set[int], Linear]]]
 
 def add(model: Model, gang: GangVariables, topology: Topology) -> None:
     node_level = model.instance.cluster.node_level
-    sliced: list[tuple[RoleDemand, Placed, int | None]] = [
-        (role, _of(gang.gpu_pods, position), position)
-        for position, role in enumerate(gang.demand.gpu_roles)
-    ]
-    sliced += [
-        (role, _of(gang.cpu_only_pods, position), None)
-        for position, role in enumerate(gang.demand.cpu_only_roles)
-    ]
-    for role, placed, pieces in sliced:
+    for position, role in enumerate(gang.roles.values()):
+        placed = partial(gang.pods, role)
         layers = gang.gang.roles[role.role].slice_layers
         if role.layers:
             _separate_slices(model, gang, topology, role, placed)
         elif layers:
             inner: Ends | None = None
             for size, level in layers:
-                if level == node_level and pieces is not None:
-                    inner = _short_pieces(model.program, gang, pieces, role.cut(size))
+                if level == node_level and role.gpus:
+                    inner = _short_pieces(model.program, gang, position, role.cut(size))
                 else:
                     by_domain = topology.nodes_by_domain(level)
                     inner = _counted(model.program, gang, role.cut(size), by_domain, placed, inner)
-
-
-def _of(pods: Callable[[int, list[int]], Linear], position: int) -> Placed:
-    return lambda nodes: pods(position, nodes)
 
 
 def _short_pieces(program: Program, gang: GangVariables, position: int, cut: SliceCut) -> Ends:

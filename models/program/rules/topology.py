@@ -9,10 +9,11 @@ whole(l) = sum over D of w[D], w[D] <= pods in D / count for each role: 1 only i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from models.program.linear_program import Linear
 from models.program.variables import GangVariables, Model
+from models.rules.demands import RoleDemand
 
 Scope = tuple[int, ...] | None
 """Roles of a gang; None for all."""
@@ -50,42 +51,31 @@ class Topology:
         return self._standing(level, None if role is None else (role,), gpus_only=False)
 
     def _require(self) -> None:
-        gang, demand = self._gang.gang, self._gang.demand
-        gpu, cpu_only = range(len(demand.gpu_roles)), range(len(demand.cpu_only_roles))
-        if self._required is not None and not demand.stays:
-            self._one_domain(self._required, gpu, cpu_only)
-        for position, role in enumerate(demand.gpu_roles):
-            own = gang.roles[role.role].required
-            # at the node level a piece carries all pods of the role or none
-            stands = own is not None and self.standing_domains(own, role.role)
-            if own is not None and own != self._instance.cluster.node_level and not stands:
-                self._one_domain(own, [position], [])
-        for position, role in enumerate(demand.cpu_only_roles):
-            own = gang.roles[role.role].required
-            if own is not None and not self.standing_domains(own, role.role):
-                self._one_domain(own, [], [position])
+        specs, node_level = self._gang.gang.roles, self._instance.cluster.node_level
+        roles = self._to_place(None, gpus_only=False)
+        if self._required is not None and not self._gang.demand.stays:
+            self._one_domain(self._required, roles)
+        for role in roles:
+            own = specs[role.role].required
+            if own is None or self.standing_domains(own, role.role):
+                continue
+            if own != node_level or not role.gpus:  # a piece carries all pods of the role or none
+                self._one_domain(own, [role])
 
-    def _one_domain(self, level: int, gpu: Sequence[int], cpu_only: Sequence[int]) -> None:
-        if level == self._instance.cluster.node_level and gpu and not cpu_only:
+    def _one_domain(self, level: int, roles: Sequence[RoleDemand]) -> None:
+        node_level = self._instance.cluster.node_level
+        if level == node_level and all(role.gpus for role in roles):
             return  # pieces are whole already
         domains = self.nodes_by_domain(level)
         chosen = {domain: self._program.boolean() for domain in domains}
         for domain, nodes in domains.items():
-            for placed, count in self._placed(gpu, cpu_only, nodes):
-                self._program.equal(placed.add(chosen[domain], -count))
+            for role in roles:
+                placed = self._gang.pods(role, nodes)
+                self._program.equal(placed.add(chosen[domain], -role.count))
         everything = Linear().add_all(chosen.values()).add(self._gang.admit, -1)
         self._program.equal(everything)
-        if level == self._required and level < self._instance.cluster.node_level:
+        if level == self._required and level < node_level:
             self.used[level] = chosen
-
-    def _placed(
-        self, gpu: Iterable[int], cpu_only: Iterable[int], nodes: Sequence[int]
-    ) -> list[tuple[Linear, int]]:
-        """(pods on these nodes, pods in all) of each of these roles."""
-        gang, demand = self._gang, self._gang.demand
-        found = [(gang.gpu_pods(i, nodes), demand.gpu_roles[i].count) for i in gpu]
-        light = demand.cpu_only_roles
-        return found + [(gang.cpu_only_pods(i, nodes), light[i].count) for i in cpu_only]
 
     def _use(self) -> None:
         node_level = self._instance.cluster.node_level
@@ -102,20 +92,15 @@ class Topology:
             self._fewest(level, standing)
 
     def _link(self, level: int) -> None:
-        gang, demand = self._gang, self._gang.demand
         for domain, nodes in self.nodes_by_domain(level).items():
             if domain not in self.used[level]:
                 continue
-            used = self.used[level][domain]
-            for position, role in enumerate(demand.gpu_roles):
-                placed = gang.gpu_pods(position, nodes)
-                room = min(role.count, self._room(nodes, role.gpus))
+            for role in self._gang.roles.values():
+                placed = self._gang.pods(role, nodes)
+                room = self._room(nodes, role.gpus) if role.gpus else role.count
                 if placed.terms:
-                    self._program.at_most(placed.add(used, -room))
-            for position, role in enumerate(demand.cpu_only_roles):
-                placed = gang.cpu_only_pods(position, nodes)
-                if placed.terms:
-                    self._program.at_most(placed.add(used, -role.count))
+                    placed.add(self.used[level][domain], -min(role.count, room))
+                    self._program.at_most(placed)
 
     def _nest(self, level: int) -> None:
         if level - 1 not in self.used:
@@ -163,9 +148,9 @@ class Topology:
                 continue
             here = Linear().add_all(piece.variable for piece in gang.by_node.get(n, ()))
             light = [
-                (gang.cpu_only_counts[i, n], role.count)
-                for i, role in enumerate(gang.demand.cpu_only_roles)
-                if (i, n) in gang.cpu_only_counts
+                (gang.cpu_only_counts[role.role, n], role.count)
+                for role in gang.demand.cpu_only_roles
+                if (role.role, n) in gang.cpu_only_counts
             ]
             if light:
                 used = self._program.boolean()
@@ -188,40 +173,39 @@ class Topology:
 
     def homes(self, level: int, *, gpus_only: bool) -> dict[int, Linear]:
         """By domain, 1 only if all pods are in it, standing ones included."""
-        gpu, cpu_only = self._to_place(None, gpus_only=gpus_only)
+        roles = self._to_place(None, gpus_only=gpus_only)
         standing = self._standing(level, None, gpus_only=gpus_only)
-        if gpu or cpu_only:
-            return self._chosen(level, standing, gpu, cpu_only)
+        if roles:
+            return self._chosen(level, standing, roles)
         return {d: Linear().add(self._gang.admit) for d in standing} if len(standing) == 1 else {}
 
     def _make_whole(self, level: int, scope: Scope, *, gpus_only: bool) -> Linear:
         required = self._gang.gang.required
-        gpu, cpu_only = self._to_place(scope, gpus_only=gpus_only)
+        roles = self._to_place(scope, gpus_only=gpus_only)
         standing = self._standing(level, scope, gpus_only=gpus_only)
         held = required is not None and level <= required
-        if held or (len(standing) < 2 and not gpu and not cpu_only):
+        if held or (len(standing) < 2 and not roles):
             return Linear().add(self._gang.admit)
         chosen = Linear()
         if len(standing) < 2:
-            for own in self._chosen(level, standing, gpu, cpu_only).values():
+            for own in self._chosen(level, standing, roles).values():
                 chosen.add_linear(own)
         return chosen
 
-    def _to_place(self, scope: Scope, *, gpus_only: bool) -> tuple[list[int], list[int]]:
-        """Positions of the demand's roles with GPUs, and of those without."""
-        demand = self._gang.demand
-        gpu, cpu_only = (
-            [i for i, role in enumerate(roles) if scope is None or role.role in scope]
-            for roles in (demand.gpu_roles, demand.cpu_only_roles)
-        )
-        return gpu, [] if gpus_only else cpu_only
+    def _to_place(self, scope: Scope, *, gpus_only: bool) -> list[RoleDemand]:
+        """Roles with pods to place."""
+        return [
+            role
+            for role in self._gang.roles.values()
+            if (scope is None or role.role in scope) and (role.gpus or not gpus_only)
+        ]
 
     def _chosen(
-        self, level: int, standing: set[int], gpu: list[int], cpu_only: list[int]
+        self, level: int, standing: set[int], roles: Sequence[RoleDemand]
     ) -> dict[int, Linear]:
         """By domain, 1 only if these pods are all in it; at most one, of an admitted gang."""
         found = {
-            domain: self._whole_in(level, nodes, gpu, cpu_only)
+            domain: self._whole_in(level, nodes, roles)
             for domain, nodes in self.nodes_by_domain(level).items()
             if not standing or standing == {domain}
         }
@@ -231,25 +215,24 @@ class Topology:
         self._program.at_most(total.add(self._gang.admit, -1))
         return found
 
-    def _whole_in(
-        self, level: int, nodes: list[int], gpu: list[int], cpu_only: list[int]
-    ) -> Linear:
+    def _whole_in(self, level: int, nodes: list[int], roles: Sequence[RoleDemand]) -> Linear:
         """A boolean that is 1 only if all these pods are on these nodes; nothing if they cannot be."""
-        placed = self._placed(gpu, cpu_only, nodes)
-        if any(self._program.bound_above(row) < count for row, count in placed):
+        placed = [(role, self._gang.pods(role, nodes)) for role in roles]
+        if any(self._program.bound_above(pods) < role.count for role, pods in placed):
             return Linear()
-        whole = self._program.boolean()
-        if level == self._instance.cluster.node_level and gpu:
-            counts = [self._gang.demand.gpu_roles[i].count for i in gpu]
+        whole, alone = self._program.boolean(), level == self._instance.cluster.node_level
+        if alone and any(role.gpus for role in roles):
+            own = enumerate(self._gang.demand.gpu_roles)
+            counts = [(at, role.count) for at, role in own if role in roles]
             pieces = Linear().add_all(
                 piece.variable
                 for piece in self._gang.by_node.get(nodes[0], ())
-                if [piece.pods[i] for i in gpu] == counts
+                if all(piece.pods[at] == count for at, count in counts)
             )
             self._program.at_least(pieces.add(whole, -1))
-            placed = self._placed([], cpu_only, nodes)
-        for row, count in placed:
-            self._program.at_least(row.add(whole, -count))
+        for role, pods in placed:
+            if not alone or not role.gpus:
+                self._program.at_least(pods.add(whole, -role.count))
         return Linear().add(whole)
 
     def _standing(self, level: int, scope: Scope, *, gpus_only: bool) -> set[int]:

@@ -5,9 +5,6 @@ partitioned or shared. Nodes whose GPUs may become the same count together: as m
 geometry, or each set of parts, as is best, and are not given whole. Where there are too many sets, parts that
 few ask for count as smaller ones. Where that would say little, memory, cores and pods of all GPUs suffice for
 all parts together, and each has at most one that takes more than half.
-
-A gang that has x of the parts of a GPU, of the r that are there, uses at least x / (r g) of its node, of g
-GPUs: so many nodes at least are used by gangs with many parts, by where these are (``PartSpread``).
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import lcm
 from typing import cast
 
 from models.gpu_shares import CORES, MOST_FILLINGS, SHARE, Size, fits, less, times_in
@@ -36,9 +32,6 @@ from models.program.linear_program import Linear, Program
 from models.program.options import Choice
 from models.program.slots.slot_rooms import Mode
 
-FEW_FILLINGS = 200
-"""Sets of parts that a solver goes through soon."""
-
 MOST_LOST = 1
 """Permille of the GPUs that may be lost where parts count as smaller ones."""
 
@@ -48,34 +41,25 @@ class Reshaped:
     """Nodes whose GPUs may become the same. ``opened``: how many of their GPUs are not given whole.
 
     ``one``: what they may become. ``resources``: those of it that stand for others, too, and all that do not.
-    ``gpus``: the most of them on one node. ``fillings``: by variable, what GPUs get of which there are so
-    many. ``supply``: how many of a resource there are on GPUs that have so many at most, by both.
+    ``fillings``: by variable, what GPUs get of which there are so many.
     """
 
     nodes: frozenset[int]
     one: Reshaping
     resources: tuple[str, ...]
-    gpus: int
     opened: Linear = field(default_factory=Linear)
     fillings: dict[int, Filling] = field(default_factory=dict)
-    supply: dict[tuple[str, int], Linear] = field(default_factory=dict)
-
-    def add_supply(self, resource: str, most: int, variable: int, count: int) -> None:
-        """A variable says that there are so many times ``count`` more."""
-        self.supply.setdefault((resource, most), Linear()).add(variable, count)
 
 
 @dataclass
 class Parts:
     """``short``: what is asked for beyond what is there, by resource: none in a solution.
 
-    ``there``: by resource and node, what no GPU is needed for. ``alike``: by resource, the one that it counts
-    as; ``asked``: of these, what is chosen.
+    ``alike``: by resource, the one that it counts as; ``asked``: of these, what is chosen.
     """
 
     groups: list[Reshaped] = field(default_factory=list)
     short: dict[str, Linear] = field(default_factory=dict)
-    there: dict[str, dict[int, int]] = field(default_factory=dict)
     alike: dict[str, str] = field(default_factory=dict)
     asked: dict[str, Linear] = field(default_factory=dict)
 
@@ -131,42 +115,34 @@ def hold_parts(
     used, staying = _used(instance, choices, modes)
     if not used:
         return Parts()
-    known, groups = reshaping(instance), _groups(instance)
+    groups = _groups(instance)
     alike = _alike(instance, groups, rooms, used)
     asked = {resource: used.pop(resource) for resource in alike if resource in used}
     for resource, expression in asked.items():
         used.setdefault(alike[resource], Linear()).add_linear(expression)
-    members = {resource: [resource] for resource in used}
-    for resource, instead in alike.items():
-        members.setdefault(instead, [instead]).append(resource)
-    there: dict[str, dict[int, int]] = {resource: {} for resource in used}
+    supplied = {resource: Linear() for resource in used}
     for n, node in enumerate(instance.cluster.nodes):
-        offered, could = dict(rooms[n].left), dict(node.reshapable)
-        for resource, own in there.items():
+        could = dict(node.reshapable)
+        offered = Counter({r: count - could.get(r, 0) for r, count in rooms[n].left})
+        for resource in {*used, *alike}:
             # pods that stay may hold more than there is
-            count = sum(
-                max(0, offered.get(one, 0) - could.get(one, 0), staying[n, one])
-                for one in members[resource]
-            )
-            if count > 0:
-                own[n] = count
-    supplied = {r: Linear(constant=sum(own.values())) for r, own in there.items()}
+            count = max(0, offered[resource], staying[n, resource])
+            if (own := supplied.get(alike.get(resource, resource))) is not None:
+                own.constant += count
     found = []
     for one, nodes in groups:
-        gpus = max(rooms[n].free_gpus + len(known[n].rooms) for n in nodes)
         coarse = _coarse(one, alike)
-        reshaped = Reshaped(frozenset(nodes), one, coarse.resources, gpus)
+        found.append(reshaped := Reshaped(frozenset(nodes), one, coarse.resources))
         kinds = _kinds(instance, nodes, rooms)
-        sets = _sets(coarse, kinds, MOST_FILLINGS)
+        sets = _sets(coarse, kinds)
         if sets is not None:
             _fill(program, kinds, sets, reshaped, supplied)
         else:
             assert isinstance(coarse, Sharing), "geometries are few"
             _share(program, instance, coarse, kinds[None], reshaped, supplied)
-        found.append(reshaped)
     for resource, expression in used.items():
         program.at_most(expression.add_linear(supplied[resource], -1))
-    return Parts(found, used, there, alike, asked)
+    return Parts(found, used, alike, asked)
 
 
 Kinds = Mapping[GpuRoom | None, int]
@@ -187,33 +163,24 @@ def _alike(
 ) -> dict[str, str]:
     """By resource, a smaller one that a part counts as, where GPUs have more than MOST_FILLINGS sets.
 
-    Those come first by which least is lost, until there are FEW_FILLINGS or MOST_LOST is. None if there are
-    too many sets even so.
+    Those come first by which least is lost. None if there are too many sets when MOST_LOST is.
     """
     sharing = [(one, _kinds(instance, n, rooms)) for one, n in groups if isinstance(one, Sharing)]
     asked = {resource: sum(own.terms.values()) for resource, own in used.items()}
     left = MOST_LOST * sum(sum(kinds.values()) for _, kinds in sharing)
     found: dict[str, str] = {}
-    most = MOST_FILLINGS
-    while any(_sets(_coarse(one, found), kinds, most) is None for one, kinds in sharing):
-        most = FEW_FILLINGS
-        coarse = [_coarse(one, found) for one, _ in sharing]
-        losses = [(one.resources, _losses(one)) for one in coarse]
+    while any(_sets(_coarse(one, found), kinds) is None for one, kinds in sharing):
+        losses = [(one.resources, _losses(one)) for one in (_coarse(o, found) for o, _ in sharing)]
         costs = {
             (larger, smaller): asked.get(larger, 0) * loss
             for _, own in losses
             for (larger, smaller), loss in own.items()
             if all((larger, smaller) in others or larger not in has for has, others in losses)
         }
-        pair = min(costs, key=lambda pair: (costs[pair], pair), default=None)
-        if pair is None or costs[pair] > left:
-            enough = (
-                _sets(one, kinds, MOST_FILLINGS)
-                for one, (_, kinds) in zip(coarse, sharing, strict=True)
-            )
-            return found if all(sets is not None for sets in enough) else {}
-        larger, smaller = pair
-        left -= costs[pair]
+        larger, smaller = min(costs, key=lambda pair: (costs[pair], pair), default=("", ""))
+        left -= costs.get((larger, smaller), left + 1)
+        if left < 0:
+            return {}
         asked[smaller] = asked.get(smaller, 0) + asked.get(larger, 0)
         found = {r: smaller if instead == larger else instead for r, instead in found.items()}
         found[larger] = smaller
@@ -295,9 +262,9 @@ Sets = Mapping[GpuRoom | None, tuple[Amounts, ...]]
 """By room, what GPUs that have it can get."""
 
 
-def _sets(one: Reshaping, kinds: Kinds, most: int) -> Sets | None:
+def _sets(one: Reshaping, kinds: Kinds) -> Sets | None:
     """None if there are more sets of parts."""
-    found, left = dict[GpuRoom | None, tuple[Amounts, ...]](), most
+    found, left = dict[GpuRoom | None, tuple[Amounts, ...]](), MOST_FILLINGS
     for room in kinds:
         own = one.fillings(room)
         if own is None or (isinstance(one, Sharing) and len(own) > left):
@@ -324,7 +291,6 @@ def _fill(
             for resource, count in zip(reshaped.resources, counts, strict=True):
                 if resource in supplied and count:
                     supplied[resource].add(gpus, count)
-                    reshaped.add_supply(resource, count, gpus, count)
         program.at_most(Linear(dict(total.terms)), kinds[room])
         if room is None:
             reshaped.opened = total
@@ -351,104 +317,9 @@ def _share(
             continue
         count = program.integer(0, most * len(reshaped.nodes))
         supplied[resource].add(count)
-        reshaped.add_supply(resource, max(1, times_in(size, one.empty)), count, 1)
         for row, halves, amount, whole in zip(held, large, size, one.empty, strict=True):
             row.add(count, amount)
             halves.add(count, int(2 * amount > whole))
     for k, (row, halves) in enumerate(zip(held, large, strict=True)):
         program.at_most(row, sum(room[k] for room in rooms))
         program.at_most(halves, len(rooms))
-
-
-MAX_CLASSES = 64
-"""Sizes of gangs, in parts of one kind, whose nodes are counted: those with most parts in all."""
-
-Source = tuple[int, Linear]
-"""The most parts of one kind that a node has, 0 if they are not counted; and how many there are in all."""
-
-Class = tuple[str, int, int]
-"""A resource, how much of it a gang has, and the weight of the gang."""
-
-
-class PartSpread:
-    """The least that gangs with parts of GPUs add to ``span``: rows of the nodes that they use.
-
-    Of the sources s of one kind of parts, a class of y gangs with k parts each has x[s]:
-        sum over s of x[s] = k y,    sum over classes of x[s] <= what s has
-        nodes of the class >= sum over s of x[s] / most(s)
-    """
-
-    def __init__(
-        self, instance: Instance, program: Program, parts: Parts, modes: Iterable[Mode]
-    ) -> None:
-        self._instance, self._program, self._parts = instance, program, parts
-        found: dict[Class, Linear] = {}
-        for mode in modes:
-            own = self._class_of(mode)
-            if own is not None:
-                found.setdefault(own, Linear()).add(mode.variable)
-        largest = sorted(found, key=lambda own: (-own[1] * len(found[own].terms), own))
-        self._most: dict[str, int] = {}
-        self._sources = {own[0]: self._sources_of(own[0]) for own in sorted(found)}
-        self._taken: dict[str, list[Linear]] = {
-            resource: [Linear() for _ in sources] for resource, sources in self._sources.items()
-        }
-        self.span = Linear()
-        for own in sorted(largest[:MAX_CLASSES]):
-            self._spread(own, found[own])
-        for resource, sources in self._sources.items():
-            for (_, room), taken in zip(sources, self._taken[resource], strict=True):
-                if taken.terms:
-                    program.at_most(taken.add_linear(room, -1))
-
-    def _class_of(self, mode: Mode) -> Class | None:
-        """None of a gang with whole GPUs, or one that is placed nowhere."""
-        demand = mode.option.demand
-        if not mode.option.effect.admitted or demand.gpu_roles:
-            return None
-        alike = self._parts.alike
-        asked = (
-            (amount * role.count, alike.get(resource, resource))
-            for role in demand.roles
-            for resource, amount in role.requests
-            if alike.get(resource, resource) in self._parts.there
-        )
-        most = max(asked, default=None)
-        return most and (most[1], most[0], self._instance.gangs[demand.gang].weight_gpus)
-
-    def _sources_of(self, resource: str) -> list[Source]:
-        """What is there beside GPUs in parts is for nothing: the others leave no less of the node."""
-        there, found = dict(self._parts.there[resource]), list[Source]()
-        most = max(there.values(), default=0)
-        for group in self._parts.groups:
-            beside = [there.pop(n) for n in sorted(there.keys() & group.nodes)]
-            if beside:
-                found.append((0, Linear(constant=sum(beside))))
-            for (name, each), supply in group.supply.items():
-                if name == resource and group.gpus:
-                    found.append((group.gpus * each, supply))
-        if there:
-            found.append((max(there.values()), Linear(constant=sum(there.values()))))
-        self._most[resource] = most + max((each for each, _ in found), default=0)
-        return found
-
-    def _spread(self, own: Class, gangs: Linear) -> None:
-        """Add to ``span`` what a class adds: its nodes, less one for each gang."""
-        (resource, amount, weight), program = own, self._program
-        sources = self._sources[resource]
-        counted = [most for most, _ in sources if most]
-        if amount <= min(counted, default=amount):
-            return
-        weight *= self._instance.cluster.span_weights[-1]
-        every, nodes, total = lcm(*counted), Linear(), Linear()
-        for (most, _), taken in zip(sources, self._taken[resource], strict=True):
-            variable = program.integer(0, amount * len(gangs.terms))
-            taken.add(variable)
-            total.add(variable)
-            nodes.add(variable, every // most if most else 0)
-        program.equal(total.add_linear(gangs, -amount))
-        fewest = -(-amount // self._most[resource])
-        added = program.integer(0, (amount - 1) * len(gangs.terms))
-        program.at_least(Linear({added: 1}).add_linear(gangs, 1 - fewest))
-        program.at_least(Linear({added: every}).add_linear(gangs, every).add_linear(nodes, -1))
-        self.span.add(added, weight)

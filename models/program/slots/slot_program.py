@@ -25,14 +25,13 @@ from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Option
 from models.program.queue_usage import QUEUE_TIERS
 from models.program.slots.slot_meshes import SlotMeshes
-from models.program.slots.slot_parts import PartSpread, Reshaped, hold_parts
-from models.program.slots.slot_pools import LoosePools
+from models.program.slots.slot_parts import Reshaped, hold_parts
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
 from models.program.slots.slot_rules import add_rules
 from models.program.slots.slot_shares import EvenShares, even_shares
 from models.program.slots.slot_spares import Spares
 from models.program.slots.slot_spread import SlotSpread
-from models.program.slots.slot_state import Slots
+from models.program.slots.slot_state import MAX_APART, Slots
 from models.program.tier_expressions import (
     OPTION_VALUES,
     counts_speed,
@@ -45,9 +44,6 @@ from models.tiers import Tier
 from models.values.leftover import gpu_models, request_domains
 from models.values.nearness import loosened
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, most_speed
-
-MAX_SETS = 24
-"""Sets of nodes that have rows of their own, those that most GPUs are held to."""
 
 
 class SlotModel(Slots):
@@ -68,21 +64,19 @@ class SlotModel(Slots):
         instance = loosened(instance)
         self._state = build_base_state(instance, immovable=immovable, interrupted=interrupted)
         super().__init__(instance, Program(interrupted), self._state)
-        self.complete = all(choice.complete for choice in self.requests.choices)
-        self.covers_admission = all(choice.covers_admission for choice in self.requests.choices)
+        self.complete = all(choice.complete for choice in self.choices)
+        self.covers_admission = all(choice.covers_admission for choice in self.choices)
         self._base = Evaluation(instance, self._state.base)
-        self.pools: LoosePools | None = None
         self.shares: dict[int, EvenShares] = {}
         self.spread: SlotSpread | None = None
-        self._part_spread: PartSpread | None = None
-        for choice in self.requests.choices:
+        for choice in self.choices:
             self._choose(choice)
         self.spares = Spares(instance, self.room)
-        choices = self.requests.choices
-        self.parts = hold_parts(instance, self.program, choices, self.modes, self._state.rooms)
+        rooms = self._state.rooms
+        self.parts = hold_parts(instance, self.program, self.choices, self.modes, rooms)
         found = self._node_sets()
         everywhere = frozenset[int]().union(*found)
-        self._node_rows(everywhere, found[:MAX_SETS])
+        self._node_rows(everywhere, found[:MAX_APART])
         self._domain_rows(everywhere)
         self.meshes = [
             SlotMeshes(kind, self.program, self.room, self._by_network())
@@ -187,8 +181,7 @@ class SlotModel(Slots):
             self._house(slots, (piece,), total, everywhere)
         self._loosen(slots, everywhere)
         if self.loose:
-            self.pools = LoosePools(self, slots, everywhere)
-            self.shares = even_shares(self, slots, self.pools)
+            self.shares = even_shares(self, slots)
         idle = self._keep_spares(slots, everywhere)
         for (level, domain), here in slots.taken.items():
             own = (here, idle.get((level, domain), ()))
@@ -326,8 +319,6 @@ class SlotModel(Slots):
             return QUEUE_TIERS[tier.family](self._who_runs, tier)
         total = self._sum(tier)
         if total is not None:
-            if tier.family == "span" and self._part_spread is not None:
-                total.add_linear(self._part_spread.span)
             total.constant = self._base.tier(tier)
         return total
 
@@ -361,8 +352,6 @@ class SlotModel(Slots):
         if slots is not None and self.loose:
             inner = self.instance.cluster.node_level - 1
             self.spread = SlotSpread(self, slots.most_in(inner), frozenset(gangs))
-        if self.parts.short:
-            self._part_spread = PartSpread(self.instance, self.program, self.parts, self.modes)
 
 
 def stranded(model: SlotModel) -> Linear:

@@ -282,12 +282,12 @@ class SlotRooms:
     @cached_property
     def _always(self) -> frozenset[ExistingPod]:
         """Pods that stay under every option: the rooms are next to them."""
-        return frozenset(pod for choice in self._state.requests.choices for pod in choice.always)
+        return frozenset(pod for choice in self._state.choices for pod in choice.always)
 
     @cached_property
     def _movable(self) -> frozenset[int]:
         """Gangs of which pods may be elsewhere after the plan."""
-        choices = self._state.requests.choices
+        choices = self._state.choices
         return frozenset(c.gang for c in choices if any(o.effect.moved for o in c.options))
 
     @cached_property
@@ -296,7 +296,7 @@ class SlotRooms:
         gangs = self._instance.gangs
         return frozenset(
             pod.node
-            for choice in self._state.requests.choices
+            for choice in self._state.choices
             if choice.gang not in self._movable
             for pod in gangs[choice.gang].running_pods
             if pod.node is not None and gangs[choice.gang].roles[pod.role].gpus
@@ -324,7 +324,7 @@ class SlotRooms:
     def _free(self) -> list[int]:
         """Free GPUs of every node without the gangs that may move; those that only may stop are there."""
         stays, now = list(self._state.base), base_decisions(self._instance)
-        for choice in self._state.requests.choices:
+        for choice in self._state.choices:
             if choice.gang not in self._movable:
                 stays[choice.gang] = now[choice.gang]
         beside = rooms(self._instance, stays)
@@ -348,7 +348,7 @@ class SlotRooms:
                 key = mode.option.demand.gang, pod
                 staying.setdefault(key, Linear(constant=1)).add(mode.variable, -1)
         found: dict[int, list[Leaving]] = {}
-        for choice in self._state.requests.choices:
+        for choice in self._state.choices:
             gang, stops = self._instance.gangs[choice.gang], choice.gang not in self._movable
             for pod in gang.running_pods:
                 if pod.node is not None and pod not in choice.always:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from models.instance.instance import Instance
-from models.program.base_state import BaseState, PlacementRequests
+from models.program.base_state import BaseState
 from models.program.linear_program import Program
 from models.program.rules import guarantees, queue_limits, queue_order, reserved_quotas, running
 from models.program.slots.slot_rooms import Mode
@@ -30,23 +30,15 @@ def add_rules(
     instance: Instance, program: Program, state: BaseState, modes: Sequence[Mode]
 ) -> Model:
     """Add the rows; returns what they see, for tiers about what queues hold."""
-    own: dict[int, list[Mode]] = {choice.gang: [] for choice in state.requests.choices}
+    own: dict[int, list[Mode]] = {choice.gang: [] for choice in state.choices}
     for mode in modes:
         own[mode.option.demand.gang].append(mode)
     choices = tuple(
         replace(choice, options=tuple(mode.option for mode in own[choice.gang]))
-        for choice in state.requests.choices
+        for choice in state.choices
     )
     admits = [[mode.variable for mode in found] for found in own.values()]
-    model = Model(
-        program,
-        instance,
-        PlacementRequests(choices, (), ()),
-        state.rooms,
-        {},
-        Variables(admits),
-        base=state.base,
-    )
+    model = Model(program, instance, replace(state, choices=choices), {}, Variables(admits))
     for add in RULES:
         add(model)
     return model

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from models.program.linear_program import Linear
 from models.program.rules.balance import share_evenly
-from models.program.slots.slot_pools import LoosePools
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
 from models.program.slots.slot_state import Slots
 
 
-def even_shares(model: Slots, slots: DomainSlots, pools: LoosePools) -> dict[int, EvenShares]:
+def even_shares(model: Slots, slots: DomainSlots) -> dict[int, EvenShares]:
     """The shares of each gang of ``even_gangs``, on large slots that are loose; adds their rows."""
     inner, held = model.instance.cluster.node_level - 1, dict[int, Linear]()
     modes: dict[int, list[Mode]] = {gang: [] for gang in model.even}
@@ -35,9 +34,7 @@ def even_shares(model: Slots, slots: DomainSlots, pools: LoosePools) -> dict[int
         assert level is not None, "see even_gangs"
         shares = found[gang] = EvenShares(model, own, level, size, room)
         for domain, variable in shares.pods.items():
-            pool = pools.variable(own, domain)
-            there = model.loose[domain] if pool is None else pool
-            held.setdefault(there, Linear()).add(variable, size)
+            held.setdefault(model.loose[domain], Linear()).add(variable, size)
     for variable, taken in held.items():
         model.program.at_most(taken.add(variable, -1))
     return found

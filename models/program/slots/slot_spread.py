@@ -12,11 +12,7 @@ from dataclasses import dataclass, field
 
 from models.program.linear_program import Linear, Program
 from models.program.slots.slot_rooms import Mode, Piece
-from models.program.slots.slot_state import Slots
-
-MAX_KINDS = 8
-"""Kinds of gangs that have variables of their own, those with most GPUs a gang."""
-
+from models.program.slots.slot_state import MAX_APART, Slots
 
 Key = tuple[Piece, ...] | tuple[int, ...]
 """The pieces that lead to a kind; where there are none, slots and weight of a gang (and itself, if alone)."""
@@ -65,7 +61,7 @@ class SlotSpread:
         largest = sorted(
             found, key=lambda key: (-max(map(self._weight, found[key].modes)), -len(key))
         )
-        return {key: found[key] for key in largest[:MAX_KINDS]}
+        return {key: found[key] for key in largest[:MAX_APART]}
 
     def _key(self, mode: Mode) -> Key | None:
         """None of a gang that is whole in an innermost domain, or whose pods are not all counted."""

@@ -28,8 +28,8 @@ from models.values.tier_values import most_speed
 MAX_UNITS = 2
 """Sizes in GPUs whose slots are counted domain by domain."""
 
-MAX_SHARES = 4000
-"""Pairs of an innermost domain and a gang that is spread evenly; the smallest gangs go without."""
+MAX_APART = 8
+"""Sets of nodes with rows, spread kinds and evenly spread gangs that are told apart: the largest of each."""
 
 Placed = tuple[int, Shape, frozenset[int] | None]
 """Level, shape, and the only nodes on which it has that shape (None: all that the gang may use)."""
@@ -41,15 +41,14 @@ def even_gangs(model: Slots) -> dict[int, int]:
     inner, found = cluster.node_level - 1, dict[int, int]()
     if inner < 0 or not model.units:
         return {}
-    for choice in model.requests.choices:
+    for choice in model.choices:
         gang = instance.gangs[choice.gang]
         if may_be_uneven(gang) and gang.balance is not None and gang.balance <= inner:
             slots = _slots_a_pod(model, choice)
             if slots is not None:
                 found[choice.gang] = slots
-    most = MAX_SHARES // len(cluster.domains[inner])
     largest = sorted(found, key=lambda g: (-instance.gangs[g].weight_gpus, g))
-    return {gang: found[gang] for gang in largest[:most]}
+    return {gang: found[gang] for gang in largest[:MAX_APART]}
 
 
 def _slots_a_pod(model: Slots, choice: Choice) -> int | None:
@@ -72,7 +71,7 @@ class Slots:
 
     def __init__(self, instance: Instance, program: Program, state: BaseState) -> None:
         self.instance, self.program = instance, program
-        self.requests = state.requests
+        self.choices = state.choices
         self._standing = StandingValues(instance)
         self.shapes = _Shapes(instance, state)
         self.modes: list[Mode] = []

@@ -304,7 +304,7 @@ class _ReasonFinder:
             alone = formulate(instance, only=frozenset({index}), interrupted=self._late)
         except Interrupted:
             return False
-        admits = Linear().add_all(a for own in alone.variables.admits for a in own)
+        admits = Linear().add_all(a for own in alone.model.variables.admits for a in own)
         goal = Goal(Linear(), maximize=True, keep=((admits, 1, 1),))
         seconds = min(ALONE_SECONDS, max(1, int(self._budget.seconds_left())))
         budget = Budget(SolveLimits(time_limit_s=seconds), self._budget.stop)

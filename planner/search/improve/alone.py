@@ -59,7 +59,7 @@ def _placed(
         )
     except Interrupted:
         return None
-    (admits,) = program.variables.admits
+    (admits,) = program.model.variables.admits
     goal = Goal(Linear().add_all(admits), maximize=True)
     seconds = budget.seconds_left() * SHARE
     values = branch(program.program, goal, budget, nodes=NODES, seconds=seconds).values

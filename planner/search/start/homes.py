@@ -7,7 +7,7 @@ one that is whole in none takes large slots in the domains that have some left f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -66,7 +66,7 @@ def _settle(
     """
     instance = model.instance
     decisions, homeless = list(base_decisions(instance)), set[int]()
-    for choice in model.requests.choices:
+    for choice in model.choices:
         mode = chosen.get(choice.gang)
         if instance.gangs[choice.gang].running and (mode is None or mode.option.effect.moved):
             decisions[choice.gang] = GangDecision("preempt")
@@ -264,37 +264,15 @@ class _Homes:
         self._model, self._space, self._values = model, space, values
         self._sets: MeshPlaces | None = None
         self._left = {path: _values(homes, values) for path, homes in model.homes.items()}
-        pools = {} if model.pools is None else model.pools.pools
-        self._pools = {nodes: _values(own, values) for nodes, own in pools.items()}
         self._loose = _values(model.loose, values)
-        for pool in self._pools.values():
-            _take_all(self._loose, pool)
         self._spread = {} if model.spread is None else model.spread.pods(values)
-        for mode, own in self._spread_once():
-            _take_all(self._pool(mode), own)
+        for own in {id(own): own for own in self._spread.values()}.values():
+            _take_all(self._loose, own)
         self._even = {gang: dict(own.taken(values)) for gang, own in model.shares.items()}
         for mode in model.modes:
             even = self._even.get(mode.option.demand.gang)
             if even and values[mode.variable]:
-                _take_all(self._spread.get(id(mode), self._pool(mode)), even)
-        self._held = np.zeros(len(model.instance.cluster.nodes), dtype=np.int64)
-        for nodes in self._pools:
-            self._held[list(nodes)] += 1
-
-    def _spread_once(self) -> Iterator[tuple[Mode, dict[int, int]]]:
-        """A mode of each kind that has slots of its own, and these."""
-        known = set[int]()
-        for mode in self._model.modes:
-            own = self._spread.get(id(mode))
-            if own is not None and id(own) not in known:
-                known.add(id(own))
-                yield mode, own
-
-    def _pool(self, mode: Mode) -> dict[int, int]:
-        """By domain, the slots that are loose for gangs held to the same nodes."""
-        pools = self._model.pools
-        nodes = None if pools is None else pools.held_to(mode)
-        return self._loose if nodes is None else self._pools[nodes]
+                _take_all(self._spread.get(id(mode), self._loose), even)
 
     def settler(self, mode: Mode) -> _Settler:
         """Give the gang the domains of its pieces."""
@@ -388,7 +366,7 @@ class _Homes:
         if even:
             own_nodes = (self._open_nodes(demand, domain, slots) for domain, slots in even.items())
             return frozenset[int]().union(*own_nodes)
-        own, pool = self._spread.get(id(settler.mode), {}), self._pool(settler.mode)
+        own, pool = self._spread.get(id(settler.mode), {}), self._loose
         for slots in (own, pool):
             open_ = [d for d in slots if inside is None or d in inside]
             # one that is alone leaves the domains with many slots to others
@@ -422,7 +400,7 @@ class _Homes:
             demand = self._space.closed.narrowed(demand)
         free, found = self._space.arrays.free[nodes] // unit, set[int]()
         last = self._space.arrays.last[nodes]
-        for at in np.lexsort((-free, last, self._held[nodes])).tolist():
+        for at in np.lexsort((-free, last)).tolist():
             if slots <= 0:
                 break
             if free[at] and nodes[at] in demand.gpu_roles[0].nodes:
