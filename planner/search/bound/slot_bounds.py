@@ -12,13 +12,13 @@ from contextlib import closing, suppress
 from models.instance.solution import GangDecision
 from models.program.interruption import Interrupted
 from models.program.slots.slot_program import SlotModel
-from planner.search.bound.chain import Chain, Kept, Stated, keep
+from planner.search.bound.chain import Chain, Stated
 from planner.search.bound.open_goals import OpenGoals
 from planner.search.bound.slot_problem import LAST, SlotProblem
 from planner.search.bound.tier_search import Narrowed, TierSearch
 from planner.search.budget import Budget, Progress
 from planner.search.engines.highs import branch
-from planner.search.engines.interface import Goal
+from planner.search.engines.interface import Goal, Kept, kept
 from planner.search.engines.relaxation import Relaxation
 from planner.search.ledger import Ledger
 
@@ -193,16 +193,20 @@ class SlotSearch:
         latest = problem.latest
         stated = self._stated(problem)
         own = [one for one in stated if one[0] == last]
-        kept = [keep(tier, one, self._ledger.required(p)) for p, tier, one in stated if p < last]
+        rows = [
+            kept(one, self._ledger.required(p), maximize=tier.sense == "max")
+            for p, tier, one in stated
+            if p < last
+        ]
         if (
             self._ledger.proven(last)
             or not own
             or not latest
-            or any(not _holds(row, latest) for row in kept)
+            or any(not _holds(row, latest) for row in rows)
         ):
             return
         _, tier, expression = own[0]
-        goal = Goal(expression, tier.sense == "max", tuple(kept))
+        goal = Goal(expression, tier.sense == "max", tuple(rows))
         hint = latest if len(latest) == len(problem.program.lower) else ()
         with problem.fixed(range(len(latest)), latest):
             solution = branch(
@@ -227,20 +231,21 @@ class SlotSearch:
         ledger, budget, problem = self._ledger, self._budget, self._problem
         if problem is None or not problem.complete:
             return
-        relaxation, kept = Relaxation(problem.program, budget), list[Kept]()
+        relaxation, rows = Relaxation(problem.program, budget), list[Kept]()
         for position, tier in enumerate(ledger.tiers):
             expression = problem.expression(tier)
             if expression is None or not expression.terms:
                 continue
             if budget.exhausted():
                 return
+            maximize = tier.sense == "max"
             if position >= first and not ledger.proven(position):
-                goal = Goal(expression, tier.sense == "max", tuple(kept))
+                goal = Goal(expression, maximize, tuple(rows))
                 seconds = budget.seconds_left() * SHARE
                 answer = relaxation.bound(goal, seconds=seconds)
                 ledger.searched.add(position)
                 ledger.bound(position, answer.bound, exact=True)
-            kept.append(keep(tier, expression, ledger.required(position)))
+            rows.append(kept(expression, ledger.required(position), maximize=maximize))
 
 
 def _holds(row: Kept, values: Sequence[int]) -> bool:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from models.instance.solution import GangDecision
-from models.program.linear_program import UNBOUNDED, Linear, Program
-from models.tiers import Tier, larger_is_better
-from planner.search.bound.fused_objectives import FusedObjective, next_objective
+from models.program.linear_program import Linear, Program
+from models.tiers import Tier, larger_is_better, sign
 from planner.search.bound.open_goals import OpenGoals, Question
 from planner.search.budget import Budget, Progress
-from planner.search.engines.interface import Answer, Goal, Status
+from planner.search.engines.interface import Answer, Goal, Status, kept
 from planner.search.engines.portfolio import BRANCHING_LPS, CLOCK_SHARE, can_branch, solve_goal
 from planner.search.engines.relaxation import DualProof, Relaxation, RelaxedAnswer, range_proof
 from planner.search.improve.rearranging import settle
@@ -130,23 +130,16 @@ class TierSearch:
     def _solve_all(self) -> None:
         ledger, program = self._ledger, self._problem.program
         while ledger.closed < self._last:
-            position, end = ledger.closed, ledger.closed + 1
+            position = ledger.closed
             skipped = self._is_known(position) and not self._tightens(position)
             if not skipped:
                 self._express()
-            if not skipped and position not in self._silent:
-                known = next(
-                    (p for p in sorted(self._silent) if p > position), len(self._expressions)
-                )
-                fused = next_objective(
-                    program, ledger.tiers[:known], self._expressions, position, self._tops
-                )
-                end = position + len(fused.members)
-                if not self._budget.exhausted():
-                    self._tighten(fused, self._solve(fused))
-            for _ in range(position, end):
-                self._close()
-            self._recall(end)
+            if not (skipped or position in self._silent or self._budget.exhausted()):
+                proof = self._solve(position)
+                if proof is not None and not ledger.tiers[position].tolerance:
+                    proof.tighten(program, self._value(position))
+            self._close()
+            self._recall(ledger.closed)
 
     def _is_known(self, position: int) -> bool:
         """Whether a tier is proven, or nearly if no more is asked for and an engine was."""
@@ -162,13 +155,6 @@ class TierSearch:
         return share is None or (
             known is not None and can_branch(self._budget, known, share, self._lps)
         )
-
-    def _tighten(self, fused: FusedObjective, proof: DualProof | None) -> None:
-        """Let the tiers to come use that these are kept at their values."""
-        if proof is not None and not any(
-            self._ledger.tiers[member.position].tolerance for member in fused.members
-        ):
-            proof.tighten(self._problem.program, self._value(fused))
 
     def _recall(self, closed: int) -> None:
         """Use what was found out about the first tiers, and leave it to later searches."""
@@ -188,13 +174,10 @@ class TierSearch:
         self._narrowed[closed] = Narrowed(values, list(program.lower), list(program.upper))
 
     def _open_until(self) -> int:
-        """The number of tiers up to the last one that is not proven, and those fused with it."""
-        ledger, tiers = self._ledger, self._ledger.tiers
+        """The number of tiers up to the last one that is not proven."""
+        ledger = self._ledger
         unproven = (p for p in range(self._last - 1, ledger.closed - 1, -1) if not ledger.proven(p))
-        count = next(unproven, -1) + 1
-        while 0 < count < self._last and tiers[count - 1].row.fuses_with(tiers[count].row):
-            count += 1
-        return count
+        return next(unproven, -1) + 1
 
     def _express(self) -> None:
         """The expressions up to the last open tier; what they imply holds for every plan.
@@ -234,107 +217,88 @@ class TierSearch:
         bound = None if known.proof is None else known.value
         self._progress.update(self._ledger.tiers[position].name, value, bound)
 
-    def _required_rows(self, before: int) -> tuple[tuple[Linear, int, int], ...]:
-        rows = []
-        for position in range(before):
-            expression, least = self._expressions[position], self._ledger.required(position)
-            if not expression.terms:
-                continue
-            if self._ledger.tiers[position].sense == "max":
-                rows.append((expression, least, UNBOUNDED))
-            else:
-                rows.append((expression, -UNBOUNDED, least))
-        return tuple(rows)
+    def _goal(self, position: int) -> Goal:
+        """The tier as an objective, with rows that keep those before it."""
+        ledger = self._ledger
+        largest = [tier.sense == "max" for tier in ledger.tiers]
+        rows = (
+            kept(self._expressions[p], ledger.required(p), maximize=largest[p])
+            for p in range(position)
+            if self._expressions[p].terms
+        )
+        return Goal(self._expressions[position], largest[position], tuple(rows))
 
-    def _solve(self, fused: FusedObjective) -> DualProof | None:
+    def _solve(self, position: int) -> DualProof | None:
         """Ask the LP, then engines for what it leaves open. Returns what narrows ranges."""
         ledger, program = self._ledger, self._problem.program
-        first, value = fused.members[0].position, self._value(fused)
-        goal = Goal(fused.objective, fused.maximize, self._required_rows(first))
+        goal, value = self._goal(position), self._value(position)
         implied = range_proof(program, goal)
         if implied.sign * implied.bound <= implied.sign * value:  # no solver finds more
-            self._adopt(fused, Answer(Status.INFEASIBLE, (), value, exact=True))
+            self._adopt(position, Answer(Status.INFEASIBLE, (), value, exact=True))
             return implied
-        share = self._share_of_time(fused)
-        relaxed = self._relax(fused, goal, share)
-        ledger.searched.update(member.position for member in fused.members)
-        if all(ledger.proven(member.position) for member in fused.members):
+        share = self._share_of_time(position)
+        relaxed = self._relax(position, goal, share)
+        ledger.searched.add(position)
+        if ledger.proven(position):
             return relaxed.proof
         near = self._rough and abs(relaxed.bound - value) * NEAR <= abs(value)
         if near or self._aside is not None:
-            self._adopt(fused, Answer(Status.UNKNOWN, (), relaxed.bound, exact=True))
+            self._adopt(position, Answer(Status.UNKNOWN, (), relaxed.bound, exact=True))
         if not near:
             if self._aside is None:
-                question = self._question(fused, goal, relaxed, share)
-                self._conclude(fused, question(program, self._budget))
+                question = self._question(position, goal, relaxed, share)
+                self._conclude(position, question(program, self._budget))
             else:
-                question = self._question(fused, goal, relaxed, max(share, LP_SHARE))
-                self._aside.add(program, question, self._accepting(fused))
+                question = self._question(position, goal, relaxed, max(share, LP_SHARE))
+                self._aside.add(program, question, self._accepting(position))
         return relaxed.proof
 
-    def _accepting(self, fused: FusedObjective) -> Callable[[Answer], bool]:
+    def _accepting(self, position: int) -> Callable[[Answer], bool]:
         """Takes over an answer that comes later, and says whether the plan is as it is now."""
         ledger, plan = self._ledger, self._ledger.incumbent
 
         def accept(answer: Answer) -> bool:
             ledger.reopen()
-            ledger.close_all(fused.members[0].position)
-            self._conclude(fused, answer)
+            ledger.close_all(position)
+            self._conclude(position, answer)
             return ledger.incumbent is plan
 
         return accept
 
-    def _relax(self, fused: FusedObjective, goal: Goal, share: float) -> RelaxedAnswer:
+    def _relax(self, position: int, goal: Goal, share: float) -> RelaxedAnswer:
         """The LP's answer; on the slots the bound that an engine has found, as long as it holds."""
-        position = fused.members[0].position
         known = self._ledger.known(position)
-        own = self._time_share is not None and len(fused.members) == 1
-        if own and known is self._ledger.bounds[position]:
+        if self._time_share is not None and known is self._ledger.bounds[position]:
             return RelaxedAnswer(known.value, None)
         seconds = self._budget.seconds_left() * max(share, LP_SHARE)
         return self._relaxation.bound(goal, seconds=seconds)
 
     def _question(
-        self, fused: FusedObjective, goal: Goal, relaxed: RelaxedAnswer, share: float
+        self, position: int, goal: Goal, relaxed: RelaxedAnswer, share: float
     ) -> Question:
         """Asks the engines; those of ``aside`` for a proof only."""
-        name = self._ledger.tiers[fused.members[0].position].name
-        value, effort, hint = self._value(fused), self._effort(fused), self._hint()
+        left = self._budget.effort_left()
+        return partial(
+            solve_goal,
+            goal=goal,
+            effort=left if self._is_last(position) else left / 2,
+            incumbent=self._value(position),
+            relaxed_to=relaxed,
+            share=share,
+            exact=self._time_share is None,
+            hint=self._hint(),
+            lps=self._lps,
+            heuristics=self._aside is None,
+        )
 
-        def improved(value: int, bound: int) -> None:
-            if len(fused.members) == 1:
-                sign, shift = (-1 if fused.maximize else 1), fused.objective.constant
-                top = self._tops[fused.members[0].position]
-                best = sign * max(sign * (sign * bound + shift), sign * top)
-                self._progress.update(name, sign * value + shift, best)
-
-        def question(program: Program, budget: Budget) -> Answer:
-            return solve_goal(
-                program,
-                goal,
-                budget,
-                effort,
-                incumbent=value,
-                relaxed_to=relaxed,
-                share=share,
-                exact=self._time_share is None,
-                hint=hint,
-                improved=improved,
-                lps=self._lps,
-                heuristics=self._aside is None,
-            )
-
-        return question
-
-    def _conclude(self, fused: FusedObjective, answer: Answer) -> None:
+    def _conclude(self, position: int, answer: Answer) -> None:
         """Take over what an answer has for the plan and for the bounds."""
-        self._adopt(fused, answer)
+        self._adopt(position, answer)
         if answer.status not in (Status.OPTIMAL, Status.INFEASIBLE):
             self._budget.record_limit()
 
-    def _value(self, fused: FusedObjective) -> int:
-        """The objective's value in the incumbent."""
-        return fused.value([self._ledger.incumbent.values[m.position] for m in fused.members])
+    def _value(self, position: int) -> int:
+        return self._ledger.incumbent.values[position]
 
     def _holds(self, position: int) -> bool:
         """Whether the program's bounds of a tier hold for all plans; if not, the tier stays unproven."""
@@ -346,47 +310,39 @@ class TierSearch:
         self._budget.record_limit()
         return False
 
-    def _adopt(self, fused: FusedObjective, answer: Answer) -> None:
-        if answer.values and not (self._only_better and self._reaches(fused, answer.values)):
+    def _adopt(self, position: int, answer: Answer) -> None:
+        if answer.values and not (self._only_better and self._reaches(position, answer.values)):
             self._assignment = answer.values
             plan, instance = self._problem.decode(answer.values), self._ledger.instance
             self._ledger.offer(plan, answer.values)
-            if instance.by_speed and not self._reaches(fused, answer.values):
+            if instance.by_speed and not self._reaches(position, answer.values):
                 self._ledger.offer(settle(instance, plan, budget=self._budget))
             self._ledger.offer(self._fill(self._ledger.incumbent.decisions))
-        self._bound(fused, answer)
+        if self._holds(position):
+            # INFEASIBLE: nothing is better than the incumbent
+            nothing = answer.status is Status.INFEASIBLE
+            bound = self._value(position) if nothing else answer.bound
+            self._ledger.bound(position, bound, exact=answer.exact)
 
-    def _reaches(self, fused: FusedObjective, values: Sequence[int]) -> bool:
+    def _reaches(self, position: int, values: Sequence[int]) -> bool:
         """Whether the incumbent is as good as an assignment."""
-        sign = 1 if fused.maximize else -1
-        return sign * self._value(fused) >= sign * fused.objective.value(values)
+        factor = sign(self._ledger.tiers[position].sense)
+        return factor * self._value(position) >= factor * self._expressions[position].value(values)
 
     def _hint(self) -> tuple[int, ...]:
         assignment = self._ledger.incumbent.assignment
         known = len(self._problem.program.lower)
         return next((own for own in (assignment, self._assignment) if len(own) == known), ())
 
-    def _share_of_time(self, fused: FusedObjective) -> float:
+    def _is_last(self, position: int) -> bool:
+        """Whether nothing comes after a tier: it gets what is left."""
+        return position == len(self._ledger.tiers) - 1
+
+    def _share_of_time(self, position: int) -> float:
         """The share of the remaining time: more for tiers on which many others depend, and for the last."""
-        if fused.members[-1].position == len(self._ledger.tiers) - 1:
+        if self._is_last(position):
             return LAST_SHARE if self._time_share is None else ADMISSION_SHARE
-        tier = self._ledger.tiers[fused.members[0].position]
+        tier = self._ledger.tiers[position]
         if self._time_share is None:
             return ADMISSION_SHARE if tier.row.subject in RUNNING_SUBJECTS else CLOCK_SHARE
         return self._shares.get(tier.family, self._time_share)
-
-    def _effort(self, fused: FusedObjective) -> float:
-        """The most effort for a goal: half of the remaining effort, all of it for the last."""
-        left = self._budget.effort_left()
-        last = fused.members[-1].position == len(self._ledger.tiers) - 1
-        return left if last else left / 2
-
-    def _bound(self, fused: FusedObjective, answer: Answer) -> None:
-        if not self._holds(fused.members[0].position):
-            return
-        values = [self._ledger.incumbent.values[m.position] for m in fused.members]
-        # INFEASIBLE: nothing is better than the incumbent
-        nothing = answer.status is Status.INFEASIBLE
-        bounds = values if nothing else fused.bounds(answer.bound, values)
-        for member, bound in zip(fused.members, bounds, strict=True):
-            self._ledger.bound(member.position, bound, exact=answer.exact)

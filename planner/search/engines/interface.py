@@ -49,22 +49,29 @@ class Answer:
     exact: bool
 
 
+Kept = tuple[Linear, int, int]
+"""Expression, at least, at most."""
+
+
+def kept(expression: Linear, value: int, *, maximize: bool) -> Kept:
+    """The row that keeps an objective as good as this."""
+    limits = (value, UNBOUNDED) if maximize else (-UNBOUNDED, value)
+    return expression, *limits
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The objective, and the rows that earlier tiers require: (expression, at least, at most)."""
+    """The objective, and the rows that earlier tiers require."""
 
     objective: Linear
     maximize: bool
-    keep: tuple[tuple[Linear, int, int], ...] = ()
+    keep: tuple[Kept, ...] = ()
 
     def better_than(self, value: int) -> Goal:
         """The goal with a row that requires a better objective value."""
-        return self.as_good_as(value + 1 if self.maximize else value - 1)
-
-    def as_good_as(self, value: int) -> Goal:
-        """The goal with a row that requires this objective value or a better one."""
-        limits = (value, UNBOUNDED) if self.maximize else (-UNBOUNDED, value)
-        return replace(self, keep=(*self.keep, (self.objective, *limits)))
+        least = value + 1 if self.maximize else value - 1
+        row = kept(self.objective, least, maximize=self.maximize)
+        return replace(self, keep=(*self.keep, row))
 
     def trivial_bound(self, program: Program) -> int:
         """The bound of the objective that the ranges of the variables imply."""

@@ -7,7 +7,7 @@ within a small effort. Otherwise it is numerical.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from models.program.linear_program import Linear, Program
@@ -41,15 +41,14 @@ NODES = 20000
 
 def solve_goal(
     program: Program,
-    goal: Goal,
     budget: Budget,
-    effort: float,
     *,
+    goal: Goal,
+    effort: float,
     incumbent: int,
     relaxed_to: RelaxedAnswer,
     share: float = CLOCK_SHARE,
     hint: Sequence[int] = (),
-    improved: Callable[[int, int], None] | None = None,
     exact: bool = True,
     lps: int = BRANCHING_LPS,
     heuristics: bool = True,
@@ -64,7 +63,7 @@ def solve_goal(
     answer = Answer(Status.UNKNOWN, (), relaxed, exact=True)
     if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)
-        answer = solve_exactly(program, goal, budget, quick, hint=hint, improved=improved)
+        answer = solve_exactly(program, goal, budget, quick, hint=hint)
         if answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or budget.exhausted():
             return answer
     if sign * relaxed <= sign * incumbent:
