@@ -28,9 +28,9 @@ from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
-from planner.search.engines.highs_process import KEPT_ROWS, HighsProcess
+from planner.search.engines.highs_process import HighsProcess
 from planner.search.explain.reasons import with_reasons
-from planner.search.explain.replan import Replan
+from planner.search.explain.replan import TURNS_A_SEARCH, Replan, affordable
 from planner.search.improve.alone import start_alone
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
@@ -68,14 +68,8 @@ POLISHING_SHARE = 0.07
 EXPLAIN_S = 2.0
 """Most seconds for the reasons of a plan that is asked for while the search goes on."""
 
-AT_ONCE = 10_000
-"""Up to so many nodes and gangs a plan that is asked for at once holds nodes, and has estimates."""
-
 MAX_REPLANS = 40
 """New plans that the reasons of a plan are tried with at most."""
-
-REPLANNED_PAIRS = 10_000
-"""Pairs of a node and a gang in all these plans together."""
 
 EASY_EFFORT = 0.1
 """Effort of a search after which new plans are made for its reasons."""
@@ -85,9 +79,6 @@ REPLAN_EFFORT = 0.3
 
 REPLAN_S = 2
 """Seconds that one of them may take."""
-
-TURNS_PAIRS = 1_000_000
-"""The same where gangs only take what is free in their turn."""
 
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
@@ -175,14 +166,14 @@ class Search:
             self.phase = "explaining"
             return self._explained(self.instance, plan, self._budget, self._replan())
         finally:
-            if not self._frequent:
-                HighsProcess.dismiss(KEPT_ROWS)
+            if not self._frequent and self._pairs >= WHOLE_BELOW:
+                HighsProcess.dismiss()  # that of a large program would keep the memory
 
     def _enter_main(self, ledger: Ledger) -> None:
         """The search goes on with this ledger, whose plan ``best`` gives."""
         is_open, counted = _open(ledger, self._last(ledger)), self._pairs >= WHOLE_BELOW
         self._ledger, self.started = ledger, not (is_open and counted)
-        if is_open and not counted and not _large(self.instance):
+        if is_open and not counted:
             ledger.offer(settle(self.instance, ledger.incumbent.decisions, budget=self._budget))
 
     @cached_property
@@ -250,11 +241,13 @@ class Search:
 
     def _replan(self) -> Replan:
         """New plans without gangs that are named as those that others wait for, where plans cost little."""
-        pairs = max(1, len(self.instance.cluster.nodes) * len(self.instance.gangs))
-        easy = self._budget.effort <= EASY_EFFORT
-        searches = min(MAX_REPLANS, REPLANNED_PAIRS // pairs) if easy else 0
+        easy, plans = self._budget.effort <= EASY_EFFORT, affordable(self.instance)
         self._replanned = 0.0
-        return Replan(self._new_plan, searches, min(MAX_REPLANS, TURNS_PAIRS // pairs))
+        return Replan(
+            self._new_plan,
+            min(MAX_REPLANS, int(plans)) if easy else 0,
+            min(MAX_REPLANS, int(TURNS_A_SEARCH * plans)),
+        )
 
     def _new_plan(self, instance: Instance) -> tuple[GangDecision, ...] | None:
         """Of another instance, by one worker; None if too little time is left, or all together cost much."""
@@ -281,8 +274,7 @@ class Search:
             if tier.name.partition("/")[0] in MAINS and tier.bound == tier.value
         ]
         decisions = with_reasons(instance, decisions, budget, () if immovable else proven, replan)
-        if budget.seconds_left() > 0 or not _large(instance):
-            decisions = with_expected_starts(instance, decisions, budget)
+        decisions = with_expected_starts(instance, decisions, budget)
         searched = set() if self._ledger is None else self._ledger.searched
         note = unsearched(plan.tiers, searched)
         below = passed(instance, decisions)
@@ -446,11 +438,6 @@ class Search:
 def _solvers() -> str:
     """The solvers with their versions, which take milliseconds to look up."""
     return f"OR-Tools {version('ortools')} (CP-SAT), HiGHS {version('highspy')}"
-
-
-def _large(instance: Instance) -> bool:
-    """Whether a plan that is asked for at once takes what it finds, in place of looking for more."""
-    return len(instance.cluster.nodes) + len(instance.gangs) > AT_ONCE
 
 
 def _open(ledger: Ledger, last: int) -> bool:

@@ -24,6 +24,12 @@ Plan = Callable[[Instance], Sequence[GangDecision] | None]
 WHO_RUNS = (*MAINS, "waiting")
 """Objectives that decide who runs."""
 
+SEARCHED_PAIRS = 20_000
+"""Pairs of a node and a gang that all instances together may have of which searches make new plans."""
+
+TURNS_A_SEARCH = 50
+"""Plans in which gangs take turns that cost no more than a search."""
+
 MAX_FIRST = 40
 """Gangs before another one that are tried where no search is affordable."""
 
@@ -56,6 +62,11 @@ class Replan:
         if found is not None and found[world.gang].pods:  # of equals, later tiers choose
             found = self.plan(replace(world.instance, reserved=())) or found
         return found
+
+
+def affordable(instance: Instance) -> float:
+    """Searches for new plans of such an instance that may be made."""
+    return SEARCHED_PAIRS / max(1, len(instance.cluster.nodes) * len(instance.gangs))
 
 
 def _who_runs(world: World) -> Instance:
