@@ -7,7 +7,7 @@ one GPU before a node of training.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, islice, takewhile
 from operator import attrgetter
@@ -56,10 +56,8 @@ class ReasonHolders:
     def __init__(
         self, instance: Instance, decisions: Sequence[GangDecision], replan: Replan, late: Question
     ) -> None:
-        self._instance = instance
-        self._decisions = tuple(decisions)
-        self._replan = replan
-        self._late = late
+        self._instance, self._decisions = instance, tuple(decisions)
+        self._replan, self._late = replan, late
         self._after = _Places(instance, decisions, late)
         self._firm: dict[tuple[Claim, int], tuple[_Places, ...]] = {}
         self._known: dict[object, tuple[int, ...]] = {}
@@ -70,7 +68,7 @@ class ReasonHolders:
         key = (kind, gangs[gang].priority)
         if key not in self._known:
             self._known[key] = self.cheapest(gang)
-        return [named(gangs[i], gpus=self._after.sizes[i]) for i in self._known[key]]
+        return [named(gangs[i], gpus=int(self._after.sizes[i])) for i in self._known[key]]
 
     def cheapest(self, gang: int, most: int = MAX_NAMED) -> tuple[int, ...]:
         """Indices of gangs, at most so many."""
@@ -91,7 +89,7 @@ class ReasonHolders:
             if state is None:
                 return ()
             world = World(self._instance, tuple(state), gang).without(gone)
-            places = _Places(world.instance, world.decisions, self._late, self._after)
+            places = _Places(world.instance, world.decisions, self._late)
         return ()
 
     def _new_plan(self, gang: int, gone: Sequence[int]) -> Sequence[GangDecision] | None:
@@ -159,23 +157,13 @@ class ReasonHolders:
         return left
 
 
+@dataclass
 class _Places:
-    """Where a gang could be if others were not: beside what everybody has in a plan.
+    """Where a gang could be if others were not: beside what everybody has in a plan."""
 
-    ``like``: one on the same nodes.
-    """
-
-    def __init__(
-        self,
-        instance: Instance,
-        decisions: Sequence[GangDecision],
-        late: Question,
-        like: _Places | None = None,
-    ) -> None:
-        self._instance = instance
-        self._decisions = decisions
-        self._late = late
-        self._like = like or self
+    _instance: Instance
+    _decisions: Sequence[GangDecision]
+    _late: Question
 
     @cached_property
     def _space(self) -> FreeSpace:
@@ -184,7 +172,7 @@ class _Places:
     def cost(self, gone: Iterable[int]) -> tuple[int, int]:
         """What it costs to take these gangs away: the highest priority, then GPUs."""
         gangs = self._instance.gangs
-        return max(gangs[i].priority for i in gone), sum(self.sizes[i] for i in gone)
+        return max(gangs[i].priority for i in gone), sum(int(self.sizes[i]) for i in gone)
 
     def ordered(self, gone: Iterable[int]) -> tuple[int, ...]:
         """Those who lose most first."""
@@ -238,7 +226,7 @@ class _Places:
         """
         nodes = np.fromiter(sorted(role.nodes), np.int64, len(role.nodes))
         room, tree = FreeCounts.of(self._space).free[nodes] // role.gpus, self._space.arrays.tree
-        gained = self._like.idle[nodes] // role.gpus - room
+        gained = self._idle[nodes] // role.gpus - room
         worth = self._lost[nodes] / np.maximum(gained, 1)
         order = np.lexsort((nodes, worth, self._highest[nodes]))
         of = np.zeros(len(nodes), np.int64)
@@ -272,7 +260,7 @@ class _Places:
         return found
 
     @cached_property
-    def idle(self) -> IntArray:
+    def _idle(self) -> IntArray:
         """GPUs of every node that would be free if no gang had any."""
         return FreeCounts.without_pods(self._instance).free
 
@@ -289,14 +277,10 @@ class _Places:
         return tuple(np.array(found, np.int64).reshape(-1, 3).T)
 
     @cached_property
-    def _sizes(self) -> IntArray:
+    def sizes(self) -> IntArray:
+        """GPUs of every gang after the plan."""
         gang, _, gpus = self._pods
         return sums(gang, gpus, len(self._decisions))
-
-    @cached_property
-    def sizes(self) -> list[int]:
-        """GPUs of every gang after the plan."""
-        return [*map(int, self._sizes)]
 
     @cached_property
     def _seats(self) -> tuple[IntArray, IntArray]:
@@ -315,7 +299,7 @@ class _Places:
     def _lost(self) -> IntArray:
         """GPUs of the gangs on every node, wherever they are: they restart whole."""
         node, gang = self._seats
-        return sums(node, self._sizes[gang], len(self._instance.cluster.nodes))
+        return sums(node, self.sizes[gang], len(self._instance.cluster.nodes))
 
     @cached_property
     def _highest(self) -> IntArray:

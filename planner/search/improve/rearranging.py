@@ -120,7 +120,7 @@ def settle(
             break
         mark, now = space.mark(), space.pods[index]
         demand = starting_demand(space, decisions, index)
-        if must_wait(instance, space.pods, index) or not demand.possible:
+        if must_wait(instance, space.pods, index):
             continue
         held = space.original[index]
         space.set(index, held)

@@ -314,10 +314,9 @@ def admit(
             return False
     pods = (placing or place)(space, demand)
     if pods is None and not placing and space.instance.min_share(space.instance.gangs[gang]):
-        larger = (
-            remaining_demand(space.instance, gang, counts, held) for counts in _larger(space, gang)
-        )
-        found = (place(space, more) for more in larger if more.possible)
+        sizes = _larger(space, gang)
+        larger = (remaining_demand(space.instance, gang, counts, held) for counts in sizes)
+        found = (place(space, more) for more in larger)
         pods = next((pods for pods in found if pods is not None), None)
     if pods is None:
         return False
@@ -358,6 +357,8 @@ def placements(
     Those come first that leave the cells of queues where they are. ``roles``: in the place of the gang's,
     with slices of another size.
     """
+    if not demand.possible or not all(role.nodes for role in demand.roles):
+        return
     if space.closed.active:
         demand = space.closed.narrowed(demand)
     limits = limits_of(space, demand)
@@ -380,7 +381,7 @@ def _trials(
     space: FreeSpace, demand: Demand, limits: Limits, roles: Sequence[Role] | None
 ) -> Iterator[tuple[PodPlacement, ...]]:
     """Pods for the gang in each scope where there is room."""
-    for scope in scopes(space, demand, limits) if demand.possible else ():
+    for scope in scopes(space, demand, limits):
         for division in parts(space, scope.demand, scope.nodes, scope.model):
             trial = Trial(space, scope.demand, limits, roles)
             if all(trial.run(part, nodes, scope.model) for part, nodes in division):

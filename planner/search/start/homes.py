@@ -134,7 +134,7 @@ def _place_apart(
     demand = mode.option.demand
     homes = (demand.nodes,) if home is None else (home, demand.nodes)
     held = [demand.on_gpus(nodes - faster) for nodes in homes if nodes - faster]
-    return any(admit(space, one, least_speed=mode.speed) for one in held if one.possible)
+    return any(admit(space, one, least_speed=mode.speed) for one in held)
 
 
 def _admit_parts(space: FreeSpace, settlers: Iterable[_Settler], budget: Budget) -> None:
