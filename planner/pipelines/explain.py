@@ -20,9 +20,8 @@ from models.values.tier_values import Evaluation, tiers_of
 from planner.search.budget import Budget
 from planner.search.explain.alternatives import alternatives, first_difference
 from planner.search.explain.remedies import RemedyFinder
-from planner.search.explain.replan import TURNS_A_SEARCH, Replan, affordable
 from planner.search.explain.trial import Remedy
-from planner.search.explain.world import World
+from planner.search.explain.world import TURNS_A_SEARCH, Replan, World, affordable
 from planner.search.free_space import FreeSpace
 from planner.search.solve import new_plan
 

@@ -30,37 +30,29 @@ from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.highs_process import HighsProcess
 from planner.search.explain.reasons import with_reasons
-from planner.search.explain.replan import TURNS_A_SEARCH, Replan, affordable
+from planner.search.explain.world import TURNS_A_SEARCH, Replan, affordable
 from planner.search.improve.alone import start_alone
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
-from planner.search.improve.polish import polish
-from planner.search.improve.rearranging import beside, better, settle
+from planner.search.improve.rearranging import beside, better, polish, settle
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Incumbent, Ledger
 from planner.search.promises.forecast import with_expected_starts
 from planner.search.promises.holding_nodes import (
-    best_in_turn,
     hold_nodes,
     in_due_time,
     plan_in_turn,
     with_proofs_of,
 )
 from planner.search.promises.reservations import with_reservations
-from planner.search.start.greedy import best_greedy, greedy
+from planner.search.start.greedy import greedy
 from planner.search.start.warm_start import resume
 
-SLOTS_FROM = 40
-"""With at least this many (option, server) pairs, slots are counted first."""
-
 WHOLE_BELOW = 4000
-"""With fewer pairs the full program is built and solved."""
+"""With fewer (option, server) pairs the full program is built and solved, too."""
 
 WHOLE_SHARE = 0.5
 """Share of the budget that is kept for the full program while slots are counted."""
-
-MANY_TIERS = 100
-"""With more tiers they are solved together, several at a time, and not priority by priority first."""
 
 POLISHING_SHARE = 0.07
 """Share of the budget that is kept for bounds of the last plan, and single steps, at the end."""
@@ -143,11 +135,7 @@ class Search:
             base = base_decisions(self.instance)
             self.instance, turns = hold_nodes(self.instance, base, self._budget)
             resumed = in_due_time(self.instance, resume(self.instance, base, self._budget))
-            self._best_in_turn = partial(best_in_turn, self.instance, turns, base, self._budget)
-            if self._pairs < WHOLE_BELOW:
-                start = self._best_in_turn()
-            else:  # the plan of the slots, which is better, waits for no other orders
-                start = plan_in_turn(self.instance, turns, self._budget)
+            start = plan_in_turn(self.instance, turns, base, self._budget)
             self._one_at_a_time = effective_by_priority(Evaluation(self.instance, start))
             start = better(self.instance, start, resumed)
             ledger = Ledger(self.instance, start)
@@ -310,19 +298,17 @@ class Search:
         last: int,
     ) -> bool:
         """Search the tiers before ``last``; returns whether the program was exact."""
-        exact, pairs = True, self._pairs
+        exact, large = True, self._pairs >= WHOLE_BELOW
         tolerant = any(tier.tolerance for tier in ledger.tiers)
         slots = SlotSearch(ledger, budget, immovable, partial(self._settled, budget))
         with suppress(Interrupted):
-            if pairs >= WHOLE_BELOW:
-                with budget.holding_back(POLISHING_SHARE):
+            if large or not tolerant:  # a tolerance is granted once, as a tier closes
+                kept = POLISHING_SHARE if large else POLISHING_SHARE + WHOLE_SHARE
+                with budget.holding_back(kept):
                     self._search_slots(slots, ledger, budget, progress, tolerant=tolerant)
-            elif pairs >= SLOTS_FROM and not tolerant:  # which are granted once, as a tier closes
-                with budget.holding_back(POLISHING_SHARE + WHOLE_SHARE):
-                    self._count_slots(slots, progress)
-            if pairs < WHOLE_BELOW and _open(ledger, last):
+            if not large and _open(ledger, last):
                 with budget.holding_back(POLISHING_SHARE):
-                    exact = self._search_whole(slots, ledger, budget, progress, immovable, last)
+                    exact = self._search_whole(ledger, budget, progress, immovable, last)
         improving = _open(ledger, last) and not tolerant
         if improving:
             budget.record_limit()
@@ -334,18 +320,33 @@ class Search:
             polish(ledger, budget)
         return exact
 
-    def _count_slots(self, slots: SlotSearch, progress: Progress) -> None:
-        """Solve all tiers by counting slots."""
+    def _search_slots(
+        self,
+        slots: SlotSearch,
+        ledger: Ledger,
+        budget: Budget,
+        progress: Progress,
+        *,
+        tolerant: bool,
+    ) -> None:
+        """Solve one tier after the other by counting slots; of a large instance aim at all of them first."""
         self._enter("building")
         slots.build()
         self._enter("solving")
-        if self._ledger is None or len(self._ledger.tiers) <= MANY_TIERS:
+        self.started = True
+        if self._pairs >= WHOLE_BELOW:
             slots.aim()
-        slots.run(progress)
+            if not (slots.follows or tolerant):
+                slots.begin(progress, partial(self._refilled, ledger))
+        if tolerant:
+            slots.run_once(progress)
+        else:
+            slots.run(progress)
+        ledger.offer(start_alone(self.instance, ledger.incumbent.decisions, budget))
+        ledger.offer(beside(self.instance, ledger.incumbent.decisions, budget=budget))
 
     def _search_whole(
         self,
-        slots: SlotSearch,
         ledger: Ledger,
         budget: Budget,
         progress: Progress,
@@ -357,40 +358,11 @@ class Search:
         try:
             whole = formulate(self.instance, immovable=immovable, interrupted=budget.exhausted)
         except TooLarge:  # a gang of very many roles
-            if self._pairs < SLOTS_FROM:
-                self._count_slots(slots, progress)
             return True
         ledger.reopen()
         self._enter("solving")
         TierSearch(whole, ledger, budget, progress, last).run()
         return whole.exact
-
-    def _search_slots(
-        self,
-        slots: SlotSearch,
-        ledger: Ledger,
-        budget: Budget,
-        progress: Progress,
-        *,
-        tolerant: bool,
-    ) -> None:
-        """Aim at the best of all tiers by counting slots, and solve them so if plans follow."""
-        self._enter("building")
-        slots.build()
-        self._enter("solving")
-        self.started = True
-        slots.aim()
-        if not (slots.follows or self._searches or budget.exhausted()):
-            ledger.offer(self._best_in_turn())
-        if tolerant:
-            slots.run_once(progress)
-        elif slots.follows:
-            slots.run(progress)
-        else:
-            slots.begin(progress, partial(self._refilled, ledger))
-            slots.run(progress)
-        ledger.offer(start_alone(self.instance, ledger.incumbent.decisions, budget))
-        ledger.offer(beside(self.instance, ledger.incumbent.decisions, budget=budget))
 
     def _last(self, ledger: Ledger) -> int:
         """Number of tiers, from the first, that are searched: all, unless this is one of very many plans."""
@@ -426,7 +398,7 @@ class Search:
         if above == self._refilled_last:  # the tiers of one priority often agree on who runs
             return filled
         self._refilled_last = above
-        plan = grow(instance, best_greedy(instance, above, budget))
+        plan = grow(instance, greedy(instance, above, ended=budget.exhausted))
         return better(instance, filled, settle(instance, plan, budget=budget))
 
     def _settled(self, budget: Budget, decisions: Sequence[GangDecision]) -> Sequence[GangDecision]:

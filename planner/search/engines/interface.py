@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
 from typing import TypeVar
 
 from models.program.arrays import Rows, integers
@@ -132,49 +129,13 @@ def interruptible(
             ended.set()
 
     deadline = time.monotonic() + seconds + OVERRUN_S
-    _QUIET_STDOUT.begin()
-    try:
-        threading.Thread(target=work, daemon=True).start()
-        while not ended.wait(WATCH_S):
-            if budget.stop.is_set() or time.monotonic() > deadline:
-                if on_stop is not None:
-                    on_stop()
-                    ended.wait(GRACE_S)
-                break
-    finally:
-        _QUIET_STDOUT.end()
+    threading.Thread(target=work, daemon=True).start()
+    while not ended.wait(WATCH_S):
+        if budget.stop.is_set() or time.monotonic() > deadline:
+            if on_stop is not None:
+                on_stop()
+                ended.wait(GRACE_S)
+            break
     if failures:
         raise failures[0]
     return results[0] if results else None
-
-
-class _QuietStdout:
-    """Redirects file descriptor 1 to /dev/null while any native call runs.
-
-    Output of native engines would mix with the user's data on stdout.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._depth = 0
-        self._saved = -1
-
-    def begin(self) -> None:
-        with self._lock:
-            if self._depth == 0:
-                if sys.stdout is not None:  # closed by the caller: `>&-`
-                    sys.stdout.flush()
-                self._saved = os.dup(1)
-                with Path(os.devnull).open("wb") as null:
-                    os.dup2(null.fileno(), 1)
-            self._depth += 1
-
-    def end(self) -> None:
-        with self._lock:
-            self._depth -= 1
-            if self._depth == 0:
-                os.dup2(self._saved, 1)
-                os.close(self._saved)
-
-
-_QUIET_STDOUT = _QuietStdout()

@@ -21,9 +21,8 @@ from models.instance.solution import GangDecision
 from models.program.interruption import Question
 from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import Claim, claim, takes
-from planner.search.explain.replan import Replan
 from planner.search.explain.shortage import FreeCounts, shortage
-from planner.search.explain.world import World, named, needed_away, placed
+from planner.search.explain.world import Replan, World, named, needed_away, placed
 from planner.search.free_arrays import IntArray, as_array, sums
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand

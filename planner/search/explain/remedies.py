@@ -26,9 +26,8 @@ from models.rules.topology import REQUIRED
 from models.units import in_bytes, quantity_text
 from planner.search.explain.node_remedies import NodeRemedies, size_of
 from planner.search.explain.reason_holders import ReasonHolders
-from planner.search.explain.replan import Replan
 from planner.search.explain.trial import Remedy, Trial, Way
-from planner.search.explain.world import World, needed_away, placed
+from planner.search.explain.world import Replan, World, needed_away, placed
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.improve.rearranging import ways
 from planner.search.start.greedy import missing_demand, place, value_of

@@ -9,8 +9,7 @@ from typing import Any
 from models.instance.solution import GangDecision
 from models.program.interruption import Question
 from models.rules.registry import named
-from planner.search.explain.replan import in_turn
-from planner.search.explain.world import One, Pods, World, needed
+from planner.search.explain.world import One, Pods, World, in_turn, needed
 
 Way = Callable[[World], object]
 """Whether the gang starts, or has a place, in a world."""

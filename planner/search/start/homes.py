@@ -25,9 +25,6 @@ from planner.search.start.greedy import admit, permitted, place, queue, queue_ke
 from planner.search.start.mesh_places import MeshPlaces
 from planner.search.start.parts_places import fillings_of, is_free, on_few_nodes, withdraw
 
-FEW_WITHOUT = 100
-"""A plan is as its solution has it if not more than one gang in so many has no place, by weight."""
-
 
 def settle_in(
     model: SlotModel, values: Sequence[int], budget: Budget
@@ -35,7 +32,7 @@ def settle_in(
     """The plan as the solution has it, and who was to move in it and has no place.
 
     GPUs get the parts that they have in the solution. Where cores or other resources, which it does not
-    count, then keep many out, the nodes decide which parts lie on which GPUs, if more find places so.
+    count, then keep some out, the nodes decide which parts lie on which GPUs, if more find places so.
     """
     instance = model.instance
     chosen = {mode.option.demand.gang: mode for mode in model.modes if values[mode.variable]}
@@ -45,8 +42,7 @@ def settle_in(
         return sum(instance.gangs[gang].weight_gpus for gang in absent)
 
     plan = _settle(model, values, chosen, budget, filled=True)
-    every = sum(instance.gangs[gang].weight_gpus for gang in chosen)
-    if model.parts.groups and without(plan) * FEW_WITHOUT > every and not budget.exhausted():
+    if model.parts.groups and without(plan) and not budget.exhausted():
         plan = min(plan, _settle(model, values, chosen, budget, filled=False), key=without)
     return plan
 
