@@ -92,7 +92,7 @@ def test_pods_on_cordoned_nodes_are_told_by_their_number() -> None:
     nodes = [node(f"n{i}", switched(2), unschedulable=i < 8) for i in range(10)]
     moves = gang("moves", 8, 1, stands=[(0, i, i, 1) for i in range(8)], movable=True)
     instance = build(nodes=nodes, gangs=[moves])
-    (choice,) = build_base_state(instance).requests.choices
+    (choice,) = build_base_state(instance).choices
     assert sorted(len(option.demand.stays) for option in choice.options) == list(range(9))
     assert formulate(instance).complete
 
@@ -106,7 +106,7 @@ def test_a_role_that_breaks_its_rule_stays_whole_or_not_at_all() -> None:
         movable=True,
     )
     instance = build(racks=2, nodes_per_rack=2, gpus=4, gangs=[moves])
-    (choice,) = build_base_state(instance).requests.choices
+    (choice,) = build_base_state(instance).choices
     assert sorted(len(option.demand.stays) for option in choice.options) == [0, 8]
     assert formulate(instance).complete
 
