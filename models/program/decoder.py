@@ -62,14 +62,6 @@ def decode(model: Model, values: Sequence[int]) -> tuple[GangDecision, ...]:
         for gang in variables.gangs
         if values[gang.admit]
     }
-    for group in variables.groups:
-        given = [p for p in group.pieces for _ in range(values[p.variable])]
-        admitted = [d for d, a in zip(group.demands, group.admits, strict=True) if values[a]]
-        for demand, piece in zip(admitted, given, strict=True):
-            slots = GangSlots([(free[piece.n][piece.kind].pop(0), piece.pods)])
-            granted[demand.gang] = (demand, slots)
-            for role in demand.cpu_only_roles:
-                slots.cpu_only_counts[role.role] = [piece.n] * role.count
     for index, (demand, slots) in granted.items():
         pods = pods_of(instance, left, demand, slots)
         pods = give_own_places(instance, demand, pods, slots.assigned)

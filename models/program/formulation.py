@@ -14,7 +14,21 @@ from models.program.base_state import build_base_state
 from models.program.decoder import decode
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
-from models.program.rows import add_rows
+from models.program.rules import (
+    admission,
+    bandwidth,
+    cells,
+    gpus,
+    guarantees,
+    pod_affinity,
+    queue_limits,
+    queue_order,
+    resources,
+    running,
+    shape,
+    slices,
+)
+from models.program.rules.topology import Topology
 from models.program.servers import build_servers
 from models.program.tier_expressions import TierExpressions
 from models.program.variables import Model, create, is_single_piece
@@ -22,6 +36,41 @@ from models.rules.registry import eligible_nodes
 from models.tiers import Tier
 from models.values.leftover import gpu_shares
 from models.values.tier_values import Evaluation
+
+ROWS = (
+    gpus.add,
+    resources.add,
+    admission.add,
+    running.add,
+    admission.one_model_a_service,
+    pod_affinity.add,
+    queue_order.add,
+    queue_limits.add,
+    guarantees.add,
+    cells.add,
+    shape.keep_domains,
+    shape.keep_spares,
+)
+"""Added once."""
+
+GANG_ROWS = (shape.add_balance, slices.add, admission.one_model, bandwidth.add_claims)
+"""Added for every gang with variables of its own."""
+
+
+def add_rows(model: Model) -> list[Topology]:
+    """Add the rows of every rule; returns the domains that the gangs with variables of their own use.
+
+    The rows of required domains come first for each gang.
+    """
+    for add in ROWS:
+        add(model)
+    topologies = [Topology(model, gang) for gang in model.variables.gangs]
+    for topology, gang in zip(topologies, model.variables.gangs, strict=True):
+        for add_to in GANG_ROWS:
+            add_to(model, gang, topology)
+    for stay in model.variables.stays:
+        bandwidth.add_stay_claims(model, stay)
+    return topologies
 
 
 @dataclass

@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.rules.demands import Demand, groups_of
 
 Key = tuple[int, int]
+AnyKey = TypeVar("AnyKey")
+
+Place = tuple[int, int | None]
+"""Node, and the GPUs there."""
 
 
 def give_own_places(
@@ -44,7 +49,10 @@ def give_own_places(
         elif any(key[0] == role.role for key in assigned):
             found += _as_assigned(own, assigned)
         else:
-            found += _given(own, [exact, planned, where] if not planned else [planned, where])
+            keys = [(pod.role, pod.index) for pod in own]
+            wishes: list[Mapping[Key, object]] = [planned or exact, where]
+            given = _preferred(keys, [(pod.node, pod.gpus) for pod in own], wishes)
+            found += sorted(PodPlacement(*key, *place) for key, place in given)
     return found
 
 
@@ -57,27 +65,6 @@ def _as_assigned(pods: Sequence[PodPlacement], assigned: Mapping[Key, int]) -> l
         found.append(PodPlacement(pod.role, pod.index, *place))
     return found
 
-
-def _given(
-    pods: Sequence[PodPlacement], preferences: Sequence[Mapping[Key, object]]
-) -> list[PodPlacement]:
-    """Pods with their places exchanged: preferences of the first kind first."""
-    places = [(pod.node, pod.gpus) for pod in pods]
-    left = [(pod.role, pod.index) for pod in pods]
-    found: list[PodPlacement] = []
-    for preference in preferences:
-        for key in list(left):
-            match = next((p for p in places if preference.get(key) in (p, p[0])), None)
-            if key in preference and match is not None:
-                left.remove(key)
-                places.remove(match)
-                found.append(PodPlacement(*key, *match))
-    found += [PodPlacement(*key, *place) for key, place in zip(left, places, strict=True)]
-    return sorted(found)
-
-
-Place = tuple[int, int | None]
-"""Node, and the GPUs there."""
 
 Group = list[int]
 """Indices of the pods of one slice."""
@@ -108,7 +95,7 @@ def arrange_slices(
     ``homes``: preferred node by index, the most important preference first, within the places of its slice.
     """
     if not layers:
-        return _prefer_own(indices, places, homes)
+        return _preferred(indices, places, homes)
     layer, by_domain = layers[0], dict[int, list[Place]]()
     for place in places:
         by_domain.setdefault(layer.of[place[0]], []).append(place)
@@ -130,18 +117,19 @@ def arrange_slices(
     return None
 
 
-def _prefer_own(
-    indices: Sequence[int], places: Sequence[Place], homes: Sequence[Mapping[int, int]]
-) -> list[tuple[int, Place]]:
-    found: list[tuple[int, Place]] = []
-    left, rest = list(places), list(indices)
-    for home in homes:
-        for index in list(rest):
-            own = next((place for place in left if place[0] == home.get(index)), None)
+def _preferred(
+    keys: Sequence[AnyKey], places: Sequence[Place], preferences: Sequence[Mapping[AnyKey, object]]
+) -> list[tuple[AnyKey, Place]]:
+    """(key, place), those first that get the place or the node that the first preferences have for them."""
+    found: list[tuple[AnyKey, Place]] = []
+    left, rest = list(places), list(keys)
+    for preference in preferences:
+        for key in list(rest):
+            own = next((place for place in left if preference.get(key) in (place, place[0])), None)
             if own is not None:
                 left.remove(own)
-                rest.remove(index)
-                found.append((index, own))
+                rest.remove(key)
+                found.append((key, own))
     return [*found, *zip(rest, left, strict=True)]
 
 

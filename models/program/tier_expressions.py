@@ -18,12 +18,11 @@ from models.program.base_state import base_decisions
 from models.program.free_servers import FreeServers
 from models.program.linear_program import Linear, Program
 from models.program.nearness import near_gpus
-from models.program.options import PLACED, Effect, standing_gpus
+from models.program.options import Effect, standing_gpus
 from models.program.queue_usage import QUEUE_TIERS
 from models.program.rules.topology import Topology
 from models.program.variables import (
     GangVariables,
-    GroupVariables,
     Model,
     SliceVariables,
 )
@@ -289,19 +288,6 @@ def _planned_on(gang: GangVariables, role: RoleDemand) -> dict[int, list[tuple[i
     return found
 
 
-def group_gpus_as_planned(group: GroupVariables) -> Linear:
-    """The same for a gang on one node: a gang that was planned before is a group of one."""
-    total, gang = Linear(), group.gang
-    indices = {role.role: role.indices for role in group.demand.roles}
-    there = Counter[int]()
-    for pod in gang.planned:
-        if pod.index in indices.get(pod.role, ()):
-            there[pod.node] += gang.roles[pod.role].units
-    for piece in group.pieces:
-        total.add(piece.variable, there[piece.n])
-    return total
-
-
 def gang_preference(gang: GangVariables, topology: Topology) -> Linear:
     """What the gang adds to ``preference`` by its own place."""
     total, spec = Linear(), gang.gang
@@ -357,7 +343,7 @@ class TierExpressions:
     def _speed(self, tier: Tier) -> Linear:
         """GPUs times speed of the gangs that the tier counts."""
         worth, total = partial(speed_worth, self.model.instance, tier), Linear()
-        for owner in self.model.variables.placing:
+        for owner in self.model.variables.gangs:
             total.add_linear(self.model.bandwidth[owner.admit].speed, worth(owner.gang))
         for stay in self._admitted_stays:
             if stay.admit in self.model.bandwidth:
@@ -370,11 +356,7 @@ class TierExpressions:
     def _options(self) -> list[tuple[Demand, Effect, int]]:
         """(demand, effect, admit variable) of every option."""
         own = (*self.model.variables.gangs, *self.model.variables.stays)
-        found = [(one.demand, one.effect, one.admit) for one in own]
-        for group in self.model.variables.groups:
-            members = zip(group.demands, group.admits, strict=True)
-            found += [(demand, PLACED, admit) for demand, admit in members]
-        return found
+        return [(one.demand, one.effect, one.admit) for one in own]
 
     def stability(self) -> Linear:
         """GPUs of planned pods that are elsewhere: all that there are, less those on the planned node."""
@@ -383,8 +365,6 @@ class TierExpressions:
             total.add(admit, elsewhere(self.model.instance.gangs[demand.gang], demand))
         for owner in self.model.variables.gangs:
             total.add_linear(gpus_as_planned(self.model.program, owner), -1)
-        for group in self.model.variables.groups:
-            total.add_linear(group_gpus_as_planned(group), -1)
         return total
 
     def preference(self) -> Linear:
@@ -393,13 +373,11 @@ class TierExpressions:
             total.add_linear(gang_preference(gang, topology))
         for stay in self._admitted_stays:
             total.add(stay.admit, self._standing_value("preference", stay))
-        for group in self.model.variables.groups:
-            total.add_all(group.admits, group.gang.most_preference)
         return total.add_linear(near_gpus(self.model, self.topologies, self.base))
 
     def bandwidth(self) -> Linear:
         total = Linear()
-        for owner in self.model.variables.placing:
+        for owner in self.model.variables.gangs:
             own = self.model.bandwidth[owner.admit].share
             total.add_linear(own, owner.gang.weight * owner.gang.weight_gpus)
         for stay in self._admitted_stays:

@@ -49,6 +49,8 @@ SliceVariables = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
 class GangVariables:
     """One option of a gang. ``number``: of its demand, -1 for none; ``admit``: whether it is chosen.
 
+    ``alone``: it is one piece on one node.
+
     ``cpu_only_counts[(role, n)]``: pods of a role without GPUs on node n. ``slices[role]``: for each layer,
     innermost first, slices with variables of their own. ``exchange[role]``: identical pods, by index, and
     how many of them are on each node.
@@ -59,6 +61,7 @@ class GangVariables:
     gang: Gang
     admit: int
     effect: Effect
+    alone: bool = False
     pieces: list[Piece] = field(default_factory=list)
     cpu_only_counts: dict[tuple[int, int], int] = field(default_factory=dict)
     slices: dict[int, list[SliceVariables]] = field(default_factory=dict)
@@ -94,31 +97,6 @@ class GangVariables:
 
 
 @dataclass
-class GroupVariables:
-    """Identical gangs that each take one piece on one node: numbers suffice.
-
-    ``admits``: one boolean a gang, in the order in which they start (priority, age, name).
-    """
-
-    demands: tuple[Demand, ...]
-    gangs: tuple[Gang, ...]
-    admits: tuple[int, ...]
-    pieces: list[Piece] = field(default_factory=list)
-
-    @property
-    def demand(self) -> Demand:
-        return self.demands[0]
-
-    @property
-    def gang(self) -> Gang:
-        return self.gangs[0]
-
-    @property
-    def admit(self) -> int:
-        return self.admits[0]
-
-
-@dataclass
 class Partition:
     """GPUs of a node that get one geometry: pieces of one GPU. ``supply``: instances of each GPU."""
 
@@ -136,9 +114,9 @@ class SharedGpus:
     pieces: list[Piece] = field(default_factory=list)
 
 
-Owner = GangVariables | GroupVariables | Partition | SharedGpus
+Owner = GangVariables | Partition | SharedGpus
 
-Placed = tuple[GangVariables | GroupVariables, int, int, list[tuple[RoleDemand, int]]]
+Placed = tuple[GangVariables, int, int, list[tuple[RoleDemand, int]]]
 """Whose pods, the node, the variable, and the pods of each role that come with one of it."""
 
 
@@ -153,7 +131,6 @@ class Variables:
 
     admits: list[list[int]]
     gangs: list[GangVariables] = field(default_factory=list)
-    groups: list[GroupVariables] = field(default_factory=list)
     stays: list[GangVariables] = field(default_factory=list)
     siblings: list[tuple[int, ...]] = field(default_factory=list)
     supplies: dict[int, Supply] = field(default_factory=dict)
@@ -161,17 +138,8 @@ class Variables:
     keeping: list[int] = field(default_factory=list)
 
     @property
-    def placing(self) -> tuple[GangVariables | GroupVariables, ...]:
-        """All that place pods, the groups last."""
-        return (*self.gangs, *self.groups)
-
-    @property
     def placed(self) -> Iterator[Placed]:
         """Everything that may be placed on nodes."""
-        for group in self.groups:
-            roles = [(role, role.count) for role in group.demand.roles]
-            for piece in group.pieces:
-                yield group, piece.n, piece.variable, roles
         for gang in self.gangs:
             for piece in gang.pieces:
                 own = list(zip(gang.demand.gpu_roles, piece.pods, strict=True))
@@ -182,7 +150,7 @@ class Variables:
     @property
     def pieces(self) -> Iterator[Piece]:
         """All pieces."""
-        for owner in (*self.gangs, *self.groups, *self.partitions):
+        for owner in (*self.gangs, *self.partitions):
             yield from owner.pieces
 
 
@@ -231,6 +199,22 @@ class Model:
         return self.variables.supplies[n].cases if n in self.variables.supplies else []
 
 
+def staying(model: Model) -> list[tuple[int, int, int, Linear]]:
+    """(gang, role, node, 1 if it stays) of pods that run: once, or for each option under which they stay."""
+    found, decided = list[tuple[int, int, int, Linear]](), set[int]()
+    for choice, admits in model.decided:
+        decided.add(choice.gang)
+        pods = [(pod, Linear(constant=1)) for pod in choice.always]
+        for option, admit in zip(choice.options, admits, strict=True):
+            stays = (pod for pod in option.demand.stays if pod not in choice.always)
+            pods += [(pod, Linear({admit: 1})) for pod in stays]
+        found += [(choice.gang, p.role, p.node, own) for p, own in pods if p.node is not None]
+    for index, decision in enumerate(model.state.base):
+        if index not in decided:
+            found += [(index, pod.role, pod.node, Linear(constant=1)) for pod in decision.pods]
+    return found
+
+
 def create(
     instance: Instance,
     program: Program,
@@ -245,19 +229,13 @@ def create(
         for (number, _), admit in zip(members, admits, strict=True):
             chooser, position = state.origin[number]
             found.admits[chooser][position] = admit
-        demands = tuple(demand for _, demand in members)
-        if is_single_piece(instance, demands[0]):
-            gangs = tuple(instance.gangs[own.gang] for own in demands)
-            group = GroupVariables(demands, gangs, tuple(admits))
-            found.groups.append(group)
-            pieces.want(group, demands[0], len(members), whole=True)
-            continue
         if len(members) > 1:
             first = len(found.gangs)
             found.siblings.append(tuple(range(first, first + len(members))))
         for (number, demand), admit in zip(members, admits, strict=True):
             gang, effect = instance.gangs[demand.gang], state.effect(number)
-            own = GangVariables(number, demand, gang, admit, effect)
+            alone = is_single_piece(instance, demand)
+            own = GangVariables(number, demand, gang, admit, effect, alone)
             found.gangs.append(own)
             _place_alone(program, own, pieces)
     for one, own_admits in zip(state.choices, found.admits, strict=True):
@@ -277,7 +255,7 @@ def _place_alone(program: Program, gang: GangVariables, pieces: _Pieces) -> None
     """Pieces and pods without GPUs of one option."""
     if not gang.demand.possible:
         program.fix(gang.admit, 0)
-    pieces.want(gang, gang.demand, 1, whole=False)
+    pieces.want(gang)
     for role in gang.demand.cpu_only_roles:
         for n in sorted(role.nodes):
             gang.cpu_only_counts[role.role, n] = program.integer(0, role.count)
@@ -306,10 +284,10 @@ class _Pieces:
             n: [] for n in servers
         }
 
-    def want(self, owner: Owner, demand: Demand, most: int, *, whole: bool) -> None:
-        """``most``: of equal pieces on one node. ``whole``: pieces of whole gangs only."""
-        roles = demand.roles if whole else demand.gpu_roles
-        if not demand.gpu_roles:
+    def want(self, gang: GangVariables) -> None:
+        """The pieces of an option: one on a node at most."""
+        roles = gang.demand.gpu_roles
+        if not roles:
             return
         kinds: dict[tuple[int, tuple[bool, ...]], list[tuple[tuple[int, ...], int]]] = {}
         for n, server in self._servers.items():
@@ -317,10 +295,10 @@ class _Pieces:
             key = (free, tuple(n in role.nodes for role in roles))
             if key not in kinds:
                 kinds[key] = [
-                    (pods, sum(r.gpus * k for r, k in zip(demand.gpu_roles, pods, strict=True)))
-                    for pods in vectors(self._instance, demand, n, free, whole=whole)
+                    (pods, sum(r.gpus * k for r, k in zip(roles, pods, strict=True)))
+                    for pods in vectors(self._instance, gang.demand, n, free)
                 ]
-            self._wanted[n] += ((owner, pods, gpus, most) for pods, gpus in kinds[key])
+            self._wanted[n] += ((gang, pods, gpus, 1) for pods, gpus in kinds[key])
 
     def partitions(self) -> list[Partition | SharedGpus]:
         """GPUs that may be partitioned, in each geometry, or shared, where resources are counted."""
@@ -350,19 +328,13 @@ class _Pieces:
         return found
 
 
-def vectors(
-    instance: Instance, demand: Demand, n: int, most_gpus: int, *, whole: bool
-) -> list[tuple[int, ...]]:
-    """Pods of each GPU role that one node may carry. ``whole``: only the whole gang.
+def vectors(instance: Instance, demand: Demand, n: int, most_gpus: int) -> list[tuple[int, ...]]:
+    """Pods of each GPU role that one node may carry.
 
     Raises TooLarge where their numbers, one a role each, are more than MAX_VARIABLES.
     """
     gang = instance.gangs[demand.gang]
     roles = demand.gpu_roles
-    if whole:
-        pods = tuple(role.count for role in roles)
-        fits = all(n in role.nodes for role in demand.roles) and demand.gpus <= most_gpus
-        return [pods] if fits else []
     partial: list[tuple[tuple[int, ...], int]] = [((), 0)]  # pods of the first roles, their GPUs
     for role in roles:
         counts = tuple(_counts(instance, demand, role, n, most_gpus))

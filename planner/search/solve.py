@@ -28,31 +28,39 @@ from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
-from planner.search.engines.highs_process import HighsProcess
+from planner.search.engines.highs_process import KEPT_ROWS, HighsProcess
 from planner.search.explain.reasons import with_reasons
-from planner.search.explain.world import TURNS_A_SEARCH, Replan, affordable
+from planner.search.explain.replan import Replan
 from planner.search.improve.alone import start_alone
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
-from planner.search.improve.rearranging import beside, better, polish, settle
+from planner.search.improve.polish import polish
+from planner.search.improve.rearranging import beside, better, settle
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Incumbent, Ledger
 from planner.search.promises.forecast import with_expected_starts
 from planner.search.promises.holding_nodes import (
+    best_in_turn,
     hold_nodes,
     in_due_time,
     plan_in_turn,
     with_proofs_of,
 )
 from planner.search.promises.reservations import with_reservations
-from planner.search.start.greedy import greedy
+from planner.search.start.greedy import best_greedy, greedy
 from planner.search.start.warm_start import resume
 
+SLOTS_FROM = 40
+"""With at least this many (option, server) pairs, slots are counted first."""
+
 WHOLE_BELOW = 4000
-"""With fewer (option, server) pairs the full program is built and solved, too."""
+"""With fewer pairs the full program is built and solved."""
 
 WHOLE_SHARE = 0.5
 """Share of the budget that is kept for the full program while slots are counted."""
+
+MANY_TIERS = 100
+"""With more tiers they are solved together, several at a time, and not priority by priority first."""
 
 POLISHING_SHARE = 0.07
 """Share of the budget that is kept for bounds of the last plan, and single steps, at the end."""
@@ -60,8 +68,14 @@ POLISHING_SHARE = 0.07
 EXPLAIN_S = 2.0
 """Most seconds for the reasons of a plan that is asked for while the search goes on."""
 
+AT_ONCE = 10_000
+"""Up to so many nodes and gangs a plan that is asked for at once holds nodes, and has estimates."""
+
 MAX_REPLANS = 40
 """New plans that the reasons of a plan are tried with at most."""
+
+REPLANNED_PAIRS = 10_000
+"""Pairs of a node and a gang in all these plans together."""
 
 EASY_EFFORT = 0.1
 """Effort of a search after which new plans are made for its reasons."""
@@ -71,6 +85,9 @@ REPLAN_EFFORT = 0.3
 
 REPLAN_S = 2
 """Seconds that one of them may take."""
+
+TURNS_PAIRS = 1_000_000
+"""The same where gangs only take what is free in their turn."""
 
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
@@ -135,7 +152,11 @@ class Search:
             base = base_decisions(self.instance)
             self.instance, turns = hold_nodes(self.instance, base, self._budget)
             resumed = in_due_time(self.instance, resume(self.instance, base, self._budget))
-            start = plan_in_turn(self.instance, turns, base, self._budget)
+            self._best_in_turn = partial(best_in_turn, self.instance, turns, base, self._budget)
+            if self._pairs < WHOLE_BELOW:
+                start = self._best_in_turn()
+            else:  # the plan of the slots, which is better, waits for no other orders
+                start = plan_in_turn(self.instance, turns, self._budget)
             self._one_at_a_time = effective_by_priority(Evaluation(self.instance, start))
             start = better(self.instance, start, resumed)
             ledger = Ledger(self.instance, start)
@@ -154,14 +175,14 @@ class Search:
             self.phase = "explaining"
             return self._explained(self.instance, plan, self._budget, self._replan())
         finally:
-            if not self._frequent and self._pairs >= WHOLE_BELOW:
-                HighsProcess.dismiss()  # that of a large program would keep the memory
+            if not self._frequent:
+                HighsProcess.dismiss(KEPT_ROWS)
 
     def _enter_main(self, ledger: Ledger) -> None:
         """The search goes on with this ledger, whose plan ``best`` gives."""
         is_open, counted = _open(ledger, self._last(ledger)), self._pairs >= WHOLE_BELOW
         self._ledger, self.started = ledger, not (is_open and counted)
-        if is_open and not counted:
+        if is_open and not counted and not _large(self.instance):
             ledger.offer(settle(self.instance, ledger.incumbent.decisions, budget=self._budget))
 
     @cached_property
@@ -229,13 +250,11 @@ class Search:
 
     def _replan(self) -> Replan:
         """New plans without gangs that are named as those that others wait for, where plans cost little."""
-        easy, plans = self._budget.effort <= EASY_EFFORT, affordable(self.instance)
+        pairs = max(1, len(self.instance.cluster.nodes) * len(self.instance.gangs))
+        easy = self._budget.effort <= EASY_EFFORT
+        searches = min(MAX_REPLANS, REPLANNED_PAIRS // pairs) if easy else 0
         self._replanned = 0.0
-        return Replan(
-            self._new_plan,
-            min(MAX_REPLANS, int(plans)) if easy else 0,
-            min(MAX_REPLANS, int(TURNS_A_SEARCH * plans)),
-        )
+        return Replan(self._new_plan, searches, min(MAX_REPLANS, TURNS_PAIRS // pairs))
 
     def _new_plan(self, instance: Instance) -> tuple[GangDecision, ...] | None:
         """Of another instance, by one worker; None if too little time is left, or all together cost much."""
@@ -262,7 +281,8 @@ class Search:
             if tier.name.partition("/")[0] in MAINS and tier.bound == tier.value
         ]
         decisions = with_reasons(instance, decisions, budget, () if immovable else proven, replan)
-        decisions = with_expected_starts(instance, decisions, budget)
+        if budget.seconds_left() > 0 or not _large(instance):
+            decisions = with_expected_starts(instance, decisions, budget)
         searched = set() if self._ledger is None else self._ledger.searched
         note = unsearched(plan.tiers, searched)
         below = passed(instance, decisions)
@@ -298,17 +318,19 @@ class Search:
         last: int,
     ) -> bool:
         """Search the tiers before ``last``; returns whether the program was exact."""
-        exact, large = True, self._pairs >= WHOLE_BELOW
+        exact, pairs = True, self._pairs
         tolerant = any(tier.tolerance for tier in ledger.tiers)
         slots = SlotSearch(ledger, budget, immovable, partial(self._settled, budget))
         with suppress(Interrupted):
-            if large or not tolerant:  # a tolerance is granted once, as a tier closes
-                kept = POLISHING_SHARE if large else POLISHING_SHARE + WHOLE_SHARE
-                with budget.holding_back(kept):
-                    self._search_slots(slots, ledger, budget, progress, tolerant=tolerant)
-            if not large and _open(ledger, last):
+            if pairs >= WHOLE_BELOW:
                 with budget.holding_back(POLISHING_SHARE):
-                    exact = self._search_whole(ledger, budget, progress, immovable, last)
+                    self._search_slots(slots, ledger, budget, progress, tolerant=tolerant)
+            elif pairs >= SLOTS_FROM and not tolerant:  # which are granted once, as a tier closes
+                with budget.holding_back(POLISHING_SHARE + WHOLE_SHARE):
+                    self._count_slots(slots, progress)
+            if pairs < WHOLE_BELOW and _open(ledger, last):
+                with budget.holding_back(POLISHING_SHARE):
+                    exact = self._search_whole(slots, ledger, budget, progress, immovable, last)
         improving = _open(ledger, last) and not tolerant
         if improving:
             budget.record_limit()
@@ -320,33 +342,18 @@ class Search:
             polish(ledger, budget)
         return exact
 
-    def _search_slots(
-        self,
-        slots: SlotSearch,
-        ledger: Ledger,
-        budget: Budget,
-        progress: Progress,
-        *,
-        tolerant: bool,
-    ) -> None:
-        """Solve one tier after the other by counting slots; of a large instance aim at all of them first."""
+    def _count_slots(self, slots: SlotSearch, progress: Progress) -> None:
+        """Solve all tiers by counting slots."""
         self._enter("building")
         slots.build()
         self._enter("solving")
-        self.started = True
-        if self._pairs >= WHOLE_BELOW:
+        if self._ledger is None or len(self._ledger.tiers) <= MANY_TIERS:
             slots.aim()
-            if not (slots.follows or tolerant):
-                slots.begin(progress, partial(self._refilled, ledger))
-        if tolerant:
-            slots.run_once(progress)
-        else:
-            slots.run(progress)
-        ledger.offer(start_alone(self.instance, ledger.incumbent.decisions, budget))
-        ledger.offer(beside(self.instance, ledger.incumbent.decisions, budget=budget))
+        slots.run(progress)
 
     def _search_whole(
         self,
+        slots: SlotSearch,
         ledger: Ledger,
         budget: Budget,
         progress: Progress,
@@ -358,11 +365,40 @@ class Search:
         try:
             whole = formulate(self.instance, immovable=immovable, interrupted=budget.exhausted)
         except TooLarge:  # a gang of very many roles
+            if self._pairs < SLOTS_FROM:
+                self._count_slots(slots, progress)
             return True
         ledger.reopen()
         self._enter("solving")
         TierSearch(whole, ledger, budget, progress, last).run()
         return whole.exact
+
+    def _search_slots(
+        self,
+        slots: SlotSearch,
+        ledger: Ledger,
+        budget: Budget,
+        progress: Progress,
+        *,
+        tolerant: bool,
+    ) -> None:
+        """Aim at the best of all tiers by counting slots, and solve them so if plans follow."""
+        self._enter("building")
+        slots.build()
+        self._enter("solving")
+        self.started = True
+        slots.aim()
+        if not (slots.follows or self._searches or budget.exhausted()):
+            ledger.offer(self._best_in_turn())
+        if tolerant:
+            slots.run_once(progress)
+        elif slots.follows:
+            slots.run(progress)
+        else:
+            slots.begin(progress, partial(self._refilled, ledger))
+            slots.run(progress)
+        ledger.offer(start_alone(self.instance, ledger.incumbent.decisions, budget))
+        ledger.offer(beside(self.instance, ledger.incumbent.decisions, budget=budget))
 
     def _last(self, ledger: Ledger) -> int:
         """Number of tiers, from the first, that are searched: all, unless this is one of very many plans."""
@@ -398,7 +434,7 @@ class Search:
         if above == self._refilled_last:  # the tiers of one priority often agree on who runs
             return filled
         self._refilled_last = above
-        plan = grow(instance, greedy(instance, above, ended=budget.exhausted))
+        plan = grow(instance, best_greedy(instance, above, budget))
         return better(instance, filled, settle(instance, plan, budget=budget))
 
     def _settled(self, budget: Budget, decisions: Sequence[GangDecision]) -> Sequence[GangDecision]:
@@ -410,6 +446,11 @@ class Search:
 def _solvers() -> str:
     """The solvers with their versions, which take milliseconds to look up."""
     return f"OR-Tools {version('ortools')} (CP-SAT), HiGHS {version('highspy')}"
+
+
+def _large(instance: Instance) -> bool:
+    """Whether a plan that is asked for at once takes what it finds, in place of looking for more."""
+    return len(instance.cluster.nodes) + len(instance.gangs) > AT_ONCE
 
 
 def _open(ledger: Ledger, last: int) -> bool:

@@ -1,1 +1,1 @@
-"""The rows of each rule, one file a rule; `models.program.rows` adds them."""
+"""The rows of each rule, one file a rule; `models.program.formulation` adds them."""

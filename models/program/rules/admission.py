@@ -1,19 +1,24 @@
-"""All or nothing (contract 2.3), one GPU model a role (contract 2.5), and the order of identical gangs.
+"""All or nothing (contract 2.3), one GPU model a role or service (2.5), and the order of identical gangs.
 
 For each gang and role, pods placed == count x admit. Identical gangs (equal but for name, priority, submit
 time) start in the order of priority, age, name: admit[i] >= admit[i+1]. Exchanging two of them changes no
 other tier; if a tolerance lets admission or waiting slip, only gangs of one priority are ordered. Unless
 mixModels, for each GPU role and GPU model m: pods on nodes of m == count x u[m], sum over m of u[m] ==
 admit.
+For a service of which no gang runs: pods of its gangs on nodes of m <= their number x u[m]; sum of u[m] <= 1.
+Where gangs of a service run, its nodes are restricted instead (``declarations``).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.program.linear_program import Linear, Program
 from models.program.rules.topology import Topology
-from models.program.variables import GangVariables, GroupVariables, Model
+from models.program.variables import GangVariables, Model
+from models.rules.services import Service, bound, open_service
 
 
 def add(model: Model) -> None:
@@ -21,10 +26,6 @@ def add(model: Model) -> None:
     for gang in variables.gangs:
         for role in gang.roles.values():
             program.equal(gang.pods(role, gang.nodes).add(gang.admit, -role.count))
-    for group in variables.groups:
-        total = Linear().add_all(piece.variable for piece in group.pieces)
-        program.equal(total.add_all(group.admits, -1))
-        in_order(program, instance, list(zip(group.gangs, group.admits, strict=True)))
     for siblings in variables.siblings:
         members = [(variables.gangs[i].gang, variables.gangs[i].admit) for i in siblings]
         in_order(program, instance, members)
@@ -60,7 +61,7 @@ def one_model(model: Model, gang: GangVariables, _topology: Topology) -> None:
         program.equal(chosen.add(gang.admit, -1))
 
 
-def nodes_by_model(model: Model, owner: GangVariables | GroupVariables) -> dict[str, set[int]]:
+def nodes_by_model(model: Model, owner: GangVariables) -> dict[str, set[int]]:
     """The nodes of its pieces by GPU model."""
     found: dict[str, set[int]] = {}
     for piece in owner.pieces:
@@ -68,3 +69,31 @@ def nodes_by_model(model: Model, owner: GangVariables | GroupVariables) -> dict[
         if name is not None:
             found.setdefault(name, set()).add(piece.n)
     return found
+
+
+def one_model_a_service(model: Model) -> None:
+    used: dict[Service, dict[str, list[tuple[Linear, int]]]] = {}
+    for gang, name, pods, most in _bound_pods(model):
+        key = open_service(model.instance, gang)
+        if key is not None:
+            used.setdefault(key, {}).setdefault(name, []).append((pods, most))
+    program = model.program
+    for _, by_model in sorted(used.items()):
+        if len(by_model) < 2:
+            continue
+        one = Linear()
+        for _, rows in sorted(by_model.items()):
+            chosen = program.boolean()
+            one.add(chosen)
+            for pods, most in rows:
+                program.at_most(pods.add(chosen, -most))
+        program.at_most(one, 1)
+
+
+def _bound_pods(model: Model) -> Iterator[tuple[Gang, str, Linear, int]]:
+    """Pods of gangs with variables of their own by GPU model, and the most that there can be."""
+    for gang in model.variables.gangs:
+        for name, nodes in nodes_by_model(model, gang).items():
+            for role in gang.demand.gpu_roles:
+                if bound(gang.gang.roles[role.role]):
+                    yield gang.gang, name, gang.pods(role, nodes), role.count

@@ -36,7 +36,7 @@ from models.program.rules.bandwidth_carriers import (
 )
 from models.program.rules.group_bounds import bounded_role
 from models.program.rules.topology import Topology
-from models.program.variables import GangBandwidth, GangVariables, GroupVariables, Model
+from models.program.variables import GangBandwidth, GangVariables, Model
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.rates.group_bandwidth import exchange_factor
@@ -366,20 +366,23 @@ class Claims:
 
 def add_claims(model: Model, gang: GangVariables, topology: Topology) -> None:
     """The claims of a gang."""
+    if gang.alone:
+        add_rates(model, gang)
+        return
     claims = Claims(model, gang, topology)
     model.bandwidth[gang.admit] = GangBandwidth(claims.share, claims.speed, claims.exact)
 
 
-def add_group_rates(model: Model, group: GroupVariables) -> None:
-    """What identical gangs reach that take one piece on one node each; none is too slow (contract 2.10)."""
-    instance, gang, gpus = model.instance, group.gang, group.demand.total_gpus
-    least = instance.min_share(gang) if gpus >= LEAST_GANG and not gang.by_rank else Fraction(0)
-    speeds, share, speed = Speeds(instance, group.demand.gang, gang), Linear(), Linear()
-    for piece in group.pieces:
+def add_rates(model: Model, gang: GangVariables) -> None:
+    """What a gang reaches that is one piece on one node; none is too slow (contract 2.10)."""
+    instance, spec, gpus = model.instance, gang.gang, gang.demand.total_gpus
+    least = instance.min_share(spec) if gpus >= LEAST_GANG and not spec.by_rank else Fraction(0)
+    speeds, share, speed = Speeds(instance, gang.demand.gang, spec), Linear(), Linear()
+    for piece in gang.pieces:
         server, inside = model.servers[piece.n].node.model, piece.kind.inside
         assert server is not None
         own: int | None = None
-        if inside is not None and gang.by_rank:
+        if inside is not None and spec.by_rank:
             own = FULL_SHARE  # groups in one server are as fast as they can be behind a switch
         elif inside is not None or least:
             with contextlib.suppress(UnknownRate):  # an unknown rate does not bind
@@ -387,10 +390,10 @@ def add_group_rates(model: Model, group: GroupVariables) -> None:
                 own = None if inside is None else share_permille(inside, ideal)
                 if (inside or 0) < least * ideal:
                     model.program.fix(piece.variable, 0)
-        speed.add(piece.variable, speeds.of(own, relative_speed(instance, gang, piece.n)))
-        if gang.pattern != "none" and gpus >= LEAST_GANG:
+        speed.add(piece.variable, speeds.of(own, relative_speed(instance, spec, piece.n)))
+        if spec.pattern != "none" and gpus >= LEAST_GANG:
             share.add(piece.variable, own or 0)
-    model.bandwidth[group.admit] = GangBandwidth(share, speed, not gang.by_rank)
+    model.bandwidth[gang.admit] = GangBandwidth(share, speed, not spec.by_rank)
 
 
 def add_stay_claims(model: Model, stay: GangVariables) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from models.program.interruption import check
 from models.program.linear_program import Linear
-from models.program.variables import GangVariables, Model
+from models.program.variables import GangVariables, Model, staying
 from models.rules.pod_rules import Kind, RoleKey, Rule, pod_rules
 
 OWNER, MEMBER, BOTH = range(3)
@@ -71,14 +71,15 @@ class _Places:
     def __init__(self, model: Model, rule: Rule) -> None:
         self._rule = rule
         self.by_domain: dict[int, _Place] = {}
-        for key, n, stays in _staying(model, rule):
-            self._stay(_kind(rule, key), n, stays)
+        for gang, role, n, stays in model.once(staying):
+            if (gang, role) in rule.roles:
+                self._stay(_kind(rule, (gang, role)), n, stays)
         gangs = {gang for gang, _ in rule.roles}
-        for gang in (own for own in model.variables.gangs if own.demand.gang in gangs):
+        for own in (own for own in model.variables.gangs if own.demand.gang in gangs):
             check(model.program.interrupted)
-            for role, n, pods, count in _arrivals(gang):
-                if (gang.demand.gang, role) in rule.roles:
-                    self._arrive((gang.demand.gang, role), n, pods, count, gang)
+            for role, n, pods, count in _arrivals(own):
+                if (own.demand.gang, role) in rule.roles:
+                    self._arrive((own.demand.gang, role), n, pods, count, own)
 
     def _stay(self, kind: int, node: int, pods: Linear) -> None:
         if self._rule.counts(node):
@@ -113,27 +114,6 @@ def _arrivals(gang: GangVariables) -> Iterator[tuple[int, int, Linear, int]]:
             pods = gang.pods(role, (n,))
             if pods.terms:
                 yield role.role, n, pods, role.count
-
-
-def _staying(model: Model, rule: Rule) -> Iterator[tuple[RoleKey, int, Linear]]:
-    """(role, node, pods that stay there) of gangs that run."""
-    gangs = {gang for gang, _ in rule.roles}
-    for choice, admits in model.decided:
-        if choice.gang not in gangs:
-            continue
-        gangs.remove(choice.gang)
-        always = set(choice.always)
-        found = [(pod, Linear(constant=1)) for pod in choice.always]
-        for option, admit in zip(choice.options, admits, strict=True):
-            stays = (pod for pod in option.demand.stays if pod not in always)
-            found += [(pod, Linear().add(admit)) for pod in stays]
-        for pod, times in found:
-            if (choice.gang, pod.role) in rule.roles and pod.node is not None:
-                yield (choice.gang, pod.role), pod.node, times
-    for gang in sorted(gangs):
-        for stay in model.state.base[gang].pods:
-            if (gang, stay.role) in rule.roles:
-                yield (gang, stay.role), stay.node, Linear(constant=1)
 
 
 class _Rows:

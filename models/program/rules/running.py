@@ -199,9 +199,6 @@ def _arrivals_by_node(model: Model) -> Arrivals:
     def come(n: int, own: Claim, variable: int, *, gpus: bool = True) -> None:
         found.setdefault(n, {}).setdefault((own, gpus), Linear()).add(variable)
 
-    for group in model.variables.groups:
-        for piece in group.pieces:
-            come(piece.n, claim(model.instance, group.demand.gang), piece.variable)
     for gang in model.variables.gangs:
         add_exchange_variables(model.program, model.instance, gang)
         own = claim(model.instance, gang.demand.gang)

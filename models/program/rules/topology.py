@@ -35,7 +35,7 @@ class Topology:
         self._by_domain: dict[int, dict[int, list[int]]] = {}
         self._required = gang.gang.required
         self._require()
-        if not lean:
+        if not lean and not gang.alone:
             self._use()
 
     def nodes_by_domain(self, level: int) -> dict[int, list[int]]:
@@ -134,7 +134,7 @@ class Topology:
 
     def count(self, level: int) -> Linear:
         """Domains used at a level above the node's, by all pods; 0 if the gang is not admitted."""
-        if self._required is not None and level <= self._required:
+        if self._gang.alone or (self._required is not None and level <= self._required):
             return Linear().add(self._gang.admit)
         total = Linear().add_all(self.used[level].values())
         return total.add(self._gang.admit, len(self.standing_domains(level)))
@@ -183,7 +183,7 @@ class Topology:
         required = self._gang.gang.required
         roles = self._to_place(scope, gpus_only=gpus_only)
         standing = self._standing(level, scope, gpus_only=gpus_only)
-        held = required is not None and level <= required
+        held = self._gang.alone or (required is not None and level <= required)
         if held or (len(standing) < 2 and not roles):
             return Linear().add(self._gang.admit)
         chosen = Linear()

@@ -7,7 +7,7 @@ many sets of q pods as such a gang has at least.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -16,8 +16,8 @@ from itertools import pairwise
 import numpy as np
 
 from models.hardware import ServerModel
-from models.instance.cluster import Node
-from models.instance.gang import Role
+from models.instance.cluster import Cluster, Node
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
 from models.instance.speed import FULL_SPEED
@@ -28,7 +28,6 @@ from models.program.packing import by_count, inside_known_MBps, network_MBps
 from models.program.rules.bandwidth import LEAST_GANG, Speeds
 from models.program.rules.bandwidth_carriers import relative_speed
 from models.program.rules.group_bounds import GroupBounds, bounded_role
-from models.program.slots.nvlink_domains import joins
 from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, share_permille
 from models.rates.gang_rates import ideal_of
 from models.rates.gpu_sets import UnknownRate
@@ -111,28 +110,31 @@ class ShapeBounds:
         largest: int | None = None,
         *,
         inside: Fraction | None = None,
+        relative: int | None = None,
     ) -> Shape:
         """The shape of a gang whose pods share a domain of this level (-1: none) and of no narrower one.
 
         ``piece``: pods of its smallest piece, at most ``largest``. ``inside``: see Shape; None: the best that
-        there is. Its speed is of the slowest GPUs.
+        there is. ``relative``: speed of its GPUs, by default that of the slowest.
         """
         fewest = tuple(
             self._fewest(demand, at) if at > level else 1 for at in range(self._node_level + 1)
         )
-        weight = self._instance.gangs[demand.gang].weight_gpus
-        weights = self._instance.cluster.span_weights
+        gang, weights = self._instance.gangs[demand.gang], self._instance.cluster.span_weights
+        share = None
+        if demand.total_gpus >= LEAST_GANG:
+            share = self._most_share(demand, level, largest, inside)
+        counted = 0 if gang.pattern == "none" else share or 0
+        speeds = Speeds(self._instance, demand.gang, gang)
         return Shape(
             None if level < 0 else level,
             piece,
             self._preference(demand, level),
-            self.bandwidth(demand, level, largest, inside),
-            sum(weight * (n - 1) * own for n, own in zip(fewest, weights, strict=True)),
-            self.speed(demand, self.slowest(demand), level, largest, inside),
+            gang.weight * gang.weight_gpus * counted,
+            sum(gang.weight_gpus * (n - 1) * own for n, own in zip(fewest, weights, strict=True)),
+            speeds.of(share, self.slowest(demand) if relative is None else relative),
             fewest,
-            FULL_SHARE
-            if demand.total_gpus < LEAST_GANG
-            else self._most_share(demand, level, largest, inside),
+            FULL_SHARE if share is None else share,
             inside,
         )
 
@@ -177,41 +179,6 @@ class ShapeBounds:
             worth += anywhere(gang)
         return worth
 
-    def bandwidth(
-        self,
-        demand: Demand,
-        level: int,
-        largest: int | None = None,
-        inside: Fraction | None = None,
-    ) -> int:
-        """The most bandwidth of a gang whose pods share a domain of the level, but of no narrower one.
-
-        ``largest``: pods of its smallest piece, at most.
-        """
-        gang = self._instance.gangs[demand.gang]
-        if gang.pattern == "none" or demand.total_gpus < LEAST_GANG:
-            return 0
-        return gang.weight * gang.weight_gpus * self._most_share(demand, level, largest, inside)
-
-    def speed(
-        self,
-        demand: Demand,
-        relative: int,
-        level: int = -1,
-        largest: int | None = None,
-        inside: Fraction | None = None,
-    ) -> int:
-        """The highest speed of such a gang, permille. ``relative``: the most of its GPU models."""
-        gang, share = self._instance.gangs[demand.gang], None
-        speeds = Speeds(self._instance, demand.gang, gang)
-        if speeds.follow_share and demand.total_gpus >= LEAST_GANG:
-            share = self._most_share(demand, level, largest, inside)
-        return speeds.of(share, relative)
-
-    def fastest(self, demand: Demand) -> int:
-        """Relative speed of the fastest GPU model that the gang may use."""
-        return max((relative for relative, _ in self.by_speed(demand)), default=FULL_SPEED)
-
     def slowest(self, demand: Demand) -> int:
         return min((relative for relative, _ in self.by_speed(demand)), default=FULL_SPEED)
 
@@ -232,7 +199,7 @@ class ShapeBounds:
         return self._speeds[key]
 
     def _most_share(
-        self, demand: Demand, level: int, largest: int | None, inside: Fraction | None = None
+        self, demand: Demand, level: int, largest: int | None, inside: Fraction | None
     ) -> int:
         if demand.standing:  # no bound is known for pods next to pods that stay
             return FULL_SHARE
@@ -423,3 +390,39 @@ def smallest_piece(pods: int, most: int, limit: int) -> int:
         if any(pods <= size + (n - 1) * most for n in range(2, pods // size + 1)):
             return size
     return 1
+
+
+def nvlink_level(cluster: Cluster) -> int | None:
+    """The widest level whose domains act as one server."""
+    return next((level for level, spec in enumerate(cluster.levels) if spec.nvlink), None)
+
+
+def joins(cluster: Cluster, gang: Gang, node: Node) -> bool:
+    """Whether a gang uses NVLink between such a node and others of its domain."""
+    several = node.model is not None and node.model.nvlink_domain_nodes > 1
+    return several and gang.nvlink_across_nodes and nvlink_level(cluster) is not None
+
+
+def domain_rates(
+    gang: Gang, demand: Demand, kinds: Sequence[Node], over: Fraction
+) -> Iterable[Fraction]:
+    """What the network gives a gang at most with 1, 2, ... pods in the NVLink domain with fewest, MB/s.
+
+    A gang has the network of that domain. With l pods or more in each it has there a number of sets of l
+    pods, and of other pods beside them, fewer than l for each set.
+
+    ``kinds``: a node of each kind that it may use; ``over``: oversubscription. Nothing if it is not known.
+    """
+    counted = all(node.model and by_count(node.model, node.effective_nics) for node in kinds)
+    if not counted or gang.in_groups or len(demand.gpu_roles) > 1:
+        return
+    each = Fraction(0)
+    for node in kinds:
+        for gpus in range(1, node.gpus + 1):
+            network = network_MBps(node, ServerSet((1 << gpus) - 1))
+            if network is None:
+                return
+            each = max(each, network / gpus)
+    (role,) = demand.gpu_roles
+    for pods in range(1, role.count // 2 + 1):
+        yield each * role.gpus * pods / over

@@ -6,7 +6,7 @@ nodes that pods are held to, the pods chosen take at most the slots that there a
 may be elsewhere. Domains have slots of j large pods likewise: a gang of k of them that is whole in one takes
 floor(k / j). What a gang has follows from the level at which it is whole, and from the slowest of its GPUs.
 Instances and parts of GPUs are counted over all nodes (``slot_parts``). Rules about who runs are kept
-(``slot_rules``), and no other: every plan is an assignment, and not every assignment is a plan. Nobody takes
+(``RULES``), and no other: every plan is an assignment, and not every assignment is a plan. Nobody takes
 the slots of nodes that stay idle (contract 2.21); of rules that share nodes only one counts, since one idle
 node may be a spare of both.
 """
@@ -15,19 +15,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, product
 
 from models.instance.instance import Instance
-from models.program.base_state import build_base_state
+from models.program.base_state import BaseState, build_base_state
 from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Option
 from models.program.queue_usage import QUEUE_TIERS
+from models.program.rules import guarantees, queue_limits, queue_order, running
 from models.program.slots.slot_meshes import SlotMeshes
 from models.program.slots.slot_parts import Reshaped, hold_parts
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
-from models.program.slots.slot_rules import add_rules
 from models.program.slots.slot_shares import EvenShares, even_shares
 from models.program.slots.slot_spares import Spares
 from models.program.slots.slot_spread import SlotSpread
@@ -38,12 +39,25 @@ from models.program.tier_expressions import (
     option_sum,
     speed_worth,
 )
+from models.program.variables import Model, Variables
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rules.demands import Demand
 from models.tiers import Tier
 from models.values.leftover import gpu_models, request_domains
 from models.values.nearness import loosened
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, most_speed
+
+RULES = (
+    queue_order.add,
+    queue_limits.add,
+    guarantees.add,
+    running.limit_moves,
+    running.limit_evictions,
+)
+"""Rules about who runs, wherever it is: the rows of the full program, where every mode counts as an option.
+
+Of single GPU models only the pods that stay are counted: with less held, no plan is lost.
+"""
 
 
 class SlotModel(Slots):
@@ -82,7 +96,7 @@ class SlotModel(Slots):
             SlotMeshes(kind, self.program, self.room, self._by_network())
             for kind in self.shapes.meshes
         ]
-        self._who_runs = add_rules(instance, self.program, self._state, self.modes)
+        self._who_runs = _add_rules(instance, self.program, self._state, self.modes)
         self.program.interrupted = never
 
     def _by_network(self) -> Iterator[tuple[Mode, Fraction | None]]:
@@ -352,6 +366,24 @@ class SlotModel(Slots):
         if slots is not None and self.loose:
             inner = self.instance.cluster.node_level - 1
             self.spread = SlotSpread(self, slots.most_in(inner), frozenset(gangs))
+
+
+def _add_rules(
+    instance: Instance, program: Program, state: BaseState, modes: Sequence[Mode]
+) -> Model:
+    """Add the rows; returns what they see, for tiers about what queues hold."""
+    own: dict[int, list[Mode]] = {choice.gang: [] for choice in state.choices}
+    for mode in modes:
+        own[mode.option.demand.gang].append(mode)
+    choices = tuple(
+        replace(choice, options=tuple(mode.option for mode in own[choice.gang]))
+        for choice in state.choices
+    )
+    admits = [[mode.variable for mode in found] for found in own.values()]
+    model = Model(program, instance, replace(state, choices=choices), {}, Variables(admits))
+    for add in RULES:
+        add(model)
+    return model
 
 
 def stranded(model: SlotModel) -> Linear:

@@ -1,7 +1,7 @@
 """Gangs that are spread evenly over domains (contract 2.19): their pods by domain, in the slots program.
 
 Each has an integer p[d] for every innermost domain d, and for each domain D of the level of its balance a
-boolean u[D]; with P[D] the sum of p inside D, u[D] <= P[D], the rows of ``rules.balance``, and
+boolean u[D]; with P[D] the sum of p inside D, u[D] <= P[D], the rows of ``rules.shape``, and
     sum of p = pods of the modes that are whole in no domain of that level, inside of the home of the gang
 Only pods that take the same number of large slots each; the rule is left out for all others.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from models.program.linear_program import Linear
-from models.program.rules.balance import share_evenly
+from models.program.rules.shape import share_evenly
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
 from models.program.slots.slot_state import Slots
 

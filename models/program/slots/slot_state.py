@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from models.instance.instance import Instance
+from models.instance.speed import FULL_SPEED
 from models.program.base_state import BaseState
 from models.program.demand_builder import placing
 from models.program.linear_program import Linear, Program
@@ -16,8 +17,7 @@ from models.program.mesh_sets import MeshKind, mesh_sets
 from models.program.nearness import anywhere
 from models.program.options import Choice
 from models.program.packing import by_count
-from models.program.slots.nvlink_domains import domain_rates, joins, nvlink_level
-from models.program.slots.shapes import Shape, ShapeBounds
+from models.program.slots.shapes import Shape, ShapeBounds, domain_rates, joins, nvlink_level
 from models.program.slots.slot_rooms import DomainSlots, Mode, Part, Piece, SlotRooms
 from models.program.tier_expressions import StandingValues
 from models.rates.gang_bandwidth import FULL_SHARE
@@ -243,8 +243,9 @@ class _Shapes:
 
     def most_speed(self, demand: Demand) -> int:
         """The highest speed next to pods that stay, permille."""
+        fastest = max((speed for speed, _ in self.bounds.by_speed(demand)), default=FULL_SPEED)
         level = self._instance.cluster.node_level
-        return self.bounds.speed(demand, self.bounds.fastest(demand), level)
+        return self.bounds.shape(demand, level, relative=fastest).speed
 
     def most(self, family: str, demand: Demand) -> int:
         """What a gang next to pods that stay adds to ``preference`` or ``bandwidth`` at most."""

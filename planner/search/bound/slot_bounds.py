@@ -6,20 +6,27 @@ domains, and a plan follows that; solved tier by tier it proves how far the plan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 
+from models.instance.solution import GangDecision
 from models.program.interruption import Interrupted
 from models.program.slots.slot_program import SlotModel
-from planner.search.bound.chain import Chain, Stated
+from planner.search.bound.chain import Chain, Kept, Stated, keep
+from planner.search.bound.open_goals import OpenGoals
 from planner.search.bound.slot_problem import LAST, SlotProblem
-from planner.search.bound.tier_search import SHARE, Improvement, OpenGoals, TierSearch
+from planner.search.bound.tier_search import Narrowed, TierSearch
 from planner.search.budget import Budget, Progress
 from planner.search.engines.highs import branch
-from planner.search.engines.interface import Goal, Kept, kept
+from planner.search.engines.interface import Goal
 from planner.search.engines.relaxation import Relaxation
 from planner.search.ledger import Ledger
+
+SHARE = 0.3
+"""Share of the remaining time that one tier may take."""
+
+SHARES = {"span": 0.6}
+"""Shares of families of tiers that need more."""
 
 SHORT_OF = 50
 """Plans follow the program if in no tier about who runs they have a 50th less than it promised."""
@@ -34,7 +41,10 @@ ATTEMPTS = 3
 """Solutions that plans follow at first: of gangs that rules kept from leaving, the next one knows."""
 
 
-@dataclass
+Improvement = Callable[[Sequence[GangDecision]], Sequence[GangDecision]]
+"""From a plan to one that is better."""
+
+
 class SlotSearch:
     """The search with the slots of one ledger's instance, once they are built.
 
@@ -43,12 +53,20 @@ class SlotSearch:
     was not asked for or the budget ended meanwhile, nothing is found.
     """
 
-    _ledger: Ledger
-    _budget: Budget
-    _immovable: frozenset[int]
-    _improved: Improvement
-    _problem: SlotProblem | None = None
-    follows: bool = False
+    def __init__(
+        self,
+        ledger: Ledger,
+        budget: Budget,
+        immovable: frozenset[int],
+        improved: Improvement,
+    ) -> None:
+        self._ledger = ledger
+        self._budget = budget
+        self._immovable = immovable
+        self._improved = improved
+        self.follows = False
+        self._problem: SlotProblem | None = None
+        self._narrowed: dict[int, Narrowed] = {}
 
     def build(self) -> None:
         """Build the program."""
@@ -70,7 +88,7 @@ class SlotSearch:
         with closing(OpenGoals(self._budget)) as goals:
             self._prove(problem, progress, last, rough=True, aside=goals)
             ledger.reopen()
-            self.renew(last)
+            self._relax(last)
             stayed = goals.conclude()
         ledger.reopen()
         if not stayed:
@@ -119,22 +137,27 @@ class SlotSearch:
             self._budget,
             progress,
             last,
-            fill or self._improved,
+            share=SHARE,
+            shares=SHARES,
+            fill=fill or self._improved,
+            only_better=True,
+            lps=0,
             rough=rough,
             aside=aside,
+            narrowed=self._narrowed,
             start=problem.latest,
         ).run()
 
-    def aim(self) -> None:
-        """Offer plans of the chain, until one has all that was promised about who runs."""
+    def aim(self) -> bool:
+        """Offer plans of the chain; returns whether the last has all that was promised about who runs."""
         ledger, problem = self._ledger, self._problem
         if problem is None:
-            return
+            return False
         stated = self._stated(problem)
         chain = Chain(problem, stated, self._budget)
         if all(ledger.proven(position) for group in chain.groups for position, _, _ in group):
             self.follows = True
-            return
+            return True
         solution, held = chain.solution(), set[int]()
         for _ in range(ATTEMPTS):
             if not solution:
@@ -148,6 +171,7 @@ class SlotSearch:
             problem.hold(held)
             solution = chain.solution()
         problem.hold(())
+        return bool(solution) and self._has(chain, solution)
 
     def _has(self, chain: Chain, solution: Sequence[int]) -> bool:
         """Whether the plan has all that a solution promised about who runs; says whether it follows."""
@@ -169,20 +193,16 @@ class SlotSearch:
         latest = problem.latest
         stated = self._stated(problem)
         own = [one for one in stated if one[0] == last]
-        rows = [
-            kept(one, self._ledger.required(p), maximize=tier.sense == "max")
-            for p, tier, one in stated
-            if p < last
-        ]
+        kept = [keep(tier, one, self._ledger.required(p)) for p, tier, one in stated if p < last]
         if (
             self._ledger.proven(last)
             or not own
             or not latest
-            or any(not _holds(row, latest) for row in rows)
+            or any(not _holds(row, latest) for row in kept)
         ):
             return
         _, tier, expression = own[0]
-        goal = Goal(expression, tier.sense == "max", tuple(rows))
+        goal = Goal(expression, tier.sense == "max", tuple(kept))
         hint = latest if len(latest) == len(problem.program.lower) else ()
         with problem.fixed(range(len(latest)), latest):
             solution = branch(
@@ -198,26 +218,29 @@ class SlotSearch:
             self._ledger.offer(plan, solution)
             self._ledger.offer(self._improved(plan))
 
-    def renew(self, first: int = 0) -> None:
-        """Bound the tiers from this one on by LPs, for plans that keep the earlier ones as they are."""
+    def renew(self) -> None:
+        """Bound all tiers again: a bound holds only for plans that keep the earlier tiers."""
+        self._relax()
+
+    def _relax(self, first: int = 0) -> None:
+        """Bound the tiers from this one on by LPs."""
         ledger, budget, problem = self._ledger, self._budget, self._problem
         if problem is None or not problem.complete:
             return
-        relaxation, rows = Relaxation(problem.program, budget), list[Kept]()
+        relaxation, kept = Relaxation(problem.program, budget), list[Kept]()
         for position, tier in enumerate(ledger.tiers):
             expression = problem.expression(tier)
             if expression is None or not expression.terms:
                 continue
             if budget.exhausted():
                 return
-            maximize = tier.sense == "max"
             if position >= first and not ledger.proven(position):
-                goal = Goal(expression, maximize, tuple(rows))
+                goal = Goal(expression, tier.sense == "max", tuple(kept))
                 seconds = budget.seconds_left() * SHARE
                 answer = relaxation.bound(goal, seconds=seconds)
                 ledger.searched.add(position)
                 ledger.bound(position, answer.bound, exact=True)
-            rows.append(kept(expression, ledger.required(position), maximize=maximize))
+            kept.append(keep(tier, expression, ledger.required(position)))
 
 
 def _holds(row: Kept, values: Sequence[int]) -> bool:

@@ -32,8 +32,10 @@ STATUSES = {
 """By that of HiGHS; others are ``limit``."""
 
 
+FEW = 1000
+"""Pivots from the last basis that are made in any case, and one for WARM rows: then a new start is faster."""
+
 WARM = 5
-"""After a pivot from the last basis for so many rows a new start is faster."""
 
 HEURISTICS = (
     "mip_heuristic_run_feasibility_jump",
@@ -79,7 +81,7 @@ class Worker:
         every = np.arange(len(lower), dtype=np.int32)
         self._lp.changeColsBounds(len(lower), every, lower, upper)
         self._lp.changeColsCost(len(lower), every, request["cost"])
-        self._lp.setOptionValue("simplex_iteration_limit", self._lp.getNumRow() // WARM)
+        self._lp.setOptionValue("simplex_iteration_limit", max(FEW, self._lp.getNumRow() // WARM))
         status = _run(self._lp, request["seconds"])
         if self._lp.getModelStatus() == highspy.HighsModelStatus.kIterationLimit:
             self._lp.clearSolver()

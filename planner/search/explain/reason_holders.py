@@ -7,7 +7,7 @@ one GPU before a node of training.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, islice, takewhile
 from operator import attrgetter
@@ -21,8 +21,9 @@ from models.instance.solution import GangDecision
 from models.program.interruption import Question
 from models.rules.demands import Demand, RoleDemand
 from models.rules.giving_way import Claim, claim, takes
+from planner.search.explain.replan import Replan
 from planner.search.explain.shortage import FreeCounts, shortage
-from planner.search.explain.world import Replan, World, named, needed_away, placed
+from planner.search.explain.world import World, named, needed_away, placed
 from planner.search.free_arrays import IntArray, as_array, sums
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand
@@ -55,8 +56,10 @@ class ReasonHolders:
     def __init__(
         self, instance: Instance, decisions: Sequence[GangDecision], replan: Replan, late: Question
     ) -> None:
-        self._instance, self._decisions = instance, tuple(decisions)
-        self._replan, self._late = replan, late
+        self._instance = instance
+        self._decisions = tuple(decisions)
+        self._replan = replan
+        self._late = late
         self._after = _Places(instance, decisions, late)
         self._firm: dict[tuple[Claim, int], tuple[_Places, ...]] = {}
         self._known: dict[object, tuple[int, ...]] = {}
@@ -67,7 +70,7 @@ class ReasonHolders:
         key = (kind, gangs[gang].priority)
         if key not in self._known:
             self._known[key] = self.cheapest(gang)
-        return [named(gangs[i], gpus=int(self._after.sizes[i])) for i in self._known[key]]
+        return [named(gangs[i], gpus=self._after.sizes[i]) for i in self._known[key]]
 
     def cheapest(self, gang: int, most: int = MAX_NAMED) -> tuple[int, ...]:
         """Indices of gangs, at most so many."""
@@ -88,7 +91,7 @@ class ReasonHolders:
             if state is None:
                 return ()
             world = World(self._instance, tuple(state), gang).without(gone)
-            places = _Places(world.instance, world.decisions, self._late)
+            places = _Places(world.instance, world.decisions, self._late, self._after)
         return ()
 
     def _new_plan(self, gang: int, gone: Sequence[int]) -> Sequence[GangDecision] | None:
@@ -156,13 +159,23 @@ class ReasonHolders:
         return left
 
 
-@dataclass
 class _Places:
-    """Where a gang could be if others were not: beside what everybody has in a plan."""
+    """Where a gang could be if others were not: beside what everybody has in a plan.
 
-    _instance: Instance
-    _decisions: Sequence[GangDecision]
-    _late: Question
+    ``like``: one on the same nodes.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        decisions: Sequence[GangDecision],
+        late: Question,
+        like: _Places | None = None,
+    ) -> None:
+        self._instance = instance
+        self._decisions = decisions
+        self._late = late
+        self._like = like or self
 
     @cached_property
     def _space(self) -> FreeSpace:
@@ -171,7 +184,7 @@ class _Places:
     def cost(self, gone: Iterable[int]) -> tuple[int, int]:
         """What it costs to take these gangs away: the highest priority, then GPUs."""
         gangs = self._instance.gangs
-        return max(gangs[i].priority for i in gone), sum(int(self.sizes[i]) for i in gone)
+        return max(gangs[i].priority for i in gone), sum(self.sizes[i] for i in gone)
 
     def ordered(self, gone: Iterable[int]) -> tuple[int, ...]:
         """Those who lose most first."""
@@ -225,7 +238,7 @@ class _Places:
         """
         nodes = np.fromiter(sorted(role.nodes), np.int64, len(role.nodes))
         room, tree = FreeCounts.of(self._space).free[nodes] // role.gpus, self._space.arrays.tree
-        gained = self._idle[nodes] // role.gpus - room
+        gained = self._like.idle[nodes] // role.gpus - room
         worth = self._lost[nodes] / np.maximum(gained, 1)
         order = np.lexsort((nodes, worth, self._highest[nodes]))
         of = np.zeros(len(nodes), np.int64)
@@ -259,7 +272,7 @@ class _Places:
         return found
 
     @cached_property
-    def _idle(self) -> IntArray:
+    def idle(self) -> IntArray:
         """GPUs of every node that would be free if no gang had any."""
         return FreeCounts.without_pods(self._instance).free
 
@@ -276,10 +289,14 @@ class _Places:
         return tuple(np.array(found, np.int64).reshape(-1, 3).T)
 
     @cached_property
-    def sizes(self) -> IntArray:
-        """GPUs of every gang after the plan."""
+    def _sizes(self) -> IntArray:
         gang, _, gpus = self._pods
         return sums(gang, gpus, len(self._decisions))
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """GPUs of every gang after the plan."""
+        return [*map(int, self._sizes)]
 
     @cached_property
     def _seats(self) -> tuple[IntArray, IntArray]:
@@ -298,7 +315,7 @@ class _Places:
     def _lost(self) -> IntArray:
         """GPUs of the gangs on every node, wherever they are: they restart whole."""
         node, gang = self._seats
-        return sums(node, self.sizes[gang], len(self._instance.cluster.nodes))
+        return sums(node, self._sizes[gang], len(self._instance.cluster.nodes))
 
     @cached_property
     def _highest(self) -> IntArray:

@@ -20,8 +20,8 @@ from models.rules.registry import joint_rules
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.start.greedy import place
 
-MAX_ELSEWHERE = 100
-"""Gangs for which one repair looks for another place: under a second of work on 12,500 nodes."""
+MOST_PLACED = 1_000_000
+"""Pairs of a node and a gang that starts elsewhere in one repair: under a second of work."""
 
 
 def needless_undone(
@@ -64,7 +64,7 @@ def _fits_again(space: FreeSpace, n: int, seated: set[int]) -> bool:
         space.set(gang, ())
         counts = counts_of(space.instance.gangs[gang], pods)
         demand = remaining_demand(space.instance, gang, counts, ()).within(frozenset({n}))
-        again = place(space, demand)
+        again = place(space, demand) if demand.possible else None
         if again is None:
             return False
         space.set(gang, again)
@@ -118,10 +118,11 @@ def _start_elsewhere(space: FreeSpace, misplaced: dict[int, Pods]) -> None:
     """Start these gangs, which wait now, at the size that they had, the highest priority first."""
     gangs = space.instance.gangs
     order = sorted(misplaced, key=lambda gang: (-gangs[gang].priority, gang))
-    for gang in order[:MAX_ELSEWHERE]:
+    for gang in order[: MOST_PLACED // max(1, len(space.by_node))]:
         counts = counts_of(gangs[gang], misplaced[gang])
         demand = remaining_demand(space.instance, gang, counts, ())
-        pods = None if must_wait(space.instance, space.pods, gang) else place(space, demand)
+        barred = must_wait(space.instance, space.pods, gang)
+        pods = None if barred or not demand.possible else place(space, demand)
         if pods is not None:
             space.set(gang, pods)
 
@@ -183,7 +184,7 @@ def elsewhere(space: FreeSpace, gang: int, n: int) -> Pods:
     for kept in (tuple(pod for pod in before if pod.node != n), ()):
         space.set(gang, kept)
         demand = remaining_demand(space.instance, gang, counts, kept)
-        pods = place(space, demand.within(others))
+        pods = place(space, demand.within(others)) if demand.possible else None
         if pods is not None:
             return (*kept, *pods)
     return ()

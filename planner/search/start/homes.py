@@ -25,6 +25,9 @@ from planner.search.start.greedy import admit, permitted, place, queue, queue_ke
 from planner.search.start.mesh_places import MeshPlaces
 from planner.search.start.parts_places import fillings_of, is_free, on_few_nodes, withdraw
 
+FEW_WITHOUT = 100
+"""A plan is as its solution has it if not more than one gang in so many has no place, by weight."""
+
 
 def settle_in(
     model: SlotModel, values: Sequence[int], budget: Budget
@@ -32,7 +35,7 @@ def settle_in(
     """The plan as the solution has it, and who was to move in it and has no place.
 
     GPUs get the parts that they have in the solution. Where cores or other resources, which it does not
-    count, then keep some out, the nodes decide which parts lie on which GPUs, if more find places so.
+    count, then keep many out, the nodes decide which parts lie on which GPUs, if more find places so.
     """
     instance = model.instance
     chosen = {mode.option.demand.gang: mode for mode in model.modes if values[mode.variable]}
@@ -42,7 +45,8 @@ def settle_in(
         return sum(instance.gangs[gang].weight_gpus for gang in absent)
 
     plan = _settle(model, values, chosen, budget, filled=True)
-    if model.parts.groups and without(plan) and not budget.exhausted():
+    every = sum(instance.gangs[gang].weight_gpus for gang in chosen)
+    if model.parts.groups and without(plan) * FEW_WITHOUT > every and not budget.exhausted():
         plan = min(plan, _settle(model, values, chosen, budget, filled=False), key=without)
     return plan
 
@@ -130,7 +134,7 @@ def _place_apart(
     demand = mode.option.demand
     homes = (demand.nodes,) if home is None else (home, demand.nodes)
     held = [demand.on_gpus(nodes - faster) for nodes in homes if nodes - faster]
-    return any(admit(space, one, least_speed=mode.speed) for one in held)
+    return any(admit(space, one, least_speed=mode.speed) for one in held if one.possible)
 
 
 def _admit_parts(space: FreeSpace, settlers: Iterable[_Settler], budget: Budget) -> None:
