@@ -35,13 +35,11 @@ class GangSlots:
     """What one gang gets: (slot, pods of each GPU role), and nodes for its pods without GPUs.
 
     ``fixed[role]``: for each layer, innermost first, the domain of each slice that has one, by its number.
-    ``assigned``: the node of each pod (role, index) that has variables of its own.
     """
 
     slots: list[tuple[GpuSlot, tuple[int, ...]]] = field(default_factory=list)
     cpu_only_counts: dict[int, list[int]] = field(default_factory=dict)
     fixed: dict[int, list[dict[int, int]]] = field(default_factory=dict)
-    assigned: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 def decode(model: Model, values: Sequence[int]) -> tuple[GangDecision, ...]:
@@ -64,7 +62,7 @@ def decode(model: Model, values: Sequence[int]) -> tuple[GangDecision, ...]:
     }
     for index, (demand, slots) in granted.items():
         pods = pods_of(instance, left, demand, slots)
-        pods = give_own_places(instance, demand, pods, slots.assigned)
+        pods = give_own_places(instance, demand, pods)
         staying[index] = outcome(instance, index, (*staying[index].pods, *pods))
     placing = {index: demand for index, (demand, _) in sorted(granted.items())}
     return tuple(justify_preemptions(instance, staying, placing))
@@ -84,10 +82,6 @@ def _granted(
     for (role, n), variable in sorted(gang.cpu_only_counts.items()):
         slots.cpu_only_counts.setdefault(role, []).extend([n] * values[variable])
     assign_slices(instance, gang, values, slots)
-    for role, identical in gang.exchange.items():
-        for indices, places in identical:
-            nodes = [n for n, variable in places.items() for _ in range(values[variable])]
-            slots.assigned.update({(role, i): n for i, n in zip(indices, nodes, strict=True)})
     return slots
 
 

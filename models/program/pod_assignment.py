@@ -26,12 +26,8 @@ def give_own_places(
     instance: Instance,
     demand: Demand,
     pods: Sequence[PodPlacement],
-    assigned: Mapping[Key, int],
 ) -> list[PodPlacement]:
-    """A permutation of the places in which pods get their own places as far as possible.
-
-    ``assigned``: nodes of the pods that have variables of their own.
-    """
+    """A permutation of the places in which pods get their own places as far as possible."""
     gang = instance.gangs[demand.gang]
     planned = {(pod.role, pod.index): pod.node for pod in gang.planned}
     stood = {(p.role, p.index): p for p in gang.running_pods if p.node is not None}
@@ -46,23 +42,11 @@ def give_own_places(
         own = [pod for pod in pods if pod.role == role.role]
         if gang.roles[role.role].slice_layers:
             found += own
-        elif any(key[0] == role.role for key in assigned):
-            found += _as_assigned(own, assigned)
         else:
             keys = [(pod.role, pod.index) for pod in own]
             wishes: list[Mapping[Key, object]] = [planned or exact, where]
             given = _preferred(keys, [(pod.node, pod.gpus) for pod in own], wishes)
             found += sorted(PodPlacement(*key, *place) for key, place in given)
-    return found
-
-
-def _as_assigned(pods: Sequence[PodPlacement], assigned: Mapping[Key, int]) -> list[PodPlacement]:
-    places = [(pod.node, pod.gpus) for pod in pods]
-    found: list[PodPlacement] = []
-    for pod in pods:
-        place = next(p for p in places if p[0] == assigned[pod.role, pod.index])
-        places.remove(place)
-        found.append(PodPlacement(pod.role, pod.index, *place))
     return found
 
 

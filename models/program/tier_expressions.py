@@ -252,11 +252,6 @@ def gpus_as_planned(program: Program, gang: GangVariables) -> Linear:
         units = gang.gang.roles[role.role].units
         if not units:
             continue
-        if role.role in gang.exchange:
-            planned = {p.index: p.node for p in gang.gang.planned if p.role == role.role}
-            for indices, places in gang.exchange[role.role]:
-                total.add_all((v for n, v in places.items() if n == planned.get(indices[0])), units)
-            continue
         for n, rows in sorted(_planned_on(gang, role).items()):
             placed_there = gang.pods(role, [n])
             if placed_there.terms:

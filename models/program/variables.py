@@ -52,8 +52,7 @@ class GangVariables:
     ``alone``: it is one piece on one node.
 
     ``cpu_only_counts[(role, n)]``: pods of a role without GPUs on node n. ``slices[role]``: for each layer,
-    innermost first, slices with variables of their own. ``exchange[role]``: identical pods, by index, and
-    how many of them are on each node.
+    innermost first, slices with variables of their own.
     """
 
     number: int
@@ -65,7 +64,6 @@ class GangVariables:
     pieces: list[Piece] = field(default_factory=list)
     cpu_only_counts: dict[tuple[int, int], int] = field(default_factory=dict)
     slices: dict[int, list[SliceVariables]] = field(default_factory=dict)
-    exchange: dict[int, list[tuple[tuple[int, ...], dict[int, int]]]] = field(default_factory=dict)
 
     @cached_property
     def by_node(self) -> dict[int, list[Piece]]:

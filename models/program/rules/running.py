@@ -92,35 +92,6 @@ def _exchanges(
     return found
 
 
-def add_exchange_variables(program: Program, instance: Instance, gang: GangVariables) -> None:
-    """Variables for identical pods of a moving role, if both its nodes and its earlier plan matter.
-
-    For pods k with one present and one planned node: t[k, n] pods of k on node n,
-    sum over k of t[k, n] == pods of the role placed on n, sum over n of t[k, n] == pods of k x admit.
-    """
-    if not gang.effect.moved or not instance.policy.lists("stability"):
-        return
-    for role in gang.demand.gpu_roles:
-        planned = {p.index: p.node for p in gang.gang.planned if p.role == role.role}
-        home = {p.index: p.node for p in gang.gang.running_pods if p.role == role.role}
-        if gang.gang.roles[role.role].slice_layers or not planned.keys() & set(role.indices):
-            continue
-        alike: dict[tuple[int | None, int | None], list[int]] = {}
-        for index in role.indices:
-            alike.setdefault((home.get(index), planned.get(index)), []).append(index)
-        every = ((n, gang.pods(role, [n])) for n in gang.by_node)
-        placed = {n: pods for n, pods in every if pods.terms}
-        found = gang.exchange[role.role] = []
-        for indices in alike.values():
-            here = {n: program.integer(0, len(indices)) for n in placed}
-            found.append((tuple(indices), here))
-            program.equal(Linear().add_all(here.values()).add(gang.admit, -len(indices)))
-            for n, variable in here.items():
-                placed[n].add(variable, -1)
-        for row in placed.values():
-            program.equal(row)
-
-
 Arrivals = dict[int, dict[tuple[Claim, bool], Linear]]
 
 
@@ -200,7 +171,6 @@ def _arrivals_by_node(model: Model) -> Arrivals:
         found.setdefault(n, {}).setdefault((own, gpus), Linear()).add(variable)
 
     for gang in model.variables.gangs:
-        add_exchange_variables(model.program, model.instance, gang)
         own = claim(model.instance, gang.demand.gang)
         for n, variable, gpus in _arrivals(model.program, gang):
             come(n, own, variable, gpus=gpus)
@@ -222,18 +192,8 @@ def _new_arrivals(program: Program, gang: GangVariables) -> Iterator[tuple[int, 
     """The same for a gang that runs: some of its pods may stay where they are."""
     for piece in gang.pieces:
         roles = zip(gang.demand.gpu_roles, piece.pods, strict=True)
-        if any(
-            pods >= _fewest(gang, role, piece.n)
-            for role, pods in roles
-            if role.role not in gang.exchange
-        ):
+        if any(pods >= _fewest(gang, role, piece.n) for role, pods in roles):
             yield piece.n, piece.variable, True
-    for role, identical in gang.exchange.items():
-        home = {p.index: p.node for p in gang.gang.running_pods if p.role == role}
-        for indices, places in identical:
-            for n, variable in places.items():
-                if home.get(indices[0]) != n:
-                    yield n, variable, True
     for (number, n), variable in gang.cpu_only_counts.items():
         cpu_only = gang.roles[number]
         fewest = _fewest(gang, cpu_only, n)
