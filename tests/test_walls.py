@@ -97,7 +97,7 @@ CIRCLES = (
     """models.queues.cell_places models.queues.cells models.starts.empty_counts
     models.starts.empty_search models.starts.empty_starts models.rules.giving_way
     models.program.demand_builder models.program.options models.program.servers
-    models.rules.registry models.program.server_cases models.queues.queue_order
+    models.rules.registry models.queues.queue_order
     models.queues.queue_shares models.queues.reservations models.queues.reserved_quotas
     models.rules.shape models.values.tier_values""",
     # A model, and parts of it whose functions name its type.

@@ -5,24 +5,20 @@ The only place where a search is restricted to some gangs or nodes, or to gangs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from models.hardware import bits
-from models.instance.gang import Gang
+from models.instance.cluster import Node
+from models.instance.gang import ExistingPod, Gang
 from models.instance.instance import Instance, once
-from models.instance.occupancy import Room, rooms
+from models.instance.occupancy import PODS, Room, rooms
 from models.instance.solution import GangDecision, PodPlacement, Reason, placed
 from models.program.demand_builder import identity
 from models.program.interruption import Question, check, never
 from models.program.options import Choice, Effect, choices_of
-from models.program.server_cases import (
-    NodeUsage,
-    NodeUsages,
-    needs_cases,
-    node_usages,
-)
+from models.program.packing import by_count
 from models.rules.demands import Demand
 from models.rules.giving_way import Victims
 from models.values.tier_values import known_masks
@@ -52,6 +48,70 @@ def keeping(
                 for gpu in bits(mask & ~rooms[n].kept) if (number, n) in standing else ():
                     found.setdefault((n, 1 << gpu), set()).add((choice.gang, number))
     return tuple(Keeping(n, gpu, frozenset(own)) for (n, gpu), own in sorted(found.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """What an option leaves on a node: known GPUs, the number of unknown ones, and resources."""
+
+    known: int = 0
+    blind: int = 0
+    use: tuple[tuple[str, int], ...] = ()
+
+
+NodeUsages = Mapping[int, Mapping[int, tuple[NodeUsage, ...]]]
+"""By node and choice (its position among the choices): what each of its options leaves there."""
+
+
+def node_usages(instance: Instance, choices: Sequence[Choice]) -> NodeUsages:
+    """Usages of every node on which it is decided who stays."""
+    found: dict[int, dict[int, tuple[NodeUsage, ...]]] = {}
+    for number, choice in enumerate(choices):
+        always = set(choice.always)
+        by_node: dict[int, list[NodeUsage]] = {}
+        for position, option in enumerate(choice.options):
+            here = usage_by_node(
+                instance, choice.gang, [p for p in option.demand.stays if p not in always]
+            )
+            for n in {**by_node, **here}:
+                row = by_node.setdefault(n, [NodeUsage()] * len(choice.options))
+                row[position] = here.get(n, NodeUsage())
+        for n, row in by_node.items():
+            found.setdefault(n, {})[number] = tuple(row)
+    return {n: found[n] for n in sorted(found)}
+
+
+def usage_by_node(
+    instance: Instance, index: int, pods: Sequence[ExistingPod]
+) -> dict[int, NodeUsage]:
+    """What these pods of a gang hold, by node."""
+    gang = instance.gangs[index]
+    known: dict[int, int] = {}
+    blind: dict[int, int] = {}
+    use: dict[int, dict[str, int]] = {}
+    for pod in pods:
+        assert pod.node is not None
+        role = gang.roles[pod.role]
+        if role.gpus and pod.gpus is None:
+            blind[pod.node] = blind.get(pod.node, 0) + role.gpus
+        elif role.gpus:
+            known[pod.node] = known.get(pod.node, 0) | (pod.gpus or 0)
+        own = use.setdefault(pod.node, {})
+        for resource, amount in ((PODS, 1), *role.requests):
+            own[resource] = own.get(resource, 0) + amount
+    return {
+        n: NodeUsage(known.get(n, 0), blind.get(n, 0), tuple(sorted(amounts.items())))
+        for n, amounts in use.items()
+    }
+
+
+def needs_cases(node: Node, room: Room, usages: Mapping[int, Sequence[NodeUsage]]) -> bool:
+    """Whether the worth of the sets of the server differs between cases."""
+    lefts = [left for options in usages.values() for left in options]
+    known, blind = any(left.known for left in lefts), any(left.blind for left in lefts)
+    if not (known if room.blind else blind):
+        return False
+    return node.model is not None and not by_count(node.model, node.effective_nics)
 
 
 @dataclass(frozen=True)

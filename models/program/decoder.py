@@ -13,11 +13,10 @@ from models.instance.instance import Instance
 from models.instance.occupancy import Room, rooms
 from models.instance.solution import GangDecision, PodPlacement, placed
 from models.program.base_state import outcome
-from models.program.gpu_supply import Supply
 from models.program.packing import CountSets, SetType
 from models.program.pod_assignment import Layer, arrange_slices, give_own_places
 from models.program.rules.running import justify_preemptions
-from models.program.servers import Server
+from models.program.servers import Server, Supply
 from models.program.variables import GangVariables, Model
 from models.rules.demands import Demand, RoleDemand
 

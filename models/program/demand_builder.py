@@ -180,14 +180,13 @@ def _standing_sets(
     return tuple((n, chosen) for n, chosen in found if chosen.count)
 
 
-def identity(instance: Instance, demand: Demand, *, planned: bool = True) -> tuple[object, ...]:
+def identity(instance: Instance, demand: Demand) -> tuple[object, ...]:
     """Equal for waiting gangs that differ only in name, priority and submit time.
 
-    ``planned``: a gang that an earlier plan placed is equal to no other. One that has to start now is equal
-    only to such gangs.
+    A gang that an earlier plan placed is equal to no other. One that has to start now is equal only to such.
     """
     gang = instance.gangs[demand.gang]
-    if gang.running or (planned and gang.planned):
+    if gang.running or gang.planned:
         return ("by itself", demand.gang)
     return (*placing(instance, demand), gang.key in due(instance))
 

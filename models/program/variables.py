@@ -14,13 +14,11 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.reshaping import Partitioning, Sharing, reshaping
 from models.program.base_state import BaseState, classes
-from models.program.gpu_supply import Supply, supply_of
 from models.program.interruption import TooLarge
 from models.program.linear_program import MAX_VARIABLES, Linear, Program
 from models.program.options import Choice, Effect
 from models.program.packing import SetType
-from models.program.server_cases import Case
-from models.program.servers import Server
+from models.program.servers import Case, Server, Supply, supply_of
 from models.rules.demands import Demand, RoleDemand
 from models.rules.pod_rules import most_on_a_node
 from models.rules.registry import own_variables

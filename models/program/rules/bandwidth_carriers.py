@@ -20,7 +20,7 @@ from models.instance.speed import FULL_SPEED
 from models.program.linear_program import Linear
 from models.program.packing import SetType, network_MBps
 from models.program.rules.group_bounds import GroupBounds, bounded_role
-from models.program.server_cases import Case, standing_set
+from models.program.servers import Case, standing_set
 from models.program.variables import GangVariables, Model
 from models.rates.gang_bandwidth import ServerSet, set_inside_MBps
 from models.rates.gang_rates import ideal_of

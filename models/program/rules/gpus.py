@@ -12,9 +12,9 @@ what is free there.
 from __future__ import annotations
 
 from models.hardware import bits
-from models.program.gpu_supply import Supply
 from models.program.linear_program import Linear, Program
 from models.program.packing import SetType
+from models.program.servers import Supply
 from models.program.variables import Model, Piece
 
 
