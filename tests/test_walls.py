@@ -219,7 +219,7 @@ CEILINGS: dict[str, int] = {
     "models/apply": 2861,
     "models/documents": 3101,
     "models/instance": 1998,
-    "models/program": 6125,
+    "models/program": 6018,
     "models/queues": 1447,
     "models/rates": 1284,
     "models/results": 1155,

@@ -103,6 +103,11 @@ class Program:
         """expression >= bound."""
         self._row(expression, bound - expression.constant, UNBOUNDED)
 
+    def limit(self, expression: Linear, bound: int) -> None:
+        """expression <= bound, where it could be more."""
+        if self.bound_above(expression) > bound:
+            self.at_most(expression, bound)
+
     def equal(self, expression: Linear, value: int = 0) -> None:
         """expression == value."""
         self._row(expression, value - expression.constant, value - expression.constant)

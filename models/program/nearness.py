@@ -7,7 +7,7 @@ y[g, D] <= home(g, D), y[g, D] <= sum over the gangs h that g names of home(h, D
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, partial
 
 from models.instance.gang import Gang
 from models.instance.solution import placed
@@ -33,20 +33,20 @@ def near_gpus(model: Model, topologies: Sequence[Topology], base: Evaluation) ->
     decided about.
     """
     total, gangs = Linear(), model.instance.gangs
-    known = _AllHomes(model, topologies, base)
+    homes_of = cache(partial(_homes, model, topologies, base))
     for index, others in companions(model.instance).items():
         gang = gangs[index]
         if gang.near is None or gang.near.anywhere or base.near[index]:
             continue
         level = gang.near.level
         anchors = anchored(model.instance, index)
-        for domain, here in known.of(index, level).items():
+        for domain, here in homes_of(index, level).items():
             if domain in anchors:
                 total.add_linear(here, gang.weight_gpus)
                 continue
             beside = Linear()
             for other in others:
-                beside.add_linear(known.of(other, level).get(domain, Linear()))
+                beside.add_linear(homes_of(other, level).get(domain, Linear()))
             if model.program.bound_above(here) and model.program.bound_above(beside):
                 together = model.program.boolean()
                 for one in (here, beside):
@@ -55,42 +55,22 @@ def near_gpus(model: Model, topologies: Sequence[Topology], base: Evaluation) ->
     return total
 
 
-class _AllHomes:
-    """Where every gang may be whole."""
-
-    def __init__(self, model: Model, topologies: Sequence[Topology], base: Evaluation) -> None:
-        self._model = model
-        self._topologies = topologies
-        self._base = base
-        self._known: dict[tuple[int, int], Homes] = {}
-
-    def of(self, index: int, level: int) -> Homes:
-        """The domains in which a gang may be whole."""
-        if (index, level) not in self._known:
-            self._known[index, level] = self._find(index, level)
-        return self._known[index, level]
-
-    @cached_property
-    def _options(self) -> dict[int, list[Topology]]:
-        """The options of every gang that place pods."""
-        found: dict[int, list[Topology]] = {}
-        for gang, topology in zip(self._model.variables.gangs, self._topologies, strict=True):
-            if gang.effect.admitted:
-                found.setdefault(gang.demand.gang, []).append(topology)
-        return found
-
-    def _find(self, index: int, level: int) -> Homes:
-        instance, found = self._model.instance, dict[int, Linear]()
-        gang, line = instance.gangs[index], self._base.lines[index]
-        light = not any(role.gpus for role in gang.roles)
-        if line.admitted and (there := home(instance, gang, line.decision.pods, level)) is not None:
-            found[there] = Linear({}, 1)
-        for topology in self._options.get(index, ()):
+def _homes(
+    model: Model, topologies: Sequence[Topology], base: Evaluation, index: int, level: int
+) -> Homes:
+    """The domains in which a gang may be whole."""
+    instance, found = model.instance, dict[int, Linear]()
+    gang, line = instance.gangs[index], base.lines[index]
+    light = not any(role.gpus for role in gang.roles)
+    if line.admitted and (there := home(instance, gang, line.decision.pods, level)) is not None:
+        found[there] = Linear({}, 1)
+    for owner, topology in zip(model.variables.gangs, topologies, strict=True):
+        if owner.demand.gang == index and owner.effect.admitted:
             for domain, own in topology.homes(level, gpus_only=not light).items():
                 found.setdefault(domain, Linear()).add_linear(own)
-        for stay in self._model.variables.stays:
-            if stay.demand.gang == index and stay.effect.admitted:
-                there = home(instance, gang, placed(gang, stay.demand.stays), level)
-                if there is not None:
-                    found.setdefault(there, Linear()).add(stay.admit)
-        return found
+    for stay in model.variables.stays:
+        if stay.demand.gang == index and stay.effect.admitted:
+            there = home(instance, gang, placed(gang, stay.demand.stays), level)
+            if there is not None:
+                found.setdefault(there, Linear()).add(stay.admit)
+    return found

@@ -6,10 +6,9 @@ its nodes. Gangs that are not decided about are constants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from models.instance.queue import Gpu, Holder, QueueShares, QueueUse
+from models.instance.queue import Gpu, Holder, QueueUse
 from models.instance.solution import placed
 from models.program.linear_program import Linear
 from models.program.options import Option
@@ -81,15 +80,6 @@ def _add_option(model: Model, found: QueueUsage, option: Option, admit: int) -> 
         queue = holder.queue
         units = sum(fair_units(instance, queue, role) * count for role, count in counts)
         found.fair.setdefault(queue, Linear()).add(admit, units)
-
-
-def within(
-    known: QueueShares, use: QueueUsage, queue: int, gpu: Gpu
-) -> Iterator[tuple[Holder, Linear]]:
-    """What gangs in a queue hold, by holder."""
-    for (holder, own), held in use.held.items():
-        if own == gpu and queue in known.path(holder.queue):
-            yield holder, held
 
 
 def fairness(model: Model, tier: Tier) -> Linear:

@@ -25,5 +25,4 @@ def add(model: Model) -> None:
         row = Linear()
         for gang, gpus in gangs.items():
             row.add_linear(runs[gang], gpus)
-        if model.program.bound_above(row) > most:
-            model.program.at_most(row, most)
+        model.program.limit(row, most)

@@ -25,7 +25,7 @@ from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Option
 from models.program.queue_usage import QUEUE_TIERS
-from models.program.rules import guarantees, queue_limits, queue_order, running
+from models.program.rules import guarantees, queue_order, running
 from models.program.slots.slot_meshes import SlotMeshes
 from models.program.slots.slot_parts import Reshaped, hold_parts
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
@@ -49,7 +49,6 @@ from models.values.tier_values import PLACEMENT_VALUES, Evaluation, most_speed
 
 RULES = (
     queue_order.add,
-    queue_limits.add,
     guarantees.add,
     running.limit_moves,
     running.limit_evictions,
