@@ -113,9 +113,9 @@ class Phases:
         worst = -(1 << 60) if goal.maximize else 1 << 60
         self._values = solve_goal(
             self._problem.program,
-            goal,
             self._budget,
-            1.0,
+            goal=goal,
+            effort=1.0,
             incumbent=worst,
             relaxed_to=self._relaxed,
             exact=False,

@@ -60,11 +60,6 @@ class TierFamily:
         """Whether the tiers of a priority that are of this kind come one after another."""
         return self.subject == "admission" and self.per_priority
 
-    def fuses_with(self, other: TierFamily) -> bool:
-        """Whether tiers of both kinds that come one after another are solved as one objective."""
-        own, others = (self.subject, self.first), (other.subject, other.first)
-        return self.per_priority and other.per_priority and own == others
-
 
 def _admission(
     name: str,

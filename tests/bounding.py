@@ -48,7 +48,7 @@ def honest(instance: Instance) -> list[str]:
     return faults(instance, solve(instance)) if covered(instance) else []
 
 
-def bounded(instance: Instance, size: int) -> list[str]:
+def bounded(instance: Instance, size: int | None) -> list[str]:
     """What is wrong with the plan of an instance taken for so large: (option, server) pairs."""
     return faults(instance, solve(instance, size=size))
 

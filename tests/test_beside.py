@@ -25,9 +25,9 @@ from models.values.nearness import loosened, tied_gangs
 from models.verify.check import check, derive
 from planner.errors import InputError
 from planner.read.inputs import read
-from planner.search.solve import SLOTS_FROM, WHOLE_BELOW, solve
+from planner.search.solve import WHOLE_BELOW, solve
 
-SIZES = (None, SLOTS_FROM, WHOLE_BELOW)
+SIZES = (None, WHOLE_BELOW)
 ALL = 0xFF
 
 

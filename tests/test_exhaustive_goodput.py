@@ -22,9 +22,9 @@ from tiny_speeds import busy_by_speed, tiny_by_speed
 from models.documents.policy import Objective
 from models.instance.instance import Instance
 from models.tiers import TIERS
-from planner.search.solve import SLOTS_FROM, WHOLE_BELOW, solve
+from planner.search.solve import WHOLE_BELOW, solve
 
-SIZES = (None, SLOTS_FROM, WHOLE_BELOW)
+SIZES = (None, WHOLE_BELOW)
 """Sizes that choose the full program alone, with the slots before it, and the slots alone."""
 
 CHUNK = 10
@@ -97,10 +97,10 @@ def test_services_are_settled_as_by_trying_every_plan(name: str) -> None:
     assert wrong(seeds, lambda seed: differences(_services(name, seed))) == {}
 
 
-@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", SERVICES)
-def test_services_are_kept_however_the_search_goes(name: str, size: int) -> None:
-    met = FAMILIES if size == SLOTS_FROM else ()
+def test_services_are_kept_however_the_search_goes(name: str, size: int | None) -> None:
+    met = FAMILIES if size is None else ()
 
     def found(seed: int) -> list[str]:
         instance = _services(name, seed)
@@ -114,12 +114,12 @@ def _services(name: str, seed: int) -> Instance:
     return busy_by_speed(seed, without=SERVICES[name][1], more=("services", "generations"))
 
 
-@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", SPEEDS)
 def test_the_ways_of_planning_large_instances_promise_nothing_that_a_plan_beats(
-    name: str, size: int
+    name: str, size: int | None
 ) -> None:
-    met = FAMILIES if size == SLOTS_FROM else ()
+    met = FAMILIES if size is None else ()
 
     def found(seed: int) -> list[str]:
         instance = busy_by_speed(seed, more=SPEEDS[name])
@@ -134,7 +134,7 @@ def test_they_do_so_on_meshes_and_larger_servers(first: int) -> None:
         instance = tiny_by_speed(seed)
         return [
             fault
-            for size in (SLOTS_FROM, WHOLE_BELOW)
+            for size in (None, WHOLE_BELOW)
             for fault in faults(instance, solve(instance, size=size))
         ]
 

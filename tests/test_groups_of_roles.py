@@ -18,9 +18,9 @@ from models.results.plan import compose
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import read
-from planner.search.solve import SLOTS_FROM, WHOLE_BELOW, solve
+from planner.search.solve import WHOLE_BELOW, solve
 
-SIZES = (None, SLOTS_FROM, WHOLE_BELOW)
+SIZES = (None, WHOLE_BELOW)
 
 Doc = dict[str, Any]
 

@@ -30,9 +30,9 @@ from models.results.plan import compose, dumps
 from models.tiers import TIERS, larger_is_better
 from models.values.tier_values import tiers_of
 from models.verify.check import check
-from planner.search.solve import SLOTS_FROM, WHOLE_BELOW, solve
+from planner.search.solve import WHOLE_BELOW, solve
 
-SIZES = (None, SLOTS_FROM, WHOLE_BELOW)
+SIZES = (None, WHOLE_BELOW)
 
 
 FAMILIES = tuple({row.name.partition("/")[0] for row in TIERS})
@@ -42,7 +42,7 @@ FAMILIES = tuple({row.name.partition("/")[0] for row in TIERS})
 def test_the_whole_program_finds_what_the_slots_left(name: str) -> None:
     def found(seed: int) -> list[str]:
         instance = busy(seed, more=BUSY[name])
-        return faults(instance, solve(instance, size=SLOTS_FROM), met=FAMILIES)
+        return faults(instance, solve(instance), met=FAMILIES)
 
     assert wrong(range(2600, 2600 + examples(4, 3)), found) == {}
 

@@ -19,7 +19,7 @@ from tiny_geometries import crowded, differences, dynamic, leavable
 from models.documents.canonical import canonical_instance
 from models.verify.check import check
 from planner.read.inputs import instance_from_document
-from planner.search.solve import SLOTS_FROM, WHOLE_BELOW, solve
+from planner.search.solve import WHOLE_BELOW, solve
 
 Json = dict[str, Any]
 
@@ -364,8 +364,8 @@ def test_gpus_in_mig_mode_get_instances_as_trying_every_set_and_are_never_given_
     assert wrong(range(first, first + examples(60, 15)), faults) == {}
 
 
-@pytest.mark.parametrize("size", [SLOTS_FROM, WHOLE_BELOW])
-def test_ways_of_planning_large_instances_keep_every_rule(size: int) -> None:
+@pytest.mark.parametrize("size", [None, WHOLE_BELOW])
+def test_ways_of_planning_large_instances_keep_every_rule(size: int | None) -> None:
     def faults(seed: int) -> list[object]:
         instance = dynamic(seed, runs=seed % 2 == 0, beside=seed % 4 == 0)
         solve_limits = replace(instance.policy.solve, budget=3)
@@ -404,8 +404,10 @@ def test_the_search_equals_trying_who_leaves_gpus_with_instances(
     assert released  # stopping who has parts costs what these count
 
 
-@pytest.mark.parametrize("size", [SLOTS_FROM, WHOLE_BELOW])
-def test_ways_of_planning_large_instances_free_partitioned_gpus_by_every_rule(size: int) -> None:
+@pytest.mark.parametrize("size", [None, WHOLE_BELOW])
+def test_ways_of_planning_large_instances_free_partitioned_gpus_by_every_rule(
+    size: int | None,
+) -> None:
     """No plan is refused, and no bound is beaten by the best plan."""
     for seed in range(examples(130, 10)):
         instance = crowded(seed)

@@ -16,7 +16,7 @@ from models.instance.solution import GangDecision, PodPlacement, Solution
 from models.program.base_state import base_decisions
 from planner.search.budget import Budget
 from planner.search.explain.reasons import with_reasons
-from planner.search.improve.polish import polish
+from planner.search.improve.rearranging import polish
 from planner.search.ledger import Ledger
 
 

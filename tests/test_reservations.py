@@ -31,7 +31,7 @@ from planner.search.budget import Budget
 from planner.search.ledger import Ledger
 from planner.search.promises import forecast, reservations
 from planner.search.promises.holding_nodes import hold_nodes
-from planner.search.solve import SLOTS_FROM, Search, solve
+from planner.search.solve import WHOLE_BELOW, Search, solve
 from planner.show.reason_words import words
 
 NOW, HOUR = 1_800_000_000, 3600
@@ -187,7 +187,7 @@ def test_a_holder_that_may_start_now_does_though_another_would_fill_more() -> No
 
 def test_large_inputs_keep_nodes_too() -> None:
     instance = cluster(FULL, BIG, waits("later", 1, 9), waits("soon", 1, 1), rules=HIGH)
-    found = solve(instance, size=SLOTS_FROM)
+    found = solve(instance, size=WHOLE_BELOW)
     assert decided(instance, found)["later"] == "wait"
     assert decided(instance, found)["soon"] == "place"
     assert held(instance, found) == {"big": (1, (0, 1))}

@@ -13,7 +13,6 @@ import pytest
 from building import LEVELS, build, gang, mask, node
 from building_servers import switched
 
-from models.documents.policy import SolveLimits
 from models.documents.reason import CODES
 from models.instance.cluster import Node
 from models.instance.gang import Gang
@@ -21,9 +20,8 @@ from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions
 from models.rules.shape import breaking
-from planner.search.budget import Budget
 from planner.search.solve import solve
-from planner.search.start.greedy import best_greedy
+from planner.search.start.greedy import greedy
 from planner.show.reason_words import words
 
 ALL = mask(*range(8))
@@ -122,7 +120,7 @@ def test_128_nodes_over_racks_of_18_are_equal_shares_from_the_start(racks: int) 
     # 7 racks hold 126: eight take 16 each, never 7 x 18 + 2.
     big = shaped(gang("big", 128, 8), balance="rack")
     instance = build(racks=racks, nodes_per_rack=18, gangs=[big])
-    start = best_greedy(instance, base_decisions(instance), Budget(SolveLimits()))
+    start = greedy(instance, base_decisions(instance))
     assert shares(instance, start, "big") == [16] * 8
 
 

@@ -193,7 +193,7 @@ def beyond(instance: Instance, best: Mapping[str, int]) -> list[str]:
     slots = SlotSearch(ledger, budget, frozenset(), tuple)
     slots.build()
     slots.aim()
-    slots.run(NullProgress())
+    slots.run()
     found = []
     for tier, one in zip(ledger.tiers, ledger.results(), strict=True):
         if tier.name not in best:
@@ -238,15 +238,6 @@ def test_what_a_tier_narrows_does_not_hold_for_tiers_before_it() -> None:
         last = len(ledger.tiers)
         TierSearch(problem, ledger, Budget(instance.policy.solve), NullProgress(), last).run()
         assert (model.program.lower[:count], model.program.upper[:count]) == before, seed
-
-
-def searched(instance: Instance, *, ahead: bool) -> list[tuple[int, int]]:
-    """(value, bound) of every tier after one search of the slots, from nothing."""
-    ledger = Ledger(instance, base_decisions(instance))
-    budget, progress = Budget(instance.policy.solve), NullProgress()
-    problem = SlotProblem(SlotModel(instance), budget)
-    TierSearch(problem, ledger, budget, progress, len(ledger.tiers), share=0.4, ahead=ahead).run()
-    return [(result.value, result.bound) for result in ledger.results()]
 
 
 def bounds(instance: Instance) -> dict[str, tuple[int, int]]:

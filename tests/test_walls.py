@@ -215,7 +215,7 @@ def test_nobody_looks_for_words_in_sentences_that_we_make() -> None:
 
 
 CEILINGS: dict[str, int] = {
-    "models": 994,
+    "models": 991,
     "models/apply": 2861,
     "models/documents": 3101,
     "models/instance": 1998,
@@ -230,7 +230,7 @@ CEILINGS: dict[str, int] = {
     "planner": 332,
     "planner/cli": 2262,
     "planner/cluster": 3558,
-    "planner/pipelines": 2881,
+    "planner/pipelines": 2879,
     "planner/read": 3888,
     "planner/read/kube": 2482,
     "planner/read/kube/devices": 661,
@@ -242,13 +242,13 @@ CEILINGS: dict[str, int] = {
     "planner/read/kube/templates": 447,
     "planner/read/slurm": 1987,
     "planner/read/topo": 728,
-    "planner/search": 1369,
-    "planner/search/bound": 819,
-    "planner/search/engines": 814,
-    "planner/search/explain": 1719,
-    "planner/search/improve": 956,
-    "planner/search/promises": 590,
-    "planner/search/start": 1510,
+    "planner/search": 1330,
+    "planner/search/bound": 630,
+    "planner/search/engines": 770,
+    "planner/search/explain": 1641,
+    "planner/search/improve": 903,
+    "planner/search/promises": 585,
+    "planner/search/start": 1381,
     "planner/show": 3545,
 }
 """The most code lines of each room. They only fall: ``python tests/test_walls.py`` prints them as they are.

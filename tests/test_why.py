@@ -21,9 +21,8 @@ from models.instance.solution import GangDecision
 from models.verify.stated.stated_reasons import HOLDING
 from planner.pipelines.explain import why_waiting
 from planner.search.explain.remedies import RemedyFinder
-from planner.search.explain.replan import Replan
 from planner.search.explain.trial import Remedy
-from planner.search.explain.world import World
+from planner.search.explain.world import Replan, World
 from planner.search.solve import solve
 from planner.show.explain import why_tables
 

@@ -20,17 +20,13 @@ from models.values.tier_values import Evaluation, tiers_of
 from planner.search.budget import Budget
 from planner.search.explain.alternatives import alternatives, first_difference
 from planner.search.explain.remedies import RemedyFinder
-from planner.search.explain.replan import Replan
 from planner.search.explain.trial import Remedy
-from planner.search.explain.world import World
+from planner.search.explain.world import TURNS_A_SEARCH, Replan, World, affordable
 from planner.search.free_space import FreeSpace
-from planner.search.solve import TURNS_PAIRS, new_plan
+from planner.search.solve import new_plan
 
 MAX_REPLANS = 100
 """New plans that remedies are tried with at most."""
-
-REPLANNED_PAIRS = 20_000
-"""Pairs of a node and a gang up to which new plans are made."""
 
 LEAST_S = 0.5
 """With less time left no new plan is begun."""
@@ -95,11 +91,11 @@ def why_waiting(world: World, seconds: int, stop: threading.Event) -> Why:
     if pods is not None:
         placed, tier = _pods(world, world.gang, pods), _first_tier(world, pods)
         return Why.model_construct(limit_seconds=seconds, complete=True, fits=placed, tier=tier)
-    pairs = len(world.instance.cluster.nodes) * len(world.instance.gangs)
+    plans = affordable(world.instance)
     replan = Replan(
         partial(_new_plan, budget),
-        MAX_REPLANS if pairs <= REPLANNED_PAIRS else 0,
-        min(MAX_REPLANS, TURNS_PAIRS // max(1, pairs)),
+        MAX_REPLANS if plans >= 1 else 0,
+        min(MAX_REPLANS, int(TURNS_A_SEARCH * plans)),
     )
     found = RemedyFinder(world, replan, late).remedies()
     remedies = tuple(_remedy(world, one) for one in found)

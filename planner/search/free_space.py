@@ -483,7 +483,7 @@ class MaximalSpace:
         highest = max(comes, key=lambda own: own.priority, default=None)
         owners = [own for own in comes if own.rights]
         guarded = guards(instance).fixed
-        self._removable = tuple(
+        self._removable = frozenset(
             index
             for index, gang in enumerate(instance.gangs)
             if gang.running
@@ -506,15 +506,16 @@ class MaximalSpace:
 
     def exempt(self, gang: int) -> None:
         """Let this gang, and only this one, keep its pods."""
+        if gang not in self._removable and self.removed == self._removable:
+            return
         for index in self._removable:
             self.space.set(index, self.space.original[index] if index == gang else ())
-        self.removed = tuple(index for index in self._removable if index != gang)
+        self.removed = self._removable - {gang}
 
     def alone(self) -> Instance:
         """The instance without the pods of the removed gangs, indices unchanged."""
-        removed = set(self.removed)
         gangs = tuple(
-            replace(gang, pods=(), hold=SET_ASIDE) if index in removed else gang
+            replace(gang, pods=(), hold=SET_ASIDE) if index in self.removed else gang
             for index, gang in enumerate(self.instance.gangs)
         )
         return replace(self.instance, gangs=gangs)

@@ -28,39 +28,34 @@ from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
-from planner.search.engines.highs_process import KEPT_ROWS, HighsProcess
+from planner.search.engines.highs_process import HighsProcess
 from planner.search.explain.reasons import with_reasons
-from planner.search.explain.replan import Replan
+from planner.search.explain.world import TURNS_A_SEARCH, Replan, affordable
 from planner.search.improve.alone import start_alone
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
-from planner.search.improve.polish import polish
-from planner.search.improve.rearranging import beside, better, settle
+from planner.search.improve.rearranging import beside, better, polish, settle
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Incumbent, Ledger
 from planner.search.promises.forecast import with_expected_starts
 from planner.search.promises.holding_nodes import (
-    best_in_turn,
     hold_nodes,
     in_due_time,
     plan_in_turn,
     with_proofs_of,
 )
 from planner.search.promises.reservations import with_reservations
-from planner.search.start.greedy import best_greedy, greedy
+from planner.search.start.greedy import greedy
 from planner.search.start.warm_start import resume
 
-SLOTS_FROM = 40
-"""With at least this many (option, server) pairs, slots are counted first."""
-
 WHOLE_BELOW = 4000
-"""With fewer pairs the full program is built and solved."""
+"""With fewer (option, server) pairs the full program is built and solved, too."""
+
+AIM_SHARE = 0.25
+"""Share of the budget for a plan that is good in all tiers, if the full program follows."""
 
 WHOLE_SHARE = 0.5
 """Share of the budget that is kept for the full program while slots are counted."""
-
-MANY_TIERS = 100
-"""With more tiers they are solved together, several at a time, and not priority by priority first."""
 
 POLISHING_SHARE = 0.07
 """Share of the budget that is kept for bounds of the last plan, and single steps, at the end."""
@@ -68,14 +63,8 @@ POLISHING_SHARE = 0.07
 EXPLAIN_S = 2.0
 """Most seconds for the reasons of a plan that is asked for while the search goes on."""
 
-AT_ONCE = 10_000
-"""Up to so many nodes and gangs a plan that is asked for at once holds nodes, and has estimates."""
-
 MAX_REPLANS = 40
 """New plans that the reasons of a plan are tried with at most."""
-
-REPLANNED_PAIRS = 10_000
-"""Pairs of a node and a gang in all these plans together."""
 
 EASY_EFFORT = 0.1
 """Effort of a search after which new plans are made for its reasons."""
@@ -85,9 +74,6 @@ REPLAN_EFFORT = 0.3
 
 REPLAN_S = 2
 """Seconds that one of them may take."""
-
-TURNS_PAIRS = 1_000_000
-"""The same where gangs only take what is free in their turn."""
 
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
@@ -152,11 +138,7 @@ class Search:
             base = base_decisions(self.instance)
             self.instance, turns = hold_nodes(self.instance, base, self._budget)
             resumed = in_due_time(self.instance, resume(self.instance, base, self._budget))
-            self._best_in_turn = partial(best_in_turn, self.instance, turns, base, self._budget)
-            if self._pairs < WHOLE_BELOW:
-                start = self._best_in_turn()
-            else:  # the plan of the slots, which is better, waits for no other orders
-                start = plan_in_turn(self.instance, turns, self._budget)
+            start = plan_in_turn(self.instance, turns, base, self._budget)
             self._one_at_a_time = effective_by_priority(Evaluation(self.instance, start))
             start = better(self.instance, start, resumed)
             ledger = Ledger(self.instance, start)
@@ -175,14 +157,14 @@ class Search:
             self.phase = "explaining"
             return self._explained(self.instance, plan, self._budget, self._replan())
         finally:
-            if not self._frequent:
-                HighsProcess.dismiss(KEPT_ROWS)
+            if not self._frequent and self._pairs >= WHOLE_BELOW:
+                HighsProcess.dismiss()  # that of a large program would keep the memory
 
     def _enter_main(self, ledger: Ledger) -> None:
         """The search goes on with this ledger, whose plan ``best`` gives."""
         is_open, counted = _open(ledger, self._last(ledger)), self._pairs >= WHOLE_BELOW
         self._ledger, self.started = ledger, not (is_open and counted)
-        if is_open and not counted and not _large(self.instance):
+        if is_open and not counted:
             ledger.offer(settle(self.instance, ledger.incumbent.decisions, budget=self._budget))
 
     @cached_property
@@ -250,11 +232,13 @@ class Search:
 
     def _replan(self) -> Replan:
         """New plans without gangs that are named as those that others wait for, where plans cost little."""
-        pairs = max(1, len(self.instance.cluster.nodes) * len(self.instance.gangs))
-        easy = self._budget.effort <= EASY_EFFORT
-        searches = min(MAX_REPLANS, REPLANNED_PAIRS // pairs) if easy else 0
+        easy, plans = self._budget.effort <= EASY_EFFORT, affordable(self.instance)
         self._replanned = 0.0
-        return Replan(self._new_plan, searches, min(MAX_REPLANS, TURNS_PAIRS // pairs))
+        return Replan(
+            self._new_plan,
+            min(MAX_REPLANS, int(plans)) if easy else 0,
+            min(MAX_REPLANS, int(TURNS_A_SEARCH * plans)),
+        )
 
     def _new_plan(self, instance: Instance) -> tuple[GangDecision, ...] | None:
         """Of another instance, by one worker; None if too little time is left, or all together cost much."""
@@ -281,8 +265,7 @@ class Search:
             if tier.name.partition("/")[0] in MAINS and tier.bound == tier.value
         ]
         decisions = with_reasons(instance, decisions, budget, () if immovable else proven, replan)
-        if budget.seconds_left() > 0 or not _large(instance):
-            decisions = with_expected_starts(instance, decisions, budget)
+        decisions = with_expected_starts(instance, decisions, budget)
         searched = set() if self._ledger is None else self._ledger.searched
         note = unsearched(plan.tiers, searched)
         below = passed(instance, decisions)
@@ -294,43 +277,33 @@ class Search:
         )
 
     def _search(
-        self,
-        ledger: Ledger,
-        budget: Budget,
-        progress: Progress,
-        immovable: frozenset[int],
+        self, ledger: Ledger, budget: Budget, progress: Progress, immovable: frozenset[int]
     ) -> Solution:
         last = self._last(ledger)
         exact = True
         if _open(ledger, last):
-            exact = self._improve(ledger, budget, progress, immovable, last)
+            settled = partial(self._settled, budget)
+            exact = self._improve(SlotSearch(ledger, budget, immovable, settled, progress), last)
         elif last < len(ledger.tiers):  # the queue alone proves the others
             polish(ledger, budget)
         ledger.close_all()
         return self._solution(ledger, budget, immovable, exact=exact)
 
-    def _improve(
-        self,
-        ledger: Ledger,
-        budget: Budget,
-        progress: Progress,
-        immovable: frozenset[int],
-        last: int,
-    ) -> bool:
+    def _improve(self, slots: SlotSearch, last: int) -> bool:
         """Search the tiers before ``last``; returns whether the program was exact."""
-        exact, pairs = True, self._pairs
+        ledger, budget = slots.ledger, slots.budget
+        exact, large = True, self._pairs >= WHOLE_BELOW
         tolerant = any(tier.tolerance for tier in ledger.tiers)
-        slots = SlotSearch(ledger, budget, immovable, partial(self._settled, budget))
         with suppress(Interrupted):
-            if pairs >= WHOLE_BELOW:
+            if large or not tolerant:  # a tolerance is granted once, as a tier closes
+                with budget.holding_back(POLISHING_SHARE if large else 1 - AIM_SHARE):
+                    self._aim(slots)
+                budget.stopped_by = "proof"  # an aim that was cut short leaves nothing open
+                with budget.holding_back(POLISHING_SHARE + (0 if large else WHOLE_SHARE)):
+                    self._search_slots(slots, tolerant=tolerant)
+            if not large and _open(ledger, last):
                 with budget.holding_back(POLISHING_SHARE):
-                    self._search_slots(slots, ledger, budget, progress, tolerant=tolerant)
-            elif pairs >= SLOTS_FROM and not tolerant:  # which are granted once, as a tier closes
-                with budget.holding_back(POLISHING_SHARE + WHOLE_SHARE):
-                    self._count_slots(slots, progress)
-            if pairs < WHOLE_BELOW and _open(ledger, last):
-                with budget.holding_back(POLISHING_SHARE):
-                    exact = self._search_whole(slots, ledger, budget, progress, immovable, last)
+                    exact = self._search_whole(slots, last)
         improving = _open(ledger, last) and not tolerant
         if improving:
             budget.record_limit()
@@ -342,63 +315,38 @@ class Search:
             polish(ledger, budget)
         return exact
 
-    def _count_slots(self, slots: SlotSearch, progress: Progress) -> None:
-        """Solve all tiers by counting slots."""
-        self._enter("building")
-        slots.build()
-        self._enter("solving")
-        if self._ledger is None or len(self._ledger.tiers) <= MANY_TIERS:
-            slots.aim()
-        slots.run(progress)
-
-    def _search_whole(
-        self,
-        slots: SlotSearch,
-        ledger: Ledger,
-        budget: Budget,
-        progress: Progress,
-        immovable: frozenset[int],
-        last: int,
-    ) -> bool:
-        """Solve the full program; returns whether it is exact."""
-        self._enter("building")
-        try:
-            whole = formulate(self.instance, immovable=immovable, interrupted=budget.exhausted)
-        except TooLarge:  # a gang of very many roles
-            if self._pairs < SLOTS_FROM:
-                self._count_slots(slots, progress)
-            return True
-        ledger.reopen()
-        self._enter("solving")
-        TierSearch(whole, ledger, budget, progress, last).run()
-        return whole.exact
-
-    def _search_slots(
-        self,
-        slots: SlotSearch,
-        ledger: Ledger,
-        budget: Budget,
-        progress: Progress,
-        *,
-        tolerant: bool,
-    ) -> None:
-        """Aim at the best of all tiers by counting slots, and solve them so if plans follow."""
+    def _aim(self, slots: SlotSearch) -> None:
+        """Build the slots, and offer a plan that is good in all tiers."""
         self._enter("building")
         slots.build()
         self._enter("solving")
         self.started = True
         slots.aim()
-        if not (slots.follows or self._searches or budget.exhausted()):
-            ledger.offer(self._best_in_turn())
+
+    def _search_slots(self, slots: SlotSearch, *, tolerant: bool) -> None:
+        """Solve one tier after the other by counting slots."""
+        ledger, budget = slots.ledger, slots.budget
+        if self._pairs >= WHOLE_BELOW and not (slots.follows or tolerant):
+            slots.begin(partial(self._refilled, ledger))
         if tolerant:
-            slots.run_once(progress)
-        elif slots.follows:
-            slots.run(progress)
+            slots.run_once()
         else:
-            slots.begin(progress, partial(self._refilled, ledger))
-            slots.run(progress)
+            slots.run()
         ledger.offer(start_alone(self.instance, ledger.incumbent.decisions, budget))
         ledger.offer(beside(self.instance, ledger.incumbent.decisions, budget=budget))
+
+    def _search_whole(self, slots: SlotSearch, last: int) -> bool:
+        """Solve the full program; returns whether it is exact."""
+        self._enter("building")
+        ledger, budget, held = slots.ledger, slots.budget, slots.immovable
+        try:
+            whole = formulate(self.instance, immovable=held, interrupted=budget.exhausted)
+        except TooLarge:  # a gang of very many roles
+            return True
+        ledger.reopen()
+        self._enter("solving")
+        TierSearch(whole, ledger, budget, slots.progress, last).run()
+        return whole.exact
 
     def _last(self, ledger: Ledger) -> int:
         """Number of tiers, from the first, that are searched: all, unless this is one of very many plans."""
@@ -434,7 +382,7 @@ class Search:
         if above == self._refilled_last:  # the tiers of one priority often agree on who runs
             return filled
         self._refilled_last = above
-        plan = grow(instance, best_greedy(instance, above, budget))
+        plan = grow(instance, greedy(instance, above, ended=budget.exhausted))
         return better(instance, filled, settle(instance, plan, budget=budget))
 
     def _settled(self, budget: Budget, decisions: Sequence[GangDecision]) -> Sequence[GangDecision]:
@@ -446,11 +394,6 @@ class Search:
 def _solvers() -> str:
     """The solvers with their versions, which take milliseconds to look up."""
     return f"OR-Tools {version('ortools')} (CP-SAT), HiGHS {version('highspy')}"
-
-
-def _large(instance: Instance) -> bool:
-    """Whether a plan that is asked for at once takes what it finds, in place of looking for more."""
-    return len(instance.cluster.nodes) + len(instance.gangs) > AT_ONCE
 
 
 def _open(ledger: Ledger, last: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, groupby
 from math import ceil
 
-from models.program.linear_program import UNBOUNDED, Linear, Program
+from models.program.linear_program import Linear, Program
 from models.program.slots.slot_rooms import Mode
 from models.queues.queue_shares import within_guarantee
 from models.queues.reservations import due
@@ -19,7 +19,7 @@ from models.tiers import Tier
 from planner.search.bound.slot_problem import LAST, SlotProblem
 from planner.search.budget import Budget
 from planner.search.engines.highs import branch, branch_on
-from planner.search.engines.interface import Goal
+from planner.search.engines.interface import Goal, Kept, kept
 from planner.search.engines.portfolio import INTEGRAL
 from planner.search.engines.relaxation import Relaxation
 
@@ -40,9 +40,6 @@ NODES = 2000
 
 Stated = tuple[int, Tier, Linear]
 """Position, tier and expression."""
-
-Kept = tuple[Linear, int, int]
-"""Expression, at least, at most."""
 
 
 class Chain:
@@ -72,14 +69,14 @@ class Chain:
         return self._decide(partly=True) or self._decide(partly=False)
 
     def _decide(self, *, partly: bool) -> tuple[int, ...]:
-        problem, kept, closed = self._problem, list[Kept](), list[int]()
+        problem, keep, closed = self._problem, list[Kept](), list[int]()
         values: tuple[int, ...] = ()
         last = max((n for n, own in enumerate(self.groups) if own[0][1].row.fused), default=-1)
         for number, tiers in enumerate(self.groups):
             if self._budget.exhausted():
                 return ()
             expressions = [one for _, _, one in tiers]
-            goal = Goal(_weighted(problem.program, tiers), maximize=True, keep=tuple(kept))
+            goal = Goal(_weighted(problem.program, tiers), maximize=True, keep=tuple(keep))
             with (
                 problem.without(self._idle(tiers[0][1], values)),
                 problem.fixed(closed, [0] * len(problem.program.lower)),
@@ -91,7 +88,9 @@ class Chain:
                     values = self._counts(goal, values if number > last else ())
             if not values:
                 return ()
-            kept += [keep(tier, one, one.value(values)) for _, tier, one in tiers]
+            keep += [
+                kept(one, one.value(values), maximize=tier.sense == "max") for _, tier, one in tiers
+            ]
         return values
 
     def _ways(self, goal: Goal, whole: Collection[int]) -> tuple[int, ...]:
@@ -162,12 +161,6 @@ class Chain:
             return mode.option.demand.gang not in running
 
         return idle
-
-
-def keep(tier: Tier, expression: Linear, value: int) -> Kept:
-    """The row that keeps a tier as good as this."""
-    limits = (value, UNBOUNDED) if tier.sense == "max" else (-UNBOUNDED, value)
-    return expression, *limits
 
 
 def _weighted(program: Program, tiers: Sequence[Stated]) -> Linear:

@@ -6,27 +6,20 @@ domains, and a plan follows that; solved tier by tier it proves how far the plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 
-from models.instance.solution import GangDecision
 from models.program.interruption import Interrupted
 from models.program.slots.slot_program import SlotModel
-from planner.search.bound.chain import Chain, Kept, Stated, keep
-from planner.search.bound.open_goals import OpenGoals
+from planner.search.bound.chain import Chain, Stated
 from planner.search.bound.slot_problem import LAST, SlotProblem
-from planner.search.bound.tier_search import Narrowed, TierSearch
-from planner.search.budget import Budget, Progress
+from planner.search.bound.tier_search import SHARE, Improvement, OpenGoals, TierSearch
+from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.highs import branch
-from planner.search.engines.interface import Goal
+from planner.search.engines.interface import Goal, Kept, kept
 from planner.search.engines.relaxation import Relaxation
 from planner.search.ledger import Ledger
-
-SHARE = 0.3
-"""Share of the remaining time that one tier may take."""
-
-SHARES = {"span": 0.6}
-"""Shares of families of tiers that need more."""
 
 SHORT_OF = 50
 """Plans follow the program if in no tier about who runs they have a 50th less than it promised."""
@@ -41,10 +34,7 @@ ATTEMPTS = 3
 """Solutions that plans follow at first: of gangs that rules kept from leaving, the next one knows."""
 
 
-Improvement = Callable[[Sequence[GangDecision]], Sequence[GangDecision]]
-"""From a plan to one that is better."""
-
-
+@dataclass
 class SlotSearch:
     """The search with the slots of one ledger's instance, once they are built.
 
@@ -53,29 +43,22 @@ class SlotSearch:
     was not asked for or the budget ended meanwhile, nothing is found.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        budget: Budget,
-        immovable: frozenset[int],
-        improved: Improvement,
-    ) -> None:
-        self._ledger = ledger
-        self._budget = budget
-        self._immovable = immovable
-        self._improved = improved
-        self.follows = False
-        self._problem: SlotProblem | None = None
-        self._narrowed: dict[int, Narrowed] = {}
+    ledger: Ledger
+    budget: Budget
+    immovable: frozenset[int]
+    _improved: Improvement
+    progress: Progress = field(default_factory=NullProgress)
+    _problem: SlotProblem | None = None
+    follows: bool = False
 
     def build(self) -> None:
         """Build the program."""
-        ledger, budget = self._ledger, self._budget
+        ledger, budget = self.ledger, self.budget
         with suppress(Interrupted):
-            model = SlotModel(ledger.instance, self._immovable, interrupted=budget.exhausted)
+            model = SlotModel(ledger.instance, self.immovable, interrupted=budget.exhausted)
             self._problem = SlotProblem(model, budget)
 
-    def run(self, progress: Progress) -> None:
+    def run(self) -> None:
         """Solve one tier after the other: for each a bound, and a plan of the solution.
 
         LPs of all come first, so that every tier is looked at, and what they leave open is answered beside
@@ -83,40 +66,40 @@ class SlotSearch:
         """
         if self._problem is None:
             return
-        ledger, problem, tiers = self._ledger, self._problem, self._ledger.tiers
+        ledger, problem, tiers = self.ledger, self._problem, self.ledger.tiers
         last = next((p for p, tier in enumerate(tiers) if tier.family in LAST), len(tiers))
-        with closing(OpenGoals(self._budget)) as goals:
-            self._prove(problem, progress, last, rough=True, aside=goals)
+        with closing(OpenGoals(self.budget)) as goals:
+            self._prove(problem, last, rough=True, aside=goals)
             ledger.reopen()
-            self._relax(last)
+            self.renew(last)
             stayed = goals.conclude()
         ledger.reopen()
         if not stayed:
-            self._prove(problem, progress, last, rough=True)
+            self._prove(problem, last, rough=True)
             ledger.reopen()
-        if last < len(tiers) and not self._budget.exhausted():
+        if last < len(tiers) and not self.budget.exhausted():
             with suppress(Interrupted):
                 problem.tell_apart()
                 if not problem.in_parts:  # their geometry decides, everywhere at once
                     self._narrow(problem, last)
-                    self._prove(problem, progress, len(tiers), rough=True)
+                    self._prove(problem, len(tiers), rough=True)
                     ledger.reopen()
                     self._narrow(problem, last)
-        self._prove(problem, progress, len(tiers))
+        self._prove(problem, len(tiers))
         ledger.reopen()
 
-    def run_once(self, progress: Progress) -> None:
+    def run_once(self) -> None:
         """Solve one tier after the other, and leave them closed: so tolerances are granted once."""
         if self._problem is not None:
-            self._prove(self._problem, progress, len(self._ledger.tiers))
+            self._prove(self._problem, len(self.ledger.tiers))
 
-    def begin(self, progress: Progress, fill: Improvement) -> None:
+    def begin(self, fill: Improvement) -> None:
         """Solve one tier after the other as long as plans, filled up, reach the bounds."""
-        ledger = self._ledger
+        ledger = self.ledger
         for position in range(len(ledger.tiers)):
-            if self._problem is None or self._budget.exhausted():
+            if self._problem is None or self.budget.exhausted():
                 break
-            self._prove(self._problem, progress, position + 1, fill)
+            self._prove(self._problem, position + 1, fill)
             if not ledger.proven(position):
                 break
         ledger.reopen()
@@ -124,7 +107,6 @@ class SlotSearch:
     def _prove(
         self,
         problem: SlotProblem,
-        progress: Progress,
         last: int,
         fill: Improvement | None = None,
         *,
@@ -133,31 +115,26 @@ class SlotSearch:
     ) -> None:
         TierSearch(
             problem,
-            self._ledger,
-            self._budget,
-            progress,
+            self.ledger,
+            self.budget,
+            self.progress,
             last,
-            share=SHARE,
-            shares=SHARES,
-            fill=fill or self._improved,
-            only_better=True,
-            lps=0,
+            fill or self._improved,
             rough=rough,
             aside=aside,
-            narrowed=self._narrowed,
             start=problem.latest,
         ).run()
 
-    def aim(self) -> bool:
-        """Offer plans of the chain; returns whether the last has all that was promised about who runs."""
-        ledger, problem = self._ledger, self._problem
+    def aim(self) -> None:
+        """Offer plans of the chain, until one has all that was promised about who runs."""
+        ledger, problem = self.ledger, self._problem
         if problem is None:
-            return False
+            return
         stated = self._stated(problem)
-        chain = Chain(problem, stated, self._budget)
+        chain = Chain(problem, stated, self.budget)
         if all(ledger.proven(position) for group in chain.groups for position, _, _ in group):
             self.follows = True
-            return True
+            return
         solution, held = chain.solution(), set[int]()
         for _ in range(ATTEMPTS):
             if not solution:
@@ -165,17 +142,16 @@ class SlotSearch:
             plan = problem.decode(solution)
             ledger.offer(plan)
             ledger.offer(self._improved(plan))
-            if self._has(chain, solution) or self._budget.exhausted() or problem.refused <= held:
+            if self._has(chain, solution) or self.budget.exhausted() or problem.refused <= held:
                 break
             held |= problem.refused
             problem.hold(held)
             solution = chain.solution()
         problem.hold(())
-        return bool(solution) and self._has(chain, solution)
 
     def _has(self, chain: Chain, solution: Sequence[int]) -> bool:
         """Whether the plan has all that a solution promised about who runs; says whether it follows."""
-        values = self._ledger.incumbent.values
+        values = self.ledger.incumbent.values
         promised = [(p, one.value(solution)) for p, _, one in chain.running]
         self.follows = all(SHORT_OF * values[p] >= (SHORT_OF - 1) * best for p, best in promised)
         return all(values[p] >= best for p, best in promised)
@@ -184,7 +160,7 @@ class SlotSearch:
         """The tiers about which the program says something."""
         return [
             (position, tier, expression)
-            for position, tier in enumerate(self._ledger.tiers)
+            for position, tier in enumerate(self.ledger.tiers)
             if (expression := problem.expression(tier)) is not None
         ]
 
@@ -193,54 +169,55 @@ class SlotSearch:
         latest = problem.latest
         stated = self._stated(problem)
         own = [one for one in stated if one[0] == last]
-        kept = [keep(tier, one, self._ledger.required(p)) for p, tier, one in stated if p < last]
+        rows = [
+            kept(one, self.ledger.required(p), maximize=tier.sense == "max")
+            for p, tier, one in stated
+            if p < last
+        ]
         if (
-            self._ledger.proven(last)
+            self.ledger.proven(last)
             or not own
             or not latest
-            or any(not _holds(row, latest) for row in kept)
+            or any(not _holds(row, latest) for row in rows)
         ):
             return
         _, tier, expression = own[0]
-        goal = Goal(expression, tier.sense == "max", tuple(kept))
+        goal = Goal(expression, tier.sense == "max", tuple(rows))
         hint = latest if len(latest) == len(problem.program.lower) else ()
         with problem.fixed(range(len(latest)), latest):
             solution = branch(
                 problem.program,
                 goal,
-                self._budget,
+                self.budget,
                 nodes=NARROWING_NODES,
-                seconds=self._budget.seconds_left() * NARROWING_SHARE,
+                seconds=self.budget.seconds_left() * NARROWING_SHARE,
                 hint=hint,
             ).values
         if solution:
             plan = problem.decode(solution)
-            self._ledger.offer(plan, solution)
-            self._ledger.offer(self._improved(plan))
+            self.ledger.offer(plan, solution)
+            self.ledger.offer(self._improved(plan))
 
-    def renew(self) -> None:
-        """Bound all tiers again: a bound holds only for plans that keep the earlier tiers."""
-        self._relax()
-
-    def _relax(self, first: int = 0) -> None:
-        """Bound the tiers from this one on by LPs."""
-        ledger, budget, problem = self._ledger, self._budget, self._problem
+    def renew(self, first: int = 0) -> None:
+        """Bound the tiers from this one on by LPs, for plans that keep the earlier ones as they are."""
+        ledger, budget, problem = self.ledger, self.budget, self._problem
         if problem is None or not problem.complete:
             return
-        relaxation, kept = Relaxation(problem.program, budget), list[Kept]()
+        relaxation, rows = Relaxation(problem.program, budget), list[Kept]()
         for position, tier in enumerate(ledger.tiers):
             expression = problem.expression(tier)
             if expression is None or not expression.terms:
                 continue
             if budget.exhausted():
                 return
+            maximize = tier.sense == "max"
             if position >= first and not ledger.proven(position):
-                goal = Goal(expression, tier.sense == "max", tuple(kept))
+                goal = Goal(expression, maximize, tuple(rows))
                 seconds = budget.seconds_left() * SHARE
                 answer = relaxation.bound(goal, seconds=seconds)
                 ledger.searched.add(position)
                 ledger.bound(position, answer.bound, exact=True)
-            kept.append(keep(tier, expression, ledger.required(position)))
+            rows.append(kept(expression, ledger.required(position), maximize=maximize))
 
 
 def _holds(row: Kept, values: Sequence[int]) -> bool:

@@ -6,7 +6,7 @@ same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,7 @@ def solve_exactly(
     budget: Budget,
     effort: float,
     *,
-    hint: Sequence[int | None] = (),
-    improved: Callable[[int, int], None] | None = None,
+    hint: Sequence[int] = (),
 ) -> Answer:
     """Solve with at most ``effort`` units."""
     from ortools.sat.python import cp_model
@@ -51,7 +50,7 @@ def solve_exactly(
     solver.parameters.max_time_in_seconds = max(
         0.05, min(budget.seconds_left(), CLOCK_PER_EFFORT * effort)
     )
-    status = run(solver, model, budget, improved)
+    status = interruptible(budget, lambda: solver.solve(model), solver.stop_search)
     if status is None:
         return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=True)
     budget.spend(solver.response_proto.deterministic_time)
@@ -60,7 +59,7 @@ def solve_exactly(
     return _answer(cp_model, solver, status, program, goal)
 
 
-def export(proto: Any, program: Program, goal: Goal, hint: Sequence[int | None]) -> None:
+def export(proto: Any, program: Program, goal: Goal, hint: Sequence[int]) -> None:
     for low, high in zip(program.lower, program.upper, strict=True):
         proto.variables.add().domain.extend((low, high))
     for row in chain(program.rows, goal.kept_rows()):
@@ -73,28 +72,8 @@ def export(proto: Any, program: Program, goal: Goal, hint: Sequence[int | None])
         if coefficient:
             proto.objective.vars.append(variable)
             proto.objective.coeffs.append(sign * coefficient)
-    for variable, value in enumerate(hint):
-        if value is not None:
-            proto.solution_hint.vars.append(variable)
-            proto.solution_hint.values.append(value)
-
-
-def run(
-    solver: cp_model.CpSolver,
-    model: cp_model.CpModel,
-    budget: Budget,
-    improved: Callable[[int, int], None] | None,
-) -> Any:
-    """Run the solver in its own thread; None if it had to be abandoned."""
-    from ortools.sat.python import cp_model
-
-    class Watch(cp_model.CpSolverSolutionCallback):
-        def on_solution_callback(self) -> None:
-            if improved is not None:
-                improved(round(self.objective_value), round(self.best_objective_bound))
-
-    watch = Watch() if improved is not None else None
-    return interruptible(budget, lambda: solver.solve(model, watch), solver.stop_search)
+    proto.solution_hint.vars.extend(range(len(hint)))
+    proto.solution_hint.values.extend(hint)
 
 
 def _answer(

@@ -41,9 +41,6 @@ LARGEST = 1 << 20
 Sums of GPUs x speed x seconds exceed what its tolerances tell apart.
 """
 
-KEPT_ROWS = 5_000
-"""A process of a larger program ends with the search: it would keep the memory. To start one takes 0.2 s."""
-
 LARGE = 1e9
 """A row of an earlier tier with larger limits is loosened for branch and bound."""
 
@@ -99,11 +96,11 @@ class HighsProcess:
             return process
 
     @classmethod
-    def dismiss(cls, above: int = -1) -> None:
-        """End the processes that wait for a call. ``above``: those of programs with more rows."""
+    def dismiss(cls) -> None:
+        """End the processes that wait for a call; to start one takes 0.2 s."""
         with cls._lock:
-            gone = [one for one in cls._idle if one._known > above]  # noqa: SLF001  # its own
-            cls._idle[:] = [one for one in cls._idle if one not in gone]
+            gone = list(cls._idle)
+            cls._idle.clear()
         for one in gone:
             one.kill()
             one.reap()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
 from typing import TypeVar
 
 from models.program.arrays import Rows, integers
@@ -49,22 +46,29 @@ class Answer:
     exact: bool
 
 
+Kept = tuple[Linear, int, int]
+"""Expression, at least, at most."""
+
+
+def kept(expression: Linear, value: int, *, maximize: bool) -> Kept:
+    """The row that keeps an objective as good as this."""
+    limits = (value, UNBOUNDED) if maximize else (-UNBOUNDED, value)
+    return expression, *limits
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The objective, and the rows that earlier tiers require: (expression, at least, at most)."""
+    """The objective, and the rows that earlier tiers require."""
 
     objective: Linear
     maximize: bool
-    keep: tuple[tuple[Linear, int, int], ...] = ()
+    keep: tuple[Kept, ...] = ()
 
     def better_than(self, value: int) -> Goal:
         """The goal with a row that requires a better objective value."""
-        return self.as_good_as(value + 1 if self.maximize else value - 1)
-
-    def as_good_as(self, value: int) -> Goal:
-        """The goal with a row that requires this objective value or a better one."""
-        limits = (value, UNBOUNDED) if self.maximize else (-UNBOUNDED, value)
-        return replace(self, keep=(*self.keep, (self.objective, *limits)))
+        least = value + 1 if self.maximize else value - 1
+        row = kept(self.objective, least, maximize=self.maximize)
+        return replace(self, keep=(*self.keep, row))
 
     def trivial_bound(self, program: Program) -> int:
         """The bound of the objective that the ranges of the variables imply."""
@@ -125,49 +129,13 @@ def interruptible(
             ended.set()
 
     deadline = time.monotonic() + seconds + OVERRUN_S
-    _QUIET_STDOUT.begin()
-    try:
-        threading.Thread(target=work, daemon=True).start()
-        while not ended.wait(WATCH_S):
-            if budget.stop.is_set() or time.monotonic() > deadline:
-                if on_stop is not None:
-                    on_stop()
-                    ended.wait(GRACE_S)
-                break
-    finally:
-        _QUIET_STDOUT.end()
+    threading.Thread(target=work, daemon=True).start()
+    while not ended.wait(WATCH_S):
+        if budget.stop.is_set() or time.monotonic() > deadline:
+            if on_stop is not None:
+                on_stop()
+                ended.wait(GRACE_S)
+            break
     if failures:
         raise failures[0]
     return results[0] if results else None
-
-
-class _QuietStdout:
-    """Redirects file descriptor 1 to /dev/null while any native call runs.
-
-    Output of native engines would mix with the user's data on stdout.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._depth = 0
-        self._saved = -1
-
-    def begin(self) -> None:
-        with self._lock:
-            if self._depth == 0:
-                if sys.stdout is not None:  # closed by the caller: `>&-`
-                    sys.stdout.flush()
-                self._saved = os.dup(1)
-                with Path(os.devnull).open("wb") as null:
-                    os.dup2(null.fileno(), 1)
-            self._depth += 1
-
-    def end(self) -> None:
-        with self._lock:
-            self._depth -= 1
-            if self._depth == 0:
-                os.dup2(self._saved, 1)
-                os.close(self._saved)
-
-
-_QUIET_STDOUT = _QuietStdout()

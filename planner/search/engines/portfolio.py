@@ -7,7 +7,7 @@ within a small effort. Otherwise it is numerical.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from models.program.linear_program import Linear, Program
@@ -41,35 +41,33 @@ NODES = 20000
 
 def solve_goal(
     program: Program,
-    goal: Goal,
     budget: Budget,
-    effort: float,
     *,
+    goal: Goal,
+    effort: float,
     incumbent: int,
     relaxed_to: RelaxedAnswer,
     share: float = CLOCK_SHARE,
     hint: Sequence[int] = (),
-    improved: Callable[[int, int], None] | None = None,
     exact: bool = True,
-    lps: int = BRANCHING_LPS,
     heuristics: bool = True,
 ) -> Answer:
     """A solution better than ``incumbent``, the current objective value, or the proof that none exists.
 
     Status INFEASIBLE means that nothing better exists. ``relaxed_to``: the LP relaxation's answer.
-    ``exact``: whether CP-SAT may be asked. ``lps``: branching is tried where so many LPs fit into its time.
+    ``exact``: whether CP-SAT may be asked; then branching is only tried where it gets somewhere.
     ``heuristics``: see ``branch``.
     """
     relaxed, sign = relaxed_to.bound, 1 if goal.maximize else -1
     answer = Answer(Status.UNKNOWN, (), relaxed, exact=True)
     if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)
-        answer = solve_exactly(program, goal, budget, quick, hint=hint, improved=improved)
+        answer = solve_exactly(program, goal, budget, quick, hint=hint)
         if answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or budget.exhausted():
             return answer
     if sign * relaxed <= sign * incumbent:
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
-    if can_branch(budget, relaxed_to.effort, share, lps):
+    if not exact or _can_branch(budget, relaxed_to.effort * BRANCHING_LPS, share):
         seconds, known = budget.seconds_left() * share, answer.values or hint
         found = branch(
             program, goal, budget, nodes=NODES, seconds=seconds, hint=known, heuristics=heuristics
@@ -94,10 +92,9 @@ def _doubted(program: Program, goal: Goal, budget: Budget, effort: float, incumb
     return replace(answer, bound=incumbent) if nothing else answer
 
 
-def can_branch(budget: Budget, effort: float, share: float, lps: int) -> bool:
-    """Whether enough LPs of this effort fit into a share of what is left for branching to get anywhere."""
-    capacity = min(budget.effort_left(), budget.seconds_left()) * share
-    return capacity >= lps * effort
+def _can_branch(budget: Budget, effort: float, share: float) -> bool:
+    """Whether so much fits into a share of what is left."""
+    return min(budget.effort_left(), budget.seconds_left()) * share >= effort
 
 
 def confirm(

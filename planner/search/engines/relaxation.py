@@ -78,9 +78,9 @@ class Relaxation:
         self._effort = 0.0
 
     @property
-    def hardest(self) -> float | None:
-        """Effort of the hardest LP so far, None before the first."""
-        return self._effort or None
+    def solved(self) -> bool:
+        """Whether there was an LP yet."""
+        return self._effort > 0
 
     def bound(self, goal: Goal, *, seconds: float) -> RelaxedAnswer:
         """The bound that the duals prove, however far HiGHS came, and the solution."""

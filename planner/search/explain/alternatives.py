@@ -5,22 +5,22 @@ Everything else stays as planned. In a domain the best of the places that greedy
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from models.documents.explanation import OtherPlace, PlaceReasons, WhyTier
 from models.documents.reason import ReasonFields
-from models.instance.solution import PodPlacement, Reason
+from models.instance.solution import Reason
 from models.program.base_state import outcome
 from models.program.demand_builder import remaining_demand
+from models.program.interruption import Question
 from models.rules.demands import Demand
 from models.tiers import Tier, larger_is_better
 from models.values.tier_values import Evaluation, tiers_of
 from planner.search.explain.rule_reasons import without_joint_rules
 from planner.search.explain.shortage import FreeCounts, shortage
 from planner.search.explain.world import World
-from planner.search.free_space import FreeSpace
+from planner.search.free_space import FreeSpace, Pods, counts_of
 from planner.search.improve.rearranging import ways
 
 MAX_CANDIDATES = 48
@@ -30,7 +30,7 @@ MAX_SHOWN = 5
 """Domains that are compared in the answer, the best first."""
 
 
-def alternatives(world: World, late: Callable[[], bool]) -> PlaceReasons | None:
+def alternatives(world: World, late: Question) -> PlaceReasons | None:
     """The other domains for a gang that has pods after the plan; None for one that has none."""
     pods = world.decisions[world.gang].pods
     if not pods:
@@ -39,20 +39,15 @@ def alternatives(world: World, late: Callable[[], bool]) -> PlaceReasons | None:
 
 
 class _Comparing:
-    def __init__(
-        self, world: World, pods: tuple[PodPlacement, ...], late: Callable[[], bool]
-    ) -> None:
-        self._world = world
-        self._late = late
+    def __init__(self, world: World, pods: Pods, late: Question) -> None:
+        self._world, self._late = world, late
         self._instance = instance = world.instance
         self._nodes = frozenset(pod.node for pod in pods)
         self._tiers = tiers_of(instance)
         self._here = Evaluation(instance, world.decisions).vector()
         self._space = FreeSpace(instance, world.decisions)
         self._space.set(world.gang, ())
-        counts = Counter(pod.role for pod in pods)
-        wanted = [counts[number] for number in range(len(world.spec.roles))]
-        self._demand = remaining_demand(instance, world.gang, wanted)
+        self._demand = remaining_demand(instance, world.gang, counts_of(world.spec, pods))
         self._level, self._domains = self._of_the_gang()
 
     def _of_the_gang(self) -> tuple[int, frozenset[int]]:
@@ -105,14 +100,13 @@ class _Comparing:
         demand = self._demand.within(nodes)
         best: tuple[int, ...] = ()
         there = best
-        if all(role.nodes for role in demand.roles):
-            for pods in ways(self._space, demand):
-                values = self._values(pods)
-                worth = larger_is_better(self._tiers, values)
-                if not best or worth > best:
-                    best, there = worth, values
-                if self._late():
-                    break
+        for pods in ways(self._space, demand):
+            values = self._values(pods)
+            worth = larger_is_better(self._tiers, values)
+            if not best or worth > best:
+                best, there = worth, values
+            if self._late():
+                break
         if not best:
             why = self._why_not(demand)
             code, fields = (None, ReasonFields()) if why is None else (why.code, why.fields)
@@ -123,7 +117,7 @@ class _Comparing:
         tier = first_difference(self._tiers, self._here, there)
         return best, OtherPlace.model_construct(domain=name, possible=True, tier=tier)
 
-    def _values(self, pods: tuple[PodPlacement, ...]) -> tuple[int, ...]:
+    def _values(self, pods: Pods) -> tuple[int, ...]:
         decisions = list(self._world.decisions)
         decisions[self._world.gang] = outcome(self._instance, self._world.gang, pods)
         return Evaluation(self._instance, decisions).vector()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -23,16 +23,11 @@ MAX_DOMAINS = 4
 
 
 class NodeRemedies:
-    """``late``: whether no further question is to be asked."""
+    """``space``: of the plan of the trial."""
 
-    def __init__(
-        self, world: World, space: FreeSpace, trial: Trial, late: Callable[[], bool]
-    ) -> None:
-        self._world = world
-        self._nodes = world.instance.cluster.nodes
-        self._space = space
-        self._trial = trial
-        self._late = late
+    def __init__(self, trial: Trial, space: FreeSpace) -> None:
+        self._trial, self._space, self._world, self._late = trial, space, trial.world, trial.late
+        self._nodes = trial.world.instance.cluster.nodes
 
     def back_in_order(self) -> Iterator[Remedy]:
         """One node that is back in order, a cordoned one if it will do, or as few as are needed."""

@@ -7,7 +7,7 @@ one GPU before a node of training.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, islice, takewhile
 from operator import attrgetter
@@ -16,14 +16,11 @@ import numpy as np
 
 from models.documents.reason import MAX_NAMED
 from models.instance.instance import Instance
-from models.instance.run_times import protected
 from models.instance.solution import GangDecision
 from models.program.interruption import Question
 from models.rules.demands import Demand, RoleDemand
-from models.rules.giving_way import Claim, claim, takes
-from planner.search.explain.replan import Replan
 from planner.search.explain.shortage import FreeCounts, shortage
-from planner.search.explain.world import World, named, needed_away, placed
+from planner.search.explain.world import Replan, World, named, needed_away, placed
 from planner.search.free_arrays import IntArray, as_array, sums
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import missing_demand
@@ -33,9 +30,6 @@ MAX_TRIED = 8
 
 MAX_REMOVED = 64
 """Gangs that are taken away in one place; where more are in the way nobody is named."""
-
-MAX_BESIDE = 3
-"""Of these, sets that have a place beside some of the gangs only: few of them start it."""
 
 MAX_ASKED = 6
 """Sets of gangs without which a new plan is made, the cheapest first."""
@@ -56,12 +50,9 @@ class ReasonHolders:
     def __init__(
         self, instance: Instance, decisions: Sequence[GangDecision], replan: Replan, late: Question
     ) -> None:
-        self._instance = instance
-        self._decisions = tuple(decisions)
-        self._replan = replan
-        self._late = late
+        self._instance, self._decisions = instance, tuple(decisions)
+        self._replan, self._late = replan, late
         self._after = _Places(instance, decisions, late)
-        self._firm: dict[tuple[Claim, int], tuple[_Places, ...]] = {}
         self._known: dict[object, tuple[int, ...]] = {}
 
     def of(self, gang: int, kind: object) -> list[dict[str, object]]:
@@ -70,7 +61,7 @@ class ReasonHolders:
         key = (kind, gangs[gang].priority)
         if key not in self._known:
             self._known[key] = self.cheapest(gang)
-        return [named(gangs[i], gpus=self._after.sizes[i]) for i in self._known[key]]
+        return [named(gangs[i], gpus=int(self._after.sizes[i])) for i in self._known[key]]
 
     def cheapest(self, gang: int, most: int = MAX_NAMED) -> tuple[int, ...]:
         """Indices of gangs, at most so many."""
@@ -91,7 +82,7 @@ class ReasonHolders:
             if state is None:
                 return ()
             world = World(self._instance, tuple(state), gang).without(gone)
-            places = _Places(world.instance, world.decisions, self._late, self._after)
+            places = _Places(world.instance, world.decisions, self._late)
         return ()
 
     def _new_plan(self, gang: int, gone: Sequence[int]) -> Sequence[GangDecision] | None:
@@ -102,51 +93,15 @@ class ReasonHolders:
     ) -> Iterator[tuple[tuple[int, ...], bool]]:
         """Sets of gangs that make room for it, the cheapest first; whether that is room beside the plan.
 
-        Others may make room beside those only that need not give way. ``gone``: before, in whose room others
-        started.
+        ``gone``: before, in whose room others started.
         """
         known = set(places.candidates(gang))
-        found = known if gone else known.union(self._beside_the_firm(gang, known))
-        if not found and self._replan.searches > 0:
-            found = known = set(places.few(gang, None))
-        sets = {tuple(sorted((*gone, *one))): not gone and one in known for one in found}
+        if not known and self._replan.searches > 0:
+            known = set(places.few(gang))
+        sets = {tuple(sorted((*gone, *one))) for one in known}
         placed = (one for one in sets if all(self._decisions[i].pods for i in one))
         for one in islice(sorted(placed, key=self._after.cost), MAX_ASKED):
-            yield one, sets[one]
-
-    def _beside_the_firm(
-        self, gang: int, known: Iterable[tuple[int, ...]]
-    ) -> Iterator[tuple[int, ...]]:
-        """The same beside gangs only that no plan moves or stops for it, or that run or come before it."""
-        own, priority = claim(self._instance, gang), self._instance.gangs[gang].priority
-        if self._replan.searches <= 0:
-            return
-        if (own, priority) not in self._firm:
-            every = range(len(self._decisions))
-            self._firm[own, priority] = tuple(
-                _Places(self._instance, decisions, self._late)
-                for decisions in (
-                    [self._stays(own, index) for index in every],
-                    [self._comes_before(priority, index) for index in every],
-                )
-            )
-        for places in self._firm[own, priority]:
-            found = set(places.candidates(gang))
-            costs = [self._after.cost(one) for one in found.union(known)]
-            found.update(places.few(gang, min(costs, default=None)))
-            yield from sorted(found, key=self._after.cost)[:MAX_BESIDE]
-
-    def _stays(self, own: Claim, index: int) -> GangDecision:
-        """What a gang does in the plan where it has to, whoever makes such a claim."""
-        gang, one = self._instance.gangs[index], self._decisions[index]
-        yields = gang.movable or (gang.preemptible and takes(self._instance, own, index))
-        yields = yields and index not in protected(self._instance)
-        return GangDecision("wait") if yields or not gang.running else one
-
-    def _comes_before(self, priority: int, index: int) -> GangDecision:
-        """What a gang does in the plan if it runs already, or starts with a higher priority."""
-        gang, one = self._instance.gangs[index], self._decisions[index]
-        return one if gang.running or gang.priority > priority else GangDecision("wait")
+            yield one, not gone
 
     def _reduced(self, gang: int, gone: tuple[int, ...]) -> tuple[int, ...]:
         """Without those of them that may stay."""
@@ -159,23 +114,13 @@ class ReasonHolders:
         return left
 
 
+@dataclass
 class _Places:
-    """Where a gang could be if others were not: beside what everybody has in a plan.
+    """Where a gang could be if others were not: beside what everybody has in a plan."""
 
-    ``like``: one on the same nodes.
-    """
-
-    def __init__(
-        self,
-        instance: Instance,
-        decisions: Sequence[GangDecision],
-        late: Question,
-        like: _Places | None = None,
-    ) -> None:
-        self._instance = instance
-        self._decisions = decisions
-        self._late = late
-        self._like = like or self
+    _instance: Instance
+    _decisions: Sequence[GangDecision]
+    _late: Question
 
     @cached_property
     def _space(self) -> FreeSpace:
@@ -184,7 +129,7 @@ class _Places:
     def cost(self, gone: Iterable[int]) -> tuple[int, int]:
         """What it costs to take these gangs away: the highest priority, then GPUs."""
         gangs = self._instance.gangs
-        return max(gangs[i].priority for i in gone), sum(self.sizes[i] for i in gone)
+        return max(gangs[i].priority for i in gone), sum(int(self.sizes[i]) for i in gone)
 
     def ordered(self, gone: Iterable[int]) -> tuple[int, ...]:
         """Those who lose most first."""
@@ -209,14 +154,13 @@ class _Places:
             if found:
                 yield found
 
-    def few(self, gang: int, below: tuple[int, int] | None) -> Iterator[tuple[int, ...]]:
-        """Single gangs, and pairs, that make room here, and cost less."""
+    def few(self, gang: int) -> Iterator[tuple[int, ...]]:
+        """Single gangs, and pairs, that make room here."""
         demand = missing_demand(self._space, gang)
         # On any node: others may lack the room, or its queue.
         there = [i for i, one in enumerate(self._decisions) if one.pods and i != gang]
         pairs = islice(combinations(there, 2), MAX_FEW**2)
-        sets = sorted([*((i,) for i in there), *pairs], key=self.cost)
-        cheap = islice((one for one in sets if below is None or self.cost(one) < below), MAX_FEW)
+        cheap = islice(sorted([*((i,) for i in there), *pairs], key=self.cost), MAX_FEW)
         tried = takewhile(lambda _: not self._late(), cheap)
         yield from islice((one for one in tried if self._makes_room(one, demand)), MAX_ASKED)
 
@@ -238,7 +182,7 @@ class _Places:
         """
         nodes = np.fromiter(sorted(role.nodes), np.int64, len(role.nodes))
         room, tree = FreeCounts.of(self._space).free[nodes] // role.gpus, self._space.arrays.tree
-        gained = self._like.idle[nodes] // role.gpus - room
+        gained = self._idle[nodes] // role.gpus - room
         worth = self._lost[nodes] / np.maximum(gained, 1)
         order = np.lexsort((nodes, worth, self._highest[nodes]))
         of = np.zeros(len(nodes), np.int64)
@@ -272,7 +216,7 @@ class _Places:
         return found
 
     @cached_property
-    def idle(self) -> IntArray:
+    def _idle(self) -> IntArray:
         """GPUs of every node that would be free if no gang had any."""
         return FreeCounts.without_pods(self._instance).free
 
@@ -289,14 +233,10 @@ class _Places:
         return tuple(np.array(found, np.int64).reshape(-1, 3).T)
 
     @cached_property
-    def _sizes(self) -> IntArray:
+    def sizes(self) -> IntArray:
+        """GPUs of every gang after the plan."""
         gang, _, gpus = self._pods
         return sums(gang, gpus, len(self._decisions))
-
-    @cached_property
-    def sizes(self) -> list[int]:
-        """GPUs of every gang after the plan."""
-        return [*map(int, self._sizes)]
 
     @cached_property
     def _seats(self) -> tuple[IntArray, IntArray]:
@@ -315,7 +255,7 @@ class _Places:
     def _lost(self) -> IntArray:
         """GPUs of the gangs on every node, wherever they are: they restart whole."""
         node, gang = self._seats
-        return sums(node, self._sizes[gang], len(self._instance.cluster.nodes))
+        return sums(node, self.sizes[gang], len(self._instance.cluster.nodes))
 
     @cached_property
     def _highest(self) -> IntArray:

@@ -40,10 +40,9 @@ from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.explain.reason_holders import ReasonHolders
-from planner.search.explain.replan import Replan
 from planner.search.explain.rule_reasons import RuleReasons, without_joint_rules
 from planner.search.explain.shortage import FreeCounts, Shortage, never, shortage, unselected
-from planner.search.explain.world import named
+from planner.search.explain.world import Replan, named
 from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.start.greedy import missing_demand, place
 
@@ -95,6 +94,7 @@ class _Left:
     rule: Reason | None
 
 
+@dataclass
 class _ReasonFinder:
     """Causes are established once a kind of gang; gangs must come by falling priority.
 
@@ -103,27 +103,20 @@ class _ReasonFinder:
     which all counts leave aside.
     """
 
-    def __init__(
-        self,
-        instance: Instance,
-        decisions: Sequence[GangDecision],
-        budget: Budget,
-        replan: Replan,
-        proven: Collection[int],
-    ) -> None:
-        self._instance = instance
-        self._decisions = decisions
-        self._budget = budget
+    _instance: Instance
+    _decisions: Sequence[GangDecision]
+    _budget: Budget
+    _replan: Replan
+    _proven: Collection[int]
+
+    def __post_init__(self) -> None:
         self._until: float | None = None
-        self._replan = replan
-        self._proven = frozenset(proven)
-        self._plain = without_joint_rules(instance)
-        self._pods = [decision.pods for decision in decisions]
+        self._plain = without_joint_rules(self._instance)
+        self._pods = [decision.pods for decision in self._decisions]
         self._maximal = MaximalSpace(self._plain)
-        self._proofs = 0
         self._most = FreeCounts.of(self._maximal.space)
-        self._removable = frozenset(self._maximal.removed)
-        self._rules = RuleReasons(instance, decisions, self._plain)
+        self._proofs = 0
+        self._rules = RuleReasons(self._instance, self._decisions, self._plain)
         self._empty: dict[object, Reason | None] = {}
         self._known: dict[object, Shortage | Reason | None] = {}
         self._left: dict[object, _Left] = {}
@@ -208,7 +201,7 @@ class _ReasonFinder:
     def _waiting(self, index: int) -> Reason:
         """The first reason that applies to a gang that lacks pods."""
         gang = self._instance.gangs[index]
-        self._exempt(index)
+        self._maximal.exempt(index)
         demand = missing_demand(self._maximal.space, index)
         if not demand.possible:  # what runs violates its topology, or is of several GPU models
             return Reason.of("RequiredTopology", proven=True)
@@ -263,12 +256,6 @@ class _ReasonFinder:
         room = counts.on(demand.nodes)
         needs = {"gpus": demand.gpus, "room_gpus": room, "by": by, "proven": proven}
         return Reason.of(code or "NoRoom", **needs)
-
-    def _exempt(self, index: int) -> None:
-        """Let this gang, and only this one, keep its pods in the most space it could find."""
-        if index in self._removable or len(self._maximal.removed) < len(self._removable):
-            self._maximal.exempt(index)
-            self._most = FreeCounts.of(self._maximal.space)
 
     def _not_now(self, demand: Demand) -> Shortage | Reason | None:
         """Why it cannot start now, whoever gives way; None if it may or if that is unknown."""

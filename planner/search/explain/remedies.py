@@ -5,7 +5,6 @@ Of each kind there is one: the smallest change that is found.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,6 +15,7 @@ from models.instance.queue import Amount
 from models.instance.solution import GangDecision
 from models.mig import RESOURCE
 from models.program.demand_builder import remaining_demand
+from models.program.interruption import Question
 from models.queues.queue_shares import gpus_held, queue_counts
 from models.queues.reservations import LAST_TIME, end_of, yields
 from models.rules.bandwidth import SHARE
@@ -26,14 +26,9 @@ from models.rules.topology import REQUIRED
 from models.units import in_bytes, quantity_text
 from planner.search.explain.node_remedies import NodeRemedies, size_of
 from planner.search.explain.reason_holders import ReasonHolders
-from planner.search.explain.replan import Replan
 from planner.search.explain.trial import Remedy, Trial, Way
-from planner.search.explain.world import (
-    World,
-    needed_away,
-    placed,
-)
-from planner.search.free_space import FreeSpace
+from planner.search.explain.world import Replan, World, needed_away, placed
+from planner.search.free_space import FreeSpace, counts_of
 from planner.search.improve.rearranging import ways
 from planner.search.start.greedy import missing_demand, place, value_of
 
@@ -81,15 +76,12 @@ def wishes(world: World) -> Iterator[Wish]:
 class RemedyFinder:
     """``late``: whether no further question is to be asked."""
 
-    def __init__(self, world: World, replan: Replan, late: Callable[[], bool]) -> None:
-        self._world = world
+    def __init__(self, world: World, replan: Replan, late: Question) -> None:
+        self._world, self._replan, self._late = world, replan, late
         self._gangs = world.instance.gangs
-        self._nodes = world.instance.cluster.nodes
-        self._replan = replan
-        self._late = late
         self._space = FreeSpace(world.instance, world.decisions)
-        self._trial = Trial(world, replan, late)
-        self._of_nodes = NodeRemedies(world, self._space, self._trial, late)
+        self._trial = Trial(world, late, turns=replan.turns > 0)
+        self._of_nodes = NodeRemedies(self._trial, self._space)
 
     def remedies(self) -> tuple[Remedy, ...]:
         """Those that are found, in the order in which a person would try them."""
@@ -124,8 +116,8 @@ class RemedyFinder:
 
     def _counts(self, one: Remedy) -> Iterator[Remedy]:
         """Nodes that are added, a few fewer and more of them: others may move, or come first."""
-        count = int(str(one.change["count"]))
-        like = next(node for node in self._nodes if node.name == one.change["like"])
+        count, nodes = int(str(one.change["count"])), self._world.instance.cluster.nodes
+        like = next(node for node in nodes if node.name == one.change["like"])
         for number in range(max(1, count - 2), count + 4):
             change = {**one.change, **size_of(like, number)}
             yield replace(one, world=self._of_nodes.with_new(like, number), change=change)
@@ -172,11 +164,8 @@ class RemedyFinder:
         decisions[gone.gang] = GangDecision("place", pods)
         other = replace(gone, gang=index, decisions=tuple(decisions))
         other = other.with_gang(replace(gang, pods=(), planned=()))
-        counts = Counter(pod.role for pod in self._world.decisions[index].pods)
-        wanted = [counts[role] for role in range(len(gang.roles))]
+        wanted = counts_of(gang, self._world.decisions[index].pods)
         demand = remaining_demand(other.instance, index, wanted)
-        if not demand.possible or not all(role.nodes for role in demand.roles):
-            return None
         elsewhere = place(FreeSpace(other.instance, other.decisions), demand)
         if elsewhere is None:
             return None

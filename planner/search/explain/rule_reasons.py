@@ -199,7 +199,7 @@ class RuleReasons:
         key = (kind, self._higher.stage, closing)
         if key not in self._closed:
             free = demand.within(own.difference(*(one.nodes for one in closing)))
-            elsewhere = all(role.nodes for role in free.roles) and place(space, free) is not None
+            elsewhere = place(space, free) is not None
             self._closed[key] = not elsewhere and place(space, demand) is not None
         return self._reserved_for(closing) if self._closed[key] else None
 

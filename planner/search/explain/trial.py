@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from models.instance.solution import GangDecision
+from models.program.interruption import Question
 from models.rules.registry import named
-from planner.search.explain.replan import Replan, in_turn
-from planner.search.explain.world import One, Pods, World, needed
+from planner.search.explain.world import One, Pods, World, in_turn, needed
 
 Way = Callable[[World], object]
 """Whether the gang starts, or has a place, in a world."""
@@ -73,13 +73,16 @@ _ORDER = (
 """
 
 
+@dataclass(frozen=True, slots=True)
 class Trial:
-    """``world``: that of the plan. ``late``: whether no further question is to be asked."""
+    """``world``: that of the plan. ``late``: whether no further question is to be asked.
 
-    def __init__(self, world: World, replan: Replan, late: Callable[[], bool]) -> None:
-        self._world = world
-        self._few = replan.turns > 0
-        self._late = late
+    ``turns``: whether the gangs that come first take their turns, too.
+    """
+
+    world: World
+    late: Question
+    turns: bool
 
     def starts(self, world: World) -> bool:
         """Whether the gang starts there once those that come first took what they can."""
@@ -87,7 +90,7 @@ class Trial:
 
     def in_turn(self, world: World) -> tuple[GangDecision, ...]:
         """What those that come first, and then it, take; in large clusters the plan as it is."""
-        return in_turn(world) if self._few else world.decisions
+        return in_turn(world) if self.turns else world.decisions
 
     def way(self, world: World) -> Way | None:
         """What to ask of smaller changes than this one: that it starts, or finds a place beside the plan.
@@ -103,13 +106,13 @@ class Trial:
         decisions = self.in_turn(world)
         own, place = decisions[world.gang].pods, world.placement()
         if own or place or kind == "stop":  # those who start in the plan may go elsewhere
-            gangs = zip(self._world.instance.gangs, self._world.decisions, decisions, strict=True)
+            gangs = zip(self.world.instance.gangs, self.world.decisions, decisions, strict=True)
             started = tuple(one.key for one, old, new in gangs if len(new.pods) > len(old.pods))
             yield Remedy(kind, world, own or place or (), first=() if own else started, **more)
 
     def least(self, low: int, high: int, enough: Callable[[int], object]) -> int | None:
         """The least number that is enough; ``high`` is. None if it is late."""
-        while low < high and not self._late():
+        while low < high and not self.late():
             middle = (low + high) // 2
             low, high = (low, middle) if enough(middle) else (middle + 1, high)
         return high if low == high else None
@@ -126,4 +129,4 @@ class Trial:
             left.difference_update(chunk)
             return True
 
-        return needed(every, put_back, self._late)
+        return needed(every, put_back, self.late)

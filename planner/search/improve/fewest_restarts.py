@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
 
-from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.interruption import Question
@@ -25,9 +23,6 @@ from planner.search.ledger import Ledger
 
 LEAST_FASTER = 10
 """Permille of speed by which a gang has to be faster to count as such."""
-
-MAX_TRIALS = 150
-"""Sets of gangs that are tried for one gain; beyond that moves are taken back one after another."""
 
 Cost = tuple[int, int, int, int]
 """Restarts, lost work times GPUs (where it is not known, the cap of the policy's ``disruption``), GPUs, and
@@ -97,9 +92,7 @@ class FewestRestarts:
         changes = {i: new.pods for i, (old, new) in pairs if old.pods != new.pods}
         after = self._ledger.evaluate(plan)
         gains = [i for i in sorted(changes) if self.gains(i, after)]
-        whole = (
-            [] if self.ended() else [self._taken_back(changes, frozenset(), self.good_of(after))]
-        )
+        whole = [] if self.ended() else [self.cheapest(changes, frozenset(), self.good_of(after))]
         each = (self.cheapest(changes, frozenset([i])) for i in gains if not self.ended())
         yield from (step for step in (*whole, *each) if step is not None)
 
@@ -148,32 +141,7 @@ class FewestRestarts:
         highest = max((gangs[i].priority for i in moved), default=0)
         return len(moved), sum(map(operator.mul, gpus, work)), sum(gpus), highest
 
-    def cheapest(self, changes: Changes, goals: frozenset[int]) -> Step | None:
-        """By cost, the first of the changes with these gains that fit: all cheaper ones were tried."""
-        open_ = [(self.cost(goals), sorted(goals))]
-        known = {goals}
-        for _ in range(MAX_TRIALS):
-            if not open_ or self.ended():
-                break
-            _, names = heappop(open_)
-            chosen = frozenset(names)
-            plan, full = self._tried({i: changes[i] for i in names}, goals)
-            if plan is not None:
-                return self._step(plan)
-            for more in self._clashing(full, changes.keys() - chosen):
-                larger = chosen | {more}
-                if larger not in known:
-                    known.add(larger)
-                    heappush(open_, (self.cost(larger), sorted(larger)))
-        return self._taken_back(changes, goals)
-
-    def _clashing(self, full: int | None, others: Collection[int]) -> list[int]:
-        """Of the others those that stand on the node that is too full; all of them if none is."""
-        if full is None:
-            return sorted(others)
-        return [i for i in sorted(others) if any(p.node == full for p in self.unmoved[i].pods)]
-
-    def _taken_back(self, changes: Changes, goals: frozenset[int], least: Good = ()) -> Step | None:
+    def cheapest(self, changes: Changes, goals: frozenset[int], least: Good = ()) -> Step | None:
         """The plan with all changes but those of gangs that can return, with those who are in their place.
 
         ``least``: as good as this it stays.
@@ -208,7 +176,6 @@ class FewestRestarts:
         return found
 
     def _step(self, plan: tuple[GangDecision, ...]) -> Step:
-        plan = self._highest_first(plan)
         after = self._ledger.evaluate(plan)
         moved = tuple(i for i, one in enumerate(plan) if one.decision == "move")
         gains = frozenset(i for i in range(len(plan)) if self.gains(i, after))
@@ -271,31 +238,3 @@ class FewestRestarts:
             return pod.gpus
         picked = self.space.pick(pod.node, role.gpus) if here.free >= role.gpus else None
         return pod.gpus if picked is None else sum(1 << gpu for gpu in picked)
-
-    def _highest_first(self, plan: tuple[GangDecision, ...]) -> tuple[GangDecision, ...]:
-        """The plan in which gangs that start leave their places to higher ones of the same shape."""
-        decisions, gangs = list(plan), self.instance.gangs
-        starts = [i for i, one in enumerate(plan) if one.decision == "place"]
-        waiting = [i for i, one in enumerate(plan) if not one.pods and gangs[i].hold is None]
-        waiting = [i for i in waiting if not gangs[i].running]
-        for other in sorted(waiting, key=lambda i: (-gangs[i].priority, i)):
-            lower = [
-                i
-                for i in starts
-                if decisions[i].pods
-                and gangs[i].priority < gangs[other].priority
-                and _shape(gangs[i]) == _shape(gangs[other])
-            ]
-            if lower:
-                least = min(lower, key=lambda i: (gangs[i].priority, -i))
-                decisions[least], decisions[other] = decisions[other], decisions[least]
-                starts.append(other)
-        changed = tuple(decisions)
-        return changed if self._ledger.keeps_rules(changed) else plan
-
-
-def _shape(gang: Gang) -> Gang:
-    """What gangs have in common that may take each other's place."""
-    when = replace(gang, submitted_at=None, expected_duration_s=None, evicted_at=None, evictions=0)
-    who = replace(when, namespace="", name="", priority=0, stated_priority=None, scheduler=None)
-    return replace(who, pods=(), planned=())

@@ -111,7 +111,7 @@ class _Grower:
         space, held = self.space, self.space.pods[index]
         demand = remaining_demand(self._instance, index, counts, held)
         bound = space.decision(index).decision in ("place", "move", "complete")
-        pods = place(space, demand, bound=bound) if demand.possible else None
+        pods = place(space, demand, bound=bound)
         if pods is None:
             return False
         before, mark = self._worth(index, held), space.mark()

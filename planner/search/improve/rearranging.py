@@ -1,6 +1,7 @@
 """Place gangs that start once more, now that it is known which they are.
 
-Each that starts in the best place that is left, or together with a gang that it should be near.
+Each that starts in the best place that is left, or together with a gang that it should be near. In the end a
+plan gets better by single steps: gangs go back to where they run, start, or go elsewhere.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from models.values.nearness import anchored, companions, home, suitors
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, Line, tiers_of
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, Pods, counts_of
-from planner.search.start.greedy import place, placements, value_with
+from planner.search.improve.growth import grow
+from planner.search.improve.repair import back_in_place, needless_undone
+from planner.search.ledger import Ledger
+from planner.search.start.greedy import greedy, place, placements, value_with
 
 PLACEMENTS = 6
 """Placements of one gang, whole or for each size of its groups, that are compared.
@@ -120,7 +124,7 @@ def settle(
             break
         mark, now = space.mark(), space.pods[index]
         demand = starting_demand(space, decisions, index)
-        if must_wait(instance, space.pods, index) or not demand.possible:
+        if must_wait(instance, space.pods, index):
             continue
         held = space.original[index]
         space.set(index, held)
@@ -259,3 +263,37 @@ class Pairs:
         """What the gang asks for, its pods that count on these nodes."""
         demand = self._pending[gang]
         return demand.on_gpus(nodes) if demand.gpu_roles else demand.within(nodes)
+
+
+def polish(ledger: Ledger, budget: Budget) -> None:
+    """Better the incumbent by single steps, until none is found or the budget ends.
+
+    The last word of a search without a proof; ``gangplan verify`` tries steps too, with code of its own.
+    """
+    while True:
+        before = ledger.incumbent
+        for steps in (_undone, _filled):
+            steps(ledger, budget)
+            if budget.exhausted():
+                return
+        if ledger.incumbent is before:
+            return
+
+
+def _undone(ledger: Ledger, budget: Budget) -> None:
+    """Gangs that run and change stay as they are: all to whose place nobody came, then one at a time."""
+    ledger.offer(needless_undone(ledger.instance, ledger.incumbent.decisions))
+    for index, gang in enumerate(ledger.instance.gangs):
+        decision = ledger.incumbent.decisions[index].decision
+        if gang.running and decision in ("preempt", "move", "resize"):
+            if budget.exhausted():
+                return
+            ledger.offer(back_in_place(ledger.instance, ledger.incumbent.decisions, [index]))
+
+
+def _filled(ledger: Ledger, budget: Budget) -> None:
+    """What fits beside the plan starts, elastic gangs grow, and who starts goes to the best place left."""
+    instance = ledger.instance
+    ledger.offer(greedy(instance, ledger.incumbent.decisions, ended=budget.exhausted))
+    ledger.offer(grow(instance, ledger.incumbent.decisions, budget=budget))
+    ledger.offer(settle(instance, ledger.incumbent.decisions, budget=budget))

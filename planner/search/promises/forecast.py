@@ -157,4 +157,4 @@ class _Forecast:
         }
         if closed:
             demand = demand.within(demand.nodes - closed)
-        return place(self._space, demand) if all(r.nodes for r in demand.roles) else None
+        return place(self._space, demand)

@@ -15,7 +15,7 @@ from planner.search.improve.rearranging import better
 from planner.search.improve.repair import back_in_place
 from planner.search.ledger import Ledger
 from planner.search.promises.reservations import in_turn
-from planner.search.start.greedy import best_greedy, greedy, late
+from planner.search.start.greedy import greedy, late
 
 
 def hold_nodes(
@@ -36,23 +36,16 @@ def hold_nodes(
 
 
 def plan_in_turn(
-    instance: Instance, plan: tuple[GangDecision, ...], budget: Budget
-) -> tuple[GangDecision, ...]:
-    """A plan that takes gangs in one order, in which those start that have to, as they do in ``plan``."""
-    return _uncrowded(instance, greedy(instance, plan, ended=late(budget)))
-
-
-def best_in_turn(
     instance: Instance, plan: tuple[GangDecision, ...], base: Sequence[GangDecision], budget: Budget
 ) -> tuple[GangDecision, ...]:
-    """The best of such plans, which take gangs in several orders.
+    """A plan that takes gangs in turn, in which those start that have to, as they do in ``plan``.
 
     If those start that have to, also without regard to them.
     """
-    found = _uncrowded(instance, grow(instance, best_greedy(instance, plan, budget)))
+    found = _uncrowded(instance, grow(instance, greedy(instance, plan, ended=late(budget))))
     if plan == base:
         return found
-    freely = _uncrowded(instance, grow(instance, best_greedy(instance, base, budget)))
+    freely = _uncrowded(instance, grow(instance, greedy(instance, base, ended=late(budget))))
     return better(instance, found, in_due_time(instance, freely))
 
 

@@ -362,7 +362,7 @@ class _Finder:
         at, mark = promised.start, self._space.mark()
         _Moments(self._space, self._ends_beside(demand.gang), ()).go_to(at)
         there = demand.within(frozenset(promised.nodes))  # elsewhere nobody has left room for it
-        pods = self._pods(there, at, {}, promised) if all(r.nodes for r in there.roles) else None
+        pods = self._pods(there, at, {}, promised)
         self._space.undo(mark)
         return None if pods is None else self._held_for(demand.gang, at, pods)
 
@@ -523,8 +523,7 @@ class _Finder:
             return None
         planned = frozenset(pod.node for pod in gang.planned)
         if planned:
-            again = demand.within(planned)
-            pods = place(self._space, again) if all(role.nodes for role in again.roles) else None
+            pods = place(self._space, demand.within(planned))
             if pods is not None:
                 return pods
         return place(self._space, demand)

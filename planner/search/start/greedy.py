@@ -7,42 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 
 from models.instance.gang import Role
 from models.instance.instance import Instance
 from models.instance.reshaping import reshaping
 from models.instance.solution import GangDecision, PodPlacement
-from models.instance.speed import FULL_SPEED
 from models.program.demand_builder import identity, remaining_demand
 from models.program.interruption import Question, never
 from models.queues.queue_order import line_up, must_wait, place_in_line
 from models.queues.queue_shares import within_guarantee
 from models.rules.demands import Demand
 from models.rules.registry import admitted, allows
-from models.rules.shape import exclusive_levels
-from models.tiers import larger_is_better
-from models.values.tier_values import Evaluation, GangValue, gang_value, known_value, tiers_of
+from models.values.tier_values import GangValue, gang_value, known_value
 from planner.search.budget import Budget
 from planner.search.free_space import Counts, FreeSpace
 from planner.search.start.pod_limits import Limits, limits_of, narrowed
 from planner.search.start.scopes import scopes
 from planner.search.start.trial import Trial, parts
-
-START_EFFORT = 2.0
-"""Effort after which no further order is tried: on 4,096 nodes there is time for all."""
-
-PLACING_EFFORT = 0.75e-7
-"""Effort of placing one gang, for each node."""
-
-PART_EFFORT = 3e-4
-"""The same of a gang with instances or parts of GPUs, for which GPUs are packed anew."""
-
-TRIED_IN_PARTS = 2
-"""Orders of such gangs that are tried in any case."""
-
-RULE_EFFORT = 1e-5
-"""The same, for each rule about its pods: 300 jobs that keep apart have 300 each."""
 
 GRACE_S = 1.0
 """Seconds that the first plan may still take once the search was stopped."""
@@ -71,52 +52,6 @@ def greedy(
     return tuple(decisions)
 
 
-def best_greedy(
-    instance: Instance, base: Sequence[GangDecision], budget: Budget
-) -> tuple[GangDecision, ...]:
-    """The same, with the order that is best for each priority in turn, as far as ``START_EFFORT`` goes."""
-    space = FreeSpace(instance, base)
-    decisions, effort = list(base), 0.0
-    waiting = queue(space)
-    for (_, lower), demands in groupby(waiting, key=lambda d: queue_key(instance, d)[:2]):
-        peers = list(demands)
-        rules = sum(len(space.rules.of.get(demand.gang, ())) for demand in peers)
-        in_parts = sum(_asks_for_parts(instance, demand) for demand in peers)
-        each = len(peers) * len(instance.cluster.nodes) * PLACING_EFFORT
-        each += rules * RULE_EFFORT + in_parts * PART_EFFORT
-        best: tuple[tuple[int, ...], list[GangDecision]] | None = None
-        steady = all(_is_steady(instance, demand) for demand in peers)
-        ways = ((order, patient) for order, patient in _ways(instance) if not (steady and patient))
-        for number, (order, patient) in enumerate(ways):
-            once = effort + each
-            over = once > START_EFFORT and number >= (TRIED_IN_PARTS if in_parts else 1)
-            if best is not None and (over or len(peers) == 1 or budget.exhausted()):
-                break
-            effort, mark, plan = once, space.mark(), list(decisions)
-            ordered = in_turn(instance, peers, order)
-            ended = late(budget) if best is None else budget.exhausted
-            for gang in _place_all(space, ordered, ended, patient=patient):
-                plan[gang] = space.decision(gang)
-            worth = _worth(instance, plan, -lower) if len(peers) > 1 else ()
-            if best is None or worth > best[0]:
-                best = worth, plan
-            space.undo(mark)
-        assert best is not None, "there is at least one way"
-        decisions = best[1]
-        for demand in peers:
-            space.set(demand.gang, decisions[demand.gang].pods)
-    # those of a strict queue that came before an earlier one that is placed now
-    gangs = instance.gangs
-    after = [
-        demand
-        for demand in waiting
-        if place_in_line(instance, gangs[demand.gang]) and not space.pods[demand.gang]
-    ]
-    for gang in _place_all(space, in_turn(instance, after, ORDERS[0]), budget.exhausted):
-        decisions[gang] = space.decision(gang)
-    return tuple(decisions)
-
-
 def late(budget: Budget) -> Question:
     """Whether the search was stopped GRACE_S ago. Time that is up ends no first plan: it starts who fits."""
     over: list[float] = []
@@ -129,27 +64,13 @@ def late(budget: Budget) -> Question:
     return ended
 
 
-def _worth(instance: Instance, plan: Sequence[GangDecision], priority: int) -> tuple[int, ...]:
-    """Values of the tiers of a priority, and of bandwidth; larger is better."""
-    found = [t for t in tiers_of(instance) if t.priority == priority or t.family == "bandwidth"]
-    evaluation = Evaluation(instance, plan)
-    return larger_is_better(found, map(evaluation.tier, found))
-
-
-def _place_all(
-    space: FreeSpace, demands: Sequence[Demand], ended: Question, *, patient: bool = False
-) -> list[int]:
-    """Place these gangs in turn; returns those that found a place.
-
-    ``patient``: first only where they are as fast as they can be, by priority; then wherever they fit.
-    """
+def _place_all(space: FreeSpace, demands: Sequence[Demand], ended: Question) -> list[int]:
+    """Place these gangs in turn; returns those that found a place."""
     placed: list[int] = []
-    for least in (FULL_SPEED, 0) if patient else (0,):
-        left = _place_each(space, demands, ended, least, placed)
-        # others may have made room for these under rules about pods
-        again = [demand for demand in left if _may_follow(space, demand.gang)] if placed else []
-        _place_each(space, again, ended, least, placed)
-        demands = [demand for demand in left if demand.gang not in placed] if again else left
+    left = _place_each(space, demands, ended, placed)
+    # others may have made room for these under rules about pods
+    again = [demand for demand in left if _may_follow(space, demand.gang)] if placed else []
+    _place_each(space, again, ended, placed)
     return placed
 
 
@@ -162,9 +83,9 @@ def _may_follow(space: FreeSpace, gang: int) -> bool:
 
 
 def _place_each(
-    space: FreeSpace, demands: Sequence[Demand], ended: Question, least: int, placed: list[int]
+    space: FreeSpace, demands: Sequence[Demand], ended: Question, placed: list[int]
 ) -> list[Demand]:
-    """Add to ``placed`` what finds a place of such a speed; returns the others."""
+    """Add to ``placed`` what finds a place; returns the others."""
     failed: set[object] = set()
     left: list[Demand] = []
     for demand in demands:
@@ -174,7 +95,7 @@ def _place_each(
             left.append(demand)
             continue
         kind = identity(space.instance, demand)
-        if kind not in failed and admit(space, demand, least_speed=least):
+        if kind not in failed and admit(space, demand):
             placed.append(demand.gang)
         else:
             failed.add(kind)  # what is free only shrinks
@@ -185,9 +106,6 @@ def _place_each(
 Placing = Callable[[FreeSpace, Demand], tuple[PodPlacement, ...] | None]
 """From the free space and a demand to its pods, None if none are found."""
 
-Order = Callable[[Instance, Demand], tuple[int, ...]]
-"""Sort key of a gang among those of its priority."""
-
 
 def _units(instance: Instance, demand: Demand) -> int:
     """What the pods of a demand count."""
@@ -196,46 +114,18 @@ def _units(instance: Instance, demand: Demand) -> int:
 
 
 def _large_pods_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
+    """Sort key among gangs of a priority; of those without whole GPUs who takes least goes first."""
     largest = max((role.gpus for role in demand.roles), default=0)
-    age = -instance.age(instance.gangs[demand.gang])
-    return -largest, -demand.gpus, _pods(demand), age
+    pods = 0 if demand.gpus else sum(role.count for role in demand.roles)
+    age = instance.age(instance.gangs[demand.gang])
+    return -largest, _rank(instance, demand), -demand.gpus, pods, -age
 
 
-def _pods(demand: Demand) -> int:
-    """Of a gang without whole GPUs: those that take the least go first."""
-    return 0 if demand.gpus else sum(role.count for role in demand.roles)
-
-
-def _large_gangs_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
-    return -_units(instance, demand), -instance.age(instance.gangs[demand.gang])
-
-
-def _old_gangs_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
-    return (-instance.age(instance.gangs[demand.gang]),)
-
-
-def _shared_domains_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
-    alone = instance.gangs[demand.gang].exclusive is not None
-    return int(alone), *_large_pods_first(instance, demand)
-
-
-def _large_parts_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
+def _rank(instance: Instance, demand: Demand) -> int:
+    """Of its largest instance or part of a GPU among those of the same GPUs, the largest first."""
     ranks = instance.once(_ranks)
     asked = (ranks[r] for role in demand.roles for r, _ in role.requests if r in ranks)
-    largest, *others = _large_pods_first(instance, demand)
-    return largest, min(asked, default=len(ranks)), *others
-
-
-def _is_steady(instance: Instance, demand: Demand) -> bool:
-    """Whether the gang is as fast wherever it is: it need not wait for a fast place."""
-    gang, speeds = instance.gangs[demand.gang], instance.relative_speeds
-    alike = len({model.relative_speed or speeds.slowest for model in speeds.models}) <= 1
-    return alike and (gang.pattern == "none" or sum(r.gpus * r.max for r in gang.roles) <= 1)
-
-
-def _asks_for_parts(instance: Instance, demand: Demand) -> bool:
-    ranks = instance.once(_ranks)
-    return any(r in ranks for role in demand.roles for r, _ in role.requests)
+    return min(asked, default=len(ranks))
 
 
 def _ranks(instance: Instance) -> dict[str, int]:
@@ -247,38 +137,21 @@ def _ranks(instance: Instance) -> dict[str, int]:
     return found
 
 
-ORDERS: tuple[Order, ...] = (_large_pods_first, _old_gangs_first, _large_gangs_first)
+def queue(space: FreeSpace) -> list[Demand]:
+    """Demands of the gangs that wait or lack pods, in the order in which they are tried.
 
-
-def _ways(instance: Instance) -> Iterator[tuple[Order, bool]]:
-    """(order, whether gangs wait for a fast place at first)."""
-    parts = [_large_parts_first] if reshaping(instance) else []
-    alone = [_shared_domains_first] if exclusive_levels(instance) else []
-    for patient in (instance.by_speed, not instance.by_speed):
-        for order in (ORDERS[0], *parts):
-            yield order, patient
-    for order in (*ORDERS[1:], *alone):
-        yield order, instance.by_speed
-        yield order, not instance.by_speed
-
-
-def queue(space: FreeSpace, order: Order = ORDERS[0]) -> list[Demand]:
-    """Demands of the gangs that wait or lack pods, in the order in which they are tried."""
-    found = []
-    for index in space.instance.lacking:
+    By ``queue_key``; gangs of a strict queue take the places that they have in its order.
+    """
+    instance, found = space.instance, []
+    for index in instance.lacking:
         if space.pods[index] != space.original[index]:
             continue
         demand = missing_demand(space, index)
         if demand.possible:
             found.append(demand)
-    return in_turn(space.instance, found, order)
-
-
-def in_turn(instance: Instance, demands: Sequence[Demand], order: Order) -> list[Demand]:
-    """Sorted by ``queue_key``; gangs of a strict queue take the places that they have in its order."""
-    ordered = sorted(demands, key=lambda demand: queue_key(instance, demand, order))
-    of = {demand.gang: demand for demand in ordered}
-    return [of[gang] for gang in line_up(instance, [demand.gang for demand in ordered])]
+    found.sort(key=lambda demand: queue_key(instance, demand))
+    of = {demand.gang: demand for demand in found}
+    return [of[gang] for gang in line_up(instance, [demand.gang for demand in found])]
 
 
 def missing_demand(space: FreeSpace, gang: int) -> Demand:
@@ -288,13 +161,19 @@ def missing_demand(space: FreeSpace, gang: int) -> Demand:
 
 
 def queue_key(
-    instance: Instance, demand: Demand, order: Order = ORDERS[0]
+    instance: Instance, demand: Demand
 ) -> tuple[bool, int, bool, bool, tuple[int, ...], int]:
-    """Sort key: gangs within their guarantee, priority, starvation, running gangs first, then the order."""
+    """Sort key: gangs within their guarantee, priority, starvation, running gangs first, then large pods."""
     gang = instance.gangs[demand.gang]
     within, aged = within_guarantee(instance, gang), instance.aged(gang)
-    last = order(instance, demand)
-    return not within, -gang.priority, not aged, not gang.running, last, demand.gang
+    return (
+        not within,
+        -gang.priority,
+        not aged,
+        not gang.running,
+        _large_pods_first(instance, demand),
+        demand.gang,
+    )
 
 
 def admit(
@@ -314,10 +193,9 @@ def admit(
             return False
     pods = (placing or place)(space, demand)
     if pods is None and not placing and space.instance.min_share(space.instance.gangs[gang]):
-        larger = (
-            remaining_demand(space.instance, gang, counts, held) for counts in _larger(space, gang)
-        )
-        found = (place(space, more) for more in larger if more.possible)
+        sizes = _larger(space, gang)
+        larger = (remaining_demand(space.instance, gang, counts, held) for counts in sizes)
+        found = (place(space, more) for more in larger)
         pods = next((pods for pods in found if pods is not None), None)
     if pods is None:
         return False
@@ -358,6 +236,8 @@ def placements(
     Those come first that leave the cells of queues where they are. ``roles``: in the place of the gang's,
     with slices of another size.
     """
+    if not demand.possible or not all(role.nodes for role in demand.roles):
+        return
     if space.closed.active:
         demand = space.closed.narrowed(demand)
     limits = limits_of(space, demand)
@@ -380,7 +260,7 @@ def _trials(
     space: FreeSpace, demand: Demand, limits: Limits, roles: Sequence[Role] | None
 ) -> Iterator[tuple[PodPlacement, ...]]:
     """Pods for the gang in each scope where there is room."""
-    for scope in scopes(space, demand, limits) if demand.possible else ():
+    for scope in scopes(space, demand, limits):
         for division in parts(space, scope.demand, scope.nodes, scope.model):
             trial = Trial(space, scope.demand, limits, roles)
             if all(trial.run(part, nodes, scope.model) for part, nodes in division):

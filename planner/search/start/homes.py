@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from models.instance.solution import GangDecision, PodPlacement, placed
+from models.instance.solution import GangDecision, placed
 from models.program.base_state import base_decisions
 from models.program.slots.slot_program import SlotModel
 from models.program.slots.slot_rooms import Mode, Piece
 from models.queues.reservations import due
-from models.rules.demands import Demand, RoleDemand
+from models.rules.demands import Demand
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
-from planner.search.start.greedy import admit, permitted, place, queue, queue_key
+from planner.search.start.greedy import admit, place, queue, queue_key
 from planner.search.start.mesh_places import MeshPlaces
 from planner.search.start.parts_places import fillings_of, is_free, on_few_nodes, withdraw
 
@@ -134,7 +133,7 @@ def _place_apart(
     demand = mode.option.demand
     homes = (demand.nodes,) if home is None else (home, demand.nodes)
     held = [demand.on_gpus(nodes - faster) for nodes in homes if nodes - faster]
-    return any(admit(space, one, least_speed=mode.speed) for one in held if one.possible)
+    return any(admit(space, one, least_speed=mode.speed) for one in held)
 
 
 def _admit_parts(space: FreeSpace, settlers: Iterable[_Settler], budget: Budget) -> None:
@@ -184,43 +183,7 @@ def _place(
         elif (pods := place(space, held)) is not None:
             space.set(demand.gang, sorted((*space.pods[demand.gang], *pods)))
             return True
-    if mode.shape is None or mode.shape.piece < 2 or mode.option.effect.moved:
-        return False
-    return admit(space, demand, least_speed=mode.speed, placing=partial(_in_pieces, mode))
-
-
-def _in_pieces(mode: Mode, space: FreeSpace, demand: Demand) -> tuple[PodPlacement, ...] | None:
-    """Pods of a gang of one role in equal pieces, one a node, none smaller than in the solution."""
-    if space.closed.active:
-        demand = space.closed.narrowed(demand)
-    (role,), least = demand.gpu_roles, 1 if mode.shape is None else mode.shape.piece
-    for pieces in range(2, role.count // least + 1):
-        indices = [role.indices[at::pieces] for at in range(pieces)]
-        found, cpu_only = list[PodPlacement](), demand.cpu_only_roles
-        for n, own in zip(_nodes_with(space, mode, role, pieces), indices, strict=False):
-            part = replace(demand, roles=(replace(role, indices=own), *cpu_only))
-            pods = place(space, part.on_gpus(frozenset({n})), bound=False)
-            found += pods or ()
-            cpu_only = ()
-        whole = len(found) == sum(one.count for one in demand.roles)
-        if whole and permitted(space, demand.gang, tuple(found)):
-            return tuple(found)
-    return None
-
-
-def _nodes_with(space: FreeSpace, mode: Mode, role: RoleDemand, pieces: int) -> list[int]:
-    """Nodes for so many equal pieces of a role, the tightest, in one domain of the level of the mode."""
-    arrays, nodes = space.arrays, np.array(sorted(role.nodes))
-    most = -(-role.count // pieces) * role.gpus
-    nodes = nodes[arrays.free[nodes] >= most]
-    nodes = nodes[np.argsort(arrays.tightness[nodes], kind="stable")]
-    if mode.level < 0:
-        return [int(n) for n in nodes[:pieces]]
-    of = arrays.tree.domain_of[mode.level][nodes]
-    inside = (nodes[of == domain][:pieces] for domain in np.unique(of).tolist())
-    enough = [own for own in inside if len(own) == pieces]
-    tightest = min(enough, key=lambda own: int(arrays.free[own].sum()), default=nodes[:0])
-    return [int(n) for n in tightest]
+    return False
 
 
 class _Settler:

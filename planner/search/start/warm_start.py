@@ -67,7 +67,7 @@ def _moved(space: FreeSpace, gang: int) -> bool:
     demand = remaining_demand(space.instance, gang, counts, ())
     planned = frozenset(pod.node for pod in spec.planned)
     for own in (demand.within(planned), demand):
-        pods = place(space, own) if own.possible else None
+        pods = place(space, own)
         if pods is not None:
             space.set(gang, pods)
             return True
