@@ -22,7 +22,7 @@ from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.linear_program import UNBOUNDED
-from models.program.mesh_sets import mesh_sets
+from models.program.packing import mesh_sets
 from models.program.slots import slot_parts
 from models.program.slots.slot_program import SlotModel
 from models.values.tier_values import tiers_of

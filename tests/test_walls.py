@@ -103,7 +103,7 @@ CIRCLES = (
     # A model, and parts of it whose functions name its type.
     "models.program.arrays models.program.linear_program",
     "models.program.queue_usage models.program.variables",
-    """models.program.slots.slot_program models.program.slots.slot_shares models.program.slots.slot_rooms
+    """models.program.slots.slot_program models.program.slots.slot_rules models.program.slots.slot_rooms
     models.program.slots.slot_spread models.program.slots.slot_program""",
 )
 """Files that import each other, also for types alone or inside functions: these, and no others."""
@@ -219,7 +219,7 @@ CEILINGS: dict[str, int] = {
     "models/apply": 2861,
     "models/documents": 3101,
     "models/instance": 1998,
-    "models/program": 6018,
+    "models/program": 5977,
     "models/queues": 1447,
     "models/rates": 1284,
     "models/results": 1155,

@@ -405,5 +405,5 @@ def add_stay_claims(model: Model, stay: GangVariables) -> None:
     if any(len(rates_of(*server)) > 1 for server in servers):
         # pods that stay may break their own required level, which then implies nothing
         gang = replace(stay, gang=replace(stay.gang, required=None))
-        claims = Claims(model, gang, Topology(model, gang, lean=True))
+        claims = Claims(model, gang, Topology(model, gang))
         model.bandwidth[stay.admit] = GangBandwidth(claims.share, claims.speed, claims.exact)

@@ -18,9 +18,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from models.program.free_servers import FreeServers
 from models.program.interruption import check
 from models.program.linear_program import Linear, Program
+from models.program.rules.gpus import FreeServers
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model, staying
 from models.rules.shape import exclusive_levels, may_be_uneven, spare_nodes

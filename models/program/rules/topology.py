@@ -20,12 +20,9 @@ Scope = tuple[int, ...] | None
 
 
 class Topology:
-    """Domains of one gang: which it uses, and whether it is whole in one.
+    """Domains of one gang: which it uses, and whether it is whole in one."""
 
-    ``lean``: required domains only.
-    """
-
-    def __init__(self, model: Model, gang: GangVariables, *, lean: bool = False) -> None:
+    def __init__(self, model: Model, gang: GangVariables) -> None:
         self._program = model.program
         self._instance = model.instance
         self._servers = model.servers
@@ -35,7 +32,7 @@ class Topology:
         self._by_domain: dict[int, dict[int, list[int]]] = {}
         self._required = gang.gang.required
         self._require()
-        if not lean and not gang.alone:
+        if not gang.alone:
             self._use()
 
     def nodes_by_domain(self, level: int) -> dict[int, list[int]]:

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from models.hardware import bits
 from models.program.linear_program import Linear, Program
-from models.program.mesh_sets import MeshKind, MeshPatterns, Pattern, covers
+from models.program.packing import MeshKind, MeshPatterns, Pattern, covers
 from models.program.slots.slot_rooms import Mode, SlotRooms
 
 MAX_LEAVING = 3

@@ -29,8 +29,7 @@ from models.program.rules import guarantees, queue_order, running
 from models.program.slots.slot_meshes import SlotMeshes
 from models.program.slots.slot_parts import Reshaped, hold_parts
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
-from models.program.slots.slot_shares import EvenShares, even_shares
-from models.program.slots.slot_spares import Spares
+from models.program.slots.slot_rules import EvenShares, Spares, even_shares
 from models.program.slots.slot_spread import SlotSpread
 from models.program.slots.slot_state import MAX_APART, Slots
 from models.program.tier_expressions import (

@@ -13,13 +13,11 @@ from models.instance.speed import FULL_SPEED
 from models.program.base_state import BaseState
 from models.program.demand_builder import placing
 from models.program.linear_program import Linear, Program
-from models.program.mesh_sets import MeshKind, mesh_sets
-from models.program.nearness import anywhere
 from models.program.options import Choice
-from models.program.packing import by_count
+from models.program.packing import MeshKind, by_count, mesh_sets
 from models.program.slots.shapes import Shape, ShapeBounds, domain_rates, joins, nvlink_level
 from models.program.slots.slot_rooms import DomainSlots, Mode, Part, Piece, SlotRooms
-from models.program.tier_expressions import StandingValues
+from models.program.tier_expressions import StandingValues, anywhere
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rules.demands import Demand, RoleDemand
 from models.rules.shape import may_be_uneven
