@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from models.documents.base import API_VERSION, Path, Read, suggestion
@@ -153,7 +154,7 @@ class Documents:
         empty = True
         waiting: list[Item] = []
         try:
-            for item in read_items(source):
+            for item in read_items(source, partial(self._take, source.name)):
                 empty = empty and item.tree is None
                 if item.header is not None:
                     self._in_list(item, source, waiting)
@@ -170,6 +171,18 @@ class Documents:
         if empty:
             hint = f"write a {', '.join(KINDS[:-1])} or {KINDS[-1]} into it, or remove it"
             self.findings.fault(Fault("no document in this file", hint, source.name, 1, 1))
+
+    def _take(self, where: str, header: Tree, written: str) -> bool:
+        """Keep an item of a list as it is written, if it is an object like most."""
+        if is_object(header) and header["kind"] != "List":
+            version, kind = header["apiVersion"], header["kind"].removesuffix("List")
+        else:
+            from planner.read.kube.decoders import head  # only where there may be objects
+
+            version, kind = head(written)
+            if kind.endswith("List") or not is_object({"apiVersion": version, "kind": kind}):
+                return False
+        return self.gatherer.add_json(written, kind, version, where)
 
     def _in_list(self, item: Item, source: Source, waiting: list[Item] | None) -> None:
         """An item of a list. One that only the list can tell waits until that says what it holds."""

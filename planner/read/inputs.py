@@ -7,9 +7,9 @@ are raised. Imports no solver.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import ValidationError
 
@@ -23,6 +23,9 @@ from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
 from planner.read.instance_builder import LoadedInput, build, policy_alone
 from planner.read.sources import Source, open_sources
+
+if TYPE_CHECKING:
+    from planner.read.kube.objects import Gatherer
 
 _ALONE = "put a Policy alone there"
 
@@ -41,8 +44,11 @@ def load(
     now: int | None = None,
     schedulers: tuple[str, ...] | None = None,
     stdin: BinaryIO | None = None,
+    gather: Callable[[Gatherer], None] | None = None,
 ) -> LoadedInput:
     """The Instance of all files, folders and ``-`` in the paths, with remarks.
+
+    ``gather``: adds the objects of a live cluster.
 
     ``policy``: a file whose Policy replaces any in the paths. ``now``: seconds since the epoch, in
     place of the Policy's ``now``. ``schedulers``: in place of its ``schedulerNames``; something
@@ -50,7 +56,7 @@ def load(
     Raises InputError, MissingPathError.
     """
     findings = Findings()
-    documents = _documents(paths, stdin, findings)
+    documents = _documents(paths, stdin, findings, gather)
     if policy is not None:
         own = _documents([policy], stdin, findings)
         for cluster in own.clusters:
@@ -81,8 +87,15 @@ def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:
     return policy_alone(documents)
 
 
-def _documents(paths: Sequence[str], stdin: BinaryIO | None, findings: Findings) -> Documents:
+def _documents(
+    paths: Sequence[str],
+    stdin: BinaryIO | None,
+    findings: Findings,
+    gather: Callable[[Gatherer], None] | None = None,
+) -> Documents:
     documents = Documents(findings)
+    if gather is not None:
+        gather(documents.gatherer)
     for source in open_sources(paths, stdin):
         if isinstance(source, Fault):
             findings.fault(source)

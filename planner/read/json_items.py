@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
+
+import msgspec
 
 from models.documents.base import MAX_FIELDS, Path
 from planner.read.parser import (
@@ -48,17 +50,34 @@ MAX_BLANK = 2**20
 _BLANK = re.compile(r"[ \t\n\r]*+")
 _BRACKET_OR_QUOTE = re.compile(r'[\[\]{}"]')
 _TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
+_TRAILING = re.compile(r"trailing characters \(byte ([0-9]+)\)")
+"""What msgspec says of a text that goes on after a value: where it goes on, counted from 1."""
+
+_WINDOW = 16_384
+"""Characters of a text in which the next value is looked for first: most objects are shorter."""
+
+_LONGEST = 2**21
+"""Most of them: an API server stores at most 1.5 MiB of an object."""
+
+_MAX_UNSOUND = 100
+"""Values after which no more of a text is looked at so: it is none of an API server."""
+
 _ESCAPE = 12
 """Characters of the longest escape, a surrogate pair: an error so near the end may be a cut."""
 
 
-def read_items(source: Source) -> Iterator[Item]:
+Take = Callable[[dict[str, Any], str], bool]
+"""Called with a list as far as it has been read, and the JSON of an item; whether that is all to do."""
+
+
+def read_items(source: Source, take: Take) -> Iterator[Item]:
     """Every document of a text: the items of a list, then the list without them; else the document.
 
-    An item is valid until the next is asked for. Raises Malformed, MissingPathError.
+    An item that ``take`` takes is left out. An item is valid until the next is asked for.
+    Raises Malformed, MissingPathError.
     """
     if is_json(source):
-        return _JsonItems(source).read()
+        return _JsonItems(source, take).read()
     check_characters(source)  # before the rest of a long text is read
     return YamlReader(whole(source)).items()
 
@@ -66,14 +85,16 @@ def read_items(source: Source) -> Iterator[Item]:
 class _JsonItems:
     """``text``: what is held of the source, from ``line`` and ``column`` on; ``at``: read so far."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, take: Take) -> None:
         self.source = source
+        self._take = take
         self.text = source.text
         self.at = 0
         self._rest = source.rest
         self._counted, self._line, self._column = 0, 1, 1
         self._marks = self._item_marks = 0
         self._forgot = False
+        self._unsound = 0
         self._odd = self._wide = False
         self._strict = json.JSONDecoder(
             object_pairs_hook=self._fields, parse_float=decimal, parse_constant=self._constant
@@ -140,10 +161,14 @@ class _JsonItems:
             self._next()
             self._forget()
             start, self._wide = self.at, False
-            tree, oddities = self._value(item=True)
-            item = self._item(tree, oddities, start, (0, "items", number))
-            item.header = header
-            yield item
+            written = self._sound_value()
+            if written is not None and self._take(header, written):
+                self.at += len(written)
+            else:
+                tree, oddities = self._value(item=True)
+                item = self._item(tree, oddities, start, (0, "items", number))
+                item.header = header
+                yield item
             number += 1
             following = self._next()
             if following not in (",", "]"):
@@ -169,6 +194,26 @@ class _JsonItems:
             )
             return Item(tree, path, lambda: self.source, oddities, lambda: Parsed([], [fault]))
         return Item(tree, path, part, oddities, (lambda: json_form(part())) if doubtful else None)
+
+    def _sound_value(self) -> str | None:
+        """The JSON of the next value without building it; None if it is long, or perhaps not sound."""
+        size = _WINDOW
+        while size <= _LONGEST and self._unsound < _MAX_UNSOUND:
+            window = self.text[self.at : self.at + size]
+            raw = window.encode("utf-8", "surrogatepass")
+            try:
+                msgspec.json.decode(raw, type=msgspec.Raw)
+            except msgspec.DecodeError as error:
+                found = _TRAILING.search(str(error))
+                if found is not None:
+                    return raw[: int(found[1]) - 1].decode("utf-8", "surrogatepass")
+            except RecursionError:
+                break
+            if len(window) < size and not self._grow(item=True):
+                break
+            size *= 2
+        self._unsound += 1
+        return None
 
     def _value(self, *, item: bool) -> tuple[Any, tuple[str, ...]]:
         """The next value and what is odd about it."""

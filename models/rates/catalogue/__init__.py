@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -28,6 +28,7 @@ def server_models() -> tuple[ServerModel, ...]:
     return tuple(_load(stem) for stem in sorted(_texts()))
 
 
+@lru_cache(maxsize=4096)
 def find(name: str) -> ServerModel | None:
     """The model of this name or alias, compared as slugs; None if there is none."""
     wanted = slug(name).strip("-")

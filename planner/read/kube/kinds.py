@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from planner.read.kube.decoders import Decode, Decoders
 from planner.read.kube.pruning import Prune, Pruner
 
 _TABLE = """
@@ -419,9 +420,18 @@ class Kind:
         """Reduces an object of this kind to the fields that are recorded."""
         return _recorded(self)
 
+    @property
+    def decode(self) -> Decode:
+        """The same of an object in JSON, as a struct. Raises REFUSED where it has to be pruned."""
+        return _decoded(self)
+
     def pruned_by(self, pruner: Pruner) -> Prune:
         """Reduces an object of this kind to the same fields by the rules of a pruner."""
         return pruner.compiled(f"...Object {self.fields}")
+
+    def decoded_by(self, decoders: Decoders, more: str = "") -> Decode:
+        """Decodes the same fields, and more, of an object in JSON."""
+        return decoders.of(f"...Object {self.fields} {more}")
 
 
 def _rows(table: str) -> Iterator[tuple[list[str], str]]:
@@ -446,6 +456,11 @@ FRAGMENTS = {words[1]: fields for words, fields in _rows(_TABLE) if words[0] == 
 @cache
 def _recorded(kind: Kind) -> Prune:
     return kind.pruned_by(Pruner(FRAGMENTS, recording=True))
+
+
+@cache
+def _decoded(kind: Kind) -> Decode:
+    return kind.decoded_by(Decoders(FRAGMENTS, recording=True))
 
 
 ALL = tuple(_kind(words, fields) for words, fields in _rows(_TABLE) if words[0] != "fragment")

@@ -7,11 +7,17 @@ controller differ in little.
 from __future__ import annotations
 
 import marshal
+from collections.abc import Collection, Mapping
+from sys import intern
+from types import MappingProxyType
 from typing import Any
 
+from msgspec import Raw
+
+from planner.read.kube.decoders import REFUSED, Decode, Decoders
 from planner.read.kube.kinds import ALL, FRAGMENTS
 from planner.read.kube.lookup import Tree
-from planner.read.kube.pruning import MAX_LONG_TEXT, Prune, Pruner
+from planner.read.kube.pruning import MAX_LONG_TEXT, SHORT, Prune, Pruner
 
 LARGE_PART = 4_096
 """Bytes from which a part of an object is large: it may be dropped later, and is not worth keeping then."""
@@ -20,17 +26,29 @@ MAX_LARGE_PARTS = 64 * 2**20
 """Bytes of different large parts that are kept to be shared."""
 
 
-class ObjectReducer:
-    """Reduces the objects of one input. ``lost``: fields of the last one that passed a bound."""
+_OWN = frozenset({"name", "uid", "resourceVersion", "creationTimestamp", "startTime"})
+"""Texts that objects hardly share."""
 
-    def __init__(self) -> None:
+
+class ObjectReducer:
+    """Reduces the objects of one input. ``lost``: fields of the last one that passed a bound.
+
+    ``keys``: of annotations that are kept besides. ``more``: fields that ``decode`` keeps besides, by kind.
+    """
+
+    def __init__(
+        self, keys: Collection[str] = (), more: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         from planner.read.kube.dialect_registry import holding_readers  # they read objects too
 
         self._kinds = {(kind.group, kind.name): kind for kind in ALL}
-        keys = {key for one in holding_readers() for key in one.keys}
+        self._more = more
+        keys = {*keys, *(key for one in holding_readers() for key in one.keys)}
         self._pruner = Pruner(FRAGMENTS, recording=False, keys=keys)
         self.lost = self._pruner.lost
         self._pruners: dict[tuple[str, str], Prune] = {}
+        self._types = Decoders(FRAGMENTS, recording=False, keys=keys)
+        self._decoders: dict[tuple[str, str], Decode | None] = {}
         self._metadata = self._pruner.compiled("...Object")
         self._known: dict[int, Any] = {}
         self._large = 0
@@ -38,11 +56,32 @@ class ObjectReducer:
     def reduce(self, tree: Tree, group: str, kind: str) -> Tree:
         """The part of the object that planning reads; its lists and objects may be shared."""
         self.lost.clear()
-        found: Tree = self._of(group, kind)(tree)
+        return self._with_shared(self._of(group, kind)(tree))
+
+    def decode(self, written: str | Raw, group: str, kind: str) -> Tree | None:
+        """The same of an object in JSON; None if it has to be reduced field by field."""
+        key = (group, kind)
+        if key not in self._decoders:
+            row = self._kinds.get(key)
+            more = self._more.get(kind, "")
+            self._decoders[key] = None if row is None else row.decoded_by(self._types, more)
+        decode = self._decoders[key]
+        if decode is None:
+            return None
+        try:
+            found: Tree = decode(written)
+        except REFUSED:
+            return None
+        return self._with_shared(found)
+
+    def _with_shared(self, found: Tree) -> Tree:
         for part in found.values():
             if type(part) is dict:
                 for name, value in part.items():
-                    if value and type(value) in (dict, list):
+                    if type(value) is str:
+                        if name not in _OWN and len(value) <= SHORT:
+                            part[name] = intern(value)
+                    elif value and type(value) in (dict, list):
                         part[name] = self._shared(value)
         return found
 
@@ -73,9 +112,25 @@ class ObjectReducer:
         except ValueError:  # a Decimal: rare, and the more so twice
             return value
         key = hash(written)
-        if key not in self._known and len(written) >= LARGE_PART:
+        found = self._known.get(key)
+        if found == value:
+            return found
+        value = _interned(value)
+        if len(written) >= LARGE_PART:
             self._large += len(written)
             if self._large > MAX_LARGE_PARTS:
                 return value
-        found = self._known.setdefault(key, value)
-        return found if found == value else value
+        return self._known.setdefault(key, value) if found is None else value
+
+
+def _interned(value: Any) -> Any:  # noqa: ANN401
+    """An equal value whose texts are those of other objects, too."""
+    match value:
+        case str():
+            return intern(value) if len(value) <= SHORT else value
+        case dict():
+            return {intern(name): _interned(inner) for name, inner in value.items()}
+        case list():
+            return [_interned(inner) for inner in value]
+        case _:
+            return value

@@ -79,6 +79,22 @@ class Gatherer:
                 f"item {number} of the {kind} in {where}", "not an object that can be read; ignored"
             )
 
+    def add_json(self, written: str, kind: str, version: str, where: str) -> bool:
+        """Keep an object in JSON; False, and nothing is kept, if it has to be read field by field."""
+        assert self.reducer is not None
+        tree = self.reducer.decode(written, version.rpartition("/")[0], kind)
+        if tree is None or (tree.get("kind") or kind, tree.get("apiVersion") or version) != (
+            kind,
+            version,
+        ):
+            return False
+        self.add_reduced(tree, kind, version, where)
+        return True
+
+    def add_reduced(self, tree: Tree, kind: str, version: str, where: str) -> None:
+        """Keep an object that has been reduced to what is read of it."""
+        self._keep(tree, kind, version, where, (), ())
+
     def _one(
         self, tree: Tree, kind: str, version: str, where: str, oddities: Sequence[str]
     ) -> None:
@@ -88,6 +104,18 @@ class Gatherer:
             group = own_version.rpartition("/")[0]
             tree = self.reducer.reduce(tree, group, own_kind)
             lost = tuple(self.reducer.lost)
+        self._keep(tree, own_kind, own_version, where, oddities, lost)
+
+    def _keep(
+        self,
+        tree: Tree,
+        own_kind: str,
+        own_version: str,
+        where: str,
+        oddities: Sequence[str],
+        lost: Sequence[str],
+    ) -> None:
+        """Keep what an object was reduced to. ``lost``: its fields that passed a bound."""
         metadata = mapping(tree, "metadata")
         if text(metadata, "name") is None:
             if own_kind != "Pod":

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import lru_cache, partial
 from typing import Any, Final
 
 Tree = dict[str, Any]
@@ -38,7 +40,7 @@ MAX_ENTRIES = 1_000
 MAX_LONG_ENTRIES = 100_000
 """Likewise of lists that grow with the cluster: members of a HyperNode, values of a requirement."""
 
-_SHORT = 64
+SHORT = 64
 """Texts up to this length are likely to be those of other objects, too."""
 
 _NUMBERS = frozenset({int, float, bool, Decimal})
@@ -46,7 +48,7 @@ _LABEL = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _INTEGER = re.compile(r"[0-9]{1,20}")
 _QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}(?:[eE][+-]?[0-9]{1,3}|[KMGTPEkmun]i?)?")
 
-_TYPES: dict[str, tuple[int, re.Pattern[str] | None]] = {
+TYPES: dict[str, tuple[int, re.Pattern[str] | None]] = {
     "Scalar": (MAX_TEXT, None),
     "Long": (MAX_LONG_TEXT, None),
     "Label": (MAX_KEY, _LABEL),
@@ -55,17 +57,73 @@ _TYPES: dict[str, tuple[int, re.Pattern[str] | None]] = {
 }
 """Of each type of the table the longest text, and the form that a recorded one has."""
 
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """``shape``: "[]" a list, "[+]" one that grows with the cluster, "[*]" a map with any keys, of ``of``.
+
+    ``of``: a type, or the fields of an object.
+    """
+
+    name: str
+    shape: str | None
+    of: str | Selection
+
+
+Selection = dict[str, Field]
+
 _WORD = re.compile(r"\S+")
 _FIELD = re.compile(r"(?P<name>\w+)(?P<shape>\[[+*]?\])?(?:=(?P<type>\w+))?")
 
 
-class Pruner:
-    """Makes the pruners of selections of fields, written like those of GraphQL.
+def selection(fields: str, fragments: Mapping[str, str]) -> Selection:
+    """The fields of a selection, written like those of GraphQL.
 
     ``name``: a text, number or boolean. ``name=Type``: another type, or a fragment.
     ``name { ... }``: an object with these fields. ``...Name``: the fields of a fragment.
-    ``name[]`` is a list, ``name[+]`` one that grows with the cluster, and ``name[*]`` a map with any
-    keys, of what follows. ``lost``: takes the names of fields that pass a bound. ``keys``: of annotations
+    ``name[]``, ``name[+]``, ``name[*]``: see ``Field``. A name that comes again adds to its fields.
+    """
+    return _selection(iter(_WORD.findall(fields)), fragments)
+
+
+def _selection(words: Iterator[str], fragments: Mapping[str, str]) -> Selection:
+    """The fields up to the closing brace or the end of the text."""
+    found: Selection = {}
+    for word in words:
+        if word == "}":
+            break
+        if word == "{":
+            last = next(reversed(found.values()))
+            before = last.of if isinstance(last.of, dict) else {}
+            found[last.name] = replace(last, of=_joined(before, _selection(words, fragments)))
+        elif word.startswith("..."):
+            found |= selection(fragments[word[3:]], fragments)
+        else:
+            field = _FIELD.fullmatch(word)
+            assert field is not None, word
+            of = field["type"] or "Scalar"
+            own = selection(fragments[of], fragments) if of in fragments else of
+            again = found.pop(field["name"], None)
+            if again is not None and of == "Scalar":  # more fields of the same
+                own = again.of
+            found[field["name"]] = Field(field["name"], field["shape"], own)
+    return found
+
+
+def _joined(before: Selection, more: Selection) -> Selection:
+    """Both selections; fields of one name have the fields of both."""
+    found = before | more
+    for name in before.keys() & more.keys():
+        known, added = before[name].of, more[name].of
+        if isinstance(known, dict) and isinstance(added, dict):
+            found[name] = replace(more[name], of=_joined(known, added))
+    return found
+
+
+class Pruner:
+    """Makes the pruners of selections of fields.
+
+    ``lost``: takes the names of fields that pass a bound. ``keys``: of annotations
     that are kept besides those of the allow-list.
     """
 
@@ -80,48 +138,34 @@ class Pruner:
         self._fragments = fragments
         self._recording = recording
         self._keys = keys
+        self._claims = Field("volumes", "[]", selection(CLAIM, fragments))
 
     def compiled(self, fields: str) -> Prune:
         """The pruner of an object with these fields."""
-        return self._record(self._selection(iter(_WORD.findall(fields))))
+        return partial(self._record, selection(fields, self._fragments))
 
-    def _selection(self, words: Iterator[str]) -> dict[str, Prune]:
-        """The fields up to the closing brace or the end of the text."""
-        found: dict[str, Prune] = {}
-        last: tuple[str, str | None] | None = None
-        for word in words:
-            if word == "}":
-                break
-            if word == "{":
-                assert last is not None
-                found[last[0]] = self._shaped(*last, self._record(self._selection(words)))
-            elif word.startswith("..."):
-                found |= self._selection(iter(_WORD.findall(self._fragments[word[3:]])))
-            else:
-                field = _FIELD.fullmatch(word)
-                assert field is not None, word
-                last = field["name"], field["shape"]
-                of = self._typed(field["name"], field["type"] or "Scalar")
-                found[field["name"]] = self._shaped(*last, of)
-        return found
-
-    def _shaped(self, name: str, shape: str | None, of: Prune) -> Prune:
-        match shape:
-            case "[]" | "[+]":
-                return self._list(name, of, MAX_LONG_ENTRIES if shape == "[+]" else MAX_ENTRIES)
+    def _kept(self, field: Field, value: Any) -> Any:  # noqa: ANN401  # trees of JSON have no narrower type
+        """What is kept of the value of a field."""
+        match field.shape:
+            case None:
+                return self._one(field, value)
             case "[*]":
-                return self._map(name, of)
-            case _:
-                return of
+                return self._map(field, value)
+            case shape:
+                return self._list(field, value, MAX_LONG_ENTRIES if shape == "[+]" else MAX_ENTRIES)
 
-    def _typed(self, name: str, of_type: str) -> Prune:
-        if of_type in _TYPES:
-            return self._atom(name, *_TYPES[of_type])
-        if of_type == "Annotations":
-            return self._annotations
-        return self._volumes() if of_type == "Volumes" else self.compiled(self._fragments[of_type])
+    def _one(self, field: Field, value: Any) -> Any:  # noqa: ANN401
+        match field.of:
+            case dict() as fields:
+                return self._record(fields, value)
+            case "Annotations":
+                return self._annotations(value)
+            case "Volumes":
+                return self._volumes(value)
+            case of:
+                return self._atom(field.name, *TYPES[of], value)
 
-    def _odd(self, value: Any) -> Any:  # noqa: ANN401  # trees of JSON have no narrower type
+    def _odd(self, value: Any) -> Any:  # noqa: ANN401
         """What is kept of a value of another type: a hollow one of that; a short atom as it is."""
         if self._recording:
             return GONE
@@ -129,72 +173,53 @@ class Pruner:
             return value[:MAX_KEY]
         return value if value is None or type(value) in _NUMBERS else type(value)()
 
-    def _record(self, fields: dict[str, Prune]) -> Prune:
+    def _record(self, fields: Selection, value: Any) -> Any:  # noqa: ANN401
         """An object of these fields; empty if it has none of them: ``basic: {}`` has a meaning."""
-        # Names as the table writes them: a hundred thousand objects share them.
-        known = {name: (name, prune) for name, prune in fields.items()}
+        if type(value) is not dict:
+            return self._odd(value)
+        kept = {}
+        for written, inner in value.items():
+            field = fields.get(written)
+            if field is not None and (part := self._kept(field, inner)) is not GONE:
+                kept[field.name] = part  # the name of the table, which all objects share
+        return kept
 
-        def prune(value: Any) -> Any:  # noqa: ANN401
-            if type(value) is not dict:
-                return self._odd(value)
-            kept = {}
-            for written, inner in value.items():
-                found = known.get(written)
-                if found is not None:
-                    name, below = found
-                    if (part := below(inner)) is not GONE:
-                        kept[name] = part
-            return kept
+    def _list(self, field: Field, value: Any, most: int) -> Any:  # noqa: ANN401
+        if type(value) is not list:
+            return self._odd(value)
+        containers = field.name in ("containers", "initContainers")
+        past = len(value) > most
+        if past:
+            self.lost[field.name] = None
+            value = _with_devices_first(value) if containers else value
+        kept = [part for one in value[:most] if (part := self._one(field, one)) is not GONE]
+        # An entry that cannot be read: readers see that something is missing.
+        return [*kept, None] if past and not containers else kept
 
-        return prune
+    def _map(self, field: Field, value: Any) -> Any:  # noqa: ANN401
+        if type(value) is not dict:
+            return self._odd(value)
+        kept: Tree = {}
+        past = False
+        for key, inner in value.items():
+            if len(key) > MAX_KEY or len(kept) >= MAX_KEYS:
+                past = True
+            elif (part := self._one(field, inner)) is not GONE:
+                kept[sys.intern(key)] = part
+        if past:
+            self.lost[field.name] = None
+            kept[""] = []  # cannot be read, likewise
+        return kept
 
-    def _list(self, name: str, of: Prune, most: int) -> Prune:
-        def prune(value: Any) -> Any:  # noqa: ANN401
-            if type(value) is not list:
-                return self._odd(value)
-            if len(value) <= most:
-                return [part for one in value if (part := of(one)) is not GONE]
+    def _atom(self, name: str, most: int, form: re.Pattern[str] | None, value: Any) -> Any:  # noqa: ANN401
+        if type(value) is not str:
+            return value if type(value) in _NUMBERS else self._odd(value)
+        if self._recording and form is not None and form.fullmatch(value) is None:
+            return GONE
+        if len(value) > most:
             self.lost[name] = None
-            if name in ("containers", "initContainers"):
-                value = _with_devices_first(value)
-            kept = [part for one in value[:most] if (part := of(one)) is not GONE]
-            # An entry that cannot be read: readers see that something is missing.
-            return kept if name in ("containers", "initContainers") else [*kept, None]
-
-        return prune
-
-    def _map(self, name: str, of: Prune) -> Prune:
-        def prune(value: Any) -> Any:  # noqa: ANN401
-            if type(value) is not dict:
-                return self._odd(value)
-            kept: Tree = {}
-            left_out = 0
-            for key, inner in value.items():
-                if len(key) > MAX_KEY or len(kept) >= MAX_KEYS:
-                    left_out += 1
-                elif (part := of(inner)) is not GONE:
-                    kept[sys.intern(key)] = part
-            if left_out:
-                self.lost[name] = None
-                kept[""] = []  # cannot be read, likewise
-            return kept
-
-        return prune
-
-    def _atom(self, name: str, most: int, form: re.Pattern[str] | None) -> Prune:
-        form = form if self._recording else None
-
-        def prune(value: Any) -> Any:  # noqa: ANN401
-            if type(value) is not str:
-                return value if type(value) in _NUMBERS else self._odd(value)
-            if form is not None and form.fullmatch(value) is None:
-                return GONE
-            if len(value) > most:
-                self.lost[name] = None
-                return value[: most + 1]  # still too long to be valid, so equal to nothing
-            return sys.intern(value) if len(value) <= _SHORT else value
-
-        return prune
+            return value[: most + 1]  # still too long to be valid, so equal to nothing
+        return sys.intern(value) if len(value) <= SHORT else value
 
     def _annotations(self, value: Any) -> Any:  # noqa: ANN401
         """Those on the allow-list, while they are not too long together; GONE if there is none."""
@@ -213,21 +238,18 @@ class Pruner:
             kept[sys.intern(key)] = text
         return kept or GONE
 
-    def _volumes(self) -> Prune:
+    def _volumes(self, value: Any) -> Any:  # noqa: ANN401
         """Those that name a claim, with its name alone; GONE if there is none."""
-        claim = "name persistentVolumeClaim { claimName } ephemeral { }"
-        prune = self._list("volumes", self.compiled(claim), MAX_ENTRIES)
+        if type(value) is not list:
+            return self._odd(value)
+        named = claims(value)
+        return self._list(self._claims, named, MAX_ENTRIES) if named else GONE
 
-        def pruned(value: Any) -> Any:  # noqa: ANN401
-            if type(value) is not list:
-                return self._odd(value)
-            claims = ("persistentVolumeClaim", "ephemeral")
-            named = [
-                one for one in value if type(one) is dict and any(name in one for name in claims)
-            ]
-            return prune(named) if named else GONE
 
-        return pruned
+def claims(volumes: list[Any]) -> list[Tree]:
+    """The volumes that name a claim."""
+    kinds = ("persistentVolumeClaim", "ephemeral")
+    return [one for one in volumes if type(one) is dict and any(kind in one for kind in kinds)]
 
 
 def _with_devices_first(containers: list[Any]) -> list[Any]:
@@ -244,6 +266,9 @@ def _with_devices_first(containers: list[Any]) -> list[Any]:
 
     return sorted(containers, key=lambda one: not has_devices(one))
 
+
+CLAIM = "name persistentVolumeClaim { claimName } ephemeral { }"
+"""What is kept of a volume that names a claim."""
 
 _KEPT_ANNOTATIONS = """
 gangplan.dev/
@@ -269,6 +294,7 @@ ray.io/num-hosts
 _KEPT_KEYS = frozenset(_KEPT_ANNOTATIONS.split())
 
 
+@lru_cache(maxsize=4096)
 def allowed(key: str) -> bool:
     """Whether an annotation with that key is kept."""
     domain, slash, _ = key.partition("/")

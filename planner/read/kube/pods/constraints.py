@@ -26,7 +26,13 @@ from planner.read.kube.lookup import (
     text,
     texts,
 )
-from planner.read.kube.pods.pod_rules import REQUIRED, SELECTORS, Ignorable, PodRules
+from planner.read.kube.pods.pod_rules import (
+    REQUIRED,
+    SELECTORS,
+    Ignorable,
+    PodRule,
+    PodRules,
+)
 from planner.read.kube.records import KubePod, Objects
 
 SOME_NODES_VOLUME = Ignorable("a volume that only some nodes can mount", "volumeZone")
@@ -62,6 +68,13 @@ IMPOSSIBLE = (
 
 Term = tuple[NodeExpression, ...]
 Affinity = tuple[Term, ...]
+Texts = dict[str, str]
+Tolerations = tuple[Toleration, ...]
+Rules = tuple[PodRule, ...]
+Why = tuple[str, ...]
+
+_STATED = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
+"""Besides its RuntimeClass all that says where a pod may go."""
 
 
 @dataclass(slots=True)
@@ -72,7 +85,11 @@ class Constraints:
     ignore: Collection[str]
     remarks: Remarks
     _affinities: dict[int, tuple[object, Affinity]] = field(default_factory=dict)
+    _tolerations: dict[int, tuple[object, tuple[Toleration, ...]]] = field(default_factory=dict)
     _equal: dict[Affinity, Affinity] = field(default_factory=dict)
+    _read: dict[tuple[object, ...], tuple[object, Texts, Affinity, Tolerations, Rules, Why]] = (
+        field(default_factory=dict)
+    )
     _rules: PodRules = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,8 +98,21 @@ class Constraints:
     def read(self, pod: KubePod, spec: Tree) -> None:
         """Set ``selector``, ``affinity``, ``tolerations``, ``rules`` and ``unsupported``.
 
-        ``spec``: without our pin.
+        ``spec``: without our pin. Pods share the trees that say the same, which are kept for that.
         """
+        parts = [spec.get(name) for name in _STATED]
+        same = (pod.object.namespace, text(spec, "runtimeClassName"), *map(id, parts))
+        if same not in self._read:
+            self._set(pod, spec)
+            found = (pod.selector, pod.affinity, pod.tolerations, pod.rules, pod.unsupported)
+            self._read[same] = (parts, *found)
+            return
+        _, pod.selector, pod.affinity, pod.tolerations, pod.rules, pod.unsupported = self._read[
+            same
+        ]
+        pod.own_affinity = pod.affinity
+
+    def _set(self, pod: KubePod, spec: Tree) -> None:
         affinity = mapping(spec, "affinity")
         labels = len(mapping(spec, "nodeSelector"))
         pod.selector = texts(spec, "nodeSelector") if labels <= MAX_SELECTORS else {}
@@ -96,7 +126,7 @@ class Constraints:
         pod.affinity = (IMPOSSIBLE,) if unknown else own
         pod.own_affinity = pod.affinity
         tolerations = len(items(spec, "tolerations"))
-        pod.tolerations = read_tolerations(spec) if tolerations <= MAX_TOLERATIONS else ()
+        pod.tolerations = self._tolerated(spec) if tolerations <= MAX_TOLERATIONS else ()
         odd = len(pod.selector) != labels <= MAX_SELECTORS
         found = (
             ("runtimeClass scheduling", self._is_tied_by_runtime(spec)),
@@ -115,6 +145,13 @@ class Constraints:
             found = read_terms(objects(required, "nodeSelectorTerms"))
             self._affinities[same] = (required, self._equal.setdefault(found, found))
         return self._affinities[same][1]
+
+    def _tolerated(self, spec: Tree) -> tuple[Toleration, ...]:
+        """The tolerations of a list, which pods may share."""
+        same = id(written := spec.get("tolerations"))
+        if same not in self._tolerations:
+            self._tolerations[same] = (written, read_tolerations(spec))
+        return self._tolerations[same][1]
 
     def _is_tied_by_runtime(self, spec: Tree) -> bool:
         """Whether its RuntimeClass selects nodes that the pod itself does not select."""
@@ -139,12 +176,19 @@ class AffinityStore:
     """
 
     _known: dict[bytes, Tree] = field(default_factory=dict)
+    _kept: dict[tuple[int, str], tuple[Tree, Tree]] = field(default_factory=dict)
     _parts: dict[str, int] = field(default_factory=dict)
     _wished: dict[str, int] = field(default_factory=dict)
     _wishes: dict[bytes, bool] = field(default_factory=dict)
 
     def keep(self, affinity: Tree, namespace: str) -> Tree:
-        """What is read of an affinity in a namespace."""
+        """What is read of an affinity in a namespace; pods share the trees that say the same."""
+        same = (id(affinity), namespace)
+        if same not in self._kept:
+            self._kept[same] = (affinity, self._reduced(affinity, namespace))
+        return self._kept[same][1]
+
+    def _reduced(self, affinity: Tree, namespace: str) -> Tree:
         node = at(affinity, "nodeAffinity", REQUIRED)
         kept: Tree = {}
         if node is not None:

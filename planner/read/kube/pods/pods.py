@@ -45,6 +45,7 @@ from planner.read.kube.pods.requests import (
     gpu_request,
     is_about_gpus,
     is_gpu_name,
+    what_requests,
 )
 from planner.read.kube.pods.room import settle_room
 from planner.read.kube.pods.volumes import read_volumes
@@ -129,11 +130,13 @@ class _Reader:
         self.known = frozenset({"cpu", "memory"}.union(*(node.allocatable for node in nodes)))
         self.mig_kinds = {node.mig_kinds for node in nodes if node.mig_kinds}
         self.reserved: dict[str, set[Group]] = {}
+        self._asked: dict[tuple[int, ...], tuple[object, PodRequests]] = {}
+        self._others: dict[int, dict[str, int]] = {}
         self.largest = max((node.gpus for node in nodes if node.shared is None), default=0)
 
     def read(self, object_: KubeObject) -> tuple[KubePod, Holding | None]:
         """The pod read by itself, and what it claims to hold."""
-        requests = effective_requests(object_.tree)
+        requests = self._effective(object_)
         claimed = self.claims.of(object_)
         request = gpu_request(
             requests.amounts,
@@ -188,6 +191,14 @@ class _Reader:
         pod.unsupported = tuple(dict.fromkeys(problems))
         pod.priority = self._priority(object_, queued=kueue.GATE in pod.gates)
         return pod, holding
+
+    def _effective(self, object_: KubeObject) -> PodRequests:
+        """Its effective requests; pods share the trees that say the same, which are kept for that."""
+        parts = what_requests(object_.tree)
+        same = tuple(map(id, parts))
+        if same not in self._asked:
+            self._asked[same] = (parts, effective_requests(object_.tree))
+        return self._asked[same][1]
 
     def _shared(self, pod: KubePod, request: GpuRequest) -> GpuRequest:
         """The request with the part of a GPU that it is, which is among the pod's other requests."""
@@ -256,8 +267,10 @@ class _Reader:
 
     def _requests(self, requests: PodRequests) -> dict[str, int]:
         """Requests without GPUs; native resources that no node has are left out, of many any such."""
+        if (known := self._others.get(id(requests))) is not None:
+            return known
         many = len(requests.amounts) > MAX_RESOURCES
-        return {
+        self._others[id(requests)] = found = {
             name: amount
             for name, amount in sorted(requests.amounts.items())
             if (name in self.known or ("/" in name and not many and not self._is_of_class(name)))
@@ -265,6 +278,7 @@ class _Reader:
             and name != "pods"  # every pod takes one pod slot
             and not is_gpu_name(name)
         }
+        return found
 
     def _is_of_class(self, name: str) -> bool:
         """Whether a resource stands for devices of a DRA class."""

@@ -50,6 +50,23 @@ def container_amounts(pod: Tree, which: str = CONTAINERS) -> list[dict[str, int]
     return [{name: _units(name, nano) for name, nano in one.items()} for one in found]
 
 
+def what_requests(pod: Tree) -> tuple[object, ...]:
+    """Everything of a pod that ``effective_requests`` looks at."""
+    spec, status = mapping(pod, "spec"), mapping(pod, "status")
+    return (*map(spec.get, _OF_SPEC), *map(status.get, _OF_STATUS))
+
+
+_OF_SPEC = ("containers", "initContainers", "resources", "overhead")
+_OF_STATUS = (
+    "containerStatuses",
+    "initContainerStatuses",
+    "resources",
+    "allocatedResources",
+    "conditions",
+    "resize",
+)
+
+
 class _Sums:
     """The requests of one pod. Resizes in place count unless they are ``infeasible``."""
 
@@ -274,6 +291,7 @@ def is_gpu_name(resource: str) -> bool:
     return resource.endswith("/gpu")
 
 
+@lru_cache(maxsize=4096)
 def is_about_gpus(resource: str) -> bool:
     """Whether a resource is GPUs, or shares or partitions of them, by its name."""
     return any(word in resource for word in _GPU_WORDS)

@@ -1,0 +1,144 @@
+"""Decodes an object of the API from JSON: the fields that planning reads, and no others.
+
+The types are made of the table of ``planner.read.kube.kinds``, so that what is decoded is what
+``pruning`` keeps. An object with anything else in such a field, or more than its bound, is refused whole:
+``pruning`` then reduces it field by field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+
+from models.apply.intents import MANAGER
+from planner.read.kube.pruning import (
+    CLAIM,
+    MAX_ENTRIES,
+    MAX_KEY,
+    MAX_KEYS,
+    MAX_LONG_ENTRIES,
+    MAX_LONG_TEXT,
+    TYPES,
+    Field,
+    Pruner,
+    Selection,
+    allowed,
+    claims,
+    selection,
+)
+
+Tree = dict[str, Any]
+Decode = Callable[[str | bytes | msgspec.Raw], Any]
+
+
+class _Exactly(type):
+    """The type of a hook's result: msgspec asks whether that is an instance."""
+
+    def __instancecheck__(cls, _: object) -> bool:
+        return True
+
+
+class _Annotations(metaclass=_Exactly):
+    """Annotations on the allow-list."""
+
+
+class _Volumes(metaclass=_Exactly):
+    """Volumes that name a claim."""
+
+
+class _Managed(metaclass=_Exactly):
+    """Managed fields of our field manager."""
+
+
+_HOOKED = {"Annotations": _Annotations, "Volumes": _Volumes, "Managed": _Managed}
+
+
+class Decoders:
+    """Makes decoders of selections of fields. ``keys``: as of ``Pruner``.
+
+    ``recording``: they make structs, of which encoding leaves out what is not there, and refuse texts of
+    another form; else they make dictionaries.
+    """
+
+    def __init__(
+        self, fragments: Mapping[str, str], *, recording: bool, keys: Collection[str] = ()
+    ) -> None:
+        self._fragments = fragments
+        self._recording = recording
+        self._keys = keys
+        self._claim = Pruner(fragments, recording=recording).compiled(CLAIM)
+
+    def of(self, fields: str) -> Decode:
+        """Decodes an object with these fields. Raises REFUSED where these are not all that it has there."""
+        kept = self._record("Object", selection(fields, self._fragments))
+        return msgspec.json.Decoder(kept, dec_hook=self._reduced).decode
+
+    def _record(self, name: str, fields: Selection) -> Any:  # noqa: ANN401  # a type made at run time
+        types = {one.name: self._field(one) for one in fields.values()}
+        if not self._recording:
+            return TypedDict(name, types, total=False)  # type: ignore[operator]
+        own = [(field, type_ | None, None) for field, type_ in types.items()]
+        return msgspec.defstruct(name, own, omit_defaults=True)
+
+    def _field(self, field: Field) -> Any:  # noqa: ANN401
+        of = (
+            self._atom(field.of)
+            if isinstance(field.of, str)
+            else self._record(field.name, field.of)
+        )
+        match field.shape:
+            case "[]" | "[+]":
+                most = MAX_LONG_ENTRIES if field.shape == "[+]" else MAX_ENTRIES
+                return Annotated[list[of], msgspec.Meta(max_length=most)]  # type: ignore[valid-type]
+            case "[*]":
+                key = Annotated[str, msgspec.Meta(max_length=MAX_KEY)]
+                return Annotated[dict[key, of], msgspec.Meta(max_length=MAX_KEYS)]  # type: ignore[valid-type]
+            case _:
+                return of
+
+    def _atom(self, name: str) -> Any:  # noqa: ANN401
+        if name in _HOOKED:
+            return _HOOKED[name]
+        most, form = TYPES[name]
+        if not self._recording:
+            return Annotated[str, msgspec.Meta(max_length=most)] | int | bool | None
+        pattern = None if form is None else rf"^(?:{form.pattern})\Z"
+        return Annotated[str, msgspec.Meta(max_length=most, pattern=pattern)] | int | bool
+
+    def _reduced(self, kind: type, value: Any) -> Any:  # noqa: ANN401
+        """What is kept of annotations and volumes. Raises ValueError for what is not plain."""
+        if kind is _Volumes:
+            found = [self._claim(one) for one in claims(value)]
+            if len(found) > MAX_ENTRIES:
+                raise ValueError
+            return found or None
+        if kind is _Managed:
+            return [one for one in value if one.get("manager") == MANAGER]
+        if type(value) is not dict or len(value) > MAX_KEYS:
+            raise ValueError
+        kept = {key: text for key, text in value.items() if allowed(key) or key in self._keys}
+        if not all(type(text) is str and len(key) <= MAX_KEY for key, text in kept.items()):
+            raise ValueError
+        if sum(map(len, kept.values())) > MAX_LONG_TEXT:
+            raise ValueError
+        return kept or None
+
+
+REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+"""What decoding raises."""
+
+
+class _Head(msgspec.Struct):
+    apiVersion: str = ""  # noqa: N815
+    kind: str = ""
+
+
+def head(written: str) -> tuple[str, str]:
+    """API version and kind of an object in JSON; empty where it has none that can be read."""
+    try:
+        found = msgspec.json.decode(written, type=_Head)
+    except REFUSED:
+        return "", ""
+    return found.apiVersion, found.kind
