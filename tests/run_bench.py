@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 from apiserver import LOST, Answer, Call, FakeCluster
 from apiserver_http import Endpoint, FakeWire, serving
-from apply_runs import Hasty, record
+from apply_runs import Hasty
 from conftest import Result, RunCli
 from snapshots import environment
 
 from models.instance.solution import Solution
-from planner.pipelines.live_planner import LivePlanner
 from planner.pipelines.timed_search import TimedSearch
 
 Tree = dict[str, Any]
@@ -109,7 +108,7 @@ def run_bench(
 def memory_bench(
     cluster: FakeCluster, folder: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[RunBench]:
-    """The same without a socket: a wire into the cluster, and lists read straight from it."""
+    """The same without a socket: a wire into the cluster."""
     cluster.add_namespace(LOCK)
 
     @contextmanager
@@ -117,15 +116,9 @@ def memory_bench(
         del environ
         yield FakeWire(cluster)
 
-    def recorded(self: LivePlanner, place: Path) -> None:
-        del self
-        place.mkdir()
-        record(cluster, place)
-
     with monkeypatch.context() as patched:
         patched.setattr("planner.cluster.proxy.connect", opened)
         patched.setattr("planner.cluster.retry.RetryingTransport", Hasty)
-        patched.setattr(LivePlanner, "_record", recorded)
         yield RunBench(cluster, folder, cli)
 
 

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import apply_runs
 import pytest
 from apiserver import LOST, Answer, Call, FakeCluster
 from apply_runs import Crash, Fault
 from conftest import Result, RunCli
 from effort import spread
 from run_bench import RunBench, memory_bench, nodes, summary
+
+from planner.read.kube.kinds import OTHERS
 
 Tree = dict[str, Any]
 
@@ -67,8 +68,8 @@ def bench(tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Itera
 @pytest.fixture
 def unaware(bench: RunBench, monkeypatch: pytest.MonkeyPatch) -> RunBench:
     """The same with plans that know of no budget, as if it came after they were made."""
-    known = {name: path for name, path in apply_runs._RECORDED.items() if "disruption" not in path}
-    monkeypatch.setattr(apply_runs, "_RECORDED", known)
+    known = tuple(kind for kind in OTHERS if kind.name != "PodDisruptionBudget")
+    monkeypatch.setattr("planner.cluster.snapshot.OTHERS", known)
     return bench
 
 

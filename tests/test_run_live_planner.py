@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import stat
-import tempfile
 import time
 from pathlib import Path
 
@@ -18,9 +16,9 @@ from snapshots import environment, more
 
 from models.documents.plan import PlanDocument
 from models.verify.check import check
-from planner.errors import CannotWriteError
+from planner.cluster.store import Store
 from planner.pipelines.apply_steps import ClusterTarget
-from planner.pipelines.live_planner import ClusterSource, LivePlanner, private_folder, time_left
+from planner.pipelines.live_planner import ClusterSource, LivePlanner, time_left
 from planner.pipelines.plan import Planned, PlanRequest
 from planner.show.console import Console
 
@@ -29,15 +27,13 @@ def planner(folder: Path, err: io.StringIO, **wished: int) -> LivePlanner:
     environ = environment(folder, SOURCE_DATE_EPOCH="1795000000")
     console = Console(stdout=io.StringIO(), stderr=err, environ=environ)
     wish = PlanRequest(paths=(), budget=5, workers=1, keep_running=True, **wished)  # type: ignore[arg-type]
-    return LivePlanner(wish, ClusterSource(ClusterTarget(environ)), console, clock=time.monotonic)
+    source = ClusterSource(ClusterTarget(environ), Store())
+    return LivePlanner(wish, source, console, clock=time.monotonic)
 
 
 def test_the_plan_is_that_of_a_snapshot_and_says_which_cluster_and_pods_it_is_of(
-    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: RunCli
 ) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     server = RecordedServer.of("v100-mpi")
     err = io.StringIO()
     with serving(server, tmp_path, tls=False):
@@ -56,7 +52,6 @@ def test_the_plan_is_that_of_a_snapshot_and_says_which_cluster_and_pods_it_is_of
     pods = [pod for gang in document["spec"]["gangs"] for pod in gang["pods"]]
     assert pods
     assert all("uid" in pod for pod in pods)
-    assert list(scratch.iterdir()) == []
     assert {"snapshot", "read", "solve", "check"} <= one.seconds.keys()
     # By hand: the same folder, the same clock, nothing that runs stopped or moved.
     by_hand = cli(
@@ -124,21 +119,6 @@ def test_what_may_be_left_unread_is_named_with_what_follows(
     with serving(server, tmp_path, tls=False):
         assert json.loads(planner(tmp_path, err).plan().text)["spec"]["gangs"]
     assert f"without the right to list {right}, {follows}" in err.getvalue()
-
-
-def test_no_other_user_may_enter_the_folder_and_it_is_gone_after_a_failure() -> None:
-    with pytest.raises(RuntimeError), private_folder() as folder:  # noqa: PT012
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        (folder / "more").mkdir()
-        raise RuntimeError
-    assert not folder.exists()
-
-
-def test_without_a_place_to_write_it_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/nowhere/at/all")
-    with pytest.raises(CannotWriteError) as failure, private_folder():
-        pass
-    assert failure.value.faults[0].hint == "name a folder that can be written to: TMPDIR=/path"
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ OTHERS_WORDS = {
     "planner/cluster/kubectl.py",
     "planner/cluster/proxy.py",  # kubectl's
     "planner/cluster/writes.py",  # the API server's
+    "planner/read/json_items.py",  # msgspec's
     "planner/read/model_files.py",
     "planner/read/topo/server_match.py",  # the confidence that a server model states
     "planner/read/topo/topology.py",
@@ -229,8 +230,8 @@ CEILINGS: dict[str, int] = {
     "models/verify": 7659,
     "planner": 332,
     "planner/cli": 2262,
-    "planner/cluster": 3558,
-    "planner/pipelines": 2879,
+    "planner/cluster": 3737,
+    "planner/pipelines": 2870,
     "planner/read": 3936,
     "planner/read/kube": 2641,
     "planner/read/kube/devices": 661,

@@ -7,9 +7,11 @@ Raises UnavailableError and NotPermittedError.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Raw
 
 from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, SealKey, read_intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
@@ -19,8 +21,10 @@ from models.documents.cluster import HOSTNAME_LABEL
 from models.units import InvalidValueError, epoch_seconds
 from planner.cluster.api_paths import BUDGETS, DEVICE_LISTS, core
 from planner.cluster.pages import get, list_first_served, list_objects
+from planner.cluster.store import Store
 from planner.cluster.transport import Transport, Tree
 from planner.read.findings import Remarks
+from planner.read.kube.kinds import NODES, PODS, Kind
 from planner.read.kube.lookup import at, mapping, objects, text, texts
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.objects import Gatherer
@@ -42,11 +46,16 @@ def is_ours(tree: Tree, intent: Intent, seal_key: SealKey | None) -> bool:
     return seal_key.holds(namespace, name, uid, intent, seal, _created(metadata))
 
 
+def bears_marks(labels: Mapping[str, object], annotations: Mapping[str, object]) -> bool:
+    """Whether a pod has a mark of an intent, whoever wrote it."""
+    return PLAN in labels or not annotations.keys().isdisjoint(KEYS)
+
+
 def with_genuine_intent(tree: Tree, seal_key: SealKey | None) -> Tree:
     """The pod without intent annotations and label that no run wrote; a genuine intent is PROVEN."""
     metadata = mapping(tree, "metadata")
     labels, notes = mapping(metadata, "labels"), mapping(metadata, "annotations")
-    if PLAN not in labels and notes.keys().isdisjoint(KEYS):
+    if not bears_marks(labels, notes):
         return tree
     intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
     if intent is not None and is_ours(tree, intent, seal_key):
@@ -133,6 +142,7 @@ class ClusterReader:
     ``nodes``, ``pods``: objects as the server sent them, by name and by (namespace, name). ``date``: the
     server's clock in seconds since the epoch, if known. ``seal_key``: of the lock; without it managedFields
     decide whose an intent is. ``notes``: in the lock. ``evicting``: whether to read disruption budgets.
+    ``store``: what was read, kept for the next reading.
     """
 
     wire: Transport
@@ -144,6 +154,7 @@ class ClusterReader:
     seal_key: SealKey | None = None
     notes: RunNotes = field(default_factory=RunNotes)
     evicting: bool = False
+    store: Store = field(default_factory=Store)
     _cluster: str | None = None
     _read: tuple[KubeNode, ...] = ()
     _others: tuple[Tree, ...] = ()
@@ -152,8 +163,7 @@ class ClusterReader:
         """Read nodes, then pods, then the claims that pods refer to."""
         if self._cluster is None:
             self._cluster = self.identity()
-        nodes = [one for one in list_objects(self.wire, core("nodes")) if _name(one)]
-        pods = [one for one in list_objects(self.wire, core("pods")) if _name(one)]
+        nodes, pods = self._listed(NODES), self._listed(PODS)
         self._others = tuple(self._devices())
         budgets = list_first_served(self.wire, (BUDGETS,)) if self.evicting else None
         found = self._objects(nodes, pods, budgets or ())
@@ -169,6 +179,16 @@ class ClusterReader:
             now=None if self.date is None else int(self.date),
         )
         return self.view
+
+    def _listed(self, kind: Kind) -> list[Tree]:
+        """Every object of a kind, as far as it is read; whole where it is not what most are."""
+        read = self.store.reader(kind)
+
+        def tree(item: Raw) -> Tree | None:
+            found = read(item)
+            return None if found is None else found[0]
+
+        return [one for one in list_objects(self.wire, core(kind.plural), tree) if _name(one)]
 
     def identity(self) -> str:
         """The uid of the namespace kube-system, which identifies the cluster."""
@@ -192,7 +212,7 @@ class ClusterReader:
 
     def _again(self, tree: Tree, before: LivePod) -> LivePod:
         """A known pod with everything that can change read again."""
-        seen = _seen(tree, self.seal_key)
+        seen = _seen(tree, self.seal_key, _Known())
         unbound = seen.node is None and not seen.finished and not seen.terminating
         place, indices = None if before.intent_is_ours else before.held_at, before.indices
         if seen.intent is not None and seen.intent_is_ours:
@@ -246,10 +266,11 @@ class ClusterReader:
             )
 
     def _pods(self, found: Objects) -> Iterator[LivePod]:
+        known = _Known()
         for pod in read_pods(found, self._read, self.settings, Remarks()):
             # its original tree: forged intents were removed for the reader
             tree = self.pods.get((pod.object.namespace, pod.object.name), pod.object.tree)
-            yield _with_holdings(_seen(tree, self.seal_key), pod)
+            yield _with_holdings(_seen(tree, self.seal_key, known), pod)
 
     def _devices(self) -> Iterator[Tree]:
         """Slices, claims and classes, as far as they are served and may be read."""
@@ -278,7 +299,7 @@ def _with_holdings(seen: LivePod, pod: KubePod) -> LivePod:
     )
 
 
-def _seen(tree: Tree, seal_key: SealKey | None) -> LivePod:
+def _seen(tree: Tree, seal_key: SealKey | None, known: _Known) -> LivePod:
     """A pod as its own object describes it, without what it holds."""
     metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
     intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
@@ -299,13 +320,28 @@ def _seen(tree: Tree, seal_key: SealKey | None) -> LivePod:
         intent_is_ours=intent is not None and is_ours(tree, intent, seal_key),
         written_at=_written_at(metadata),
         unschedulable=_unschedulable(status),
-        selector=tuple(sorted(texts(spec, "nodeSelector").items())),
-        node_affinity=json.dumps(
-            at(spec, "affinity", "nodeAffinity"), sort_keys=True, separators=(",", ":")
-        ),
-        owner=_controller(metadata),
-        tolerations=tuple(_tolerations(spec)),
+        selector=known.of(_selector, spec.get("nodeSelector")),
+        node_affinity=known.of(_node_affinity, spec.get("affinity")),
+        owner=known.of(_controller, metadata.get("ownerReferences")),
+        tolerations=known.of(_tolerations, spec.get("tolerations")),
     )
+
+
+_T = TypeVar("_T")
+
+
+class _Known:
+    """What parts of trees say; pods share the parts that are equal, which are kept for that."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, int], tuple[object, Any]] = {}
+
+    def of(self, read: Callable[[object], _T], part: object) -> _T:
+        same = (read, id(part))
+        if same not in self._known:
+            self._known[same] = (part, read(part))
+        found: _T = self._known[same][1]
+        return found
 
 
 def _written_at(metadata: Tree) -> int | None:
@@ -335,19 +371,28 @@ def _unschedulable(status: Tree) -> str | None:
     return None
 
 
-def _tolerations(spec: Tree) -> Iterator[tuple[str, str, str, str]]:
-    for one in objects(spec, "tolerations"):
-        operator = text(one, "operator") or "Equal"
-        yield (
+def _selector(written: object) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(texts(written).items()))
+
+
+def _node_affinity(affinity: object) -> str:
+    return json.dumps(at(affinity, "nodeAffinity"), sort_keys=True, separators=(",", ":"))
+
+
+def _tolerations(written: object) -> tuple[tuple[str, str, str, str], ...]:
+    return tuple(
+        (
             text(one, "key") or "",
-            operator,
+            text(one, "operator") or "Equal",
             text(one, "value") or "",
             text(one, "effect") or "",
         )
+        for one in objects(written)
+    )
 
 
-def _controller(metadata: Tree) -> str | None:
-    for owner in objects(metadata, "ownerReferences"):
+def _controller(owners: object) -> str | None:
+    for owner in objects(owners):
         if owner.get("controller") is True:
             return text(owner, "uid")
     return None

@@ -5,12 +5,21 @@ A list that expires half-way begins again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
-from planner.cluster.transport import TOO_LONG, Reply, Transport, Tree
+import msgspec
+from msgspec import Raw
+
+from planner.cluster.transport import (
+    TOO_LONG,
+    MalformedError,
+    Reply,
+    Transport,
+    Tree,
+    json_object,
+)
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.lookup import text, whole
 from planner.untrusted_text import one_line
@@ -27,9 +36,12 @@ _NOT_FOUND, _GONE = 404, 410
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """``first``: discard all pages before this one. ``left``: objects to come, if the server says."""
+    """``items``: as JSON. ``first``: discard all pages before this one.
 
-    items: list[Any]
+    ``left``: objects to come, if the server says.
+    """
+
+    items: list[Raw]
     resource_version: str | None
     first: bool
     left: int
@@ -89,12 +101,22 @@ class ListPages:
             if not isinstance(items, list | None) or (following is not None and following == token):
                 break
             left = whole(metadata, "remainingItemCount") or 0
-            yield Page(items or [], text(metadata, "resourceVersion"), first, left)
+            yield Page(
+                [_written(one) for one in items or ()],
+                text(metadata, "resourceVersion"),
+                first,
+                left,
+            )
             if following is None:
                 return
             first, token = False, following
         what = f"GET {path}: the server's answers are not a list"
         raise UnavailableError(Fault(what, _LOOK))
+
+
+def _written(item: object) -> Raw:
+    """An item as JSON; of a server in the same process it is a tree."""
+    return item if isinstance(item, Raw) else Raw(msgspec.json.encode(item))
 
 
 class _ExpiredError(Exception):
@@ -104,14 +126,28 @@ class _ExpiredError(Exception):
 _LOOK = "try again; if it persists, look at the API server"
 
 
-def list_objects(transport: Transport, path: str) -> list[Tree]:
-    """Every object of a list. Raises UnavailableError, NotPermittedError, NotServedError."""
+def tree_of(item: Raw) -> Tree | None:
+    """The whole object; None if it is none. Raises UnavailableError for what is no JSON."""
+    written = bytes(item)
+    try:
+        return json_object(written) if written.startswith(b"{") else None
+    except MalformedError as error:
+        raise UnavailableError(Fault(f"an object of a list: {error}", _LOOK)) from error
+
+
+def list_objects(
+    transport: Transport, path: str, read: Callable[[Raw], Tree | None] = tree_of
+) -> list[Tree]:
+    """Every object of a list that can be read. ``read``: makes the object of its JSON.
+
+    Raises UnavailableError, NotPermittedError, NotServedError.
+    """
     pages = ListPages(transport, path)
     found: list[Tree] = []
     for page in pages:
         if page.first:
             found.clear()
-        found += [one for one in page.items if isinstance(one, dict)]
+        found += [tree for one in page.items if (tree := read(one)) is not None]
     for _, reply in pages.refused:
         raise failed(reply, f"GET {path}")
     return found

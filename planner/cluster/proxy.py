@@ -24,7 +24,7 @@ from planner.cluster.transport import (
     MalformedError,
     Reply,
     Tree,
-    json_object,
+    list_object,
 )
 from planner.cluster.unix_http import BrokenError, HttpAnswer, UnixHttpConnection
 from planner.errors import Fault, NotPermittedError, UnavailableError
@@ -178,7 +178,7 @@ class ProxyTransport:
         retry_after_s = _seconds(headers.get("retry-after"))
         if kind == JSON:
             try:
-                body = json_object(answer.body)
+                body = list_object(answer.body)
             except MalformedError as error:
                 return _without_body(answer, str(error))
             return Reply(answer.status, body, self._clock(headers.get("date", "")), retry_after_s)

@@ -12,22 +12,27 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Protocol, Self
+
+import msgspec
+from msgspec import Raw
 
 from models.apply.intents import SealKey
 from planner.atomic_files import cannot_write, sync_folder
 from planner.cluster.api_paths import IDENTITY, core, list_paths
 from planner.cluster.discovery import ServedKind, discover
-from planner.cluster.live_view import for_planning
-from planner.cluster.pages import ListPages, failed
+from planner.cluster.live_view import bears_marks, for_planning
+from planner.cluster.pages import ListPages, failed, tree_of
 from planner.cluster.rights import OPTIONAL
+from planner.cluster.store import Store
 from planner.cluster.transport import Reply, Transport, Tree
 from planner.errors import CannotWriteError, Fault, NotPermittedError, UnavailableError
+from planner.read.kube.decoders import REFUSED
 from planner.read.kube.kinds import (
     ALL,
     FILE_NAMES,
@@ -39,7 +44,8 @@ from planner.read.kube.kinds import (
     file_name,
 )
 from planner.read.kube.lookup import text
-from planner.read.kube.objects import belongs_to_nothing
+from planner.read.kube.objects import Gatherer, belongs_to_nothing
+from planner.read.kube.pods.placement import FINISHED
 from planner.read.kube.pruning import GONE
 from planner.signals import ignored
 from planner.untrusted_text import one_line, safe
@@ -63,7 +69,79 @@ class SnapshotRequest:
     namespaces: tuple[str, ...] = ()
     skip: frozenset[str] = frozenset()
     seal_key: SealKey | None = None
-    leave: Callable[[Tree], bool] = lambda _: False
+    leave: Callable[[Tree], bool] | None = None
+
+    def planned(self, pod: Tree) -> Tree | None:
+        """The pod without marks that only a tenant claims; None if it is left out."""
+        if self.leave is not None and self.leave(pod):
+            return None
+        return for_planning(pod, self.seal_key)
+
+
+class LiveLists:
+    """The lists of a cluster in memory, for a plan. ``store``: keeps what it has read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lists: list[_LiveList] = []
+
+    @contextmanager
+    def list_file(
+        self, kind: Kind, api_version: str, request: SnapshotRequest, *, even_empty: bool
+    ) -> Iterator[_LiveList]:
+        """See ``Lists``."""
+        made = _LiveList(kind, api_version, request, self._store.reader(kind))
+        yield made
+        if made.items or (even_empty and made.begun):
+            self._lists.append(made)
+
+    def gather(self, gatherer: Gatherer) -> None:
+        """Give every object to the reader of the input."""
+        for one in self._lists:
+            one.gather(gatherer)
+
+
+@dataclass(slots=True)
+class _LiveList:
+    kind: Kind
+    api_version: str
+    request: SnapshotRequest
+    read: Callable[[Raw], tuple[Tree, bool] | None]
+    begun: bool = False
+    trees: list[tuple[Tree, bool]] = field(default_factory=list)
+
+    @property
+    def items(self) -> int:
+        return len(self.trees)
+
+    def begin(self, _: str | None) -> None:
+        self.trees.clear()
+        self.begun = True
+
+    def add(self, items: Iterable[Raw]) -> None:
+        for item in items:
+            if (found := self.read(item)) is None:
+                continue
+            tree, reduced = found
+            if self.kind is PODS:
+                pod = self.request.planned(tree)
+                if pod is None or belongs_to_nothing(pod):
+                    continue
+                tree = pod
+            self.trees.append((tree, reduced))
+
+    def gather(self, gatherer: Gatherer) -> None:
+        header = {"kind": f"{self.kind.name}List", "apiVersion": self.api_version, "items": []}
+        for number, (tree, reduced) in enumerate(self.trees):
+            if reduced:
+                gatherer.add_reduced(tree, self.kind.name, self.api_version, THE_CLUSTER)
+            else:
+                gatherer.add_item(tree, header, number, THE_CLUSTER)
+        gatherer.add(header, THE_CLUSTER)
+
+
+THE_CLUSTER = "the cluster"
+"""Where its objects come from, in remarks."""
 
 
 @dataclass(slots=True)
@@ -99,11 +177,9 @@ def record(
 
     Raises CannotWriteError, UnavailableError, NotPermittedError (nodes or pods may not be listed).
     """
-    recorder = _Recorder(transport, request, folder, progress)
-    with _without_gc():
-        recorder.run()
-        recorder.recorded.bytes = folder.keep()
-    return recorder.recorded
+    recorded = read_lists(transport, folder, request, progress)
+    recorded.bytes = folder.keep()
+    return recorded
 
 
 @contextmanager
@@ -118,17 +194,43 @@ def _without_gc() -> Iterator[None]:
             gc.enable()
 
 
+class Lists(Protocol):
+    """Where the lists of a cluster go."""
+
+    def list_file(
+        self, kind: Kind, api_version: str, request: SnapshotRequest, *, even_empty: bool
+    ) -> AbstractContextManager[ListInMaking]:
+        """A list in the making; without objects it is left out unless it was begun and ``even_empty``."""
+
+
+class ListInMaking(Protocol):
+    @property
+    def items(self) -> int:
+        """How many it has."""
+
+    def begin(self, resource_version: str | None) -> None:
+        """Start the list, discarding what it had."""
+
+    def add(self, items: Iterable[Raw]) -> None: ...
+
+
+def read_lists(
+    transport: Transport, lists: Lists, request: SnapshotRequest, progress: Progress
+) -> Recorded:
+    """Read every list that planning needs. Raises UnavailableError, NotPermittedError."""
+    recorder = _Recorder(transport, request, lists, progress)
+    with _without_gc():
+        recorder.run()
+    return recorder.recorded
+
+
 class _Recorder:
     def __init__(
-        self,
-        transport: Transport,
-        request: SnapshotRequest,
-        folder: SnapshotFolder,
-        progress: Progress,
+        self, transport: Transport, request: SnapshotRequest, lists: Lists, progress: Progress
     ) -> None:
         self._transport = transport
         self._request = request
-        self._folder = folder
+        self._lists = lists
         self._progress = progress
         self.recorded = Recorded()
 
@@ -151,15 +253,13 @@ class _Recorder:
         """One kind into one file."""
         kind = served.kind
         required = kind in (NODES, PODS)
-        with self._folder.list_file(
-            file_name(kind),
-            f"{kind.name}List",
-            served.api_version,
-            even_empty=required or kind.name in EVEN_EMPTY,
+        even_empty = required or kind.name in EVEN_EMPTY
+        with self._lists.list_file(
+            kind, served.api_version, self._request, even_empty=even_empty
         ) as file:
             self._list(served, file)
 
-    def _list(self, served: ServedKind, file: ListFile) -> None:
+    def _list(self, served: ServedKind, file: ListInMaking) -> None:
         """Every page, in the place of what the file has; it stays where none may be read."""
         kind = served.kind
         everywhere = not (kind.namespaced and self._request.namespaces)
@@ -170,7 +270,7 @@ class _Recorder:
         for page in pages:
             if page.first:
                 file.begin(page.resource_version)
-            file.add(self._pruned(kind, page.items))
+            file.add(page.items)
             self._progress(kind.resource, file.items, file.items + page.left)
             listed = True
         for path, reply in pages.refused:
@@ -179,25 +279,7 @@ class _Recorder:
         if listed and file.items:
             self.recorded.counts[kind.resource] = file.items
 
-    def _pruned(self, kind: Kind, items: list[Any]) -> Iterator[Tree]:
-        """What is kept of each object; of pods without marks that only a tenant claims.
-
-        Finished pods that no gang needs are left out.
-        """
-        prune = kind.prune
-        for item in items:
-            kept = item
-            if kind is PODS and isinstance(item, dict):
-                if self._request.leave(item):
-                    continue
-                kept = for_planning(item, self._request.seal_key)
-            kept = prune(kept)
-            if kept is GONE or "metadata" not in kept:
-                continue
-            if not (kind is PODS and belongs_to_nothing(kept)):
-                yield kept
-
-    def _refused(self, kind: Kind, place: str | None, reply: Reply, file: ListFile) -> None:
+    def _refused(self, kind: Kind, place: str | None, reply: Reply, file: ListInMaking) -> None:
         """Note what could not be listed. Raises NotPermittedError for nodes and pods."""
         where = "" if place is None else f" in namespace {place}"
         if place is None and kind.namespaced:
@@ -219,11 +301,9 @@ class _Recorder:
         wanted = (core(NAMESPACES.plural, name=name) for name in self._request.namespaces)
         named = [self._namespace(path) for path in dict.fromkeys((IDENTITY, *wanted))]
         self.recorded.cluster = text(named[0], "metadata", "uid")
-        with self._folder.list_file(
-            file_name(NAMESPACES), "NamespaceList", "v1", even_empty=False
-        ) as file:
+        with self._lists.list_file(NAMESPACES, "v1", self._request, even_empty=False) as file:
             file.begin(None)
-            file.add(self._pruned(NAMESPACES, [one for one in named if one is not None]))
+            file.add([Raw(msgspec.json.encode(one)) for one in named if one is not None])
             if not self._request.namespaces:
                 self._list(ServedKind(NAMESPACES, NAMESPACES.versions[0]), file)
 
@@ -260,10 +340,13 @@ _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 class ListFile:
     """One file, written as the items of a list arrive."""
 
-    def __init__(self, stream: BinaryIO, kind: str, api_version: str) -> None:
+    def __init__(
+        self, stream: BinaryIO, kind: Kind, api_version: str, request: SnapshotRequest
+    ) -> None:
         self._stream = stream
         self._kind = kind
         self._api_version = api_version
+        self._request = request
         self.items = 0
         self.begun = False
 
@@ -274,16 +357,57 @@ class ListFile:
         self.items = 0
         self.begun = True
         metadata = {} if resource_version is None else {"resourceVersion": resource_version}
-        head = {"apiVersion": self._api_version, "kind": self._kind, "metadata": metadata}
+        kind = f"{self._kind.name}List"
+        head = {"apiVersion": self._api_version, "kind": kind, "metadata": metadata}
         self._stream.write(_ENCODE(head)[:-1].encode("ascii") + b',"items":[')
 
-    def add(self, items: Iterable[dict[str, Any]]) -> None:
-        """One object a line; written in one piece."""
-        lines = [_ENCODE(item) for item in items]
+    def add(self, items: Iterable[Raw]) -> None:
+        """What is kept of the items, one a line; written in one piece."""
+        lines = list(self._pruned(items))
         if lines:
-            text = (",\n" if self.items else "\n") + ",\n".join(lines)
-            self._stream.write(text.encode("ascii"))
+            self._stream.write((b",\n" if self.items else b"\n") + b",\n".join(lines))
             self.items += len(lines)
+
+    def _pruned(self, items: Iterable[Raw]) -> Iterator[bytes]:
+        """What is kept of each object, as JSON; finished pods that no gang needs are left out."""
+        decode, pods = self._kind.decode, self._kind is PODS
+        for item in items:
+            try:
+                found = decode(item)
+            except REFUSED:
+                found = None
+            if found is None or (pods and self._is_special(found)):
+                yield from self._by_fields(item)
+            elif found.metadata is not None:
+                yield msgspec.json.encode(found)
+
+    def _is_special(self, pod: Any) -> bool:  # noqa: ANN401  # a struct made at run time
+        """Whether more than its kept fields says what is kept of a pod: marks, its end, or a rule."""
+        metadata, status = pod.metadata, pod.status
+        return (
+            self._request.leave is not None
+            or (status is not None and status.phase in FINISHED)
+            or (
+                metadata is not None
+                and bears_marks(metadata.labels or {}, metadata.annotations or {})
+            )
+        )
+
+    def _by_fields(self, item: Raw) -> Iterator[bytes]:
+        """What is kept of an object, field by field; of pods without marks that only a tenant claims."""
+        tree = tree_of(item)
+        if tree is None:
+            return
+        if self._kind is PODS:
+            found = self._request.planned(tree)
+            if found is None:
+                return
+            tree = found
+        kept = self._kind.prune(tree)
+        if kept is GONE or "metadata" not in kept:
+            return
+        if not (self._kind is PODS and belongs_to_nothing(kept)):
+            yield _ENCODE(kept).encode("ascii")
 
     def end(self) -> None:
         self._stream.write(b"\n]}\n")
@@ -330,13 +454,13 @@ class SnapshotFolder:
 
     @contextlib.contextmanager
     def list_file(
-        self, name: str, kind: str, api_version: str, *, even_empty: bool
+        self, kind: Kind, api_version: str, request: SnapshotRequest, *, even_empty: bool
     ) -> Iterator[ListFile]:
-        """A file of the folder; one without items is left out unless it was begun and ``even_empty``."""
-        path = self._partial / name
+        """A file of the folder; see ``Lists``."""
+        path = self._partial / file_name(kind)
         try:
             with path.open("wb") as stream:
-                file = ListFile(stream, kind, api_version)
+                file = ListFile(stream, kind, api_version, request)
                 yield file
                 kept = file.items > 0 or (even_empty and file.begun)
                 if kept:

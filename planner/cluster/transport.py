@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
+import msgspec
+
 Tree = dict[str, Any]
 
 JSON = "application/json"
@@ -109,6 +111,22 @@ def json_object(body: bytes) -> Tree:
     if not isinstance(tree, dict):
         raise MalformedError("the answer is not a JSON object")
     return tree
+
+
+class _List(msgspec.Struct):
+    kind: str
+    items: list[msgspec.Raw]
+    metadata: Tree = {}
+
+
+def list_object(body: bytes) -> Tree:
+    """The same, but the items of a list are left as JSON (``msgspec.Raw``): most is never looked at."""
+    try:
+        body.decode()  # what is passed over is not looked at
+        found = msgspec.json.decode(body, type=_List)
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
+        return json_object(body)  # no list, or it says what is wrong
+    return {"kind": found.kind, "metadata": found.metadata, "items": found.items}
 
 
 def _finite(written: str) -> float:

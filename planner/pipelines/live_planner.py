@@ -1,19 +1,12 @@
-"""Plans of a live cluster for ``run``: record a snapshot in a private folder, then plan it.
-
-Reads what ``snapshot`` reads and searches as ``plan`` does; the folder is removed afterwards.
-"""
+"""Plans of a live cluster for ``run``: reads what ``snapshot`` reads and searches as ``plan`` does."""
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import CannotWriteError, Fault
 from planner.pipelines import plan as planning
 from planner.pipelines.apply_steps import ClusterTarget
 from planner.pipelines.plan import Phases, Planned, PlanRequest
@@ -21,6 +14,8 @@ from planner.pipelines.plan import Phases, Planned, PlanRequest
 if TYPE_CHECKING:
     from models.apply.intents import SealKey
     from planner.cluster.retry import KnownRights
+    from planner.cluster.snapshot import LiveLists
+    from planner.cluster.store import Store
     from planner.read.instance_builder import LoadedInput
     from planner.show.console import Console
 
@@ -33,16 +28,17 @@ LEAST_TIME_S = 10
 
 @dataclass(frozen=True, slots=True)
 class ClusterSource:
-    """The cluster to record. ``skip``: resources that are not read.
+    """The cluster to read. ``store``: what was read of it before. ``skip``: resources that are not read.
 
     ``seal_key``: of the lock that is held. ``leave``: which pods are left out. ``known``: rights that the
     account has shown, so that a server that has just restarted and denies them is asked again.
     """
 
     target: ClusterTarget
+    store: Store
     skip: frozenset[str] = frozenset()
     seal_key: SealKey | None = None
-    leave: Callable[[dict[str, Any]], bool] = lambda _: False
+    leave: Callable[[dict[str, Any]], bool] | None = None
     known: KnownRights | None = None
 
 
@@ -73,7 +69,7 @@ class LivePlanner:
     def plan(self, before: Planned | None = None) -> Planned:
         """Record the cluster as it is now and plan it. ``before``: the plan that became stale.
 
-        Raises what recording and ``planning.plan`` raise, and CannotWriteError without a folder.
+        Raises what reading the cluster and ``planning.plan`` raise.
         """
         from models.units import epoch_seconds
 
@@ -81,41 +77,38 @@ class LivePlanner:
         request = replace(self._request, now=epoch_seconds(created_at))
         if before is not None:
             request = replace(request, time_limit_s=time_left(before))
-        with private_folder() as folder:
-            phases = Phases(self._clock)
-            try:
-                with phases.phase("snapshot"):
-                    self._record(folder / "cluster")
-            finally:
-                self._add(phases.seconds)
-            request = replace(request, paths=(str(folder / "cluster"), *request.paths))
-            planned = planning.plan(
-                request,
-                self._console,
-                created_at=created_at,
-                clock=self._clock,
-                on_read=self._report_remarks,
-            )
+        phases = Phases(self._clock)
+        try:
+            with phases.phase("snapshot"):
+                lists = self._listed()
+        finally:
+            self._add(phases.seconds)
+        planned = planning.plan(
+            replace(request, gather=lists.gather),
+            self._console,
+            created_at=created_at,
+            clock=self._clock,
+            on_read=self._report_remarks,
+        )
         self._add(planned.seconds)
         return planned
 
-    def _record(self, folder: Path) -> None:
+    def _listed(self) -> LiveLists:
+        """What planning needs of the cluster as it is now."""
         from planner.cluster.retry import RetryingTransport
-        from planner.cluster.snapshot import ACCEPT, SnapshotFolder, SnapshotRequest, record
+        from planner.cluster.snapshot import ACCEPT, LiveLists, SnapshotRequest, read_lists
 
         source = self._source
         request = SnapshotRequest(skip=source.skip, seal_key=source.seal_key, leave=source.leave)
-        with (
-            SnapshotFolder(folder, force=False) as made,
-            source.target.connect(ACCEPT) as transport,
-        ):
-            recorded = record(
-                RetryingTransport(transport, known=source.known), made, request, lambda *_: None
-            )
+        lists = LiveLists(source.store)
+        with source.target.connect(ACCEPT) as transport:
+            wire = RetryingTransport(transport, known=source.known)
+            recorded = read_lists(wire, lists, request, lambda *_: None)
         if recorded.forbidden and not self._reported:
             self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")
             for line in recorded.consequences():
                 self._warn(line)
+        return lists
 
     def _report_remarks(self, built: LoadedInput) -> None:
         """Show the first remarks, once: the plan contains all of them."""
@@ -143,16 +136,3 @@ def time_left(before: Planned) -> int:
     """Seconds of the time limit that a plan's search left, at least LEAST_TIME_S."""
     limit = before.plan.instance.policy.spec.solve.time_limit_s
     return min(limit, max(LEAST_TIME_S, limit - int(before.seconds.get("solve", 0.0))))
-
-
-@contextmanager
-def private_folder() -> Iterator[Path]:
-    """A temporary folder that only this user can enter. Raises CannotWriteError."""
-    with ExitStack() as stack:
-        try:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gangplan-run-"))
-        except OSError as error:
-            hint = "name a folder that can be written to: TMPDIR=/path"
-            what = f"cannot create a temporary folder: {error.strerror or error}"
-            raise CannotWriteError(Fault(what, hint)) from error
-        yield Path(folder)

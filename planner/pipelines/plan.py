@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from models.verify.check import Judge, Verdict
     from models.verify.violation import Violation
     from planner.read.instance_builder import LoadedInput
+    from planner.read.kube.objects import Gatherer
     from planner.show.console import Console
 
 BUDGET_PER_S = 10
@@ -69,7 +70,8 @@ class PlanRequest:
     ``avoid``: (gang, node) on which its pods stayed pending.
     ``held``: (gang, last time at which a gate of others held it).
     ``evicted``: gangs that plans stopped or moved.
-    ``schedulers``: others that are planned. ``changes``: of a what-if.
+    ``schedulers``: others that are planned. ``changes``: of a what-if. ``gather``: adds the objects of a
+    live cluster to those of the paths.
     """
 
     paths: tuple[str, ...]
@@ -91,6 +93,7 @@ class PlanRequest:
     evicted: tuple[EvictNote, ...] = ()
     schedulers: tuple[str, ...] | None = None
     changes: Changes = field(default_factory=Changes)
+    gather: Callable[[Gatherer], None] | None = None
 
     @property
     def read_paths(self) -> tuple[str, ...]:
@@ -500,6 +503,7 @@ def read_request(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
         now=request.now,
         schedulers=request.schedulers,
         stdin=stdin,
+        gather=request.gather,
     )
     instance, changed = with_changes(built.instance, request.changes)
     instance, remarks = _limited(instance, request), (*changed, *built.remarks)

@@ -343,9 +343,10 @@ class _LockedRun:
         planning = replace(planning, promises=self.lock.notes.promises)
         source = ClusterSource(
             run.target(),
+            self.sender.reader.store,
             skip=request.skip,
             seal_key=self.lock.seal_key,
-            leave=rights.waits_in(unserved, self._classifier),
+            leave=rights.waits_in(unserved, self._classifier) if unserved else None,
             known=self.known,
         )
         # Ages are computed with the server's clock: that of this host may be wrong.
