@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bounding import bounded, honest, pooled
+from bounding import bounded, honest
 from comparing import differences
 from exhaustive import plan
 from exhaustive_naive import Naive
@@ -71,8 +71,6 @@ def main() -> int:
 def _faults(options: argparse.Namespace) -> Callable[[Instance], list[str]]:
     if options.judge:
         return partial(unlike_the_judge, most=options.judge)
-    if options.pooled:
-        return pooled
     if "parallelism" in options.more:
         return honest
     return partial(bounded, size=options.size) if options.size else differences
@@ -112,11 +110,6 @@ def _options() -> argparse.Namespace:
         type=int,
         default=0,
         help="solve as if there were so many (option, server) pairs, and ask only for valid plans and bounds",
-    )
-    parser.add_argument(
-        "--pooled",
-        action="store_true",
-        help="search with alike nodes pooled, and ask only for that",
     )
     parser.add_argument("--narrow", action="store_true", help="leave out all features that may go")
     parser.add_argument("--show", action="store_true", help="print the instance and its best plan")
