@@ -1,12 +1,17 @@
-"""The table of dialects: a new scheduler is one file and one row."""
+"""Dialects: each is one file that nothing else names, and the rest stands without it."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import kube
 import pytest
 import toy_dialect
+from kube import SNAPSHOTS
 
 from planner.read.compact_cluster import catalogue_model
 from planner.read.document_kinds import Documents
@@ -14,6 +19,7 @@ from planner.read.findings import Findings
 from planner.read.instance_builder import LoadedInput, build
 from planner.read.kube import dialect_registry as registry
 
+ROOT = Path(__file__).parent.parent
 RACK = "example.com/rack"
 
 
@@ -45,7 +51,7 @@ def crew() -> list[dict[str, Any]]:
     ]
 
 
-def test_a_new_dialect_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_dialect_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "DIALECTS", (*registry.DIALECTS, toy_dialect.DIALECT))
     found = built(*crew())
     (gang,) = found.instance.gangs
@@ -57,7 +63,7 @@ def test_a_new_dialect_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) 
     assert [pod.gpus for pod in gang.pods] == [1 << 2 | 1 << 5, None, None]
 
 
-def test_without_its_row_the_pods_are_gangs_of_one() -> None:
+def test_without_it_the_pods_are_gangs_of_one() -> None:
     found = built(*crew())
     assert [gang.name for gang in found.instance.gangs] == ["miners-0", "miners-1", "miners-2"]
 
@@ -70,3 +76,58 @@ def test_names_of_dialects_and_readers_are_distinct() -> None:
         [one.name for one in registry.holding_readers()],
     ):
         assert len(set(names)) == len(names)
+
+
+SEPARABLE = (
+    "ack",
+    "apps",
+    "grove",
+    "jobset",
+    "kubeflow",
+    "kubernetes",
+    "leaderworkerset",
+    "ray",
+    "scheduler_plugins",
+)
+"""Dialects that can be taken out. Others have parts in the readers of pods, nodes and queues."""
+
+IMPORTED = """
+import importlib, pkgutil, sys
+import planner.cluster, planner.pipelines, planner.read
+assert planner.__file__.startswith(sys.argv[2])
+for package in (planner.read, planner.cluster, planner.pipelines):
+    for one in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(one.name)
+from planner.read.inputs import load
+found = load([sys.argv[1]])
+print(len(found.instance.cluster.nodes), len(found.instance.gangs))
+"""
+
+
+def without(dialect: str, place: Path) -> Path:
+    """The program without the file of a dialect, in a folder of links."""
+    source, inside = ROOT, place
+    for part in ("planner", "read", "kube", "dialects", None):
+        inside.mkdir()
+        for entry in source.iterdir():
+            if entry.name not in (part, f"{dialect}.py", "__pycache__"):
+                (inside / entry.name).symlink_to(entry)
+        if part is not None:
+            source, inside = source / part, inside / part
+    return place
+
+
+@pytest.mark.parametrize("dialect", SEPARABLE)
+def test_the_rest_stands_without_a_dialect(dialect: str, tmp_path: Path) -> None:
+    place = without(dialect, tmp_path / "program")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", IMPORTED, str(SNAPSHOTS / "v100-mpi"), str(place)],
+        env={**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    nodes, gangs = map(int, done.stdout.split())
+    assert nodes == 4
+    assert gangs > 0

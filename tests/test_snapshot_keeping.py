@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from kube import SNAPSHOTS, pod
 from kube_kinds import SAMPLES
 
-from planner.read.kube.dialect_registry import holding_readers
 from planner.read.kube.kinds import ALL, PODS, Kind
-from planner.read.kube.pruning import allowed
 
 Tree = dict[str, Any]
 
@@ -218,7 +216,3 @@ def test_of_annotations_only_those_of_the_scheduling_world_are_kept() -> None:
     }
     found = PODS.prune(pod("p", annotations=kept | dropped))["metadata"]["annotations"]
     assert found == kept
-
-
-def test_annotations_that_tell_who_holds_which_gpu_are_all_kept() -> None:
-    assert {key for one in holding_readers() for key in one.keys if not allowed(key)} == set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from planner.read.kube.dialect_registry import scales
 from planner.read.kube.kinds import Kind
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -126,6 +127,8 @@ def pod_paths(*, evictions: bool) -> tuple[str, ...]:
 
 def scale_paths() -> tuple[str, ...]:
     """Controllers of pods and their scale."""
-    kinds = "apps/v1/namespaces/{0}/(statefulsets|replicasets|deployments)/{0}(/scale)?"
-    jobs = "kubeflow[.]org/v1/namespaces/{0}/pytorchjobs/{0}(/scale)?"
-    return tuple(f"^/apis/{kind.format(_ANY_NAME)}$" for kind in (kinds, jobs))
+    found: dict[str, list[str]] = {}
+    for (group, _), one in sorted(scales().items()):
+        found.setdefault(f"{re.escape(group)}/{one.version}", []).append(one.plural)
+    below = f"/namespaces/{_ANY_NAME}/({{}})/{_ANY_NAME}(/scale)?$"
+    return tuple(f"^/apis/{api}{below.format('|'.join(plurals))}" for api, plurals in found.items())

@@ -14,9 +14,9 @@ from models.apply.plan_actions import PlanActions
 from planner.cluster.api_paths import grouped
 from planner.cluster.lease import LEASE
 from planner.cluster.retry import WAITS_S, RetryingTransport, RightKey
-from planner.cluster.scales import PLURALS
 from planner.cluster.transport import LOST, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
+from planner.read.kube.dialect_registry import DIALECTS, scales
 from planner.read.kube.kinds import ALL, Kind
 from planner.read.kube.lookup import mapping, objects, text
 from planner.untrusted_text import one_line
@@ -47,26 +47,20 @@ class Right:
     name: str = ""
 
 
-_ONE_NUMBER = "elastic TrainJobs are planned with the number of nodes of their JobSets"
-
-OPTIONAL = {
-    Right("list", "", "namespaces"): (
+_WITHOUT = {
+    "namespaces": (
         "labels of namespaces are unknown: a ClusterQueue with a namespaceSelector of labels admits nothing"
     ),
-    Right("list", "policy", "poddisruptionbudgets"): (
+    "poddisruptionbudgets.policy": (
         "plans may stop or move gangs that disruption budgets protect, and evictions of their pods then fail"
     ),
-    Right("list", "kueue.x-k8s.io", "workloadpriorityclasses"): (
-        "suspended jobs that have no Workload yet count with the priorities of their templates"
-    ),
-    Right("list", "trainer.kubeflow.org", "trainingruntimes"): _ONE_NUMBER,
-    Right("list", "trainer.kubeflow.org", "clustertrainingruntimes"): _ONE_NUMBER,
-    Right("list", "kueue.x-k8s.io", "cohorts"): (
-        "Cohorts of Kueue are not read: plans keep to the quotas of ClusterQueues alone"
-    ),
-    Right("list", "scheduling.x-k8s.io", "elasticquotas"): (
-        "ElasticQuotas are not read: plans ignore their quotas"
-    ),
+    **{resource: words for one in DIALECTS for resource, words in one.without.items()},
+}
+
+OPTIONAL = {
+    Right("list", kind.group, kind.plural): _WITHOUT[kind.resource]
+    for kind in ALL
+    if kind.resource in _WITHOUT
 }
 """Rights that a run goes on without, and what it does without them."""
 
@@ -270,10 +264,11 @@ def _claims(namespace: str | None) -> list[Right]:
 def _scales(namespace: str | None) -> list[Right]:
     """To set the replicas of a controller."""
     owners = [
-        Right("get", group, plural, namespace=namespace) for (group, _), plural in PLURALS.items()
+        Right("get", group, one.plural, namespace=namespace)
+        for (group, _), one in sorted(scales().items())
     ]
-    scales = [replace(owner, subresource="scale") for owner in owners]
-    return [*owners, *scales, *(replace(one, verb="patch") for one in scales)]
+    found = [replace(owner, subresource="scale") for owner in owners]
+    return [*owners, *found, *(replace(one, verb="patch") for one in found)]
 
 
 def _allowed(transport: Transport, right: Right) -> bool:

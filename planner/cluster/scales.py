@@ -11,18 +11,8 @@ from models.apply.requests import Conflict, Done, Event, Gone, NoAnswer, NotDone
 from planner.cluster.api_paths import core, grouped
 from planner.cluster.transport import MERGE, Transport, Tree
 from planner.cluster.writes import event_of, pod_request
+from planner.read.kube.dialect_registry import scales
 from planner.read.kube.lookup import mapping, objects, text, texts, whole
-
-PLURALS = {
-    ("apps", "StatefulSet"): "statefulsets",
-    ("apps", "ReplicaSet"): "replicasets",
-    ("apps", "Deployment"): "deployments",
-    ("kubeflow.org", "PyTorchJob"): "pytorchjobs",
-}
-"""Controllers whose scale counts pods, by group and kind; that of a LeaderWorkerSet counts groups."""
-
-_WORKERS = {"PyTorchJob": "worker"}
-"""For controllers with several roles, the role that the scale is about."""
 
 _MAX_OWNERS = 3
 _MARK_TRIES = 3
@@ -159,10 +149,10 @@ def _owner(wire: Transport, tree: Tree, namespace: str, role: str) -> str | None
         )
         group, _, version = (text(owner, "apiVersion") or "").rpartition("/")
         kind, name = text(owner, "kind") or "", text(owner, "name") or ""
-        plural = PLURALS.get((group, kind))
-        if plural is None or _WORKERS.get(kind, role).lower() != role.lower():
+        scale = scales().get((group, kind))
+        if scale is None or (scale.role or role).lower() != role.lower():
             return None if owner else found  # a controller above it would revert the number
-        found = grouped(group, version, plural, namespace=namespace, name=name)
+        found = grouped(group, version, scale.plural, namespace=namespace, name=name)
         reply = wire.send("GET", found)
         if not reply.ok or mapping(reply.body, "metadata").get("uid") != owner.get("uid"):
             return None

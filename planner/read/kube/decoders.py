@@ -7,7 +7,7 @@ The types are made of the table of ``planner.read.kube.kinds``, so that what is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -24,8 +24,8 @@ from planner.read.kube.pruning import (
     Field,
     Pruner,
     Selection,
-    allowed,
     claims,
+    is_kept,
     selection,
 )
 
@@ -63,12 +63,12 @@ class Decoders:
     """
 
     def __init__(
-        self, fragments: Mapping[str, str], *, recording: bool, keys: Collection[str] = ()
+        self, fragments: Mapping[str, str], keys: frozenset[str], *, recording: bool
     ) -> None:
         self._fragments = fragments
         self._recording = recording
         self._keys = keys
-        self._claim = Pruner(fragments, recording=recording).compiled(CLAIM)
+        self._claim = Pruner(fragments, keys, recording=recording).compiled(CLAIM)
 
     def of(self, fields: str) -> Decode:
         """Decodes an object with these fields. Raises REFUSED where these are not all that it has there."""
@@ -118,7 +118,7 @@ class Decoders:
             return [one for one in value if one.get("manager") == MANAGER]
         if type(value) is not dict or len(value) > MAX_KEYS:
             raise ValueError
-        kept = {key: text for key, text in value.items() if allowed(key) or key in self._keys}
+        kept = {key: text for key, text in value.items() if is_kept(key, self._keys)}
         if not all(type(text) is str and len(key) <= MAX_KEY for key, text in kept.items()):
             raise ValueError
         if sum(map(len, kept.values())) > MAX_LONG_TEXT:

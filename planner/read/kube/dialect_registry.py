@@ -1,53 +1,34 @@
-"""The dialects: one row per scheduler or controller. A new dialect is a file here and a row."""
+"""The dialects: a module of ``planner.read.kube.dialects`` for each scheduler or controller.
+
+Whatever module there has a ``DIALECT`` is one: nothing else names it.
+"""
 
 from __future__ import annotations
 
-from planner.read.kube.dialects import (
-    ack,
-    apps,
-    gangplan,
-    grove,
-    hami,
-    hived,
-    job,
-    jobset,
-    kai,
-    kubeflow,
-    kubernetes,
-    kueue,
-    leaderworkerset,
-    ray,
-    scheduler_plugins,
-    volcano,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
+from planner.read.kube import dialects
 from planner.read.kube.dialects.base import (
     ControllerReader,
     Dialect,
     GroupReader,
     HoldingReader,
+    Scale,
 )
+from planner.read.kube.dialects.made_pods import Makes
 from planner.read.kube.dialects.quotas import QuotaReader
 
-DIALECTS: tuple[Dialect, ...] = (
-    grove.DIALECT,
-    leaderworkerset.DIALECT,
-    jobset.DIALECT,
-    kubeflow.DIALECT,
-    kubernetes.DIALECT,
-    volcano.DIALECT,
-    scheduler_plugins.DIALECT,
-    ray.DIALECT,
-    kai.DIALECT,
-    ack.DIALECT,
-    hived.DIALECT,
-    hami.DIALECT,
-    kueue.DIALECT,
-    gangplan.DIALECT,
-    job.DIALECT,
-    apps.DIALECT,
-)
-"""In order of precedence. A controller comes before those of the objects it makes: JobSet before Job.
-A pod that names several groups belongs to the first whose object exists."""
+
+def _found() -> tuple[Dialect, ...]:
+    names = sorted(one.name for one in iter_modules(dialects.__path__))
+    modules = (import_module(f"{dialects.__name__}.{name}") for name in names)
+    found = [one.DIALECT for one in modules if hasattr(one, "DIALECT")]
+    return tuple(sorted(found, key=lambda one: one.precedence))
+
+
+DIALECTS: tuple[Dialect, ...] = _found()
+"""In order of precedence."""
 
 
 def group_readers() -> tuple[GroupReader, ...]:
@@ -67,8 +48,23 @@ def holding_readers() -> tuple[HoldingReader, ...]:
     return tuple(reader for dialect in DIALECTS for reader in dialect.holdings)
 
 
+def makers() -> dict[tuple[str, ...], Makes]:
+    """By API group and kind."""
+    return {kind: makes for dialect in DIALECTS for kind, makes in dialect.makes.items()}
+
+
+def scales() -> dict[tuple[str, str], Scale]:
+    """By API group and kind."""
+    return {kind: scale for dialect in DIALECTS for kind, scale in dialect.scales.items()}
+
+
 def quota_readers() -> dict[str, QuotaReader]:
     """By the name of the dialect; those that tenants may write come last, so that they take no name."""
-    order = (kueue, kai, volcano, scheduler_plugins)
-    found = [one.DIALECT for one in order]
-    return {one.name: one.quotas for one in found if one.quotas is not None}
+    found = [(one.name, one.quotas) for one in DIALECTS if one.quotas is not None]
+    return dict(sorted(found, key=lambda one: one[1].precedence))
+
+
+def kept_annotations() -> frozenset[str]:
+    """Keys of annotations that are read, and domains with a slash."""
+    stated = (key for dialect in DIALECTS for key in dialect.annotations.split())
+    return frozenset((*stated, *(key for one in holding_readers() for key in one.keys)))

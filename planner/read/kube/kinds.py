@@ -2,6 +2,7 @@
 
 A row: resource, kind, versions with known fields (the best first), ``cluster`` if not namespaced,
 ``certain`` if every server has it; below it the fields, as ``planner.read.kube.pruning`` reads them.
+Dialects have rows of their own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from planner.read.kube.decoders import Decode, Decoders
+from planner.read.kube.dialect_registry import DIALECTS, kept_annotations
 from planner.read.kube.pruning import Prune, Pruner
 
 _TABLE = """
@@ -106,52 +108,9 @@ fragment ClaimSpec
       requests[] opaque { driver parameters { apiVersion kind domainID allocationMode } }
     }
   }
-
-# Groups and queues.
-fragment GroupPolicy
-  basic { } gang { minCount }
-fragment Group
-  schedulingPolicy=GroupPolicy schedulingConstraints { topology[] { key } }
-  priorityClassName priority resourceClaims[]=PodResourceClaim
-  parentCompositePodGroupName
-fragment NetworkTopology
-  mode highestTierAllowed highestTierName
-fragment KaiTopology
-  topology requiredTopologyLevel preferredTopologyLevel
-fragment KueueQuotas
-  flavors[] {
-    name resources[] { name nominalQuota borrowingLimit lendingLimit }
-  }
-fragment KaiShare
-  quota overQuotaWeight limit
-fragment GrovePacking
-  packConstraint { required preferred } topologyName
-
-# Controllers.
 fragment JobSpec
   parallelism completions completionMode suspend managedBy activeDeadlineSeconds
   template=PodTemplate
-fragment RaySpec
-  suspend managedBy enableInTreeAutoscaling
-  headGroupSpec { template=PodTemplate }
-  workerGroupSpecs[] {
-    groupName replicas minReplicas maxReplicas numOfHosts suspend template=PodTemplate
-  }
-fragment KubeflowReplicas
-  replicas restartPolicy template=PodTemplate
-fragment KubeflowSpec
-  runPolicy {
-    suspend managedBy activeDeadlineSeconds
-    schedulingPolicy {
-      minAvailable queue minResources[*]=Quantity
-    }
-  }
-  elasticPolicy { minReplicas maxReplicas metrics[] { type } }
-  runLauncherAsWorker launcherCreationPolicy suspend
-fragment TorchPolicy
-  torch { elasticPolicy { minNodes maxNodes } }
-fragment KubeflowStatus
-  conditions[]=Condition replicaStatuses[*]=Counts
 
 # Kubernetes itself.
 nodes Node v1 cluster certain
@@ -198,7 +157,6 @@ storageclasses.storage.k8s.io StorageClass v1 cluster certain
   volumeBindingMode
 runtimeclasses.node.k8s.io RuntimeClass v1 cluster certain
   scheduling { nodeSelector[*]=Label tolerations[]=Toleration }
-
 resourceslices.resource.k8s.io ResourceSlice v1 v1beta2 v1beta1 cluster
   spec {
     driver nodeName allNodes perDeviceNodeSelection nodeSelector=NodeSelector
@@ -227,170 +185,9 @@ devicetaintrules.resource.k8s.io DeviceTaintRule v1 v1beta2 v1alpha3 cluster
     taint=Taint
     deviceSelector { driver pool device deviceClassName selectors[]=DeviceSelector }
   }
-podgroups.scheduling.k8s.io PodGroup v1 v1beta1 v1alpha3 v1alpha2 v1alpha1
-  spec {
-    ...Group
-    podGroupTemplateRef {
-      workload { workloadName podGroupTemplateName } workloadName podGroupTemplateName
-    }
-  }
-  status { conditions[]=Condition }
-workloads.scheduling.k8s.io Workload v1 v1beta1 v1alpha3 v1alpha2 v1alpha1
-  spec {
-    controllerRef { apiGroup kind name }
-    podGroupTemplates[] { name ...Group }
-    podGroups[] { name policy=GroupPolicy }
-  }
-compositepodgroups.scheduling.k8s.io CompositePodGroup v1 v1beta1 v1alpha3 v1alpha2 v1alpha1
-  spec=Group
-
-# Schedulers and queues.
-podgroups.scheduling.x-k8s.io PodGroup v1alpha1
-  spec { minMember minResources[*]=Quantity } status { phase }
-elasticquotas.scheduling.x-k8s.io ElasticQuota v1alpha1
-  spec { min[*]=Quantity max[*]=Quantity }
-queues.scheduling.volcano.sh Queue v1beta1 cluster
-  spec {
-    weight reclaimable parent priority type
-    capability[*]=Quantity deserved[*]=Quantity guarantee { resource[*]=Quantity }
-  }
-  status { state }
-podgroups.scheduling.volcano.sh PodGroup v1beta1
-  spec {
-    minMember queue priorityClassName minTaskMember[*]=Integer minResources[*]=Quantity
-    networkTopology=NetworkTopology
-    subGroupPolicy[] {
-      name networkTopology=NetworkTopology subGroupSize
-      labelSelector=Selector matchLabelKeys[]
-    }
-  }
-  status { phase conditions[]=Condition }
-hypernodes.topology.volcano.sh HyperNode v1alpha1 cluster
-  spec {
-    tier tierName
-    members[+] {
-      type
-      selector {
-        exactMatch { name } regexMatch { pattern=Long } labelMatch=Selector
-      }
-    }
-  }
-
-podgroups.scheduling.run.ai PodGroup v2alpha2
-  spec {
-    minMember queue priorityClassName preemptibility
-      topologyConstraint=KaiTopology
-    subGroups[] { name minMember parent topologyConstraint=KaiTopology }
-  }
-  status { phase conditions[]=Condition }
-queues.scheduling.run.ai Queue v2 cluster
-  spec {
-    parentQueue priority
-    resources { gpu=KaiShare cpu=KaiShare memory=KaiShare }
-  }
-topologies.kai.scheduler Topology v1alpha1 cluster
-  spec { levels[] { nodeLabel alias } }
-topologies.kueue.x-k8s.io Topology v1beta2 v1beta1 cluster
-  spec { levels[] { nodeLabel alias } }
-resourceflavors.kueue.x-k8s.io ResourceFlavor v1beta2 v1beta1 cluster
-  spec {
-    nodeLabels[*]=Label tolerations[]=Toleration topologyName
-  }
-clusterqueues.kueue.x-k8s.io ClusterQueue v1beta2 v1beta1 cluster
-  spec {
-    cohort cohortName queueingStrategy stopPolicy namespaceSelector=Selector
-    preemption { reclaimWithinCohort } fairSharing { weight }
-    resourceGroups[]=KueueQuotas
-  }
-cohorts.kueue.x-k8s.io Cohort v1beta2 v1beta1 v1alpha1 cluster
-  spec { parentName parent fairSharing { weight } resourceGroups[]=KueueQuotas }
-workloadpriorityclasses.kueue.x-k8s.io WorkloadPriorityClass v1beta2 v1beta1 cluster
-  value
-localqueues.kueue.x-k8s.io LocalQueue v1beta2 v1beta1
-  spec { clusterQueue stopPolicy }
-workloads.kueue.x-k8s.io Workload v1beta2 v1beta1
-  spec {
-    queueName priority priorityClassName priorityClassSource active
-    priorityClassRef { group kind name }
-    podSets[] {
-      name count minCount template=PodTemplate
-    }
-  }
-  status {
-    conditions[]=TimedCondition
-    admission {
-      clusterQueue
-    }
-  }
-podgangs.scheduler.grove.io PodGang v1alpha1
-  spec {
-    priorityClassName topologyConstraint=GrovePacking
-    podgroups[] {
-      name minReplicas podReferences[+] { namespace name } topologyConstraint=GrovePacking
-    }
-  }
 computedomains.resource.nvidia.com ComputeDomain v1beta1
   spec { channel { allocationMode resourceClaimTemplate { name } } }
   status { status nodes[+] { name index status } }
-
-# Controllers of pods.
-jobsets.jobset.x-k8s.io JobSet v1alpha2
-  spec {
-    suspend managedBy startupPolicy { startupPolicyOrder }
-    replicatedJobs[] {
-      name groupName replicas template { metadata=TemplateMetadata spec=JobSpec }
-      dependsOn[] { name }
-    }
-  }
-  status {
-    conditions[]=Condition restarts terminalState
-    replicatedJobsStatus[] { name ...Counts }
-  }
-leaderworkersets.leaderworkerset.x-k8s.io LeaderWorkerSet v1
-  spec {
-    replicas startupPolicy
-    leaderWorkerTemplate {
-      size restartPolicy leaderTemplate=PodTemplate workerTemplate=PodTemplate
-      subGroupPolicy { subGroupSize type }
-    }
-  }
-  status { replicas conditions[]=Condition }
-jobs.batch.volcano.sh Job v1alpha1
-  spec {
-    minAvailable queue priorityClassName schedulerName
-    networkTopology=NetworkTopology
-    tasks[] {
-      name replicas minAvailable template=PodTemplate
-      partitionPolicy {
-        partitionSize networkTopology=NetworkTopology
-      }
-    }
-  }
-  status {
-    state { phase } minAvailable pending running succeeded failed terminating
-  }
-mpijobs.kubeflow.org MPIJob v2beta1 v1
-  spec { mpiReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
-pytorchjobs.kubeflow.org PyTorchJob v1
-  spec { pytorchReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
-tfjobs.kubeflow.org TFJob v1
-  spec { tfReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
-jaxjobs.kubeflow.org JAXJob v1
-  spec { jaxReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
-trainjobs.trainer.kubeflow.org TrainJob v1alpha1
-  spec {
-    suspend managedBy labels[*]=Label runtimeRef { apiGroup kind name }
-  }
-  status { conditions[]=Condition }
-trainingruntimes.trainer.kubeflow.org TrainingRuntime v1alpha1
-  spec { mlPolicy=TorchPolicy }
-clustertrainingruntimes.trainer.kubeflow.org ClusterTrainingRuntime v1alpha1 cluster
-  spec { mlPolicy=TorchPolicy }
-rayclusters.ray.io RayCluster v1 v1alpha1
-  spec=RaySpec status { state conditions[]=Condition }
-rayjobs.ray.io RayJob v1 v1alpha1
-  spec { suspend managedBy rayClusterSpec=RaySpec }
-  status { jobStatus jobDeploymentStatus }
 """
 
 
@@ -436,8 +233,8 @@ class Kind:
 
 def _rows(table: str) -> Iterator[tuple[list[str], str]]:
     """The words of each first line, and the lines below it."""
-    text = re.sub(r"(?m)^#.*$", "", table)
-    for row in re.split(r"\n(?=\S)", text.strip()):
+    text = re.sub(r"(?m)^#.*$", "", table).strip()
+    for row in re.split(r"\n(?=\S)", text) if text else ():
         head, _, fields = row.partition("\n")
         yield head.split(), fields
 
@@ -450,20 +247,32 @@ def _kind(words: list[str], fields: str) -> Kind:
     return Kind(name, plural, group, versions, "cluster" not in flags, "certain" in flags, fields)
 
 
-FRAGMENTS = {words[1]: fields for words, fields in _rows(_TABLE) if words[0] == "fragment"}
+_ROWS = [row for table in (_TABLE, *(one.kinds for one in DIALECTS)) for row in _rows(table)]
+
+FRAGMENTS = {words[1]: fields for words, fields in _ROWS if words[0] == "fragment"}
+
+_ANNOTATIONS = """
+topograph.run/ network.topology.nvidia.com/ resource.kubernetes.io/pod-claim-name
+"""
+"""Those of no dialect that are read. Never kubectl's last-applied one."""
+
+
+def annotation_keys() -> frozenset[str]:
+    """Keys of annotations that are kept, and domains with a slash."""
+    return kept_annotations().union(_ANNOTATIONS.split())
 
 
 @cache
 def _recorded(kind: Kind) -> Prune:
-    return kind.pruned_by(Pruner(FRAGMENTS, recording=True))
+    return kind.pruned_by(Pruner(FRAGMENTS, annotation_keys(), recording=True))
 
 
 @cache
 def _decoded(kind: Kind) -> Decode:
-    return kind.decoded_by(Decoders(FRAGMENTS, recording=True))
+    return kind.decoded_by(Decoders(FRAGMENTS, annotation_keys(), recording=True))
 
 
-ALL = tuple(_kind(words, fields) for words, fields in _rows(_TABLE) if words[0] != "fragment")
+ALL = tuple(_kind(words, fields) for words, fields in _ROWS if words[0] != "fragment")
 """In the order they are recorded."""
 
 NODES, PODS, NAMESPACES, *_others = ALL

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Raw
 
 from planner.read.kube.decoders import REFUSED, Decode, Decoders
-from planner.read.kube.kinds import ALL, FRAGMENTS
+from planner.read.kube.kinds import ALL, FRAGMENTS, annotation_keys
 from planner.read.kube.lookup import Tree
 from planner.read.kube.pruning import MAX_LONG_TEXT, SHORT, Prune, Pruner
 
@@ -39,15 +39,13 @@ class ObjectReducer:
     def __init__(
         self, keys: Collection[str] = (), more: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        from planner.read.kube.dialect_registry import holding_readers  # they read objects too
-
         self._kinds = {(kind.group, kind.name): kind for kind in ALL}
         self._more = more
-        keys = {*keys, *(key for one in holding_readers() for key in one.keys)}
-        self._pruner = Pruner(FRAGMENTS, recording=False, keys=keys)
+        kept = annotation_keys().union(keys)
+        self._pruner = Pruner(FRAGMENTS, kept, recording=False)
         self.lost = self._pruner.lost
         self._pruners: dict[tuple[str, str], Prune] = {}
-        self._types = Decoders(FRAGMENTS, recording=False, keys=keys)
+        self._types = Decoders(FRAGMENTS, kept, recording=False)
         self._decoders: dict[tuple[str, str], Decode | None] = {}
         self._metadata = self._pruner.compiled("...Object")
         self._known: dict[int, Any] = {}

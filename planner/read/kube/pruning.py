@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -123,16 +123,15 @@ def _joined(before: Selection, more: Selection) -> Selection:
 class Pruner:
     """Makes the pruners of selections of fields.
 
-    ``lost``: takes the names of fields that pass a bound. ``keys``: of annotations
-    that are kept besides those of the allow-list.
+    ``lost``: takes the names of fields that pass a bound. ``keys``: of annotations that are kept.
     """
 
     def __init__(
         self,
         fragments: Mapping[str, str],
+        keys: frozenset[str],
         *,
         recording: bool,
-        keys: Collection[str] = (),
     ) -> None:
         self.lost: dict[str, None] = {}
         self._fragments = fragments
@@ -228,7 +227,7 @@ class Pruner:
         kept: dict[str, str] = {}
         left = MAX_LONG_TEXT
         for key, text in value.items():
-            if type(text) is not str or not (allowed(key) or key in self._keys):
+            if type(text) is not str or not is_kept(key, self._keys):
                 continue
             past = len(key) > MAX_KEY or len(kept) >= MAX_KEYS or len(text) > left
             if past and not self._recording:  # who reads the record says so
@@ -270,32 +269,9 @@ def _with_devices_first(containers: list[Any]) -> list[Any]:
 CLAIM = "name persistentVolumeClaim { claimName } ephemeral { }"
 """What is kept of a volume that names a claim."""
 
-_KEPT_ANNOTATIONS = """
-gangplan.dev/
-kueue.x-k8s.io/ kai.scheduler/ scheduling.k8s.io/ scheduling.x-k8s.io/ scheduling.run.ai/
-volcano.sh/ scheduling.volcano.sh/ topology.volcano.sh/
-hivedscheduler.microsoft.com/
-batch.kubernetes.io/ jobset.sigs.k8s.io/ alpha.jobset.sigs.k8s.io/ leaderworkerset.sigs.k8s.io/
-training.kubeflow.org/ trainer.kubeflow.org/ grove.io/
-topograph.run/ network.topology.nvidia.com/
-pod-group-name
-gpu-fraction gpu-fraction-num-devices gpu-memory runai-gpu-group
-topology.kubernetes.io/gpu-group topology.kubernetes.io/gpu-visible
-resource.kubernetes.io/pod-claim-name
-nvidia.com/use-gpuuuid nvidia.com/nouse-gpuuuid nvidia.com/use-gputype nvidia.com/vgpu-mode
-nvidia.com/mig-profile-preference hami.io/vgpu-mig-allocations
-hami.io/vgpu-node hami.io/vgpu-devices-allocated hami.io/vgpu-devices-to-allocate
-hami.io/bind-phase hami.io/node-nvidia-register
-run.ai/reserve_for_gpu_index scheduler.framework.gpushare.allocation ALIYUN_COM_GPU_MEM_IDX
-ray.io/num-hosts
-"""
-"""Keys that are kept; ``domain/``: every key of that domain. Never kubectl's last-applied one."""
-
-_KEPT_KEYS = frozenset(_KEPT_ANNOTATIONS.split())
-
 
 @lru_cache(maxsize=4096)
-def allowed(key: str) -> bool:
-    """Whether an annotation with that key is kept."""
+def is_kept(key: str, keys: frozenset[str]) -> bool:
+    """Whether an annotation is kept. ``keys``: and domains with a slash, of which all are."""
     domain, slash, _ = key.partition("/")
-    return key in _KEPT_KEYS or bool(slash and domain + slash in _KEPT_KEYS)
+    return key in keys or bool(slash and domain + slash in keys)

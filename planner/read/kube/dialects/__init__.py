@@ -1,1 +1,16 @@
-"""How each scheduler and controller describes gangs and GPU holdings: one file per dialect."""
+"""Dialects: what gangplan knows about one scheduler or controller, a module each. Nothing else names it.
+
+How to write one, with LeaderWorkerSet (``leaderworkerset.py``) as the example:
+
+1. ``_KINDS``: its objects, and the fields of them that are read, as rows of ``planner.read.kube.kinds``. What
+   is not in a row is neither recorded nor read. A cluster grants ``list`` on it: deploy/base/reading.yaml.
+2. ``controller_key``: which object a pod belongs to, by its labels or owner; ``describe``: the roles of that
+   object and their sizes; ``role_index``: role and number of a pod. A scheduler that groups pods itself has a
+   ``GroupReader`` in their place.
+3. ``leader_worker_pods``: the pods that an object which waits would have, for ``Makes``.
+4. ``DIALECT``: all of this together, with the annotations that are read, and the precedence: lower than that
+   of the kinds which its objects make. It is found by this name.
+
+Functions get untrusted objects: they are bounded, and never raise. A dialect that is taken out leaves pods
+that belong to nothing; tests/test_kube_dialects.py takes each out in turn.
+"""

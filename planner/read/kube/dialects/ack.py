@@ -48,8 +48,13 @@ def share(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | N
 
 DIALECT = Dialect(
     "ACK",
+    precedence=100,
     holdings=(
         HoldingReader(f"annotation {VISIBLE}", (VISIBLE, GPU_GROUP), visible),
         HoldingReader("annotation of the GPU share", (SHARE, OLD_SHARE), share),
     ),
+    annotations="""
+    topology.kubernetes.io/gpu-group topology.kubernetes.io/gpu-visible
+    scheduler.framework.gpushare.allocation ALIYUN_COM_GPU_MEM_IDX
+    """,
 )

@@ -15,6 +15,7 @@ from planner.read.kube.dialects.base import (
     Dialect,
     RoleIndex,
     RoleSpec,
+    Scale,
     count,
 )
 from planner.read.kube.dialects.gangplan import GANG, is_elastic
@@ -97,5 +98,11 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
 
 DIALECT = Dialect(
     "apps",
+    precedence=160,
     controller=ControllerReader("Workload", controller_key, describe, role_index, replaces=True),
+    scales={
+        ("apps", "StatefulSet"): Scale("statefulsets"),
+        ("apps", "ReplicaSet"): Scale("replicasets"),
+        ("apps", "Deployment"): Scale("deployments"),
+    },
 )

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from planner.read.findings import Remarks
+from planner.read.kube.dialects.made_pods import Makes
 from planner.read.kube.dialects.quotas import QuotaReader
 from planner.read.kube.lookup import at, number
 from planner.read.kube.records import (
@@ -229,14 +230,37 @@ class CannotEncode(Exception):  # noqa: N818  # said of a plan, not of a fault o
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """``plural``: of the kind. ``role``: whose pods it counts, None: all of them."""
+
+    plural: str
+    version: str = "v1"
+    role: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
-    """Everything gangplan knows about one scheduler or controller; each part is optional."""
+    """Everything gangplan knows about one scheduler or controller; each part is optional.
+
+    ``precedence``: the lower the earlier it is asked. A controller comes before those of the objects that it
+    makes, JobSet before Job; a pod that names several groups belongs to the first whose object exists.
+    ``makes``: kinds whose objects may wait without pods, by API group and kind. ``kinds``: what is read of
+    its objects, as rows of ``planner.read.kube.kinds``. ``annotations``: keys that are read; ``domain/``:
+    all of that domain. ``without``: what a run does without the right to list a resource, in words; without
+    those to the others it does not begin. ``scales``: kinds whose ``scale`` sets the number of pods.
+    """
 
     name: str
+    precedence: int = 0
     groups: tuple[GroupReader, ...] = ()
     controller: ControllerReader | None = None
     holdings: tuple[HoldingReader, ...] = ()
     quotas: QuotaReader | None = None
+    makes: Mapping[tuple[str, str], Makes] = field(default_factory=dict)
+    kinds: str = ""
+    annotations: str = ""
+    without: Mapping[str, str] = field(default_factory=dict)
+    scales: Mapping[tuple[str, str], Scale] = field(default_factory=dict)
 
 
 def count(tree: object, *path: str, absent: int | None) -> int | None:

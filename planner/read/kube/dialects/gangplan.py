@@ -49,6 +49,8 @@ def planned_gpus(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, .
 
 DIALECT = Dialect(
     "gangplan",
+    precedence=140,
     groups=(GroupReader("gangplan", None, group_name, describe),),
     holdings=(HoldingReader(f"annotation {GPUS}", (GPUS,), planned_gpus),),
+    annotations="gangplan.dev/",
 )

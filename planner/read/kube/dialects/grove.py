@@ -70,7 +70,22 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     return RoleIndex(_role(pod, controller.key.name), number(pod.labels.get(INDEX)))
 
 
+_KINDS = """
+fragment GrovePacking
+  packConstraint { required preferred } topologyName
+podgangs.scheduler.grove.io PodGang v1alpha1
+  spec {
+    priorityClassName topologyConstraint=GrovePacking
+    podgroups[] {
+      name minReplicas podReferences[+] { namespace name } topologyConstraint=GrovePacking
+    }
+  }
+"""
+
 DIALECT = Dialect(
     "Grove",
+    precedence=10,
     controller=ControllerReader(KIND, controller_key, describe, role_index, replaces=True),
+    annotations="grove.io/",
+    kinds=_KINDS,
 )

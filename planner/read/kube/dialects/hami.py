@@ -277,4 +277,14 @@ def chosen(annotations: Mapping[str, str], node: KubeNode, gpus: int) -> tuple[i
     return tuple(indices) if len(indices) == len(uuids) == gpus else None
 
 
-DIALECT = Dialect("HAMi", holdings=(HoldingReader("HAMi annotation of devices", PODS, allocated),))
+DIALECT = Dialect(
+    "HAMi",
+    precedence=120,
+    holdings=(HoldingReader("HAMi annotation of devices", PODS, allocated),),
+    annotations="""
+    nvidia.com/use-gpuuuid nvidia.com/nouse-gpuuuid nvidia.com/use-gputype nvidia.com/vgpu-mode
+    nvidia.com/mig-profile-preference hami.io/vgpu-mig-allocations hami.io/vgpu-node
+    hami.io/vgpu-devices-allocated hami.io/vgpu-devices-to-allocate hami.io/bind-phase
+    hami.io/node-nvidia-register
+    """,
+)

@@ -89,5 +89,7 @@ def is_opportunistic(annotations: Mapping[str, str]) -> bool:
 
 DIALECT = Dialect(
     "HiveD",
+    precedence=110,
     holdings=(HoldingReader("HiveD annotation of leaf cells", (*ISOLATION, BIND_INFO), isolation),),
+    annotations="hivedscheduler.microsoft.com/",
 )

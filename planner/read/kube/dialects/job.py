@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 
 from planner.read.kube.dialects.base import (
     Controller,
@@ -14,8 +15,9 @@ from planner.read.kube.dialects.base import (
     allowed_range,
     count,
 )
-from planner.read.kube.lookup import Tree, mapping, number, whole
-from planner.read.kube.records import KubePod, Objects
+from planner.read.kube.dialects.made_pods import JOB_NAME, MadePod, Makes, PodSet, owned_by
+from planner.read.kube.lookup import Tree, mapping, number, text, whole
+from planner.read.kube.records import KubeObject, KubePod, Objects
 
 ROLE = "worker"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -73,4 +75,28 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     return RoleIndex(ROLE, completion_index(pod))
 
 
-DIALECT = Dialect("Job", controller=ControllerReader("Job", controller_key, describe, role_index))
+def job_pods(job: KubeObject, done: frozenset[int] = frozenset()) -> Iterator[PodSet]:
+    """``done``: completion indexes of the pods that succeeded."""
+    spec = mapping(job.tree, "spec")
+    wanted, completions = parallel_pods(spec), count(spec, "completions", absent=None)
+    if wanted is not None and completions is not None:
+        wanted = max(0, min(wanted, completions - (whole(job.tree, "status", "succeeded") or 0)))
+    indexed, owner = text(spec, "completionMode") == "Indexed", owned_by(job)
+    left_before = [index - place for place, index in enumerate(sorted(done))]
+
+    def made(number: int) -> MadePod:
+        number += bisect_right(left_before, number)  # the indexes that are left, in order
+        labels = {JOB_NAME: job.name, "job-name": job.name}
+        labels |= {INDEX: str(number)} if indexed else {}
+        return MadePod(f"{job.name}-{number}", labels, owner)
+
+    yield PodSet(mapping(spec, "template"), wanted, made)
+
+
+DIALECT = Dialect(
+    "Job",
+    precedence=150,
+    controller=ControllerReader("Job", controller_key, describe, role_index),
+    annotations="batch.kubernetes.io/",
+    makes={("batch", "Job"): Makes(job_pods)},
+)

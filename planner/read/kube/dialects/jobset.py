@@ -5,8 +5,9 @@ The index of a pod is job index x pods of one Job + completion index.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from planner.read.kube.dialects.base import (
     Controller,
@@ -20,6 +21,14 @@ from planner.read.kube.dialects.base import (
     product,
 )
 from planner.read.kube.dialects.job import completion_index, parallel_pods
+from planner.read.kube.dialects.made_pods import (
+    COMPLETION_INDEX,
+    JOB_NAME,
+    MadePod,
+    Makes,
+    PodSet,
+    reference,
+)
 from planner.read.kube.lookup import items, mapping, number, objects, text, whole
 from planner.read.kube.records import (
     KubeObject,
@@ -162,6 +171,65 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     return RoleIndex(role, job * spec.stride + index if index < spec.stride else None)
 
 
+def jobset_pods(one: KubeObject) -> Iterator[PodSet]:
+    for replicated in objects(one.tree, "spec", "replicatedJobs"):
+        name = text(replicated, "name") or ""
+        jobs = count(replicated, "replicas", absent=1)
+        spec = mapping(replicated, "template", "spec")
+        each = parallel_pods(spec)
+        made = partial(_jobset_pod, one, name, jobs, each or 1)
+        yield PodSet(mapping(spec, "template"), product(jobs, each), made)
+
+
+def _jobset_pod(one: KubeObject, role: str, jobs: int | None, each: int, number: int) -> MadePod:
+    job, index = divmod(number, each)
+    name = f"{one.name}-{role}-{job}"
+    labels = {
+        NAME: one.name,
+        ROLE: role,
+        REPLICAS: str(jobs),
+        JOB_INDEX: str(job),
+        JOB_NAME: name,
+        COMPLETION_INDEX: str(index),
+    }
+    return MadePod(f"{name}-{index}", labels, reference("batch/v1", "Job", name))
+
+
+_KINDS = """
+fragment TorchPolicy
+  torch { elasticPolicy { minNodes maxNodes } }
+jobsets.jobset.x-k8s.io JobSet v1alpha2
+  spec {
+    suspend managedBy startupPolicy { startupPolicyOrder }
+    replicatedJobs[] {
+      name groupName replicas template { metadata=TemplateMetadata spec=JobSpec }
+      dependsOn[] { name }
+    }
+  }
+  status {
+    conditions[]=Condition restarts terminalState
+    replicatedJobsStatus[] { name ...Counts }
+  }
+trainjobs.trainer.kubeflow.org TrainJob v1alpha1
+  spec {
+    suspend managedBy labels[*]=Label runtimeRef { apiGroup kind name }
+  }
+  status { conditions[]=Condition }
+trainingruntimes.trainer.kubeflow.org TrainingRuntime v1alpha1
+  spec { mlPolicy=TorchPolicy }
+clustertrainingruntimes.trainer.kubeflow.org ClusterTrainingRuntime v1alpha1 cluster
+  spec { mlPolicy=TorchPolicy }
+"""
+
 DIALECT = Dialect(
-    "JobSet", controller=ControllerReader("JobSet", controller_key, describe, role_index)
+    "JobSet",
+    precedence=30,
+    controller=ControllerReader("JobSet", controller_key, describe, role_index),
+    annotations="jobset.sigs.k8s.io/ alpha.jobset.sigs.k8s.io/ trainer.kubeflow.org/",
+    kinds=_KINDS,
+    makes={(GROUP, "JobSet"): Makes(jobset_pods)},
+    without={
+        f"{plural}.{TRAINER}": "elastic TrainJobs are planned with the number of nodes of their JobSets"
+        for plural in ("trainingruntimes", "clustertrainingruntimes")
+    },
 )

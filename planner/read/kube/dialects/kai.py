@@ -198,9 +198,38 @@ def read_queues(sources: QuotaSources) -> Iterable[Quota]:
         )
 
 
+_KINDS = """
+fragment KaiTopology
+  topology requiredTopologyLevel preferredTopologyLevel
+fragment KaiShare
+  quota overQuotaWeight limit
+podgroups.scheduling.run.ai PodGroup v2alpha2
+  spec {
+    minMember queue priorityClassName preemptibility
+      topologyConstraint=KaiTopology
+    subGroups[] { name minMember parent topologyConstraint=KaiTopology }
+  }
+  status { phase conditions[]=Condition }
+queues.scheduling.run.ai Queue v2 cluster
+  spec {
+    parentQueue priority
+    resources { gpu=KaiShare cpu=KaiShare memory=KaiShare }
+  }
+topologies.kai.scheduler Topology v1alpha1 cluster
+  spec { levels[] { nodeLabel alias } }
+"""
+
 DIALECT = Dialect(
     "KAI",
-    quotas=QuotaReader(read_queues, find_by_name, dict.fromkeys(SCHEDULERS, "default-queue")),
+    precedence=90,
+    quotas=QuotaReader(
+        read_queues, find_by_name, dict.fromkeys(SCHEDULERS, "default-queue"), precedence=10
+    ),
     groups=(GroupReader("KAI", GROUP, group_name, describe),),
     holdings=(HoldingReader(f"annotation {RESERVED}", (RESERVED,), reserved),),
+    annotations="""
+    kai.scheduler/ scheduling.run.ai/ pod-group-name gpu-fraction gpu-fraction-num-devices
+    gpu-memory runai-gpu-group run.ai/reserve_for_gpu_index
+    """,
+    kinds=_KINDS,
 )

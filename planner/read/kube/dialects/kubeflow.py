@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from planner.read.kube.dialects.base import (
     Controller,
@@ -15,9 +16,11 @@ from planner.read.kube.dialects.base import (
     Dialect,
     RoleIndex,
     RoleSpec,
+    Scale,
     allowed_range,
     count,
 )
+from planner.read.kube.dialects.made_pods import MadePod, Makes, PodSet, owned_by
 from planner.read.kube.lookup import Tree, flag, items, mapping, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
@@ -145,6 +148,53 @@ def _role_index(pod: KubePod, job: str) -> RoleIndex:
     return RoleIndex(role, index)
 
 
+def training_pods(job: KubeObject) -> Iterator[PodSet]:
+    """The pods of a job of Kubeflow's operators; the launcher of an MPIJob too, whenever it starts."""
+    spec = mapping(job.tree, "spec")
+    launched = job.kind == "MPIJob" and flag(spec, "runLauncherAsWorker")
+    for kind, replica in replica_types(job):
+        role = kind.lower()
+        made = partial(_training_pod, job, role, int(launched and role == "worker"))
+        pods = count(replica, "replicas", absent=1)
+        yield PodSet(mapping(replica, "template"), pods, made)
+
+
+def _training_pod(job: KubeObject, role: str, first: int, number: int) -> MadePod:
+    index = str(number + first)
+    labels = {NAME: job.name, ROLE: role, INDEX: index}
+    return MadePod(f"{job.name}-{role}-{number}", labels, owned_by(job))
+
+
+_KINDS = """
+fragment KubeflowReplicas
+  replicas restartPolicy template=PodTemplate
+fragment KubeflowSpec
+  runPolicy {
+    suspend managedBy activeDeadlineSeconds
+    schedulingPolicy {
+      minAvailable queue minResources[*]=Quantity
+    }
+  }
+  elasticPolicy { minReplicas maxReplicas metrics[] { type } }
+  runLauncherAsWorker launcherCreationPolicy suspend
+fragment KubeflowStatus
+  conditions[]=Condition replicaStatuses[*]=Counts
+mpijobs.kubeflow.org MPIJob v2beta1 v1
+  spec { mpiReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
+pytorchjobs.kubeflow.org PyTorchJob v1
+  spec { pytorchReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
+tfjobs.kubeflow.org TFJob v1
+  spec { tfReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
+jaxjobs.kubeflow.org JAXJob v1
+  spec { jaxReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
+"""
+
 DIALECT = Dialect(
-    "Kubeflow", controller=ControllerReader("TrainingJob", controller_key, describe, role_index)
+    "Kubeflow",
+    precedence=40,
+    controller=ControllerReader("TrainingJob", controller_key, describe, role_index),
+    annotations="training.kubeflow.org/",
+    kinds=_KINDS,
+    makes={(GROUP, kind): Makes(training_pods, group_of_its_name=True) for kind in KINDS.values()},
+    scales={(GROUP, SCALED): Scale("pytorchjobs", role="worker")},
 )

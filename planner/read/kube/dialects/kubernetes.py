@@ -132,10 +132,38 @@ def describe_workload_group(
     return PodGroup(key, workload, gang=gang, minimum=minimum, required=required)
 
 
+_KINDS = """
+fragment GroupPolicy
+  basic { } gang { minCount }
+fragment Group
+  schedulingPolicy=GroupPolicy schedulingConstraints { topology[] { key } }
+  priorityClassName priority resourceClaims[]=PodResourceClaim
+  parentCompositePodGroupName
+podgroups.scheduling.k8s.io PodGroup v1 v1beta1 v1alpha3 v1alpha2 v1alpha1
+  spec {
+    ...Group
+    podGroupTemplateRef {
+      workload { workloadName podGroupTemplateName } workloadName podGroupTemplateName
+    }
+  }
+  status { conditions[]=Condition }
+workloads.scheduling.k8s.io Workload v1 v1beta1 v1alpha3 v1alpha2 v1alpha1
+  spec {
+    controllerRef { apiGroup kind name }
+    podGroupTemplates[] { name ...Group }
+    podGroups[] { name policy=GroupPolicy }
+  }
+compositepodgroups.scheduling.k8s.io CompositePodGroup v1 v1beta1 v1alpha3 v1alpha2 v1alpha1
+  spec=Group
+"""
+
 DIALECT = Dialect(
     "Kubernetes",
+    precedence=50,
     groups=(
         GroupReader("PodGroup", GROUP, group_name, describe),
         GroupReader("Workload", GROUP, workload_group_name, describe_workload_group, "Workload"),
     ),
+    annotations="scheduling.k8s.io/",
+    kinds=_KINDS,
 )

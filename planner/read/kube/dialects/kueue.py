@@ -6,9 +6,9 @@ Workload are the roles of pods that nothing but the Workload describes yet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from models.instance.policy import KUEUE
 from planner.read.findings import Remarks
@@ -27,7 +27,8 @@ from planner.read.kube.dialects.base import (
     count,
     json_value,
 )
-from planner.read.kube.lookup import number, objects, text, whole
+from planner.read.kube.dialects.made_pods import MadePod, PodSet, owned_by
+from planner.read.kube.lookup import Tree, mapping, number, objects, text, whole
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
 GROUP = kueue_quotas.GROUP
@@ -179,9 +180,74 @@ def workload_role(pod: KubePod, controller: Controller) -> RoleIndex:
     return RoleIndex(pod.labels.get(PODSET) or "main", number(pod.labels.get(PODSET_INDEX)))
 
 
+def workload_pods(workload: KubeObject) -> Iterator[PodSet]:
+    """The pod sets of a Kueue Workload, for owners whose templates are not in the input."""
+    owner = owned_by(workload)
+    name = workload.name if workload.owner is None else workload.owner.name
+    for podset in objects(workload.tree, "spec", "podSets"):
+        role = text(podset, "name") or "main"
+        pods = count(podset, "count", absent=1)
+        made = partial(_workload_pod, f"{name}-{role}", role, owner)
+        yield PodSet(mapping(podset, "template"), pods, made)
+
+
+def _workload_pod(name: str, role: str, owner: Tree, number: int) -> MadePod:
+    return MadePod(f"{name}-{number}", {PODSET: role, PODSET_INDEX: str(number)}, owner)
+
+
+_KINDS = """
+fragment KueueQuotas
+  flavors[] {
+    name resources[] { name nominalQuota borrowingLimit lendingLimit }
+  }
+topologies.kueue.x-k8s.io Topology v1beta2 v1beta1 cluster
+  spec { levels[] { nodeLabel alias } }
+resourceflavors.kueue.x-k8s.io ResourceFlavor v1beta2 v1beta1 cluster
+  spec {
+    nodeLabels[*]=Label tolerations[]=Toleration topologyName
+  }
+clusterqueues.kueue.x-k8s.io ClusterQueue v1beta2 v1beta1 cluster
+  spec {
+    cohort cohortName queueingStrategy stopPolicy namespaceSelector=Selector
+    preemption { reclaimWithinCohort } fairSharing { weight }
+    resourceGroups[]=KueueQuotas
+  }
+cohorts.kueue.x-k8s.io Cohort v1beta2 v1beta1 v1alpha1 cluster
+  spec { parentName parent fairSharing { weight } resourceGroups[]=KueueQuotas }
+workloadpriorityclasses.kueue.x-k8s.io WorkloadPriorityClass v1beta2 v1beta1 cluster
+  value
+localqueues.kueue.x-k8s.io LocalQueue v1beta2 v1beta1
+  spec { clusterQueue stopPolicy }
+workloads.kueue.x-k8s.io Workload v1beta2 v1beta1
+  spec {
+    queueName priority priorityClassName priorityClassSource active
+    priorityClassRef { group kind name }
+    podSets[] {
+      name count minCount template=PodTemplate
+    }
+  }
+  status {
+    conditions[]=TimedCondition
+    admission {
+      clusterQueue
+    }
+  }
+"""
+
 DIALECT = Dialect(
     "Kueue",
+    precedence=130,
     groups=(GroupReader("Kueue", None, group_name, describe),),
     controller=ControllerReader("KueueWorkload", workload_key, describe_workload, workload_role),
     quotas=kueue_quotas.QUOTAS,
+    annotations="kueue.x-k8s.io/",
+    kinds=_KINDS,
+    without={
+        f"workloadpriorityclasses.{GROUP}": (
+            "suspended jobs that have no Workload yet count with the priorities of their templates"
+        ),
+        f"cohorts.{GROUP}": (
+            "Cohorts of Kueue are not read: plans keep to the quotas of ClusterQueues alone"
+        ),
+    },
 )

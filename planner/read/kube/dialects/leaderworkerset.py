@@ -5,7 +5,8 @@ The gang is named ``<set>-<group>``, or like the set if it has one group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from planner.read.kube.dialects.base import (
     Controller,
@@ -15,8 +16,10 @@ from planner.read.kube.dialects.base import (
     RoleIndex,
     RoleSpec,
     count,
+    product,
 )
-from planner.read.kube.lookup import number, text
+from planner.read.kube.dialects.made_pods import MadePod, Makes, PodSet, reference
+from planner.read.kube.lookup import mapping, number, text
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects
 
 GROUP = "leaderworkerset.x-k8s.io"
@@ -95,7 +98,49 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     return RoleIndex("leader" if index == 0 else "worker", index)
 
 
+def leader_worker_pods(one: KubeObject) -> Iterator[PodSet]:
+    groups = count(one.tree, "spec", "replicas", absent=1)
+    template = mapping(one.tree, "spec", "leaderWorkerTemplate")
+    size = count(template, "size", absent=1)
+    workers = mapping(template, "workerTemplate")
+    leaders = mapping(template, "leaderTemplate") or workers
+    yield PodSet(leaders, groups, partial(_leader_worker_pod, one, 1, 0))
+    if size is None or size > 1:
+        others = None if size is None else size - 1
+        made = partial(_leader_worker_pod, one, others or 1, 1)
+        yield PodSet(workers, product(groups, others), made)
+
+
+def _leader_worker_pod(one: KubeObject, each: int, first: int, number: int) -> MadePod:
+    """``each``: pods of a group, which count from ``first``."""
+    group, index = divmod(number, each)
+    leader = f"{one.name}-{group}"
+    labels = {
+        NAME: one.name,
+        GROUP_INDEX: str(group),
+        WORKER_INDEX: str(index + first),
+    }
+    owner = reference("apps/v1", "StatefulSet", leader if first else one.name)
+    return MadePod(f"{leader}-{index + first}" if first else leader, labels, owner)
+
+
+_KINDS = """
+leaderworkersets.leaderworkerset.x-k8s.io LeaderWorkerSet v1
+  spec {
+    replicas startupPolicy
+    leaderWorkerTemplate {
+      size restartPolicy leaderTemplate=PodTemplate workerTemplate=PodTemplate
+      subGroupPolicy { subGroupSize type }
+    }
+  }
+  status { replicas conditions[]=Condition }
+"""
+
 DIALECT = Dialect(
     KIND,
+    precedence=20,
     controller=ControllerReader(KIND, controller_key, describe, role_index, replaces=True),
+    annotations="leaderworkerset.sigs.k8s.io/",
+    kinds=_KINDS,
+    makes={(GROUP, KIND): Makes(leader_worker_pods, waits=lambda _: True)},
 )

@@ -92,12 +92,14 @@ class QuotaReader:
     ``read``: its queues. ``find``: the key of the queue of pods in a namespace that name this one (None:
     they name none of this system). ``default``: the queue of pods that name none, by the scheduler of this
     system that they wait for. ``stopped``: why a gang whose pods name this queue may not start now, in words.
+    ``precedence``: of two queues of one name that of the lower keeps it; tenants write the highest.
     """
 
     read: Callable[[QuotaSources], Iterable[Quota]]
     find: Callable[[QuotaSources, str, str | None], str | None]
     default: Mapping[str, str] = field(default_factory=dict)
     stopped: Callable[[QuotaSources, KubeGang, str], str | None] = lambda *_: None
+    precedence: int = 0
 
 
 def exact(written: object) -> Fraction | None:

@@ -6,7 +6,8 @@ because its own changes at every start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from planner.read.kube.dialects.base import (
     Controller,
@@ -19,6 +20,7 @@ from planner.read.kube.dialects.base import (
     count,
     product,
 )
+from planner.read.kube.dialects.made_pods import MadePod, Makes, PodSet, owned_by, reference
 from planner.read.kube.lookup import Tree, flag, mapping, number, objects, text
 from planner.read.kube.records import KubeObject, KubePod, Objects, ReplicaRange
 
@@ -129,7 +131,54 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     return RoleIndex(role, replica * spec.stride + min(host or 0, spec.stride - 1))
 
 
+def ray_pods(one: KubeObject) -> Iterator[PodSet]:
+    """The head and the workers of a RayCluster, or of the one that a RayJob will have."""
+    spec, name, labels = mapping(one.tree, "spec"), one.name, {NAME: one.name}
+    owner = owned_by(one)
+    if one.kind == JOB:
+        spec = mapping(spec, "rayClusterSpec")
+        cluster = f"{name}-raycluster"  # not its own name, which a RayCluster may have
+        labels = {NAME: cluster, ORIGIN_KIND: JOB, ORIGIN_NAME: name}
+        owner = reference("ray.io/v1", KIND, cluster)
+
+    head = MadePod(f"{name}-head", {**labels, NODE_TYPE: HEAD}, owner)
+    yield PodSet(mapping(spec, "headGroupSpec", "template"), 1, lambda _: head)
+    for group in objects(spec, "workerGroupSpecs"):
+        hosts = count(group, "numOfHosts", absent=1)
+        role = text(group, "groupName") or "worker"
+        marks = {**labels, NODE_TYPE: "worker", WORKER_GROUP: role}
+        pods = product(group_replicas(group), hosts)
+        made = partial(_ray_worker, f"{name}-{role}-worker", marks, owner, hosts or 1)
+        yield PodSet(mapping(group, "template"), pods, made)
+
+
+def _ray_worker(
+    name: str, labels: Mapping[str, str], owner: Tree, hosts: int, number: int
+) -> MadePod:
+    replica, host = divmod(number, hosts)
+    marks = {**labels, REPLICA: str(replica), HOST: str(host)}
+    return MadePod(f"{name}-{number}", marks, owner)
+
+
+_KINDS = """
+fragment RaySpec
+  suspend managedBy enableInTreeAutoscaling
+  headGroupSpec { template=PodTemplate }
+  workerGroupSpecs[] {
+    groupName replicas minReplicas maxReplicas numOfHosts suspend template=PodTemplate
+  }
+rayclusters.ray.io RayCluster v1 v1alpha1
+  spec=RaySpec status { state conditions[]=Condition }
+rayjobs.ray.io RayJob v1 v1alpha1
+  spec { suspend managedBy rayClusterSpec=RaySpec }
+  status { jobStatus jobDeploymentStatus }
+"""
+
 DIALECT = Dialect(
     "Ray",
+    precedence=80,
     controller=ControllerReader(KIND, controller_key, describe, role_index, replaces=True),
+    annotations="ray.io/num-hosts",
+    kinds=_KINDS,
+    makes={(GROUP, kind): Makes(ray_pods) for kind in (KIND, JOB)},
 )

@@ -80,8 +80,19 @@ def _spaces(api: Objects) -> dict[str, list[KubeObject]]:
     return spaces
 
 
+_KINDS = """
+podgroups.scheduling.x-k8s.io PodGroup v1alpha1
+  spec { minMember minResources[*]=Quantity } status { phase }
+elasticquotas.scheduling.x-k8s.io ElasticQuota v1alpha1
+  spec { min[*]=Quantity max[*]=Quantity }
+"""
+
 DIALECT = Dialect(
     "scheduler-plugins",
+    precedence=70,
     groups=(GroupReader("scheduler-plugins", GROUP, group_name, describe),),
-    quotas=QuotaReader(read_quotas, find_quota),
+    quotas=QuotaReader(read_quotas, find_quota, precedence=30),
+    annotations="scheduling.x-k8s.io/",
+    kinds=_KINDS,
+    without={f"elasticquotas.{GROUP}": "ElasticQuotas are not read: plans ignore their quotas"},
 )

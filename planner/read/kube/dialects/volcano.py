@@ -5,8 +5,9 @@ A hard networkTopology asks for the tier it names, a soft one prefers the lowest
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
@@ -22,6 +23,7 @@ from planner.read.kube.dialects.base import (
     RoleSpec,
     count,
 )
+from planner.read.kube.dialects.made_pods import MadePod, Makes, PodSet, owned_by
 from planner.read.kube.dialects.quotas import (
     Quota,
     QuotaReader,
@@ -31,6 +33,7 @@ from planner.read.kube.dialects.quotas import (
     find_by_name,
 )
 from planner.read.kube.lookup import Tree, at, items, mapping, matches, number, objects, text, whole
+from planner.read.kube.pods.requests import effective_requests, is_about_gpus
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
 MODE = "volcano.sh/network-topology-mode"
@@ -270,9 +273,114 @@ def _queue(made: KubeObject, sources: QuotaSources, *, rooted: bool) -> Quota:
     )
 
 
+_PENDING = (None, "Pending", "Inqueue")
+"""States of what it holds back."""
+
+
+def is_pending(group: KubeObject) -> bool:
+    """Whether Volcano holds the pods of a group back."""
+    return text(group.tree, "status", "phase") in _PENDING
+
+
+def _is_held_back(job: KubeObject) -> bool:
+    return text(job.tree, "status", "state", "phase") in (*_PENDING, "Restarting")
+
+
+def volcano_pods(job: KubeObject) -> Iterator[PodSet]:
+    scheduler = text(job.tree, "spec", "schedulerName") or SCHEDULER
+    priority = text(job.tree, "spec", "priorityClassName")
+    for place, task in enumerate(objects(job.tree, "spec", "tasks")):
+        made = partial(_volcano_pod, job, text(task, "name") or f"default{place}")
+        pods = count(task, "replicas", absent=1)
+        yield PodSet(mapping(task, "template"), pods, made, scheduler, priority)
+
+
+def _volcano_pod(job: KubeObject, task: str, number: int) -> MadePod:
+    labels = {NAME: job.name, TASK: task, INDEX: str(number)}
+    return MadePod(f"{job.name}-{task}-{number}", labels, owned_by(job))
+
+
+def group_pods(group: KubeObject) -> Sequence[PodSet]:
+    """The pods that a PodGroup needs: each an equal share of what it says that they need together."""
+    stated = mapping(group.tree, "spec", "minResources")
+    quota = {name.removeprefix("requests."): amount for name, amount in stated.items()}
+    requests = {
+        name: amount
+        for name, amount in {**quota, **stated}.items()
+        if not name.startswith(("requests.", "limits.", "count/")) and name != "pods"
+    }
+    needed = effective_requests(_one_container(requests)).amounts
+    pods = whole(group.tree, "spec", "minMember")
+    template: Tree = {}
+    divided = pods or 1
+    if needed and divided > 0 and not any(is_about_gpus(n) and needed[n] % divided for n in needed):
+        share = {name: -(-amount // divided) for name, amount in needed.items()}
+        template = _one_container(
+            {name: f"{one}m" if name == "cpu" else str(one) for name, one in share.items()}
+        )
+    name = group.name if group.owner is None else group.owner.name
+    priority = text(group.tree, "spec", "priorityClassName")
+    return [
+        PodSet(template, pods, lambda n: MadePod(f"{name}-{n}", {}, {}), priority_class=priority)
+    ]
+
+
+def _one_container(requests: Tree) -> Tree:
+    return {"spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}}
+
+
+_KINDS = """
+fragment NetworkTopology
+  mode highestTierAllowed highestTierName
+queues.scheduling.volcano.sh Queue v1beta1 cluster
+  spec {
+    weight reclaimable parent priority type
+    capability[*]=Quantity deserved[*]=Quantity guarantee { resource[*]=Quantity }
+  }
+  status { state }
+podgroups.scheduling.volcano.sh PodGroup v1beta1
+  spec {
+    minMember queue priorityClassName minTaskMember[*]=Integer minResources[*]=Quantity
+    networkTopology=NetworkTopology
+    subGroupPolicy[] {
+      name networkTopology=NetworkTopology subGroupSize
+      labelSelector=Selector matchLabelKeys[]
+    }
+  }
+  status { phase conditions[]=Condition }
+hypernodes.topology.volcano.sh HyperNode v1alpha1 cluster
+  spec {
+    tier tierName
+    members[+] {
+      type
+      selector {
+        exactMatch { name } regexMatch { pattern=Long } labelMatch=Selector
+      }
+    }
+  }
+jobs.batch.volcano.sh Job v1alpha1
+  spec {
+    minAvailable queue priorityClassName schedulerName
+    networkTopology=NetworkTopology
+    tasks[] {
+      name replicas minAvailable template=PodTemplate
+      partitionPolicy {
+        partitionSize networkTopology=NetworkTopology
+      }
+    }
+  }
+  status {
+    state { phase } minAvailable pending running succeeded failed terminating
+  }
+"""
+
 DIALECT = Dialect(
     "Volcano",
-    quotas=QuotaReader(read_queues, find_by_name, {SCHEDULER: "default"}),
+    precedence=60,
+    quotas=QuotaReader(read_queues, find_by_name, {SCHEDULER: "default"}, precedence=20),
     groups=(GroupReader("Volcano", GROUP, group_name, describe_group),),
     controller=ControllerReader(KIND, controller_key, describe_job, role_index),
+    annotations="volcano.sh/ scheduling.volcano.sh/ topology.volcano.sh/",
+    kinds=_KINDS,
+    makes={(JOB_GROUP, "Job"): Makes(volcano_pods, waits=_is_held_back)},
 )

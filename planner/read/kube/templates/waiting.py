@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import controller_readers
+from planner.read.kube.dialect_registry import controller_readers, makers
 from planner.read.kube.dialects import kueue, volcano
 from planner.read.kube.dialects.base import ControllerKey
-from planner.read.kube.dialects.job import completion_index
+from planner.read.kube.dialects.job import completion_index, job_pods
 from planner.read.kube.dialects.kueue_workloads import KIND as WORKLOAD
 from planner.read.kube.dialects.kueue_workloads import Workloads
+from planner.read.kube.dialects.made_pods import Makes, PodSet
 from planner.read.kube.lookup import (
     Tree,
     at,
@@ -38,13 +39,6 @@ from planner.read.kube.pods.requests import (
     is_about_gpus,
 )
 from planner.read.kube.records import Key, KubeObject, KubePod, Objects
-from planner.read.kube.templates.controllers import (
-    CONTROLLERS,
-    PodSet,
-    group_pods,
-    job_pods,
-    workload_pods,
-)
 
 MAX_PODS = 10_000
 """Most pods that one workload without pods stands for."""
@@ -71,7 +65,6 @@ _OVER = frozenset({"COMPLETE", "COMPLETED", "SUCCEEDED", "FAILED", "FINISHED", "
 _STATES = ("terminalState", "jobStatus", "jobDeploymentStatus")
 """Fields of a status that hold such a word."""
 
-_PENDING = (None, "Pending", "Inqueue")
 _NO_GANGS = ("Pod", "ReplicaSet", "StatefulSet", "DaemonSet")
 """What Volcano makes PodGroups for that are no gangs."""
 
@@ -117,7 +110,7 @@ def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> E
 
 def remark_unseen(api: Objects, remarks: Remarks) -> None:
     """A remark where Kueue is at work and the input has no list of what it suspends."""
-    suspended = {kind for _, kind in CONTROLLERS} | {"TrainJob", WORKLOAD}
+    suspended = {kind for _, kind in makers()} | {WORKLOAD}
     if any(map(api.has_all, suspended)):
         return
     marks = [(pod.namespace + "/", *pod.labels, *pod.annotations) for pod in api.of("Pod", "")]
@@ -255,6 +248,7 @@ class _Waiting:
     api: Objects
     queued: Workloads
     groups: dict[Key, KubeObject] = field(default_factory=dict)
+    makers: dict[tuple[str, ...], Makes] = field(default_factory=makers)
 
     @classmethod
     def of(cls, api: Objects) -> _Waiting:
@@ -266,28 +260,28 @@ class _Waiting:
     def workloads(self, remarks: Remarks) -> Iterator[_Workload]:
         """Every workload that waits without pods, once."""
         known: set[Key] = set()
-        for (group, kind), make in CONTROLLERS.items():
+        for (group, kind), makes in self.makers.items():
             for one in self.api.of(kind, group):
                 line = [key for key in (one.key, *self.api.owners(one)) if key in self.api.index]
                 known.update(line)
                 if (named := self.group(one)) is not None:
                     known.add(named.key)
                 if self.groups:
-                    known.update(_named_groups(one, make(one)))
-                if any(key[:2] in CONTROLLERS for key in line[1:]) or not self.waits(line):
+                    known.update(_named_groups(one, makes.pods(one)))
+                if any(key[:2] in self.makers for key in line[1:]) or not self.waits(line):
                     continue
                 done = self.api.once(_Existing.of).done.get(line[0])
-                sets = job_pods(one, frozenset(done)) if done else make(one)
+                sets = job_pods(one, frozenset(done)) if done else makes.pods(one)
                 yield from self.workload(line, list(sets), remarks)
         for key, one in self.queued.by_owner.items():
             if not known & {key, *self.api.owners(one)} and self.waits([one.key]):
-                yield from self.workload([one.key], list(workload_pods(one)), remarks)
+                yield from self.workload([one.key], list(kueue.workload_pods(one)), remarks)
         for key, one in self.groups.items():
             # An owner of a kind that is in the input is gone.
             alone = key[1] not in _NO_GANGS and not self.api.of(key[1], key[0])
             alone = (key == one.key or alone) and known.isdisjoint((key, one.key))
             if alone and self.waits([one.key]):
-                yield from self.workload([one.key], group_pods(one), remarks)
+                yield from self.workload([one.key], volcano.group_pods(one), remarks)
 
     def workload(
         self, line: Sequence[Key], sets: Sequence[PodSet], remarks: Remarks
@@ -329,13 +323,11 @@ class _Waiting:
             case kueue.GROUP, _:
                 return _is_held(one)
             case volcano.GROUP, _:
-                return _is_pending(one)
-            case volcano.JOB_GROUP, _:
-                return text(one.tree, "status", "state", "phase") in (*_PENDING, "Restarting")
-            case "leaderworkerset.x-k8s.io", _:
-                return True
-        group = self.group(one)
-        return _is_suspended(one) or (group is not None and _is_pending(group))
+                return volcano.is_pending(one)
+        makes, group = self.makers.get((one.group, one.kind)), self.group(one)
+        if makes is not None and makes.waits is not None:
+            return makes.waits(one)
+        return _is_suspended(one) or (group is not None and volcano.is_pending(group))
 
     def has_pods(self, key: Key) -> bool:
         """Whether unfinished pods belong to a workload, or name a group after it."""
@@ -375,8 +367,10 @@ class _Waiting:
         """Its PodGroup: the one that it owns, else one of its name, as operators make it."""
         if (one.group, one.kind) == (volcano.GROUP, "PodGroup"):
             return one
+        makes = self.makers.get((one.group, one.kind))
         named = self.api.named(volcano.GROUP, "PodGroup", one.namespace, one.name)
-        return self.groups.get(one.key, named if one.group == "kubeflow.org" else None)
+        by_name = makes is not None and makes.group_of_its_name
+        return self.groups.get(one.key, named if by_name else None)
 
 
 def _named_groups(one: KubeObject, sets: Iterable[PodSet]) -> Iterator[Key]:
@@ -415,7 +409,3 @@ def _is_suspended(one: KubeObject) -> bool:
 def _is_held(workload: KubeObject) -> bool:
     """Whether Kueue has not admitted it yet."""
     return "Admitted" not in _conditions(workload)
-
-
-def _is_pending(group: KubeObject) -> bool:
-    return text(group.tree, "status", "phase") in _PENDING
