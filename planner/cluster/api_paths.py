@@ -128,7 +128,7 @@ def pod_paths(*, evictions: bool) -> tuple[str, ...]:
 def scale_paths() -> tuple[str, ...]:
     """Controllers of pods and their scale."""
     found: dict[str, list[str]] = {}
-    for (group, _), one in sorted(scales().items()):
+    for (group, _), one in scales().items():
         found.setdefault(f"{re.escape(group)}/{one.version}", []).append(one.plural)
     below = f"/namespaces/{_ANY_NAME}/({{}})/{_ANY_NAME}(/scale)?$"
     return tuple(f"^/apis/{api}{below.format('|'.join(plurals))}" for api, plurals in found.items())

@@ -212,7 +212,7 @@ class ClusterReader:
 
     def _again(self, tree: Tree, before: LivePod) -> LivePod:
         """A known pod with everything that can change read again."""
-        seen = _seen(tree, self.seal_key, _Known())
+        seen = _seen(tree, self.seal_key)
         unbound = seen.node is None and not seen.finished and not seen.terminating
         place, indices = None if before.intent_is_ours else before.held_at, before.indices
         if seen.intent is not None and seen.intent_is_ours:
@@ -299,8 +299,9 @@ def _with_holdings(seen: LivePod, pod: KubePod) -> LivePod:
     )
 
 
-def _seen(tree: Tree, seal_key: SealKey | None, known: _Known) -> LivePod:
+def _seen(tree: Tree, seal_key: SealKey | None, known: _Known | None = None) -> LivePod:
     """A pod as its own object describes it, without what it holds."""
+    known = known or _Known()
     metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
     intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
     namespace, name = _key(tree)
