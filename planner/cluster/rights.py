@@ -264,8 +264,7 @@ def _claims(namespace: str | None) -> list[Right]:
 def _scales(namespace: str | None) -> list[Right]:
     """To set the replicas of a controller."""
     owners = [
-        Right("get", group, one.plural, namespace=namespace)
-        for (group, _), one in scales().items()
+        Right("get", group, one.plural, namespace=namespace) for (group, _), one in scales().items()
     ]
     found = [replace(owner, subresource="scale") for owner in owners]
     return [*owners, *found, *(replace(one, verb="patch") for one in found)]

@@ -37,15 +37,13 @@ def solve_exactly(
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
-    # CP-SAT 9.15 may abort the process when several workers interleave and a hint is given.
-    export(model.proto, program, goal, hint if budget.limits.workers == 1 else ())
+    export(model.proto, program, goal, hint)
     solver = cp_model.CpSolver()
-    limits = budget.limits
-    solver.parameters.num_workers = limits.workers
+    # Several repeat themselves only if they interleave, and then CP-SAT 9.15 may abort the process.
+    solver.parameters.num_workers = 1
     # CP-SAT would handle SIGINT itself and restore the default handler afterwards.
     solver.parameters.catch_sigint_signal = False
-    solver.parameters.interleave_search = limits.workers > 1
-    solver.parameters.random_seed = limits.seed % (1 << 31)
+    solver.parameters.random_seed = budget.limits.seed % (1 << 31)
     solver.parameters.max_deterministic_time = effort
     solver.parameters.max_time_in_seconds = max(
         0.05, min(budget.seconds_left(), CLOCK_PER_EFFORT * effort)
