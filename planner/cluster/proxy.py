@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 from planner.cluster.kubectl import Kubectl
 from planner.cluster.proxy_process import ProxyProcess
@@ -80,10 +81,11 @@ class ProxyTransport:
 
     def __init__(self, process: ProxyProcess, *, timeout_s: float, max_bytes: int) -> None:
         self._process = process
-        self._max_bytes = max_bytes
-        self._connections = [self._connection(timeout_s) for _ in range(CONNECTIONS)]
+        self._connections = [
+            UnixHttpConnection(lambda: process.socket, timeout_s=timeout_s, max_bytes=max_bytes)
+            for _ in range(CONNECTIONS)
+        ]
         self._turn = threading.Lock()
-        self._date: tuple[str, float | None] = ("", None)
         self.context = process.kubectl.context
         self.kubeconfig = process.kubectl.kubeconfig
         self.version: str | None = None
@@ -121,17 +123,6 @@ class ProxyTransport:
             reason = {"reason": TOO_LONG} if error.too_long else {}
             return Reply(LOST, body=reason, why=str(error))
 
-    def lines(self, path: str, idle_s: float) -> Iterator[bytes]:
-        """The lines of an answer that goes on, on a connection of its own; any thread may ask.
-
-        Raises BrokenError.
-        """
-        connection = self._connection(idle_s)
-        try:
-            yield from connection.lines(path, idle_s)
-        finally:
-            connection.close()
-
     def check_server(self) -> None:
         """Whether the server answers and knows us. Raises UnavailableError, NotPermittedError."""
         reply = RetryingTransport(self).send("GET", VERSION)
@@ -152,11 +143,6 @@ class ProxyTransport:
         """End the connection and the proxy."""
         self._hang_up()
         self._process.close()
-
-    def _connection(self, timeout_s: float) -> UnixHttpConnection:
-        return UnixHttpConnection(
-            lambda: self._process.socket, timeout_s=timeout_s, max_bytes=self._max_bytes
-        )
 
     def _ready(self) -> bool:
         """Whether the proxy runs, started anew if something ended it."""
@@ -181,7 +167,7 @@ class ProxyTransport:
                 body = list_object(answer.body)
             except MalformedError as error:
                 return _without_body(answer, str(error))
-            return Reply(answer.status, body, self._clock(headers.get("date", "")), retry_after_s)
+            return Reply(answer.status, body, _clock(headers.get("date", "")), retry_after_s)
         text = one_line(answer.body[:2000].decode("utf-8", "replace"))
         if kind != "text/plain":
             what = f"a body of {kind or 'no'} type" if answer.body else "an empty body"
@@ -196,16 +182,14 @@ class ProxyTransport:
             )
         return Reply(LOST, why=text or f"HTTP {answer.status}")
 
-    def _clock(self, written: str) -> float | None:
-        """Seconds since the epoch of a header Date; a thousand answers a second share one."""
-        known, value = self._date
-        if written != known:
-            try:
-                value = parsedate_to_datetime(written).timestamp()
-            except ValueError:
-                value = None
-            self._date = (written, value)
-        return value
+
+@lru_cache(1)
+def _clock(written: str) -> float | None:
+    """Seconds since the epoch of a header Date; a thousand answers a second share one."""
+    try:
+        return parsedate_to_datetime(written).timestamp()
+    except ValueError:
+        return None
 
 
 def _without_body(answer: HttpAnswer, why: str) -> Reply:

@@ -28,10 +28,6 @@ _STEP_S = 0.004
 _END_S = 5.0
 _MAX_STDERR = 8 * 2**10
 
-_FOLDER = "gangplan-"
-_RANDOM_BYTES = 6
-"""In the name of the folder, two digits each."""
-
 _MAX_PATH = 103
 """Bytes of a socket's path: 108 with the final NUL on Linux, 104 on macOS."""
 
@@ -51,7 +47,7 @@ class ProxyProcess:
         self._accept = ",".join(f"^(?:{pattern})$" for pattern in accept)
         self._folder = ""
         self._process: subprocess.Popen[bytes] | None = None
-        self._stderr = _Tail()
+        self._stderr: _Tail | None = None
         self._code: int | None = None
         self._restarts = 0
 
@@ -91,9 +87,8 @@ class ProxyProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        self._stderr.join()
-        if process.stderr is not None:
-            process.stderr.close()
+        if self._stderr is not None:
+            self._stderr.join(_END_S)
         with contextlib.suppress(OSError):  # the tether has done it, unless it was killed
             Path(self.socket).unlink()
         with contextlib.suppress(OSError):
@@ -101,7 +96,7 @@ class ProxyProcess:
 
     def last_line(self) -> str:
         """The end of its stderr."""
-        return last_line(self._stderr.text())
+        return last_line("" if self._stderr is None else self._stderr.text())
 
     def _argv(self) -> list[str]:
         return [
@@ -120,10 +115,11 @@ class ProxyProcess:
         """None once it listens; else why it does not, and it has ended. Raises CannotWriteError."""
         why = "no folder"
         for place in _places(self.kubectl.environ):
-            if len(os.fsencode(place)) + len(_FOLDER) + 2 * _RANDOM_BYTES + 2 > _MAX_PATH:
+            folder = f"{place}/gangplan-{secrets.token_hex(6)}"
+            if len(os.fsencode(folder)) + len(proxy_tether.SOCKET) + 1 > _MAX_PATH:
                 why = f"{place} is too long a path for a socket"
                 continue
-            found = self._start_in(f"{place}/{_FOLDER}{secrets.token_hex(_RANDOM_BYTES)}")
+            found = self._start_in(folder)
             if found is None or self._code != proxy_tether.NO_FOLDER:
                 return found
             why = f"{place}: {found}"
@@ -132,9 +128,9 @@ class ProxyProcess:
 
     def _start_in(self, folder: str) -> str | None:
         self.close()
-        self._folder, self._stderr, self._code = folder, _Tail(), None
+        self._folder, self._stderr, self._code = folder, None, None
         try:
-            process = subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
+            self._process = process = subprocess.Popen(  # noqa: S603  # our own argv, no shell
                 proxy_tether.command(folder, self._argv()),
                 stdin=subprocess.PIPE,  # the tether's life line; kubectl itself gets /dev/null
                 stdout=subprocess.DEVNULL,
@@ -144,9 +140,7 @@ class ProxyProcess:
             )
         except (OSError, ValueError) as error:
             return getattr(error, "strerror", None) or str(error)
-        self._process = process
-        assert process.stderr is not None
-        self._stderr.follow(process.stderr.fileno())
+        self._stderr = _Tail(process)
         until = time.monotonic() + START_S
         while not _listens(self.socket):
             if (code := process.poll()) is not None:
@@ -160,30 +154,23 @@ class ProxyProcess:
         return None
 
 
-class _Tail:
+class _Tail(threading.Thread):
     """The end of what a process writes, read on a thread so that the process never blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        super().__init__(name="kubectl-proxy", daemon=True)
+        self._process = process
         self._kept = b""
-        self._thread: threading.Thread | None = None
-
-    def follow(self, descriptor: int) -> None:
-        """Read until the end. The descriptor is its owner's to close, after ``join``."""
-        self._thread = threading.Thread(
-            target=self._read, args=(descriptor,), name="kubectl-proxy", daemon=True
-        )
-        self._thread.start()
-
-    def join(self) -> None:
-        if self._thread is not None:
-            self._thread.join(_END_S)
+        self.start()
 
     def text(self) -> str:
         return self._kept.decode("utf-8", "replace")
 
-    def _read(self, descriptor: int) -> None:
-        while chunk := os.read(descriptor, 4096):
-            self._kept = (self._kept + chunk)[-_MAX_STDERR:]
+    def run(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as stream:
+            while chunk := os.read(stream.fileno(), 4096):
+                self._kept = (self._kept + chunk)[-_MAX_STDERR:]
 
 
 def _listens(path: str) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 
@@ -45,11 +45,6 @@ def main() -> int:
     folder, *argv = sys.argv[1:]
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)  # it has to clean up after those that were signalled
-    ended, wake = os.pipe()
-    for end in (ended, wake):
-        os.set_blocking(end, False)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    signal.set_wakeup_fd(wake)
     try:
         os.mkdir(folder, 0o700)  # noqa: PTH102  # pathlib doubles the start-up time
     except OSError as error:
@@ -58,8 +53,10 @@ def main() -> int:
     try:
         child = _start(argv)
         _redirect_to_null(1, 2)  # only the child holds its streams, so that their end is its end
-        code = _watch(child, ended)
-        return _end(child) if code is None else code
+        threading.Thread(target=_end_with_life_line, args=(child,), daemon=True).start()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        _signal_group(child, signal.SIGKILL)  # what the child had started
+        return code if code >= 0 else 128 - code
     finally:
         _remove(folder)
 
@@ -71,7 +68,7 @@ def _start(argv: Sequence[str]) -> int:
         return child
     try:
         os.setsid()
-        for number in (*_IGNORED, signal.SIGCHLD, signal.SIGPIPE):
+        for number in (*_IGNORED, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         _die_with(parent)
         _redirect_to_null(_LIFE_LINE)
@@ -93,41 +90,18 @@ def _die_with(parent: int) -> None:
             os._exit(CANNOT_RUN)
 
 
-def _watch(child: int, ended: int) -> int | None:
-    """The exit code of the child; None if it still runs when the life line closes."""
-    while True:
-        ready, _, _ = select.select([_LIFE_LINE, ended], [], [])
-        if ended in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(ended, 64)
-            found, status = os.waitpid(child, os.WNOHANG)
-            if found:
-                return _exit_code(status)
-        if _LIFE_LINE in ready and not os.read(_LIFE_LINE, 64):
-            return None
-
-
-def _end(child: int) -> int:
-    """End the child and everything in its session: SIGTERM first, then SIGKILL."""
+def _end_with_life_line(child: int) -> None:
+    """End the child and its session once the life line closes: SIGTERM first, then SIGKILL."""
+    while os.read(_LIFE_LINE, 64):
+        pass
     _signal_group(child, signal.SIGTERM)
-    until = time.monotonic() + GRACE_S
-    found, status = 0, 0
-    while not found and time.monotonic() < until:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if not found:
-            time.sleep(0.005)
-    _signal_group(child, signal.SIGKILL)  # also what the child had started
-    return _exit_code(status if found else os.waitpid(child, 0)[1])
+    time.sleep(GRACE_S)
+    _signal_group(child, signal.SIGKILL)
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-def _exit_code(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
 
 
 def _redirect_to_null(*descriptors: int) -> None:
