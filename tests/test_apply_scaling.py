@@ -9,8 +9,8 @@ from apply_runs import refusing
 
 from models.apply.plan_actions import PodStop, Resize
 from models.apply.requests import Conflict, Done, Rejected, Scale
-from planner.cluster.scales import COST, GOES_FIRST, scale
 from planner.cluster.transport import JSON, Reply, Tree
+from planner.cluster.writes import COST, GOES_FIRST, scale
 
 GROW = Resize("worker", 2, 3)
 

@@ -23,7 +23,7 @@ from admitted_pods import (
     ungated,
 )
 
-from planner.cluster.scales import COST
+from planner.cluster.writes import COST
 
 
 def test_every_policy_is_bound_and_compiles() -> None:

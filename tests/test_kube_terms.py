@@ -11,8 +11,7 @@ from conftest import RunCli
 from kube import node, pod
 from kube_gangs import owned, thing
 
-from models.apply.intents import Intent, read_intent
-from models.apply.terms import Terms, read_terms
+from models.apply.intents import Intent, Terms, read_intent, read_terms
 from models.instance.gang import Gang
 from models.units import epoch_seconds, time_text
 from planner.read.instance_builder import LoadedInput

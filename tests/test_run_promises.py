@@ -12,8 +12,7 @@ from building import build, gang
 from conftest import RunCli
 from run_bench import RunBench, memory_bench, nodes
 
-from models.apply.notes import read_notes
-from models.apply.promises import Promise, Promises, promised_by
+from models.apply.notes import Promise, Promises, promised_by, read_notes
 from models.documents.policy import Reservations
 from models.instance.gang import Gang
 from models.instance.instance import EarlierPlan
@@ -145,7 +144,7 @@ def test_of_many_promises_the_highest_and_then_the_first_are_noted(
     found = replace(found, policy=replace(found.policy, reservations=Reservations(), now=NOON))
     made = compose(found, solve(found), name="p", created_at=time_text(NOON), generator="test")
     plan = read_plan(dumps(made).encode(), "plan")
-    monkeypatch.setattr("models.apply.promises.MAX_STARTS", 2)
+    monkeypatch.setattr("models.apply.notes.MAX_STARTS", 2)
     promises = promised_by(plan)
     assert promises is not None
     assert (promises.at, promises.due) == (NOON, ())
@@ -153,7 +152,7 @@ def test_of_many_promises_the_highest_and_then_the_first_are_noted(
         ("g2", (("worker", 0, "n01"),)),
         ("g1", (("worker", 0, "n01"),)),
     ]
-    monkeypatch.setattr("models.apply.promises.MAX_PLACES", 30)
+    monkeypatch.setattr("models.apply.notes.MAX_PLACES", 30)
     promises = promised_by(plan)
     assert promises is not None
     assert [len(one.pods) for one in promises.starts] == [1, 0]

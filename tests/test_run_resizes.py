@@ -17,7 +17,7 @@ from conftest import Result, RunCli
 from effort import spread
 from run_bench import RunBench, memory_bench
 
-from planner.cluster.scales import COST, GOES_FIRST
+from planner.cluster.writes import COST, GOES_FIRST
 
 Tree = dict[str, Any]
 KINDS = ("Deployment", "StatefulSet")

@@ -12,7 +12,7 @@ from apply_runs import Crash, Fault
 from conftest import RunCli
 from run_bench import RunBench, memory_bench, nodes, run_bench
 
-from models.apply.terms import Terms, read_terms
+from models.apply.intents import Terms, read_terms
 
 Tree = dict[str, Any]
 

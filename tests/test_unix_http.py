@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_server import Answer, Asked, Server, answer, on_socket
 
-from planner.cluster.unix_http import BrokenError, UnixHttpConnection
+from planner.cluster.proxy import BrokenError, UnixHttpConnection
 
 _OPEN: list[UnixHttpConnection] = []
 

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from models.apply.evictions import Removals, stop_rest
+from models.apply.evictions import Removals, stop_rest, stopping
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.notes import StopNote, shortened
-from models.apply.outcomes import GangVerdict, Outcome
-from models.apply.plan_actions import GangActions, Key, PlanActions, PodStop
+from models.apply.outcomes import GangVerdict, Outcome, PodId, pod_ids
+from models.apply.plan_actions import Key, PlanActions
 from models.apply.requests import Steps
 from models.apply.session import ApplySession
 
@@ -31,26 +31,14 @@ class CutGang:
         return self.note.gang
 
     @property
-    def ids(self) -> tuple[tuple[str, str, str], ...]:
-        """(namespace, name, uid) of what is left."""
-        return tuple((pod.namespace, pod.name, pod.uid) for pod in self.left)
+    def ids(self) -> tuple[PodId, ...]:
+        """What is left of it."""
+        return pod_ids(self.left)
 
     @property
     def why(self) -> str:
-        return f"plan {self.note.plan} stopped {self._stopped} of its {len(self.note.pods)} pods"
-
-    @property
-    def _stopped(self) -> int:
-        return len(self.note.pods) - len(self.left)
-
-    @property
-    def rest(self) -> GangActions:
-        """What is left of it, to stop."""
-        stops = tuple(
-            PodStop(pod.namespace, pod.name, pod.uid, "", 0, pod.node or "", pod.gpus)
-            for pod in self.left
-        )
-        return GangActions(*self.gang, "preempt", 0, stops=stops)
+        size = len(self.note.pods)
+        return f"plan {self.note.plan} stopped {size - len(self.left)} of its {size} pods"
 
 
 def cut_gangs(view: ClusterView) -> tuple[CutGang, ...]:
@@ -122,12 +110,8 @@ _DONE = {
 
 def _run(view: ClusterView, namespace: str, uids: Iterable[str]) -> bool:
     """Whether all these pods still run."""
-    running = {
-        pod.uid
-        for pod in view.pods.values()
-        if pod.namespace == namespace and pod.node and not (pod.terminating or pod.finished)
-    }
-    return running.issuperset(uids)
+    pods = (pod for pod in view.pods.values() if pod.namespace == namespace and pod.node)
+    return {pod.uid for pod in pods if pod.stays}.issuperset(uids)
 
 
 def _returns(session: ApplySession, orders: PlanActions, cut: CutGang) -> bool:
@@ -137,11 +121,7 @@ def _returns(session: ApplySession, orders: PlanActions, cut: CutGang) -> bool:
         return verdict.outcome is Outcome.pending
     kept = orders.kept.get(cut.gang)
     uids = frozenset(() if kept is None else kept.uids)
-    pods = [
-        pod
-        for pod in session.view.pods.values()
-        if pod.uid in uids and not (pod.terminating or pod.finished)
-    ]
+    pods = [pod for pod in session.view.pods.values() if pod.uid in uids and pod.stays]
     return 0 < len(pods) == len(uids) and any(pod.node is None for pod in pods)
 
 
@@ -161,7 +141,8 @@ def _finish_or_report(
     if returns:
         why = "its other pods are started and not bound yet"
     elif undoing or decided == "preempt":
-        failure = yield from stop_rest(session, cut.rest, removals, allowed=undoing)
+        rest = stopping(cut.gang, cut.left)
+        failure = yield from stop_rest(session, rest, removals, allowed=undoing)
         if failure is None:
             outcome = Outcome.undone if undoing else Outcome.stopped
             session.record(GangVerdict(cut.gang, outcome, orders.plan, f"{cut.why}, the rest now"))

@@ -42,12 +42,8 @@ class Removals:
 
 def remaining(session: ApplySession, gang: GangActions) -> list[PodStop]:
     """Pods that the plan stops of the gang and that still occupy room."""
-    return [stop for stop in gang.stops if _existing(session, stop) is not None]
-
-
-def _existing(session: ApplySession, stop: PodStop) -> LivePod | None:
-    pod = session.view.pods.get(stop.key)
-    return pod if pod is not None and pod.uid == stop.uid and not pod.finished else None
+    pods = ((stop, session.pod(stop)) for stop in gang.stops)
+    return [stop for stop, pod in pods if pod is not None and not pod.finished]
 
 
 def to_evict(session: ApplySession, gangs: Iterable[GangActions]) -> list[PodStop]:
@@ -55,13 +51,9 @@ def to_evict(session: ApplySession, gangs: Iterable[GangActions]) -> list[PodSto
 
     If a run stops in between, the marks on the remaining pods still show that the gang was whole.
     """
-    found = []
+    pods, found = session.view.pods, list[PodStop]()
     for gang in gangs:
-        left = [
-            stop
-            for stop in gang.stops
-            if (pod := _existing(session, stop)) is not None and not pod.terminating
-        ]
+        left = [stop for stop in remaining(session, gang) if not pods[stop.key].terminating]
         found += sorted(left, key=lambda stop: _marked(session, stop))
     return found
 
@@ -69,6 +61,12 @@ def to_evict(session: ApplySession, gangs: Iterable[GangActions]) -> list[PodSto
 def _marked(session: ApplySession, stop: PodStop) -> bool:
     pod = session.view.pods[stop.key]
     return pod.intent is not None and pod.intent_is_ours and pod.intent.whole
+
+
+def stopping(gang: Key, pods: Iterable[LivePod]) -> GangActions:
+    """To stop these pods of a gang."""
+    stops = [PodStop(*pod.key, pod.uid, "", 0, pod.node or "", pod.gpus) for pod in pods]
+    return GangActions(*gang, "preempt", 0, stops=tuple(stops))
 
 
 def victims(session: ApplySession, orders: PlanActions, gang: GangActions) -> list[GangActions]:
@@ -193,7 +191,7 @@ def stop_rest(
     forbidden = _forbidden(session, pods, allowed=allowed) or guarded(session, pods)
     if forbidden is not None:
         return forbidden
-    yield from session.check_lock(label(gang.key))
+    yield from session.check_lock()
     return (yield from _evict_gangs(session, [gang], removals))
 
 
@@ -237,7 +235,7 @@ def _evict_gang(
         if blocked is not None and _marked(session, stop):
             break
         removals.owners[stop.key] = session.view.pods[stop.key].owner
-        yield from session.check_lock_sometimes(f"pod {stop.namespace}/{stop.name}", begun=False)
+        yield from session.check_lock_sometimes()
         failure = yield from evict(session, stop)
         if failure is not None and not failure.transient:
             return failure
@@ -247,7 +245,7 @@ def _evict_gang(
 
 def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
     """Evict one pod; None if it goes or is gone, a transient failure if a budget blocks it."""
-    what = f"pod {stop.namespace}/{stop.name} cannot be evicted"
+    what = f"pod {stop} cannot be evicted"
     last = ""
     for _ in range(TRIES):
         event = yield from session.send(Evict(stop))
@@ -257,12 +255,11 @@ def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
                 session.leaving.add(stop.key)
                 if session.limits.dry:
                     session.view.pods.pop(stop.key, None)  # as if gone, to try the remaining steps
-                else:
+                    return None
+                if (pod := session.pod(stop)) is not None:
                     # It goes, also if reading it again is refused or not answered.
-                    pod = session.view.pods.get(stop.key)
-                    if pod is not None and pod.uid == stop.uid:
-                        session.view.pods[stop.key] = replace(pod, terminating=True)
-                    yield from session.read_pod(stop)
+                    session.view.pods[stop.key] = replace(pod, terminating=True)
+                yield from session.read_pod(stop)
                 return None
             case BlockedByBudget(message):
                 return Failure(f"{what}: {message}", transient=True)
@@ -295,7 +292,7 @@ def _wait_for_room(
             removals.others_went |= misled
             return Failure(f"{label(min(misled))}: {misled[min(misled)]}")
     if left:
-        return Failure(f"pod {left[0].namespace}/{left[0].name} is not gone yet", transient=True)
+        return Failure(f"pod {left[0]} is not gone yet", transient=True)
     return Failure(f"node {short[0][0]} {short[0][1]}", transient=True)
 
 
@@ -323,23 +320,18 @@ def _others_went(session: ApplySession, gang: GangActions) -> str:
         left = [stop for stop in remaining(session, gang) if stop.role == change.role]
         pods = [session.view.pods[stop.key] for stop in left]
         owners = {pod.owner for pod in pods if not pod.terminating} - {None}
-        living = [
-            pod
-            for pod in session.view.pods.values()
-            if pod.owner in owners and not (pod.terminating or pod.finished)
-        ]
-        if owners and len(living) <= change.after:
+        living = sum(pod.owner in owners and pod.stays for pod in session.view.pods.values())
+        if owners and living <= change.after:
             return f"its controller removed another pod than {left[0].name}; the next plan goes on"
     return ""
 
 
 def _scale(session: ApplySession, gang: GangActions, change: Resize) -> Steps[Failure | None]:
-    known = dict(gang.members).get(change.role)
-    keys = [known, *(stop.key for stop in gang.stops if stop.role == change.role)]
+    going = tuple(stop for stop in gang.stops if stop.role == change.role)
+    keys = [dict(gang.members).get(change.role), *(stop.key for stop in going)]
     member = next((key for key in keys if key is not None and key in session.view.pods), None)
     if member is None:
         return Failure(f"no pod of role {change.role} exists")
-    going = tuple(stop for stop in gang.stops if stop.role == change.role)
     last = ""
     for _ in range(TRIES):
         event = yield from session.send(Scale(gang.key, change, member, going))

@@ -97,7 +97,7 @@ class Lanes:
             return
         self._sent = ahead
         try:
-            yield from self.session.check_lock("gangs under way")
+            yield from self.session.check_lock()
         except Halted as halted:
             self._halt(halted)
 

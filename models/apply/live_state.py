@@ -13,12 +13,12 @@ from enum import StrEnum
 
 from models.apply.intents import Intent
 from models.apply.notes import RunNotes
-from models.apply.plan_actions import Key, PodStart
+from models.apply.plan_actions import Key, Named, PodStart
 from models.instance.disruption_budgets import DisruptionBudgets
 
 
 @dataclass(frozen=True, slots=True)
-class LivePod:
+class LivePod(Named):
     """One live pod.
 
     ``version``: metadata.resourceVersion. ``node``: spec.nodeName. ``held_at``: the node whose room an
@@ -32,8 +32,6 @@ class LivePod:
     of its controller. ``tolerations``: (key, operator, value, effect), None if not read.
     """
 
-    namespace: str
-    name: str
     uid: str
     version: str
     node: str | None = None
@@ -57,8 +55,9 @@ class LivePod:
     tolerations: tuple[tuple[str, str, str, str], ...] | None = None
 
     @property
-    def key(self) -> Key:
-        return (self.namespace, self.name)
+    def stays(self) -> bool:
+        """Whether it has not finished and is not being deleted."""
+        return not (self.terminating or self.finished)
 
     @property
     def place(self) -> str | None:
@@ -235,7 +234,7 @@ class NodeUsage:
         for name, amount in pod.requests:
             self.amounts[name] = self.amounts.get(name, 0) + amount
         for index in pod.indices or ():
-            self.indices[index] = f"{pod.namespace}/{pod.name}"
+            self.indices[index] = str(pod)
         self.shared.update(pod.shares)
         for gpu, mask in pod.made:
             self.shared.add(gpu)

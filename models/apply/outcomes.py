@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from models.apply.plan_actions import Key, Resize
+from models.apply.live_state import LivePod
+from models.apply.plan_actions import Key, PodStart, Resize
 from models.instance.policy import KubernetesPolicy
 
 _DEFAULTS = KubernetesPolicy()
@@ -71,11 +72,19 @@ class Outcome(StrEnum):
     """Its controller has no scale field that we may set: an operator has to resize it."""
 
 
+PodId = tuple[str, str, str]
+"""(namespace, name, uid)."""
+
+
+def pod_ids(pods: Iterable[PodStart | LivePod]) -> tuple[PodId, ...]:
+    return tuple((*pod.key, pod.uid) for pod in pods)
+
+
 @dataclass(frozen=True, slots=True)
 class GangVerdict:
     """``why``: one sentence, empty if the outcome says everything. ``pods``: started now.
 
-    ``undo``: (namespace, name, uid) of the running pods of a gang that is partial or half stopped.
+    ``undo``: the running pods of a gang that is partial or half stopped.
     ``plan``: id of the plan of its intents.
     ``unsure``: it may have been whole and be at work, so only an operator may undo it.
     """
@@ -85,7 +94,7 @@ class GangVerdict:
     plan: str
     why: str = ""
     pods: int = 0
-    undo: tuple[tuple[str, str, str], ...] = ()
+    undo: tuple[PodId, ...] = ()
     unsure: bool = False
     resizes: tuple[Resize, ...] = ()
 

@@ -6,26 +6,140 @@ A plan without the identity of its cluster or of a pod cannot be ordered.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from models.apply.part_orders import Instances, NewInstance, Shares, needing_an_administrator
-from models.apply.terms import Terms
+from models.apply.intents import Terms
+from models.documents.base import made
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
+from models.gpu_shares import SHARE, amount_of, share_in
 from models.instance.gang import OFFERS
 from models.instance.policy import SLURM
 from models.instance.solution import STARTS
-from models.mig import RESOURCE
+from models.mig import RESOURCE, board_named, instance_in, resource_of
 from models.units import shown
+
+NewInstance = tuple[str, int, int]
+"""An instance that a claim makes: its resource, the GPU, and a mask of its memory slices."""
+
+
+class Shares:
+    """Deals the GPUs that a plan shares to the pods that start, in the order of the plan."""
+
+    def __init__(self, plan: PlanDocument) -> None:
+        self._left: dict[tuple[str, str], list[int | str | None]] = {}
+        for one in plan.spec.shares:
+            gpu = one.gpu if one.gpu_group is None else one.gpu_group
+            for part in one.parts:
+                self._left.setdefault((one.node, SHARE + part), []).append(gpu)
+
+    def next(self, node: str, requests: Mapping[str, int]) -> tuple[int | str, ...]:
+        """The GPUs that a pod shares there, if all are known: those of which most parts are left."""
+        resource = share_in(requests) or ""
+        left = self._left.get((node, resource), [])
+        counts, amount = Counter(left), amount_of(resource)
+        chosen = sorted(counts, key=lambda gpu: -counts[gpu])[:amount] if amount > 1 else left[:1]
+        for gpu in chosen:
+            left.remove(gpu)
+        return tuple(gpu for gpu in chosen if gpu is not None) if None not in chosen else ()
+
+
+def needing_an_administrator(plan: PlanDocument) -> set[str]:
+    """Nodes on which GPUs have to be partitioned before pods start.
+
+    Claims that are allocated for pods make their instances, and so does HAMi on cards in MIG mode.
+    """
+    backend = plan.instance.policy.spec.kubernetes.gpu_backend
+    if backend == "dra":
+        return set()
+    ready = set[tuple[str, int]]()
+    if backend == "hami":
+        for node in plan.instance.cluster.spec.nodes:
+            ready.update((node.name, gpu) for m in node.mig if not m.profiles for gpu in m.gpus)
+    return {one.node for one in plan.spec.partitions if (one.node, one.gpu) not in ready}
+
+
+class Instances:
+    """Deals the instances that claims or HAMi make to the pods that start, in the order of the plan.
+
+    ``exact``: in just these slices; HAMi chooses them itself. First come the places of pods that leave, then
+    new ones: all that a GPU is to have, so that whichever pods start first they leave room for the others.
+    """
+
+    def __init__(self, plan: PlanDocument) -> None:
+        self._left: dict[tuple[str, str], list[NewInstance]] = {}
+        backend = plan.instance.policy.spec.kubernetes.gpu_backend
+        self.exact = backend == "dra"
+        if backend not in ("dra", "hami"):
+            return
+        nodes = plan.instance.cluster.spec.nodes
+        self._boards = {one.name: board_named(one.dynamic_mig or "") for one in nodes}
+        self._in_use: dict[tuple[str, int], list[tuple[str, int]]] = {}
+        self._leaving(plan, {(one.node, one.gpu) for one in plan.spec.partitions if one.anew})
+        for one in plan.spec.partitions:
+            board = self._boards[one.node]
+            assert board is not None, "its GPUs may be partitioned"
+            room = board.in_use(self._in_use.get((one.node, one.gpu), ()))
+            places = None if room is None else board.places(one.profiles, room[0])
+            for name, start in places or ():
+                self._add(one.node, (resource_of(name), one.gpu, board.slices(name, start)))
+
+    def _leaving(self, plan: PlanDocument, anew: Collection[tuple[str, int]]) -> None:
+        """The places of running pods, those that leave them among what is dealt; none of GPUs ``anew``."""
+        decided = {one.key: one for one in plan.spec.gangs}
+        for gang in plan.instance.gangs:
+            roles = {role.name: role for role in gang.spec.roles}
+            own = decided.get(gang.key)
+            changes = own is not None and own.decision not in ("keep", "wait")
+            stays = {(pod.role, pod.index, pod.node) for pod in own.pods} if own else set()
+            for pod in gang.running_pods:
+                board = self._boards.get(pod.node or "")
+                resource = instance_in(roles[pod.role].all_requests)
+                if pod.node is None or pod.start is None or not pod.gpus:
+                    continue
+                if board is None or resource is None:
+                    continue
+                gpu, name = pod.gpus[0], board.named(resource)
+                if (pod.node, gpu) in anew:
+                    continue
+                self._in_use.setdefault((pod.node, gpu), []).append((name, pod.start))
+                if changes and (pod.role, pod.index, pod.node) not in stays:
+                    self._add(pod.node, (resource, gpu, board.slices(name, pod.start)))
+
+    def _add(self, node: str, instance: NewInstance) -> None:
+        self._left.setdefault((node, instance[0]), []).append(instance)
+
+    def next(self, node: str, requests: Mapping[str, int]) -> tuple[NewInstance, ...]:
+        """The instances of a pod that starts there."""
+        found = []
+        for resource, amount in sorted(requests.items()):
+            left = self._left.get((node, resource), [])
+            found += [left.pop(0) for _ in range(min(amount, len(left)))]
+        return tuple(found)
+
 
 Key = tuple[str, str]
 """(namespace, name) of a pod or a gang."""
 
 
 @dataclass(frozen=True, slots=True)
-class PodStart:
+class Named:
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> Key:
+        return (self.namespace, self.name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PodStart(Named):
     """A pod to start on ``node``. ``gpus``: ascending indices; None if the node chooses.
 
     ``gpu_count``: whole GPUs it requests. ``requests``: other resources (cpu in millicores, others in
@@ -34,8 +148,6 @@ class PodStart:
     empty: no part, or nobody knows of which. ``instances``: those that its claims make of GPUs.
     """
 
-    namespace: str
-    name: str
     uid: str
     role: str
     index: int
@@ -49,30 +161,20 @@ class PodStart:
     instances: tuple[NewInstance, ...] = ()
 
     @property
-    def key(self) -> Key:
-        return (self.namespace, self.name)
-
-    @property
     def parted(self) -> tuple[int | str, ...]:
         """GPUs of which it gets parts, as far as they are known."""
         return (*self.shares, *(gpu for _, gpu, _ in self.instances))
 
 
 @dataclass(frozen=True, slots=True)
-class PodStop:
+class PodStop(Named):
     """A running pod to evict: its gang is stopped, shrinks or moves."""
 
-    namespace: str
-    name: str
     uid: str
     role: str
     index: int
     node: str
     gpu_count: int
-
-    @property
-    def key(self) -> Key:
-        return (self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +187,7 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
-class GangActions:
+class GangActions(Named):
     """What the plan does with one gang.
 
     ``decision``: place, complete, move, resize or preempt (keep and wait order nothing).
@@ -96,8 +198,6 @@ class GangActions:
     ``known``: uids of all its pods that exist.
     """
 
-    namespace: str
-    name: str
     decision: str
     priority: int
     submitted_at: int | None = None
@@ -107,10 +207,6 @@ class GangActions:
     resizes: tuple[Resize, ...] = ()
     members: tuple[tuple[str, Key], ...] = ()
     known: frozenset[str] = frozenset()
-
-    @property
-    def key(self) -> Key:
-        return (self.namespace, self.name)
 
     @property
     def grows(self) -> bool:
@@ -198,21 +294,18 @@ def actions_of(plan: PlanDocument) -> PlanActions:
     """
     instance = plan.instance
     if instance.what_if is not None:
-        if instance.changes is not None:
-            raise InapplicablePlanError(
-                f"the plan is a what-if {instance.what_if}: it is about other nodes or gangs than there are",
-                "plan without --add, --drain, --without and --relax",
-            )
-        if any(gang.status.scheduler == SLURM for gang in instance.gangs):
-            raise InapplicablePlanError(
-                f"the plan is a what-if {instance.what_if}: Slurm starts its jobs itself",
-                "docs/with-slurm.md says how to move a queue over",
-            )
-        raise InapplicablePlanError(
-            f"the plan is a what-if {instance.what_if}: gangplan starts only what waits for it",
+        why = "gangplan starts only what waits for it"
+        hint = (
             "plan without schedulerNames, with --scheduler mine; docs/with-kueue.md, with-volcano.md,"
-            " with-kai.md and with-slurm.md say how to move a queue over",
+            " with-kai.md and with-slurm.md say how to move a queue over"
         )
+        if instance.changes is not None:
+            why = "it is about other nodes or gangs than there are"
+            hint = "plan without --add, --drain, --without and --relax"
+        elif any(gang.status.scheduler == SLURM for gang in instance.gangs):
+            why = "Slurm starts its jobs itself"
+            hint = "docs/with-slurm.md says how to move a queue over"
+        raise InapplicablePlanError(f"the plan is a what-if {instance.what_if}: {why}", hint)
     cluster = instance.cluster.metadata.uid
     if cluster is None:
         raise InapplicablePlanError(
@@ -371,9 +464,7 @@ class _GangOrders:
         return (self.decided.namespace, self.gang.pod_name(pod))
 
     def _start(self, planned: PlanPod, pod: PodDocument | None) -> PodStart:
-        uid = planned.uid
-        if uid is None and pod is not None:
-            uid = pod.uid
+        uid = pod.uid if planned.uid is None and pod is not None else planned.uid
         grows = pod is None and self.decided.decision in _GROWING
         if uid is None and not grows:
             hint = "plan from a snapshot of the cluster, in which all pods exist"
@@ -383,17 +474,13 @@ class _GangOrders:
         instances = self.instances.next(planned.node, role.all_requests)
         if not self.instances.exact:
             shares, instances = (*shares, *(gpu for _, gpu, _ in instances)), ()
-        return PodStart(
+        return made(
+            PodStart,
+            planned,
             namespace=self.decided.namespace,
-            name=planned.name,
             uid=uid or "",  # a gang that grows has pods that do not exist yet
-            role=planned.role,
-            index=planned.index,
-            node=planned.node,
-            gpus=planned.gpus,
             gpu_count=role.gpus,
             requests=tuple(sorted(role.requests.items())),
-            rank=planned.rank,
             terms=self.terms,
             shares=shares,
             instances=instances,
@@ -401,26 +488,16 @@ class _GangOrders:
 
     def _stop(self, pod: PodDocument) -> PodStop:
         namespace, name = self._name(pod)
-        assert pod.node is not None  # it runs
         if pod.uid is None:
-            raise self._unknown(
-                f"stops the pod {shown(name)}", "plan from a snapshot of the cluster"
-            )
-        return PodStop(
-            namespace=namespace,
-            name=name,
-            uid=pod.uid,
-            role=pod.role,
-            index=pod.index,
-            node=pod.node,
-            gpu_count=self.roles[pod.role].gpus,
-        )
+            hint = "plan from a snapshot of the cluster"
+            raise self._unknown(f"stops the pod {shown(name)}", hint)
+        gpus = self.roles[pod.role].gpus
+        return made(PodStop, pod, namespace=namespace, name=name, gpu_count=gpus)
 
     def _unknown(self, what: str, hint: str) -> InapplicablePlanError:
         gang = shown("/".join(self.decided.key))
-        return InapplicablePlanError(
-            f"the plan {what} of gang {gang} without knowing its uid", hint
-        )
+        what = f"the plan {what} of gang {gang} without knowing its uid"
+        return InapplicablePlanError(what, hint)
 
 
 def _terms(decided: PlanGang, gang: GangDocument, now: int) -> Terms:
@@ -433,11 +510,8 @@ def _terms(decided: PlanGang, gang: GangDocument, now: int) -> Terms:
     return Terms(spec.priority, spec.preemptible, spec.movable, until, spec.queue, since)
 
 
-def _counts(slots: Iterable[Slot]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for role, _ in slots:
-        counts[role] = counts.get(role, 0) + 1
-    return counts
+def _counts(slots: Iterable[Slot]) -> Counter[str]:
+    return Counter(role for role, _ in slots)
 
 
 def _selected_labels(role: RoleDocument) -> set[str]:

@@ -10,15 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from models.apply.evictions import evict, guarded, note_stops
-from models.apply.gang_state import (
-    incomplete_verdict,
-    obstacle,
-    overdue_pods,
-    pod_ids,
-    stuck_reason,
-    verdict_for,
-)
+from models.apply.evictions import evict, guarded, note_stops, stopping
 from models.apply.intents import Intent
 from models.apply.lanes import Lanes
 from models.apply.live_state import (
@@ -30,11 +22,19 @@ from models.apply.live_state import (
     PodClassifier,
     PodState,
 )
-from models.apply.outcomes import GangVerdict, Outcome
-from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
+from models.apply.outcomes import GangVerdict, Outcome, pod_ids
+from models.apply.plan_actions import Key, PodStart, PodStop
 from models.apply.requests import Steps, WriteIntent
-from models.apply.session import ApplySession, Failure, PodBatch, label
-from models.apply.starts import start, withdraw
+from models.apply.session import ApplySession, Failure, PodBatch
+from models.apply.starts import (
+    incomplete_verdict,
+    obstacle,
+    overdue_pods,
+    start,
+    stuck_reason,
+    verdict_for,
+    withdraw,
+)
 
 MARKS = 3
 """Pods of a gang that are marked as whole, on different nodes: pods are lost singly or with a node."""
@@ -99,19 +99,8 @@ class IntentGroup:
 
 def _order_of(pod: LivePod, intent: Intent) -> PodStart:
     """The order that an intent stands for."""
-    return PodStart(
-        namespace=pod.namespace,
-        name=pod.name,
-        uid=pod.uid,
-        role="",
-        index=0,
-        node=intent.node,
-        gpus=intent.gpus,
-        gpu_count=pod.gpus,
-        requests=pod.requests,
-        rank=intent.rank,
-        terms=intent.terms,
-    )
+    node, gpus, rank, terms = intent.node, intent.gpus, intent.rank, intent.terms
+    return PodStart(*pod.key, pod.uid, "", 0, node, gpus, pod.gpus, pod.requests, rank, terms)
 
 
 def intent_groups(view: ClusterView, classifier: PodClassifier) -> Iterator[IntentGroup]:
@@ -151,14 +140,8 @@ def _recorded(view: ClusterView, pod: LivePod, intent: Intent) -> dict[Key, Inte
     for member in intent.members:
         other = view.pods.get((pod.namespace, member.name))
         if other is not None and other.uid == member.uid and not other.intent_is_ours:
-            found[other.key] = replace(
-                intent,
-                node=member.node,
-                gpus=member.gpus,
-                rank=member.rank,
-                whole=False,
-                members=(),
-            )
+            there = replace(intent, node=member.node, gpus=member.gpus, rank=member.rank)
+            found[other.key] = replace(there, whole=False, members=())
     return found
 
 
@@ -180,7 +163,7 @@ def recover(
     for group in waited:
         batch = group.batch
         if group.running or batch.plan != own or batch.gang not in ordered:
-            yield from session.check_lock(batch.label, begun=bool(group.running))
+            yield from session.check_lock(begun=bool(group.running))
             yield from _complete(session, group)
     done = {(one.batch.gang, one.batch.plan) for one in waited}
     unmarked: list[tuple[PodBatch, Iterable[PodStart]]] = []
@@ -312,7 +295,7 @@ def _unmarked(session: ApplySession, order: PodStart) -> bool:
 def _mark(session: ApplySession, batch: PodBatch, orders: Iterable[PodStart]) -> Steps[None]:
     """Mark pods of one gang; with the terms that are on each, which may have none."""
     for order in orders:
-        yield from session.check_lock_sometimes("marks", begun=False)
+        yield from session.check_lock_sometimes()
         yield from _mark_pod(session, order, batch.intent(order, whole=True))
 
 
@@ -358,21 +341,19 @@ def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[Failure | None]:
     """Evict one gang; the Failure continues the reason of the verdict."""
     if verdict.unsure:
         return Failure(", so it is not evicted")  # it may be at work
-    stops = []
-    for namespace, name, uid in verdict.undo:
-        pod = session.view.pods.get((namespace, name))
-        if pod is None or pod.uid != uid:
-            continue
+    found = ((session.view.pods.get((space, name)), uid) for space, name, uid in verdict.undo)
+    pods = [pod for pod, uid in found if pod is not None and pod.uid == uid]
+    for pod in pods:
         if not _wrote(pod, verdict.plan):
-            return Failure(f"; pod {name} does not carry an intent of this plan")
-        stops.append(PodStop(namespace, name, uid, "", 0, pod.node or "", pod.gpus))
+            return Failure(f"; pod {pod.name} does not carry an intent of this plan")
+    undone = stopping(verdict.gang, pods)
+    stops = undone.stops
     if session.evicted + len(stops) > session.limits.max_evictions:
         return Failure(f"; undoing it takes {len(stops)} evictions: --max-evictions")
     if (refused := guarded(session, stops)) is not None:
         return Failure(f"; {refused.why}")
-    yield from session.check_lock(label(verdict.gang))
+    yield from session.check_lock()
     # intents alone may not show what is left after a cut
-    undone = GangActions(*verdict.gang, "preempt", 0, stops=tuple(stops))
     failure = yield from note_stops(session, verdict.plan, [undone])
     for stop in stops:
         failure = failure or (yield from _evict_patiently(session, stop))

@@ -12,7 +12,7 @@ from typing import TypeVar
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.notes import RunNotes
-from models.apply.plan_actions import Key, PodStart, PodStop, Resize
+from models.apply.plan_actions import Key, Named, PodStart, PodStop, Resize
 
 # ---- requests
 
@@ -21,11 +21,9 @@ from models.apply.plan_actions import Key, PodStart, PodStop, Resize
 class CheckLock:
     """Before each gang and while waiting: may the run go on? Answered with LockHeld or Halt.
 
-    ``label``: the next gang, for messages. ``begun``: its pods are being started, so that after a
-    signal it gets a few more seconds.
+    ``begun``: pods of a gang are being started, so that after a signal it gets a few more seconds.
     """
 
-    label: str
     begun: bool = False
 
 
@@ -39,17 +37,11 @@ class WriteIntent:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveIntent:
+class RemoveIntent(Named):
     """Remove our intent from a pod that never started. Preconditions: uid and ``version``."""
 
-    namespace: str
-    name: str
     uid: str
     version: str
-
-    @property
-    def key(self) -> Key:
-        return (self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +65,8 @@ class Ungate:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPod:
+class ReadPod(Named):
     """Read one pod. Answered with Done, Gone, Denied or NoAnswer."""
-
-    namespace: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True)

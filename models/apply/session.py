@@ -85,21 +85,9 @@ class PodBatch:
         return cls(gang.key, plan, len(gang.starts), gang.starts)
 
     def intent(self, order: PodStart, *, whole: bool = False) -> Intent:
-        gpus = order.gpus or None
-        return Intent(
-            self.plan,
-            self.gang[1],
-            self.size,
-            order.node,
-            gpus,
-            whole,
-            rank=order.rank,
-            terms=order.terms,
-        )
-
-    @property
-    def label(self) -> str:
-        return label(self.gang)
+        gpus, rank, terms = order.gpus or None, order.rank, order.terms
+        name = self.gang[1]
+        return Intent(self.plan, name, self.size, order.node, gpus, whole, rank=rank, terms=terms)
 
 
 def label(gang: Key) -> str:
@@ -137,7 +125,7 @@ class ApplySession:
     def classifier(self) -> PodClassifier:
         return PodClassifier(self.limits.gate)
 
-    def pod(self, order: PodStart) -> LivePod | None:
+    def pod(self, order: PodStart | PodStop) -> LivePod | None:
         """The pod of an order; None if it is missing or another pod has its name."""
         pod = self.view.pods.get(order.key)
         return pod if pod is not None and pod.uid == order.uid else None
@@ -159,20 +147,20 @@ class ApplySession:
             raise Halted(event)
         return event
 
-    def check_lock(self, what: str, *, begun: bool = False) -> Steps[None]:
+    def check_lock(self, *, begun: bool = False) -> Steps[None]:
         """Raises Halted if the run must stop. ``begun``: see CheckLock."""
         self._sent_at_check = self.sent
         try:
-            event = yield from self.send(CheckLock(what, begun))
+            event = yield from self.send(CheckLock(begun))
         except Halted as halted:
             self.stopping = not halted.halt.lock
             raise
         self._reread = isinstance(event, LockHeld) and event.reread
 
-    def check_lock_sometimes(self, what: str, *, begun: bool) -> Steps[None]:
+    def check_lock_sometimes(self, *, begun: bool = False) -> Steps[None]:
         """Check the lock every LOCK_CHECK_EVERY writes."""
         if self.stopping or self.sent - self._sent_at_check >= LOCK_CHECK_EVERY:
-            yield from self.check_lock(what, begun=begun)
+            yield from self.check_lock(begun=begun)
 
     def read_pod(self, order: PodStart | PodStop) -> Steps[LivePod | None]:
         """Read the pod of an order; None if it is gone. Raises Halted without an answer."""
@@ -187,8 +175,7 @@ class ApplySession:
                     self.view.pods.pop(order.key, None)
                     return None
                 case Denied():  # as far as is known; what needs the right fails for its gang alone
-                    known = self.view.pods.get(order.key)
-                    return known if known is not None and known.uid == order.uid else None
+                    return self.pod(order)
         raise _unavailable(event)
 
     def read_cluster(self, after_s: float = 0.0) -> Steps[None]:

@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from models.apply.gang_state import (
-    incomplete_verdict,
-    running_pods,
-    started_verdict,
-    verdict_for,
-)
 from models.apply.intents import MAX_RECORD_CHARS, Intent, Member, record_of
-from models.apply.live_state import READY, STARTED, ClusterView, LivePod, usage
-from models.apply.outcomes import GangVerdict, Outcome
+from models.apply.live_state import (
+    READY,
+    RUNNING,
+    STARTED,
+    ClusterView,
+    LivePod,
+    PodState,
+    overcommitted,
+    shortages,
+    usage,
+)
+from models.apply.outcomes import GangVerdict, Outcome, pod_ids
 from models.apply.pins import unpinnable
 from models.apply.plan_actions import Key, PodStart
 from models.apply.requests import (
@@ -32,6 +36,131 @@ from models.apply.requests import (
     message_of,
 )
 from models.apply.session import TRIES, ApplySession, Failure, Halted, PodBatch
+from models.apply.staleness import node_changes
+from models.units import duration_text
+
+
+def verdict_for(
+    session: ApplySession, batch: PodBatch, outcome: Outcome, why: str = ""
+) -> GangVerdict:
+    pods = len(running_pods(session, batch))
+    return GangVerdict(batch.gang, outcome, batch.plan, why, pods)
+
+
+def running_pods(session: ApplySession, batch: PodBatch) -> list[PodStart]:
+    """Pods of the batch that are started and neither finished nor terminating."""
+    states = (*RUNNING, PodState.misplaced)
+    return [order for order in batch.pods if session.state(order) in states]
+
+
+def started_verdict(session: ApplySession, batch: PodBatch) -> GangVerdict:
+    """Verdict on a batch whose pods are all started: started, or pending if some are unbound.
+
+    In a dry run no scheduler sees them.
+    """
+    bound = all(session.state(order) is not PodState.ungated for order in batch.pods)
+    if bound or session.limits.dry:
+        return verdict_for(session, batch, Outcome.started)
+    messages = (pod.unschedulable for pod in map(session.pod, batch.pods) if pod is not None)
+    return verdict_for(session, batch, Outcome.pending, next(filter(None, messages), ""))
+
+
+def judge(
+    session: ApplySession, batch: PodBatch, full: Collection[str] | None = None
+) -> GangVerdict:
+    """Verdict on a batch that was started completely, from a later reading.
+
+    ``full``: overcommitted nodes, if the caller knows them.
+    """
+    missing = [order for order in batch.pods if session.state(order) not in STARTED]
+    if missing and not running_pods(session, batch):
+        return verdict_for(session, batch, Outcome.skipped, "its pods are gone")
+    if missing:
+        why = f"pod {missing[0].name} is gone or bound to another node"
+        return incomplete_verdict(session, batch, Failure(why))
+    why = stuck_reason(session, batch, full)
+    # Only deleting the pod removes a pin that cannot hold, whether or not other pods are bound.
+    if why:
+        return incomplete_verdict(session, batch, Failure(why))
+    return started_verdict(session, batch)
+
+
+def stuck_reason(
+    session: ApplySession, batch: PodBatch, full: Collection[str] | None = None
+) -> str:
+    """Why started pods will not run where they are; empty if nothing indicates that.
+
+    Terminating pods release their room soon and do not count.
+    """
+    for order in batch.pods:
+        if session.state(order) is PodState.bound and order.node not in session.view.nodes:
+            return f"node {order.node} is gone"
+    nodes = {order.node for order in batch.pods if order.gpu_count}
+    shared = sorted(
+        nodes.intersection(overcommitted(session.view, nodes) if full is None else full)
+    )
+    if shared:
+        return f"node {shared[0]} is overcommitted: other pods use the same GPUs"
+    unbound = [order for order in batch.pods if session.state(order) is PodState.ungated]
+    if not unbound:
+        return ""
+    going = frozenset(pod.uid for pod in session.view.pods.values() if pod.terminating)
+    return obstacle(session, unbound, without=going) or _overdue(session, batch)
+
+
+def overdue_pods(session: ApplySession, batch: PodBatch) -> list[PodStart]:
+    """Those that are started and were not bound within the limit, whatever their scheduler says.
+
+    The limit runs from the start of the last pod of the gang: its scheduler may wait for all of them, and
+    a gang of which a run was cut off may get its last pods much later than the first.
+    """
+    now, limit = session.view.now, session.limits.pending_limit_s
+    started = [order for order in batch.pods if session.state(order) in STARTED]
+    times = [
+        pod.written_at
+        for order in started
+        if (pod := session.pod(order)) is not None and pod.written_at is not None
+    ]
+    if now is None or limit is None or not times or now - max(times) <= limit:
+        return []
+    return [order for order in started if session.state(order) is PodState.ungated]
+
+
+def _overdue(session: ApplySession, batch: PodBatch) -> str:
+    for order in overdue_pods(session, batch):
+        pod = session.view.pods[order.key]
+        why = pod.unschedulable or f"scheduler '{pod.scheduler}' has not said why"
+        limit = f"the pending limit of {duration_text(session.limits.pending_limit_s or 0)}"
+        return f"pod {order.name} was not bound to node {order.node} within {limit}: {why}"
+    return ""
+
+
+def obstacle(
+    session: ApplySession, orders: list[PodStart], *, without: Collection[str] = ()
+) -> str:
+    """Why pods cannot run on their nodes now; empty if they can. ``without``: see ``shortages``."""
+    for node in sorted({order.node for order in orders}):
+        pods = [session.pod(order) for order in orders if order.node == node]
+        for what in node_changes(None, session.view.nodes.get(node), pods):
+            return f"node {node} {what}"
+        labels = dict(session.view.nodes[node].labels)
+        for pod in pods:
+            for key, value in () if pod is None else pod.selector:
+                if labels.get(key) != value:
+                    return f"node {node} lacks the label {key}={value} that its pods select"
+    for name, what in shortages(session.view, orders, without=without):
+        return f"node {name} {what}"
+    return ""
+
+
+def incomplete_verdict(session: ApplySession, batch: PodBatch, failure: Failure) -> GangVerdict:
+    """Verdict on a batch that stopped in the middle: halted if it may continue by itself."""
+    if failure.transient:
+        return verdict_for(session, batch, Outcome.halted, failure.why)
+    verdict = verdict_for(session, batch, Outcome.partial, failure.why)
+    started = () if session.limits.dry else running_pods(session, batch)
+    return replace(verdict, undo=pod_ids(started))
+
 
 PLAIN_BACKENDS = ("annotation", "none")
 """GPU back ends for which no pod of a gang can turn out to be impossible after others have started."""
@@ -90,11 +219,9 @@ def _carried_intents(
     The first RECORDS to start carry the record of the others.
     """
     pods = [session.pod(order) for order in waiting]
-    if session.limits.backend not in PLAIN_BACKENDS:
-        return {}
-    if not all(
-        pod is not None and pod.intent is None and session.classifier.gated(pod) for pod in pods
-    ):
+    gated = session.classifier.gated
+    plain = all(pod is not None and pod.intent is None and gated(pod) for pod in pods)
+    if session.limits.backend not in PLAIN_BACKENDS or not plain:
         return {}
     carried = {order.key: batch.intent(order) for order in waiting}
     members = {
@@ -116,7 +243,7 @@ def _start_pods(
     waiting = [order for order in batch.pods if session.state(order) in READY]
     begun = bool(running_pods(session, batch))
     for order in scarcest_first(session.view, waiting):
-        yield from session.check_lock_sometimes(batch.label, begun=begun)
+        yield from session.check_lock_sometimes(begun=begun)
         result = yield from _start_pod(session, batch, order, carried.get(order.key))
         if isinstance(result, Failure):
             return failure_of(order, result)
@@ -153,16 +280,14 @@ def _start_pod(
 
     def assumed(pod: LivePod) -> LivePod:
         intended = pod if carried is None else replace(pod, intent=carried, intent_is_ours=True)
-        return without_gate(session, intended)
+        return replace(intended, gates=classifier.other_gates(pod))
 
-    return (
-        yield from session.reconcile(
-            order,
-            lambda pod: Ungate(order, pod, intent=carried),
-            done=done,
-            obstacle=lambda pod: unintended(session, batch, order, pod, carried),
-            assumed=assumed,
-        )
+    return session.reconcile(
+        order,
+        lambda pod: Ungate(order, pod, intent=carried),
+        done=done,
+        obstacle=lambda pod: _unintended(session, batch, order, pod, carried),
+        assumed=assumed,
     )
 
 
@@ -190,13 +315,13 @@ def prepare(
     """Write intents, allocate devices."""
     begun = bool(running_pods(session, batch))
     for order in waiting:
-        yield from session.check_lock_sometimes(batch.label, begun=begun)
+        yield from session.check_lock_sometimes(begun=begun)
         failure = yield from _write_intent(session, batch, order)
         if failure is not None:
             return failure
     if session.limits.backend == "dra":
         for order in waiting:
-            yield from session.check_lock_sometimes(batch.label, begun=begun)
+            yield from session.check_lock_sometimes(begun=begun)
             pod = session.view.pods[order.key]
             failure = yield from _allocate(session, AllocateDevices(order, pod))
             if failure is not None:
@@ -283,12 +408,8 @@ def _unstartable(session: ApplySession, pod: LivePod) -> str | None:
     return f"has the scheduling gate {others[0]} of another controller" if others else None
 
 
-def unintended(
-    session: ApplySession,
-    batch: PodBatch,
-    order: PodStart,
-    pod: LivePod,
-    carried: Intent | None = None,
+def _unintended(
+    session: ApplySession, batch: PodBatch, order: PodStart, pod: LivePod, carried: Intent | None
 ) -> str | None:
     """Why the pod must not start: it changed since its intent was written, or decided (``carried``)."""
     why = _unstartable(session, pod)
@@ -297,10 +418,6 @@ def unintended(
     if carried is not None:
         return None if pod.intent is None else "was given another intent"
     return None if batch.intent(order).matches(pod.intent) else "lost its intent"
-
-
-def without_gate(session: ApplySession, pod: LivePod) -> LivePod:
-    return replace(pod, gates=session.classifier.other_gates(pod))
 
 
 def failure_of(order: PodStart, result: LivePod | Failure) -> Failure | None:

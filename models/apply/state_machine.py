@@ -12,7 +12,6 @@ from functools import partial
 
 from models.apply.cut_gangs import settle_cut_gangs
 from models.apply.evictions import Removals, make_room, remaining, resize, victims
-from models.apply.gang_state import judge, started_verdict
 from models.apply.lanes import Lanes
 from models.apply.live_state import (
     READY,
@@ -28,9 +27,9 @@ from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
 from models.apply.recovery import evict_partial, mark_started, note_stuck_nodes, recover
 from models.apply.requests import Halt, Steps
-from models.apply.session import ApplySession, Failure, Halted, PodBatch, label
+from models.apply.session import ApplySession, Failure, Halted, PodBatch
 from models.apply.staleness import gang_changes, stopped_uids
-from models.apply.starts import start, withdraw
+from models.apply.starts import judge, start, started_verdict, withdraw
 
 Machine = Steps[Verdict]
 
@@ -219,7 +218,7 @@ class _PlanRun:
             session.record(self._unchanged(batch, sum(one not in STARTED for one in states)))
             return
         yield from lanes.free_one()
-        yield from session.check_lock(batch.label)
+        yield from session.check_lock()
         yield from self._refresh()
         changed = self._changes(gang, beside=lanes.pods)
         if changed and not lanes.empty:
@@ -278,7 +277,7 @@ class _PlanRun:
             pods = len(gang.starts)
             session.record(GangVerdict(gang.key, Outcome.unchanged, orders.plan, pods=pods))
             return
-        yield from session.check_lock(label(gang.key))
+        yield from session.check_lock()
         yield from self._refresh()
         changed = self._changes(gang, without=stopped_uids(orders))
         leaving = victims(session, orders, gang)
@@ -359,7 +358,7 @@ def start_recreated(
         outcome = Outcome.resized if gang.grows else Outcome.stopped
         session.record(GangVerdict(gang.key, outcome, orders.plan, why, resizes=gang.resizes))
         return
-    yield from session.check_lock(label(gang.key))
+    yield from session.check_lock()
     yield from start(session, PodBatch(gang.key, orders.plan, len(pods), tuple(pods)))
 
 

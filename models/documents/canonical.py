@@ -42,6 +42,7 @@ from models.documents.gang import (
     SliceDocument,
     SpreadDocument,
 )
+from models.documents.plan import RelaxedDocument, WhatIfDocument
 from models.documents.policy import (
     LOST_RUNTIME,
     KubernetesDocument,
@@ -60,7 +61,6 @@ from models.documents.queue import (
     QueueSpec,
 )
 from models.documents.server import NicDocument, ServerModelDocument
-from models.documents.what_if import RelaxedDocument, WhatIfDocument
 from models.hardware import ServerModel, bits
 from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, NextTo, NodeAffinity, Role, Spread, Together

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from models.documents.gang import GangDocument
-from models.documents.plan import PlanInstance
-from models.documents.what_if import WhatIfDocument
+from models.documents.plan import PlanInstance, WhatIfDocument
 from models.verify.judged_rules import binds
 from models.verify.rule import Binds
 

@@ -17,10 +17,10 @@ from models.apply.live_state import ClusterView, LivePod
 from planner.cluster import api_paths, rights
 from planner.cluster.api_paths import RESOURCE_SLICES, core, grouped
 from planner.cluster.backends.registry import backend_of
-from planner.cluster.discovery import served_groups
 from planner.cluster.lease import LEASE, lock_paths
 from planner.cluster.live_view import read_cluster
 from planner.cluster.lock import read_lease
+from planner.cluster.pages import served_groups
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.rights import Right
 from planner.cluster.transport import STRATEGIC, Reply, Transport, Tree

@@ -1,6 +1,7 @@
 """Lists of the API server, page by page. A list that cannot be had whole is an error.
 
-A list that expires half-way begins again.
+A list that expires half-way begins again. Which kinds a cluster serves, and in which version, say its
+discovery documents; versions are checked before they become part of a path.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw
 
+from planner.cluster.api_paths import API_GROUPS, core, grouped, is_version
 from planner.cluster.transport import (
     TOO_LONG,
     MalformedError,
@@ -21,7 +23,8 @@ from planner.cluster.transport import (
     json_object,
 )
 from planner.errors import Fault, NotPermittedError, UnavailableError
-from planner.read.kube.lookup import text, whole
+from planner.read.kube.kinds import Kind
+from planner.read.kube.lookup import items, objects, text, whole
 from planner.untrusted_text import one_line
 
 PAGE = 500
@@ -181,3 +184,99 @@ def failed(reply: Reply, what: str) -> UnavailableError | NotPermittedError:
     if reply.status == _NOT_FOUND:
         return NotServedError(Fault(message))
     return UnavailableError(Fault(message, _LOOK))
+
+
+@dataclass(frozen=True, slots=True)
+class ServedKind:
+    """A kind and the version to read."""
+
+    kind: Kind
+    version: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.kind.group}/{self.version}" if self.kind.group else self.version
+
+    def path(self, namespace: str | None = None) -> str:
+        """URL path of the list, of one namespace or of all."""
+        if not self.kind.group:
+            return core(self.kind.plural, namespace=namespace)
+        return grouped(self.kind.group, self.version, self.kind.plural, namespace=namespace)
+
+
+def served_groups(transport: Transport) -> frozenset[str] | None:
+    """The API groups; None if the server does not say."""
+    reply = transport.send("GET", API_GROUPS)
+    if not reply.ok:
+        return None
+    return frozenset(name for one in objects(reply.body, "groups") if (name := text(one, "name")))
+
+
+def discover(transport: Transport, kinds: Sequence[Kind]) -> tuple[list[ServedKind], list[Kind]]:
+    """Kinds that are served, and those that are not, each in the given order.
+
+    Raises UnavailableError, NotPermittedError.
+    """
+    served = _served_versions(_document(transport, API_GROUPS))
+    resources: dict[str, set[str] | None] = {}
+
+    def has(kind: Kind, version: str) -> bool:
+        if kind.certain:
+            return True
+        path = f"{API_GROUPS}/{kind.group}/{version}"
+        if path not in resources:
+            resources[path] = _listable(_document(transport, path))
+        listable = resources[path]
+        return listable is None or kind.plural in listable
+
+    found, absent = [], []
+    for kind in kinds:
+        version = next((one for one in _candidates(kind, served) if has(kind, one)), None)
+        if version is None:
+            absent.append(kind)
+        else:
+            found.append(ServedKind(kind, version))
+    return found, absent
+
+
+def _document(transport: Transport, path: str) -> Reply:
+    """A discovery document; also the reply that it is missing or forbidden."""
+    reply = transport.send("GET", path)
+    if reply.ok or reply.status in {403, 404, 410}:
+        return reply
+    raise failed(reply, f"GET {path}")
+
+
+def _served_versions(groups: Reply) -> dict[str, list[str]] | None:
+    """Group to its versions, the preferred one first; None if the user may not know."""
+    if not groups.ok:
+        return None
+    found = {}
+    for group in objects(groups.body, "groups"):
+        names = [text(group, "preferredVersion", "version")]
+        names += [text(version, "version") for version in objects(group, "versions")]
+        versions = [name for name in names if name is not None and is_version(name)]
+        found[text(group, "name") or ""] = list(dict.fromkeys(versions))
+    return found
+
+
+def _candidates(kind: Kind, served: dict[str, list[str]] | None) -> tuple[str, ...]:
+    """Versions to look at: known ones first. Without discovery the known ones are tried."""
+    if not kind.group or served is None:
+        return kind.versions
+    there = served.get(kind.group, [])
+    known = tuple(version for version in kind.versions if version in there)
+    if kind.certain:
+        return known
+    return known + tuple(version for version in there if version not in known)
+
+
+def _listable(resources: Reply) -> set[str] | None:
+    """Plurals that can be listed; None if the user may not know."""
+    if not resources.ok:
+        return None if resources.status == 403 else set()
+    return {
+        name
+        for entry in objects(resources.body, "resources")
+        if (name := text(entry, "name")) is not None and "list" in items(entry, "verbs")
+    }

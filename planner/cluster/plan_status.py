@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from models.apply.cut_gangs import CutGang, cut_gangs
-from models.apply.gang_state import pod_ids
 from models.apply.live_state import (
     READY,
     STARTED,
@@ -18,7 +17,7 @@ from models.apply.live_state import (
     PodState,
     forged,
 )
-from models.apply.outcomes import ApplyLimits
+from models.apply.outcomes import ApplyLimits, pod_ids
 from models.apply.plan_actions import Key
 from models.apply.recovery import IntentGroup, intent_groups, stuck_group_reason
 from models.apply.session import ApplySession

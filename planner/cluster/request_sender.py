@@ -42,9 +42,8 @@ from models.apply.requests import (
 )
 from planner.cluster.api_paths import core
 from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
-from planner.cluster.scales import scale
-from planner.cluster.transport import ApiRequest, Reply, Transport, Tree, send_all
-from planner.cluster.writes import denied, event_of, pod_request
+from planner.cluster.transport import ApiRequest, Transport, Tree, send_all, send_one
+from planner.cluster.writes import denied, event_of, pod_request, scale
 from planner.errors import GangplanError, NotPermittedError
 from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import texts
@@ -116,7 +115,7 @@ class RequestSender:
         """Send one request; its event."""
         try:
             match request:
-                case CheckLock(_, begun):
+                case CheckLock(begun):
                     return self._check_lock(begun=begun)
                 case ReadCluster(after_s):
                     return self._read_cluster(after_s)
@@ -225,9 +224,8 @@ class RequestSender:
         before = read_intent(
             texts(tree, "metadata", "labels"), texts(tree, "metadata", "annotations")
         )
-        key = self.reader.seal_key
-        same = before is not None and intent.matches(before) and is_ours(tree, before, key)
-        if same and before is not None and not intent.pin:
+        again = before is not None and intent.matches(before) and not intent.pin
+        if again and before is not None and is_ours(tree, before, self.reader.seal_key):
             intent = replace(intent, pin=before.pin)  # a pod that is pinned already
         written |= intent.annotations() | self._seal(order, intent)
         written |= self.backend.annotations(order, self.reader.nodes.get(order.node, {}), tree)
@@ -240,9 +238,7 @@ class RequestSender:
 
     def _seal(self, order: PodStart, intent: Intent) -> dict[str, str]:
         key = self.reader.seal_key
-        if key is None:
-            return {}
-        return {SEAL: key.seal(order.namespace, order.name, order.uid, intent)}
+        return {} if key is None else {SEAL: key.seal(*order.key, order.uid, intent)}
 
     def _remove_intent(self, request: RemoveIntent) -> Event:
         tree = self.reader.pods.get(request.key, {})
@@ -261,20 +257,19 @@ class RequestSender:
     def _ungating(self, request: Ungate) -> ApiRequest:
         order, pod = request.pod, request.seen
         gate = {"$patch": "delete", "name": self.settings.scheduling_gate}
-        intent = pod.intent if request.intent is None else request.intent
         view = self.reader.view
         node = None if view is None else view.nodes.get(order.node)
         if node is None:
             raise CannotPin(f"node {order.node} does not exist")
         added = pin(pod, node)
-        if intent is not None:
-            intent = replace(intent, pin=pin_record(pod, added))
         spec: Tree = {"schedulingGates": [gate], **added}
         metadata: Tree = {"uid": order.uid, "resourceVersion": pod.version}
-        if intent is not None and request.intent is not None:
-            metadata = self._intent(order, intent, pod.version)
-        elif intent is not None and intent.pin:
-            metadata["annotations"] = {PIN: intent.pin, **self._seal(order, intent)}
+        if (intent := request.intent or pod.intent) is not None:
+            intent = replace(intent, pin=pin_record(pod, added))
+            if request.intent is not None:
+                metadata = self._intent(order, intent, pod.version)
+            else:
+                metadata["annotations"] = {PIN: intent.pin, **self._seal(order, intent)}
         return self._patch(order.namespace, order.name, {"metadata": metadata, "spec": spec})
 
     def _evict(self, request: Evict) -> Event:
@@ -286,7 +281,7 @@ class RequestSender:
             "deleteOptions": {"preconditions": {"uid": stop.uid}},
         }
         sent = pod_request("POST", stop.namespace, stop.name, body, sub="eviction", dry=self.dry)
-        return event_of(self._reply(sent), lambda _: None, eviction=True)
+        return event_of(send_one(self.wire, sent), eviction=True)
 
     def _remember(self, notes: RunNotes) -> Done | NoAnswer:
         if self.dry or self.lock is None or self.lock.remember(notes):
@@ -297,12 +292,7 @@ class RequestSender:
         return pod_request("PATCH", namespace, name, body, dry=self.dry)
 
     def _send(self, request: ApiRequest) -> Event:
-        return event_of(self._reply(request), self._pod_of)
-
-    def _reply(self, request: ApiRequest) -> Reply:
-        return self.wire.send(
-            request.method, request.path, request.body, content_type=request.content_type
-        )
+        return event_of(send_one(self.wire, request), self._pod_of)
 
     def _pod_of(self, tree: Tree) -> LivePod | None:
         """The pod in an answer; a dry run does not show the pod as it is."""

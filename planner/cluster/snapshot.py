@@ -25,9 +25,8 @@ from msgspec import Raw
 from models.apply.intents import SealKey
 from planner.atomic_files import cannot_write, sync_folder
 from planner.cluster.api_paths import IDENTITY, core, list_paths
-from planner.cluster.discovery import ServedKind, discover
 from planner.cluster.live_view import bears_marks, for_planning
-from planner.cluster.pages import ListPages, failed, tree_of
+from planner.cluster.pages import ListPages, ServedKind, discover, failed, tree_of
 from planner.cluster.rights import OPTIONAL
 from planner.cluster.store import Store
 from planner.cluster.transport import Reply, Transport, Tree

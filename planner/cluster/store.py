@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Raw
 
 from planner.cluster.pages import tree_of
-from planner.cluster.scales import COST
 from planner.cluster.transport import Tree
+from planner.cluster.writes import COST
 from planner.read.kube.decoders import REFUSED
 from planner.read.kube.kinds import Kind
 from planner.read.kube.object_bounds import ObjectReducer

@@ -87,14 +87,15 @@ class ManyTransport(Protocol):
         """
 
 
+def send_one(transport: Transport, one: ApiRequest) -> Reply:
+    return transport.send(one.method, one.path, one.body, content_type=one.content_type)
+
+
 def send_all(transport: Transport, requests: Sequence[ApiRequest]) -> list[Reply]:
     """At once if the transport can do that, else one by one."""
     if isinstance(transport, ManyTransport):
         return transport.send_all(requests)
-    return [
-        transport.send(one.method, one.path, one.body, content_type=one.content_type)
-        for one in requests
-    ]
+    return [send_one(transport, one) for one in requests]
 
 
 class MalformedError(ValueError):

@@ -38,8 +38,7 @@ from planner.show.progress import PHASES, STOPPING
 from planner.signals import stop_on_signal
 
 if TYPE_CHECKING:
-    from models.apply.notes import EvictNote
-    from models.apply.promises import Promises
+    from models.apply.notes import EvictNote, Promises
     from models.documents.plan import PlanDocument
     from models.instance.instance import Instance
     from models.instance.solution import GangDecision, Solution

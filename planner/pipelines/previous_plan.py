@@ -19,8 +19,7 @@ from planner.errors import Fault, InputError
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
-    from models.apply.notes import EvictNote
-    from models.apply.promises import Promises, Seat
+    from models.apply.notes import EvictNote, Promises, Seat
     from models.documents.plan import PlanDocument, PlanGang
     from models.instance.gang import Gang
     from models.instance.instance import Instance

@@ -194,7 +194,7 @@ class _Run:
     def _acquire_lock(self, wire: ProxyTransport, known: KnownRights) -> Lock:
         """Raises LockedError with the holder, NotPermittedError before anything else."""
         from planner.cluster import rights
-        from planner.cluster.discovery import served_groups
+        from planner.cluster.pages import served_groups
         from planner.cluster.retry import RetryingTransport
 
         options, transport = self.request.options, RetryingTransport(wire, known=known)
@@ -383,7 +383,7 @@ class _LockedRun:
 
         Those that wait no longer are forgotten. Where that cannot be written, the next run notes it.
         """
-        from models.apply.promises import promised_by
+        from models.apply.notes import promised_by
 
         waiting = [one for one in plan.instance.gangs if not one.running_pods]
         holds = ((one.key, one.status.hold) for one in waiting)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import ValidationError
 
-from models.documents.what_if import WhatIfDocument
+from models.documents.plan import WhatIfDocument
 from models.instance.instance import Instance, WhatIf
 from models.instance.policy import Policy
 from models.units import shown

@@ -344,7 +344,7 @@ def _names(wire: Transport, order: PodStart, pod_tree: Tree) -> list[str]:
     if any(name is None for _, name in found):
         reply = wire.send("GET", core("pods", namespace=order.namespace, name=order.name))
         if not reply.ok:
-            raise ClaimEvent(event_of(reply, lambda _: None))
+            raise ClaimEvent(event_of(reply))
         if text(reply.body, "metadata", "uid") != order.uid:
             raise ClaimEvent(Gone("another pod has its name"))
         found = named_claims(reply.body)
@@ -439,7 +439,7 @@ class _Claims:
         if reply.status == _NOT_FOUND:
             return {}
         if not reply.ok:
-            raise ClaimEvent(event_of(reply, lambda _: None))
+            raise ClaimEvent(event_of(reply))
         if text(reply.body, "metadata", "uid") != uid:
             return {}
         if text(reply.body, "spec", "nodeName") is not None:
@@ -463,7 +463,7 @@ class _Claims:
 
     def _claim(self, reply: Reply) -> Claim:
         if not reply.ok:
-            event = event_of(reply, lambda _: None)
+            event = event_of(reply)
             # Another claim with the name is read again.
             raise ClaimEvent(Conflict(event.message) if isinstance(event, Gone) else event)
         self.date = self.date if reply.date is None else reply.date

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.apply.intents import PLAN
-from models.apply.part_orders import NewInstance
+from models.apply.plan_actions import NewInstance
 from models.mig import resource_of
 from planner.cluster.api_paths import grouped
 from planner.cluster.pages import list_objects

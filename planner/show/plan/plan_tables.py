@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from models.apply.part_orders import needing_an_administrator
+from models.apply.plan_actions import needing_an_administrator
 from models.documents.gang import PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod, PlanQueue
 from models.gpu_shares import part_of

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.apply.intents import read_intent
-from models.apply.terms import Terms, strictest
+from models.apply.intents import Terms, read_intent, strictest
 from models.instance.disruption_budgets import DisruptionBudgets
 from models.instance.policy import Policy
 from models.units import duration_text, time_text
