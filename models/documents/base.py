@@ -3,7 +3,7 @@
 import bisect
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -71,6 +71,21 @@ class FieldError:
     what: str
     hint: str | None = None
     at_key: bool = False
+
+
+def twice(
+    names: Iterable[Hashable], path: Path, what: str, hint: str = "list it once", field: Path = ()
+) -> Iterator[FieldError]:
+    """An error for every name that stands before it already in the list at ``path``.
+
+    ``what``: with {} for the name. ``field``: of the entry that has the name.
+    """
+    seen: set[Hashable] = set()
+    for i, name in enumerate(names):
+        if name in seen:
+            text = shown(name) if isinstance(name, str) else name
+            yield FieldError((*path, i, *field), what.format(text), hint)
+        seen.add(name)
 
 
 def within(path: Path, errors: Iterable[FieldError]) -> Iterator[FieldError]:

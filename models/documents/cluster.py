@@ -1,7 +1,7 @@
 """The Cluster document: levels, server models, nodes and ranges of nodes; and the levels of a Policy."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Literal
@@ -29,6 +29,7 @@ from models.documents.base import (
     omitted,
     read_once,
     suggestion,
+    twice,
     whole,
     within,
 )
@@ -195,44 +196,31 @@ class NodeDocument(Document):
                     hint = "write `sharing`; pods that hold parts are of gangs"
                     what = "parts of GPUs are not counted"
                     yield FieldError((field, resource), what, hint, at_key=True)
-        for i, gpu in enumerate(self.unhealthy_gpus):
-            if gpu in self.unhealthy_gpus[:i]:
-                yield FieldError(("unhealthyGpus", i), f"GPU {gpu} is listed twice", "list it once")
+        yield from twice(self.unhealthy_gpus, ("unhealthyGpus",), "GPU {} is listed twice")
         if self.mig:
             yield from self._partitions()
 
     def _domain_errors(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:
         for level, value in self.domains.items():
+            path: Path = ("domains", level)
             if level == NODE_LEVEL:
-                yield FieldError(
-                    ("domains", level),
-                    "the level `node` has no domains to name: every node is its own",
-                    f"remove it; levels: {', '.join(levels) or 'none'}",
-                    at_key=True,
-                )
+                what = "the level `node` has no domains to name: every node is its own"
+                hint = f"remove it; levels: {', '.join(levels) or 'none'}"
+                yield FieldError(path, what, hint, at_key=True)
             elif level not in levels:
-                yield FieldError(
-                    ("domains", level),
-                    f"unknown level {shown(level)}",
-                    suggestion(level, levels, "levels"),
-                    at_key=True,
+                hint = suggestion(level, levels, "levels")
+                yield FieldError(path, f"unknown level {shown(level)}", hint, at_key=True)
+            elif (own := self.labels.get(label := levels[level] or "", value)) != value:
+                what = (
+                    f"the label {shown(own)} contradicts the domain {shown(value)} of level {level}"
                 )
-            else:
-                label = levels[level]
-                own = value if label is None else self.labels.get(label, value)
-                if label is not None and own != value:
-                    yield FieldError(
-                        ("labels", label),
-                        f"the label {shown(own)} contradicts the domain {shown(value)} of level {level}",
-                        "remove the label: the domain implies it",
-                    )
-        for level, label in levels.items():
-            if label in self.labels and level not in self.domains:
-                yield FieldError(
-                    ("labels", label),
-                    f"the label of level {level}, but no domain at that level",
-                    f"write domains: {{{level}: {self.labels[label]}}}",
-                )
+                hint = "remove the label: the domain implies it"
+                yield FieldError(("labels", label), what, hint)
+        for level, name in levels.items():
+            if name in self.labels and level not in self.domains:
+                what = f"the label of level {level}, but no domain at that level"
+                hint = f"write domains: {{{level}: {self.labels[name]}}}"
+                yield FieldError(("labels", name), what, hint)
 
     def _partitions(self) -> Iterator[FieldError]:
         listed: set[int] = set()
@@ -246,9 +234,8 @@ class NodeDocument(Document):
                     yield FieldError(("mig", i, "gpus", j), what, "remove it here or there")
                 listed.add(gpu)
         instances = self.instances()
-        healthy = not (
-            self.unhealthy_gpus or self.unknown_unhealthy
-        )  # held ones may be of sick GPUs
+        # held ones may be of sick GPUs
+        healthy = not (self.unhealthy_gpus or self.unknown_unhealthy)
         for field, amounts in (("allocatable", self.allocatable), ("held", self.held)):
             for resource in amounts:
                 used = self.allocatable.get(resource, 0)
@@ -264,18 +251,12 @@ def resource_errors(amounts: Mapping[str, int], path: Path) -> Iterator[FieldErr
     """GPUs are no resource here; millicores of cpu must stay within bounds, too."""
     for resource, amount in amounts.items():
         if resource.endswith("/gpu"):
-            yield FieldError(
-                (*path, resource),
-                f"{shown(resource)} as a resource",
-                "the server model has the GPUs of a node; a role requests them with `gpus`",
-                at_key=True,
-            )
-        elif resource.startswith(SHARE) and part_of(resource) is None:
-            what, hint = (
-                f"no part of a GPU is named {shown(resource)}",
-                "write gpu: {fraction: 0.25}",
-            )
+            what = f"{shown(resource)} as a resource"
+            hint = "the server model has the GPUs of a node; a role requests them with `gpus`"
             yield FieldError((*path, resource), what, hint, at_key=True)
+        elif resource.startswith(SHARE) and part_of(resource) is None:
+            what = f"no part of a GPU is named {shown(resource)}"
+            yield FieldError((*path, resource), what, "write gpu: {fraction: 0.25}", at_key=True)
         elif resource == "cpu" and amount > MAX_AMOUNT:
             yield FieldError((*path, resource), "this quantity is too large", "check the unit")
 
@@ -341,48 +322,35 @@ class ClusterDocument(Document):
             yield from within(("spec", "serverModels", i), model.field_errors())
             for text in dict.fromkeys(slug(name) for name in (model.name, *model.aliases)):
                 if text in slugs:
-                    yield FieldError(
-                        ("spec", "serverModels", i, "name"),
-                        f"server models {shown(slugs[text])} and {shown(model.name)}"
-                        f" are both found as {shown(text)}",
-                        "rename one, or remove an alias",
-                    )
+                    both = f"server models {shown(slugs[text])} and {shown(model.name)}"
+                    what = f"{both} are both found as {shown(text)}"
+                    path = ("spec", "serverModels", i, "name")
+                    yield FieldError(path, what, "rename one, or remove an alias")
                 slugs.setdefault(text, model.name)
         levels = {level.name: level.label for level in self.spec.levels}
         for i, node in enumerate(self.spec.nodes):
             yield from within(("spec", "nodes", i), node.field_errors(levels))
 
 
-def level_errors(levels: Iterable[Level], at: Path) -> Iterator[FieldError]:
+def level_errors(levels: Sequence[Level], at: Path) -> Iterator[FieldError]:
     """Levels that contradict each other or a reserved name; ``at``: the path of their list."""
-    names: set[str] = set()
-    labels: set[str] = set()
+    names = [level.name for level in levels]
+    yield from twice(names, at, "two levels are named {}", "rename one", ("name",))
+    labels = [i if level.label is None else level.label for i, level in enumerate(levels)]
+    what, hint = "two levels have the label {}", "a label names the domains of one level"
+    yield from twice(labels, at, what, hint, ("label",))
     for i, level in enumerate(levels):
         path = (*at, i)
         if level.name == NODE_LEVEL:
-            yield FieldError(
-                (*path, "name"), "the level `node` is reserved", "remove it: it is implied"
-            )
-        if level.name in names:
-            yield FieldError(
-                (*path, "name"), f"two levels are named {shown(level.name)}", "rename one"
-            )
-        if level.label is not None and level.label in labels:
-            yield FieldError(
-                (*path, "label"), f"two levels have the label {shown(level.label)}",
-                "a label names the domains of one level",
-            )  # fmt: skip
+            what = "the level `node` is reserved"
+            yield FieldError((*path, "name"), what, "remove it: it is implied")
         if level.label == HOSTNAME_LABEL:
-            yield FieldError(
-                (*path, "label"), "this label names nodes, not a level above them", "remove it"
-            )
+            what = "this label names nodes, not a level above them"
+            yield FieldError((*path, "label"), what, "remove it")
         if not level.counted and (level.nvlink or level.oversubscription != 1):
-            yield FieldError(
-                (*path, "counted"), "a level that is not counted, with links of its own",
-                "remove `counted`, or `nvlink` and `oversubscription`",
-            )  # fmt: skip
-        names.add(level.name)
-        labels.add(level.label or "")
+            what = "a level that is not counted, with links of its own"
+            hint = "remove `counted`, or `nvlink` and `oversubscription`"
+            yield FieldError((*path, "counted"), what, hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,10 +369,8 @@ class PolicyLevel(Level):
         if self.domains is None:
             return
         if self.label is not None:
-            yield FieldError(
-                ("domains",), f"level {shown(self.name)} has a label and domains", "keep one of them",
-                at_key=True,
-            )  # fmt: skip
+            what = f"level {shown(self.name)} has a label and domains"
+            yield FieldError(("domains",), what, "keep one of them", at_key=True)
         counts = [host_count(pattern) for patterns in self.domains.values() for pattern in patterns]
         if sum(counts) > MAX_NAMES:
             what = f"{sum(counts):,} nodes in the domains of one level"

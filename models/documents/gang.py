@@ -3,7 +3,6 @@
 Nodes, levels and other gangs are left to the reader.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -47,6 +46,7 @@ from models.documents.base import (
     omitted,
     read_once,
     suggestion,
+    twice,
     whole,
     within,
 )
@@ -88,11 +88,9 @@ def slice_errors(
         return
     for i, (small, large) in enumerate(pairwise((inner, *outer))):
         if large.size % small.size or large.size == small.size:
-            yield FieldError(
-                ("outerSlices", i, "size"),
-                f"slices of {large.size} pods around slices of {small.size}",
-                f"write a multiple of {small.size}",
-            )
+            what = f"slices of {large.size} pods around slices of {small.size}"
+            hint = f"write a multiple of {small.size}"
+            yield FieldError(("outerSlices", i, "size"), what, hint)
 
 
 TolerationOperator = Literal["Equal", "Exists"]
@@ -111,14 +109,11 @@ class Toleration(Data):
     def field_errors(self) -> Iterator[FieldError]:
         """What Kubernetes would refuse; paths start at the toleration."""
         if self.operator == "Exists" and self.value:
-            yield FieldError(
-                ("value",), "Exists takes no value", "remove it, or use operator: Equal"
-            )
+            hint = "remove it, or use operator: Equal"
+            yield FieldError(("value",), "Exists takes no value", hint)
         if self.operator == "Equal" and not self.key:
-            yield FieldError(
-                (), "a toleration without a key tolerates everything or nothing",
-                "add a key, or operator: Exists to tolerate everything",
-            )  # fmt: skip
+            what = "a toleration without a key tolerates everything or nothing"
+            yield FieldError((), what, "add a key, or operator: Exists to tolerate everything")
 
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
@@ -164,9 +159,8 @@ class NodeExpression(Data):
     def field_errors(self) -> Iterator[FieldError]:
         """What Kubernetes would refuse; paths start at the expression."""
         if self.field and self.key != NODE_NAME:
-            yield FieldError(
-                ("key",), f"no field {shown(self.key)}", f"the only one is {NODE_NAME}"
-            )
+            hint = f"the only one is {NODE_NAME}"
+            yield FieldError(("key",), f"no field {shown(self.key)}", hint)
         if self.field and self.operator not in ("In", "NotIn"):
             yield FieldError(("operator",), f"{self.operator} on a field", "use In or NotIn")
         elif self.operator in ("In", "NotIn"):
@@ -176,11 +170,9 @@ class NodeExpression(Data):
             if self.values:
                 yield FieldError(("values",), f"{self.operator} takes no values", "remove them")
         elif len(self.values) != 1 or whole_number(self.values[0]) is None:
-            yield FieldError(
-                ("values",) if self.values else (),
-                f"{self.operator} compares with one whole number",
-                'write it like values: ["4"]',
-            )
+            path: Path = ("values",) if self.values else ()
+            what = f"{self.operator} compares with one whole number"
+            yield FieldError(path, what, 'write it like values: ["4"]')
 
 
 Terms = tuple[tuple[NodeExpression, ...], ...]
@@ -534,11 +526,9 @@ class RoleDocument(Document):
     @model_validator(mode="before")
     @classmethod
     def _without_gpus(cls, tree: object) -> object:
-        return (
-            {**tree, "gpus": 0}
-            if isinstance(tree, dict) and "gpus" not in tree and tree.get("gpu") is not None
-            else tree
-        )
+        if isinstance(tree, dict) and "gpus" not in tree and tree.get("gpu") is not None:
+            return {**tree, "gpus": 0}
+        return tree
 
     @property
     def all_requests(self) -> dict[str, int]:
@@ -563,26 +553,18 @@ class RoleDocument(Document):
         """Contradictions inside the role; paths start at the role."""
         least, most, _ = self.span
         if least > most:
-            yield FieldError(
-                ("replicas", "min"), f"min {least} is above max {most}", "swap them, or raise max"
-            )
-        if self.first_index + most > MAX_PODS:
-            last = self.first_index + most - 1
-            yield FieldError(
-                ("firstIndex",), f"indices up to {last:,}", f"the largest is {MAX_PODS - 1:,}"
-            )
+            what = f"min {least} is above max {most}"
+            yield FieldError(("replicas", "min"), what, "swap them, or raise max")
+        if (last := self.first_index + most - 1) >= MAX_PODS:
+            hint = f"the largest is {MAX_PODS - 1:,}"
+            yield FieldError(("firstIndex",), f"indices up to {last:,}", hint)
         yield from slice_errors(self.slice, self.outer_slices)
         yield from self._request_errors()
         if not isinstance(self.node_affinity, CheckedTerms):
             yield from within(("nodeAffinity",), term_errors(self.node_affinity))
         for i, toleration in enumerate(self.tolerations):
             yield from within(("tolerations", i), toleration.field_errors())
-        listed: set[str] = set()
-        for i, pod_set in enumerate(self.pod_sets):
-            if pod_set in listed:
-                what = f"the pod set {shown(pod_set)} is listed twice"
-                yield FieldError(("podSets", i), what, "list it once")
-            listed.add(pod_set)
+        yield from twice(self.pod_sets, ("podSets",), "the pod set {} is listed twice")
         if self.parallelism is not None:
             own = self.parallelism.field_errors(least * self.gpus, elastic=least < most)
             yield from within(("parallelism",), own)
@@ -590,10 +572,8 @@ class RoleDocument(Document):
     def _request_errors(self) -> Iterator[FieldError]:
         yield from resource_errors(self.requests, ("requests",))
         if "pods" in self.requests:
-            yield FieldError(
-                ("requests", "pods"), "pods cannot be requested", "every pod takes one; remove it",
-                at_key=True,
-            )  # fmt: skip
+            what, hint = "pods cannot be requested", "every pod takes one; remove it"
+            yield FieldError(("requests", "pods"), what, hint, at_key=True)
         parts = [name for name in self.requests if name.startswith(SHARE)]
         for resource in parts:
             if self.requests[resource] != amount_of(resource) or len(parts) > 1 or self.gpus:
@@ -740,20 +720,15 @@ class GangDocument(Document):
 
     def shared_errors(self) -> Iterator[FieldError]:
         """Those in its roles and communication, which many gangs may have in common."""
+        path: Path = ("spec", "roles")
         if not self.spec.roles:
-            yield FieldError(("spec", "roles"), "a gang without roles", "write at least one role")
-        names: set[str] = set()
+            yield FieldError(path, "a gang without roles", "write at least one role")
+        names = [role.name for role in self.spec.roles]
+        yield from twice(names, path, "two roles are named {}", "rename one", ("name",))
         for i, role in enumerate(self.spec.roles):
-            path: Path = ("spec", "roles", i)
-            if role.name in names:
-                what = f"two roles are named {shown(role.name)}"
-                yield FieldError((*path, "name"), what, "rename one")
-            names.add(role.name)
-            yield from within(path, role.field_errors())
+            yield from within((*path, i), role.field_errors())
         if (pods := sum(role.span[1] for role in self.spec.roles)) > MAX_PODS:
-            yield FieldError(
-                ("spec", "roles"), f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}"
-            )
+            yield FieldError(path, f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}")
         communication = self.spec.communication.field_errors(self.min_gpus)
         yield from within(("spec", "communication"), communication)
 
@@ -835,8 +810,7 @@ def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:
         seen.add((pod.role, pod.index))
         role = roles[pod.role]
         part = None if role.gpus else share_in(role.all_requests)
-        shares = part is not None
-        if pod.gpu_group is not None and not shares:
+        if pod.gpu_group is not None and part is None:
             what, hint = "a group of a pod that shares no GPU", "remove it"
             yield FieldError((*path, "gpuGroup"), what, hint, at_key=True)
         if pod.start is not None:
@@ -846,7 +820,7 @@ def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:
             hint = "add `start`, or remove `gpus` where `mig` states the instances"
             yield FieldError((*path, "gpus"), what, hint)
             continue
-        known = (shares or pod.start is not None) and bool(pod.gpus) and pod.node is not None
+        known = (part is not None or pod.start is not None) and pod.gpus and pod.node is not None
         yield from _gpu_errors((*path, "gpus"), pod, amount_of(part or "") if known else role.gpus)
     planned: set[tuple[str, int]] = set()
     for i, place in enumerate(gang.status.planned):
@@ -862,10 +836,11 @@ def _start_errors(path: Path, pod: PodDocument, role: RoleDocument) -> Iterator[
     """Where an instance begins that the pod has not, or nobody knows on which GPU."""
     if role.gpus or instance_in(role.all_requests) is None:
         what, hint = "the start of a pod that has not one instance of a GPU", "remove it"
-        yield FieldError((*path, "start"), what, hint, at_key=True)
     elif pod.node is None or not pod.gpus:
         what, hint = "the start of an instance on an unknown GPU", "add the node and the GPU of it"
-        yield FieldError((*path, "start"), what, hint, at_key=True)
+    else:
+        return
+    yield FieldError((*path, "start"), what, hint, at_key=True)
 
 
 def _index_errors(
@@ -893,9 +868,4 @@ def _gpu_errors(path: Path, pod: PodDocument, requested: int) -> Iterator[FieldE
     elif len(pod.gpus) != requested and pod.node is not None:
         what = f"{len(pod.gpus)} GPUs held, but role {shown(pod.role)} requests {requested}"
         yield FieldError(path, what, f"list {requested} of them, or null if they are not known")
-    if len(set(pod.gpus)) == len(pod.gpus):
-        return
-    for gpu, times in Counter(pod.gpus).items():
-        if times > 1:
-            last = max(i for i, other in enumerate(pod.gpus) if other == gpu)
-            yield FieldError((*path, last), f"GPU {gpu} is listed twice", "list it once")
+    yield from twice(pod.gpus, path, "GPU {} is listed twice")

@@ -1,12 +1,13 @@
 """The Policy document: objectives, mix of future requests, defaults, limits and the search budget."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic.alias_generators import to_camel
 
 from models.documents.base import (
     ApiVersion,
@@ -27,6 +28,7 @@ from models.documents.base import (
     decimal,
     omitted,
     suggestion,
+    twice,
     whole,
     within,
 )
@@ -329,32 +331,21 @@ class KubernetesDocument(Document):
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions; paths start at `kubernetes`."""
         if not self.gpu_resources:
-            yield FieldError(
-                ("gpuResources",), "no resource name for GPUs",
-                f"list at least one, such as {GPU_RESOURCES[0]}",
-            )  # fmt: skip
-        yield from _listed_twice(self.scheduler_names, "schedulerNames")
-        yield from _listed_twice(self.gpu_resources, "gpuResources")
+            hint = f"list at least one, such as {GPU_RESOURCES[0]}"
+            yield FieldError(("gpuResources",), "no resource name for GPUs", hint)
+        for field in ("scheduler_names", "gpu_resources", "other_schedulers", "ignore"):
+            names = getattr(self, field) or ()
+            yield from twice(names, (to_camel(field),), "{} is listed twice")
         levels = self.levels or ()
         if len(levels) > MAX_LEVELS:
             yield FieldError(("levels",), f"{len(levels):,} levels", f"the most is {MAX_LEVELS}")
         yield from level_errors(levels, ("levels",))
         for i, level in enumerate(levels):
             yield from within(("levels", i), level.field_errors())
-        yield from _listed_twice(self.other_schedulers or (), "otherSchedulers")
-        yield from _listed_twice(self.ignore, "ignore")
         for i, name in enumerate(self.ignore):
             if name not in CONSTRAINTS:
                 hint = suggestion(name, CONSTRAINTS, "constraints")
                 yield FieldError(("ignore", i), f"unknown constraint {shown(name)}", hint)
-
-
-def _listed_twice(names: Sequence[str], field: str) -> Iterator[FieldError]:
-    seen: set[str] = set()
-    for i, name in enumerate(names):
-        if name in seen:
-            yield FieldError((field, i), f"{shown(name)} is listed twice", "list it once")
-        seen.add(name)
 
 
 class PolicySpec(Document):
@@ -468,22 +459,19 @@ class PolicyDocument(Document):
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the policy; paths start at its top."""
-        seen: set[str] = set()
-        for i, objective in enumerate(self.spec.objectives or ()):
-            path = ("spec", "objectives", i, "name")
-            if objective.name not in objective_names():
-                hint = suggestion(objective.name, objective_names(), "objectives")
-                yield FieldError(path, f"unknown objective {shown(objective.name)}", hint)
-            elif objective.name in seen:
-                yield FieldError(
-                    path, f"objective {shown(objective.name)} is listed twice", "list it once"
-                )
-            seen.add(objective.name)
-        yield from self._rivals(seen)
+        names = [objective.name for objective in self.spec.objectives or ()]
+        for i, name in enumerate(names):
+            if name not in objective_names():
+                hint = suggestion(name, objective_names(), "objectives")
+                path = ("spec", "objectives", i, "name")
+                yield FieldError(path, f"unknown objective {shown(name)}", hint)
+        known = [name if name in objective_names() else i for i, name in enumerate(names)]
+        what = "objective {} is listed twice"
+        yield from twice(known, ("spec", "objectives"), what, field=("name",))
+        yield from self._rivals(names)
         if (total := sum((self.spec.mix or {}).values())) > 1000:
-            yield FieldError(
-                ("spec", "mix"), f"the mix adds up to {total} permille", "the most is 1000"
-            )
+            what = f"the mix adds up to {total} permille"
+            yield FieldError(("spec", "mix"), what, "the most is 1000")
         yield from self._short_times()
         yield from resource_errors(self.spec.per_gpu, ("spec", "perGpu"))
         for name, units in self.spec.per_gpu.items():
@@ -492,33 +480,27 @@ class PolicyDocument(Document):
                 yield FieldError(("spec", "perGpu", name), what, "write more, or remove it")
         yield from within(("spec", "kubernetes"), self.spec.kubernetes.field_errors())
 
-    def _rivals(self, listed: Collection[str]) -> Iterator[FieldError]:
+    def _rivals(self, listed: Sequence[str]) -> Iterator[FieldError]:
         """Settings of which only one may be there. ``listed``: objectives."""
         if self.spec.objectives is not None and self.spec.preset is not None:
             what = "both `objectives` and `preset`, which stands for a list of objectives"
             yield FieldError(("spec", "preset"), what, "keep one of the two")
         if all(name in listed for name in MAINS):
-            objectives = enumerate(self.spec.objectives or ())
-            last = max(i for i, objective in objectives if objective.name in MAINS)
+            last = max(i for i, name in enumerate(listed) if name in MAINS)
             what = f"both {' and '.join(MAINS)} among the objectives"
             hint = "keep goodput, which counts GPUs times speed, or admission, which counts GPUs"
             yield FieldError(("spec", "objectives", last, "name"), what, hint)
 
     def _short_times(self) -> Iterator[FieldError]:
         """Durations under one second."""
-        starvation, reserved = self.spec.starvation, self.spec.reservations
-        for section, field, seconds, name in (
-            ("solve", "timeLimit", self.spec.solve.time_limit_s, "a time limit"),
-            ("disruption", "cap", self.spec.disruption.cap_s, "a cap"),
-            ("starvation", "after", None if starvation is None else starvation.after, "a wait"),
-            (
-                "reservations",
-                "horizon",
-                None if reserved is None else reserved.horizon_s,
-                "a horizon",
-            ),
-            ("kubernetes", "pendingLimit", self.spec.kubernetes.pending_limit_s, "a limit"),
+        for section, field, attribute, name in (
+            ("solve", "timeLimit", "time_limit_s", "a time limit"),
+            ("disruption", "cap", "cap_s", "a cap"),
+            ("starvation", "after", "after", "a wait"),
+            ("reservations", "horizon", "horizon_s", "a horizon"),
+            ("kubernetes", "pendingLimit", "pending_limit_s", "a limit"),
         ):
+            seconds = getattr(getattr(self.spec, section), attribute, None)
             if seconds is not None and seconds < 1:
                 what = f"{name} under one second"
                 yield FieldError(("spec", section, field), what, "write 1s or more")

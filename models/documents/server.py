@@ -18,6 +18,7 @@ from models.documents.base import (
     decimal_check,
     made,
     omitted,
+    twice,
     whole,
     within,
 )
@@ -89,11 +90,9 @@ class NicDocument(Document):
 
 def nic_errors(nics: tuple[NicDocument, ...], gpus: int) -> Iterator[FieldError]:
     """Contradictions in the NICs of a server with this number of GPUs; paths start in the list."""
-    seen: set[str] = set()
+    names = [nic.name for nic in nics]
+    yield from twice(names, (), "two NICs are named {}", "rename one", ("name",))
     for i, nic in enumerate(nics):
-        if nic.name in seen:
-            yield FieldError((i, "name"), f"two NICs are named {shown(nic.name)}", "rename one")
-        seen.add(nic.name)
         near = nic.gpus or ()
         for j, gpu in enumerate(near):
             if gpu >= gpus:
@@ -158,55 +157,41 @@ class ServerModelDocument(Document):
         aliases = ((("aliases", i), alias) for i, alias in enumerate(self.aliases))
         for path, name in ((("name",), self.name), *aliases):
             if not slug(name).strip("-"):
-                yield FieldError(
-                    path, f"{shown(name)} has no letter or digit", "add one: they identify a model"
-                )
+                what = f"{shown(name)} has no letter or digit"
+                yield FieldError(path, what, "add one: they identify a model")
 
     def _shape(self) -> Iterator[FieldError]:
         for field, groups in (("numa", self.numa), ("pcieSwitch", self.pcie_switch)):
             if groups is not None and len(groups) != self.gpus:
-                yield FieldError(
-                    (field,), f"entries: {len(groups)}, GPUs: {self.gpus}", "write one for each GPU"
-                )
-        if self.matrix is None and self.fabric != "nvswitch":
-            yield FieldError(
-                ("fabric",), f"a {self.fabric} server needs its link matrix", "add `matrix`"
-            )
-        if self.gpus > MAX_MESH_GPUS and self.fabric != "nvswitch":
-            yield FieldError(
-                ("gpus",),
-                f"{self.gpus} GPUs without a switch",
-                f"a server without NVSwitch may have at most {MAX_MESH_GPUS}",
-            )
-        if self.links_per_gpu is None and self.fabric == "nvswitch":
-            yield FieldError(
-                ("fabric",),
-                "an nvswitch server needs the number of links of a GPU",
-                "add `linksPerGpu`",
-            )
-        if self.nvlink_domain_nodes > 1 and self.fabric != "nvswitch":
-            yield FieldError(
-                ("nvlinkDomainNodes",),
-                f"a {self.fabric} server cannot share one NVLink fabric with others",
-                "remove `nvlinkDomainNodes`, or set fabric: nvswitch",
-            )
+                what = f"entries: {len(groups)}, GPUs: {self.gpus}"
+                yield FieldError((field,), what, "write one for each GPU")
+        if self.fabric == "nvswitch":
+            if self.links_per_gpu is None:
+                what = "an nvswitch server needs the number of links of a GPU"
+                yield FieldError(("fabric",), what, "add `linksPerGpu`")
+            return
+        if self.matrix is None:
+            what = f"a {self.fabric} server needs its link matrix"
+            yield FieldError(("fabric",), what, "add `matrix`")
+        if self.gpus > MAX_MESH_GPUS:
+            hint = f"a server without NVSwitch may have at most {MAX_MESH_GPUS}"
+            yield FieldError(("gpus",), f"{self.gpus} GPUs without a switch", hint)
+        if self.nvlink_domain_nodes > 1:
+            what = f"a {self.fabric} server cannot share one NVLink fabric with others"
+            hint = "remove `nvlinkDomainNodes`, or set fabric: nvswitch"
+            yield FieldError(("nvlinkDomainNodes",), what, hint)
 
     def _links(self) -> Iterator[FieldError]:
         if self.matrix is None:
             return
         if len(self.matrix) != self.gpus:
-            yield FieldError(
-                ("matrix",),
-                f"rows: {len(self.matrix)}, GPUs: {self.gpus}",
-                "write one row for each GPU",
-            )
+            what = f"rows: {len(self.matrix)}, GPUs: {self.gpus}"
+            yield FieldError(("matrix",), what, "write one row for each GPU")
             return
         for i, row in enumerate(self.matrix):
             if len(row) != self.gpus:
-                yield FieldError(
-                    ("matrix", i), f"entries in row {i}: {len(row)}, GPUs: {self.gpus}",
-                    "the matrix is square",
-                )  # fmt: skip
+                what = f"entries in row {i}: {len(row)}, GPUs: {self.gpus}"
+                yield FieldError(("matrix", i), what, "the matrix is square")
                 return
         for i, row in enumerate(self.matrix):
             yield from self._row(i, row)
@@ -219,30 +204,19 @@ class ServerModelDocument(Document):
             if found is None:
                 yield FieldError(("matrix", i, j), f"unknown link {shown(name)}", _LINK_HINT)
             elif (name == "X") != (i == j):
-                yield FieldError(
-                    ("matrix", i, j),
-                    f"{shown(name)} between GPU {i} and GPU {j}",
-                    "X marks the diagonal only",
-                )
-            elif j > i and self.matrix[j][i] != name:
-                yield FieldError(
-                    ("matrix", j, i),
-                    f"the matrix is not symmetric: {i} to {j} is {shown(name)},"
-                    f" {j} to {i} is {shown(self.matrix[j][i])}",
-                    "write the same name in both directions",
-                )
+                what = f"{shown(name)} between GPU {i} and GPU {j}"
+                yield FieldError(("matrix", i, j), what, "X marks the diagonal only")
+            elif j > i and (back := self.matrix[j][i]) != name:
+                ways = f"{i} to {j} is {shown(name)}, {j} to {i} is {shown(back)}"
+                what = f"the matrix is not symmetric: {ways}"
+                yield FieldError(("matrix", j, i), what, "write the same name in both directions")
             elif found.group(1):
                 more = int(found.group(1))
                 # split among neighbours; behind a switch each pair can use all of them
                 links = max(links, more) if self.fabric == "nvswitch" else links + more
         if self.fabric == "pcie" and links:
-            yield FieldError(
-                ("matrix", i), f"row {i} has NVLinks in a pcie server",
-                "set fabric to direct or bridges",
-            )  # fmt: skip
+            what = f"row {i} has NVLinks in a pcie server"
+            yield FieldError(("matrix", i), what, "set fabric to direct or bridges")
         elif self.links_per_gpu is not None and links > self.links_per_gpu:
-            yield FieldError(
-                ("matrix", i),
-                f"row {i} has {links} NVLinks, but a GPU has {self.links_per_gpu}",
-                "check the row, or `linksPerGpu`",
-            )
+            what = f"row {i} has {links} NVLinks, but a GPU has {self.links_per_gpu}"
+            yield FieldError(("matrix", i), what, "check the row, or `linksPerGpu`")
