@@ -15,7 +15,6 @@ from planner.cluster.api_paths import grouped
 from planner.cluster.lease import LEASE
 from planner.cluster.retry import WAITS_S, RetryingTransport, RightKey
 from planner.cluster.transport import LOST, Transport, Tree
-from planner.cluster.writes import PLURALS
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.dialect_registry import DIALECTS, scales
 from planner.read.kube.kinds import ALL, Kind
