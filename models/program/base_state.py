@@ -20,7 +20,6 @@ from models.program.interruption import Question, check, never
 from models.program.options import Choice, Effect, choices_of
 from models.program.packing import by_count
 from models.rules.demands import Demand
-from models.rules.giving_way import Victims
 from models.values.tier_values import known_masks
 
 
@@ -150,18 +149,13 @@ class BaseState:
         return self.choices[choice].options[position].effect
 
 
-def victims(instance: Instance, choices: Sequence[Choice]) -> Victims:
-    """The gangs that may be stopped or shrunk for others."""
-    return Victims(instance, (choice.gang for choice in choices if choice.yields))
-
-
 def classes(instance: Instance, state: BaseState) -> list[list[tuple[int, Demand]]]:
     """Identical gangs, each class in the order in which its gangs start (priority, age, name).
 
     Gangs of different priorities are in different classes where a gang may be stopped for one of higher
     priority, or where speeds count; there also gangs that are aged.
     """
-    by_priority = instance.by_speed or bool(victims(instance, state.choices))
+    by_priority = instance.by_speed or any(choice.yields for choice in state.choices)
     classes: dict[object, list[tuple[int, Demand]]] = {}
     for number, demand in enumerate(state.demands):
         gang = instance.gangs[demand.gang]

@@ -65,36 +65,6 @@ def _takes_back(instance: Instance, own: Claim, victim: int, node: int | None) -
     return bool(hosts) and (node is None or not hosts.isdisjoint(pinned_by(instance, node)))
 
 
-class Victims:
-    """Gangs that may be stopped or shrunk, by what decides for whom."""
-
-    def __init__(self, instance: Instance, gangs: Iterable[int]) -> None:
-        self._instance = instance
-        queues = queue_of(instance)
-        kinds = {
-            (instance.gangs[index].priority, queues[index], guest_of(instance, index))
-            for index in gangs
-        }
-        self._kinds = sorted(
-            kinds, key=lambda kind: (kind[0], kind[1] is not None, kind[1] or 0, sorted(kind[2]))
-        )
-        self._known: dict[Claim, bool] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._kinds)
-
-    def give_way_to(self, gang: int) -> bool:
-        """Whether one of them may give way to a gang, on some node."""
-        own = claim(self._instance, gang)
-        if own not in self._known:
-            queues = {queue for queue, _ in own.rights}
-            self._known[own] = any(
-                priority < own.priority or queue in queues or hosts & own.pinning
-                for priority, queue, hosts in self._kinds
-            )
-        return self._known[own]
-
-
 class _Claims:
     """Rights by queue and what a gang lacks."""
 

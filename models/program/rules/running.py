@@ -18,7 +18,6 @@ from itertools import product
 from models.instance.disruption_budgets import guards, takings_by_budget
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
-from models.program.base_state import victims
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, standing_gpus
 from models.program.variables import GangVariables, Model
@@ -103,7 +102,7 @@ def add(model: Model) -> None:
             program.equal(total, 1)
         elif len(admits) > 1:
             program.at_most(total, 1)
-    if victims(model.instance, model.state.choices):
+    if any(choice.yields for choice in model.state.choices):
         _preemption_rows(model)
     limit_moves(model)
     limit_evictions(model)

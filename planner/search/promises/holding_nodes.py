@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from models.instance.instance import Instance
@@ -15,7 +15,9 @@ from planner.search.improve.rearranging import better
 from planner.search.improve.repair import back_in_place
 from planner.search.ledger import Ledger
 from planner.search.promises.reservations import in_turn
-from planner.search.start.greedy import greedy, late
+
+Plan = tuple[GangDecision, ...]
+"""What happens to each gang."""
 
 
 def hold_nodes(
@@ -36,16 +38,16 @@ def hold_nodes(
 
 
 def plan_in_turn(
-    instance: Instance, plan: tuple[GangDecision, ...], base: Sequence[GangDecision], budget: Budget
-) -> tuple[GangDecision, ...]:
+    instance: Instance, plan: Plan, base: Plan, filled: Callable[[Plan], Plan]
+) -> Plan:
     """A plan that takes gangs in turn, in which those start that have to, as they do in ``plan``.
 
-    If those start that have to, also without regard to them.
+    If those start that have to, also without regard to them. ``filled``: a plan with what fits beside it.
     """
-    found = _uncrowded(instance, grow(instance, greedy(instance, plan, ended=late(budget))))
+    found = _uncrowded(instance, grow(instance, filled(plan)))
     if plan == base:
         return found
-    freely = _uncrowded(instance, grow(instance, greedy(instance, base, ended=late(budget))))
+    freely = _uncrowded(instance, grow(instance, filled(base)))
     return better(instance, found, in_due_time(instance, freely))
 
 
