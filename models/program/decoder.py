@@ -56,17 +56,14 @@ def decode(model: Model, values: Sequence[int]) -> tuple[GangDecision, ...]:
         n: carve_slots(model.servers[n], left[n], variables.supplies[n], kinds, values)
         for n, kinds in wanted.items()
     }
-    granted = {
-        gang.demand.gang: (gang.demand, _granted(instance, free, gang, values))
-        for gang in variables.gangs
-        if values[gang.admit]
-    }
-    for index, (demand, slots) in granted.items():
-        pods = pods_of(instance, left, demand, slots)
-        pods = give_own_places(instance, demand, pods)
-        staying[index] = outcome(instance, index, (*staying[index].pods, *pods))
-    placing = {index: demand for index, (demand, _) in sorted(granted.items())}
-    return tuple(justify_preemptions(instance, staying, placing))
+    placing: dict[int, Demand] = {}
+    for gang in variables.gangs:
+        for demand, slots in _granted(instance, free, gang, values):
+            index, pods = demand.gang, pods_of(instance, left, demand, slots)
+            pods = give_own_places(instance, demand, pods)
+            staying[index] = outcome(instance, index, (*staying[index].pods, *pods))
+            placing[index] = demand
+    return tuple(justify_preemptions(instance, staying, dict(sorted(placing.items()))))
 
 
 def _granted(
@@ -74,16 +71,26 @@ def _granted(
     free: Mapping[int, dict[SetType, list[GpuSlot]]],
     gang: GangVariables,
     values: Sequence[int],
-) -> GangSlots:
-    """What an option gets of the slots that are free, by node and type."""
-    slots = GangSlots()
-    for piece in gang.pieces:
-        if values[piece.variable]:
-            slots.slots.append((free[piece.n][piece.kind].pop(0), piece.pods))
-    for (role, n), variable in sorted(gang.cpu_only_counts.items()):
-        slots.cpu_only_counts.setdefault(role, []).extend([n] * values[variable])
-    assign_slices(instance, gang, values, slots)
-    return slots
+) -> Iterator[tuple[Demand, GangSlots]]:
+    """What an option, or each gang that shares its pieces, gets of the slots that are free.
+
+    ``free``: by node and type.
+    """
+    if gang.group:
+        given = [piece for piece in gang.pieces for _ in range(values[piece.variable])]
+        admitted = [demand for demand, admit in gang.group if values[admit]]
+        for demand, piece in zip(admitted, given, strict=True):
+            nodes = {role.role: [piece.n] * role.count for role in demand.cpu_only_roles}
+            yield demand, GangSlots([(free[piece.n][piece.kind].pop(0), piece.pods)], nodes)
+    elif values[gang.admit]:
+        slots = GangSlots()
+        for piece in gang.pieces:
+            if values[piece.variable]:
+                slots.slots.append((free[piece.n][piece.kind].pop(0), piece.pods))
+        for (role, n), variable in sorted(gang.cpu_only_counts.items()):
+            slots.cpu_only_counts.setdefault(role, []).extend([n] * values[variable])
+        assign_slices(instance, gang, values, slots)
+        yield gang.demand, slots
 
 
 def _beside_kept(model: Model, left: Sequence[Room], values: Sequence[int]) -> list[Room]:

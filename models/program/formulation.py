@@ -52,7 +52,7 @@ ROWS = (
 """Added once."""
 
 GANG_ROWS = (shape.add_balance, slices.add, admission.one_model, bandwidth.add_claims)
-"""Added for every gang with variables of its own."""
+"""Added for every gang of several pieces."""
 
 
 def add_rows(model: Model) -> list[Topology]:
@@ -64,7 +64,7 @@ def add_rows(model: Model) -> list[Topology]:
         add(model)
     topologies = [Topology(model, gang) for gang in model.variables.gangs]
     for topology, gang in zip(topologies, model.variables.gangs, strict=True):
-        for add_to in GANG_ROWS:
+        for add_to in (bandwidth.add_rates,) if gang.group else GANG_ROWS:
             add_to(model, gang, topology)
     for stay in model.variables.stays:
         bandwidth.add_stay_claims(model, stay)

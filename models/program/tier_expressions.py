@@ -305,8 +305,8 @@ def gang_span(instance: Instance, gang: GangVariables, topology: Topology) -> Li
     weight, weights = gang.gang.weight_gpus, instance.cluster.span_weights
     for level in instance.cluster.counted_levels:
         factor = weight * weights[level]
-        total.add_linear(topology.count(level), factor).add(gang.admit, -factor)
-    return total.add_linear(topology.nodes(), weight).add(gang.admit, -weight)
+        total.add_linear(topology.count(level), factor).add_all(gang.admits, -factor)
+    return total.add_linear(topology.nodes(), weight).add_all(gang.admits, -weight)
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ class TierExpressions:
     def _options(self) -> list[tuple[Demand, Effect, int]]:
         """(demand, effect, admit variable) of every option."""
         own = (*self.model.variables.gangs, *self.model.variables.stays)
-        return [(one.demand, one.effect, one.admit) for one in own]
+        return [(demand, one.effect, admit) for one in own for demand, admit in one.members]
 
     def stability(self) -> Linear:
         """GPUs of planned pods that are elsewhere: all that there are, less those on the planned node."""

@@ -30,7 +30,7 @@ Found = TypeVar("Found")
 class Piece:
     """``pods``: pods of each GPU role of the demand, in its order; ``n``: the node.
 
-    ``variable``: whether it is there; of a group, how many are.
+    ``variable``: whether it is there; of gangs that share it, how many are.
     """
 
     n: int
@@ -38,6 +38,9 @@ class Piece:
     kind: SetType
     variable: int
 
+
+Group = tuple[tuple[Demand, int], ...]
+"""(demand, admit) of gangs that are equal but for name, priority and submit time, as they start."""
 
 SliceVariables = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
 """Slices with variables of their own: the indices of each, and its boolean for every domain (as nodes)."""
@@ -47,10 +50,11 @@ SliceVariables = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
 class GangVariables:
     """One option of a gang. ``number``: of its demand, -1 for none; ``admit``: whether it is chosen.
 
-    ``alone``: it is one piece on one node.
+    ``group``: if the whole gang is one piece on one node, it and those that equal it: they share the pieces,
+    since numbers suffice.
 
-    ``cpu_only_counts[(role, n)]``: pods of a role without GPUs on node n. ``slices[role]``: for each layer,
-    innermost first, slices with variables of their own.
+    ``cpu_only_counts[(role, n)]``: pods of a role without GPUs on node n, apart from those of whole pieces.
+    ``slices[role]``: for each layer, innermost first, slices with variables of their own.
     """
 
     number: int
@@ -58,10 +62,19 @@ class GangVariables:
     gang: Gang
     admit: int
     effect: Effect
-    alone: bool = False
+    group: Group = ()
     pieces: list[Piece] = field(default_factory=list)
     cpu_only_counts: dict[tuple[int, int], int] = field(default_factory=dict)
     slices: dict[int, list[SliceVariables]] = field(default_factory=dict)
+
+    @property
+    def members(self) -> Group:
+        """It, and the gangs that share its pieces."""
+        return self.group or ((self.demand, self.admit),)
+
+    @property
+    def admits(self) -> list[int]:
+        return [admit for _, admit in self.members]
 
     @cached_property
     def by_node(self) -> dict[int, list[Piece]]:
@@ -84,6 +97,9 @@ class GangVariables:
 
     def pods(self, role: RoleDemand, nodes: Iterable[int]) -> Linear:
         """Pods of a role on these nodes."""
+        if self.group:
+            whole = (piece.variable for n in sorted(nodes) for piece in self.by_node.get(n, ()))
+            return Linear().add_all(whole, role.count)
         if not role.gpus:
             here = (self.cpu_only_counts.get((role.role, n)) for n in sorted(nodes))
             return Linear().add_all(variable for variable in here if variable is not None)
@@ -120,7 +136,7 @@ Placed = tuple[GangVariables, int, int, list[tuple[RoleDemand, int]]]
 class Variables:
     """All variables. ``gangs``: options with pods to place; ``stays``: the others.
 
-    ``siblings``: identical gangs placed one by one, in the order in which they start.
+    ``siblings``: every group, also of gangs of several pieces.
     ``admits[c][o]``: whether option o of choice c is chosen. ``supplies``: what each server has.
     ``partitions``: of GPUs. ``keeping``: whether each GPU of ``BaseState.keeping`` stays shared.
     """
@@ -128,7 +144,7 @@ class Variables:
     admits: list[list[int]]
     gangs: list[GangVariables] = field(default_factory=list)
     stays: list[GangVariables] = field(default_factory=list)
-    siblings: list[tuple[int, ...]] = field(default_factory=list)
+    siblings: list[Group] = field(default_factory=list)
     supplies: dict[int, Supply] = field(default_factory=dict)
     partitions: list[Partition | SharedGpus] = field(default_factory=list)
     keeping: list[int] = field(default_factory=list)
@@ -137,9 +153,10 @@ class Variables:
     def placed(self) -> Iterator[Placed]:
         """Everything that may be placed on nodes."""
         for gang in self.gangs:
+            whole = [(role, role.count) for role in gang.demand.roles]
             for piece in gang.pieces:
                 own = list(zip(gang.demand.gpu_roles, piece.pods, strict=True))
-                yield gang, piece.n, piece.variable, own
+                yield gang, piece.n, piece.variable, whole if gang.group else own
             for (role, n), variable in gang.cpu_only_counts.items():
                 yield gang, n, variable, [(gang.roles[role], 1)]
 
@@ -154,6 +171,7 @@ class Variables:
 class GangBandwidth:
     """What a gang reaches if it is admitted, in permille: of its ideal bandwidth and of its ideal speed.
 
+    Of gangs that share pieces: what all reach together.
     ``exact`` False: upper bounds.
     """
 
@@ -212,28 +230,27 @@ def staying(model: Model) -> list[tuple[int, int, int, Linear]]:
 
 
 def create(
-    instance: Instance,
-    program: Program,
-    state: BaseState,
-    servers: Mapping[int, Server],
+    instance: Instance, program: Program, state: BaseState, servers: Mapping[int, Server]
 ) -> Variables:
     """Variables of every option and every server."""
     found = Variables([[-1] * len(choice.options) for choice in state.choices])
     pieces = _Pieces(instance, servers)
     for members in classes(instance, state):
-        admits = [program.boolean() for _ in members]
+        admits = [program.integer(0, int(demand.possible)) for _, demand in members]
         for (number, _), admit in zip(members, admits, strict=True):
             chooser, position = state.origin[number]
             found.admits[chooser][position] = admit
-        if len(members) > 1:
-            first = len(found.gangs)
-            found.siblings.append(tuple(range(first, first + len(members))))
-        for (number, demand), admit in zip(members, admits, strict=True):
+        alike = tuple((demand, admit) for (_, demand), admit in zip(members, admits, strict=True))
+        found.siblings.append(alike)
+        group = alike if is_single_piece(instance, alike[0][0]) else ()
+        for (number, demand), admit in zip(members[: 1 if group else None], admits, strict=False):
             gang, effect = instance.gangs[demand.gang], state.effect(number)
-            alone = is_single_piece(instance, demand)
-            own = GangVariables(number, demand, gang, admit, effect, alone)
+            own = GangVariables(number, demand, gang, admit, effect, group)
             found.gangs.append(own)
-            _place_alone(program, own, pieces)
+            pieces.want(own)
+            for role in () if group else demand.cpu_only_roles:
+                for n in sorted(role.nodes):
+                    own.cpu_only_counts[role.role, n] = program.integer(0, role.count)
     for one, own_admits in zip(state.choices, found.admits, strict=True):
         for position, option in enumerate(one.options):
             if not option.demand.roles:  # nothing is placed
@@ -247,27 +264,13 @@ def create(
     return found
 
 
-def _place_alone(program: Program, gang: GangVariables, pieces: _Pieces) -> None:
-    """Pieces and pods without GPUs of one option."""
-    if not gang.demand.possible:
-        program.fix(gang.admit, 0)
-    pieces.want(gang)
-    for role in gang.demand.cpu_only_roles:
-        for n in sorted(role.nodes):
-            gang.cpu_only_counts[role.role, n] = program.integer(0, role.count)
-
-
 def is_single_piece(instance: Instance, demand: Demand) -> bool:
     """Whether the whole gang is one piece on one node: by its own rule, or as one pod."""
-    gang = instance.gangs[demand.gang]
-    if (
-        not demand.only_option
-        or gang.running
-        or not demand.gpu_roles
-        or own_variables(instance, gang)
-    ):
+    gang, pods = instance.gangs[demand.gang], sum(role.count for role in demand.roles)
+    if gang.running or not demand.only_option or not demand.gpu_roles:
         return False
-    return gang.required == instance.cluster.node_level or sum(r.count for r in demand.roles) == 1
+    single = pods == 1 or gang.required == instance.cluster.node_level
+    return single and not own_variables(instance, gang)
 
 
 class _Pieces:
@@ -281,12 +284,13 @@ class _Pieces:
         }
 
     def want(self, gang: GangVariables) -> None:
-        """The pieces of an option: one on a node at most."""
-        roles = gang.demand.gpu_roles
-        if not roles:
-            return
+        """The pieces of an option: one on a node at most, of each gang that shares them."""
+        roles, most = gang.demand.gpu_roles, len(gang.admits)
+        every = gang.demand.roles if gang.group else ()
         kinds: dict[tuple[int, tuple[bool, ...]], list[tuple[tuple[int, ...], int]]] = {}
         for n, server in self._servers.items():
+            if any(n not in role.nodes for role in every):
+                continue
             free = server.room.free_gpus
             key = (free, tuple(n in role.nodes for role in roles))
             if key not in kinds:
@@ -294,7 +298,7 @@ class _Pieces:
                     (pods, sum(r.gpus * k for r, k in zip(roles, pods, strict=True)))
                     for pods in vectors(self._instance, gang.demand, n, free)
                 ]
-            self._wanted[n] += ((gang, pods, gpus, 1) for pods, gpus in kinds[key])
+            self._wanted[n] += ((gang, pods, gpus, most) for pods, gpus in kinds[key])
 
     def partitions(self) -> list[Partition | SharedGpus]:
         """GPUs that may be partitioned, in each geometry, or shared, where resources are counted."""
@@ -363,12 +367,11 @@ def _counts(
     if spec.required == node_level:
         return (0, role.count) if most == role.count else (0,)
     if spec.slice_level == node_level and spec.slice_size is not None:
-        sizes = (len(indices) for indices, _ in role.groups) if role.groups else None
-        if sizes is None:
+        if not role.groups:
             cut = role.cut(spec.slice_size)
             return [c for c in range(most + 1) if cut.fits(c)]
         sums = {0}
-        for size in sizes:
+        for size in (len(indices) for indices, _ in role.groups):
             sums |= {total + size for total in sums}
         return sorted(c for c in sums if c <= most)
     return range(most + 1)

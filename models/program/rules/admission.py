@@ -12,10 +12,11 @@ Where gangs of a service run, its nodes are restricted instead (``declarations``
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, pairwise
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.program.linear_program import Linear, Program
+from models.program.linear_program import Linear
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model
 from models.rules.services import Service, bound, open_service
@@ -25,17 +26,10 @@ def add(model: Model) -> None:
     program, instance, variables = model.program, model.instance, model.variables
     for gang in variables.gangs:
         for role in gang.roles.values():
-            program.equal(gang.pods(role, gang.nodes).add(gang.admit, -role.count))
-    for siblings in variables.siblings:
-        members = [(variables.gangs[i].gang, variables.gangs[i].admit) for i in siblings]
-        in_order(program, instance, members)
-
-
-def in_order(program: Program, instance: Instance, members: list[tuple[Gang, int]]) -> None:
-    """Identical gangs start in the order given."""
-    across = _priorities_exchange(instance)
-    for (first, before), (second, after) in zip(members, members[1:], strict=False):
-        if across or first.priority == second.priority:
+            program.equal(gang.pods(role, gang.nodes).add_all(gang.admits, -role.count))
+    across, gangs = _priorities_exchange(instance), instance.gangs
+    for (first, before), (second, after) in chain.from_iterable(map(pairwise, variables.siblings)):
+        if across or gangs[first.gang].priority == gangs[second.gang].priority:
             program.at_least(Linear().add(before).add(after, -1))
 
 
@@ -91,9 +85,9 @@ def one_model_a_service(model: Model) -> None:
 
 
 def _bound_pods(model: Model) -> Iterator[tuple[Gang, str, Linear, int]]:
-    """Pods of gangs with variables of their own by GPU model, and the most that there can be."""
+    """Pods of gangs, and of those that share pieces, by GPU model, and the most that there can be."""
     for gang in model.variables.gangs:
         for name, nodes in nodes_by_model(model, gang).items():
             for role in gang.demand.gpu_roles:
                 if bound(gang.gang.roles[role.role]):
-                    yield gang.gang, name, gang.pods(role, nodes), role.count
+                    yield gang.gang, name, gang.pods(role, nodes), role.count * len(gang.admits)

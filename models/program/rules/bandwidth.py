@@ -366,15 +366,12 @@ class Claims:
 
 def add_claims(model: Model, gang: GangVariables, topology: Topology) -> None:
     """The claims of a gang."""
-    if gang.alone:
-        add_rates(model, gang)
-        return
     claims = Claims(model, gang, topology)
     model.bandwidth[gang.admit] = GangBandwidth(claims.share, claims.speed, claims.exact)
 
 
-def add_rates(model: Model, gang: GangVariables) -> None:
-    """What a gang reaches that is one piece on one node; none is too slow (contract 2.10)."""
+def add_rates(model: Model, gang: GangVariables, _topology: Topology) -> None:
+    """What gangs reach together that are one piece on one node each; none is too slow (contract 2.10)."""
     instance, spec, gpus = model.instance, gang.gang, gang.demand.total_gpus
     least = instance.min_share(spec) if gpus >= LEAST_GANG and not spec.by_rank else Fraction(0)
     speeds, share, speed = Speeds(instance, gang.demand.gang, spec), Linear(), Linear()

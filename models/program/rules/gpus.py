@@ -34,7 +34,7 @@ def add(model: Model) -> None:
         if supply.sets or supply.cases:
             _disjoint_sets(program, supply, pieces)
     for gang in model.variables.gangs:
-        for own in gang.by_node.values():
+        for own in () if gang.group else gang.by_node.values():
             here = Linear().add_all(piece.variable for piece in own)
             program.at_most(here.add(gang.admit, -1))
 

@@ -31,8 +31,8 @@ class Topology:
         self._whole: dict[tuple[int, Scope, bool], Linear] = {}
         self._by_domain: dict[int, dict[int, list[int]]] = {}
         self._required = gang.gang.required
-        self._require()
-        if not gang.alone:
+        if not gang.group:  # one piece on one node needs no rows
+            self._require()
             self._use()
 
     def nodes_by_domain(self, level: int) -> dict[int, list[int]]:
@@ -131,8 +131,8 @@ class Topology:
 
     def count(self, level: int) -> Linear:
         """Domains used at a level above the node's, by all pods; 0 if the gang is not admitted."""
-        if self._gang.alone or (self._required is not None and level <= self._required):
-            return Linear().add(self._gang.admit)
+        if self._gang.group or (self._required is not None and level <= self._required):
+            return Linear().add_all(self._gang.admits)
         total = Linear().add_all(self.used[level].values())
         return total.add(self._gang.admit, len(self.standing_domains(level)))
 
@@ -180,9 +180,9 @@ class Topology:
         required = self._gang.gang.required
         roles = self._to_place(scope, gpus_only=gpus_only)
         standing = self._standing(level, scope, gpus_only=gpus_only)
-        held = self._gang.alone or (required is not None and level <= required)
+        held = self._gang.group or (required is not None and level <= required)
         if held or (len(standing) < 2 and not roles):
-            return Linear().add(self._gang.admit)
+            return Linear().add_all(self._gang.admits)
         chosen = Linear()
         if len(standing) < 2:
             for own in self._chosen(level, standing, roles).values():
