@@ -21,7 +21,7 @@ from planner.search.budget import Budget
 from planner.search.engines.highs import branch, branch_on
 from planner.search.engines.interface import Goal, Kept, kept
 from planner.search.engines.portfolio import INTEGRAL
-from planner.search.engines.relaxation import Relaxation
+from planner.search.engines.relaxation import Relaxation, RelaxedAnswer
 
 BITS = 8
 """A tier weighs that many times two more than the next one of a weighted objective."""
@@ -96,9 +96,14 @@ class Chain:
     def _ways(self, goal: Goal, whole: Collection[int]) -> tuple[int, ...]:
         """Values for a goal of which these are whole, and the others rounded up.
 
-        What costs something in the LP is left out; without it hardly anything is lost.
+        If they are whole in the LP, that is the best. Otherwise what costs something in it is left out;
+        without that hardly anything is lost.
         """
-        for held, nearest in self._settled(goal, ()):
+        relaxed = self._relaxed(goal)
+        values = relaxed.values or ()
+        if values and all(abs(values[one] - round(values[one])) < INTEGRAL for one in whole):
+            return tuple(ceil(one - INTEGRAL) for one in values)
+        for held, nearest in self._settled(relaxed, ()):
             with self._problem.fixed(held, nearest):
                 values = branch_on(
                     self._problem.program,
@@ -114,7 +119,8 @@ class Chain:
 
     def _counts(self, goal: Goal, known: tuple[int, ...]) -> tuple[int, ...]:
         """Whole values for a goal, with a solution that is ``known`` at first some near the LP's."""
-        for held, nearest in self._settled(goal, known) if known else [((), ())]:
+        near = self._settled(self._relaxed(goal), known) if known else [((), ())]
+        for held, nearest in near:
             with self._problem.fixed(held, nearest):
                 found = branch(
                     self._problem.program,
@@ -128,17 +134,18 @@ class Chain:
                 return found.values
         return ()
 
+    def _relaxed(self, goal: Goal) -> RelaxedAnswer:
+        seconds = self._budget.seconds_left() * SHARE
+        return Relaxation(self._problem.program, self._budget).bound(goal, seconds=seconds)
+
     def _settled(
-        self, goal: Goal, known: Sequence[int]
+        self, relaxed: RelaxedAnswer, known: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
         """(variables that stay as they are in an LP, its values rounded); in the end none."""
-        problem, budget = self._problem, self._budget
-        seconds = budget.seconds_left() * SHARE
-        relaxed = Relaxation(problem.program, budget).bound(goal, seconds=seconds)
         if relaxed.values is not None and relaxed.proof is not None:
-            settled = problem.settled(relaxed.values, relaxed.proof, known)
+            settled = self._problem.settled(relaxed.values, relaxed.proof, known)
             yield settled, tuple(map(round, relaxed.values))
-        if not budget.exhausted():
+        if not self._budget.exhausted():
             yield (), ()
 
     def _idle(self, tier: Tier, solution: Sequence[int]) -> Callable[[Mode], bool]:

@@ -174,12 +174,9 @@ class SlotSearch:
             for p, tier, one in stated
             if p < last
         ]
-        if (
-            self.ledger.proven(last)
-            or not own
-            or not latest
-            or any(not _holds(row, latest) for row in rows)
-        ):
+        if self.ledger.proven(last) or not own or not latest:
+            return
+        if any(not least <= one.value(latest) <= most for one, least, most in rows):
             return
         _, tier, expression = own[0]
         goal = Goal(expression, tier.sense == "max", tuple(rows))
@@ -218,9 +215,3 @@ class SlotSearch:
                 ledger.searched.add(position)
                 ledger.bound(position, answer.bound, exact=True)
             rows.append(kept(expression, ledger.required(position), maximize=maximize))
-
-
-def _holds(row: Kept, values: Sequence[int]) -> bool:
-    """Whether a solution keeps a tier as good as the row asks."""
-    expression, least, most = row
-    return least <= expression.value(values) <= most
