@@ -14,7 +14,7 @@ from models.program.interruption import Interrupted
 from models.program.slots.slot_program import SlotModel
 from planner.search.bound.chain import Chain, Stated
 from planner.search.bound.slot_problem import LAST, SlotProblem
-from planner.search.bound.tier_search import SHARE, Improvement, OpenGoals, TierSearch
+from planner.search.bound.tier_search import SHARE, Improvement, Narrowed, OpenGoals, TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.highs import branch
 from planner.search.engines.interface import Goal, Kept, kept
@@ -49,6 +49,7 @@ class SlotSearch:
     _improved: Improvement
     progress: Progress = field(default_factory=NullProgress)
     _problem: SlotProblem | None = None
+    _narrowed: dict[int, Narrowed] = field(default_factory=dict)
     follows: bool = False
 
     def build(self) -> None:
@@ -123,6 +124,7 @@ class SlotSearch:
             rough=rough,
             aside=aside,
             start=problem.latest,
+            narrowed=self._narrowed,
         ).run()
 
     def aim(self) -> None:

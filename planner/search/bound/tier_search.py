@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import ge
 from typing import Protocol
 
 from models.instance.solution import GangDecision
 from models.program.linear_program import Linear, Program
-from models.tiers import Tier, sign
+from models.tiers import Tier, larger_is_better, sign
 from planner.search.budget import Budget, Progress
 from planner.search.engines.interface import Answer, Goal, Status, kept
 from planner.search.engines.portfolio import CLOCK_SHARE, solve_goal
@@ -102,6 +103,15 @@ class OpenGoals:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """Ranges of the variables in all plans that are at least as good as ``values`` in the first tiers."""
+
+    values: tuple[int, ...]
+    lower: list[int]
+    upper: list[int]
+
+
 class Problem(Protocol):
     """A program whose assignments are plans. ``complete``: every plan is one of its assignments.
 
@@ -125,7 +135,8 @@ class TierSearch:
     ``fill``: of the slots, adds to a plan what fits beside it; CP-SAT confirms nothing there, and no
     plan is made of an assignment that is only as good as the incumbent. None of a full program. ``rough``:
     a tier is closed with the bound of its LP if that is NEAR; with ``aside`` in any case, and what is
-    further is left to that. ``start``: a solution to begin with.
+    further is left to that. ``start``: a solution to begin with. ``narrowed``: by the number of tiers, what
+    earlier searches of the program found out, to which this one adds.
     """
 
     problem: Problem
@@ -137,6 +148,7 @@ class TierSearch:
     rough: bool = False
     aside: OpenGoals | None = None
     start: tuple[int, ...] = ()
+    narrowed: dict[int, Narrowed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         program = self.problem.program
@@ -173,6 +185,17 @@ class TierSearch:
                 if proof is not None and not ledger.tiers[position].tolerance:
                     proof.tighten(program, self._value(position))
             self._close()
+            self._recall()
+
+    def _recall(self) -> None:
+        """Use what was found out about the closed tiers, and leave it to later searches."""
+        program, closed = self.problem.program, self.ledger.closed
+        tiers, values = self.ledger.tiers[:closed], self.ledger.incumbent.values[:closed]
+        known, now = self.narrowed.get(closed), larger_is_better(tiers, values)
+        if known is not None and all(map(ge, now, larger_is_better(tiers, known.values))):
+            program.lower[: len(known.lower)] = map(max, program.lower, known.lower)
+            program.upper[: len(known.upper)] = map(min, program.upper, known.upper)
+        self.narrowed[closed] = Narrowed(values, list(program.lower), list(program.upper))
 
     def _is_known(self, position: int) -> bool:
         """Whether a tier is proven, or nearly if no more is asked for and an engine was."""
