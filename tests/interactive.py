@@ -24,8 +24,8 @@ import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-import planner.cluster.kubectl, planner.cluster.proxy_process
-planner.cluster.kubectl.RUN_S = planner.cluster.proxy_process.START_S = {HANG_S}
+import planner.cluster.kubectl, planner.cluster.kubectl
+planner.cluster.kubectl.RUN_S = planner.cluster.kubectl.START_S = {HANG_S}
 """
 """A job in the background of a script starts deaf to Ctrl-C, and its children with it: the tests may be
 run so, the program they start hears. It waits for a kubectl as long as it may take on a busy machine."""

@@ -28,11 +28,10 @@ from apply_world import (
 )
 from effort import examples, spread
 
-from models.apply.lanes import LANES
 from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions
 from models.apply.requests import CheckLock, Event, Halt, NoAnswer, Request, WriteIntent
-from models.apply.session import LOCK_CHECK_EVERY, READ_TRIES
+from models.apply.session import LANES, LOCK_CHECK_EVERY, READ_TRIES
 
 BACKENDS = ("annotation", "dra")
 """Pods get their intents in the patches that start them, or before."""

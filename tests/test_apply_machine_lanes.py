@@ -26,7 +26,6 @@ from apply_world import (
 from effort import examples, spread
 
 from models.apply.intents import MAX_RECORD_CHARS, Intent
-from models.apply.lanes import LANES
 from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions
 from models.apply.requests import (
@@ -40,7 +39,7 @@ from models.apply.requests import (
     Ungate,
     WriteIntent,
 )
-from models.apply.session import LOCK_CHECK_EVERY
+from models.apply.session import LANES, LOCK_CHECK_EVERY
 from models.apply.starts import RECORDS
 from models.apply.state_machine import apply_plan
 

@@ -12,7 +12,7 @@ from live_objects import ten_gangs
 from live_relay import Answer, Call, Forward
 from live_runs import Killer, apply_words, killed, placements, planned, ran, started
 
-from models.apply.lanes import LANES
+from models.apply.session import LANES
 
 pytest_plugins = ("live_fixtures",)
 

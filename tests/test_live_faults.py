@@ -11,7 +11,7 @@ from live_objects import ten_gangs
 from live_relay import Answer, Call, Forward, failure
 from live_runs import apply_words, placements, planned, ran
 
-from models.apply.lanes import LANES
+from models.apply.session import LANES
 
 pytest_plugins = ("live_fixtures",)
 

@@ -18,7 +18,7 @@ from effort import HANG_S
 from snapshots import real_kubectl
 from wire_server import Answer, Asked, answer, kubeconfig, on_localhost
 
-from planner.cluster import proxy_process as proxying
+from planner.cluster import kubectl as proxying
 from planner.cluster import retry
 from planner.cluster.proxy import connect
 from planner.cluster.transport import LOST

@@ -17,7 +17,7 @@ from effort import spread
 from live_checks import overfull
 from run_bench import RunBench, memory_bench, summary
 
-from models.apply.lanes import LANES
+from models.apply.session import LANES
 
 Tree = dict[str, Any]
 

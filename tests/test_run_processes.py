@@ -19,7 +19,7 @@ from interactive import HEARING, MAIN, ROOT
 from run_bench import RunBench, is_write, nodes, run_bench
 from snapshots import environment, real_kubectl
 
-from models.apply.lanes import LANES
+from models.apply.session import LANES
 
 
 def started(bench: RunBench, *options: str, **environ: str) -> subprocess.Popen[str]:

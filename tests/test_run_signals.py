@@ -13,7 +13,7 @@ from conftest import Result, RunCli
 from effort import first_fast
 from run_bench import RunBench, events, is_write, memory_bench, nodes, summary, while_solving
 
-from models.apply import lanes
+from models.apply import session as lanes
 from models.verify.check import check
 from planner.read.plan_files import parse
 

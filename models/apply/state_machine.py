@@ -10,9 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from models.apply.cut_gangs import settle_cut_gangs
 from models.apply.evictions import Removals, make_room, remaining, resize, victims
-from models.apply.lanes import Lanes
 from models.apply.live_state import (
     READY,
     STARTED,
@@ -25,9 +23,15 @@ from models.apply.live_state import (
 )
 from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
-from models.apply.recovery import evict_partial, mark_started, note_stuck_nodes, recover
+from models.apply.recovery import (
+    evict_partial,
+    mark_started,
+    note_stuck_nodes,
+    recover,
+    settle_cut_gangs,
+)
 from models.apply.requests import Halt, Steps
-from models.apply.session import ApplySession, Failure, Halted, PodBatch
+from models.apply.session import ApplySession, Failure, Halted, Lanes, PodBatch
 from models.apply.staleness import gang_changes, stopped_uids
 from models.apply.starts import judge, start, started_verdict, withdraw
 

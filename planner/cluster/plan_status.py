@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from models.apply.cut_gangs import CutGang, cut_gangs
 from models.apply.live_state import (
     READY,
     STARTED,
@@ -17,9 +16,9 @@ from models.apply.live_state import (
     PodState,
     forged,
 )
-from models.apply.outcomes import ApplyLimits, pod_ids
+from models.apply.outcomes import ApplyLimits, PodId, pod_ids
 from models.apply.plan_actions import Key
-from models.apply.recovery import IntentGroup, intent_groups, stuck_group_reason
+from models.apply.recovery import CutGang, IntentGroup, cut_gangs, intent_groups, stuck_group_reason
 from models.apply.session import ApplySession
 
 
@@ -42,9 +41,9 @@ class GangPhase(StrEnum):
 class GangStatus:
     """One gang of one plan. ``size``: pods that start together.
 
-    ``started``: pods that run, have run, or wait for the scheduler. ``bound``: of these. ``left``:
-    (namespace, name, uid) of started pods that still run. ``why``: reason for ``stuck``. ``unsure``: it
-    is partial, or was whole and may be at work.
+    ``started``: pods that run, have run, or wait for the scheduler. ``bound``: of these. ``left``: started
+    pods that still run. ``why``: reason for ``stuck``. ``unsure``: it is partial, or was whole and may be
+    at work.
     """
 
     plan: str
@@ -53,7 +52,7 @@ class GangStatus:
     started: int
     bound: int
     state: GangPhase
-    left: tuple[tuple[str, str, str], ...] = ()
+    left: tuple[PodId, ...] = ()
     why: str = ""
     unsure: bool = False
 
@@ -100,12 +99,10 @@ def forged_warning(view: ClusterView) -> str | None:
     found = forged(view.pods.values())
     if not found:
         return None
-    name = "/".join(found[0].key)
+    what = "gangplan annotations that no run wrote"
     if len(found) == 1:
-        return f"ignored: pod {name} carries gangplan annotations that no run wrote"
-    return (
-        f"ignored: {len(found):,} pods carry gangplan annotations that no run wrote; first: {name}"
-    )
+        return f"ignored: pod {found[0]} carries {what}"
+    return f"ignored: {len(found):,} pods carry {what}; first: {found[0]}"
 
 
 def namespaces_to_recover(
@@ -133,36 +130,26 @@ def _gang_status(session: ApplySession, group: IntentGroup) -> GangStatus | None
     unbound = group.in_state((PodState.ungated,))
     why = stuck_group_reason(session, group)
     state = GangPhase.stuck if why else _phase(group)
-    return (
-        None
-        if state is None
-        else GangStatus(
-            plan=group.batch.plan,
-            gang=group.batch.gang,
-            size=group.batch.size,
-            started=len(started),
-            bound=len(started) - len(unbound),
-            state=state,
-            left=pod_ids(group.running),
-            why=why,
-            unsure=group.unsure,
-        )
+    if state is None:
+        return None
+    return GangStatus(
+        plan=group.batch.plan,
+        gang=group.batch.gang,
+        size=group.batch.size,
+        started=len(started),
+        bound=len(started) - len(unbound),
+        state=state,
+        left=pod_ids(group.running),
+        why=why,
+        unsure=group.unsure,
     )
 
 
 def _cut_status(cut: CutGang) -> GangStatus:
     """A half stopped gang; what it was started by does not matter any more."""
-    left = len(cut.left)
-    return GangStatus(
-        plan=cut.note.plan,
-        gang=cut.gang,
-        size=len(cut.note.pods),
-        started=left,
-        bound=left,
-        state=GangPhase.cut,
-        left=cut.ids,
-        why=cut.why,
-    )
+    left, note = len(cut.left), cut.note
+    size, phase = len(note.pods), GangPhase.cut
+    return GangStatus(note.plan, cut.gang, size, left, left, phase, left=cut.ids, why=cut.why)
 
 
 def _phase(group: IntentGroup) -> GangPhase | None:

@@ -23,8 +23,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 
-from planner.cluster.kubectl import Kubectl
-from planner.cluster.proxy_process import ProxyProcess
+from planner.cluster.kubectl import Kubectl, ProxyProcess
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.transport import (
     JSON,

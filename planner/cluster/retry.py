@@ -22,7 +22,9 @@ from planner.cluster.transport import (
     Transport,
     Tree,
     send_all,
+    send_one,
 )
+from planner.read.kube.lookup import objects
 
 WAITS_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses before each retry."""
@@ -97,37 +99,37 @@ class KnownRights:
     def __init__(self) -> None:
         self._known: set[RightKey] = set()
 
-    def note(self, method: str, path: str, body: Tree | None, reply: Reply) -> None:
+    def note(self, one: ApiRequest, reply: Reply) -> None:
         """Learn from the answer to a request."""
         if not reply.ok:
             return
-        self._known.update((*key[:5], "") for key in _keys(method, path)[:1])
-        status = reply.body.get("status") if path.startswith(_REVIEWS) else None
+        self._known.update((*key[:5], "") for key in _keys(one)[:1])
+        status = reply.body.get("status") if one.path.startswith(_REVIEWS) else None
         if isinstance(status, dict) and status.get("allowed") is True:
-            asked = (body or {}).get("spec", {}).get("resourceAttributes", {})
+            asked = (one.body or {}).get("spec", {}).get("resourceAttributes", {})
             fields = ("verb", "group", "resource", "subresource", "namespace", "name")
             verb, group, resource, sub, namespace, name = (asked.get(one, "") for one in fields)
             self._known.add((verb, group, resource, sub, namespace, name))
 
-    def allows(self, method: str, path: str) -> bool:
+    def allows(self, one: ApiRequest) -> bool:
         """Whether a request needs a right that is known."""
-        return not self._known.isdisjoint(_keys(method, path))
+        return not self._known.isdisjoint(_keys(one))
 
     def has(self, key: RightKey) -> bool:
         return key in self._known
 
-    def forget(self, method: str, path: str) -> None:
+    def forget(self, one: ApiRequest) -> None:
         """The right is lost."""
-        self._known.difference_update(_keys(method, path))
+        self._known.difference_update(_keys(one))
 
 
-def _keys(method: str, path: str) -> list[RightKey]:
+def _keys(one: ApiRequest) -> list[RightKey]:
     """Rights of which each allows the request, the exact one first."""
-    found = _PATH.fullmatch(path.partition("?")[0])
+    found = _PATH.fullmatch(one.path.partition("?")[0])
     if found is None:
         return []
     group, namespace, resource, name, sub = (part or "" for part in found.groups())
-    verb = _VERBS.get(method) or ("get" if name else "list")
+    verb = _VERBS.get(one.method) or ("get" if name else "list")
     return [
         (verb, group, resource, sub, where, what)
         for where in dict.fromkeys((namespace, ""))
@@ -151,17 +153,15 @@ def failure_of(reply: Reply) -> Failure | None:
 
 def refused_by_budget(reply: Reply) -> bool:
     """Whether a 429 comes from a PodDisruptionBudget, not from a busy server."""
-    details = reply.body.get("details")
-    causes = details.get("causes") if isinstance(details, dict) else None
-    if not isinstance(causes, list):
-        return False
-    return any(isinstance(cause, dict) and cause.get("reason") == _BUDGET for cause in causes)
+    causes = objects(reply.body, "details", "causes")
+    return any(cause.get("reason") == _BUDGET for cause in causes)
 
 
-def may_change(method: str, path: str) -> bool:
+def _may_change(one: ApiRequest) -> bool:
     """Whether the request may change something: a dry run and an access review do not."""
-    target, _, query = path.partition("?")
-    return not (method == "GET" or "dryRun=All" in query.split("&") or target.startswith(_REVIEWS))
+    target, _, query = one.path.partition("?")
+    dry = "dryRun=All" in query.split("&")
+    return not (one.method == "GET" or dry or target.startswith(_REVIEWS))
 
 
 class RetryingTransport:
@@ -197,12 +197,15 @@ class RetryingTransport:
         self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
     ) -> Reply:
         """The last reply."""
+        return self._sent(ApiRequest(method, path, body, content_type))
+
+    def _sent(self, one: ApiRequest) -> Reply:
         begun = self._clock()
         seen: Counter[Failure] = Counter()
         for wait in (*self._waits, None):
-            reply = self._tried(method, path, body, content_type)
-            failure = self._failure(method, path, body, reply)
-            if wait is None or failure is None or not self._allowed(failure, seen, method, path):
+            reply = _NOT_SENT if self._is_late(one) else send_one(self._transport, one)
+            failure = self._failure(one, reply)
+            if wait is None or failure is None or not _allowed(failure, seen, one):
                 break
             pause = 0.0 if failure is Failure.unauthorized else _pause(wait, reply)
             if self._clock() - begun + pause > LAST_RETRY_S:
@@ -211,57 +214,44 @@ class RetryingTransport:
             if pause:
                 self._sleep(pause)
         if lacks_right(reply):
-            self.known.forget(method, path)
+            self.known.forget(one)
         return reply
 
-    def _tried(self, method: str, path: str, body: Tree | None, content_type: str) -> Reply:
-        if self._is_late(method, path):
-            return _NOT_SENT
-        reply = self._transport.send(method, path, body, content_type=content_type)
-        if self._lock is not None:
-            self._lock.note_date(reply.date)
-        return reply
-
-    def _is_late(self, method: str, path: str) -> bool:
+    def _is_late(self, one: ApiRequest) -> bool:
         """Whether a write would come when the lock has ended, or is about to end."""
         lock = self._lock
-        return lock is not None and may_change(method, path) and lock.left_s() <= MIN_LEFT_S
+        return lock is not None and _may_change(one) and lock.left_s() <= MIN_LEFT_S
 
     def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
         """All at once at first; then retries one by one, until one of them is lost for good."""
-        if any(self._is_late(one.method, one.path) for one in requests):
+        if any(self._is_late(one) for one in requests):
             return [_NOT_SENT for _ in requests]
         replies = send_all(self._transport, requests)
         for number, one in enumerate(requests):
             reply = replies[number]
-            if self._lock is not None:
-                self._lock.note_date(reply.date)
-            failure = self._failure(one.method, one.path, one.body, reply)
-            if not self._waits or failure is None:
-                continue
-            if self._allowed(failure, Counter(), one.method, one.path):
+            failure = self._failure(one, reply)
+            if self._waits and failure is not None and _allowed(failure, Counter(), one):
                 self.retries += 1
                 self._sleep(_pause(self._waits[0], reply))
-                replies[number] = self.send(
-                    one.method, one.path, one.body, content_type=one.content_type
-                )
+                replies[number] = self._sent(one)
                 if replies[number].status == LOST:
                     break
         return replies
 
-    def _failure(self, method: str, path: str, body: Tree | None, reply: Reply) -> Failure | None:
+    def _failure(self, one: ApiRequest, reply: Reply) -> Failure | None:
         """The failure that may pass; a 403 only if the account had the right."""
-        self.known.note(method, path, body, reply)
+        if self._lock is not None:
+            self._lock.note_date(reply.date)
+        self.known.note(one, reply)
         failure = failure_of(reply)
-        if failure is Failure.forbidden and not self.known.allows(method, path):
+        if failure is Failure.forbidden and not self.known.allows(one):
             return None
         return failure
 
-    @staticmethod
-    def _allowed(failure: Failure, seen: Counter[Failure], method: str, path: str) -> bool:
-        seen[failure] += 1
-        limit = failure.write_retries if may_change(method, path) else failure.retries
-        return seen[failure] <= limit
+
+def _allowed(failure: Failure, seen: Counter[Failure], one: ApiRequest) -> bool:
+    seen[failure] += 1
+    return seen[failure] <= (failure.write_retries if _may_change(one) else failure.retries)
 
 
 def _pause(wait: float, reply: Reply) -> float:

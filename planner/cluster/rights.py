@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from models.apply.live_state import ClusterView, PodClassifier
 from models.apply.plan_actions import PlanActions
@@ -17,7 +17,7 @@ from planner.cluster.retry import WAITS_S, RetryingTransport, RightKey
 from planner.cluster.transport import LOST, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.dialect_registry import DIALECTS, scales
-from planner.read.kube.kinds import ALL, Kind
+from planner.read.kube.kinds import ALL
 from planner.read.kube.lookup import mapping, objects, text
 from planner.untrusted_text import one_line
 
@@ -87,7 +87,11 @@ def snapshot_rights(
 
     ``groups``: the served API groups; None for all. ``skip``: resources left out.
     """
-    kinds = [kind for kind in ALL if kind.resource not in skip and _served(kind, groups)]
+    kinds = [
+        kind
+        for kind in ALL
+        if kind.resource not in skip and (groups is None or kind.group in ("", *groups))
+    ]
     lists = [Right("list", kind.group, kind.plural) for kind in kinds]
     return (*identity_rights(), *dict.fromkeys(lists))
 
@@ -243,11 +247,10 @@ def describe(right: Right) -> str:
         resource = f"{right.resource}/{right.subresource}"
         resource += f" of {right.group}" if right.group else ""
     name = f" {right.name}" if right.name else ""
-    return f"{right.verb} {resource}{name}{_where(right)}"
-
-
-def _served(kind: Kind, groups: Collection[str] | None) -> bool:
-    return groups is None or not kind.group or kind.group in groups
+    where = "" if (right.group, right.resource) in _WIDE else " in all namespaces"
+    if right.namespace is not None:
+        where = f" in namespace {right.namespace}"
+    return f"{right.verb} {resource}{name}{where}"
 
 
 def _claims(namespace: str | None) -> list[Right]:
@@ -271,20 +274,11 @@ def _scales(namespace: str | None) -> list[Right]:
 
 
 def _allowed(transport: Transport, right: Right) -> bool:
-    attributes: Tree = {
-        "verb": right.verb,
-        "group": right.group,
-        "resource": right.resource,
-        "subresource": right.subresource,
-        "namespace": right.namespace or "",
-        "name": right.name,
-    }
+    attributes = {name: value for name, value in asdict(right).items() if value}
     review: Tree = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {
-            "resourceAttributes": {name: value for name, value in attributes.items() if value}
-        },
+        "spec": {"resourceAttributes": attributes},
     }
     reply = transport.send("POST", _REVIEWS, review)
     if reply.status in {401, 403}:
@@ -302,16 +296,6 @@ def _allowed(transport: Transport, right: Right) -> bool:
 _WIDE = frozenset((kind.group, kind.plural) for kind in ALL if not kind.namespaced)
 
 
-def _namespaced(right: Right) -> bool:
-    return (right.group, right.resource) not in _WIDE
-
-
-def _where(right: Right) -> str:
-    if right.namespace is not None:
-        return f" in namespace {right.namespace}"
-    return " in all namespaces" if _namespaced(right) else ""
-
-
 def namespaces_without_start_rights(
     transport: Transport, view: ClusterView, classifier: PodClassifier, backend: str
 ) -> dict[str, list[Right]]:
@@ -320,13 +304,8 @@ def namespaces_without_start_rights(
     Empty if it is missing in all of them: then ``require`` fails. One namespace without rights, which
     any tenant may fill with waiting pods, must not stop a run for the others.
     """
-    waiting = sorted(
-        {
-            pod.namespace
-            for pod in view.pods.values()
-            if not (classifier.started(pod) or pod.finished or pod.terminating)
-        }
-    )
+    pods = view.pods.values()
+    waiting = sorted({pod.namespace for pod in pods if pod.stays and not classifier.started(pod)})
     if len(waiting) < 2:
         return {}
     missing = missing_rights(transport, work_rights(waiting, evictions=False, backend=backend))
@@ -366,11 +345,8 @@ def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable
 def left_out_warning(missing: Mapping[str, Sequence[Right]]) -> str:
     """The warning about namespaces that are left out, with the rights that are missing there."""
     roles = dict.fromkeys(role_of(right) for rights in missing.values() for right in rights)
+    names = ", ".join(sorted(missing)[:5]) + (", ..." if len(missing) > 5 else "")
     return (
-        f"not permitted to start pods in {_names_of(missing)}: pods that wait there are not planned; "
+        f"not permitted to start pods in {names}: pods that wait there are not planned; "
         f"bind {' and '.join(roles)} there"
     )
-
-
-def _names_of(namespaces: Collection[str]) -> str:
-    return ", ".join(sorted(namespaces)[:5]) + (", ..." if len(namespaces) > 5 else "")

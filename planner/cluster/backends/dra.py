@@ -28,7 +28,6 @@ from planner.cluster.backends.dra_claims import (
     key_of,
     named_claims,
     protection,
-    reservation,
     status_patch,
     unmarking,
 )
@@ -81,11 +80,10 @@ class Dra(Backend):
         if text(pod_tree, "metadata", "uid") != order.uid:
             return Gone("another pod has its name")
         plan = order.uid if seen.intent is None else seen.intent.plan
-        user = User(order.namespace, order.name, order.uid, plan)
         try:
             if self._devices is None:
                 self._devices = Devices.read(wire)
-            return allocate(wire, self._devices, order, user, pod_tree)
+            return allocate(wire, self._devices, order, plan, pod_tree)
         except (ClaimEvent, CannotEncode, ValueError, NotPermittedError, UnavailableError) as error:
             return _event(error)
 
@@ -263,27 +261,21 @@ class DeviceTaken(ClaimEvent):
     """A device belongs to another claim, or the pod is bound: an immediate retry does not help."""
 
 
-@dataclass(frozen=True, slots=True)
-class User:
-    """The pod that uses the claims. ``plan``: written on them."""
-
-    namespace: str
-    name: str
-    uid: str
-    plan: str
-
-
 def allocate(
-    wire: Transport, devices: Devices, order: PodStart, user: User, pod_tree: Tree
+    wire: Transport, devices: Devices, order: PodStart, plan: str, pod_tree: Tree
 ) -> Event:
-    """Give a pod all its devices; Conflict and NoAnswer if a later call may succeed."""
+    """Give a pod all its devices; Conflict and NoAnswer if a later call may succeed.
+
+    ``plan``: written on the claims.
+    """
     claims_api = _Claims(wire)
     answer: Event = Done()
     for _ in range(TRIES):
-        claims = [_found(claims_api, order, name) for name in _names(wire, order, pod_tree)]
+        names = _names(wire, order, pod_tree)
+        claims = [claims_api.existing(order.namespace, name) for name in names]
         try:
             for part in parts(claims_api, devices, order, claims):
-                _give(claims_api, devices, user, order.node, part)
+                _give(claims_api, devices, order, plan, part)
         except ClaimEvent as answered:
             answer = answered.event
             if isinstance(answer, Conflict | NoAnswer) and not isinstance(answered, DeviceTaken):
@@ -293,13 +285,6 @@ def allocate(
     return answer
 
 
-def _found(claims_api: _Claims, order: PodStart, name: str) -> Claim:
-    claim = claims_api.read(order.namespace, name)
-    if claim is None:
-        raise CannotEncode(f"claim {name} does not exist")
-    return claim
-
-
 def release(wire: Transport, pod_tree: Tree) -> list[Holder]:
     """Take back the devices of a pod that never started; the freed claims.
 
@@ -307,8 +292,8 @@ def release(wire: Transport, pod_tree: Tree) -> list[Holder]:
     """
     if not objects(pod_tree, "spec", "resourceClaims"):
         return []
-    namespace = text(pod_tree, "metadata", "namespace") or ""
-    name, uid = (text(pod_tree, "metadata", field) or "" for field in ("name", "uid"))
+    fields = ("namespace", "name", "uid")
+    namespace, name, uid = (text(pod_tree, "metadata", field) or "" for field in fields)
     claims_api = _Claims(wire)
     tree = claims_api.waiting(namespace, name, uid)
     return [
@@ -354,29 +339,28 @@ def _names(wire: Transport, order: PodStart, pod_tree: Tree) -> list[str]:
     return [name for _, name in found if name is not None]
 
 
-def _give(claims_api: _Claims, devices: Devices, user: User, node: str, part: Part) -> None:
+def _give(claims_api: _Claims, devices: Devices, order: PodStart, plan: str, part: Part) -> None:
     """Complete the allocation of one claim, from whatever step it has reached."""
-    holder = (user.namespace, part.claim.name)
-    claim = _cleared(claims_api, devices, user, part)
+    node, holder = order.node, (order.namespace, part.claim.name)
+    claim = _cleared(claims_api, devices, order, part)
     if not claim.allocated:
         devices.read_holders(claims_api.wire, claims_api.date)
         _check_free(claims_api, devices, node, part, holder)
         devices.choose(holder, (device for _, device in part.chosen))
-    if (guard := protection(claim, user.plan)) is not None:
-        claim = claims_api.write(user.namespace, claim, guard)
+    if (guard := protection(claim, plan)) is not None:
+        claim = claims_api.write(order.namespace, claim, guard)
     status: Tree = {}
     if not claim.allocated:
-        status["allocation"] = allocation(
-            claim, part.chosen, devices.classes, node=node, stamp=claims_api.stamp
-        )
+        stamp = claims_api.stamp
+        status["allocation"] = allocation(claim, part.chosen, devices.classes, node, stamp)
     if not claim.users:
-        status["reservedFor"] = [reservation(user.name, user.uid)]
+        status["reservedFor"] = [{"resource": "pods", "name": order.name, "uid": order.uid}]
     if status:
-        claims_api.write(user.namespace, claim, status_patch(claim, status), _STATUS)
+        claims_api.write(order.namespace, claim, status_patch(claim, status), _STATUS)
     devices.give(holder, part.keys)
 
 
-def _cleared(claims_api: _Claims, devices: Devices, user: User, part: Part) -> Claim:
+def _cleared(claims_api: _Claims, devices: Devices, user: PodStart, part: Part) -> Claim:
     """The claim without devices that an earlier plan allocated. Raises CannotEncode."""
     claim = part.claim
     if claim.going:
@@ -432,6 +416,11 @@ class _Claims:
         """The claim as it is now, if it exists."""
         reply = self.wire.send("GET", _path(namespace, name))
         return None if reply.status == _NOT_FOUND else self._claim(reply)
+
+    def existing(self, namespace: str, name: str) -> Claim:
+        if (claim := self.read(namespace, name)) is None:
+            raise CannotEncode(f"claim {name} does not exist")
+        return claim
 
     def waiting(self, namespace: str, name: str, uid: str) -> Tree:
         """The unbound pod as it is now; {} if it is gone. A bound pod keeps its devices."""

@@ -143,26 +143,17 @@ def _metadata_patch(claim: Claim, metadata: Tree) -> Tree:
     return {"metadata": {"uid": claim.uid, "resourceVersion": claim.version, **metadata}}
 
 
-def allocation(  # the fields of the API object
+def allocation(
     claim: Claim,
     chosen: Sequence[tuple[Want, Device]],
     classes: DeviceClasses,
-    *,
     node: str,
     stamp: str,
 ) -> Tree:
     """``status.allocation``. ``stamp``: RFC 3339; without it kube-scheduler adds one, which is refused."""
-    devices: Tree = {
-        "results": [
-            {
-                "request": want.request,
-                "driver": device.driver,
-                "pool": device.pool,
-                "device": device.name,
-            }
-            for want, device in chosen
-        ]
-    }
+    fields = ("request", "driver", "pool", "device")
+    results = [dict(zip(fields, (w.request, *key_of(one)), strict=True)) for w, one in chosen]
+    devices: Tree = {"results": results}
     if config := list(_configuration(claim, dict.fromkeys(w for w, _ in chosen), classes)):
         devices["config"] = config
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
@@ -181,11 +172,6 @@ def _configuration(claim: Claim, used: dict[Want, None], classes: DeviceClasses)
             yield {"source": "FromClass", "requests": [want.request], **one}
     for one in objects(claim.tree, "spec", "devices", "config"):
         yield {"source": "FromClaim", **one}
-
-
-def reservation(name: str, uid: str) -> Tree:
-    """The entry of ``reservedFor`` for a pod."""
-    return {"resource": "pods", "name": name, "uid": uid}
 
 
 def status_patch(claim: Claim, status: Tree) -> Tree:
