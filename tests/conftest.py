@@ -16,7 +16,7 @@ from effort import HANG_S, THOROUGH, WHOLE, set_effort
 from hypothesis import settings
 
 from planner.cli.app import run
-from planner.cluster import kubectl, proxy_process
+from planner.cluster import kubectl
 from planner.search.budget import Budget
 from planner.show.console import Console
 
@@ -70,7 +70,7 @@ def patience_with_kubectl() -> Iterator[None]:
     """However long a kubectl takes to start: a busy machine fails no test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kubectl, "RUN_S", HANG_S)
-        patch.setattr(proxy_process, "START_S", HANG_S)
+        patch.setattr(kubectl, "START_S", HANG_S)
         yield
 
 

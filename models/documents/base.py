@@ -205,11 +205,12 @@ class Open(Document):
     __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_finite)]] = Field(init=False)
 
 
-def omitted(default: Any = None, **field: Any) -> Any:  # noqa: ANN401  # as pydantic's Field
+def omitted(default: Any = None, description: str | None = None, **field: Any) -> Any:  # noqa: ANN401  # as Field
     """A field that the canonical form leaves out at its default; ``field``: arguments of Field.
 
     In Data it is an annotation, and the default stands behind it again.
     """
+    field["description"] = description
     return Field(default=default, exclude_if=lambda value: value == default, **field)
 
 

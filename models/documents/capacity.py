@@ -18,11 +18,10 @@ After = Annotated[Natural | None, Field(description="After the plan; null where 
 class CapacityQuestion(Open):
     """Which nodes count: those that are ready, not cordoned, selected by the policy, and of this kind."""
 
-    model: str | None = omitted(description="A GPU model or a server model")
-    node_selector: Mapped[str, str] = omitted(default={}, description="Labels the nodes must have")
+    model: str | None = omitted(None, "A GPU model or a server model")
+    node_selector: Mapped[str, str] = omitted({}, "Labels the nodes must have")
     tolerate: Many[str] = omitted(
-        default=(),
-        description="Keys of taints that the pods tolerate besides those of GPU resources",
+        (), "Keys of taints that the pods tolerate besides those of GPU resources"
     )
 
 
@@ -97,10 +96,9 @@ class CapacityStatus(Open):
     shapes: Many[CapacityShape]
     largest: Many[CapacityLargest] = Field(description="By GPUs of a pod, then widest level first")
     parts: Many[CapacityOfPart] = omitted(
-        default=(),
-        description="By part, as one that gangs ask for or nodes offer, then widest level first",
+        (), "By part, as one that gangs ask for or nodes offer, then widest level first"
     )
-    notes: Many[str] = omitted(default=(), description="What the counts leave out")
+    notes: Many[str] = omitted((), "What the counts leave out")
 
 
 class CapacityDocument(Document):

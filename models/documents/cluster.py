@@ -71,7 +71,7 @@ class Level(Data):
 
     name: Annotated[ShortName, Field(description="Level name; `node` is reserved")]
     label: Annotated[
-        LabelKey | None, omitted(description="Node label that names the domain of this level")
+        LabelKey | None, omitted(None, "Node label that names the domain of this level")
     ] = None
     oversubscription: Annotated[
         Oversubscription,
@@ -126,45 +126,43 @@ class NodeDocument(Document):
         description="Name or host range such as gpu-[01-16,20]; several brackets: all combinations"
     )
     model: Title | None = omitted(
-        description="Server model by name or alias; absent: a node without GPUs"
+        None, "Server model by name or alias; absent: a node without GPUs"
     )
-    domains: Mapped[str, Name] = Field(
-        default={}, description="Short name of its domain at each level"
-    )
+    domains: Mapped[str, Name] = Field({}, description="Short name of its domain at each level")
     allocatable: Annotated[Offered, read_once()] = Field(
-        default={}, description="What pods may use of each resource; absent: not limiting"
+        {}, description="What pods may use of each resource; absent: not limiting"
     )
     unschedulable: bool = Field(default=False, description="Cordoned")
     ready: bool = True
-    unhealthy_gpus: GpuIndices = Field(default=(), description="Indices of unhealthy GPUs")
+    unhealthy_gpus: GpuIndices = Field((), description="Indices of unhealthy GPUs")
     unknown_unhealthy: Annotated[int, whole(0, MAX_GPUS)] = Field(
-        default=0, description="Number of unhealthy GPUs of unknown index, besides `unhealthyGpus`"
+        0, description="Number of unhealthy GPUs of unknown index, besides `unhealthyGpus`"
     )
     mig: Many[MigGpus] = omitted(
-        default=(),
-        description="Partitioned GPUs; of each profile, `allocatable` has what pods may use of the instances "
+        (),
+        "Partitioned GPUs; of each profile, `allocatable` has what pods may use of the instances "
         "as `nvidia.com/mig-1g.10gb`, by default all that are not `held`. Beside `dynamicMig` a plan gives "
         "instances to those without any, which are in MIG mode",
     )
     unknown_partitioned: Annotated[int, whole(0, MAX_GPUS)] = omitted(
-        default=0, description="Number of partitioned GPUs of unknown index, besides `mig`"
+        0, "Number of partitioned GPUs of unknown index, besides `mig`"
     )
     dynamic_mig: Title | None = omitted(
-        description="Board of its GPUs, as `H100-80`: a plan may partition those that are idle and not in "
-        "`mig`, or give them whole"
+        None,
+        "Board of its GPUs, as `H100-80`: a plan may partition those that are idle and not in "
+        "`mig`, or give them whole",
     )
     sharing: GpuSharing | None = omitted(
-        description="Its GPUs may be shared by pods that ask for a fraction, or for memory and cores"
+        None, "Its GPUs may be shared by pods that ask for a fraction, or for memory and cores"
     )
-    labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
+    labels: Mapped[LabelKey, LabelValue] = Field({}, description="Kubernetes labels")
     taints: Many[TaintDocument] = ()
-    nics: Many[NicDocument] | None = omitted(description="Its NICs, in place of its model's")
+    nics: Many[NicDocument] | None = omitted(None, "Its NICs, in place of its model's")
     held: Offered = omitted(
-        default={},
-        description="What pods of no gang hold: `allocatable` is less by that while they run",
+        {}, "What pods of no gang hold: `allocatable` is less by that while they run"
     )
     last_failure: Time | None = omitted(
-        description="When it, or a link of it, last failed; the tier `suspect` keeps such nodes free"
+        None, "When it, or a link of it, last failed; the tier `suspect` keeps such nodes free"
     )
 
     @property
@@ -286,16 +284,14 @@ class ClusterSpec(Document):
     """Levels, widest first; server models that the catalogue lacks; nodes; disruption budgets."""
 
     levels: Many[Level] = Field(
-        default=(),
-        description="Topology levels, widest first; `node` is implied",
-        max_length=MAX_LEVELS,
+        (), description="Topology levels, widest first; `node` is implied", max_length=MAX_LEVELS
     )
     server_models: Many[ServerModelDocument] = Field(
-        default=(), description="Additions to the shipped catalogue"
+        (), description="Additions to the shipped catalogue"
     )
     nodes: Many[NodeDocument] = ()
     disruption_budgets: Many[DisruptionBudget] = omitted(
-        default=(), description="How many pods of running gangs may be evicted"
+        (), "How many pods of running gangs may be evicted"
     )
 
 
@@ -303,7 +299,7 @@ class ClusterMetadata(Document):
     """Name and identity of a cluster."""
 
     name: Name
-    uid: Name | None = omitted(description="uid of the namespace kube-system")
+    uid: Name | None = omitted(None, "uid of the namespace kube-system")
 
 
 class ClusterDocument(Document):
@@ -360,7 +356,7 @@ class PolicyLevel(Level):
     domains: Annotated[
         Mapped[Name, Many[Hosts]] | None,
         omitted(
-            description="Nodes of every domain, in place of a label; any other node is a domain by itself",
+            None, "Nodes of every domain, in place of a label; any other node is a domain by itself"
         ),
     ] = None
 

@@ -58,9 +58,9 @@ Overlap = Annotated[Fraction, *decimal(0, 1)]
 class StepModel(Document):
     """A measured step: every GPU computes, and all-reduces the gradients."""
 
-    parameters: Amount | None = omitted(description="Number of parameters, such as 7G")
+    parameters: Amount | None = omitted(None, "Number of parameters, such as 7G")
     bytes_per_step: Amount | None = omitted(
-        description="All-reduced by each GPU in a step; absent: 2 for each parameter"
+        None, "All-reduced by each GPU in a step; absent: 2 for each parameter"
     )
     compute_seconds: Annotated[
         Fraction,
@@ -70,7 +70,7 @@ class StepModel(Document):
         WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 100_000}),
     ] = Field(description="Of a step, without communication, on the fastest GPUs it may use")
     overlap: Overlap = Field(
-        default=OVERLAP, description="Part of the computation that can hide communication"
+        OVERLAP, description="Part of the computation that can hide communication"
     )
 
     def field_errors(self) -> Iterator[FieldError]:
@@ -88,7 +88,7 @@ class TransformerDegrees(Document):
 
     tensor: Degree = 1
     pipeline: Degree = 1
-    data: Degree | None = omitted(description="Replicas; absent: the GPUs that are left")
+    data: Degree | None = omitted(None, "Replicas; absent: the GPUs that are left")
 
 
 class TransformerModel(Document):
@@ -97,10 +97,10 @@ class TransformerModel(Document):
     parameters: Amount = Field(description="Number of parameters, such as 70G")
     parallelism: TransformerDegrees
     tokens: Amount = Field(
-        default=TRANSFORMER_TOKENS, description="Tokens of a step, of all replicas together"
+        TRANSFORMER_TOKENS, description="Tokens of a step, of all replicas together"
     )
     overlap: Overlap = Field(
-        default=OVERLAP, description="Part of the computation that can hide communication"
+        OVERLAP, description="Part of the computation that can hide communication"
     )
 
     def replicas(self, gpus: int) -> int:
@@ -148,16 +148,14 @@ class Communication(Document):
         description="false: its pods use only the network between servers, even in an NVLink domain",
     )
     fraction: CommunicatingPart = Field(
-        default=DEFAULT_FRACTION,
-        description="Part of a step spent in communication where links are ideal",
+        DEFAULT_FRACTION, description="Part of a step spent in communication where links are ideal"
     )
     model: CommunicationModel | None = omitted(
-        description="What it trains, from which `fraction` is computed: an example model, "
-        "{parameters, bytesPerStep, computeSeconds, overlap} or {parameters, parallelism, tokens}"
+        None,
+        "What it trains, from which `fraction` is computed: an example model, "
+        "{parameters, bytesPerStep, computeSeconds, overlap} or {parameters, parallelism, tokens}",
     )
-    speed: Literal["count", "ignore"] = omitted(
-        default="count", description="ignore: as fast on slower GPU models"
-    )
+    speed: Literal["count", "ignore"] = omitted("count", "ignore: as fast on slower GPU models")
 
     def field_errors(self, gpus: int) -> Iterator[FieldError]:
         """Two answers to one question, and a model that does not fit ``gpus``, those of the gang at `min`."""

@@ -32,7 +32,7 @@ class ComparedPlan(Open):
     name: str
     created_at: Time
     outcome: str
-    what_if: str | None = omitted(description="What it supposes, in words")
+    what_if: str | None = omitted(None, "What it supposes, in words")
     instance: str = Field(description="Digest of its input")
     nodes: Natural
     gangs: Natural
@@ -107,16 +107,14 @@ class ComparedInput(Open):
     """How the inputs of the plans differ, besides what the what-if states; nodes as host ranges."""
 
     same: bool = Field(description="Both have the same nodes, gangs and queues")
-    first_nodes: Many[str] = omitted(default=(), description="Of the first alone")
-    second_nodes: Many[str] = omitted(default=())
-    changed_nodes: Many[str] = omitted(default=())
-    first_gangs: Many[str] = omitted(default=(), description="Of the first alone")
-    second_gangs: Many[str] = omitted(default=())
-    changed_gangs: Many[str] = omitted(
-        default=(), description="That ask for something else, or run elsewhere"
-    )
-    queues: Many[str] = omitted(default=(), description="That differ")
-    policy: Many[str] = omitted(default=(), description="Fields of the Policy that differ")
+    first_nodes: Many[str] = omitted((), "Of the first alone")
+    second_nodes: Many[str] = omitted(())
+    changed_nodes: Many[str] = omitted(())
+    first_gangs: Many[str] = omitted((), "Of the first alone")
+    second_gangs: Many[str] = omitted(())
+    changed_gangs: Many[str] = omitted((), "That ask for something else, or run elsewhere")
+    queues: Many[str] = omitted((), "That differ")
+    policy: Many[str] = omitted((), "Fields of the Policy that differ")
 
 
 class ComparisonStatus(Open):
@@ -133,9 +131,9 @@ class ComparisonStatus(Open):
     decided_by: str | None = Field(description="That tier")
     tiers: Many[ComparedTier] = Field(description="All of them, in order")
     gangs: Many[ComparedGang] = Field(description="Those that differ")
-    queues: Many[ComparedQueue] = omitted(default=(), description="Those that differ")
+    queues: Many[ComparedQueue] = omitted((), "Those that differ")
     nodes: ComparedNodes
-    remarks: Many[str] = omitted(default=(), description="What makes values hard to compare")
+    remarks: Many[str] = omitted((), "What makes values hard to compare")
 
 
 class ComparisonDocument(Document):

@@ -31,12 +31,12 @@ class WhyRemedy(Document):
     type: str
     by_hand: bool = omitted(default=False)
     replanned: bool = omitted(default=False)
-    at: Time | None = omitted(description="When it starts, if it has to wait")
-    change: dict[str, Any] = omitted(default={})
-    gangs: Many[str] = omitted(default=())
-    first: Many[str] = omitted(default=())
+    at: Time | None = omitted(None, "When it starts, if it has to wait")
+    change: dict[str, Any] = omitted({})
+    gangs: Many[str] = omitted(())
+    first: Many[str] = omitted(())
     pods: Many[WhyPod]
-    moved: Many[WhyPod] = omitted(default=())
+    moved: Many[WhyPod] = omitted(())
 
 
 class Why(Document):
@@ -49,7 +49,7 @@ class Why(Document):
     limit_seconds: int
     remedies: Many[WhyRemedy] = ()
     complete: bool = Field(description="Whether every kind of remedy was tried in the time")
-    fits: Many[WhyPod] = omitted(default=())
+    fits: Many[WhyPod] = omitted(())
     tier: WhyTier | None = omitted()
 
 

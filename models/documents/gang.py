@@ -189,7 +189,7 @@ class Parallelism(Data):
     tensor: Count = 1
     pipeline: Count = 1
     data: Annotated[
-        Count | None, omitted(description="Replicas; absent: what the others leave of the GPUs")
+        Count | None, omitted(None, "Replicas; absent: what the others leave of the GPUs")
     ] = None
     expert: Annotated[Count, Field(description="Divides data x context")] = 1
     context: Count = 1
@@ -211,30 +211,29 @@ class Parallelism(Data):
 class PodDocument(Document):
     """A pod that exists: with a node it runs, without it waits."""
 
-    name: Name | None = Field(default=None, description="Absent: <gang>-<role>-<index>")
+    name: Name | None = Field(None, description="Absent: <gang>-<role>-<index>")
     uid: Name | None = omitted()
     role: str
     index: Annotated[int, whole(0, MAX_PODS - 1)]
     node: Name | None = omitted()
     gpus: GpuIndices | None = Field(
-        default=None,
-        description="Indices of its GPUs; null: not known, or it waits",
+        None, description="Indices of its GPUs; null: not known, or it waits"
     )
-    mode: Literal["gate"] | None = omitted(description="How a waiting pod can be started")
+    mode: Literal["gate"] | None = omitted(None, "How a waiting pod can be started")
 
     budgets: Many[Name] = omitted(
-        default=(),
-        description="Disruption budgets of its namespace that count its eviction while it runs",
+        (), "Disruption budgets of its namespace that count its eviction while it runs"
     )
     rank: Annotated[int, whole(0, MAX_RANK)] | None = omitted(
-        description="Rank of its first GPU, where an earlier plan dealt it one"
+        None, "Rank of its first GPU, where an earlier plan dealt it one"
     )
     gpu_group: Title | None = omitted(
-        description="Name of the GPU that it shares, where its index is not known: pods of one name share it."
-        " Of several: their names, with commas between"
+        None,
+        "Name of the GPU that it shares, where its index is not known: pods of one name share it."
+        " Of several: their names, with commas between",
     )
     start: Annotated[int, whole(0, MAX_SLICES - 1)] | None = omitted(
-        description="Memory slice where its instance begins on that GPU, of a node with dynamicMig"
+        None, "Memory slice where its instance begins on that GPU, of a node with dynamicMig"
     )
 
     @model_serializer(mode="wrap")
@@ -270,33 +269,34 @@ class GangStatus(Document):
     """Pods of the gang that exist, since when, and why the others must not start."""
 
     pods: Many[PodDocument] = ()
-    hold: Hold | None = omitted(description="While it is set, no pod of the gang is placed")
+    hold: Hold | None = omitted(None, "While it is set, no pod of the gang is placed")
     scheduler: Name | None = omitted(
-        description="Whose its waiting pods are, if not gangplan's: a plan of them cannot be applied"
+        None, "Whose its waiting pods are, if not gangplan's: a plan of them cannot be applied"
     )
     scheduler_priority: Annotated[int, whole(0, 2**32)] | None = omitted(
-        description="The priority that its scheduler shows, and the tables; `spec.priority` is what counts"
+        None,
+        "The priority that its scheduler shows, and the tables; `spec.priority` is what counts",
     )
-    started_at: Time | None = omitted(description="When its pods started")
+    started_at: Time | None = omitted(None, "When its pods started")
     runs_since: Time | None = omitted(
-        description="When the first of its running pods started, from which `minRunTime` and the time that "
-        "it has run count; absent: `startedAt`"
+        None,
+        "When the first of its running pods started, from which `minRunTime` and the time that "
+        "it has run count; absent: `startedAt`",
     )
     expected_left_s: Duration | None = omitted(
-        alias="expectedLeft",
-        description="How much longer it is expected to run at full speed, by the durations of others like "
+        None,
+        "How much longer it is expected to run at full speed, by the durations of others like "
         "it; for the policy's `order`, and no promise",
+        alias="expectedLeft",
     )
-    last_checkpoint: Time | None = omitted(description="Work until then is not lost when it stops")
+    last_checkpoint: Time | None = omitted(None, "Work until then is not lost when it stops")
     evicted_at: Time | None = omitted(
-        description="When a plan stopped or moved it last: it pauses, or is left alone, from then on"
+        None, "When a plan stopped or moved it last: it pauses, or is left alone, from then on"
     )
     evictions: Annotated[int, whole(0, MAX_EVICTIONS)] = omitted(
-        default=0, description="How often plans stopped or moved it"
+        0, "How often plans stopped or moved it"
     )
-    planned: Many[PlannedDocument] = omitted(
-        default=(), description="Where an earlier plan placed its pods"
-    )
+    planned: Many[PlannedDocument] = omitted((), "Where an earlier plan placed its pods")
 
 
 MAX_GPUS_A_POD = 100_000
@@ -346,13 +346,13 @@ class GangTopology(RoleTopology):
     """The same for all pods of the gang, how they use domains, and the least share of the ideal bandwidth."""
 
     min_bandwidth_share: Share | None = omitted(
-        description="Wait rather than run below this share of the ideal bandwidth"
+        None, "Wait rather than run below this share of the ideal bandwidth"
     )
     balance: LevelName | None = omitted(
-        description="The domains used have equally many of its pods with GPUs, or one more"
+        None, "The domains used have equally many of its pods with GPUs, or one more"
     )
     exclusive: LevelName | None = omitted(
-        description="No domain with GPU pods of it has one of another gang"
+        None, "No domain with GPU pods of it has one of another gang"
     )
     order: bool = omitted(
         default=False, description="Consecutive pods of a role are dealt to places near each other"
@@ -370,20 +370,16 @@ class NextToDocument(Document):
     """Other pods in the same domain of a level."""
 
     level: LevelName
-    pod_set: Title | None = omitted(
-        description="Pods of this set of the gang; absent: of this role"
-    )
+    pod_set: Title | None = omitted(None, "Pods of this set of the gang; absent: of this role")
 
 
 class SpreadDocument(NextToDocument):
     """How evenly the pods of a set are spread over the domains of a level."""
 
     max_skew: Count = Field(
-        default=1, description="Most pods that a domain may have more than the one with the fewest"
+        1, description="Most pods that a domain may have more than the one with the fewest"
     )
-    min_domains: Count = omitted(
-        default=1, description="With fewer domains, the one with the fewest counts as empty"
-    )
+    min_domains: Count = omitted(1, "With fewer domains, the one with the fewest counts as empty")
 
 
 class GroupTopology(RoleTopology):
@@ -415,16 +411,17 @@ GpuFraction = Annotated[Fraction, *decimal(Fraction(1, 1000), Fraction(999, 1000
 class GpuDocument(Document):
     """A part of a GPU: an instance, a fraction, or memory and cores."""
 
-    profile: Title | None = omitted(description="MIG profile of the instance that each pod gets")
+    profile: Title | None = omitted(None, "MIG profile of the instance that each pod gets")
     fraction: GpuFraction | None = omitted(
-        description="Of memory and cores of a shared GPU, in thousandths, rounded up; with `cores` of memory"
+        None,
+        "Of memory and cores of a shared GPU, in thousandths, rounded up; with `cores` of memory",
     )
-    memory: RequestedMiB | None = omitted(description="Of a shared GPU")
+    memory: RequestedMiB | None = omitted(None, "Of a shared GPU")
     cores: Annotated[int, whole(0, 100)] | None = omitted(
-        description="Cores of a shared GPU in percent; 0, and absent beside `memory`: whatever is left"
+        None, "Cores of a shared GPU in percent; 0, and absent beside `memory`: whatever is left"
     )
     count: Annotated[int, whole(1, MOST_GPUS)] | None = omitted(
-        description="Shared GPUs of one server, with so much of each; absent: 1"
+        None, "Shared GPUs of one server, with so much of each; absent: 1"
     )
 
     @property
@@ -478,25 +475,24 @@ class RoleDocument(Document):
 
     name: ShortName
     replicas: Replicas = Field(description="How many pods, or {min, max, step}")
-    first_index: Annotated[int, whole(0, MAX_PODS - 1)] = omitted(
-        default=0, description="Index of its first pod"
-    )
+    first_index: Annotated[int, whole(0, MAX_PODS - 1)] = omitted(0, "Index of its first pod")
     gpus: Annotated[int, whole(0, MAX_GPUS_A_POD)] = Field(
         description="GPUs of each pod; 0 for a launcher, and the default beside `gpu`"
     )
     gpu: Annotated[GpuDocument | None, BeforeValidator(_part)] = omitted(
-        description="A part of a GPU; read as a request of `nvidia.com/mig-1g.10gb`, "
-        "`share.gangplan.dev/0.25`, `share.gangplan.dev/12288Mi-30` and so on"
+        None,
+        "A part of a GPU; read as a request of `nvidia.com/mig-1g.10gb`, "
+        "`share.gangplan.dev/0.25`, `share.gangplan.dev/12288Mi-30` and so on",
     )
-    requests: Requested = Field(default={}, description="Other resources of each pod")
+    requests: Requested = Field({}, description="Other resources of each pod")
     topology: RoleTopology = RoleTopology.model_construct()
     slice: SliceDocument | None = omitted()
     outer_slices: Many[SliceDocument] = omitted(
-        default=(), description="Slices around those of `slice`, each wider than the one before"
+        (), "Slices around those of `slice`, each wider than the one before"
     )
-    model: Title | None = omitted(description="A GPU model or a server model")
+    model: Title | None = omitted(None, "A GPU model or a server model")
     node_selector: Mapped[LabelKey, LabelValue] = Field(
-        default={}, description="Labels its nodes must have"
+        {}, description="Labels its nodes must have"
     )
     node_affinity: Annotated[
         Many[Many[NodeExpression]],
@@ -504,23 +500,19 @@ class RoleDocument(Document):
         WrapValidator(
             lambda value, read: value if isinstance(value, CheckedTerms) else read(value)
         ),
-    ] = omitted(default=(), description="Any of these terms must hold, all expressions of one")
+    ] = omitted((), "Any of these terms must hold, all expressions of one")
     tolerations: Many[Toleration] = ()
     mix_models: bool = Field(default=False, description="Its pods may run on several GPU models")
-    pod_sets: Many[Title] = omitted(
-        default=(), description="Sets of the gang that its pods belong to"
-    )
+    pod_sets: Many[Title] = omitted((), "Sets of the gang that its pods belong to")
     anti_affinity: Many[NextToDocument] = omitted(
-        default=(), description="Pods that are never in one domain with a pod of this role"
+        (), "Pods that are never in one domain with a pod of this role"
     )
     affinity: Many[NextToDocument] = omitted(
-        default=(), description="Pods of which one is in the domain of every pod of this role"
+        (), "Pods of which one is in the domain of every pod of this role"
     )
-    spread: Many[SpreadDocument] = omitted(
-        default=(), description="Domains over which pods are spread evenly"
-    )
+    spread: Many[SpreadDocument] = omitted((), "Domains over which pods are spread evenly")
     parallelism: Parallelism | None = omitted(
-        description="How its GPUs share the work of a model: which of them have to be near"
+        None, "How its GPUs share the work of a model: which of them have to be near"
     )
 
     @model_validator(mode="before")
@@ -619,32 +611,31 @@ class GangSpec(Document):
 
     queue: Title | None = omitted()
     service: Title | None = omitted(
-        description="Gangs of one namespace and service run on one GPU model, unless a role of theirs "
-        "has `mixModels`"
+        None,
+        "Gangs of one namespace and service run on one GPU model, unless a role of theirs "
+        "has `mixModels`",
     )
     submitted_at: Time | None = omitted()
     expected_duration_s: Duration | None = omitted(alias="expectedDuration")
-    resize_after: Time | None = omitted(
-        description="While it runs, its number of pods stays until then"
-    )
+    resize_after: Time | None = omitted(None, "While it runs, its number of pods stays until then")
     priority: Annotated[int, whole(-MAX_PRIORITY, MAX_PRIORITY)] = Field(
-        default=0, description="Larger goes first"
+        0, description="Larger goes first"
     )
     preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
     movable: bool = Field(default=False, description="May be restarted elsewhere")
     min_run_time_s: Duration | None = omitted(
-        alias="minRunTime",
-        description="For so long after `startedAt` it is not stopped, shrunk or moved; absent: that of its "
+        None,
+        "For so long after `startedAt` it is not stopped, shrunk or moved; absent: that of its "
         "queue, else of the policy",
+        alias="minRunTime",
     )
     topology: Annotated[GangTopology, read_once()] = GangTopology.model_construct()
     roles: Annotated[Many[RoleDocument], read_once()] = Field(json_schema_extra={"minItems": 1})
     groups: Many[GroupDocument] = omitted(
-        default=(),
-        description="Roles that share a domain; `required` is read as podSets and affinity",
+        (), "Roles that share a domain; `required` is read as podSets and affinity"
     )
     near: NearDocument | None = omitted(
-        description="Gangs of which one should be in the same domain, if possible"
+        None, "Gangs of which one should be in the same domain, if possible"
     )
     communication: Annotated[Communication, read_once()] = Communication.model_construct()
 

@@ -51,13 +51,12 @@ class RelaxedDocument(Document):
 class WhatIfDocument(Document):
     """What was supposed: files added, nodes drained, gangs left out and requirements relaxed."""
 
-    added: Many[Sentence] = omitted(default=(), description="Files")
+    added: Many[Sentence] = omitted((), "Files")
     drained: Many[Name] = omitted(
-        default=(),
-        description="Nodes, sorted: they take nobody, and who stood there is placed anew",
+        (), "Nodes, sorted: they take nobody, and who stood there is placed anew"
     )
-    without: Many[Sentence] = omitted(default=(), description="namespace/name of gangs, sorted")
-    relaxed: Many[RelaxedDocument] = omitted(default=(), description="By gang")
+    without: Many[Sentence] = omitted((), "namespace/name of gangs, sorted")
+    relaxed: Many[RelaxedDocument] = omitted((), "By gang")
 
     def words(self) -> Iterator[str]:
         """What was supposed, in words that follow "a what-if "."""
@@ -91,10 +90,11 @@ class PlanInstance(Document):
     cluster: ClusterDocument
     gangs: Many[GangDocument]
     policy: PolicyDocument
-    queues: Many[QueueDocument] = omitted(default=())
+    queues: Many[QueueDocument] = omitted(())
     changes: WhatIfDocument | None = omitted(
+        None,
+        "How it differs from the input of the plan, which then cannot be applied",
         alias="whatIf",
-        description="How it differs from the input of the plan, which then cannot be applied",
     )
 
     @property
@@ -148,7 +148,7 @@ class PlanPod(Open):
     gpus: GpuIndices | None = Field(description="Indices of its GPUs; null: the node decides")
     uid: Name | None = omitted()
     rank: Annotated[int, whole(0, MAX_RANK)] | None = omitted(
-        description="Rank of its first GPU among those of its role"
+        None, "Rank of its first GPU among those of its role"
     )
 
 
@@ -166,8 +166,7 @@ class PlanReservation(Open):
     nodes: Many[Name] = Field(description="Its nodes, sorted")
     pods: Many[PlanPod] = Field(description="Its pods, at their least number")
     beside: Many[str] = omitted(
-        default=(),
-        description="namespace/name of gangs before it that may come to the nodes, sorted",
+        (), "namespace/name of gangs before it that may come to the nodes, sorted"
     )
 
 
@@ -182,8 +181,7 @@ class PlanDelay(Open):
         "Overrun: gangs end later than was expected. Input: none of these, the input is another"
     )
     by: Many[str] = omitted(
-        default=(),
-        description="namespace/name of the gangs, or names of the nodes; at most 8, sorted",
+        (), "namespace/name of the gangs, or names of the nodes; at most 8, sorted"
     )
 
 
@@ -192,7 +190,7 @@ class PlanReason(Open):
 
     code: Name
     message: str = Field(description="The fields in words, for people; no program reads them")
-    fields: ReasonFields | None = omitted(description="Absent where there is nothing but the code")
+    fields: ReasonFields | None = omitted(None, "Absent where there is nothing but the code")
 
 
 class PlanGang(Open):
@@ -206,30 +204,31 @@ class PlanGang(Open):
     )
     pods: Many[PlanPod]
     gpus: GpuAmount | None = omitted(
-        description="Of a gang with parts of GPUs, how many it counts: after the plan; at its smallest if it"
-        " waits; before the plan if it is stopped"
+        None,
+        "Of a gang with parts of GPUs, how many it counts: after the plan; at its smallest if it"
+        " waits; before the plan if it is stopped",
     )
     bandwidth: Natural | None = Field(alias="bandwidthMBps")
     share: Natural | None
     speed: Natural | None = Field(
-        default=None,
-        description="The predicted speed that counts, in permille; null where it does not run",
+        None, description="The predicted speed that counts, in permille; null where it does not run"
     )
     speed_after: Natural | None = omitted(
-        description="The speed that it will have, where a lower one before the plan counts"
+        None, "The speed that it will have, where a lower one before the plan counts"
     )
     domains: Mapped[str, Natural] | None
     reason: PlanReason | None
     reserved: PlanReservation | None = omitted()
     expected_start: Time | None = omitted(
-        description="An estimate, if nothing new arrives; of gangs that wait without a reservation"
+        None, "An estimate, if nothing new arrives; of gangs that wait without a reservation"
     )
     passed_over: PassedOver | None = omitted(
-        description="Why a gang behind it, of its priority, holds a reservation and it does not. NoStart: "
-        "no start was found within the horizon. Promised: an earlier plan promised that gang a start"
+        None,
+        "Why a gang behind it, of its priority, holds a reservation and it does not. NoStart: "
+        "no start was found within the horizon. Promised: an earlier plan promised that gang a start",
     )
     delayed: PlanDelay | None = omitted(
-        description="With --previous: it starts later than that plan stated, or has no reservation now"
+        None, "With --previous: it starts later than that plan stated, or has no reservation now"
     )
 
     @property
@@ -270,7 +269,7 @@ class PlanShare(Open):
     node: Name
     gpu: Natural | None = Field(description="Its index; null: not known, or the node decides")
     gpu_group: Title | None = omitted(
-        description="Its name, where pods share it already and its index is not known"
+        None, "Its name, where pods share it already and its index is not known"
     )
     parts: Many[Title] = Field(
         description="Fractions as `0.25`, memory and cores in percent as `12288Mi-30` or `0.5-30`"
@@ -282,11 +281,10 @@ class PlanSpec(Open):
 
     gangs: Many[PlanGang]
     partitions: Many[PlanPartition] = omitted(
-        default=(), description="GPUs to partition before the plan is applied, by node and GPU"
+        (), "GPUs to partition before the plan is applied, by node and GPU"
     )
     shares: Many[PlanShare] = omitted(
-        default=(),
-        description="GPUs that pods which come share, by node; first those that are shared already",
+        (), "GPUs that pods which come share, by node; first those that are shared already"
     )
 
 
@@ -323,7 +321,7 @@ class PlanSearch(Open):
     seed: int
     effort: float = 0.0
     solver_calls: Annotated[int, Field(ge=0)] | None = omitted(
-        description="Calls of solvers in the search"
+        None, "Calls of solvers in the search"
     )
     stopped_by: StoppedBy
 
@@ -342,11 +340,11 @@ class PlanEffectiveGpus(Open):
     before: EffectiveGpus = Field(description="Of the gangs that run now")
     after: EffectiveGpus = Field(description="Of the gangs that run after the plan")
     one_at_a_time: EffectiveGpus | None = omitted(
-        description="What the same queue gives if gangs are taken one after another"
+        None, "What the same queue gives if gangs are taken one after another"
     )
     by_priority: Many[PlanPriorityGpus] = omitted(
-        default=(),
-        description="Only in plans with fewer than `oneAtATime`: which priorities have more and which "
+        (),
+        "Only in plans with fewer than `oneAtATime`: which priorities have more and which "
         "fewer, the highest first; priorities with none are left out",
     )
 
@@ -364,7 +362,7 @@ class PlanBought(Open):
     gangs: Many[str] = Field(description="namespace/name of the gangs admitted beyond it")
     gpus: int | float = Field(description="GPUs of all admitted gangs")
     effective_gpus: float | None = omitted(
-        description="Effective GPUs of all admitted gangs; only where the policy lists goodput"
+        None, "Effective GPUs of all admitted gangs; only where the policy lists goodput"
     )
     bandwidth: int | float = Field(
         description="GPUs times permille of their best possible bandwidth"
@@ -401,8 +399,8 @@ class PlanQueueCell(Open):
     level: str | None = omitted()
     gpus: Natural | None = omitted()
     model: str | None = omitted()
-    domain: str | None = omitted(description="Of a pinned cell: the very domain of the level")
-    nodes: Many[Name] = omitted(default=(), description="Of a pinned cell: the very nodes")
+    domain: str | None = omitted(None, "Of a pinned cell: the very domain of the level")
+    nodes: Many[Name] = omitted((), "Of a pinned cell: the very nodes")
 
 
 class PlanQueue(Open):
@@ -411,24 +409,22 @@ class PlanQueue(Open):
     name: str
     parent: str | None = omitted()
     guarantee: GpuAmount = Field(description="Promised, of all models together")
-    limit: GpuAmount | None = omitted(description="The most that they may hold; absent: no limit")
+    limit: GpuAmount | None = omitted(None, "The most that they may hold; absent: no limit")
     before: GpuAmount = Field(description="Held before the plan")
     after: GpuAmount = Field(description="Held after the plan")
     borrowed: GpuAmount = Field(description="Of them, beyond the guarantee")
     waiting: GpuAmount = Field(description="GPUs of its gangs that do not run after the plan")
     models: Many[PlanQueueModel] = omitted(
-        default=(), description="The same of each GPU model that its guarantee or its limit names"
+        (), "The same of each GPU model that its guarantee or its limit names"
     )
-    cells: Many[PlanQueueCell] = omitted(default=(), description="Its cells, equal ones together")
+    cells: Many[PlanQueueCell] = omitted((), "Its cells, equal ones together")
 
 
 class PlanUnchecked(Open):
     """A field of the plan that ``verify`` does not check, or not wholly."""
 
     field: str = Field(description="Its path, such as `spec.gangs[].expectedStart`")
-    codes: Many[str] = omitted(
-        default=(), description="Of a field of reasons: codes for which that is so; absent: all"
-    )
+    codes: Many[str] = omitted((), "Of a field of reasons: codes for which that is so; absent: all")
     why: str = Field(description="Why not, for people; no program reads it")
 
 
@@ -458,34 +454,31 @@ class PlanStatus(Open):
 
     outcome: Literal["optimal", "feasible"]
     gpu_unit: Literal[1, 1000] = omitted(
-        default=1,
-        description="What tiers count a whole GPU as: 1000, so thousandths, where pods have parts of GPUs",
+        1, "What tiers count a whole GPU as: 1000, so thousandths, where pods have parts of GPUs"
     )
     objectives: Many[PlanObjective]
     search: PlanSearch
     effective_gpus: PlanEffectiveGpus | None = omitted()
-    queues: Many[PlanQueue] = omitted(default=(), description="By name; only with Queues")
+    queues: Many[PlanQueue] = omitted((), "By name; only with Queues")
     unable: Many[PlanUnable] = omitted(
-        default=(),
-        description="Gangs that go on waiting, are in a strict queue or would use up a guarantee, and are"
+        (),
+        "Gangs that go on waiting, are in a strict queue or would use up a guarantee, and are"
         " not known to be able to start on the empty cluster: by namespace and name",
     )
     unclaiming: Many[str] = omitted(
-        default=(),
-        description="Gangs that the plan starts though they are not known to be able to start on the empty"
+        (),
+        "Gangs that the plan starts though they are not known to be able to start on the empty"
         " cluster (queues hold more than they may, or cells are broken into): namespace/name, sorted."
         " While they waited they used up no guarantee",
     )
-    moves: Many[PlanMoves] = omitted(default=(), description="Only in plans that move gangs")
-    notes: Many[str] = Field(default=(), description="What the plan assumes")
-    remarks: Many[str] = omitted(default=(), description="What was odd in the input")
+    moves: Many[PlanMoves] = omitted((), "Only in plans that move gangs")
+    notes: Many[str] = Field((), description="What the plan assumes")
+    remarks: Many[str] = omitted((), "What was odd in the input")
     left_out: Mapped[Name, Natural] = omitted(
-        default={},
-        description="Waiting pods of other schedulers that are not planned, by scheduler",
+        {}, "Waiting pods of other schedulers that are not planned, by scheduler"
     )
     unchecked: Many[PlanUnchecked] = omitted(
-        default=(),
-        description="What `verify` does not check, or not wholly; all of it, if anything",
+        (), "What `verify` does not check, or not wholly; all of it, if anything"
     )
     digests: PlanDigests
 

@@ -86,17 +86,15 @@ class MovesDocument(Document):
     """How much may restart elsewhere in one plan, and what it must gain."""
 
     max_gangs: Limit | None = Field(
-        default=None,
+        None,
         description="Most gangs of which any pod moves; absent: 5 % of the gangs that run, at least 10, and "
         "no limit where restarts are free; null: no limit",
     )
     max_gpus: Limit | None = omitted(
-        alias="maxGPUs",
-        description="Most GPUs of those gangs together; absent: no limit",
+        None, "Most GPUs of those gangs together; absent: no limit", alias="maxGPUs"
     )
     min_gain: Gain = Field(
-        default=Fraction(0),
-        description="GPUs that a set of moves must gain for each GPU that it restarts",
+        Fraction(0), description="GPUs that a set of moves must gain for each GPU that it restarts"
     )
 
 
@@ -126,7 +124,7 @@ class StarvationDocument(Document):
     """When a gang has waited too long."""
 
     after: Duration = Field(
-        default=DAY_S,
+        DAY_S,
         description="A gang that waited longer goes before others of its priority",
         json_schema_extra={"default": "24h"},
     )
@@ -190,7 +188,7 @@ class Reservations(Data):
         tuple[Comparison, ...],
         Field(strict=False, max_length=MAX_PRIORITIES),
         BeforeValidator(bounded_list),
-        omitted((), description='Of these priorities, such as ">=1000"; absent: of all'),
+        omitted((), 'Of these priorities, such as ">=1000"; absent: of all'),
     ] = ()
     horizon_s: Annotated[
         Duration,
@@ -259,7 +257,7 @@ class ServerModelChoice(Document):
     """Nodes with these labels are servers of this model; without labels: every node."""
 
     node_selector: Mapped[LabelKey, LabelValue] = Field(
-        default={}, description="Labels its nodes have; absent: every node"
+        {}, description="Labels its nodes have; absent: every node"
     )
     model: Title = Field(description="Server model by name or alias")
 
@@ -267,28 +265,26 @@ class ServerModelChoice(Document):
 class KubernetesDocument(Document):
     """How Kubernetes objects are read, and how a plan is applied to them."""
 
-    scheduling_gate: LabelKey = Field(
-        default=GATE, description="Waiting pods with this gate are planned"
-    )
+    scheduling_gate: LabelKey = Field(GATE, description="Waiting pods with this gate are planned")
     scheduler_names: Many[SchedulerName] = omitted(
-        default=(),
-        description="Other schedulers whose waiting pods are planned too, as a what-if that cannot be "
+        (),
+        "Other schedulers whose waiting pods are planned too, as a what-if that cannot be "
         'applied; "*": every scheduler',
         max_length=MAX_SCHEDULERS,
     )
     gpu_resources: Many[LabelKey] = Field(
-        default=GPU_RESOURCES,
+        GPU_RESOURCES,
         description="Resource names that count whole GPUs",
         max_length=MAX_GPU_RESOURCES,
     )
     levels: Many[PolicyLevel] | None = omitted(
-        description="Topology levels, widest first; absent: detected, []: none"
+        None, "Topology levels, widest first; absent: detected, []: none"
     )
     server_models: Many[ServerModelChoice] = Field(
-        default=(), description="Server model of nodes, by their labels; the first match applies"
+        (), description="Server model of nodes, by their labels; the first match applies"
     )
     ignore: Many[str] = Field(
-        default=(),
+        (),
         description="Constraints that a plan leaves out",
         json_schema_extra={"items": {"type": "string", "enum": list(CONSTRAINTS)}},
     )
@@ -309,23 +305,23 @@ class KubernetesDocument(Document):
         description="Whether only administrators write ElasticQuotas, so that they promise GPUs, too",
     )
     nvlink_across_nodes: Literal["assumed", "claimed"] = Field(
-        default="assumed",
+        "assumed",
         description="Whether NVLink between servers counts for every gang, or only where all GPU pods "
         "have a ComputeDomain claim",
     )
     gpu_backend: Literal["annotation", "none", "hami", "dra"] = omitted(
-        default="annotation",
-        description="How `apply` passes the GPU indices of a pod to its node",
+        "annotation", "How `apply` passes the GPU indices of a pod to its node"
     )
     other_schedulers: Many[Name] | None = omitted(
-        description="Schedulers whose pods hold room on the node they select before they are bound; "
-        "absent: default-scheduler, and those with a running pod in another namespace"
+        None,
+        "Schedulers whose pods hold room on the node they select before they are bound; "
+        "absent: default-scheduler, and those with a running pod in another namespace",
     )
     pending_limit_s: Duration | None = omitted(
-        default=PENDING_LIMIT_S,
-        alias="pendingLimit",
-        description="How long a started pod may stay unbound before its gang is reported as stuck; "
+        PENDING_LIMIT_S,
+        "How long a started pod may stay unbound before its gang is reported as stuck; "
         "null: for ever",
+        alias="pendingLimit",
     )
 
     def field_errors(self) -> Iterator[FieldError]:
@@ -352,50 +348,48 @@ class PolicySpec(Document):
     """Objectives, defaults and limits."""
 
     preset: Preset | None = omitted(
-        description="Which list of objectives, where none is written: goodput (default) settles how many "
-        "GPUs run against how fast they run, admission puts the number first"
+        None,
+        "Which list of objectives, where none is written: goodput (default) settles how many "
+        "GPUs run against how fast they run, admission puts the number first",
     )
     objectives: Many[Objective] | None = Field(
-        default=None, description="Tiers in order; absent: those of the preset"
+        None, description="Tiers in order; absent: those of the preset"
     )
     mix: Mapped[GpuCount, Annotated[int, whole(0, 1000)]] | None = Field(
-        default=None, description="Permille of future requests by GPUs; absent: from the input"
+        None, description="Permille of future requests by GPUs; absent: from the input"
     )
-    min_bandwidth_share: Share = Field(default=Fraction(0), description="Default for every gang")
+    min_bandwidth_share: Share = Field(Fraction(0), description="Default for every gang")
     gpu_binding: Literal["exact", "none"] = Field(
-        default="exact", description="exact: pods get the planned GPUs; none: the node decides"
+        "exact", description="exact: pods get the planned GPUs; none: the node decides"
     )
     node_selector: Mapped[LabelKey, LabelValue] = Field(
-        default={}, description="Labels of the nodes that may be used"
+        {}, description="Labels of the nodes that may be used"
     )
     solve: SolveLimits = SolveLimits()
     moves: MovesDocument = MovesDocument.model_construct()
     disruption: Disruption = omitted(Disruption())
     starvation: StarvationDocument | None = Field(
-        default=StarvationDocument.model_construct(),
+        StarvationDocument.model_construct(),
         description="Absent: after 24h; null: waiting time gives no gang precedence",
     )
     min_run_time_s: Duration = omitted(
-        default=0,
+        0,
+        "For so long after its start a running gang is not stopped, shrunk or moved",
         alias="minRunTime",
-        description="For so long after its start a running gang is not stopped, shrunk or moved",
         json_schema_extra={"default": "0s"},
     )
     eviction_backoff: EvictionBackoff | None = omitted(
-        EvictionBackoff(),
-        description="When a gang that plans stopped may start again; null: at once",
+        EvictionBackoff(), "When a gang that plans stopped may start again; null: at once"
     )
-    now: Time | None = omitted(
-        description="Reference time of ages; absent: the latest time in the input",
-    )
+    now: Time | None = omitted(None, "Reference time of ages; absent: the latest time in the input")
     queue_limit: Annotated[int, whole(1, MAX_QUEUE)] | None = omitted(
-        default=QUEUE_LIMIT,
-        description="The most waiting gangs of a namespace that are planned, the oldest of the highest "
+        QUEUE_LIMIT,
+        "The most waiting gangs of a namespace that are planned, the oldest of the highest "
         "priorities; null: all",
     )
     order: Order = omitted(
-        default="submitted",
-        description="Who goes first within a priority. submitted: who has waited longer; shortest: who is "
+        "submitted",
+        "Who goes first within a priority. submitted: who has waited longer; shortest: who is "
         "expected to need much less GPU time, and others that may be stopped are stopped for it",
     )
     trust_durations: bool = omitted(
@@ -404,29 +398,30 @@ class PolicySpec(Document):
         "over",
     )
     reservations: Reservations | None = omitted(
-        description="Gangs that cannot start hold a reservation, and others start there only if they end "
-        "before it; absent or null: none does"
+        None,
+        "Gangs that cannot start hold a reservation, and others start there only if they end "
+        "before it; absent or null: none does",
     )
     gpu_hour_price: Price | None = omitted(
-        description="Price of one GPU for an hour, in any currency, for the losses of an audit"
+        None, "Price of one GPU for an hour, in any currency, for the losses of an audit"
     )
     slurm_priorities: Annotated[int, whole(1, MAX_QUEUE)] = omitted(
-        default=SLURM_PRIORITIES,
-        description="Most different priorities of waiting jobs of Slurm; jobs whose priorities lie close "
+        SLURM_PRIORITIES,
+        "Most different priorities of waiting jobs of Slurm; jobs whose priorities lie close "
         "together count as equal",
     )
     spares: Mapped[LevelName, Annotated[int, whole(0, MAX_SPARES)]] = omitted(
-        default={}, description="Nodes with GPUs kept free in every domain of a level, for failures"
+        {}, "Nodes with GPUs kept free in every domain of a level, for failures"
     )
     per_gpu: Requested = omitted(
-        default={},
+        {},
+        "What a free GPU needs of its node, such as cpu and memory, not to be stranded",
         alias="perGpu",
-        description="What a free GPU needs of its node, such as cpu and memory, not to be stranded",
     )
     suspect_for_s: Duration = omitted(
-        default=DAY_S,
+        DAY_S,
+        "So long after its last failure a node counts in the tier `suspect`",
         alias="suspectFor",
-        description="So long after its last failure a node counts in the tier `suspect`",
     )
     kubernetes: KubernetesDocument = omitted(KubernetesDocument.model_construct())
 

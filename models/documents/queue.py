@@ -35,8 +35,8 @@ MAX_WEIGHT = 1_000_000
 class AmountDocument(Document):
     """GPUs in all, and of single GPU models."""
 
-    gpus: GpuAmount | None = omitted(description="GPUs of all models together; absent: not said")
-    models: Mapped[Title, GpuAmount] = omitted(default={}, description="GPUs by GPU model")
+    gpus: GpuAmount | None = omitted(None, "GPUs of all models together; absent: not said")
+    models: Mapped[Title, GpuAmount] = omitted({}, "GPUs by GPU model")
 
     def field_errors(self) -> Iterator[FieldError]:
         """Two spellings of one GPU model; paths start at the amount."""
@@ -52,20 +52,18 @@ class CellDocument(Document):
     """So many domains of a level, or so many times some GPUs of one server; or pinned: these very nodes."""
 
     count: Annotated[int, whole(1, MAX_GPUS)] | None = omitted(
-        description="How many; absent where the cell is pinned, which is one place"
+        None, "How many; absent where the cell is pinned, which is one place"
     )
     level: LevelName | None = omitted()
     domain: Title | None = omitted(
-        description="The very domain of `level`, by its whole path such as b1/r2: the cell is pinned"
+        None, "The very domain of `level`, by its whole path such as b1/r2: the cell is pinned"
     )
-    nodes: Many[Hosts] = omitted(
-        default=(), description="The very nodes, names or host ranges: the cell is pinned"
-    )
+    nodes: Many[Hosts] = omitted((), "The very nodes, names or host ranges: the cell is pinned")
     gpus: Annotated[int, whole(1, MAX_GPUS_A_POD)] | None = omitted(
-        description="GPUs of one server; in place of a level"
+        None, "GPUs of one server; in place of a level"
     )
     model: Title | None = omitted(
-        description="GPU model of its nodes; absent: the one that most GPUs of the cluster have"
+        None, "GPU model of its nodes; absent: the one that most GPUs of the cluster have"
     )
 
     @property
@@ -117,21 +115,21 @@ class QueueMetadata(Document):
 class QueueSpec(Document):
     """What it is promised, and the most that it may hold."""
 
-    parent: Title | None = omitted(description="The queue that it is a part of")
+    parent: Title | None = omitted(None, "The queue that it is a part of")
     guarantee: AmountDocument = omitted(
-        AmountDocument.model_construct(), description="GPUs that its gangs may always have"
+        AmountDocument.model_construct(), "GPUs that its gangs may always have"
     )
     limit: AmountDocument = omitted(
         AmountDocument.model_construct(),
-        description="Most GPUs that its gangs, and those of queues below it, hold together",
+        "Most GPUs that its gangs, and those of queues below it, hold together",
     )
     lending_limit: AmountDocument = omitted(
         AmountDocument.model_construct(),
-        description="Most GPUs of its guarantee that others may hold, preemptible gangs too; absent: all",
+        "Most GPUs of its guarantee that others may hold, preemptible gangs too; absent: all",
     )
     non_preemptible_limit: AmountDocument = omitted(
         AmountDocument.model_construct(),
-        description="Most GPUs that its gangs without `preemptible`, also of queues below it, hold",
+        "Most GPUs that its gangs without `preemptible`, also of queues below it, hold",
     )
     borrowing: bool = Field(
         default=True, description="false: it never holds more than its guarantee"
@@ -142,21 +140,22 @@ class QueueSpec(Document):
         "than theirs, whatever their priority",
     )
     weight: Annotated[int, whole(1, MAX_WEIGHT)] = Field(
-        default=1, description="Of its fair share, next to other queues of its parent"
+        1, description="Of its fair share, next to other queues of its parent"
     )
     order: Literal["strict", "bestEffort"] = omitted(
-        default="bestEffort",
-        description="strict: no gang that names it starts while an earlier one waits that could ever start; "
+        "bestEffort",
+        "strict: no gang that names it starts while an earlier one waits that could ever start; "
         "bestEffort: it may",
     )
     min_run_time_s: Duration | None = omitted(
-        alias="minRunTime",
-        description="`minRunTime` of gangs that state none; absent: that of the queue above, else of the "
+        None,
+        "`minRunTime` of gangs that state none; absent: that of the queue above, else of the "
         "policy",
+        alias="minRunTime",
     )
     cells: Many[CellDocument] = omitted(
-        default=(),
-        description="Domains and parts of servers that stay reachable for it, whatever others run",
+        (),
+        "Domains and parts of servers that stay reachable for it, whatever others run",
         max_length=MAX_CELLS,
     )
 

@@ -77,11 +77,9 @@ class NicDocument(Document):
 
     name: Title = Field(description="Interface name, unique in its server")
     megabits: Megabits | None = Field(
-        default=None, alias="gbps", description="Line rate in Gb/s, whole or decimal; null: unknown"
+        None, alias="gbps", description="Line rate in Gb/s, whole or decimal; null: unknown"
     )
-    gpus: GpuIndices | None = omitted(
-        description="Indices of the near GPUs; absent: near all of them"
-    )
+    gpus: GpuIndices | None = omitted(None, "Indices of the near GPUs; absent: near all of them")
 
     def to_nic(self) -> Nic:
         """The NIC as the planner uses it."""
@@ -117,27 +115,26 @@ class ServerModelDocument(Document):
     gpus: Annotated[int, whole(1, MAX_GPUS)] = Field(description="GPUs in one server")
     fabric: Fabric = Field(description="How its GPUs are linked")
     matrix: Many[Many[str]] | None = omitted(
-        description="nvidia-smi link names, gpus x gpus; may be absent for nvswitch alone",
+        None, "nvidia-smi link names, gpus x gpus; may be absent for nvswitch alone"
     )
     link_MBps: Rate | None = omitted(
-        alias="linkMBps",
-        description="Planning rate of one NVLink in MB/s; null: unknown",
+        None, "Planning rate of one NVLink in MB/s; null: unknown", alias="linkMBps"
     )
-    links_per_gpu: Annotated[int, whole(1, 1000)] | None = omitted(description="NVLinks of one GPU")
+    links_per_gpu: Annotated[int, whole(1, 1000)] | None = omitted(None, "NVLinks of one GPU")
     pcie_MBps: Rate = Field(
-        default=20000, alias="pcieMBps", description="Two GPUs under one PCIe switch, MB/s"
+        20000, alias="pcieMBps", description="Two GPUs under one PCIe switch, MB/s"
     )
     sys_MBps: Rate = Field(
-        default=10000, alias="sysMBps", description="Two GPUs on different sockets, MB/s"
+        10000, alias="sysMBps", description="Two GPUs on different sockets, MB/s"
     )
-    numa: Many[GroupIndex | None] | None = omitted(description="NUMA node of each GPU")
-    pcie_switch: Many[GroupIndex | None] | None = omitted(description="PCIe switch of each GPU")
+    numa: Many[GroupIndex | None] | None = omitted(None, "NUMA node of each GPU")
+    pcie_switch: Many[GroupIndex | None] | None = omitted(None, "PCIe switch of each GPU")
     nics: Many[NicDocument] = ()
     nvlink_domain_nodes: Annotated[int, whole(1, 10_000)] = Field(
-        default=1, description="Number of such servers that share one NVLink fabric"
+        1, description="Number of such servers that share one NVLink fabric"
     )
     relative_speed: RelativeSpeed | None = omitted(
-        description="Speed of one GPU next to other models: dense BF16 or FP16 tensor peak, TFLOP/s"
+        None, "Speed of one GPU next to other models: dense BF16 or FP16 tensor peak, TFLOP/s"
     )
     sources: Many[Prose] = ()
     confidence: Prose = ""
