@@ -59,8 +59,8 @@ def to_evict(session: ApplySession, gangs: Iterable[GangActions]) -> list[PodSto
 
 
 def _marked(session: ApplySession, stop: PodStop) -> bool:
-    pod = session.view.pods[stop.key]
-    return pod.intent is not None and pod.intent_is_ours and pod.intent.whole
+    intent = session.view.pods[stop.key].own_intent
+    return intent is not None and intent.whole
 
 
 def stopping(gang: Key, pods: Iterable[LivePod]) -> GangActions:

@@ -55,6 +55,15 @@ class LivePod(Named):
     tolerations: tuple[tuple[str, str, str, str], ...] | None = None
 
     @property
+    def own_intent(self) -> Intent | None:
+        """The intent that a run of ours wrote."""
+        return self.intent if self.intent_is_ours else None
+
+    def carries(self, plan: str) -> bool:
+        """Whether a run of ours wrote an intent of this plan on it."""
+        return self.intent_is_ours and self.intent is not None and self.intent.plan == plan
+
+    @property
     def stays(self) -> bool:
         """Whether it has not finished and is not being deleted."""
         return not (self.terminating or self.finished)

@@ -107,21 +107,21 @@ def intent_groups(view: ClusterView, classifier: PodClassifier) -> Iterator[Inte
     """Every gang with intents of ours, by gang, then plan."""
     intents: dict[Key, Intent] = {}
     for key, pod in view.pods.items():
-        if pod.intent is not None and pod.intent_is_ours:
-            intents |= _recorded(view, pod, pod.intent)
-            intents[key] = pod.intent
-    members: dict[tuple[Key, str], list[tuple[PodStart, LivePod, Intent]]] = defaultdict(list)
+        if (intent := pod.own_intent) is not None:
+            intents |= _recorded(view, pod, intent)
+            intents[key] = intent
+    members: dict[tuple[Key, str], list[tuple[LivePod, Intent]]] = defaultdict(list)
     for key, intent in sorted(intents.items(), key=lambda one: one[0]):
-        pod, gang = view.pods[key], (key[0], intent.gang)
-        members[gang, intent.plan].append((_order_of(pod, intent), pod, intent))
+        members[(key[0], intent.gang), intent.plan].append((view.pods[key], intent))
     by_gang: dict[Key, list[IntentGroup]] = defaultdict(list)
     for (gang, plan), pods in sorted(members.items()):
         states = tuple(
-            (order, classifier.state(pod, pod.uid, order.node)) for order, pod, _ in pods
+            (_order_of(pod, intent), classifier.state(pod, pod.uid, intent.node))
+            for pod, intent in pods
         )
-        size = max(intent.size for _, _, intent in pods)
-        batch = PodBatch(gang, plan, size, tuple(order for order, _, _ in pods))
-        marked = frozenset(pod.key for _, pod, intent in pods if intent.whole)
+        size = max(intent.size for _, intent in pods)
+        batch = PodBatch(gang, plan, size, tuple(order for order, _ in states))
+        marked = frozenset(pod.key for pod, intent in pods if intent.whole)
         by_gang[gang].append(IntentGroup(batch, states, marked))
     for groups in by_gang.values():
         for group in groups:
@@ -344,7 +344,7 @@ def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[Failure | None]:
     found = ((session.view.pods.get((space, name)), uid) for space, name, uid in verdict.undo)
     pods = [pod for pod, uid in found if pod is not None and pod.uid == uid]
     for pod in pods:
-        if not _wrote(pod, verdict.plan):
+        if not pod.carries(verdict.plan):
             return Failure(f"; pod {pod.name} does not carry an intent of this plan")
     undone = stopping(verdict.gang, pods)
     stops = undone.stops
@@ -376,17 +376,13 @@ def _evict_patiently(session: ApplySession, stop: PodStop) -> Steps[Failure | No
     return failure
 
 
-def _wrote(pod: LivePod, plan: str) -> bool:
-    return pod.intent is not None and pod.intent_is_ours and pod.intent.plan == plan
-
-
 def _not_started(session: ApplySession, verdict: GangVerdict) -> PodBatch:
     """Pods of the gang with an intent of that plan that have not started."""
     orders = [
         _order_of(pod, pod.intent)
         for _, pod in sorted(session.view.pods.items())
         if pod.intent is not None
-        and _wrote(pod, verdict.plan)
+        and pod.carries(verdict.plan)
         and (pod.namespace, pod.intent.gang) == verdict.gang
     ]
     ready = tuple(order for order in orders if session.state(order) in READY)
@@ -523,14 +519,7 @@ def _finish_or_report(
             return True
         why, halted = failure.why, halted or (before is not None and decided == "preempt")
     still = next((one for one in cut_gangs(session.view) if one.gang == cut.gang), cut)
-    session.record(
-        GangVerdict(
-            cut.gang,
-            Outcome.halted if halted else Outcome.partial,
-            orders.plan,
-            f"{still.why}: {why}" if why else still.why,
-            pods=len(still.left),
-            undo=still.ids,
-        )
-    )
+    why, pods = f"{still.why}: {why}" if why else still.why, len(still.left)
+    outcome = Outcome.halted if halted else Outcome.partial
+    session.record(GangVerdict(cut.gang, outcome, orders.plan, why, pods, undo=still.ids))
     return False

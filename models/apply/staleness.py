@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from models.apply.live_state import (
     READY,
+    STARTED,
     ClusterView,
     LiveNode,
     LivePod,
@@ -45,7 +46,7 @@ def changes(orders: PlanActions, view: ClusterView) -> list[Change]:
 
 def has_started(orders: PlanActions, view: ClusterView) -> bool:
     """Whether a pod carries an intent of this plan, so that applying it resumes."""
-    return any(_ours(orders, pod) for pod in view.pods.values())
+    return any(pod.carries(orders.plan) for pod in view.pods.values())
 
 
 def stopped_uids(orders: PlanActions) -> frozenset[str]:
@@ -73,12 +74,12 @@ def gang_changes(
         pod = view.pods.get(order.key)
         if not order.uid or order.key in leaving:
             # Its controller has yet to create the pod: only the node can be checked.
-            if not _ours(orders, pod):
+            if pod is None or not pod.carries(orders.plan):
                 to_start.append(order)
             continue
         what = _pod_change(orders, order, pod, classifier)
         if what is not None:
-            found.append(Change(f"pod {order.namespace}/{order.name}", what, gang.key))
+            found.append(Change(f"pod {order}", what, gang.key))
         elif classifier.state(pod, order.uid, order.node) in READY:
             to_start.append(order)
     assumed = {node.name: node for node in orders.nodes}
@@ -122,9 +123,8 @@ def _pod_change(  # noqa: PLR0911  # one return a reason
         return "is gone"
     if pod.uid != order.uid:
         return "was replaced by another pod"
-    ours = _ours(orders, pod)
     state = classifier.state(pod, order.uid, order.node)
-    if ours and state in (PodState.ungated, PodState.bound, PodState.finished):
+    if pod.carries(orders.plan) and state in STARTED:
         return None
     if pod.terminating:
         return "is being deleted"
@@ -134,17 +134,11 @@ def _pod_change(  # noqa: PLR0911  # one return a reason
         return f"is bound to node {pod.node}"
     if state is PodState.ungated:
         return "lost its gate"
-    if pod.intent is not None and pod.intent_is_ours and not ours:
-        return f"carries the intent of plan {pod.intent.plan}"
+    if pod.own_intent is not None and pod.own_intent.plan != orders.plan:
+        return f"carries the intent of plan {pod.own_intent.plan}"
     if pod.gpus != order.gpu_count:
         return f"requests {pod.gpus} GPUs, not {order.gpu_count}"
     return None
-
-
-def _ours(orders: PlanActions, pod: LivePod | None) -> bool:
-    """Whether the pod carries an intent of this plan."""
-    intent = None if pod is None or not pod.intent_is_ours else pod.intent
-    return intent is not None and intent.plan == orders.plan
 
 
 def node_changes(

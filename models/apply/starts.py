@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from models.apply.intents import MAX_RECORD_CHARS, Intent, Member, record_of
 from models.apply.live_state import (
@@ -314,17 +315,13 @@ def prepare(
 ) -> Steps[Failure | None]:
     """Write intents, allocate devices."""
     begun = bool(running_pods(session, batch))
-    for order in waiting:
-        yield from session.check_lock_sometimes(begun=begun)
-        failure = yield from _write_intent(session, batch, order)
-        if failure is not None:
-            return failure
+    steps = [partial(_write_intent, session, batch)]
     if session.limits.backend == "dra":
+        steps.append(partial(_allocate, session))
+    for step in steps:
         for order in waiting:
             yield from session.check_lock_sometimes(begun=begun)
-            pod = session.view.pods[order.key]
-            failure = yield from _allocate(session, AllocateDevices(order, pod))
-            if failure is not None:
+            if (failure := (yield from step(order))) is not None:
                 return failure
     return None
 
@@ -365,9 +362,9 @@ def remove_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> St
     return None
 
 
-def _allocate(session: ApplySession, request: AllocateDevices) -> Steps[Failure | None]:
-    """Send the request until it is done or rejected; it leaves the pod itself unchanged."""
-    order, last = request.pod, ""
+def _allocate(session: ApplySession, order: PodStart) -> Steps[Failure | None]:
+    """Ask for its devices until that is done or rejected; it leaves the pod itself unchanged."""
+    request, last = AllocateDevices(order, session.view.pods[order.key]), ""
     for _ in range(TRIES):
         event = yield from session.send(request)
         match event:
@@ -377,9 +374,7 @@ def _allocate(session: ApplySession, request: AllocateDevices) -> Steps[Failure 
                 return Failure(f"pod {order.name}: {message}")
         last = message_of(event)
         pod = yield from session.read_pod(order)
-        if pod is None:
-            return Failure(f"pod {order.name} is gone")
-        why = _unstartable(session, pod)
+        why = "is gone" if pod is None else _unstartable(session, pod)
         if why is not None:
             return Failure(f"pod {order.name} {why}")
     return Failure(f"pod {order.name}: {last}", transient=True)
@@ -387,10 +382,9 @@ def _allocate(session: ApplySession, request: AllocateDevices) -> Steps[Failure 
 
 def lost(session: ApplySession, order: PodStart) -> Failure:
     """Why a pod cannot start that neither waits nor has started."""
-    pod = session.pod(order)
-    if pod is None:
-        return Failure(f"pod {order.name} is gone")
-    what = f"is bound to node {pod.node}" if pod.node else "is being deleted"
+    pod, what = session.pod(order), "is gone"
+    if pod is not None:
+        what = f"is bound to node {pod.node}" if pod.node else "is being deleted"
     return Failure(f"pod {order.name} {what}")
 
 

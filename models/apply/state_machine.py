@@ -112,15 +112,12 @@ def _judge_started(session: ApplySession) -> Steps[None]:
 
 def by_rank(gangs: Iterable[GangActions]) -> list[GangActions]:
     """Higher priority first, then the longest waiting, then by name."""
-    return sorted(
-        gangs,
-        key=lambda gang: (
-            -gang.priority,
-            gang.submitted_at is None,
-            gang.submitted_at or 0,
-            gang.key,
-        ),
-    )
+
+    def rank(gang: GangActions) -> tuple[int, bool, int, Key]:
+        since = gang.submitted_at
+        return (-gang.priority, since is None, since or 0, gang.key)
+
+    return sorted(gangs, key=rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +188,8 @@ class _PlanRun:
     def _forget_completed(self, ordered: Collection[Key]) -> bool:
         """Drop "partial" verdicts of other plans on gangs whose missing pods this plan has started."""
         verdicts = self.session.verdicts
-        found = [
-            key
-            for key, verdict in verdicts.items()
-            if key[0] != self.orders.plan
-            and key[1] in ordered
-            and verdict.outcome is Outcome.partial
-        ]
+        incomplete = [key for key, one in verdicts.items() if one.outcome is Outcome.partial]
+        found = [key for key in incomplete if key[0] != self.orders.plan and key[1] in ordered]
         for key in found:
             del verdicts[key]
         return bool(found)
@@ -229,7 +221,7 @@ class _PlanRun:
             yield from lanes.finish()
             changed = self._changes(gang)
         if changed:
-            yield from withdraw(session, batch, "; ".join(changed[:3]))
+            yield from withdraw(session, batch, changed)
         else:
             yield from lanes.add(batch.pods, start(session, batch))
 
@@ -247,13 +239,9 @@ class _PlanRun:
 
     def _started_here(self, batch: PodBatch) -> bool:
         """Whether every started pod of the batch was started by this plan."""
-        for order in batch.pods:
-            pod = self.session.pod(order)
-            if pod is None or self.session.state(order) not in STARTED:
-                continue
-            if pod.intent is None or not pod.intent_is_ours or pod.intent.plan != batch.plan:
-                return False
-        return True
+        started = [order for order in batch.pods if self.session.state(order) in STARTED]
+        pods = map(self.session.pod, started)
+        return all(pod is None or pod.carries(batch.plan) for pod in pods)
 
     def _refresh(self) -> Steps[None]:
         """Read again if it is time, and mark whole gangs, lest a later run takes them for partial."""
@@ -261,16 +249,12 @@ class _PlanRun:
             yield from _judge_started(self.session)
 
     def _changes(
-        self,
-        gang: GangActions,
-        *,
-        without: Collection[str] = (),
-        beside: Iterable[PodStart] = (),
-    ) -> list[str]:
-        """Facts of the plan that no longer hold."""
+        self, gang: GangActions, *, without: Collection[str] = (), beside: Iterable[PodStart] = ()
+    ) -> str:
+        """Facts of the plan that no longer hold, the first ones."""
         view = self.session.view
         changed = gang_changes(self.orders, gang, view, without=without, beside=beside)
-        return [str(one) for one in changed]
+        return "; ".join(str(one) for one in changed[:3])
 
     def _make_room_and_start(self, gang: GangActions) -> Steps[None]:
         """Make room for a gang, then start it; the pods of a gang that moves or grows come later."""
@@ -287,18 +271,16 @@ class _PlanRun:
         leaving = victims(session, orders, gang)
         failure: Failure | None
         if changed:
-            failure, outcome = Failure("; ".join(changed[:3])), Outcome.skipped
+            failure, outcome = Failure(changed), Outcome.skipped
         else:
             failure, outcome = yield from self._make_room(gang)
         if failure is not None:
-            for victim in leaving:
-                self.kept[victim.key] = failure.why
-            verdict = yield from withdraw(session, PodBatch.of(orders.plan, gang), failure.why)
+            why = failure.why
+            self.kept.update((victim.key, why) for victim in leaving)
+            verdict = yield from withdraw(session, PodBatch.of(orders.plan, gang), why)
             if verdict.outcome is Outcome.skipped:
                 resizes = gang.resizes if outcome is Outcome.advised else ()
-                session.record(
-                    GangVerdict(gang.key, outcome, orders.plan, failure.why, resizes=resizes)
-                )
+                session.record(GangVerdict(gang.key, outcome, orders.plan, why, resizes=resizes))
         elif gang.decision != "move" and not gang.grows:
             yield from self._start_all([gang])
 
@@ -329,11 +311,9 @@ class _PlanRun:
                 outcome = Outcome.halted
         elif left:
             why, outcome = "no gang needs its room any more", Outcome.unchanged
-        pods = len(left) - len(going)
+        pods, plan = len(left) - len(going), self.orders.plan
         resizes = gang.resizes if outcome is not Outcome.stopped else ()
-        self.session.record(
-            GangVerdict(gang.key, outcome, self.orders.plan, why, pods, resizes=resizes)
-        )
+        self.session.record(GangVerdict(gang.key, outcome, plan, why, pods, resizes=resizes))
 
 
 def start_recreated(
@@ -369,13 +349,9 @@ def start_recreated(
 def is_restarted(session: ApplySession, orders: PlanActions, gang: GangActions) -> bool:
     """Whether this plan has started all new pods of the gang."""
     pods = [pod for _, pod in _made(session, orders, gang)]
+    started = session.classifier.started
     return bool(pods) and all(
-        pod is not None
-        and pod.intent is not None
-        and pod.intent_is_ours
-        and pod.intent.plan == orders.plan
-        and session.classifier.started(pod)
-        for pod in pods
+        pod is not None and pod.carries(orders.plan) and started(pod) for pod in pods
     )
 
 
@@ -395,16 +371,12 @@ def _made(
     """Each order with its pod: that of the planned name, else a new one of the controller that grows."""
     pods = session.view.pods
     owners = {pods[key].owner for _, key in gang.members if key in pods} - {None}
-    new = iter(
-        sorted(
-            (
-                pod
-                for pod in pods.values()
-                if pod.owner in owners and pod.uid not in gang.known and _may_be(orders, pod)
-            ),
-            key=lambda pod: (len(pod.name), pod.name),
-        )
-    )
+    made = [
+        pod
+        for pod in pods.values()
+        if pod.owner in owners and pod.uid not in gang.known and _may_be(orders, pod)
+    ]
+    new = iter(sorted(made, key=lambda pod: (len(pod.name), pod.name)))
     return [
         (order, next(new, None) if not order.uid and order.key not in pods else pods.get(order.key))
         for order in gang.starts
@@ -413,12 +385,8 @@ def _made(
 
 def _may_be(orders: PlanActions, pod: LivePod) -> bool:
     """Whether a pod that the plan does not know can be one that it made a controller create."""
-    if pod.terminating or pod.finished:
-        return False
-    classifier = PodClassifier(orders.gate)
-    if pod.intent is None or not pod.intent_is_ours:
-        return not classifier.started(pod)
-    return pod.intent.plan == orders.plan
+    waits = pod.own_intent is None and not PodClassifier(orders.gate).started(pod)
+    return pod.stays and (waits or pod.carries(orders.plan))
 
 
 def _recreated(
@@ -430,8 +398,7 @@ def _recreated(
     for order, pod in _made(session, orders, gang):
         if pod is None or pod.uid in old or session.classifier.started(pod):
             continue
-        if pod.terminating or pod.finished or pod.gpus != order.gpu_count:
-            continue
-        if removals.owners.get(order.key, pod.owner) == pod.owner:
+        same = removals.owners.get(order.key, pod.owner) == pod.owner
+        if pod.stays and pod.gpus == order.gpu_count and same:
             found.append(replace(order, name=pod.name, uid=pod.uid))
     return found

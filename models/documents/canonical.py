@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -66,7 +66,7 @@ from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, NextTo, NodeAffinity, Role, Spread, Together
 from models.instance.instance import Instance
 from models.instance.policy import KubernetesPolicy, Moves, Policy
-from models.instance.queue import AMOUNTS, Amount
+from models.instance.queue import AMOUNTS, Amount, Queue
 from models.units import duration_text, time_text
 
 D = TypeVar("D", bound=Document)
@@ -143,26 +143,20 @@ def _queues(instance: Instance) -> list[dict[str, Any]]:
                 parent=None if queue.parent is None else queues[queue.parent].name,
                 **{field: _amount(instance, getattr(queue, field)) for field in AMOUNTS},
                 order="strict" if queue.strict else "bestEffort",
-                cells=(
-                    *(
-                        CellDocument.of(
-                            cell, level=_level_name(cell.level, cluster), domain=None, nodes=()
-                        )
-                        for cell in queue.cells
-                    ),
-                    *(
-                        CellDocument.model_construct(
-                            level=_level_name(pin.level, cluster),
-                            domain=pin.domain,
-                            nodes=pin.nodes,
-                        )
-                        for pin in queue.pins
-                    ),
-                ),
+                cells=tuple(_cells(queue, cluster)),
             ),
         ).to_json()
         for queue in queues
     ]
+
+
+def _cells(queue: Queue, cluster: Cluster) -> Iterator[CellDocument]:
+    for cell in queue.cells:
+        level = _level_name(cell.level, cluster)
+        yield CellDocument.of(cell, level=level, domain=None, nodes=())
+    for pin in queue.pins:
+        level = _level_name(pin.level, cluster)
+        yield CellDocument.model_construct(level=level, domain=pin.domain, nodes=pin.nodes)
 
 
 def _amount(instance: Instance, amount: Amount) -> AmountDocument:

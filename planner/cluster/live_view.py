@@ -85,26 +85,27 @@ def written_by_us(metadata: Tree, intent: Intent) -> bool:
 
     The last client to change a field owns it, so an intent that another client changed is not ours.
     """
-    labels: set[str] = set()
-    annotations: set[str] = set()
-    for entry in objects(metadata, "managedFields"):
-        if text(entry, "manager") == MANAGER and text(entry, "subresource") is None:
-            owned = mapping(entry, "fieldsV1", "f:metadata")
-            labels.update(mapping(owned, "f:labels"))
-            annotations.update(mapping(owned, "f:annotations"))
+    labels, annotations = _owned(metadata, "f:labels"), _owned(metadata, "f:annotations")
     return all(f"f:{key}" in annotations for key in intent.annotations()) and f"f:{PLAN}" in labels
+
+
+def _ours(metadata: Tree) -> list[Tree]:
+    """What managedFields says of our field manager."""
+    entries = objects(metadata, "managedFields")
+    ours = (entry for entry in entries if text(entry, "manager") == MANAGER)
+    return [entry for entry in ours if text(entry, "subresource") is None]
+
+
+def _owned(metadata: Tree, field: str) -> set[str]:
+    """The keys of labels or annotations that our field manager owns, as managedFields has them."""
+    return {key for one in _ours(metadata) for key in mapping(one, "fieldsV1", "f:metadata", field)}
 
 
 def owned_annotations(tree: Tree) -> tuple[str, ...]:
     """Annotations of a pod to remove with its intent: those of the intent, and others that we wrote."""
     metadata = mapping(tree, "metadata")
-    owned = {
-        key.removeprefix("f:")
-        for entry in objects(metadata, "managedFields")
-        if text(entry, "manager") == MANAGER and text(entry, "subresource") is None
-        for key in mapping(entry, "fieldsV1", "f:metadata", "f:annotations")
-        if key.startswith("f:")
-    }
+    keys = _owned(metadata, "f:annotations")
+    owned = {key.removeprefix("f:") for key in keys if key.startswith("f:")}
     return tuple(sorted(texts(metadata, "annotations").keys() & (owned | set(KEYS))))
 
 
@@ -351,14 +352,8 @@ def _written_at(metadata: Tree) -> int | None:
     Its condition does not say when the gate was removed: it was False before. Whoever may write the pod may
     write this time, too, and reaches only that its own gang is reported sooner or later.
     """
-    created = _created(metadata)
-    times = [
-        _time(text(entry, "time"))
-        for entry in objects(metadata, "managedFields")
-        if text(entry, "manager") == MANAGER and text(entry, "subresource") is None
-    ]
-    known = [time for time in (created, *times) if time is not None]
-    return max(known, default=None)
+    times = (_created(metadata), *(_time(text(entry, "time")) for entry in _ours(metadata)))
+    return max((time for time in times if time is not None), default=None)
 
 
 def _unschedulable(status: Tree) -> str | None:

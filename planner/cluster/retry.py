@@ -240,7 +240,7 @@ class RetryingTransport:
 
     def _failure(self, one: ApiRequest, reply: Reply) -> Failure | None:
         """The failure that may pass; a 403 only if the account had the right."""
-        if self._lock is not None:
+        if self._lock is not None and reply.date is not None:
             self._lock.note_date(reply.date)
         self.known.note(one, reply)
         failure = failure_of(reply)
