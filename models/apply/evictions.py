@@ -8,7 +8,7 @@ noted before the first of their pods goes, so that a later run knows if they wer
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from models.apply.live_state import ClusterView, LivePod, pods_on, shortages
 from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome
@@ -24,20 +24,8 @@ from models.apply.requests import (
     Steps,
     message_of,
 )
-from models.apply.session import TRIES, ApplySession, Failure, label
+from models.apply.session import TRIES, ApplySession, Failure
 from models.units import plural
-
-
-@dataclass(slots=True)
-class Removals:
-    """``resized``: gangs whose scale was set. ``owners``: evicted pod to the uid of its controller.
-
-    ``others_went``: gangs that shrank by other pods than planned, and what became of them.
-    """
-
-    resized: set[Key] = field(default_factory=set)
-    others_went: dict[Key, str] = field(default_factory=dict)
-    owners: dict[Key, str | None] = field(default_factory=dict)
 
 
 def remaining(session: ApplySession, gang: GangActions) -> list[PodStop]:
@@ -95,7 +83,7 @@ def _stopped(gang: GangActions) -> set[str]:
 
 
 def make_room(
-    session: ApplySession, orders: PlanActions, gang: GangActions, removals: Removals
+    session: ApplySession, orders: PlanActions, gang: GangActions
 ) -> Steps[Failure | None]:
     """Stop the victims of the gang and wait until they are gone. Raises Halted."""
     leaving = victims(session, orders, gang)
@@ -109,20 +97,20 @@ def make_room(
         return failure
     for one in leaving:
         if one.decision == "resize":
-            failure = yield from resize(session, one, removals)
+            failure = yield from resize(session, one)
             if failure is not None:
                 advice = GangVerdict(one.key, Outcome.advised, orders.plan, failure.why)
                 session.record(replace(advice, resizes=one.resizes))
-                return Failure(f"{label(one.key)} cannot be resized: {failure.why}")
+                return Failure(f"gang {one} cannot be resized: {failure.why}")
     stopped = [one for one in evicted if one.decision in ("preempt", "move")]
     failure = yield from note_stops(session, orders.plan, evicted, stopped)
     if failure is None:
-        failure = yield from _evict_gangs(session, evicted, removals)
+        failure = yield from _evict_gangs(session, evicted)
     if failure is not None or session.limits.dry:
         return failure
     if len(evicted) < len(leaving):
         yield from session.read_cluster()  # what went for a smaller scale, no answer says
-    return (yield from _wait_for_room(session, leaving, gang, removals))
+    return (yield from _wait_for_room(session, leaving, gang))
 
 
 def _forbidden(
@@ -184,7 +172,7 @@ def note_stops(
 
 
 def stop_rest(
-    session: ApplySession, gang: GangActions, removals: Removals, *, allowed: bool = False
+    session: ApplySession, gang: GangActions, *, allowed: bool = False
 ) -> Steps[Failure | None]:
     """Evict the rest of a gang that was stopped in part. ``allowed``: without --allow-evictions."""
     pods = to_evict(session, [gang])
@@ -192,7 +180,7 @@ def stop_rest(
     if forbidden is not None:
         return forbidden
     yield from session.check_lock()
-    return (yield from _evict_gangs(session, [gang], removals))
+    return (yield from _evict_gangs(session, [gang]))
 
 
 def _hopeless(
@@ -207,9 +195,7 @@ def _hopeless(
     return None
 
 
-def _evict_gangs(
-    session: ApplySession, gangs: list[GangActions], removals: Removals
-) -> Steps[Failure | None]:
+def _evict_gangs(session: ApplySession, gangs: list[GangActions]) -> Steps[Failure | None]:
     """Evict all their pods; those that a budget blocks are asked for again."""
     blocked = None
     for after_s in (None, *session.limits.waits()):
@@ -217,7 +203,7 @@ def _evict_gangs(
             yield from session.read_cluster(after_s)
         blocked = None
         for gang in gangs:
-            failure = yield from _evict_gang(session, gang, removals)
+            failure = yield from _evict_gang(session, gang)
             if failure is not None and not failure.transient:
                 return failure
             blocked = blocked or failure
@@ -226,15 +212,13 @@ def _evict_gangs(
     return blocked
 
 
-def _evict_gang(
-    session: ApplySession, gang: GangActions, removals: Removals
-) -> Steps[Failure | None]:
+def _evict_gang(session: ApplySession, gang: GangActions) -> Steps[Failure | None]:
     """Evict every pod of the gang once; the marked ones only if no other is blocked."""
     blocked: Failure | None = None
     for stop in to_evict(session, [gang]):
         if blocked is not None and _marked(session, stop):
             break
-        removals.owners[stop.key] = session.view.pods[stop.key].owner
+        session.owners[stop.key] = session.view.pods[stop.key].owner
         yield from session.check_lock_sometimes()
         failure = yield from evict(session, stop)
         if failure is not None and not failure.transient:
@@ -277,7 +261,7 @@ def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
 
 
 def _wait_for_room(
-    session: ApplySession, leaving: list[GangActions], gang: GangActions, removals: Removals
+    session: ApplySession, leaving: list[GangActions], gang: GangActions
 ) -> Steps[Failure | None]:
     """Wait until the stopped pods are gone and the gang has its room."""
     for after_s in (None, *session.limits.waits()):
@@ -289,22 +273,23 @@ def _wait_for_room(
             return None
         misled = {one.key: why for one in leaving if (why := _others_went(session, one))}
         if misled:
-            removals.others_went |= misled
-            return Failure(f"{label(min(misled))}: {misled[min(misled)]}")
+            session.others_went |= misled
+            first = min(misled)
+            return Failure(f"gang {'/'.join(first)}: {misled[first]}")
     if left:
         return Failure(f"pod {left[0]} is not gone yet", transient=True)
     return Failure(f"node {short[0][0]} {short[0][1]}", transient=True)
 
 
-def resize(session: ApplySession, gang: GangActions, removals: Removals) -> Steps[Failure | None]:
+def resize(session: ApplySession, gang: GangActions) -> Steps[Failure | None]:
     """Set the scale of every role that changes. A permanent Failure if a role has no scale field."""
-    if gang.key in removals.resized:
+    if gang.key in session.resized:
         return None
     for one in gang.resizes:
         failure = yield from _scale(session, gang, one)
         if failure is not None:
             return failure
-    removals.resized.add(gang.key)
+    session.resized.add(gang.key)
     session.evicted += len(to_evict(session, [gang]))
     for stop in gang.stops if session.limits.dry else ():
         session.view.pods.pop(stop.key, None)

@@ -275,16 +275,13 @@ class SealKey:
         return hmac.new(self.key.encode(), text.encode(), hashlib.sha256).hexdigest()[:32]
 
     def holds(
-        self,
-        namespace: str,
-        name: str,
-        uid: str,
-        intent: Intent,
-        seal: str,
-        created: int | None,
+        self, pod: tuple[str, str, str], intent: Intent, seal: str, created: int | None
     ) -> bool:
-        """Whether a run wrote this intent on this pod. ``created``: of the pod, None if unknown."""
+        """Whether a run wrote this intent on this pod: namespace, name and uid of it.
+
+        ``created``: when it was, None if unknown.
+        """
         if created is not None and created <= self.since:
             return True
-        own = self.seal(namespace, name, uid, intent)
+        own = self.seal(*pod, intent)
         return hmac.compare_digest(own.encode(), seal.encode("utf-8", "replace"))

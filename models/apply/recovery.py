@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from models.apply.evictions import Removals, evict, guarded, note_stops, stop_rest, stopping
+from models.apply.evictions import evict, guarded, note_stops, stop_rest, stopping
 from models.apply.intents import Intent
 from models.apply.live_state import (
     READY,
@@ -433,14 +433,14 @@ def cut_gangs(view: ClusterView) -> tuple[CutGang, ...]:
     return tuple(found)
 
 
-def settle_cut_gangs(session: ApplySession, orders: PlanActions, removals: Removals) -> Steps[None]:
+def settle_cut_gangs(session: ApplySession, orders: PlanActions) -> Steps[None]:
     """Finish or report every cut gang that is not whole, and drop the notes of all others."""
     if not session.view.notes.stops:
         return
     cut = []
     for one in cut_gangs(session.view):
         if not _is_whole(session, orders, one):
-            finished = yield from _finish_or_report(session, orders, one, removals)
+            finished = yield from _finish_or_report(session, orders, one)
             cut += [] if finished else [one.gang]
     notes = session.view.notes
     # What was evicted since the last reading shows in the next one.
@@ -495,9 +495,7 @@ def _returns(session: ApplySession, orders: PlanActions, cut: CutGang) -> bool:
     return 0 < len(pods) == len(uids) and any(pod.node is None for pod in pods)
 
 
-def _finish_or_report(
-    session: ApplySession, orders: PlanActions, cut: CutGang, removals: Removals
-) -> Steps[bool]:
+def _finish_or_report(session: ApplySession, orders: PlanActions, cut: CutGang) -> Steps[bool]:
     """Stop the rest of the gang, or record why not; whether it is stopped.
 
     A plan that has the gang run again, or with other pods, is left to the next run if that did not succeed.
@@ -512,7 +510,7 @@ def _finish_or_report(
         why = "its other pods are started and not bound yet"
     elif undoing or decided == "preempt":
         rest = stopping(cut.gang, cut.left)
-        failure = yield from stop_rest(session, rest, removals, allowed=undoing)
+        failure = yield from stop_rest(session, rest, allowed=undoing)
         if failure is None:
             outcome = Outcome.undone if undoing else Outcome.stopped
             session.record(GangVerdict(cut.gang, outcome, orders.plan, f"{cut.why}, the rest now"))

@@ -98,11 +98,6 @@ class PodBatch:
         return Intent(self.plan, name, self.size, order.node, gpus, whole, rank=rank, terms=terms)
 
 
-def label(gang: Key) -> str:
-    """How messages name a gang."""
-    return f"gang {gang[0]}/{gang[1]}"
-
-
 @dataclass(slots=True)
 class ApplySession:
     """``view``: last known state; every answer updates its pods. ``verdicts``: by (plan, gang).
@@ -110,6 +105,8 @@ class ApplySession:
     ``leaving``: pods evicted, perhaps, since the last reading, which its budgets do not know of.
     ``started``: batches started in this run. ``writes``: requests that changed something or may have;
     ``sent``: those that were to.
+    ``resized``: gangs whose scale was set. ``others_went``: gangs that shrank by other pods than planned, and
+    what became of them. ``owners``: evicted pod to the uid of its controller.
     ``stopping``: after a signal, when only gangs that have begun go on.
     """
 
@@ -117,6 +114,9 @@ class ApplySession:
     limits: ApplyLimits
     verdicts: dict[tuple[str, Key], GangVerdict] = field(default_factory=dict)
     leaving: set[Key] = field(default_factory=set)
+    resized: set[Key] = field(default_factory=set)
+    others_went: dict[Key, str] = field(default_factory=dict)
+    owners: dict[Key, str | None] = field(default_factory=dict)
     started: list[PodBatch] = field(default_factory=list)
     writes: int = 0
     sent: int = 0

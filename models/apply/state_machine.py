@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from models.apply.evictions import Removals, make_room, remaining, resize, victims
+from models.apply.evictions import make_room, remaining, resize, victims
 from models.apply.live_state import (
     READY,
     STARTED,
@@ -126,7 +126,6 @@ class _PlanRun:
 
     session: ApplySession
     orders: PlanActions
-    removals: Removals = field(default_factory=Removals)
     kept: dict[Key, str] = field(default_factory=dict)
 
     def steps(self) -> Steps[None]:
@@ -149,7 +148,7 @@ class _PlanRun:
             yield from self._make_room_and_start(gang)
         for gang in by_rank([*moving, *(gang for gang in later if gang.grows)]):
             if not self._has_verdict(gang):
-                yield from start_recreated(session, orders, gang, self.removals)
+                yield from start_recreated(session, orders, gang)
         if self._forget_completed(ordered):
             yield from recovery()
         yield from evict_partial(session)
@@ -157,7 +156,7 @@ class _PlanRun:
         for gang in orders.gangs:
             if not self._has_verdict(gang):
                 self._record_stopped(gang)
-        yield from settle_cut_gangs(session, orders, self.removals)
+        yield from settle_cut_gangs(session, orders)
         yield from note_stuck_nodes(session)
 
     def _start_all(self, gangs: Iterable[GangActions]) -> Steps[list[GangActions]]:
@@ -286,12 +285,12 @@ class _PlanRun:
 
     def _make_room(self, gang: GangActions) -> Steps[tuple[Failure | None, Outcome]]:
         """Evict, then grow if the gang grows; the outcome of the gang if that fails."""
-        failure = yield from make_room(self.session, self.orders, gang, self.removals)
+        failure = yield from make_room(self.session, self.orders, gang)
         if failure is not None or not gang.grows:
             return failure, Outcome.withheld
         if not self.session.limits.allow_evictions:
             return Failure("resizing needs --allow-evictions"), Outcome.advised
-        failure = yield from resize(self.session, gang, self.removals)
+        failure = yield from resize(self.session, gang)
         # A gang that moves has stopped by now, and starts again with the pods that come back.
         return None if gang.decision == "move" else failure, Outcome.advised
 
@@ -303,11 +302,11 @@ class _PlanRun:
         why, outcome = "", done
         if left and len(going) == len(left):
             why = f"{len(going)} of its pods are being deleted"
-        elif gang.key in self.removals.others_went:
-            why = self.removals.others_went[gang.key]
+        elif gang.key in self.session.others_went:
+            why = self.session.others_went[gang.key]
         elif left and gang.key in self.kept:
             why, outcome = self.kept[gang.key], Outcome.withheld
-            if len(left) < len(gang.stops) or going or gang.key in self.removals.resized:
+            if len(left) < len(gang.stops) or going or gang.key in self.session.resized:
                 outcome = Outcome.halted
         elif left:
             why, outcome = "no gang needs its room any more", Outcome.unchanged
@@ -316,21 +315,19 @@ class _PlanRun:
         self.session.record(GangVerdict(gang.key, outcome, plan, why, pods, resizes=resizes))
 
 
-def start_recreated(
-    session: ApplySession, orders: PlanActions, gang: GangActions, removals: Removals
-) -> Steps[None]:
+def start_recreated(session: ApplySession, orders: PlanActions, gang: GangActions) -> Steps[None]:
     """Start the new pods of a gang that moves or grows as planned, or leave them to the next plan.
 
     A new pod counts only under the planned name, with the same controller and GPU count.
     """
     if session.limits.dry or remaining(session, gang):
         return
-    pods = _recreated(session, orders, gang, removals)
+    pods = _recreated(session, orders, gang)
     for after_s in session.limits.waits():
-        if len(pods) + _renamed(session, gang, removals) >= len(gang.starts):
+        if len(pods) + _renamed(session, gang) >= len(gang.starts):
             break
         yield from session.read_cluster(after_s)
-        pods = _recreated(session, orders, gang, removals)
+        pods = _recreated(session, orders, gang)
     why = ""
     if len(pods) < len(gang.starts):
         made = "created" if gang.grows else "recreated"
@@ -355,9 +352,9 @@ def is_restarted(session: ApplySession, orders: PlanActions, gang: GangActions) 
     )
 
 
-def _renamed(session: ApplySession, gang: GangActions, removals: Removals) -> int:
+def _renamed(session: ApplySession, gang: GangActions) -> int:
     """New pods of the same controllers under names that the plan does not know."""
-    owners = {removals.owners.get(stop.key) for stop in gang.stops} - {None}
+    owners = {session.owners.get(stop.key) for stop in gang.stops} - {None}
     planned = {order.key for order in gang.starts} | {stop.key for stop in gang.stops}
     return sum(
         pod.owner in owners and key not in planned and not session.classifier.started(pod)
@@ -389,16 +386,14 @@ def _may_be(orders: PlanActions, pod: LivePod) -> bool:
     return pod.stays and (waits or pod.carries(orders.plan))
 
 
-def _recreated(
-    session: ApplySession, orders: PlanActions, gang: GangActions, removals: Removals
-) -> list[PodStart]:
+def _recreated(session: ApplySession, orders: PlanActions, gang: GangActions) -> list[PodStart]:
     """Orders whose new pod exists, with its name and uid."""
     old = {stop.uid for stop in gang.stops}
     found = []
     for order, pod in _made(session, orders, gang):
         if pod is None or pod.uid in old or session.classifier.started(pod):
             continue
-        same = removals.owners.get(order.key, pod.owner) == pod.owner
+        same = session.owners.get(order.key, pod.owner) == pod.owner
         if pod.stays and pod.gpus == order.gpu_count and same:
             found.append(replace(order, name=pod.name, uid=pod.uid))
     return found

@@ -43,7 +43,7 @@ def is_ours(tree: Tree, intent: Intent, seal_key: SealKey | None) -> bool:
         return True
     namespace, name, uid = (text(metadata, key) or "" for key in ("namespace", "name", "uid"))
     seal = texts(metadata, "annotations").get(SEAL, "")
-    return seal_key.holds(namespace, name, uid, intent, seal, _created(metadata))
+    return seal_key.holds((namespace, name, uid), intent, seal, _created(metadata))
 
 
 def bears_marks(labels: Mapping[str, object], annotations: Mapping[str, object]) -> bool:
