@@ -185,9 +185,7 @@ class RunNotes:
     @property
     def fits(self) -> bool:
         """Whether the StopNotes are short enough to be written."""
-        return (
-            len(replace(self, avoid=(), held=(), evicted=(), promises=None).text()) <= MAX_STOPPING
-        )
+        return len(RunNotes(stops=self.stops).text()) <= MAX_STOPPING
 
     def with_avoided(self, found: Iterable[tuple[Key, str]], now: int) -> RunNotes:
         """Note nodes to avoid from now on; past ones are dropped."""

@@ -411,16 +411,19 @@ def whole(least: int, most: int) -> FieldInfo:
 def _quantity(value: object) -> Fraction:
     if isinstance(value, str):
         return quantity(value)
+    amount = _number(value, "a quantity", "write it like 500m, 96, 1.5Gi or 2Ti")
+    if amount < 0:
+        raise InvalidValueError("a quantity cannot be negative", "a quantity is zero or more")
+    if amount > MAX_AMOUNT:
+        raise InvalidValueError("this quantity is too large", f"the most is {MAX_AMOUNT:,}")
+    return amount
+
+
+def _number(value: object, expected: str, hint: str) -> Fraction:
+    """A number, exact."""
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        amount = exact(value)
-        if amount < 0:
-            raise InvalidValueError("a quantity cannot be negative", "a quantity is zero or more")
-        if amount > MAX_AMOUNT:
-            raise InvalidValueError("this quantity is too large", f"the most is {MAX_AMOUNT:,}")
-        return amount
-    raise InvalidValueError(
-        f"expected a quantity, not {described(value)}", "write it like 500m, 96, 1.5Gi or 2Ti"
-    )
+        return exact(value)
+    raise InvalidValueError(f"expected {expected}, not {described(value)}", hint)
 
 
 _QUANTITY = WithJsonSchema(
@@ -496,12 +499,7 @@ def decimal_check(least: int | Fraction, most: int | Fraction) -> Callable[[obje
     limits = f"from {number(Fraction(least))} to {number(Fraction(most))}"
 
     def check(value: object) -> Fraction:
-        if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
-            raise InvalidValueError(
-                f"expected a number, not {described(value)}",
-                f"write a number {limits}, unquoted",
-            )
-        amount = exact(value)
+        amount = _number(value, "a number", f"write a number {limits}, unquoted")
         if not least <= amount <= most:
             raise InvalidValueError(f"{described(value)} is out of range", f"it must be {limits}")
         digits = significant_digits(amount)
@@ -527,16 +525,11 @@ def decimal(
     least: int | Fraction, most: int | Fraction
 ) -> tuple[PlainValidator, PlainSerializer, WithJsonSchema]:
     """Annotations of an exact decimal between two bounds."""
+    bounds = number(Fraction(least)), number(Fraction(most))
     return (
         PlainValidator(decimal_check(least, most)),
         PlainSerializer(number),
-        WithJsonSchema(
-            {
-                "type": "number",
-                "minimum": number(Fraction(least)),
-                "maximum": number(Fraction(most)),
-            }
-        ),
+        WithJsonSchema({"type": "number", "minimum": bounds[0], "maximum": bounds[1]}),
     )
 
 
@@ -544,10 +537,7 @@ MAX_GPUS = 1_000_000_000
 
 
 def _gpu_amount(value: object) -> float:
-    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
-        what = f"expected a number of GPUs, not {described(value)}"
-        raise InvalidValueError(what, "write it like 8 or 0.5, unquoted")
-    amount = exact(value)
+    amount = _number(value, "a number of GPUs", "write it like 8 or 0.5, unquoted")
     if not 0 <= amount <= MAX_GPUS:
         size, least = ("small", "0 or more") if amount < 0 else ("large", f"at most {MAX_GPUS:,}")
         raise InvalidValueError(f"{described(value)} is too {size}", f"write {least}")

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
-from planner.cluster import api_paths, rights
-from planner.cluster.api_paths import RESOURCE_SLICES, core, grouped
+from planner.cluster import rights
 from planner.cluster.backends.registry import backend_of
 from planner.cluster.lease import LEASE, lock_paths
 from planner.cluster.live_view import read_cluster
@@ -23,7 +22,20 @@ from planner.cluster.lock import read_lease
 from planner.cluster.pages import served_groups
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.rights import Right
-from planner.cluster.transport import STRATEGIC, Reply, Transport, Tree
+from planner.cluster.transport import (
+    API_GROUPS,
+    RESOURCE_SLICES,
+    STRATEGIC,
+    Reply,
+    Transport,
+    Tree,
+    checked,
+    core,
+    exactly,
+    grouped,
+    look_paths,
+    pod_paths,
+)
 from planner.errors import (
     GangplanError,
     InputError,
@@ -104,10 +116,10 @@ def examine(
     """Every finding, in order. Raises MissingPathError, InputError at the start."""
     settings = settings_to_run([], request.policy)
     accept = (
-        *api_paths.look_paths(),
-        *api_paths.pod_paths(evictions=False),
+        *look_paths(),
+        *pod_paths(evictions=False),
         *lock_paths(request.options.lock_namespace),
-        *api_paths.exactly(REVIEW, api_paths.API_GROUPS),
+        *exactly(REVIEW, API_GROUPS),
         rights.ACCEPT,
         *backend_of(settings.gpu_backend).accept,
     )
@@ -161,7 +173,7 @@ def check_cluster(
 def _is_name(name: str) -> bool:
     """Whether it can be a Kubernetes name: only such a name becomes part of a request."""
     try:
-        return bool(api_paths.checked(name))
+        return bool(checked(name))
     except ValueError:
         return False
 

@@ -16,8 +16,7 @@ from typing import Any
 from models.apply.intents import SealKey
 from models.apply.notes import RunNotes, read_notes
 from models.units import InvalidValueError, epoch_seconds, time_text
-from planner.cluster.api_paths import exactly, grouped
-from planner.cluster.transport import Tree
+from planner.cluster.transport import Tree, exactly, grouped
 from planner.errors import Fault, UsageError
 from planner.read.kube.lookup import at, mapping, text, texts
 from planner.untrusted_text import one_line
@@ -146,11 +145,11 @@ def _holder(spec: Tree, annotations: dict[str, str], now: float | None) -> Holde
     duration = spec.get("leaseDurationSeconds")
     if type(duration) is not int or not 0 < duration < 10**9:
         duration = DURATION_S
-    acquired = _time(spec.get("acquireTime"))
-    renewed = _time(spec.get("renewTime"))
+    acquired = time_of(spec.get("acquireTime"))
+    renewed = time_of(spec.get("renewTime"))
     renewed = acquired if renewed is None else renewed
     until = None if renewed is None else renewed + duration
-    since = _time(annotations.get(ACQUIRED))
+    since = time_of(annotations.get(ACQUIRED))
     return Holder(
         id=identity,
         user=annotations.get(USER, ""),
@@ -179,7 +178,7 @@ def seal_key_of(tree: Tree | None) -> SealKey | None:
 
     The Lease's uid is the secret: the server draws it, and only who may read the Lease knows it.
     """
-    uid, created = text(tree, "metadata", "uid"), _time(at(tree, "metadata", "creationTimestamp"))
+    uid, created = text(tree, "metadata", "uid"), time_of(at(tree, "metadata", "creationTimestamp"))
     return SealKey(uid, created) if uid and created is not None else None
 
 
@@ -268,7 +267,8 @@ def _micro_time(epoch: int) -> str:
     return f"{time_text(epoch).removesuffix('Z')}.000000Z"
 
 
-def _time(written: object) -> int | None:
+def time_of(written: object) -> int | None:
+    """Seconds since the epoch; None for what is no time."""
     if not isinstance(written, str):
         return None
     try:

@@ -18,11 +18,10 @@ from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
 from models.documents.cluster import HOSTNAME_LABEL
-from models.units import InvalidValueError, epoch_seconds
-from planner.cluster.api_paths import BUDGETS, DEVICE_LISTS, core
+from planner.cluster.lease import time_of
 from planner.cluster.pages import get, list_first_served, list_objects
 from planner.cluster.store import Store
-from planner.cluster.transport import Transport, Tree
+from planner.cluster.transport import BUDGETS, DEVICE_LISTS, Transport, Tree, core
 from planner.read.findings import Remarks
 from planner.read.kube.kinds import NODES, PODS, Kind
 from planner.read.kube.lookup import at, mapping, objects, text, texts
@@ -110,14 +109,7 @@ def owned_annotations(tree: Tree) -> tuple[str, ...]:
 
 
 def _created(metadata: Tree) -> int | None:
-    return _time(text(metadata, "creationTimestamp"))
-
-
-def _time(written: str | None) -> int | None:
-    try:
-        return epoch_seconds(written or "")
-    except InvalidValueError:
-        return None
+    return time_of(text(metadata, "creationTimestamp"))
 
 
 if TYPE_CHECKING:
@@ -352,7 +344,7 @@ def _written_at(metadata: Tree) -> int | None:
     Its condition does not say when the gate was removed: it was False before. Whoever may write the pod may
     write this time, too, and reaches only that its own gang is reported sooner or later.
     """
-    times = (_created(metadata), *(_time(text(entry, "time")) for entry in _ours(metadata)))
+    times = (_created(metadata), *(time_of(text(entry, "time")) for entry in _ours(metadata)))
     return max((time for time in times if time is not None), default=None)
 
 

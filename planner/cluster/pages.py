@@ -13,13 +13,16 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw
 
-from planner.cluster.api_paths import API_GROUPS, core, grouped, is_version
 from planner.cluster.transport import (
+    API_GROUPS,
     TOO_LONG,
     MalformedError,
     Reply,
     Transport,
     Tree,
+    core,
+    grouped,
+    is_version,
     json_object,
 )
 from planner.errors import Fault, NotPermittedError, UnavailableError

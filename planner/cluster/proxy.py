@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -47,13 +46,6 @@ class BrokenError(Exception):
         self.too_long = too_long
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    status: int
-    body: bytes
-    headers: Message
-
-
 class UnixHttpConnection:
     """Not thread-safe.
 
@@ -68,12 +60,12 @@ class UnixHttpConnection:
 
     def request(
         self, method: str, target: str, body: bytes | None, content_type: str
-    ) -> HttpAnswer:
-        """Send one request and read its answer. Raises BrokenError."""
+    ) -> tuple[int, Message, bytes]:
+        """Send one request and read its answer: status, headers and body. Raises BrokenError."""
         with self._breaking():
             headers = {} if body is None else {"Content-Type": content_type}
             with self._asked(method, target, body, headers) as response:
-                return HttpAnswer(response.status, self._body(response), response.headers)
+                return response.status, response.headers, self._body(response)
 
     def close(self) -> None:
         self._http.close()
@@ -164,7 +156,7 @@ def connect(
 ) -> Iterator[ProxyTransport]:
     """A transport to the cluster of that context (None: the current one), for the paths of ``accept``.
 
-    ``accept``: patterns of ``planner.cluster.api_paths``. ``timeout_s``: for one request.
+    ``accept``: patterns of ``planner.cluster.transport``. ``timeout_s``: for one request.
     Raises UnavailableError (69), NotPermittedError (77), MissingPathError (66), CannotWriteError (73).
     """
     kubectl = Kubectl.find(environ, context=context, kubeconfig=kubeconfig)
@@ -224,7 +216,7 @@ class ProxyTransport:
     def _asked(self, connection: UnixHttpConnection, one: ApiRequest) -> Reply:
         body = None if one.body is None else _ENCODE(one.body).encode("utf-8", "surrogatepass")
         try:
-            return self._reply(connection.request(one.method, one.path, body, one.content_type))
+            return _reply(*connection.request(one.method, one.path, body, one.content_type))
         except BrokenError as error:
             reason = {"reason": TOO_LONG} if error.too_long else {}
             return Reply(LOST, body=reason, why=str(error))
@@ -264,29 +256,31 @@ class ProxyTransport:
     def _ended(self) -> Reply:
         return Reply(LOST, why=f"kubectl proxy ended: {self._process.last_line()}")
 
-    def _reply(self, answer: HttpAnswer) -> Reply:
-        headers = answer.headers
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        retry_after_s = _seconds(headers.get("retry-after"))
-        if kind == JSON:
-            try:
-                body = list_object(answer.body)
-            except MalformedError as error:
-                return _without_body(answer, str(error))
-            return Reply(answer.status, body, _clock(headers.get("date", "")), retry_after_s)
-        text = one_line(answer.body[:2000].decode("utf-8", "replace"))
-        if kind != "text/plain":
-            what = f"a body of {kind or 'no'} type" if answer.body else "an empty body"
-            why = f"HTTP {answer.status} with {what}, not from an API server"
-            return _without_body(answer, why)
-        if "audit-id" in headers or answer.status == 404:
-            # the API server's own plain text: "404 page not found" where it has no such API
-            return _without_body(answer, text)
-        if answer.status == 403 and text == "Forbidden":
-            return Reply(
-                400, {"reason": FILTERED}, why="kubectl proxy does not accept this request"
-            )
-        return Reply(LOST, why=text or f"HTTP {answer.status}")
+
+def _reply(status: int, headers: Message, body: bytes) -> Reply:
+    """What an answer is taken for."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    retry_after_s = _seconds(headers.get("retry-after"))
+    if kind == JSON:
+        try:
+            return Reply(status, list_object(body), _clock(headers.get("date", "")), retry_after_s)
+        except MalformedError as error:
+            why = str(error)
+    elif kind != "text/plain":
+        what = f"a body of {kind or 'no'} type" if body else "an empty body"
+        why = f"HTTP {status} with {what}, not from an API server"
+    else:
+        why = one_line(body[:2000].decode("utf-8", "replace")) or f"HTTP {status}"
+        # the API server's own plain text: "404 page not found" where it has no such API
+        if "audit-id" not in headers and status != 404:
+            if (status, why) == (403, "Forbidden"):
+                what = "kubectl proxy does not accept this request"
+                return Reply(400, {"reason": FILTERED}, why=what)
+            return Reply(LOST, why=why)
+    # without the JSON that it should have, a status counts only if it is a failure
+    if status >= 500 or status == 404:
+        return Reply(status, why=why, retry_after_s=retry_after_s)
+    return Reply(LOST, why=why)
 
 
 @lru_cache(1)
@@ -296,14 +290,6 @@ def _clock(written: str) -> float | None:
         return parsedate_to_datetime(written).timestamp()
     except ValueError:
         return None
-
-
-def _without_body(answer: HttpAnswer, why: str) -> Reply:
-    """An answer without the JSON it should have: its status counts only if it is a failure."""
-    if answer.status >= 500 or answer.status == 404:
-        retry_after_s = _seconds(answer.headers.get("retry-after"))
-        return Reply(answer.status, why=why, retry_after_s=retry_after_s)
-    return Reply(LOST, why=why)
 
 
 def _seconds(written: str | None) -> float | None:

@@ -40,9 +40,8 @@ from models.apply.requests import (
     Ungate,
     WriteIntent,
 )
-from planner.cluster.api_paths import core
 from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
-from planner.cluster.transport import ApiRequest, Transport, Tree, send_all, send_one
+from planner.cluster.transport import ApiRequest, Transport, Tree, core, send_all, send_one
 from planner.cluster.writes import denied, event_of, pod_request, scale
 from planner.errors import GangplanError, NotPermittedError
 from planner.read.kube.dialects.base import CannotEncode

@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, replace
 
 from models.apply.live_state import ClusterView, PodClassifier
 from models.apply.plan_actions import PlanActions
-from planner.cluster.api_paths import grouped
 from planner.cluster.lease import LEASE
 from planner.cluster.retry import WAITS_S, RetryingTransport, RightKey
-from planner.cluster.transport import LOST, Transport, Tree
+from planner.cluster.transport import LOST, Transport, Tree, grouped
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.dialect_registry import DIALECTS, scales
 from planner.read.kube.kinds import ALL

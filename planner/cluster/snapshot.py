@@ -24,12 +24,11 @@ from msgspec import Raw
 
 from models.apply.intents import SealKey
 from planner.atomic_files import cannot_write, sync_folder
-from planner.cluster.api_paths import IDENTITY, core, list_paths
 from planner.cluster.live_view import bears_marks, for_planning
 from planner.cluster.pages import ListPages, ServedKind, discover, failed, tree_of
 from planner.cluster.rights import OPTIONAL
 from planner.cluster.store import Store
-from planner.cluster.transport import Reply, Transport, Tree
+from planner.cluster.transport import IDENTITY, Reply, Transport, Tree, core, list_paths
 from planner.errors import CannotWriteError, Fault, NotPermittedError, UnavailableError
 from planner.read.kube.decoders import REFUSED
 from planner.read.kube.kinds import (

@@ -25,7 +25,6 @@ from models.apply.requests import (
     Rejected,
     Scale,
 )
-from planner.cluster.api_paths import core, grouped
 from planner.cluster.retry import lacks_right
 from planner.cluster.transport import (
     JSON,
@@ -35,6 +34,8 @@ from planner.cluster.transport import (
     Reply,
     Transport,
     Tree,
+    core,
+    grouped,
     send_one,
 )
 from planner.read.kube.dialect_registry import scales

@@ -81,9 +81,9 @@ def preview(request: ApplyRequest, console: Console) -> Preview:
 
     Raises what the steps of ``apply_steps`` raise.
     """
-    from planner.cluster.api_paths import look_paths
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.retry import RetryingTransport
+    from planner.cluster.transport import look_paths
 
     plan = read_verified(request.path, console.stdin)
     console.event("verify_done", violations=0)

@@ -153,8 +153,8 @@ def plan_paths(plan: VerifiedPlan, options: ApplyOptions) -> tuple[str, ...]:
 
 def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, ...]:
     """URL paths to apply whatever a plan may order, and to find the served API groups."""
-    from planner.cluster.api_paths import API_GROUPS, exactly
     from planner.cluster.backends.registry import backend_of
+    from planner.cluster.transport import API_GROUPS, exactly
 
     backend = backend_of(settings.gpu_backend)
     return (*_write_paths(options, backend, scaling=True), *exactly(API_GROUPS))
@@ -162,7 +162,7 @@ def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, .
 
 def _write_paths(options: ApplyOptions, backend: Backend, *, scaling: bool) -> tuple[str, ...]:
     from planner.cluster import rights
-    from planner.cluster.api_paths import pod_paths, scale_paths
+    from planner.cluster.transport import pod_paths, scale_paths
 
     return (
         *status_paths(options.lock_namespace),
@@ -175,8 +175,8 @@ def _write_paths(options: ApplyOptions, backend: Backend, *, scaling: bool) -> t
 
 def status_paths(lock_namespace: str) -> tuple[str, ...]:
     """URL paths to read the cluster and the lock. Raises UsageError for an invalid namespace."""
-    from planner.cluster.api_paths import look_paths
     from planner.cluster.lease import lock_paths
+    from planner.cluster.transport import look_paths
 
     return (*look_paths(), *lock_paths(lock_namespace))
 

@@ -19,10 +19,9 @@ from types import FrameType
 
 from models.units import time_text
 from planner.atomic_files import check_target
-from planner.cluster.api_paths import core, exactly
 from planner.cluster.kubectl import Kubectl
 from planner.cluster.pages import get, list_objects
-from planner.cluster.transport import Transport
+from planner.cluster.transport import Transport, core, exactly
 from planner.errors import (
     Fault,
     GangplanError,

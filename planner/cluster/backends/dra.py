@@ -14,7 +14,6 @@ from models.apply.intents import MANAGER
 from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart
 from models.apply.requests import Conflict, Done, Event, Gone, NoAnswer, Rejected
-from planner.cluster.api_paths import core, grouped
 from planner.cluster.backends.base import Backend, fills_node
 from planner.cluster.backends.dra_claims import (
     VERSION,
@@ -32,7 +31,7 @@ from planner.cluster.backends.dra_claims import (
     unmarking,
 )
 from planner.cluster.pages import NotServedError
-from planner.cluster.transport import MERGE, Reply, Transport, Tree
+from planner.cluster.transport import MERGE, Reply, Transport, Tree, core, grouped
 from planner.cluster.writes import event_of
 from planner.errors import NotPermittedError, UnavailableError
 from planner.read.kube.devices.slices import GROUP

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from models.apply.intents import PLAN
 from models.apply.plan_actions import NewInstance
 from models.mig import resource_of
-from planner.cluster.api_paths import grouped
 from planner.cluster.pages import list_objects
-from planner.cluster.transport import Transport, Tree
+from planner.cluster.transport import Transport, Tree, grouped
 from planner.errors import NotPermittedError
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses
