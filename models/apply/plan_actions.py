@@ -384,12 +384,7 @@ class _GangOrders:
     """The decision on one gang, against the pods that exist."""
 
     def __init__(
-        self,
-        decided: PlanGang,
-        gang: GangDocument,
-        now: int,
-        shares: Shares,
-        instances: Instances,
+        self, decided: PlanGang, gang: GangDocument, now: int, shares: Shares, instances: Instances
     ) -> None:
         self.decided = decided
         self.gang = gang

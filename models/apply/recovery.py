@@ -471,10 +471,7 @@ def _is_whole(session: ApplySession, orders: PlanActions, cut: CutGang) -> bool:
     return _run(session.view, cut.gang[0], kept.uids)
 
 
-_DONE = {
-    True: (Outcome.started, Outcome.unchanged),
-    False: (Outcome.stopped, Outcome.unchanged),
-}
+_DONE = {True: (Outcome.started, Outcome.unchanged), False: (Outcome.stopped, Outcome.unchanged)}
 """Outcomes of gangs that have all pods they need, by whether pods of them had to start."""
 
 

@@ -7,14 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import (
-    Discriminator,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    Tag,
-    WithJsonSchema,
-)
+from pydantic import Discriminator, Field, PlainSerializer, PlainValidator, Tag, WithJsonSchema
 
 from models.documents.base import (
     Document,

@@ -107,7 +107,7 @@ class Disruption(Data):
         Literal["gpus", "lostRuntime", "none"],
         Field(
             description="gpus: its GPUs; lostRuntime: GPUs times seconds of lost work; none: nothing, as a "
-            "what-if that cannot be applied",
+            "what-if that cannot be applied"
         ),
     ] = GPUS
     cap_s: Annotated[
@@ -143,8 +143,7 @@ class EvictionBackoff(Data):
         ),
     ] = 10 * 60
     max_s: Annotated[
-        Duration,
-        Field(alias="max", description="The longest", json_schema_extra={"default": "2h"}),
+        Duration, Field(alias="max", description="The longest", json_schema_extra={"default": "2h"})
     ] = 2 * 60 * 60
 
 
@@ -244,9 +243,7 @@ class SolveLimits(Data):
     time_limit_s: Annotated[
         Duration,
         Field(
-            alias="timeLimit",
-            description="Wall-clock limit",
-            json_schema_extra={"default": "120s"},
+            alias="timeLimit", description="Wall-clock limit", json_schema_extra={"default": "120s"}
         ),
     ] = 120
     workers: Annotated[int, whole(1, 256)] = 2

@@ -206,11 +206,7 @@ ROWS: Mapping[str, Row] = {
 
 STATEMENTS: Mapping[str, tuple[str, ...]] = {
     "reason": ("spec.gangs[].reason",),
-    "reserved": (
-        "spec.gangs[].expectedStart",
-        "spec.gangs[].delayed",
-        "spec.gangs[].reserved",
-    ),
+    "reserved": ("spec.gangs[].expectedStart", "spec.gangs[].delayed", "spec.gangs[].reserved"),
     "effective-gpus": ("status.effectiveGpus.oneAtATime",),
 }
 """Statements: by the rule under which the judge refuses them, in the order in which a plan leaves them out.

@@ -96,10 +96,7 @@ def snapshot_rights(
 
 
 def require_run(
-    transport: Transport,
-    groups: Collection[str] | None,
-    skip: Collection[str],
-    lock_namespace: str,
+    transport: Transport, groups: Collection[str] | None, skip: Collection[str], lock_namespace: str
 ) -> None:
     """What every run needs: to record, to read and to lock. Raises NotPermittedError.
 

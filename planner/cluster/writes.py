@@ -59,10 +59,7 @@ _TWO_BUDGETS = "more than one PodDisruptionBudget"
 
 
 def event_of(  # noqa: PLR0911  # one return a meaning
-    reply: Reply,
-    pod: Callable[[Tree], LivePod | None] = lambda _: None,
-    *,
-    eviction: bool = False,
+    reply: Reply, pod: Callable[[Tree], LivePod | None] = lambda _: None, *, eviction: bool = False
 ) -> Event:
     """The answer to a write, by its status, and by its text only where statuses are shared.
 
