@@ -21,10 +21,9 @@ from models.apply.requests import (
     NoAnswer,
     Rejected,
     Scale,
-    Steps,
     message_of,
 )
-from models.apply.session import TRIES, ApplySession, Failure
+from models.apply.session import TRIES, ApplySession, Attempt, Failure
 from models.units import plural
 
 
@@ -82,9 +81,7 @@ def _stopped(gang: GangActions) -> set[str]:
     return {stop.uid for stop in gang.stops}
 
 
-def make_room(
-    session: ApplySession, orders: PlanActions, gang: GangActions
-) -> Steps[Failure | None]:
+def make_room(session: ApplySession, orders: PlanActions, gang: GangActions) -> Attempt:
     """Stop the victims of the gang and wait until they are gone. Raises Halted."""
     leaving = victims(session, orders, gang)
     evicted = [one for one in leaving if one.decision != "resize"]
@@ -153,7 +150,7 @@ def note_stops(
     plan: str,
     gangs: Collection[GangActions],
     stopped: Collection[GangActions] = (),
-) -> Steps[Failure | None]:
+) -> Attempt:
     """Note every gang that loses pods now, with all pods that it has: one pod alone goes or stays.
 
     ``stopped``: those that make room for others, or move, which count as evicted.
@@ -171,9 +168,7 @@ def note_stops(
     return None if failure is None else Failure(f"cannot note it: {failure.why}", transient=True)
 
 
-def stop_rest(
-    session: ApplySession, gang: GangActions, *, allowed: bool = False
-) -> Steps[Failure | None]:
+def stop_rest(session: ApplySession, gang: GangActions, *, allowed: bool = False) -> Attempt:
     """Evict the rest of a gang that was stopped in part. ``allowed``: without --allow-evictions."""
     pods = to_evict(session, [gang])
     forbidden = _forbidden(session, pods, allowed=allowed) or guarded(session, pods)
@@ -195,7 +190,7 @@ def _hopeless(
     return None
 
 
-def _evict_gangs(session: ApplySession, gangs: list[GangActions]) -> Steps[Failure | None]:
+def _evict_gangs(session: ApplySession, gangs: list[GangActions]) -> Attempt:
     """Evict all their pods; those that a budget blocks are asked for again."""
     blocked = None
     for after_s in (None, *session.limits.waits()):
@@ -212,7 +207,7 @@ def _evict_gangs(session: ApplySession, gangs: list[GangActions]) -> Steps[Failu
     return blocked
 
 
-def _evict_gang(session: ApplySession, gang: GangActions) -> Steps[Failure | None]:
+def _evict_gang(session: ApplySession, gang: GangActions) -> Attempt:
     """Evict every pod of the gang once; the marked ones only if no other is blocked."""
     blocked: Failure | None = None
     for stop in to_evict(session, [gang]):
@@ -227,7 +222,7 @@ def _evict_gang(session: ApplySession, gang: GangActions) -> Steps[Failure | Non
     return blocked
 
 
-def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
+def evict(session: ApplySession, stop: PodStop) -> Attempt:
     """Evict one pod; None if it goes or is gone, a transient failure if a budget blocks it."""
     what = f"pod {stop} cannot be evicted"
     last = ""
@@ -260,9 +255,7 @@ def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
     return Failure(f"{what}: {last}", transient=True)
 
 
-def _wait_for_room(
-    session: ApplySession, leaving: list[GangActions], gang: GangActions
-) -> Steps[Failure | None]:
+def _wait_for_room(session: ApplySession, leaving: list[GangActions], gang: GangActions) -> Attempt:
     """Wait until the stopped pods are gone and the gang has its room."""
     for after_s in (None, *session.limits.waits()):
         if after_s is not None:
@@ -281,7 +274,7 @@ def _wait_for_room(
     return Failure(f"node {short[0][0]} {short[0][1]}", transient=True)
 
 
-def resize(session: ApplySession, gang: GangActions) -> Steps[Failure | None]:
+def resize(session: ApplySession, gang: GangActions) -> Attempt:
     """Set the scale of every role that changes. A permanent Failure if a role has no scale field."""
     if gang.key in session.resized:
         return None
@@ -311,7 +304,7 @@ def _others_went(session: ApplySession, gang: GangActions) -> str:
     return ""
 
 
-def _scale(session: ApplySession, gang: GangActions, change: Resize) -> Steps[Failure | None]:
+def _scale(session: ApplySession, gang: GangActions, change: Resize) -> Attempt:
     going = tuple(stop for stop in gang.stops if stop.role == change.role)
     keys = [dict(gang.members).get(change.role), *(stop.key for stop in going)]
     member = next((key for key in keys if key is not None and key in session.view.pods), None)

@@ -25,7 +25,7 @@ from models.apply.notes import StopNote, shortened
 from models.apply.outcomes import GangVerdict, Outcome, PodId, pod_ids
 from models.apply.plan_actions import Key, PlanActions, PodStart, PodStop
 from models.apply.requests import Steps, WriteIntent
-from models.apply.session import ApplySession, Failure, Lanes, PodBatch
+from models.apply.session import ApplySession, Attempt, Failure, Lanes, PodBatch
 from models.apply.starts import (
     incomplete_verdict,
     obstacle,
@@ -337,7 +337,7 @@ def evict_partial(session: ApplySession, *, but: Collection[Key] = ()) -> Steps[
                 session.record(replace(verdict, why=f"{verdict.why}{failure.why}"))
 
 
-def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[Failure | None]:
+def _undo(session: ApplySession, verdict: GangVerdict) -> Attempt:
     """Evict one gang; the Failure continues the reason of the verdict."""
     if verdict.unsure:
         return Failure(", so it is not evicted")  # it may be at work
@@ -365,7 +365,7 @@ def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[Failure | None]:
     return None
 
 
-def _evict_patiently(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
+def _evict_patiently(session: ApplySession, stop: PodStop) -> Attempt:
     """Evict one pod; retry while a budget blocks it and there is time."""
     failure = yield from evict(session, stop)
     for after_s in session.limits.waits():

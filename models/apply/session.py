@@ -75,6 +75,10 @@ class Failure:
     transient: bool = False
 
 
+Attempt = Steps[Failure | None]
+"""A part of the machine that fails or not."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodBatch:
     """Pods of one gang that start together. ``plan``: id of the plan of their intents.
@@ -200,7 +204,7 @@ class ApplySession:
                 break
         raise _unavailable(event)
 
-    def remember(self, notes: RunNotes) -> Steps[Failure | None]:
+    def remember(self, notes: RunNotes) -> Attempt:
         """Leave notes to later runs; a dry run leaves none."""
         if self.limits.dry or notes == self.view.notes:
             return None

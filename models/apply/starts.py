@@ -36,7 +36,7 @@ from models.apply.requests import (
     WriteIntent,
     message_of,
 )
-from models.apply.session import TRIES, ApplySession, Failure, Halted, PodBatch
+from models.apply.session import TRIES, ApplySession, Attempt, Failure, Halted, PodBatch
 from models.apply.staleness import node_changes
 from models.units import duration_text
 
@@ -200,7 +200,7 @@ def withdraw(session: ApplySession, batch: PodBatch, why: str) -> Steps[GangVerd
     return session.record(verdict_for(session, batch, Outcome.halted, why))
 
 
-def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]:
+def _try_to_start(session: ApplySession, batch: PodBatch) -> Attempt:
     """In one step a pod where that is possible and accepted, else with all intents written first."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
     failure = foreseen(session, batch, waiting)
@@ -237,9 +237,7 @@ def _carried_intents(
     return carried
 
 
-def _start_pods(
-    session: ApplySession, batch: PodBatch, carried: Mapping[Key, Intent]
-) -> Steps[Failure | None]:
+def _start_pods(session: ApplySession, batch: PodBatch, carried: Mapping[Key, Intent]) -> Attempt:
     """Start the pods that wait, those on the scarcest node first. ``carried``: intents still to write."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
     begun = bool(running_pods(session, batch))
@@ -310,9 +308,7 @@ def foreseen(session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
     return None
 
 
-def prepare(
-    session: ApplySession, batch: PodBatch, waiting: Collection[PodStart]
-) -> Steps[Failure | None]:
+def prepare(session: ApplySession, batch: PodBatch, waiting: Collection[PodStart]) -> Attempt:
     """Write intents, allocate devices."""
     begun = bool(running_pods(session, batch))
     steps = [partial(_write_intent, session, batch)]
@@ -326,7 +322,7 @@ def prepare(
     return None
 
 
-def _write_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> Steps[Failure | None]:
+def _write_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> Attempt:
     intent = batch.intent(order)
 
     def done(pod: LivePod) -> bool:
@@ -349,7 +345,7 @@ def _write_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> St
     return failure_of(order, result)
 
 
-def remove_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> Steps[Failure | None]:
+def remove_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> Attempt:
     result = yield from session.reconcile(
         order,
         lambda pod: RemoveIntent(pod.namespace, pod.name, pod.uid, pod.version),
@@ -362,7 +358,7 @@ def remove_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> St
     return None
 
 
-def _allocate(session: ApplySession, order: PodStart) -> Steps[Failure | None]:
+def _allocate(session: ApplySession, order: PodStart) -> Attempt:
     """Ask for its devices until that is done or rejected; it leaves the pod itself unchanged."""
     request, last = AllocateDevices(order, session.view.pods[order.key]), ""
     for _ in range(TRIES):

@@ -7,7 +7,7 @@ crash left. Errors become events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from models.apply.intents import MANAGER
@@ -130,22 +130,20 @@ Asked = tuple[Claim, list[Want]]
 """A claim, and the devices that it requests."""
 
 
-def parts(
-    claims_api: _Claims, devices: Devices, order: PodStart, claims: Sequence[Claim]
-) -> list[Part]:
+def parts(run: _Allocating, order: PodStart, claims: Sequence[Claim]) -> list[Part]:
     """Distribute the GPUs of the order over the claims in order; a claim keeps those it holds.
 
     MIG instances that exist are any that are free, since those of a profile are alike; of those that claims
     make the order says which.
     """
-    asked = [(claim, claim_wants(claim, devices.classes)) for claim in claims]
+    asked = [(claim, claim_wants(claim, run.devices.classes)) for claim in claims]
     asked = [(claim, found) for claim, found in asked if found]
     whole = [(claim, found) for claim, found in asked if found[0].profile is None]
     of_parts = [(claim, found) for claim, found in asked if found[0].profile is not None]
-    dealt = _wholes(devices, order, whole)
+    dealt = _wholes(run.devices, order, whole)
     if of_parts:
         given = [device for part in dealt for _, device in part.chosen]
-        dealt += _instances(claims_api, devices, order, of_parts, given)
+        dealt += _instances(run, order, of_parts, given)
     return dealt
 
 
@@ -173,26 +171,22 @@ def _wholes(devices: Devices, order: PodStart, asked: Sequence[Asked]) -> list[P
 
 
 def _instances(
-    claims_api: _Claims,
-    devices: Devices,
-    order: PodStart,
-    asked: Sequence[Asked],
-    given: Sequence[Device],
+    run: _Allocating, order: PodStart, asked: Sequence[Asked], given: Sequence[Device]
 ) -> list[Part]:
     """An instance of the node for each request of a profile: what the claim holds, else free ones.
 
     ``given``: whole GPUs that the pod gets.
     """
-    here = devices.instances(order.node, tainted=True)
+    here = run.devices.instances(order.node, tainted=True)
     held: dict[str, list[Device]] = {}
     for claim, wanted in asked:
         kept = _kept_devices(claim, here)
         if kept and [one.profile for one in kept] == [want.profile for want in wanted]:
             held[claim.name] = kept
     if len(held) < len(asked):
-        devices.read_holders(claims_api.wire, claims_api.date)
+        run.devices.read_holders(run.wire, run.date)
     used = [*given, *(one for kept in held.values() for one in kept)]
-    here = devices.instances(order.node, tainted=False)
+    here = run.devices.instances(order.node, tainted=False)
     planned = list(order.instances)
     for claim, wanted in asked:
         if claim.name in held:
@@ -201,10 +195,10 @@ def _instances(
         for want in wanted:
             alike = [one for one in here if one.profile == want.profile]
             alike = [one for one in alike if not any(collide(one, other) for other in used)]
-            alike = devices.in_order(order.node, alike, planned)
-            free = _free(claims_api, devices, order.node, alike, (order.namespace, claim.name))
+            alike = run.devices.in_order(order.node, alike, planned)
+            free = _free(run, order.node, alike, (order.namespace, claim.name))
             if (one := next(free, None)) is None:
-                devices.forget_holders()
+                run.devices.forget_holders()
                 words = f"no {want.profile} of node {order.node} is free for claim {claim.name}"
                 raise DeviceTaken(Conflict(words))
             held[claim.name].append(one)
@@ -214,16 +208,14 @@ def _instances(
     ]
 
 
-def _free(
-    claims_api: _Claims, devices: Devices, node: str, alike: Sequence[Device], own: Holder
-) -> Iterator[Device]:
+def _free(run: _Allocating, node: str, alike: Sequence[Device], own: Holder) -> Iterator[Device]:
     """Instances that a claim may get: those it was about to get, then unused ones, then abandoned ones."""
-    holders = [(one, devices.holders(node, one)) for one in alike]
+    holders = [(one, run.devices.holders(node, one)) for one in alike]
     yield from (one for one, found in holders if found == [own])
     yield from (one for one, found in holders if not found)
     for one, found in holders:
         rivals = [rival for rival in found if rival != own]
-        if rivals and all(_abandoned(claims_api, devices, rival) for rival in rivals):
+        if rivals and all(_abandoned(run, rival) for rival in rivals):
             yield one
 
 
@@ -267,14 +259,14 @@ def allocate(
 
     ``plan``: written on the claims.
     """
-    claims_api = _Claims(wire)
+    run = _Allocating(wire, devices=devices)
     answer: Event = Done()
     for _ in range(TRIES):
         names = _names(wire, order, pod_tree)
-        claims = [claims_api.existing(order.namespace, name) for name in names]
+        claims = [run.existing(order.namespace, name) for name in names]
         try:
-            for part in parts(claims_api, devices, order, claims):
-                _give(claims_api, devices, order, plan, part)
+            for part in parts(run, order, claims):
+                _give(run, order, plan, part)
         except ClaimEvent as answered:
             answer = answered.event
             if isinstance(answer, Conflict | NoAnswer) and not isinstance(answered, DeviceTaken):
@@ -293,26 +285,26 @@ def release(wire: Transport, pod_tree: Tree) -> list[Holder]:
         return []
     fields = ("namespace", "name", "uid")
     namespace, name, uid = (text(pod_tree, "metadata", field) or "" for field in fields)
-    claims_api = _Claims(wire)
-    tree = claims_api.waiting(namespace, name, uid)
+    run = _Claims(wire)
+    tree = run.waiting(namespace, name, uid)
     return [
         (namespace, claim)
         for _, claim in named_claims(tree)
-        if claim is not None and _freed(claims_api, namespace, claim, uid)
+        if claim is not None and _freed(run, namespace, claim, uid)
     ]
 
 
-def _freed(claims_api: _Claims, namespace: str, name: str, uid: str) -> bool:
+def _freed(run: _Claims, namespace: str, name: str, uid: str) -> bool:
     """Free one claim that gangplan allocated; False for others, or if other pods use it."""
     last = ClaimEvent(NoAnswer("the claim was not freed"))
     for _ in range(TRIES):
-        claim = claims_api.read(namespace, name)
+        claim = run.read(namespace, name)
         if claim is None or not claim.ours or claim.used_by_others(uid):
             return False
         try:
             if claim.allocated:
-                claim = claims_api.write(namespace, claim, _nothing(claim), _STATUS)
-            claims_api.write(namespace, claim, unmarking(claim))
+                claim = run.write(namespace, claim, _nothing(claim), _STATUS)
+            run.write(namespace, claim, unmarking(claim))
         except ClaimEvent as answered:
             if not isinstance(answered.event, Conflict | NoAnswer):
                 raise
@@ -338,28 +330,28 @@ def _names(wire: Transport, order: PodStart, pod_tree: Tree) -> list[str]:
     return [name for _, name in found if name is not None]
 
 
-def _give(claims_api: _Claims, devices: Devices, order: PodStart, plan: str, part: Part) -> None:
+def _give(run: _Allocating, order: PodStart, plan: str, part: Part) -> None:
     """Complete the allocation of one claim, from whatever step it has reached."""
     node, holder = order.node, (order.namespace, part.claim.name)
-    claim = _cleared(claims_api, devices, order, part)
+    claim = _cleared(run, order, part)
     if not claim.allocated:
-        devices.read_holders(claims_api.wire, claims_api.date)
-        _check_free(claims_api, devices, node, part, holder)
-        devices.choose(holder, (device for _, device in part.chosen))
+        run.devices.read_holders(run.wire, run.date)
+        _check_free(run, node, part, holder)
+        run.devices.choose(holder, (device for _, device in part.chosen))
     if (guard := protection(claim, plan)) is not None:
-        claim = claims_api.write(order.namespace, claim, guard)
+        claim = run.write(order.namespace, claim, guard)
     status: Tree = {}
     if not claim.allocated:
-        stamp = claims_api.stamp
-        status["allocation"] = allocation(claim, part.chosen, devices.classes, node, stamp)
+        stamp = run.stamp
+        status["allocation"] = allocation(claim, part.chosen, run.devices.classes, node, stamp)
     if not claim.users:
         status["reservedFor"] = [{"resource": "pods", "name": order.name, "uid": order.uid}]
     if status:
-        claims_api.write(order.namespace, claim, status_patch(claim, status), _STATUS)
-    devices.give(holder, part.keys)
+        run.write(order.namespace, claim, status_patch(claim, status), _STATUS)
+    run.devices.give(holder, part.keys)
 
 
-def _cleared(claims_api: _Claims, devices: Devices, user: PodStart, part: Part) -> Claim:
+def _cleared(run: _Allocating, user: PodStart, part: Part) -> Claim:
     """The claim without devices that an earlier plan allocated. Raises CannotEncode."""
     claim = part.claim
     if claim.going:
@@ -370,28 +362,28 @@ def _cleared(claims_api: _Claims, devices: Devices, user: PodStart, part: Part) 
         return claim
     if not claim.ours:
         raise CannotEncode(f"claim {claim.name} holds other devices already")
-    if not claims_api.waiting(user.namespace, user.name, user.uid):
+    if not run.waiting(user.namespace, user.name, user.uid):
         raise ClaimEvent(Gone("another pod has its name"))
-    claim = claims_api.write(user.namespace, claim, _nothing(claim), _STATUS)
-    devices.take((user.namespace, claim.name))
+    claim = run.write(user.namespace, claim, _nothing(claim), _STATUS)
+    run.devices.take((user.namespace, claim.name))
     return claim
 
 
-def _check_free(claims_api: _Claims, devices: Devices, node: str, part: Part, own: Holder) -> None:
+def _check_free(run: _Allocating, node: str, part: Part, own: Holder) -> None:
     """The only check of this kind: the API server lets two claims hold one device."""
     for _, device in part.chosen:
-        for rival in devices.holders(node, device):
-            if rival == own or _abandoned(claims_api, devices, rival):
+        for rival in run.devices.holders(node, device):
+            if rival == own or _abandoned(run, rival):
                 continue
-            devices.forget_holders()
+            run.devices.forget_holders()
             words = f"device {device.name} of node {node} is held by claim {'/'.join(rival)}"
             raise DeviceTaken(Conflict(words))
 
 
-def _abandoned(claims_api: _Claims, devices: Devices, rival: Holder) -> bool:
+def _abandoned(run: _Allocating, rival: Holder) -> bool:
     """Whether every pod that a claim is reserved for is gone, so that its devices are freed soon."""
-    users = devices.users(rival)
-    return bool(users) and all(claims_api.gone(rival[0], user) for user in users)
+    users = run.devices.users(rival)
+    return bool(users) and all(run.gone(rival[0], user) for user in users)
 
 
 def _nothing(claim: Claim) -> Tree:
@@ -456,6 +448,13 @@ class _Claims:
             raise ClaimEvent(Conflict(event.message) if isinstance(event, Gone) else event)
         self.date = self.date if reply.date is None else reply.date
         return Claim(reply.body)
+
+
+@dataclass(slots=True)
+class _Allocating(_Claims):
+    """The same, with the devices that they get."""
+
+    devices: Devices = field(kw_only=True)
 
 
 def _path(namespace: str, name: str, sub: str = "") -> str:
