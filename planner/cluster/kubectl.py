@@ -183,7 +183,9 @@ class ProxyProcess:
 
     @property
     def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        """Whether it runs, and its tether has not begun to remove the folder."""
+        running = self._process is not None and self._process.poll() is None
+        return running and Path(self.socket).exists()
 
     def start(self) -> None:
         """Run it until it listens. Raises UnavailableError, CannotWriteError."""
