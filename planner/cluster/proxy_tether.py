@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
 
@@ -53,9 +53,10 @@ def main() -> int:
     try:
         child = _start(argv)
         _redirect_to_null(1, 2)  # only the child holds its streams, so that their end is its end
-        threading.Thread(target=_end_with_life_line, args=(child,), daemon=True).start()
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if (status := _watch(child)) is None:
+            status = _end(child)
         _signal_group(child, signal.SIGKILL)  # what the child had started
+        code = os.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
     finally:
         _remove(folder)
@@ -90,13 +91,34 @@ def _die_with(parent: int) -> None:
             os._exit(CANNOT_RUN)
 
 
-def _end_with_life_line(child: int) -> None:
-    """End the child and its session once the life line closes: SIGTERM first, then SIGKILL."""
-    while os.read(_LIFE_LINE, 64):
-        pass
+def _watch(child: int) -> int | None:
+    """The status that the child ended with; None if it still runs when the life line closes."""
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    signal.set_wakeup_fd(wake)
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status
+        ready, _, _ = select.select([_LIFE_LINE, ended], [], [])
+        if ended in ready:
+            os.read(ended, 64)
+        if _LIFE_LINE in ready and not os.read(_LIFE_LINE, 64):
+            return None
+
+
+def _end(child: int) -> int:
+    """End the child and everything in its session, SIGTERM first, then SIGKILL; its status."""
     _signal_group(child, signal.SIGTERM)
-    time.sleep(GRACE_S)
+    until = time.monotonic() + GRACE_S
+    while time.monotonic() < until:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status
+        time.sleep(0.005)
     _signal_group(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
