@@ -36,7 +36,7 @@ def ended() -> Iterator[None]:
 def ask(
     channel: UnixHttpConnection, target: str = "/x", method: str = "GET", body: bytes | None = None
 ) -> bytes:
-    return channel.request(method, target, body, "application/json").body
+    return channel.request(method, target, body, "application/json")[2]
 
 
 @pytest.fixture
