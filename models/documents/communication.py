@@ -108,11 +108,9 @@ class TransformerModel(Document):
         if product != gpus:
             named = "tensor x pipeline" + ("" if degrees.data is None else " x data")
             used = product if degrees.data else degrees.tensor * degrees.pipeline
-            yield FieldError(
-                ("parallelism",),
-                f"{named} is {used:,}, but the gang has {plural(gpus, 'GPU')}",
-                "the product is the number of GPUs, at `min` if the gang is elastic",
-            )
+            what = f"{named} is {used:,}, but the gang has {plural(gpus, 'GPU')}"
+            hint = "the product is the number of GPUs, at `min` if the gang is elastic"
+            yield FieldError(("parallelism",), what, hint)
 
 
 def _model_form(value: object) -> str:

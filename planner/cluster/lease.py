@@ -139,8 +139,7 @@ def lease_state(tree: Tree | None, now: float | None) -> LeaseState:
 
 
 def _holder(spec: Tree, annotations: dict[str, str], now: float | None) -> Holder | None:
-    identity = spec.get("holderIdentity")
-    if not isinstance(identity, str) or not identity:
+    if not (identity := text(spec, "holderIdentity")):
         return None
     duration = spec.get("leaseDurationSeconds")
     if type(duration) is not int or not 0 < duration < 10**9:
@@ -163,11 +162,9 @@ def _holder(spec: Tree, annotations: dict[str, str], now: float | None) -> Holde
 
 
 def _last_run(annotations: dict[str, str]) -> dict[str, Any] | None:
-    written = annotations.get(LAST_RUN)
-    if written is None or len(written) > _MAX_LAST_RUN:
-        return None
+    written = annotations.get(LAST_RUN, "")
     try:
-        found = json.loads(written)
+        found = json.loads(written) if len(written) <= _MAX_LAST_RUN else None
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

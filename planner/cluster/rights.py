@@ -86,12 +86,8 @@ def snapshot_rights(
 
     ``groups``: the served API groups; None for all. ``skip``: resources left out.
     """
-    kinds = [
-        kind
-        for kind in ALL
-        if kind.resource not in skip and (groups is None or kind.group in ("", *groups))
-    ]
-    lists = [Right("list", kind.group, kind.plural) for kind in kinds]
+    kinds = (kind for kind in ALL if groups is None or kind.group in ("", *groups))
+    lists = [Right("list", one.group, one.plural) for one in kinds if one.resource not in skip]
     return (*identity_rights(), *dict.fromkeys(lists))
 
 
