@@ -220,8 +220,6 @@ def held_lease(tree: Tree | None, namespace: str, terms: LeaseTerms, renewed: in
         before = spec.get("leaseTransitions")
         count = before if type(before) is int and 0 <= before < 2**31 - 1 else 0
         spec["leaseTransitions"] = count + (tree is not None)
-    for key in _OF_A_HOLDER:
-        annotations.pop(key, None)
     annotations |= {
         HOST: terms.user.host,
         USER: terms.user.user,
@@ -240,18 +238,17 @@ def released_lease(
     found = _copy(tree, namespace)
     found["spec"] |= {"holderIdentity": "", "renewTime": _micro_time(now)}
     annotations = found["metadata"]["annotations"]
-    for key in _OF_A_HOLDER:
-        annotations.pop(key, None)
     if last_run is not None:
         annotations[LAST_RUN] = json.dumps(last_run, separators=(",", ":"), sort_keys=True)
     return found
 
 
 def _copy(tree: Tree | None, namespace: str) -> Tree:
-    """A Lease to write over that one, without the fields of the server."""
+    """A Lease to write over that one, without the fields of the server and of its holder."""
     metadata = {**mapping(tree, "metadata"), "name": LEASE, "namespace": namespace}
     metadata.pop("managedFields", None)
-    metadata["annotations"] = texts(metadata, "annotations")
+    annotations = texts(metadata, "annotations").items()
+    metadata["annotations"] = {key: one for key, one in annotations if key not in _OF_A_HOLDER}
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
