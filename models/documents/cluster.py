@@ -128,15 +128,17 @@ class NodeDocument(Document):
     model: Title | None = omitted(
         None, "Server model by name or alias; absent: a node without GPUs"
     )
-    domains: Mapped[str, Name] = Field({}, description="Short name of its domain at each level")
+    domains: Mapped[str, Name] = Field(
+        default={}, description="Short name of its domain at each level"
+    )
     allocatable: Annotated[Offered, read_once()] = Field(
-        {}, description="What pods may use of each resource; absent: not limiting"
+        default={}, description="What pods may use of each resource; absent: not limiting"
     )
     unschedulable: bool = Field(default=False, description="Cordoned")
     ready: bool = True
-    unhealthy_gpus: GpuIndices = Field((), description="Indices of unhealthy GPUs")
+    unhealthy_gpus: GpuIndices = Field(default=(), description="Indices of unhealthy GPUs")
     unknown_unhealthy: Annotated[int, whole(0, MAX_GPUS)] = Field(
-        0, description="Number of unhealthy GPUs of unknown index, besides `unhealthyGpus`"
+        default=0, description="Number of unhealthy GPUs of unknown index, besides `unhealthyGpus`"
     )
     mig: Many[MigGpus] = omitted(
         (),
@@ -155,7 +157,7 @@ class NodeDocument(Document):
     sharing: GpuSharing | None = omitted(
         None, "Its GPUs may be shared by pods that ask for a fraction, or for memory and cores"
     )
-    labels: Mapped[LabelKey, LabelValue] = Field({}, description="Kubernetes labels")
+    labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
     taints: Many[TaintDocument] = ()
     nics: Many[NicDocument] | None = omitted(None, "Its NICs, in place of its model's")
     held: Offered = omitted(
@@ -284,10 +286,12 @@ class ClusterSpec(Document):
     """Levels, widest first; server models that the catalogue lacks; nodes; disruption budgets."""
 
     levels: Many[Level] = Field(
-        (), description="Topology levels, widest first; `node` is implied", max_length=MAX_LEVELS
+        default=(),
+        description="Topology levels, widest first; `node` is implied",
+        max_length=MAX_LEVELS,
     )
     server_models: Many[ServerModelDocument] = Field(
-        (), description="Additions to the shipped catalogue"
+        default=(), description="Additions to the shipped catalogue"
     )
     nodes: Many[NodeDocument] = ()
     disruption_budgets: Many[DisruptionBudget] = omitted(

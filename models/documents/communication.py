@@ -63,7 +63,7 @@ class StepModel(Document):
         WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 100_000}),
     ] = Field(description="Of a step, without communication, on the fastest GPUs it may use")
     overlap: Overlap = Field(
-        OVERLAP, description="Part of the computation that can hide communication"
+        default=OVERLAP, description="Part of the computation that can hide communication"
     )
 
     def field_errors(self) -> Iterator[FieldError]:
@@ -90,10 +90,10 @@ class TransformerModel(Document):
     parameters: Amount = Field(description="Number of parameters, such as 70G")
     parallelism: TransformerDegrees
     tokens: Amount = Field(
-        TRANSFORMER_TOKENS, description="Tokens of a step, of all replicas together"
+        default=TRANSFORMER_TOKENS, description="Tokens of a step, of all replicas together"
     )
     overlap: Overlap = Field(
-        OVERLAP, description="Part of the computation that can hide communication"
+        default=OVERLAP, description="Part of the computation that can hide communication"
     )
 
     def replicas(self, gpus: int) -> int:
@@ -139,7 +139,8 @@ class Communication(Document):
         description="false: its pods use only the network between servers, even in an NVLink domain",
     )
     fraction: CommunicatingPart = Field(
-        DEFAULT_FRACTION, description="Part of a step spent in communication where links are ideal"
+        default=DEFAULT_FRACTION,
+        description="Part of a step spent in communication where links are ideal",
     )
     model: CommunicationModel | None = omitted(
         None,

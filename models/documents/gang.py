@@ -211,13 +211,13 @@ class Parallelism(Data):
 class PodDocument(Document):
     """A pod that exists: with a node it runs, without it waits."""
 
-    name: Name | None = Field(None, description="Absent: <gang>-<role>-<index>")
+    name: Name | None = Field(default=None, description="Absent: <gang>-<role>-<index>")
     uid: Name | None = omitted()
     role: str
     index: Annotated[int, whole(0, MAX_PODS - 1)]
     node: Name | None = omitted()
     gpus: GpuIndices | None = Field(
-        None, description="Indices of its GPUs; null: not known, or it waits"
+        default=None, description="Indices of its GPUs; null: not known, or it waits"
     )
     mode: Literal["gate"] | None = omitted(None, "How a waiting pod can be started")
 
@@ -377,7 +377,7 @@ class SpreadDocument(NextToDocument):
     """How evenly the pods of a set are spread over the domains of a level."""
 
     max_skew: Count = Field(
-        1, description="Most pods that a domain may have more than the one with the fewest"
+        default=1, description="Most pods that a domain may have more than the one with the fewest"
     )
     min_domains: Count = omitted(1, "With fewer domains, the one with the fewest counts as empty")
 
@@ -484,7 +484,7 @@ class RoleDocument(Document):
         "A part of a GPU; read as a request of `nvidia.com/mig-1g.10gb`, "
         "`share.gangplan.dev/0.25`, `share.gangplan.dev/12288Mi-30` and so on",
     )
-    requests: Requested = Field({}, description="Other resources of each pod")
+    requests: Requested = Field(default={}, description="Other resources of each pod")
     topology: RoleTopology = RoleTopology.model_construct()
     slice: SliceDocument | None = omitted()
     outer_slices: Many[SliceDocument] = omitted(
@@ -492,7 +492,7 @@ class RoleDocument(Document):
     )
     model: Title | None = omitted(None, "A GPU model or a server model")
     node_selector: Mapped[LabelKey, LabelValue] = Field(
-        {}, description="Labels its nodes must have"
+        default={}, description="Labels its nodes must have"
     )
     node_affinity: Annotated[
         Many[Many[NodeExpression]],
@@ -619,7 +619,7 @@ class GangSpec(Document):
     expected_duration_s: Duration | None = omitted(alias="expectedDuration")
     resize_after: Time | None = omitted(None, "While it runs, its number of pods stays until then")
     priority: Annotated[int, whole(-MAX_PRIORITY, MAX_PRIORITY)] = Field(
-        0, description="Larger goes first"
+        default=0, description="Larger goes first"
     )
     preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
     movable: bool = Field(default=False, description="May be restarted elsewhere")

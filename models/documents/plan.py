@@ -211,7 +211,8 @@ class PlanGang(Open):
     bandwidth: Natural | None = Field(alias="bandwidthMBps")
     share: Natural | None
     speed: Natural | None = Field(
-        None, description="The predicted speed that counts, in permille; null where it does not run"
+        default=None,
+        description="The predicted speed that counts, in permille; null where it does not run",
     )
     speed_after: Natural | None = omitted(
         None, "The speed that it will have, where a lower one before the plan counts"
@@ -472,7 +473,7 @@ class PlanStatus(Open):
         " While they waited they used up no guarantee",
     )
     moves: Many[PlanMoves] = omitted((), "Only in plans that move gangs")
-    notes: Many[str] = Field((), description="What the plan assumes")
+    notes: Many[str] = Field(default=(), description="What the plan assumes")
     remarks: Many[str] = omitted((), "What was odd in the input")
     left_out: Mapped[Name, Natural] = omitted(
         {}, "Waiting pods of other schedulers that are not planned, by scheduler"

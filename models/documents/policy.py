@@ -86,7 +86,7 @@ class MovesDocument(Document):
     """How much may restart elsewhere in one plan, and what it must gain."""
 
     max_gangs: Limit | None = Field(
-        None,
+        default=None,
         description="Most gangs of which any pod moves; absent: 5 % of the gangs that run, at least 10, and "
         "no limit where restarts are free; null: no limit",
     )
@@ -124,7 +124,7 @@ class StarvationDocument(Document):
     """When a gang has waited too long."""
 
     after: Duration = Field(
-        DAY_S,
+        default=DAY_S,
         description="A gang that waited longer goes before others of its priority",
         json_schema_extra={"default": "24h"},
     )
@@ -254,7 +254,7 @@ class ServerModelChoice(Document):
     """Nodes with these labels are servers of this model; without labels: every node."""
 
     node_selector: Mapped[LabelKey, LabelValue] = Field(
-        {}, description="Labels its nodes have; absent: every node"
+        default={}, description="Labels its nodes have; absent: every node"
     )
     model: Title = Field(description="Server model by name or alias")
 
@@ -262,7 +262,9 @@ class ServerModelChoice(Document):
 class KubernetesDocument(Document):
     """How Kubernetes objects are read, and how a plan is applied to them."""
 
-    scheduling_gate: LabelKey = Field(GATE, description="Waiting pods with this gate are planned")
+    scheduling_gate: LabelKey = Field(
+        default=GATE, description="Waiting pods with this gate are planned"
+    )
     scheduler_names: Many[SchedulerName] = omitted(
         (),
         "Other schedulers whose waiting pods are planned too, as a what-if that cannot be "
@@ -270,7 +272,7 @@ class KubernetesDocument(Document):
         max_length=MAX_SCHEDULERS,
     )
     gpu_resources: Many[LabelKey] = Field(
-        GPU_RESOURCES,
+        default=GPU_RESOURCES,
         description="Resource names that count whole GPUs",
         max_length=MAX_GPU_RESOURCES,
     )
@@ -278,10 +280,10 @@ class KubernetesDocument(Document):
         None, "Topology levels, widest first; absent: detected, []: none"
     )
     server_models: Many[ServerModelChoice] = Field(
-        (), description="Server model of nodes, by their labels; the first match applies"
+        default=(), description="Server model of nodes, by their labels; the first match applies"
     )
     ignore: Many[str] = Field(
-        (),
+        default=(),
         description="Constraints that a plan leaves out",
         json_schema_extra={"items": {"type": "string", "enum": list(CONSTRAINTS)}},
     )
@@ -302,7 +304,7 @@ class KubernetesDocument(Document):
         description="Whether only administrators write ElasticQuotas, so that they promise GPUs, too",
     )
     nvlink_across_nodes: Literal["assumed", "claimed"] = Field(
-        "assumed",
+        default="assumed",
         description="Whether NVLink between servers counts for every gang, or only where all GPU pods "
         "have a ComputeDomain claim",
     )
@@ -350,17 +352,17 @@ class PolicySpec(Document):
         "GPUs run against how fast they run, admission puts the number first",
     )
     objectives: Many[Objective] | None = Field(
-        None, description="Tiers in order; absent: those of the preset"
+        default=None, description="Tiers in order; absent: those of the preset"
     )
     mix: Mapped[GpuCount, Annotated[int, whole(0, 1000)]] | None = Field(
-        None, description="Permille of future requests by GPUs; absent: from the input"
+        default=None, description="Permille of future requests by GPUs; absent: from the input"
     )
     min_bandwidth_share: Share = Field(Fraction(0), description="Default for every gang")
     gpu_binding: Literal["exact", "none"] = Field(
-        "exact", description="exact: pods get the planned GPUs; none: the node decides"
+        default="exact", description="exact: pods get the planned GPUs; none: the node decides"
     )
     node_selector: Mapped[LabelKey, LabelValue] = Field(
-        {}, description="Labels of the nodes that may be used"
+        default={}, description="Labels of the nodes that may be used"
     )
     solve: SolveLimits = SolveLimits()
     moves: MovesDocument = MovesDocument.model_construct()

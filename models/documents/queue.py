@@ -140,7 +140,7 @@ class QueueSpec(Document):
         "than theirs, whatever their priority",
     )
     weight: Annotated[int, whole(1, MAX_WEIGHT)] = Field(
-        1, description="Of its fair share, next to other queues of its parent"
+        default=1, description="Of its fair share, next to other queues of its parent"
     )
     order: Literal["strict", "bestEffort"] = omitted(
         "bestEffort",

@@ -77,7 +77,7 @@ class NicDocument(Document):
 
     name: Title = Field(description="Interface name, unique in its server")
     megabits: Megabits | None = Field(
-        None, alias="gbps", description="Line rate in Gb/s, whole or decimal; null: unknown"
+        default=None, alias="gbps", description="Line rate in Gb/s, whole or decimal; null: unknown"
     )
     gpus: GpuIndices | None = omitted(None, "Indices of the near GPUs; absent: near all of them")
 
@@ -122,16 +122,16 @@ class ServerModelDocument(Document):
     )
     links_per_gpu: Annotated[int, whole(1, 1000)] | None = omitted(None, "NVLinks of one GPU")
     pcie_MBps: Rate = Field(
-        20000, alias="pcieMBps", description="Two GPUs under one PCIe switch, MB/s"
+        default=20000, alias="pcieMBps", description="Two GPUs under one PCIe switch, MB/s"
     )
     sys_MBps: Rate = Field(
-        10000, alias="sysMBps", description="Two GPUs on different sockets, MB/s"
+        default=10000, alias="sysMBps", description="Two GPUs on different sockets, MB/s"
     )
     numa: Many[GroupIndex | None] | None = omitted(None, "NUMA node of each GPU")
     pcie_switch: Many[GroupIndex | None] | None = omitted(None, "PCIe switch of each GPU")
     nics: Many[NicDocument] = ()
     nvlink_domain_nodes: Annotated[int, whole(1, 10_000)] = Field(
-        1, description="Number of such servers that share one NVLink fabric"
+        default=1, description="Number of such servers that share one NVLink fabric"
     )
     relative_speed: RelativeSpeed | None = omitted(
         None, "Speed of one GPU next to other models: dense BF16 or FP16 tensor peak, TFLOP/s"
