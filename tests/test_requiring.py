@@ -16,7 +16,7 @@ from models.documents.policy import Objective
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.policy import Moves
-from models.instance.solution import Solution
+from models.instance.solution import Reason, Solution
 from planner.pipelines.required_gangs import Required, resolve, unmet
 from planner.search.solve import solve
 
@@ -143,6 +143,10 @@ def test_no_room_is_not_proven_by_a_speed_of_0() -> None:
     slow = replace(gang("g", 2, 8), fraction=Fraction(95, 100))
     instance = build(racks=2, oversubscription=(1, 1000), gangs=[slow], objectives=["goodput"])
     solution = solve(instance)
+    # Whether it starts counts nowhere: here it waits.
+    reason = Reason.of("Outranked", gpus=16, proven=True)
+    waits = replace(solution.decisions[0], pods=(), decision="wait", reason=reason)
+    solution = replace(solution, decisions=(waits,))
     (found,) = unmet((0,), instance, solution, threading.Event())
     assert found == Required(
         "default/g",

@@ -7,6 +7,7 @@ in the solution, if there is one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -74,13 +75,15 @@ class MeshPlaces:
         alone = level == cluster.node_level
         over = None if alone else self._model.shapes.bounds.over(level)
         least = None if mode.shape is None else mode.shape.inside
-        step = demand.gpu_roles[0].gpus
+        step, offered = demand.gpu_roles[0].gpus, Counter[int]()
         for own in self._left:
-            free = own.node in nodes and not own.mask & ~space.by_node[own.node].mask
-            gpus = own.mask.bit_count()
+            here, gpus = space.by_node[own.node], own.mask.bit_count()
+            free = own.node in nodes and not own.mask & ~here.mask
             filled = gpus == demand.gpus if alone else gpus % step == 0
             suffices = least is not None and own.mesh.kind.sets.rate(own.mask, over) >= least
-            if free and filled and suffices:
+            # beside GPUs of unknown index all others look free, and fewer are
+            if free and filled and suffices and gpus <= here.raw - offered[own.node]:
+                offered[own.node] += gpus
                 domain = -1 if level < 0 else cluster.domain_of[level][own.node]
                 found.setdefault(domain, []).append(own)
         for sets in found.values():
