@@ -232,7 +232,7 @@ CEILINGS: dict[str, int] = {
     "planner/cli": 2261,
     "planner/cluster": 3494,
     "planner/pipelines": 2867,
-    "planner/read": 3936,
+    "planner/read": 3934,
     "planner/read/kube": 2641,
     "planner/read/kube/devices": 661,
     "planner/read/kube/dialects": 2153,

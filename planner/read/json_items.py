@@ -53,14 +53,12 @@ _TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
 _TRAILING = re.compile(r"trailing characters \(byte ([0-9]+)\)")
 """What msgspec says of a text that goes on after a value: where it goes on, counted from 1."""
 
-_WINDOW = 16_384
-"""Characters of a text in which the next value is looked for first: most objects are shorter."""
+_WINDOWS = (2**14, 2**16, 2**18, 2**20, 2**21)
+"""Characters of a text in which the next value is looked for: most objects are shorter than the first. An API
+server stores at most 1.5 MiB of one."""
 
-_LONGEST = 2**21
-"""Most of them: an API server stores at most 1.5 MiB of an object."""
-
-_MAX_UNSOUND = 100
-"""Values after which no more of a text is looked at so: it is none of an API server."""
+_MAX_UNTAKEN = 100
+"""Values in a row that nobody took, after which a text is no longer looked at so: it is of something else."""
 
 _ESCAPE = 12
 """Characters of the longest escape, a surrogate pair: an error so near the end may be a cut."""
@@ -94,7 +92,7 @@ class _JsonItems:
         self._counted, self._line, self._column = 0, 1, 1
         self._marks = self._item_marks = 0
         self._forgot = False
-        self._unsound = 0
+        self._untaken = 0
         self._odd = self._wide = False
         self._strict = json.JSONDecoder(
             object_pairs_hook=self._fields, parse_float=decimal, parse_constant=self._constant
@@ -164,7 +162,9 @@ class _JsonItems:
             written = self._sound_value()
             if written is not None and self._take(header, written):
                 self.at += len(written)
+                self._untaken = 0
             else:
+                self._untaken += 1
                 tree, oddities = self._value(item=True)
                 item = self._item(tree, oddities, start, (0, "items", number))
                 item.header = header
@@ -197,8 +197,7 @@ class _JsonItems:
 
     def _sound_value(self) -> str | None:
         """The JSON of the next value without building it; None if it is long, or perhaps not sound."""
-        size = _WINDOW
-        while size <= _LONGEST and self._unsound < _MAX_UNSOUND:
+        for size in _WINDOWS if self._untaken < _MAX_UNTAKEN else ():
             window = self.text[self.at : self.at + size]
             raw = window.encode("utf-8", "surrogatepass")
             try:
@@ -211,8 +210,6 @@ class _JsonItems:
                 break
             if len(window) < size and not self._grow(item=True):
                 break
-            size *= 2
-        self._unsound += 1
         return None
 
     def _value(self, *, item: bool) -> tuple[Any, tuple[str, ...]]:

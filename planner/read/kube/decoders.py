@@ -52,6 +52,7 @@ class _Managed(metaclass=_Exactly):
     """Managed fields of our field manager."""
 
 
+_SHAPES: dict[type, type[Any]] = {_Annotations: dict, _Volumes: list, _Managed: list}
 _HOOKED = {"Annotations": _Annotations, "Volumes": _Volumes, "Managed": _Managed}
 
 
@@ -109,19 +110,19 @@ class Decoders:
 
     def _reduced(self, kind: type, value: Any) -> Any:  # noqa: ANN401
         """What is kept of annotations and volumes. Raises ValueError for what is not plain."""
+        if not isinstance(value, _SHAPES[kind]):
+            raise ValueError
         if kind is _Volumes:
             found = [self._claim(one) for one in claims(value)]
             if len(found) > MAX_ENTRIES:
                 raise ValueError
             return found or None
         if kind is _Managed:
-            return [one for one in value if one.get("manager") == MANAGER]
-        if type(value) is not dict or len(value) > MAX_KEYS:
-            raise ValueError
+            return [one for one in value if type(one) is dict and one.get("manager") == MANAGER]
         kept = {key: text for key, text in value.items() if is_kept(key, self._keys)}
         if not all(type(text) is str and len(key) <= MAX_KEY for key, text in kept.items()):
             raise ValueError
-        if sum(map(len, kept.values())) > MAX_LONG_TEXT:
+        if len(value) > MAX_KEYS or sum(map(len, kept.values())) > MAX_LONG_TEXT:
             raise ValueError
         return kept or None
 

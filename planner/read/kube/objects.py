@@ -83,10 +83,8 @@ class Gatherer:
         """Keep an object in JSON; False, and nothing is kept, if it has to be read field by field."""
         assert self.reducer is not None
         tree = self.reducer.decode(written, version.rpartition("/")[0], kind)
-        if tree is None or (tree.get("kind") or kind, tree.get("apiVersion") or version) != (
-            kind,
-            version,
-        ):
+        own = kind, version
+        if tree is None or (tree.get("kind", kind), tree.get("apiVersion", version)) != own:
             return False
         self.add_reduced(tree, kind, version, where)
         return True
