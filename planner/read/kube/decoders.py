@@ -109,9 +109,9 @@ class Decoders:
         return Annotated[str, msgspec.Meta(max_length=most, pattern=pattern)] | int | bool
 
     def _reduced(self, kind: type, value: Any) -> Any:  # noqa: ANN401
-        """What is kept of annotations and volumes. Raises ValueError for what is not plain."""
+        """What is kept of annotations and volumes. Raises ValueError, TypeError for what is not plain."""
         if not isinstance(value, _SHAPES[kind]):
-            raise ValueError
+            raise TypeError
         if kind is _Volumes:
             found = [self._claim(one) for one in claims(value)]
             if len(found) > MAX_ENTRIES:
