@@ -14,7 +14,7 @@ from models.documents.policy import PolicyDocument
 from models.instance.policy import KubernetesPolicy, kubernetes_policy
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.records import LevelAsk
-from planner.read.slurm import cluster as slurm
+from planner.read.slurm import levels as slurm
 from planner.read.sources import Source
 
 GKE = "cloud.google.com/gce-topology"

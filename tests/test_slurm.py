@@ -10,11 +10,13 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.documents.cluster import ClusterDocument, Level
+from models.documents.cluster import Level
 from models.instance.cluster import Cluster, Node
 from planner.errors import InputError
 from planner.read.findings import Remarks
-from planner.read.slurm import cluster as slurm
+from planner.read.inputs import load
+from planner.read.slurm import levels as slurm
+from planner.read.slurm.assembly import cluster_document
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import Source, is_topology_conf
 
@@ -180,20 +182,20 @@ def test_a_line_continued_for_ever_is_refused() -> None:
     assert faults(text)[0][0] == "error: a line of more than 1,000,000 characters"
 
 
-def test_the_nodes_of_a_file_make_a_cluster_of_their_own() -> None:
-    topology = read("SwitchName=s Nodes=n[1-2]\nSwitchName=t Nodes=m\nSwitchName=r Switches=s,t")
-    tree = slurm.cluster_tree(topology, lambda name: "DGX H100" if name != "m" else None)
-    ClusterDocument.model_validate(tree)
-    assert tree["spec"] == {
-        "levels": [
-            {"name": name, "oversubscription": 1, "nvlink": False} for name in ("switch-2", "leaf")
-        ],
-        "nodes": [
-            {"name": "n1", "model": "DGX H100", "domains": {"switch-2": "r", "leaf": "s"}},
-            {"name": "n2", "model": "DGX H100", "domains": {"switch-2": "r", "leaf": "s"}},
-            {"name": "m", "domains": {"switch-2": "r", "leaf": "t"}},
-        ],
-    }
+def test_the_nodes_of_a_file_make_a_cluster_of_their_own(tmp_path: Path) -> None:
+    text = "SwitchName=s Nodes=n[1-2]\nSwitchName=t Nodes=m\nSwitchName=r Switches=s,t"
+    (tmp_path / "topology.conf").write_text(text)
+    nodes = ("{kubernetes.io/hostname: n1}", "{kubernetes.io/hostname: n2}")
+    models = (f"{{nodeSelector: {one}, model: DGX H100}}" for one in nodes)
+    (tmp_path / "policy.yaml").write_text(
+        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
+        f"spec: {{kubernetes: {{serverModels: [{', '.join(models)}]}}}}\n"
+    )
+    cluster = load([str(tmp_path)]).instance.cluster
+    assert cluster.levels == (Level("switch-2"), Level("leaf"))
+    assert [(node.name, node.gpus, node.domains) for node in cluster.nodes] == [
+        ("m", 0, ("r", "t")), ("n1", 8, ("r", "s")), ("n2", 8, ("r", "s")),
+    ]  # fmt: skip
 
 
 def test_the_levels_of_a_file_go_before_those_of_a_cluster() -> None:
@@ -243,7 +245,11 @@ def test_a_mutated_file_is_read_or_refused(data: st.DataObject) -> None:
     assert all(len(lines) <= 3 and lines[0].isprintable() for lines in reported)
     if topology is not None:
         assert {len(path) for path in topology.domains.values()} <= {len(topology.levels)}
-        ClusterDocument.model_validate(slurm.cluster_tree(topology, lambda _: None))
+        cluster_document("slurm", topology.levels, named(topology))
+
+
+def named(topology: SlurmTopology) -> list[dict[str, object]]:
+    return [{"name": name, "domains": topology.named_domains(name)} for name in topology.domains]
 
 
 def outcome(text: str, name: str) -> tuple[SlurmTopology | None, list[list[str]]]:

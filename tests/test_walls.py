@@ -89,7 +89,7 @@ def test_a_topology_file_opens_only_its_own_reader(tmp_path: Path) -> None:
     (tmp_path / "topology.conf").write_text("SwitchName=s Nodes=a\n")
     doing = f"from planner.read.inputs import read; read([{str(tmp_path)!r}])"
     assert loaded(doing, "planner.read.kube.pods.", "planner.read.topo.") == []
-    assert "planner.read.slurm.topology_conf" in loaded(doing, "planner.read.slurm.")
+    assert "planner.read.slurm.levels" in loaded(doing, "planner.read.slurm.")
 
 
 CIRCLES = (

@@ -25,7 +25,6 @@ from planner.read.validation import Entry
 
 if TYPE_CHECKING:
     from planner.read.kube.records import Objects
-    from planner.read.slurm.assembly import SlurmState
     from planner.read.slurm.levels import SlurmTopology
 
 ClusterEntry = Entry[ClusterDocument]
@@ -57,56 +56,43 @@ class ClusterInput:
 def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> ClusterInput:
     """The Clusters of the input, whatever they were read from."""
     topology = _only_topology(documents)
-    objects = documents.objects
-    if documents.slurm is not None:
-        if objects is not None and (objects.of("Node") or objects.of("Pod")):
-            what = "Kubernetes objects and the output of Slurm in one input"
-            documents.findings.fault(Fault(what, "plan one cluster at a time"))
-        return _slurm_state(documents, documents.slurm, policy, find, topology)
-    if objects is not None and objects.of("Node"):
-        return _kubernetes(documents, objects, policy, find, topology)
-    if objects is not None:
+    objects, slurm = documents.objects, documents.slurm
+    if objects is not None and slurm is not None and (objects.of("Node") or objects.of("Pod")):
+        what = "Kubernetes objects and the output of Slurm in one input"
+        documents.findings.fault(Fault(what, "plan one cluster at a time"))
+    elif objects is not None and slurm is None:
+        if objects.of("Node"):
+            return _kubernetes(documents, objects, policy, find, topology)
         _without_nodes(documents, objects)
     if topology is not None:
-        from planner.read.slurm.cluster import with_policy_levels
+        from planner.read.slurm.levels import with_policy_levels  # only where there is a file
 
         topology = with_policy_levels(topology, policy.kubernetes.levels, documents.remarks)
     written = any(entry.document.spec.nodes for entry in documents.clusters)
-    if topology is None or written:
+    if slurm is None and (topology is None or written):
         return ClusterInput(documents.clusters, find, topology=topology)
-    return _slurm(documents, policy, find, topology)
-
-
-def _slurm_state(
-    documents: Documents,
-    state: SlurmState,
-    policy: Policy,
-    find: FindModel,
-    topology: SlurmTopology | None,
-) -> ClusterInput:
-    """What Slurm's commands wrote; nodes may also be those of Clusters, or of the topology."""
-    from planner.read.slurm.assembly import assemble  # only where there is such output
-    from planner.read.slurm.cluster import with_policy_levels
-
-    if topology is not None:
-        topology = with_policy_levels(topology, policy.kubernetes.levels, documents.remarks)
     find = _inline_first(documents.clusters, find)
     _check_policy_models(documents, find)
-    written = [entry.document for entry in documents.clusters]
-    made = assemble(
-        state, policy, find, documents.findings, documents.remarks, topology, written
-    )  # fmt: skip
-    if made.cluster is not None:
-        source = topology.source if topology is not None else "the Policy"
-        levels = f"levels from {source}: {', '.join(made.levels)}" if made.levels else None
-        clusters = [made.cluster, *_adopt_levels(documents.clusters, made.cluster)]
-        result = ClusterInput(clusters, _first(made.models, find), found=levels)
-    elif topology is not None and not any(one.spec.nodes for one in written):
-        result = _slurm(documents, policy, find, topology, made.gangs)
-    else:
-        result = ClusterInput(documents.clusters, find, topology=topology)
-    result.gangs = made.gangs
-    result.now = state.jobs.now
+    gangs: list[Entry[GangDocument]] = []
+    base: ClusterEntry | None = None
+    if slurm is not None:
+        from planner.read.slurm.assembly import assemble  # only where there is such output
+
+        made = assemble(
+            slurm, policy, find, topology, [entry.document for entry in documents.clusters]
+        )
+        gangs, base, find = made.gangs, made.cluster, _first(made.models, find)
+    if base is None and topology is not None and not written:
+        base, find = _topology_alone(documents, policy, find, topology, gangs)
+    result = ClusterInput(documents.clusters, find, gangs, topology=topology)
+    result.now = None if slurm is None else slurm.jobs.now
+    if base is not None:
+        result.clusters = [base, *_adopt_levels(documents.clusters, base)]
+        result.topology = None
+        if topology is not None or base.document.spec.levels:
+            source = "the Policy" if topology is None else topology.source
+            names = ", ".join(level.name for level in base.document.spec.levels) or "none"
+            result.found = f"levels from {source}: {names}"
     return result
 
 
@@ -209,50 +195,49 @@ def _add_gpu_labels(
         entry.document = entry.document.model_copy(update={"spec": spec})
 
 
-def _slurm(
+def _topology_alone(
     documents: Documents,
     policy: Policy,
     find: FindModel,
     topology: SlurmTopology,
-    jobs: Sequence[Entry[GangDocument]] = (),
-) -> ClusterInput:
-    """The nodes of the topology file alone; their server models are those of a Policy, or unknown.
+    jobs: Sequence[Entry[GangDocument]],
+) -> tuple[ClusterEntry, FindModel]:
+    """The nodes of the topology file; their server models are those of a Policy, or unknown.
 
     Clusters of the input have no nodes; they may describe server models. ``jobs``: of Slurm's queue.
     """
     from planner.read.kube.nodes.servers import unknown_model  # only where it is needed
-    from planner.read.slurm.cluster import cluster_tree
+    from planner.read.slurm.assembly import cluster_document
 
-    find = _inline_first(documents.clusters, find)
-    _check_policy_models(documents, find)
     gangs = (*documents.gangs, *jobs)
     asked = [role.gpus for entry in gangs for role in entry.document.spec.roles]
     unknown = unknown_model("unknown", max(asked)) if any(asked) else None
-    guessed: list[str] = []
-
-    def model_of(node: str) -> str | None:
-        labels = {HOSTNAME_LABEL: node}
-        for selector, model in policy.kubernetes.server_models:
-            if all(labels.get(key) == value for key, value in selector):
-                return model if find(model) is not None else None
-        guessed.append(node)
-        return None if unknown is None else unknown.name
-
-    def found(name: str) -> ServerModel | None:
-        return unknown if unknown is not None and slug(name) == slug(unknown.name) else find(name)
-
-    tree = cluster_tree(topology, model_of)
+    guessed = 0
+    nodes = []
+    for name in topology.domains:
+        node: dict[str, object] = {"name": name, "domains": topology.named_domains(name)}
+        labels = {HOSTNAME_LABEL: name}
+        named = (
+            model
+            for selector, model in policy.kubernetes.server_models
+            if all(labels.get(key) == value for key, value in selector)
+        )
+        model = next(named, None)
+        if model is None:
+            guessed += 1
+            model = None if unknown is None else unknown.name
+        elif find(model) is None:
+            model = None
+        nodes.append(node if model is None else {**node, "model": model})
     if guessed:
         counted = "nodes without GPUs"
         if unknown is not None:
             counted = f"servers of {unknown.gpus} unknown GPUs, PCIe only"
-        what = f"says nothing of GPUs: {plural(len(guessed), 'node')} of it count as {counted}"
+        what = f"says nothing of GPUs: {plural(guessed, 'node')} of it count as {counted}"
         documents.remarks.add(topology.source, what, _NO_MODELS)
-    document = ClusterDocument.model_validate(tree)
-    names = ", ".join(level.name for level in topology.levels) or "none"
+    document = cluster_document("slurm", topology.levels, nodes)
     entry = Entry(Source(topology.source, "", "json"), (), document, documents.findings)
-    clusters = [entry, *_adopt_levels(documents.clusters, entry)]
-    return ClusterInput(clusters, found, found=f"levels from {topology.source}: {names}")
+    return entry, _first({} if unknown is None else {slug(unknown.name): unknown}, find)
 
 
 _NO_MODELS = (

@@ -243,7 +243,7 @@ class Documents:
         elif is_hived(tree):
             self.hived.append((source, tree))
         elif not depth and is_slurm_output(tree):
-            self._slurm_state().add(source, tree, self.findings, self.remarks)
+            self._slurm_state().add(source, tree)
         elif depth and (found := as_object(tree)) is not None:
             self.gatherer.add(found, source.name)
             what = "kind or apiVersion is unreadable; the kind is inferred from its fields"
@@ -257,13 +257,9 @@ class Documents:
     def _slurm_state(self) -> SlurmState:
         """What Slurm's commands wrote, of all files."""
         if self.slurm is None:
-            # only where there is one
-            from planner.read.slurm.assembly import SlurmState
-            from planner.read.slurm.jobs import SlurmJobs
-            from planner.read.slurm.nodes import SlurmNodes
+            from planner.read.slurm.assembly import SlurmState  # only where there is one
 
-            nodes, jobs = SlurmNodes(self.findings), SlurmJobs(self.findings, self.remarks)
-            self.slurm = SlurmState(nodes, jobs)
+            self.slurm = SlurmState(self.findings, self.remarks)
         return self.slurm
 
     def _slurm_text(self, source: Source) -> bool:
@@ -280,7 +276,7 @@ class Documents:
         return True
 
     def _topology(self, source: Source) -> None:
-        from planner.read.slurm.cluster import read_topology  # only where there is one
+        from planner.read.slurm.levels import read_topology  # only where there is one
 
         try:
             self.topologies.append((source, read_topology(source)))

@@ -206,9 +206,7 @@ def build(
         findings.raise_all()
     merged = merge_clusters(cluster.clusters, ServerModels(cluster.find))
     if cluster.topology is not None:
-        from planner.read.slurm.cluster import (
-            with_slurm_levels,  # only where there is a topology file
-        )
+        from planner.read.slurm.levels import with_slurm_levels  # only where there is such a file
 
         merged.cluster = with_slurm_levels(merged.cluster, cluster.topology, documents.remarks)
     reader = GangReader(merged)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,46 +19,43 @@ from planner.read.slurm.constraints import Constraints
 from planner.read.slurm.fields import expanded, said
 from planner.read.slurm.gang_documents import GangDocuments, PriorityClasses
 from planner.read.slurm.jobs import SlurmJob, SlurmJobs
-from planner.read.slurm.levels import SlurmTopology
-from planner.read.slurm.node_documents import Held, NodeDocuments, count_pods
-from planner.read.slurm.nodes import SlurmNodes
+from planner.read.slurm.levels import SlurmTopology, remark_alone
+from planner.read.slurm.node_documents import Held, Json, NodeDocuments, count_pods
+from planner.read.slurm.nodes import SlurmNode, SlurmNodes
 from planner.read.sources import Source
 from planner.read.validation import Entry, sound_gang
-
-Json = dict[str, Any]
 
 SOURCE = "the output of Slurm"
 
 
-@dataclass(slots=True)
 class SlurmState:
-    """What the commands of Slurm said, of all files of the input."""
+    """What the commands of Slurm said, of all files of the input. ``clusters``: names, by what lists them."""
 
-    nodes: SlurmNodes
-    jobs: SlurmJobs
+    def __init__(self, findings: Findings, remarks: Remarks) -> None:
+        self.findings, self.remarks = findings, remarks
+        self.nodes, self.jobs = SlurmNodes(findings), SlurmJobs(findings, remarks)
+        self.clusters: dict[str, list[str]] = {"nodes": [], "jobs": []}
 
-    def add(self, source: Source, tree: Json, findings: Findings, remarks: Remarks) -> None:
+    def add(self, source: Source, tree: dict[str, Any]) -> None:
         """A document that a command of Slurm wrote."""
         name = said(tree, "meta", "slurm", "cluster") or said(tree, "meta", "Slurm", "cluster")
-        if said_wrong := next(
-            (said(one, "error") or said(one, "description") for one in objects(tree, "errors")), ""
-        ):
-            what = f"Slurm could not answer: {shown(said_wrong)}"
-            findings.add(Finding(source, (*source.path, "errors"), what, "run the command again"))
+        errors = (said(one, "error") or said(one, "description") for one in objects(tree, "errors"))
+        if wrong := next(errors, ""):
+            what = f"Slurm could not answer: {shown(wrong)}"
+            path = (*source.path, "errors")
+            self.findings.add(Finding(source, path, what, "run the command again"))
         if isinstance(tree.get("jobs"), list):
             self.jobs.add(source, tree)
-            self.jobs.clusters += [name] * bool(name)
+            self.clusters["jobs"] += [name] * bool(name)
         elif any(isinstance(tree.get(kind), list) for kind in ("nodes", "sinfo")):
             self.nodes.add(source, tree)
-            self.nodes.clusters += [name] * bool(name)
+            self.clusters["nodes"] += [name] * bool(name)
         else:
             what = "lists partitions or reservations of Slurm, which are not read; nodes and jobs name theirs"
-            remarks.add(source.name, what)
+            self.remarks.add(source.name, what)
 
-    @property
-    def cluster(self) -> str:
-        """The name of the cluster."""
-        return next(iter((*self.nodes.clusters, *self.jobs.clusters)), "slurm")
+    def cluster_names(self) -> list[str]:
+        return [*self.clusters["nodes"], *self.clusters["jobs"]]
 
 
 @dataclass(slots=True)
@@ -75,71 +72,62 @@ def assemble(
     state: SlurmState,
     policy: Policy,
     find: FindModel,
-    findings: Findings,
-    remarks: Remarks,
     topology: SlurmTopology | None,
     written: Sequence[ClusterDocument],
 ) -> Assembled:
     """One Cluster and its gangs. ``written``: Clusters of the input, which may state the nodes instead."""
+    remarks = state.remarks
     nodes = None
-    labelled = {key for one in written for node in one.spec.nodes for key in node.labels}
     if state.nodes.all:
-        nodes = NodeDocuments(state.nodes.all, policy, find, remarks)
-        labelled.update(key for labels in nodes.labels.values() for key in labels)
-    constraints = Constraints(nodes, labelled, remarks, nodes.largest if nodes is not None else 0)
-    clusters = {*state.nodes.clusters, *state.jobs.clusters}
+        nodes = NodeDocuments(state.nodes.all, policy.kubernetes, find, remarks)
+    stated = [node for one in written for node in one.spec.nodes]
+    constraints = Constraints(nodes, {key for node in stated for key in node.labels}, remarks)
+    clusters = sorted(set(state.cluster_names()))
     if len(clusters) > 1:
         what = "are in the input together; jobs of one may be taken for those of another"
-        subject = f"Slurm clusters {', '.join(sorted(clusters))}"
-        remarks.add(subject, what, "plan one cluster at a time")
-    jobs = list(state.jobs.throttled())
+        remarks.add(f"Slurm clusters {', '.join(clusters)}", what, "plan one cluster at a time")
+    jobs = state.jobs.throttled()
     levels = _Levels(topology, policy)
     names = set(state.nodes.all)
     names.update(topology.domains if nodes is None and topology is not None else ())
-    for one in written:
-        for node in one.spec.nodes:
-            names.update(expanded(node.name, MAX_NAMES) or ())
-    trees = GangDocuments(
-        constraints,
-        names,
-        remarks,
-        (classes := PriorityClasses([j for j in jobs if j.asks_for_gpus], policy.slurm_priorities)),
-        levels.leaf,
-        levels.block,
-        policy.now or state.jobs.now or 0,
-    )
+    names.update(name for node in stated for name in expanded(node.name, MAX_NAMES) or ())
+    classes = PriorityClasses([j for j in jobs if j.asks_for_gpus], policy.slurm_priorities)
+    now = policy.now or state.jobs.now or 0
+    documents = GangDocuments(constraints, names, classes, levels.leaf, levels.block, now)
     source = Source(SOURCE, "", "json")
     entries: list[Entry[GangDocument]] = []
     gangs: list[Json] = []
-    for tree in trees.trees(jobs):
+    for tree in documents.trees(jobs):
         document, wrong = sound_gang(tree)
         if document is None:  # what its pods hold counts as used by others
             subject = f"job {tree['metadata']['name']}"
             remarks.add(subject, f"cannot be planned ({wrong}); it is left out")
         else:
-            entries.append(Entry(source, ("items", len(gangs)), document, findings))
+            entries.append(Entry(source, ("items", len(gangs)), document, state.findings))
             gangs.append(tree)
-    _say_left_out(trees, jobs, remarks)
-    if classes.stated > len(classes.tops):
-        what = (
-            f"the {classes.stated:,} priorities of jobs that wait count as {len(classes.tops):,}: of jobs"
-            " whose priorities lie close together a lower one may start first"
-        )
-        remarks.add(
-            "Slurm queue", what, f"slurmPriorities: {classes.stated} in the Policy tells all apart"
-        )
+    _remark_queue(documents, jobs, remarks)
     if nodes is None:
         return Assembled(entries)
-    cluster = _cluster(state, nodes, levels, gangs)
-    _check_nvlink(nodes, levels, remarks)
-    return Assembled(
-        entries, Entry(source, (), cluster, findings), nodes.models, tuple(levels.names)
-    )
+    trees = _node_trees(nodes, levels, gangs)
+    name = next(iter(state.cluster_names()), "slurm")
+    cluster = cluster_document(clean(name), levels.levels, trees)
+    if topology is not None:
+        for tree in trees:
+            if "model" in tree and tree["name"] not in topology.domains:
+                remark_alone(tree["name"], remarks)
+        missing = len(topology.domains.keys() - nodes.nodes.keys())
+        if missing:
+            what = f"names {plural(missing, 'node')} that Slurm's list of nodes does not have; left out"
+            remarks.add(topology.source, what)
+    _check_nvlink(nodes.nodes.values(), levels, remarks)
+    entry = Entry(source, (), cluster, state.findings)
+    return Assembled(entries, entry, nodes.models, tuple(levels.names))
 
 
-def _say_left_out(trees: GangDocuments, jobs: Sequence[SlurmJob], remarks: Remarks) -> None:
-    running, waiting = trees.without_gpus[True], trees.without_gpus[False]
-    if running or waiting:
+def _remark_queue(documents: GangDocuments, jobs: Sequence[SlurmJob], remarks: Remarks) -> None:
+    classes = documents.classes
+    if any(documents.without_gpus.values()):
+        running, waiting = documents.without_gpus[True], documents.without_gpus[False]
         what = (
             f"{plural(running, 'running job')} and {plural(waiting, 'waiting job')} without whole GPUs are"
             " left out; what they hold stays held"
@@ -148,60 +136,60 @@ def _say_left_out(trees: GangDocuments, jobs: Sequence[SlurmJob], remarks: Remar
     if not jobs:
         what = "no job in the input: GPUs that Slurm states as used are not given"
         remarks.add("Slurm queue", what, "squeue --json > queue.json")
+    if classes.stated > len(classes.tops):
+        what = (
+            f"the {classes.stated:,} priorities of jobs that wait count as {len(classes.tops):,}: of jobs"
+            " whose priorities lie close together a lower one may start first"
+        )
+        hint = f"slurmPriorities: {classes.stated} in the Policy tells all apart"
+        remarks.add("Slurm queue", what, hint)
 
 
-@dataclass(slots=True)
+def cluster_document(name: str, levels: Iterable[Level], nodes: Sequence[Json]) -> ClusterDocument:
+    return ClusterDocument.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Cluster",
+            "metadata": {"name": name},
+            "spec": {"levels": [one.to_json() for one in levels], "nodes": nodes},
+        }
+    )
+
+
 class _Levels:
     """Levels and domains: of the topology file, else as the Policy states them.
 
-    ``listed``: by node, its domains by level, where the Policy names the nodes of every domain.
+    ``leaf``: the level of leaf switches, ``block``: that of base blocks. ``listed``: by node, its domains by
+    level, where the Policy names the nodes of every domain.
     """
 
-    topology: SlurmTopology | None
-    policy: Policy
-    listed: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for level, domains in self.policy.kubernetes.level_domains:
+    def __init__(self, topology: SlurmTopology | None, policy: Policy) -> None:
+        self.topology = topology
+        stated = policy.kubernetes.levels or ()
+        self.levels = stated if topology is None else topology.levels
+        self.names = [level.name for level in self.levels]
+        last = self.names[-1] if self.names else None
+        self.block = last if topology is not None and last == "block" else None
+        self.leaf = last if self.block is None else None
+        self.listed: dict[str, dict[str, str]] = {}
+        for level, domains in policy.kubernetes.level_domains:
             for domain, members in domains:
                 for node in members:
                     self.listed.setdefault(node, {})[level] = domain
 
-    @property
-    def levels(self) -> tuple[Level, ...]:
+    def domains(self, node: SlurmNode) -> dict[str, str]:
         if self.topology is not None:
-            return self.topology.levels
-        return self.policy.kubernetes.levels or ()
-
-    @property
-    def names(self) -> list[str]:
-        return [level.name for level in self.levels]
-
-    @property
-    def leaf(self) -> str | None:
-        """The level of leaf switches."""
-        return self.names[-1] if self.names and self.block is None else None
-
-    @property
-    def block(self) -> str | None:
-        """The level of base blocks."""
-        return "block" if self.topology is not None and self.names[-1:] == ["block"] else None
-
-    def domains(self, node: str, labels: Json) -> dict[str, str]:
-        if self.topology is not None:
-            own = zip(self.names, self.topology.domain(node), strict=True)
-            return {level: domain for level, domain in own if domain is not None}
+            return self.topology.named_domains(node.name)
         found = {
-            level.name: labels[level.label]
+            level.name: node.labels[level.label]
             for level in self.levels
-            if level.label is not None and level.label in labels
+            if level.label is not None and level.label in node.labels
         }
-        return found | self.listed.get(node, {})
+        return found | self.listed.get(node.name, {})
 
 
-def _cluster(
-    state: SlurmState, nodes: NodeDocuments, levels: _Levels, gangs: Sequence[Json]
-) -> ClusterDocument:
+def _node_trees(nodes: NodeDocuments, levels: _Levels, gangs: Sequence[Json]) -> list[Json]:
+    """Nodes that have GPUs or jobs, and all where a gang waits for one without."""
     held = count_pods(gangs)
     waits_without = any(
         not role["gpus"]
@@ -209,47 +197,21 @@ def _cluster(
         if "hold" not in gang["status"]
         for role in gang["spec"]["roles"]
     )
-    entries = []
-    for name, node in sorted(state.nodes.all.items()):
-        if "FUTURE" in node.states:
+    trees = []
+    for name, node in sorted(nodes.nodes.items()):
+        if "FUTURE" in node.states or not (node.gpus or waits_without or name in held):
             continue
-        if nodes.installed[name].total or waits_without or name in held:
-            domains = levels.domains(name, nodes.labels[name])
-            entries.append(nodes.tree(node, domains, held.get(name, Held())))
-    if levels.topology is not None:
-        _check_topology(levels.topology, nodes, [one["name"] for one in entries])
-    return ClusterDocument.model_validate(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "Cluster",
-            "metadata": {"name": clean(state.cluster)},
-            "spec": {
-                "levels": [one.to_json() for one in levels.levels],
-                "nodes": entries,
-            },
-        }
-    )
+        trees.append(nodes.tree(node, levels.domains(node), held.get(name, Held())))
+    return trees
 
 
-def _check_topology(topology: SlurmTopology, nodes: NodeDocuments, names: Sequence[str]) -> None:
-    for name in names:
-        if name not in topology.domains and nodes.installed[name].total:
-            what = "is not in the topology file: it is alone at every level"
-            nodes.remarks.add(f"node {name}", what)
-    known = set(nodes.nodes)
-    missing = sum(name not in known for name in topology.domains)
-    if missing:
-        what = f"names {plural(missing, 'node')} that Slurm's list of nodes does not have; left out"
-        nodes.remarks.add(topology.source, what)
-
-
-def _check_nvlink(nodes: NodeDocuments, levels: _Levels, remarks: Remarks) -> None:
-    linked = sorted(name for name, model in nodes.servers.items() if model.nvlink_domain_nodes > 1)
-    if not linked or any(level.nvlink for level in levels.levels):
+def _check_nvlink(nodes: Iterable[SlurmNode], levels: _Levels, remarks: Remarks) -> None:
+    linked = [n for n in nodes if n.server is not None and n.server.nvlink_domain_nodes > 1]
+    if any(level.nvlink for level in levels.levels):
         return
     level = levels.names[-1] if levels.names else "rack"
     stated = f"kubernetes: {{levels: [{{name: {level}, nvlink: true}}]}}"
     hint = f"if each {level} is one NVLink domain, a Policy says so: {stated}"
     what = "share NVLink with other servers, and no level says with which: it counts inside a server only"
-    for name in linked:
-        remarks.add(f"node {name}", what, hint)
+    for node in sorted(linked, key=lambda node: node.name):
+        remarks.add(node.subject, what, hint)

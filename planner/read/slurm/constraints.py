@@ -9,21 +9,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
-from models.hardware import ServerModel
 from models.units import shown
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import LabelSets, bits
 from planner.read.slurm.fields import expanded
 from planner.read.slurm.jobs import SlurmJob
-from planner.read.slurm.node_documents import (
-    FEATURE,
-    PARTITION,
-    RESERVATION,
-    Json,
-    NodeDocuments,
-    label_key,
-    label_value,
-)
+from planner.read.slurm.node_documents import Json, NodeDocuments
+from planner.read.slurm.nodes import FEATURE, PARTITION, RESERVATION, label_key, label_value
 
 MAX_TERMS = 64
 """Most alternatives of one job: of features, and of partitions."""
@@ -48,85 +40,77 @@ class Where:
     tolerations: list[Json] = field(default_factory=list)
 
 
-@dataclass(slots=True)
 class Constraints:
-    """What jobs ask of nodes. ``nodes``: None where a Cluster states them, and not Slurm.
+    """What jobs ask of nodes. ``documents``: None where a Cluster states the nodes, and not Slurm.
 
-    ``labelled``: keys of labels that some node has.
+    ``labelled``: keys of labels of nodes that Clusters state.
     """
 
-    nodes: NodeDocuments | None
-    labelled: Collection[str]
-    remarks: Remarks
-    largest: int = 0
-    named: int = 0
-    names: list[str] = field(default_factory=list)
-    sets: LabelSets = field(default_factory=lambda: LabelSets([]))
-    _whole: dict[object, tuple[set[int], set[int]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.nodes is not None:
-            self.names = list(self.nodes.labels)
-            self.sets = LabelSets([self.nodes.labels[name] for name in self.names])
+    def __init__(
+        self, documents: NodeDocuments | None, labelled: Collection[str], remarks: Remarks
+    ) -> None:
+        self.remarks = remarks
+        self.memory_counts = documents is None or documents.memory_counts
+        self.by_name = {} if documents is None else documents.nodes
+        self.nodes = list(self.by_name.values())
+        self.largest = max((node.count for node in self.nodes), default=0)
+        labels = [node.labels for node in self.nodes]
+        self.sets = LabelSets(labels)
+        keys = (key for keys in (labelled, *labels) for key in keys)
+        self.knows_partitions = any(key.startswith(f"slurm/{PARTITION}.") for key in keys)
+        self.named = 0
+        self._whole: dict[object, tuple[set[int], set[int]]] = {}
 
     def of(self, job: SlurmJob) -> Where:
         """The nodes that the job may use. Raises NotExpressed."""
         where = Where()
         alternatives = [self._partitions(job, where), _features(job, where)]
-        alternatives = [one for one in alternatives if one]
         lists = self._lists(job)
-        if alternatives or lists:
+        if any(alternatives) or lists:
             where.terms = [
                 [*(one for part in parts for one in part), *lists]
-                for parts in product(*alternatives)
+                for parts in product(*filter(None, alternatives))
             ]
         if len(where.terms) > MAX_TERMS:
             raise NotExpressed("its partitions and features have too many alternatives")
         if job.reservation:
-            value = label_value(job.reservation)
-            where.selector[f"slurm/{RESERVATION}"] = value
-            where.tolerations = [
-                {"key": f"slurm/{RESERVATION}", "value": value, "effect": "NoSchedule"}
-            ]
+            key, value = f"slurm/{RESERVATION}", label_value(job.reservation)
+            where.selector[key] = value
+            where.tolerations = [{"key": key, "value": value, "effect": "NoSchedule"}]
         return where
 
     def _partitions(self, job: SlurmJob, where: Where) -> list[list[Json]]:
         """Alternatives of labels; one partition is a label that nodes must have."""
-        if not any(key.startswith(f"slurm/{PARTITION}.") for key in self.labelled):
+        if not self.knows_partitions:
             if job.partitions:
                 what = "the input does not say which nodes are in which partition; jobs may use all"
                 self.remarks.add("Slurm partitions", what, "scontrol show nodes --json says it")
             return []
-        names = list(dict.fromkeys(job.partitions))
-        masks = {name: self.sets.having(label_key(PARTITION, name)) for name in names}
+        masks = {name: self.sets.having(label_key(PARTITION, name)) for name in job.partitions}
         every = 0
         for mask in masks.values():
             every |= mask
-        widest = next((name for name in names if masks[name] == every), None)
-        if len(names) <= 1 or widest is not None:
-            for name in [widest] if widest is not None else names:
+        # of one partition, or of several of which one has all nodes of the others
+        if not masks or every in masks.values():
+            for name in [name for name in masks if masks[name] == every][:1]:
                 where.selector[label_key(PARTITION, name)] = "true"
             return []
-        if job.node_count > 1 or not job.per_node:
+        if job.node_count > 1 or not job.asked["node"]:
             self._check_apart(masks)
-        return [[_exists(label_key(PARTITION, name))] for name in names]
+        return [[_exists(label_key(PARTITION, name))] for name in masks]
 
     def _check_apart(self, masks: Mapping[str, int]) -> None:
         """A job runs in one partition only: that holds if each has GPU models of its own."""
         seen: set[str] = set()
         for mask in masks.values():
-            own = {model.gpu for model in self._models(mask)}
+            servers = (self.nodes[i].server for i in bits(mask))
+            own = {server.gpu for server in servers if server is not None}
             if seen & own:
                 names = ", ".join(masks)
                 raise NotExpressed(
                     f"it may run in any one of the partitions {names}, not in several"
                 )
             seen |= own
-
-    def _models(self, mask: int) -> list[ServerModel]:
-        servers = {} if self.nodes is None else self.nodes.servers
-        named = (self.names[i] for i in bits(mask))
-        return [servers[name] for name in named if name in servers]
 
     def _lists(self, job: SlurmJob) -> list[Json]:
         """Expressions on the names of nodes."""
@@ -148,20 +132,18 @@ class Constraints:
             )
         return found
 
-    def _eligible(self, where: Where) -> list[str]:
-        """Nodes that satisfy the labels; expressions on names are not looked at."""
+    def _eligible(self, where: Where) -> int:
+        """Nodes that satisfy the labels, as bits; expressions on names are not looked at."""
         found = self.sets.all
         for key in where.selector:
             found &= self.sets.having(key)
-        if where.terms:
-            any_of = 0
-            for term in where.terms:
-                mask = self.sets.all
-                for one in term:
-                    mask &= self.sets.having(one["key"]) if one["operator"] == "Exists" else mask
-                any_of |= mask
-            found &= any_of
-        return [self.names[i] for i in bits(found)]
+        any_of = 0 if where.terms else found
+        for term in where.terms:
+            mask = found
+            for one in term:
+                mask &= self.sets.having(one["key"]) if one["operator"] == "Exists" else mask
+            any_of |= mask
+        return any_of
 
     def whole_nodes(
         self, job: SlurmJob, kind: str | None, gpus: int, cpus: int
@@ -171,18 +153,17 @@ class Constraints:
         And whether these are all that any such node has. ``kind``: the type of the GPUs that it asks for,
         None for any.
         """
-        if self.nodes is None:
+        if not self.nodes:
             return gpus, cpus, False
-        asked = gpus if job.per_node else 0
+        asked = gpus if job.asked["node"] else 0
         key = (job.partitions, job.features, job.reservation, kind, asked)
         if key not in self._whole:
             fitting = [
-                (self.nodes.installed[name].count, self.nodes.nodes[name].cpus)
-                for name in self._eligible(self.of(job))
-                if self.nodes.installed[name].count >= max(asked, 1)
-                and kind in (None, self.nodes.installed[name].kind)
+                node
+                for node in (self.nodes[i] for i in bits(self._eligible(self.of(job))))
+                if node.count >= max(asked, 1) and kind in (None, node.kind)
             ]
-            self._whole[key] = ({count for count, _ in fitting}, {own for _, own in fitting})
+            self._whole[key] = ({one.count for one in fitting}, {one.cpus for one in fitting})
         counts, every = self._whole[key]
         full = len(counts) == len(every) == 1 and bool(asked)
         if counts and not full:
@@ -193,16 +174,10 @@ class Constraints:
             self.remarks.add(job.subject, what)
         return min(counts) if full else gpus, min(every, default=cpus), full
 
-    def counted(self, requests: Json) -> Json:
-        """The requests without memory, where Slurm gives jobs no memory."""
-        if self.nodes is not None and not self.nodes.memory_counts:
-            return {name: amount for name, amount in requests.items() if name != "memory"}
-        return requests
-
     def mixed(self, nodes: Iterable[str]) -> bool:
         """Whether these nodes have several GPU models."""
-        servers = {} if self.nodes is None else self.nodes.servers
-        return len({servers[name].gpu for name in nodes if name in servers}) > 1
+        servers = (self.by_name[name].server for name in nodes if name in self.by_name)
+        return len({server.gpu for server in servers if server is not None}) > 1
 
 
 def _exists(key: str) -> Json:

@@ -1,6 +1,6 @@
 """Values as Slurm writes them: numbers and lists of every data_parser version, GRES, TRES, host lists.
 
-Nothing here raises for what a tree holds: what cannot be read is None, or empty.
+Nothing here but ``pieces`` raises for what a tree holds: what cannot be read is None, or empty.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from fractions import Fraction
 
 from models.documents.server import MAX_GPUS
 from models.host_ranges import host_count, hosts
-from models.units import InvalidValueError
+from models.units import InvalidValueError, shown
 from planner.read.kube.lookup import at
-from planner.read.slurm.definitions import pieces
 
 NO_VALUES = frozenset({2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1})
 """Numbers that versions before 23.02 write for "not set" and "unlimited", of 32 and 64 bits."""
@@ -24,14 +23,7 @@ NO_SHORT_VALUES = (2**16 - 2, 2**16 - 1)
 
 MAX_NUMBER = 2**53
 
-MIB_PER_UNIT = {
-    "": Fraction(1),
-    "K": Fraction(1, 1024),
-    "M": Fraction(1),
-    "G": Fraction(1024),
-    "T": Fraction(1024**2),
-    "P": Fraction(1024**3),
-}
+NAME_HINT = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
 
 
 def number(tree: object, *path: str) -> int | None:
@@ -40,13 +32,10 @@ def number(tree: object, *path: str) -> int | None:
     None where it is not set or unlimited. A negative number is returned: the caller says where it is.
     """
     value = at(tree, *path)
+    plain = not isinstance(value, dict)
     if isinstance(value, dict):
-        if value.get("set") is not True or value.get("infinite") is True:
-            return None
-        value = value.get("number")
-        plain = False
-    else:
-        plain = True
+        known = value.get("set") is True and value.get("infinite") is not True
+        value = value.get("number") if known else None
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_NUMBER:
@@ -58,13 +47,8 @@ def words(tree: object, *path: str) -> tuple[str, ...]:
     """Texts of a list, or of a text with commas, plus signs or blanks between them."""
     value = at(tree, *path)
     found = value if isinstance(value, list) else [value]
-    return tuple(
-        word
-        for one in found
-        if isinstance(one, str)
-        for word in re.split(r"[,+\s]+", one)
-        if word and word != "(null)"
-    )
+    parts = (word for one in found if isinstance(one, str) for word in re.split(r"[,+\s]+", one))
+    return tuple(word for word in parts if word and word != "(null)")
 
 
 def said(tree: object, *path: str) -> str:
@@ -92,6 +76,8 @@ _GRES = re.compile(
     r"(?:[:/](?P<kind>[0-9]*[^:/=()0-9][^:/=()]*))?"
     r"(?:[:=](?P<count>[0-9]{1,15})(?P<unit>[KMGTP]?))?(?:\((?P<more>[^()]*)\))?"
 )
+_NO_GRES = ("cpu", "mem", "node", "billing", "energy", "license")
+_SHARES = re.compile(r"[0-9]{1,9}/[0-9]{1,9}(?:,[0-9]{1,9}/[0-9]{1,9})*")
 MAX_GRES = 100
 """Most generic resources of one node or job."""
 
@@ -113,18 +99,21 @@ def gres(text: str) -> tuple[Gres, ...]:
     found = []
     for part in _parts(text):
         match = _GRES.fullmatch(part.strip())
-        if match is None or match["name"] in ("cpu", "mem", "node", "billing", "energy", "license"):
+        if match is None or match["name"] in _NO_GRES:
             continue
         more = match["more"] or ""
         indices = _indices(more[4:]) if more.startswith("IDX:") else None
-        shares = re.fullmatch(r"[0-9]{1,9}/[0-9]{1,9}(?:,[0-9]{1,9}/[0-9]{1,9})*", more)
+        shares = _SHARES.fullmatch(more)
         parts = tuple(int(one.split("/")[0]) for one in more.split(",")) if shares else None
+        count = 1 if indices is None else len(indices)
         if match["count"] is not None:
-            count = int(match["count"]) * (1024 ** " KMGTP".index(match["unit"] or " "))
-        else:
-            count = 1 if indices is None else len(indices)
+            count = int(match["count"]) * _scale(match["unit"])
         found.append(Gres(match["name"].lower(), match["kind"], count, indices, parts))
     return tuple(found)
+
+
+def _scale(unit: str) -> int:
+    return int(1024 ** " KMGTP".index(unit or " "))
 
 
 def malformed(text: str) -> str | None:
@@ -140,6 +129,11 @@ def malformed(text: str) -> str | None:
 def gpus(text: str) -> tuple[Gres, ...]:
     """The GPUs in a list of generic resources."""
     return tuple(one for one in gres(text) if one.name == "gpu")
+
+
+def shares(text: str) -> tuple[Gres, ...]:
+    """The shares of GPUs in a list of generic resources."""
+    return tuple(one for one in gres(text) if one.name in ("shard", "mps") and one.count)
 
 
 _SLICE = re.compile(r"(^|[^0-9a-z])[0-9]{1,2}c?(_|\.)?[0-9]{0,2}g[._][0-9]{1,4}gb", re.IGNORECASE)
@@ -166,18 +160,32 @@ def _indices(text: str) -> tuple[int, ...] | None:
     return tuple(found)
 
 
+_TRES = re.compile(r"\s*([^=\s]+)=([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGTP]?)\s*")
+
+
 def tres(text: str) -> dict[str, Fraction]:
     """``cpu=8,mem=120000M,node=1,gres/gpu=8``: amounts by name, ``mem`` in MiB."""
     found: dict[str, Fraction] = {}
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*([^=\s]+)=([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMGTP]?)\s*", part)
-        if match is not None:
-            unit = (
-                MIB_PER_UNIT[match[3]]
-                if match[1] == "mem"
-                else 1024 ** " KMGTP".index(match[3] or " ")
-            )
-            found.setdefault(match[1], Fraction(match[2]) * unit)
+    for name, amount, unit in (
+        one.groups() for one in map(_TRES.fullmatch, text.split(",")) if one
+    ):
+        scale = Fraction(_scale(unit or "M"), 2**20) if name == "mem" else _scale(unit)
+        found.setdefault(name, Fraction(amount) * scale)
+    return found
+
+
+def pieces(text: str) -> list[str]:
+    """The host ranges of a host list. Raises InvalidValueError for an empty one among them."""
+    found: list[str] = []
+    start = depth = 0
+    for i, character in enumerate(f"{text},"):
+        depth += (character == "[") - (character == "]")
+        if i == len(text) or (character == "," and depth <= 0):
+            found.append(text[start:i])
+            start = i + 1
+    if not all(found):
+        hint = "write a hostlist like tux[0-3,7],rack[1-2]n[01-18]"
+        raise InvalidValueError(f"{shown(text)} has nothing between two commas", hint)
     return found
 
 
@@ -187,7 +195,7 @@ def expanded(text: str, most: int) -> tuple[str, ...] | None:
         return ()
     try:
         parts = pieces(text)
-        if sum(host_count(part) for part in parts) > most:
+        if sum(map(host_count, parts)) > most:
             return None
         return tuple(name for part in parts for name in hosts(part))
     except InvalidValueError:

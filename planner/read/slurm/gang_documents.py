@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from models.documents.base import API_VERSION
@@ -19,10 +18,10 @@ from models.units import duration_text, plural, shortened, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import clean
 from planner.read.slurm.constraints import Constraints, NotExpressed
-from planner.read.slurm.fields import Gres, is_slice
-from planner.read.slurm.jobs import SlurmJob
-from planner.read.slurm.node_documents import Json, label_value
-from planner.read.slurm.servers import GPU_LABEL
+from planner.read.slurm.fields import is_slice
+from planner.read.slurm.jobs import SlurmJob, count
+from planner.read.slurm.node_documents import Json
+from planner.read.slurm.nodes import GPU_LABEL, label_value
 from planner.read.sources import printable
 
 _MAX_MESSAGE = 1000
@@ -31,38 +30,42 @@ _MAX_NAME = 60
 GATED, UNSUPPORTED, INCOMPLETE = "Gated", "Unsupported", "Incomplete"
 
 
-@dataclass(slots=True)
 class GangDocuments:
     """Turns jobs into gangs.
 
     ``leaf``: the level of leaf switches, ``block``: that of blocks, None without one. ``nodes``: names of
-    the nodes of the cluster. ``now``: seconds, 0 if unknown.
+    the nodes of the cluster. ``now``: seconds, 0 if unknown. ``without_gpus``: jobs that are left out
+    because they have no GPUs; by whether they run.
     """
 
-    constraints: Constraints
-    nodes: Collection[str]
-    remarks: Remarks
-    classes: PriorityClasses
-    leaf: str | None = None
-    block: str | None = None
-    now: int = 0
-    without_gpus: Counter[bool] = field(default_factory=Counter)
-    """Jobs that are left out because they have no GPUs; by whether they run."""
+    def __init__(  # what jobs are read with
+        self,
+        constraints: Constraints,
+        nodes: Collection[str],
+        classes: PriorityClasses,
+        leaf: str | None,
+        block: str | None,
+        now: int,
+    ) -> None:
+        self.constraints = constraints
+        self.remarks: Remarks = constraints.remarks
+        self.nodes = nodes
+        self.classes = classes
+        self.leaf, self.block, self.now = leaf, block, now
+        self.without_gpus = Counter[bool]()
 
     def trees(self, jobs: Iterable[SlurmJob]) -> list[Json]:
         """The gangs of all jobs that have GPUs; parts of a heterogeneous job are one gang."""
-        groups: dict[tuple[str, int], list[SlurmJob]] = defaultdict(list)
+        groups: dict[object, list[SlurmJob]] = defaultdict(list)
         for job in jobs:
-            number = job.het[0] if job.het is not None else len(groups)
-            groups["het" if job.het is not None else "job", number].append(job)
+            groups[job.label if job.het is None else job.het[0]].append(job)
         found = []
         for parts in groups.values():
             if not any(job.asks_for_gpus for job in parts):
                 self.without_gpus[parts[0].runs] += 1
                 continue
             parts.sort(key=lambda job: (job.het or (0, 0))[1])
-            tree = self._tree(parts)
-            if tree is not None:
+            if (tree := self._tree(parts)) is not None:
                 found.append(tree)
         return found
 
@@ -87,54 +90,57 @@ class GangDocuments:
         if not roles:
             return None
         spec: Json = {
-            "queue": clean(job.account) if job.account else None,
             "priority": self.classes.of(job),
             "topology": self._topology(parts) | ({"exclusive": "node"} if alone else {}),
             "roles": roles,
         }
+        if job.account:
+            spec["queue"] = clean(job.account)
         if job.submitted is not None:
             spec["submittedAt"] = time_text(job.submitted)
-        if (limit := max((part.limit_minutes or 0 for part in parts), default=0)) > 0:
+        if (limit := max(part.limit_minutes for part in parts)) > 0:
             spec["expectedDuration"] = duration_text(min(limit, 10**8) * 60)
         status: Json = {"pods": pods, "scheduler": SLURM, "schedulerPriority": job.priority}
         if job.runs and job.started is not None:
             status["startedAt"] = time_text(job.started)
         if (hold := _hold(parts, problems)) is not None:
             status["hold"] = hold
+        name = f"{job.label}-{job.name}" if job.name else job.label
+        namespace = clean(job.user) if job.user else "unknown"
         return {
             "apiVersion": API_VERSION,
             "kind": "Gang",
-            "metadata": {
-                "name": clean(f"{job.label}-{job.name}" if job.name else job.label, _MAX_NAME),
-                "namespace": clean(job.user) if job.user else "unknown",
-            },
-            "spec": {name: value for name, value in spec.items() if value is not None},
+            "metadata": {"name": clean(name, _MAX_NAME), "namespace": namespace},
+            "spec": spec,
             "status": status,
         }
+
+    def _requests(self, cpus: int, memory: int) -> Json:
+        """Without memory, where Slurm gives jobs no memory."""
+        counts = self.constraints.memory_counts
+        return {"cpu": cpus} | ({"memory": f"{memory}Mi"} if counts and memory else {})
 
     # ---- jobs that run
 
     def _running(self, job: SlurmJob, name: str, roles: list[Json], pods: list[Json]) -> None:
         """A role for each number of GPUs that a node of the job has, and its pods."""
-        here = [(i, node) for i, node in enumerate(job.nodes) if node in self.nodes]
-        if len(here) < len(job.nodes):
+        by_count: dict[int, list[tuple[str, list[int] | None]]] = defaultdict(list)
+        for node, (gpus, indices) in zip(job.nodes, _held_gpus(job), strict=True):
+            if node in self.nodes:
+                by_count[gpus].append((node, indices))
+        if sum(map(len, by_count.values())) < len(job.nodes):
             what = "runs on nodes that are not in the input; those are left out"
             self.remarks.add(job.subject, what)
-        held = self._held_gpus(job)
-        by_count: dict[int, list[tuple[str, tuple[int, ...] | None]]] = defaultdict(list)
-        for i, node in here:
-            count, indices = held[i]
-            by_count[count].append((node, indices))
-        for number, count in enumerate(sorted(by_count, reverse=True)):
-            role = name if not number else f"{name}-{number + 1}"
-            requests: Json = {"cpu": job.cpus // len(job.nodes)}
-            requests["memory"] = f"{job.memory // len(job.nodes)}Mi"
+        for number, gpus in enumerate(sorted(by_count, reverse=True)):
+            here = by_count[gpus]
             tree: Json = {
-                "name": role,
-                "replicas": len(by_count[count]),
-                "gpus": count,
-                "requests": self.constraints.counted(requests),
-                "mixModels": self.constraints.mixed(node for node, _ in by_count[count]),
+                "name": name if not number else f"{name}-{number + 1}",
+                "replicas": len(here),
+                "gpus": gpus,
+                "requests": self._requests(
+                    job.cpus // len(job.nodes), job.memory // len(job.nodes)
+                ),
+                "mixModels": self.constraints.mixed(node for node, _ in here),
             }
             try:
                 self._keep_to(job, tree)
@@ -144,23 +150,10 @@ class GangDocuments:
                 )
                 self.remarks.add(job.subject, what)
             roles.append(tree)
-            for index, (node, indices) in enumerate(by_count[count]):
-                known = None if indices is None else list(indices)
-                pods.append({"role": role, "index": index, "node": node, "gpus": known})
-
-    def _held_gpus(self, job: SlurmJob) -> list[tuple[int, tuple[int, ...] | None]]:
-        """(GPUs, their indices) of each node of a job that runs."""
-        nodes = len(job.nodes)
-        if job.held_gpus is not None and len(job.held_gpus) == nodes:
-            found = []
-            for one in job.held_gpus:
-                whole = [gres for gres in one if not is_slice(gres.kind)]
-                count = sum(gres.count for gres in whole)
-                indices = tuple(i for gres in whole for i in gres.indices or ())
-                found.append((count, indices if len(set(indices)) == count else None))
-            return found
-        each = -(-_total(job) // max(1, nodes))
-        return [(min(each, MAX_GPUS_A_POD), None)] * nodes
+            pods += (
+                {"role": tree["name"], "index": index, "node": node, "gpus": known}
+                for index, (node, known) in enumerate(here)
+            )
 
     # ---- jobs that wait
 
@@ -170,15 +163,14 @@ class GangDocuments:
         Returns whether nodes without other gangs have to be asked for, too.
         """
         alone = False
-        pods, gpus = self._size(job)
+        pods, gpus = _size(job)
         role |= {"replicas": pods, "gpus": gpus}
         cpus, memory = -(-job.cpus // pods), -(-job.memory // pods)
         if job.exclusive:
-            kind = next(iter(_kinds(job)), None)
+            kind = next(iter(job.kinds), None)
             role["gpus"], cpus, full = self.constraints.whole_nodes(job, kind, gpus, cpus)
             alone = not full
-        requests = {"cpu": cpus} | ({"memory": f"{memory}Mi"} if memory else {})
-        role["requests"] = self.constraints.counted(requests)
+        role["requests"] = self._requests(cpus, memory)
         self._keep_to(job, role)
         if job.segment > 1:
             if self.block is None:
@@ -192,114 +184,92 @@ class GangDocuments:
     def _keep_to(self, job: SlurmJob, role: Json) -> None:
         """Keep a role to the nodes that its job may use, one pod a node. Raises NotExpressed."""
         where = self.constraints.of(job)
-        role["nodeSelector"] = dict(where.selector)
+        role["nodeSelector"] = where.selector
         role["tolerations"] = where.tolerations
         if where.terms:
             role["nodeAffinity"] = where.terms
-        kinds = _kinds(job)
-        if len(kinds) == 1 and role["gpus"]:
-            role["nodeSelector"][GPU_LABEL] = label_value(next(iter(kinds)))
+        if len(job.kinds) == 1 and role["gpus"]:
+            role["nodeSelector"][GPU_LABEL] = label_value(next(iter(job.kinds)))
         pods = role["replicas"]
-        alone = job.runs or bool(job.per_node) or pods == job.node_count
+        alone = job.runs or bool(job.asked["node"]) or pods == job.node_count
         if pods > 1 and alone and 2 * role["gpus"] <= self.constraints.largest:
             role["antiAffinity"] = [{"level": "node"}]  # Slurm gives a job different nodes
-
-    def _size(self, job: SlurmJob) -> tuple[int, int]:
-        """(pods, GPUs of each). Raises NotExpressed."""
-        kinds = _kinds(job)
-        if len(kinds) > 1:
-            raise NotExpressed(
-                f"it asks for GPUs of the types {' and '.join(sorted(kinds))} at once"
-            )
-        kind = next(iter(kinds), None)
-        if is_slice(kind):
-            raise NotExpressed(f"it asks for MIG slices ({kind})")
-        total = _total(job)
-        if not total:
-            return self._bounded(job.node_count, 0)
-        if job.per_node or job.per_socket:
-            pods = job.node_count
-        elif job.most_nodes == 1:
-            pods = 1
-        elif job.tasks_per_node and job.tasks and job.tasks % job.tasks_per_node == 0:
-            pods = job.tasks // job.tasks_per_node
-        elif job.node_count > 1 and total % job.node_count == 0:
-            pods = job.node_count
-        elif job.per_task and job.tasks:
-            pods = job.tasks
-        else:
-            pods = total  # GPUs on any nodes
-        if total % pods:
-            raise NotExpressed(f"its {total} GPUs are not equal parts for {plural(pods, 'node')}")
-        return self._bounded(pods, total // pods)
-
-    @staticmethod
-    def _bounded(pods: int, gpus: int) -> tuple[int, int]:
-        if pods > MAX_PODS or gpus > MAX_GPUS_A_POD:
-            raise NotExpressed(f"it asks for {plural(gpus, 'GPU')} on {plural(pods, 'node')}")
-        return pods, gpus
 
     def _topology(self, parts: Sequence[SlurmJob]) -> Json:
         """What ``--switches`` asks for."""
         job = parts[0]
-        found: Json = {}
         switches = [part.switches for part in parts if part.switches]
         if job.runs or not switches:
-            return found
-        asked = f"asks for --switches={switches[0]}"
+            return {}
         waited = self.now - (job.submitted or self.now)
+        kind, said = "preferred", ""
         if self.leaf is None:
-            self.remarks.add(job.subject, f"{asked}, and no switches are known; it is ignored")
+            said = ", and no switches are known; it is ignored"
         elif len(parts) > 1 or max(switches) > 1:
-            what = f"{asked}: one switch is preferred, more than asked for are possible"
-            self.remarks.add(job.subject, what)
-            found["preferred"] = self.leaf
+            said = ": one switch is preferred, more than asked for are possible"
         elif 0 < job.switch_wait_s < waited:
-            self.remarks.add(
-                job.subject, f"{asked}, but has waited for that long enough: preferred"
-            )
-            found["preferred"] = self.leaf
+            said = ", but has waited for that long enough: preferred"
         else:
-            found["required"] = self.leaf
-        return found
+            kind = "required"
+        if said:
+            self.remarks.add(job.subject, f"asks for --switches={switches[0]}{said}")
+        return {} if self.leaf is None else {kind: self.leaf}
 
 
-def _total(job: SlurmJob) -> int:
-    """GPUs of all its nodes."""
-    if job.runs and job.per_job and not job.per_node:
-        return sum(one.count for one in job.per_job)
-    if job.per_node:
-        return job.node_count * sum(one.count for one in job.per_node)
-    if job.per_task:
-        return max(1, job.tasks) * sum(one.count for one in job.per_task)
-    if job.per_socket:
-        sockets = job.node_count * max(1, job.sockets_per_node)
-        return sockets * sum(one.count for one in job.per_socket)
-    return sum(one.count for one in job.per_job)
+def _held_gpus(job: SlurmJob) -> list[tuple[int, list[int] | None]]:
+    """(GPUs, their indices) of each node of a job that runs."""
+    if not job.held_gpus or len(job.held_gpus) != len(job.nodes):
+        each = -(-job.gpus // max(1, len(job.nodes)))
+        return [(min(each, MAX_GPUS_A_POD), None)] * len(job.nodes)
+    found: list[tuple[int, list[int] | None]] = []
+    for one in job.held_gpus:
+        whole = [gres for gres in one if not is_slice(gres.kind)]
+        indices = [i for gres in whole for i in gres.indices or ()]
+        found.append((count(whole), indices if len(set(indices)) == count(whole) else None))
+    return found
 
 
-def _kinds(job: SlurmJob) -> set[str]:
-    """The types of GPUs that it asks for."""
-    asked: tuple[Gres, ...] = (*job.per_node, *job.per_task, *job.per_socket, *job.per_job)
-    return {one.kind for one in asked if one.kind is not None}
+def _size(job: SlurmJob) -> tuple[int, int]:
+    """(pods, GPUs of each) of a job that waits. Raises NotExpressed."""
+    if len(job.kinds) > 1:
+        raise NotExpressed(
+            f"it asks for GPUs of the types {' and '.join(sorted(job.kinds))} at once"
+        )
+    for kind in filter(is_slice, job.kinds):
+        raise NotExpressed(f"it asks for MIG slices ({kind})")
+    total = job.gpus
+    if not total or job.asked["node"] or job.asked["socket"]:
+        pods = job.node_count
+    elif job.most_nodes == 1:
+        pods = 1
+    elif job.tasks_per_node and job.tasks and job.tasks % job.tasks_per_node == 0:
+        pods = job.tasks // job.tasks_per_node
+    elif job.node_count > 1 and total % job.node_count == 0:
+        pods = job.node_count
+    elif job.asked["task"] and job.tasks:
+        pods = job.tasks
+    else:
+        pods = total  # GPUs on any nodes
+    if total % pods:
+        raise NotExpressed(f"its {total} GPUs are not equal parts for {plural(pods, 'node')}")
+    gpus = total // pods
+    if pods > MAX_PODS or gpus > MAX_GPUS_A_POD:
+        raise NotExpressed(f"it asks for {plural(gpus, 'GPU')} on {plural(pods, 'node')}")
+    return pods, gpus
 
 
 def _hold(parts: Sequence[SlurmJob], problems: Sequence[str]) -> Json | None:
     """Why none of its pods starts."""
+    code, why = "", ""
     if all(part.runs for part in parts):
         return None
     if held := next((part.held for part in parts if part.held), ""):
-        return {"code": GATED, "message": _message(f"Slurm holds it: {held}")}
-    if problems:
-        return {"code": UNSUPPORTED, "message": _message("; ".join(dict.fromkeys(problems)))}
-    if parts[0].het_parts > len(parts):
-        message = f"{len(parts)} of its {parts[0].het_parts} parts are in the input"
-        return {"code": INCOMPLETE, "message": message}
-    return None
-
-
-def _message(text: str) -> str:
-    return shortened(printable(text), _MAX_MESSAGE)
+        code, why = GATED, f"Slurm holds it: {held}"
+    elif problems:
+        code, why = UNSUPPORTED, "; ".join(dict.fromkeys(problems))
+    elif parts[0].het_parts > len(parts):
+        code, why = INCOMPLETE, f"{len(parts)} of its {parts[0].het_parts} parts are in the input"
+    return {"code": code, "message": shortened(printable(why), _MAX_MESSAGE)} if code else None
 
 
 class PriorityClasses:

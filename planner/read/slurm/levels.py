@@ -1,27 +1,48 @@
-"""Levels and domains of a Slurm topology: blocks and groups of blocks, or a tree of switches.
+"""A Slurm topology file: its lines, each with its place, and the levels and domains that they define.
 
-Levels are widest first; of a tree they are counted from the nodes, so leaf switches are the
-innermost. A block is not taken for an NVLink domain.
+Blocks and groups of blocks, or a tree of switches. Levels are widest first; of a tree they are counted from
+the nodes, so leaf switches are the innermost. A block is not taken for an NVLink domain. Node names are
+matched as written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import bisect
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 
 from models.documents.base import suggestion
 from models.documents.cluster import MAX_LEVELS, Level
-from models.units import shown
+from models.host_ranges import MAX_NAMES, host_count, hosts
+from models.instance.cluster import Cluster, Node
+from models.units import InvalidValueError, shown
+from planner.errors import Fault
 from planner.read.findings import Findings, Remark, Remarks
-from planner.read.slurm.definitions import (
-    Block,
-    BlockSizes,
-    HostList,
-    NodeOwners,
-    Switch,
-    is_name,
-)
+from planner.read.kube.lookup import is_name
+from planner.read.parser import match_end
+from planner.read.slurm.fields import NAME_HINT, pieces
+from planner.read.sources import Source, printable
+
+MAX_LINE = 1_000_000
+"""Longest line, continued ones joined."""
+
+MAX_LINKS = 500_000
+"""Most (switch, switch below it) pairs of one file."""
+
+MAX_HEIGHT = 64
+"""Most switches above one another: bounds the work, far above any network."""
+
+_PAIR = re.compile(r'([A-Za-z0-9_.]+)[ \t]*=[ \t]*("[^"]*"|[^\s"=]+)?(?=\s|$)')
+_BLANK = re.compile(r"\s*")
+_COMMENT = re.compile(r"(?<!\\)#")
+
+SWITCH, BLOCK, SIZES = "SwitchName", "BlockName", "BlockSizes"
+_LINES = {SWITCH: ("Switches", "Nodes", "LinkSpeed"), BLOCK: ("Nodes",), SIZES: ()}
+_NO_NODES = "write SwitchName=... Nodes=..., or BlockName=... Nodes=..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,77 +54,399 @@ class SlurmTopology:
     """
 
     source: str
-    levels: tuple[Level, ...]
+    levels: tuple[Level, ...] = ()
     domains: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        return [level.name for level in self.levels]
 
     def domain(self, node: str) -> tuple[str | None, ...]:
         """The node's domains; None at every level for a node that is not in the file."""
         return self.domains.get(node, (None,) * len(self.levels))
 
+    def named_domains(self, node: str) -> dict[str, str]:
+        """The node's domains by level."""
+        own = zip(self.names, self.domain(node), strict=True)
+        return {level: domain for level, domain in own if domain is not None}
 
-def from_blocks(
-    blocks: Sequence[Block],
-    sizes: BlockSizes | None,
-    source: str,
-    findings: Findings,
-    remarks: Remarks,
+
+def read_topology(source: Source) -> SlurmTopology:
+    """The levels of a topology file, a tree or blocks. Raises InputError with every fault."""
+    return _Reader(source).topology()
+
+
+def with_policy_levels(
+    topology: SlurmTopology, stated: Sequence[Level] | None, remarks: Remarks
 ) -> SlurmTopology:
-    """The levels of blocks; faults go into the findings."""
-    members = _members(blocks, findings)
-    names = list(members)
-    wider = _aggregates(sizes, len(names), source, findings, remarks)
-    levels = [Level(f"block-{size}") for size, _ in reversed(wider)]
-    domains: dict[str, tuple[str | None, ...]] = {}
-    for i, name in enumerate(names):
-        groups = [_group(names, i, per, size) for size, per in reversed(wider)]
-        domains.update(dict.fromkeys(members[name], (*groups, name)))
-    return SlurmTopology(source, (*levels, Level("block")), domains)
+    """The topology with what a Policy states of its levels, which no Slurm file holds."""
+    own = {level.name: level for level in stated or ()}
+    for name in sorted(own.keys() - set(topology.names)):
+        names = ", ".join(topology.names) or "none"
+        what = f"is no level of {topology.source}: its levels are {names}; it is not used"
+        remarks.add(f"Policy level {name}", what)
+    both = ((level, own.get(level.name, level)) for level in topology.levels)
+    levels = (
+        replace(
+            level, nvlink=one.nvlink, oversubscription=one.oversubscription, counted=one.counted
+        )
+        for level, one in both
+    )
+    return replace(topology, levels=tuple(levels))
 
 
-def _members(blocks: Sequence[Block], findings: Findings) -> dict[str, list[str]]:
-    """The nodes of every block, in the order of the file."""
-    members: dict[str, list[str]] = {}
-    owners = NodeOwners("is in", "name it in one block", findings)
-    for block in blocks:
-        if block.name in members:
-            what = f"block {shown(block.name)} is defined twice"
-            block.spot.fault(findings, what, "put its nodes on one line")
-            continue
-        members[block.name] = []
-        if block.nodes is None:
-            continue
-        nodes = owners.add(block.name, block.nodes)
-        if nodes is None:
-            break
-        members[block.name] = nodes
-    return members
+def with_slurm_levels(cluster: Cluster, topology: SlurmTopology, remarks: Remarks) -> Cluster:
+    """The cluster with the levels of the topology file in place of its own.
+
+    Nodes keep the labels of their old domains.
+    """
+    if not any(node.name in topology.domains for node in cluster.nodes):
+        what = "names no node of the cluster: not used"
+        remarks.add(topology.source, what, "node names must be those of the cluster")
+        return cluster
+    if cluster.levels and cluster.levels != topology.levels:
+        names = ", ".join(level.name for level in cluster.levels)
+        what = f"its levels go before those of the Cluster ({names})"
+        remarks.add(topology.source, what)
+
+    def moved(node: Node) -> Node:
+        if node.model is not None and node.name not in topology.domains:
+            remark_alone(node.name, remarks)
+        implied = {
+            level.label: value
+            for level, value in zip(cluster.levels, node.domains, strict=True)
+            if level.label is not None and value is not None
+        }
+        labels = tuple(sorted({**dict(node.labels), **implied}.items()))
+        return replace(node, domains=topology.domain(node.name), labels=labels)
+
+    return replace(cluster, levels=topology.levels, nodes=tuple(map(moved, cluster.nodes)))
 
 
-def _aggregates(
-    sizes: BlockSizes | None, blocks: int, source: str, findings: Findings, remarks: Remarks
-) -> list[tuple[int, int]]:
-    """(nodes, blocks) of groups of blocks, ascending, up to one group of all blocks."""
-    if sizes is None or not sizes.values:
-        return []
-    base, *larger = sizes.values
-    if min(sizes.values) < 1 or any(a >= b for a, b in zip(sizes.values, larger, strict=False)):
-        what = "block sizes must be positive and ascending"
-        sizes.spot.fault(findings, what, "the base block first, as in BlockSizes=18,36,72")
-        return []
-    result: list[tuple[int, int]] = []
-    before = 1
-    for size in larger:
-        if before >= blocks or len(result) == MAX_LEVELS - 1:
-            break  # a group of all blocks divides nothing
-        per = size // base
-        if size % base or per % before:
-            what = f"block size {size} is no multiple of the one before it: left out"
-            remarks.add(source, what)
-            continue
-        result.append((size, per))
-        before = per
-    return result
+def remark_alone(node: str, remarks: Remarks) -> None:
+    remarks.add(f"node {node}", "is not in the topology file: it is alone at every level")
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A value as written, and its place."""
+
+    text: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Domain:
+    """A switch or a block, and the host lists of what is below it."""
+
+    name: _Word
+    nodes: _Word | None
+    switches: _Word | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line, continued ones joined: ``starts`` are (offset, line) of its parts."""
+
+    text: str
+    starts: tuple[tuple[int, int], ...]
+
+    def word(self, offset: int, text: str = "") -> _Word:
+        """What is written at an offset."""
+        start, line = self.starts[bisect.bisect_right(self.starts, (offset, sys.maxsize)) - 1]
+        return _Word(text, line, 1 + offset - start)
+
+
+class _Reader:
+    """``domains``: of each kind, in the order of the file. ``counted``: names in host lists so far."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.findings, self.remarks = Findings(), Remarks()
+        self.called = f"Slurm topology {printable(source.name)}"
+        self.domains: dict[str, list[_Domain]] = {SWITCH: [], BLOCK: []}
+        self.sizes: _Word | None = None
+        self.counted = Counter[str]()
+
+    def topology(self) -> SlurmTopology:
+        self._read()
+        switches, blocks = self.domains[SWITCH], self.domains[BLOCK]
+        found = SlurmTopology(self.called)
+        other = blocks[0].name if blocks else self.sizes
+        if switches and other is not None:
+            self._fault(other, "switches and blocks in one file", "keep one of the two")
+        elif switches:
+            found = self._of_tree(switches)
+        elif blocks:
+            found = self._of_blocks(blocks)
+        elif not self.findings:
+            self._fault(_Word("", 1, 1), "no switch or block in this file", _NO_NODES)
+        if not self.findings and not found.domains:
+            self._fault(_Word("", 1, 1), "no node in this topology file", _NO_NODES)
+        if self.findings:
+            self.findings.raise_all()
+        return replace(found, remarks=tuple(self.remarks.all))
+
+    def _fault(self, at: _Word, what: str, hint: str | None) -> None:
+        self.findings.fault(Fault(what, hint, self.source.name, at.line, at.column))
+
+    # ---- lines
+
+    def _read(self) -> None:
+        for line in _lines(self.source):
+            if max(len(line.text), len(line.starts)) > MAX_LINE:  # parts may be empty
+                what = f"a line of more than {MAX_LINE:,} characters"
+                self._fault(line.word(0), what, "use host ranges")
+                return
+            start = match_end(_BLANK, line.text, 0)
+            if start == len(line.text):
+                continue
+            if (pairs := self._pairs(line, start)) is not None:
+                self._define(pairs, line.word(start))
+            if self.findings.full:
+                return
+            if sum(map(len, self.domains.values())) > MAX_NAMES:
+                what = f"more than {MAX_NAMES:,} switches or blocks"
+                self._fault(line.word(start), what, "leave some out")
+                return
+
+    def _pairs(self, line: _Line, start: int) -> dict[str, tuple[str, _Word]] | None:
+        """Keys as written and values, by key in lower case; None for a malformed line."""
+        pairs: dict[str, tuple[str, _Word]] = {}
+        at = start
+        while at < len(line.text):
+            found = _PAIR.match(line.text, at)
+            if found is None:
+                what = f"expected Key=Value, not {shown(line.text[at:].split()[0])}"
+                self._fault(line.word(at), what, "write it like SwitchName=s1 Nodes=node[01-16]")
+                return None
+            key = found[1]
+            if key.lower() in pairs:
+                self._fault(line.word(at), f"{key} appears twice on this line", "remove one")
+                return None
+            place = found.start(2) if found[2] else at
+            pairs[key.lower()] = (key, line.word(place, (found[2] or "").strip('"')))
+            at = match_end(_BLANK, line.text, found.end())
+        return pairs
+
+    def _define(self, pairs: dict[str, tuple[str, _Word]], at: _Word) -> None:
+        kind = next((one for one in _LINES if one.lower() in pairs), None)
+        if kind is None:
+            first = next(iter(pairs.values()))[0]
+            hint = suggestion(first, _LINES, "lines start with")
+            self._fault(at, f"unknown keyword {shown(first)}", hint)
+            return
+        known = (kind, *_LINES[kind])
+        for key, (written, value) in pairs.items():
+            if key not in map(str.lower, known):
+                what = f"unknown keyword {shown(written)} of a {kind} line"
+                self._fault(value, what, suggestion(written, known, "keywords"))
+                return
+            if not value.text:
+                self._fault(value, f"{written}= without a value", "remove it, or give one")
+                return
+        name = pairs[kind.lower()][1]
+        nodes, switches = (pairs.get(key, ("", None))[1] for key in ("nodes", "switches"))
+        if kind == SIZES:
+            self._define_sizes(name)
+        elif is_name(name.text):
+            self.domains[kind].append(_Domain(name, nodes, switches))
+        else:
+            what = f"{shown(name.text)} cannot be the name of a domain"
+            self._fault(name, what, NAME_HINT)
+
+    def _define_sizes(self, value: _Word) -> None:
+        words = value.text.split(",")
+        if not all(word.isascii() and word.isdecimal() and len(word) <= 9 for word in words):
+            what = f"{shown(value.text)} is no list of block sizes"
+            self._fault(value, what, "write it like BlockSizes=18,36,72")
+        elif self.sizes is not None:
+            self._fault(value, "a second line of BlockSizes", "remove one of the two")
+        else:
+            self.sizes = value
+
+    # ---- names
+
+    def _by_name(self, found: Sequence[_Domain], kind: str, hint: str) -> dict[str, _Domain]:
+        """The first of every name."""
+        first: dict[str, _Domain] = {}
+        for one in found:
+            if first.setdefault(one.name.text, one) is not one:
+                self._fault(one.name, f"{kind} {shown(one.name.text)} is defined twice", hint)
+        return first
+
+    def _names(self, listed: _Word, most: int, what: str, hint: str) -> Iterator[str]:
+        """The names of a host list, up to one that cannot be a name; none beyond ``most`` of all lists."""
+        if self.counted[what] > most:
+            return
+        try:
+            parts = pieces(listed.text)
+            self.counted[what] += sum(map(host_count, parts))
+            if self.counted[what] > most:
+                self._fault(listed, f"more than {most:,} {what}", hint)
+                return
+            for name in (name for part in parts for name in hosts(part)):
+                if not is_name(name):
+                    self._fault(listed, f"{shown(name)} cannot be a name", NAME_HINT)
+                    return
+                yield name
+        except InvalidValueError as refused:
+            self._fault(listed, refused.what, refused.hint)
+
+    def _members(
+        self, found: Mapping[str, _Domain], relation: str, hint: str
+    ) -> dict[str, list[str]]:
+        """The nodes of every domain that has any; each node is in one. ``relation``: in messages."""
+        members: dict[str, list[str]] = {}
+        owner: dict[str, str] = {}
+        for name, one in found.items():
+            if one.nodes is None:
+                continue
+            members[name] = list(self._names(one.nodes, MAX_NAMES, "nodes", "narrow the ranges"))
+            for node in members[name]:
+                if (first := owner.setdefault(node, name)) != name:
+                    what = f"node {shown(node)} {relation} {shown(first)} and {shown(name)}"
+                    self._fault(one.nodes, what, hint)
+                    break
+        return members
+
+    # ---- blocks
+
+    def _of_blocks(self, blocks: Sequence[_Domain]) -> SlurmTopology:
+        found = self._by_name(blocks, "block", "put its nodes on one line")
+        members = self._members(found, "is in", "name it in one block")
+        names = list(found)
+        wider = self._groups(len(names))
+        domains: dict[str, tuple[str | None, ...]] = {}
+        for i, name in enumerate(names):
+            groups = (_group(names, i, per, size) for size, per in wider)
+            domains.update(dict.fromkeys(members.get(name, ()), (*groups, name)))
+        levels = (Level(f"block-{size}") for size, _ in wider)
+        return SlurmTopology(self.called, (*levels, Level("block")), domains)
+
+    def _groups(self, blocks: int) -> list[tuple[int, int]]:
+        """(nodes, blocks) of groups of blocks, the widest first, up to one group of all blocks."""
+        if self.sizes is None:
+            return []
+        base, *larger = sizes = [int(word) for word in self.sizes.text.split(",")]
+        if base < 1 or sizes != sorted(set(sizes)):
+            what = "block sizes must be positive and ascending"
+            self._fault(self.sizes, what, "the base block first, as in BlockSizes=18,36,72")
+            return []
+        result: list[tuple[int, int]] = []
+        before = 1
+        for size in larger:
+            if before >= blocks or len(result) == MAX_LEVELS - 1:
+                break  # a group of all blocks divides nothing
+            per = size // base
+            if size % base or per % before:
+                what = f"block size {size} is no multiple of the one before it: left out"
+                self.remarks.add(self.called, what)
+                continue
+            result.insert(0, (size, per))
+            before = per
+        return result
+
+    # ---- switches
+
+    def _of_tree(self, listed: Sequence[_Domain]) -> SlurmTopology:
+        switches = self._by_name(listed, "switch", "put all that is below it on one line")
+        children, parent = self._links(switches)
+        heights = self._heights(switches, children)
+        if heights is None:
+            return SlurmTopology(self.called)
+        leaves = self._members(switches, "is below", "name it below one leaf switch")
+        chains: dict[str, list[str]] = {}
+        for leaf in leaves:
+            chains[leaf] = chain = [leaf]
+            while (above := parent.get(chain[-1])) is not None:
+                chain.append(above)
+        used = sorted({heights[name] for chain in chains.values() for name in chain}, reverse=True)
+        while len(used) > MAX_LEVELS:  # first without levels that one switch spans for all
+            if len({_path(chain, heights, used)[0] for chain in chains.values()}) > 1:
+                what = f"a tree of {len(used)} levels of switches; the most is {MAX_LEVELS}"
+                self._fault(listed[0].name, what, "leave out levels that place nothing")
+                break
+            used = used[1:]
+        domains: dict[str, tuple[str | None, ...]] = {}
+        for leaf, nodes in leaves.items():
+            domains.update(dict.fromkeys(nodes, _path(chains[leaf], heights, used)))
+        names = [*(f"switch-{number}" for number in range(len(used), 1, -1)), "leaf"]
+        return SlurmTopology(self.called, tuple(map(Level, names[: len(used)])), domains)
+
+    def _links(
+        self, switches: Mapping[str, _Domain]
+    ) -> tuple[dict[str, list[str]], dict[str, str]]:
+        """The children of every switch, and the parent of each: the first, if there are several."""
+        children: dict[str, list[str]] = {}
+        parent: dict[str, str] = {}
+        for name, switch in switches.items():
+            if switch.switches is not None and switch.nodes is not None:
+                what = f"switch {shown(name)} has both nodes and switches below it"
+                self._fault(switch.name, what, "put the nodes below a switch of their own")
+            children[name] = list(dict.fromkeys(self._children(switch.switches, switches)))
+            for child in children[name]:
+                if parent.setdefault(child, name) != name:
+                    what = "is below several switches: the first of them counts as its domain"
+                    self.remarks.add(f"switch {child}", what)
+        return children, parent
+
+    def _children(self, listed: _Word | None, switches: Mapping[str, _Domain]) -> Iterator[str]:
+        """The switches of a host list, up to the first that is not defined."""
+        if listed is None:
+            return
+        for child in self._names(listed, MAX_LINKS, "links between switches", "leave some out"):
+            if child not in switches:
+                enough = self.findings.enough
+                hint = None if enough else suggestion(child, switches, "switches")
+                self._fault(listed, f"switch {shown(child)} is not defined", hint)
+                return
+            yield child
+
+    def _heights(
+        self, switches: Mapping[str, _Domain], children: Mapping[str, Sequence[str]]
+    ) -> dict[str, int] | None:
+        """Levels from the nodes up: 1 for a leaf, else one above the highest child.
+
+        None, with a fault, for a cycle and for more than MAX_HEIGHT levels.
+        """
+        heights: dict[str, int] = {}
+        try:
+            for name in TopologicalSorter(children).static_order():
+                below = (heights[child] for child in children[name])
+                heights[name] = 1 + max(below, default=0)
+        except CycleError as error:
+            name = next(name for name in switches if name in error.args[1])
+            what = f"switch {shown(name)} is below itself"
+            self._fault(switches[name].name, what, "a tree has no cycles")
+            return None
+        high = next((name for name in switches if heights[name] > MAX_HEIGHT), None)
+        if high is not None:
+            what = f"switch {shown(high)} heads more than {MAX_HEIGHT} levels of switches"
+            self._fault(switches[high].name, what, "leave out levels that place nothing")
+        return heights if high is None else None
+
+
+def _lines(source: Source) -> Iterator[_Line]:
+    """The lines without comments, those that end in a backslash joined with the next."""
+    parts: list[str] = []
+    starts: list[tuple[int, int]] = []
+    length = 0
+    for number, raw in enumerate(source.text.split("\n"), 1):
+        part = raw.removesuffix("\r")
+        comment = _COMMENT.search(part)
+        part = part[: comment.start()] if comment else part
+        starts.append((length, number))
+        continued = part.rstrip().endswith("\\")
+        parts.append(part.rstrip()[:-1] if continued else part)
+        length += len(parts[-1])
+        if not continued or max(length, len(starts)) > MAX_LINE:
+            yield _Line("".join(parts), tuple(starts))
+            parts, starts, length = [], [], 0
+    if starts:
+        yield _Line("".join(parts), tuple(starts))
 
 
 def _group(names: Sequence[str], block: int, per: int, size: int) -> str:
@@ -112,129 +455,6 @@ def _group(names: Sequence[str], block: int, per: int, size: int) -> str:
     last = min(first + per, len(names)) - 1
     name = names[first] if first == last else f"{names[first]}-{names[last]}"
     return name if is_name(name) else f"blocks-{size}-{first // per}"
-
-
-MAX_LINKS = 500_000
-"""Most (switch, switch below it) pairs of one file."""
-
-MAX_HEIGHT = 64
-"""Most switches above one another: bounds the work, far above any network."""
-
-
-def from_switches(
-    switches: Sequence[Switch], source: str, findings: Findings, remarks: Remarks
-) -> SlurmTopology:
-    """The levels of a tree; faults go into the findings."""
-    tree = _Tree(findings)
-    tree.link(switches, remarks)
-    heights = tree.heights()
-    if heights is None:
-        return SlurmTopology(source, ())
-    leaves = tree.leaves()
-    chains = {leaf: tree.chain(leaf) for leaf in leaves}
-    used = sorted({heights[name] for chain in chains.values() for name in chain}, reverse=True)
-    while len(used) > MAX_LEVELS:  # first without levels that one switch spans for all
-        if len({_path(chain, heights, used)[0] for chain in chains.values()}) > 1:
-            what = f"a tree of {len(used)} levels of switches; the most is {MAX_LEVELS}"
-            switches[0].spot.fault(findings, what, "leave out levels that place nothing")
-            break
-        used = used[1:]
-    domains = {}
-    for leaf, nodes in leaves.items():
-        domains.update(dict.fromkeys(nodes, _path(chains[leaf], heights, used)))
-    last = len(used) - 1
-    names = ("leaf" if i == last else f"switch-{last - i + 1}" for i in range(len(used)))
-    return SlurmTopology(source, tuple(Level(name) for name in names), domains)
-
-
-@dataclass(slots=True)
-class _Tree:
-    """Switches by name, the children of each, and its parent: the first, if there are several."""
-
-    findings: Findings
-    switches: dict[str, Switch] = field(default_factory=dict)
-    children: dict[str, list[str]] = field(default_factory=dict)
-    parent: dict[str, str] = field(default_factory=dict)
-    links: int = 0
-
-    def link(self, switches: Sequence[Switch], remarks: Remarks) -> None:
-        """Find the children of every switch and the first parent of each."""
-        for switch in switches:
-            if switch.name in self.switches:
-                what = f"switch {shown(switch.name)} is defined twice"
-                switch.spot.fault(self.findings, what, "put all that is below it on one line")
-            self.switches.setdefault(switch.name, switch)
-        for switch in self.switches.values():
-            if switch.switches is not None and switch.nodes is not None:
-                what = f"switch {shown(switch.name)} has both nodes and switches below it"
-                switch.spot.fault(self.findings, what, "put the nodes below a switch of their own")
-            found = [] if switch.switches is None else self._children(switch.switches)
-            self.children[switch.name] = list(dict.fromkeys(found))
-            for child in self.children[switch.name]:
-                if self.parent.setdefault(child, switch.name) != switch.name:
-                    what = "is below several switches: the first of them counts as its domain"
-                    remarks.add(f"switch {child}", what)
-
-    def _children(self, names: HostList) -> list[str]:
-        """The switches of a hostlist, up to the first that is not defined."""
-        if self.links > MAX_LINKS:
-            return []
-        self.links += names.count(self.findings)
-        if self.links > MAX_LINKS:
-            what = f"more than {MAX_LINKS:,} links between switches"
-            names.spot.fault(self.findings, what, "leave some out")
-            return []
-        known = []
-        for child in names.names(self.findings):
-            if child not in self.switches:
-                enough = self.findings.enough
-                hint = None if enough else suggestion(child, self.switches, "switches")
-                names.spot.fault(self.findings, f"switch {shown(child)} is not defined", hint)
-                break
-            known.append(child)
-        return known
-
-    def heights(self) -> dict[str, int] | None:
-        """Levels from the nodes up: 1 for a leaf, else one above the highest child.
-
-        None, with a fault, for a cycle and for more than MAX_HEIGHT levels.
-        """
-        heights: dict[str, int] = {}
-        try:
-            for name in TopologicalSorter(self.children).static_order():
-                below = (heights[child] for child in self.children[name])
-                heights[name] = 1 + max(below, default=0)
-        except CycleError as error:
-            name = next(name for name in self.switches if name in error.args[1])
-            what = f"switch {shown(name)} is below itself"
-            self.switches[name].spot.fault(self.findings, what, "a tree has no cycles")
-            return None
-        for name, switch in self.switches.items():
-            if heights[name] > MAX_HEIGHT:
-                what = f"switch {shown(name)} heads more than {MAX_HEIGHT} levels of switches"
-                switch.spot.fault(self.findings, what, "leave out levels that place nothing")
-                return None
-        return heights
-
-    def leaves(self) -> dict[str, list[str]]:
-        """The nodes below each switch that has any."""
-        leaves: dict[str, list[str]] = {}
-        owners = NodeOwners("is below", "name it below one leaf switch", self.findings)
-        for switch in self.switches.values():
-            if switch.nodes is None:
-                continue
-            nodes = owners.add(switch.name, switch.nodes)
-            if nodes is None:
-                break
-            leaves[switch.name] = nodes
-        return leaves
-
-    def chain(self, leaf: str) -> list[str]:
-        """The switches above a leaf, itself first."""
-        chain = [leaf]
-        while (parent := self.parent.get(chain[-1])) is not None:
-            chain.append(parent)
-        return chain
 
 
 def _path(

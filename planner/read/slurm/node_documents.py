@@ -1,28 +1,28 @@
-"""Nodes of Slurm as entries of a Cluster: states, labels, and what jobs of the input leave of them.
+"""Nodes of Slurm as entries of a Cluster: states, labels, server models, and what jobs of the input leave.
 
-What Slurm counts as used and no gang holds is not offered: cpu, memory, and GPUs.
+What Slurm counts as used and no gang holds is not offered: cpu, memory, and GPUs. A server model is that
+which the Policy names, else that of its instance type, GPU type and features. Slurm says how many GPUs of
+which type a node has, not how they are linked: what is assumed is a remark.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from models.documents.server import MAX_GPUS
+from models.documents.cluster import HOSTNAME_LABEL
 from models.hardware import FindModel, ServerModel, slug
-from models.instance.policy import KubernetesPolicy, Policy
-from models.units import plural, shown
+from models.instance.policy import KubernetesPolicy
+from models.units import shown
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import clean, is_label_key, is_label_value
-from planner.read.slurm.fields import Gres, gpus, gres, is_slice, malformed
-from planner.read.slurm.nodes import SlurmNode
-from planner.read.slurm.servers import GPU_LABEL, server_of
+from planner.read.kube.lookup import LONGEST
+from planner.read.kube.nodes.products import Product, board, instance, plain_instance, product
+from planner.read.kube.nodes.servers import unknown_model
+from planner.read.slurm.fields import shares
+from planner.read.slurm.nodes import GPU_LABEL, RESERVATION, SlurmNode, label_value
 
 Json = dict[str, Any]
-
-PARTITION, FEATURE, RESERVATION = "partition", "feature", "reservation"
 
 _DEAD = frozenset({"DOWN", "ERROR", "UNKNOWN", "FAIL", "INVALID_REG", "NOT_RESPONDING"})
 """States of nodes that are not ready."""
@@ -32,35 +32,6 @@ _CLOSED = frozenset({"DRAIN", "MAINT", "REBOOT_ISSUED", "BLOCKED", "POWERING_DOW
 
 _ASLEEP = frozenset({"POWERED_DOWN", "POWERING_UP"})
 """States of nodes that Slurm starts when a job needs them."""
-
-
-def label_key(kind: str, name: str) -> str:
-    """The label of nodes of a partition, or with a feature: ``slurm/partition.gpu``."""
-    key = f"slurm/{kind}.{name}"
-    if is_label_key(key):
-        return key
-    return f"slurm/{kind}.{clean(name, 30)}-{zlib.crc32(name.encode()):08x}"
-
-
-def label_value(name: str) -> str:
-    """The name of a GPU type or reservation as the value of a label."""
-    return name if is_label_value(name) else f"{clean(name, 50)}-{zlib.crc32(name.encode()):08x}"
-
-
-@dataclass(slots=True)
-class Installed:
-    """The GPUs of a node. ``kind``: the type that is planned, ``total``: GPUs of every type.
-
-    ``first`` and ``count``: the indices of those of that type; ``used``: indices in use, None where only
-    ``used_count`` is known.
-    """
-
-    kind: str | None = None
-    total: int = 0
-    first: int = 0
-    count: int = 0
-    used: frozenset[int] | None = None
-    used_count: int = 0
 
 
 @dataclass(slots=True)
@@ -74,59 +45,61 @@ class Held:
     memory: int = 0
 
 
-@dataclass(slots=True)
+def count_pods(gangs: Sequence[Json]) -> dict[str, Held]:
+    """What the running pods of these gangs hold, by node."""
+    found: dict[str, Held] = {}
+    for gang in gangs:
+        roles = {role["name"]: role for role in gang["spec"]["roles"]}
+        for pod in gang["status"]["pods"]:
+            role = roles[pod["role"]]
+            held = found.setdefault(pod["node"], Held())
+            held.gpus += role["gpus"]
+            held.cpus += role["requests"].get("cpu", 0)
+            held.memory += int(str(role["requests"].get("memory", "0")).removesuffix("Mi"))
+            held.known = held.known and (pod["gpus"] is not None or not role["gpus"])
+            held.indices.update(pod["gpus"] or ())
+    return found
+
+
 class NodeDocuments:
     """Turns nodes into entries of a Cluster.
 
     ``models``: those used. ``memory_counts``: whether Slurm gives memory to jobs, or only cpu.
     """
 
-    nodes: Mapping[str, SlurmNode]
-    policy: Policy
-    find: FindModel
-    remarks: Remarks
-    installed: dict[str, Installed] = field(default_factory=dict)
-    labels: dict[str, dict[str, str]] = field(default_factory=dict)
-    servers: dict[str, ServerModel] = field(default_factory=dict)
-    models: dict[str, ServerModel] = field(default_factory=dict)
-    memory_counts: bool = True
-
-    def __post_init__(self) -> None:
-        settings: KubernetesPolicy = self.policy.kubernetes
-        for name, node in self.nodes.items():
-            installed = self.installed[name] = _installed(node, self.remarks)
-            labels = self.labels[name] = _labels(node, installed)
-            if installed.total:
-                model = server_of(
-                    node, installed.kind, installed.total, labels, settings, self.find, self.remarks,
-                    alone=installed.count == installed.total,
-                )  # fmt: skip
-                self.servers[name] = model
-                self.models[slug(model.name)] = model
-        busy = [node for node in self.nodes.values() if node.cpus_used]
+    def __init__(
+        self,
+        nodes: Mapping[str, SlurmNode],
+        policy: KubernetesPolicy,
+        find: FindModel,
+        remarks: Remarks,
+    ) -> None:
+        self.nodes = nodes
+        self.remarks = remarks
+        self.models: dict[str, ServerModel] = {}
+        for node in nodes.values():
+            node.count_gpus(remarks)
+            if node.gpus:
+                node.server = _Server(node, find, remarks).model(policy)
+                self.models[slug(node.server.name)] = node.server
+        busy = [node for node in nodes.values() if node.cpus_used]
         self.memory_counts = not busy or any(node.memory_used for node in busy)
         if not self.memory_counts:
-            self.remarks.add("Slurm nodes", "no memory is in use where jobs run; it does not limit")
-
-    @property
-    def largest(self) -> int:
-        """GPUs of the largest node."""
-        return max((one.count for one in self.installed.values()), default=0)
+            remarks.add("Slurm nodes", "no memory is in use where jobs run; it does not limit")
 
     def tree(self, node: SlurmNode, domains: Mapping[str, str], held: Held) -> Json:
         """The entry of a node in these domains."""
-        subject = f"node {node.name}"
         asleep = bool(node.states & _ASLEEP) and "DOWN" not in node.states
         dead = node.states & (_DEAD - {"NOT_RESPONDING"} if asleep else _DEAD)
         closed = bool(node.states & _CLOSED)
         if asleep and not dead and not closed:
             what = "is powered down; what starts there waits until Slurm has started it"
-            self.remarks.add(subject, what)
+            self.remarks.add(node.subject, what)
         tree: Json = {
             "name": node.name,
-            "domains": dict(domains),
+            "domains": domains,
             **self._amounts(node, held),
-            "labels": self.labels[node.name],
+            "labels": node.labels,
             "ready": not dead,
         }
         if node.reservation:
@@ -135,13 +108,13 @@ class NodeDocuments:
         elif "RESERVED" in node.states:
             closed = True
             what = "is in a reservation whose name is not stated; nothing is placed on it"
-            self.remarks.add(subject, what, "scontrol show nodes --json names it")
+            self.remarks.add(node.subject, what, "scontrol show nodes --json names it")
         tree["unschedulable"] = closed
-        if node.name in self.servers:
-            model = self.servers[node.name]
-            tree["model"] = model.name
-            sick, unknown = self._unusable(node, model, held)
-            tree |= {"unhealthyGpus": sick, "unknownUnhealthy": unknown}
+        if node.server is not None:
+            sick, unknown = self._unusable(node, node.server, held)
+            tree |= {
+                "model": node.server.name, "unhealthyGpus": sick, "unknownUnhealthy": unknown
+            }  # fmt: skip
         return tree
 
     def _amounts(self, node: SlurmNode, held: Held) -> Json:
@@ -156,98 +129,102 @@ class NodeDocuments:
 
     def _unusable(self, node: SlurmNode, model: ServerModel, held: Held) -> tuple[list[int], int]:
         """GPUs that no gang can have: indices, and how many more of unknown index."""
-        found = self.installed[node.name]
-        own = range(found.first, found.first + found.count)
-        sick = {gpu for gpu in range(found.total) if gpu not in own}
-        unknown = model.gpus - found.total
-        missing = max(0, found.used_count - held.gpus)
+        sick = set(range(node.gpus)) - set(range(node.first, node.first + node.count))
+        unknown = model.gpus - node.gpus
+        missing = max(0, node.used_count - held.gpus)
         if missing:
             what = "has GPUs in use by jobs that are not in the input; they are not given"
-            self.remarks.add(f"node {node.name}", what, "squeue --json > queue.json lists them")
-        if missing and found.used is not None and held.known:
-            sick |= found.used
-        elif missing:
+            self.remarks.add(node.subject, what, "squeue --json > queue.json lists them")
+        if missing and node.used is not None and held.known:
+            sick |= node.used
+        else:
             unknown += missing
-        sick -= held.indices
-        sick |= _shared(node, model.gpus) - held.indices
-        sick = {gpu for gpu in sick if gpu < model.gpus}
-        return sorted(sick), max(0, min(unknown, model.gpus - len(sick) - held.gpus))
+        for one in shares(
+            node.gres_used
+        ):  # of unknown GPUs as many as there are shares, the lowest
+            parts = one.parts or (1,) * min(one.count, model.gpus)
+            sick.update(gpu for gpu, used in enumerate(parts) if used)
+        listed = sorted(gpu for gpu in sick - held.indices if gpu < model.gpus)
+        return listed, max(0, min(unknown, model.gpus - len(listed) - held.gpus))
 
 
-def _installed(node: SlurmNode, remarks: Remarks) -> Installed:
-    """The GPUs of a node: those of the type it has most of, in the order in which Slurm counts them."""
-    subject = f"node {node.name}"
-    if (bad := malformed(node.gres)) is not None:
-        hint = "write it like gpu:h100:8, as Slurm does"
-        node.where("gres", f"gres: {shown(bad)} are no GPUs that can be read", hint)
-        return Installed()
-    every = [one for one in gpus(node.gres) if one.count]
-    if any(is_slice(one.kind) for one in every):
-        remarks.add(subject, "has MIG slices, which are not planned; they are left out")
-    if any(one.name in ("shard", "mps") and one.count for one in gres(node.gres)):
-        remarks.add(subject, "offers shares of its GPUs; only whole GPUs are planned")
-    whole = [one for one in every if not is_slice(one.kind)]
-    total = sum(one.count for one in whole)
-    if total > MAX_GPUS:
-        hint = f"the most is {MAX_GPUS:,}"
-        node.where("gres", f"gres: {total:,} GPUs in one node", hint)
-        return Installed()
-    if not whole:
-        return Installed()
-    most = max(whole, key=lambda one: one.count)
-    if len({one.kind for one in whole}) > 1:
-        own = f"{plural(most.count, 'GPU')} of type {most.kind}"
-        what = f"has GPUs of several types; only its {own} are planned"
-        remarks.add(subject, what)
-    first = sum(one.count for one in whole[: whole.index(most)])
-    in_use = [one for one in gpus(node.gres_used) if one.count and not is_slice(one.kind)]
-    counted = sum(one.count for one in in_use)
-    used_count = min(max(counted, node.gpus_used or 0), total)
-    return Installed(most.kind, total, first, most.count, _indices(in_use, used_count), used_count)
+class _Server:
+    """The server model of a node with GPUs, and the remarks on it."""
 
+    def __init__(self, node: SlurmNode, find: FindModel, remarks: Remarks) -> None:
+        self.node = node
+        self.find = find
+        self.remarks = remarks
+        selector = f"{GPU_LABEL}: {node.labels[GPU_LABEL]}" if GPU_LABEL in node.labels else ""
+        self.fix = (
+            f"name the servers in a Policy: kubernetes: {{serverModels: [{{nodeSelector: {{{selector}}},"
+            " model: NAME}]}; gangplan topo lists the models"
+        )
 
-def _indices(in_use: Sequence[Gres], count: int) -> frozenset[int] | None:
-    """The indices of the GPUs in use; None if they are not those of all."""
-    if any(one.indices is None for one in in_use):
+    def model(self, policy: KubernetesPolicy) -> ServerModel:
+        """As the Policy names it, else by its instance type, else by its GPUs."""
+        what = _product(self.node)
+        if (model := self._stated(policy)) is not None:
+            return model
+        plain = plain_instance(self.node.instance_type)
+        model = self.find(instance(plain) or plain) if plain else None
+        if model is not None and model.gpu == what.gpu and self._fits(model):
+            return model
+        return self._assumed(what)
+
+    def _remark(self, what: str, *, fix: bool = True) -> None:
+        self.remarks.add(self.node.subject, what, self.fix if fix else None)
+
+    def _stated(self, policy: KubernetesPolicy) -> ServerModel | None:
+        labels = {HOSTNAME_LABEL: self.node.name, **self.node.labels}
+        for selector, name in policy.server_models:
+            if all(labels.get(key) == value for key, value in selector):
+                model = self.find(name) if len(name) <= LONGEST else None
+                if model is None:
+                    self._remark(f"server model {shown(name)} (Policy) is unknown; ignored")
+                return model if model is not None and self._fits(model) else None
         return None
-    found = frozenset(index for one in in_use for index in one.indices or ())
-    return found if len(found) == count else None
+
+    def _fits(self, model: ServerModel) -> bool:
+        name = shown(model.name)
+        if model.gpus < self.node.gpus:
+            self._remark(f"has more GPUs than {name}; that model is not used")
+            return False
+        if model.matrix is None and (
+            model.fabric != "nvswitch" or None in (model.link_MBps, model.links_per_gpu)
+        ):
+            self._remark(f"links of {name} are unknown; that model is not used")
+            return False
+        if model.gpus > self.node.gpus:
+            fewer = f"has fewer GPUs than {name}; the missing ones count as unhealthy"
+            self._remark(fewer, fix=False)
+        return True
+
+    def _assumed(self, what: Product) -> ServerModel:
+        node = self.node
+        # one of unknown form also as on the board that most servers of it have
+        forms = [what, *([replace(what, form="board")] if what.form == "open" else [])]
+        for one in forms if node.count == node.gpus else ():
+            named = board(one, node.gpus, cloud=False)
+            model = None if named is None else self.find(named)
+            if model is not None and model.gpus >= node.gpus:
+                sure = what.form != "open"
+                doubt = "" if sure else f", though {node.kind or what.gpu} may be another board"
+                self._remark(f"links and NICs of {shown(model.name)} are assumed{doubt}")
+                return model
+        model = unknown_model(what.gpu, node.gpus)
+        kind = f"server with {model.gpus} x {model.gpu}"
+        told = kind if what.known else f"{model.gpus} GPUs of a type"
+        self._remark(f"{told} unknown, treated as PCIe-only without NICs")
+        return model
 
 
-def _shared(node: SlurmNode, gpus_: int) -> set[int]:
-    """GPUs of which shares are in use; of unknown ones as many as there are shares, the lowest."""
-    found: set[int] = set()
-    for one in gres(node.gres_used):
-        if one.name in ("shard", "mps") and one.count:
-            parts = one.parts or tuple([1] * min(one.count, gpus_))
-            found.update(gpu for gpu, used in enumerate(parts) if used)
-    return found
-
-
-def _labels(node: SlurmNode, installed: Installed) -> dict[str, str]:
-    """Its partitions, features, GPU type and reservation as labels."""
-    found = {label_key(PARTITION, name): "true" for name in node.partitions}
-    found |= {label_key(FEATURE, name): "true" for name in node.features}
-    if installed.kind is not None:
-        found[GPU_LABEL] = label_value(installed.kind)
-    if node.reservation:
-        found[f"slurm/{RESERVATION}"] = label_value(node.reservation)
-    return found
-
-
-def count_pods(gangs: Sequence[Json]) -> dict[str, Held]:
-    """What the running pods of these gangs hold, by node."""
-    found: dict[str, Held] = {}
-    for gang in gangs:
-        roles = {role["name"]: role for role in gang["spec"]["roles"]}
-        for pod in gang["status"]["pods"]:
-            role = roles[pod["role"]]
-            held = found.setdefault(pod["node"], Held())
-            held.gpus += role["gpus"]
-            held.cpus += role["requests"].get("cpu", 0)
-            held.memory += int(str(role["requests"].get("memory", "0")).removesuffix("Mi"))
-            if pod["gpus"] is None:
-                held.known = held.known and not role["gpus"]
-            else:
-                held.indices.update(pod["gpus"])
+def _product(node: SlurmNode) -> Product:
+    """Its GPUs: by their type, else by a feature that is the name of a GPU."""
+    found = product(node.kind or "GPU")
+    if found.known and found.form != "open":
+        return found
+    for one in map(product, node.features):
+        if one.known and (not found.known or (one.gpu == found.gpu and one.form != "open")):
+            return one
     return found

@@ -1,22 +1,37 @@
 """The nodes of a Slurm cluster: ``scontrol show nodes`` as text or JSON, and ``sinfo --json``.
 
-A node keeps its place for messages. What states and GPUs mean for a plan is decided in ``cluster_nodes``.
+A node keeps its place for messages. What its states mean for a plan is decided in ``node_documents``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.documents.base import Path
+from models.documents.server import MAX_GPUS
+from models.hardware import ServerModel
 from models.host_ranges import MAX_NAMES
-from models.units import described, shown
+from models.units import described, plural, shown
 from planner.errors import Fault
-from planner.read.findings import Finding, Findings
-from planner.read.kube.lookup import Tree, items
-from planner.read.slurm.definitions import NAME_HINT, is_name
-from planner.read.slurm.fields import expanded, first_known, gpus, number, said, tres, words
+from planner.read.findings import Finding, Findings, Remarks
+from planner.read.kube.lookup import Tree, clean, is_label_key, is_label_value, is_name, items
+from planner.read.slurm.fields import (
+    NAME_HINT,
+    Gres,
+    expanded,
+    first_known,
+    gpus,
+    is_slice,
+    malformed,
+    number,
+    said,
+    shares,
+    tres,
+    words,
+)
 from planner.read.sources import Source
 
 _MARKS = {
@@ -33,48 +48,182 @@ _MARKS = {
 """What the last characters of a state mean, in the tables of sinfo and in older versions."""
 
 _SHORT = {
-    "ALLOC": "ALLOCATED",
-    "DRNG": "DRAIN",
-    "DRAINED": "DRAIN",
-    "DRAINING": "DRAIN",
+    **dict.fromkeys(("DRNG", "DRAINED", "DRAINING"), "DRAIN"),
+    **dict.fromkeys(("POWER_SAVING", "POWER"), "POWERED_DOWN"),
     "MAINTENANCE": "MAINT",
     "NO_RESPOND": "NOT_RESPONDING",
-    "POWER_SAVING": "POWERED_DOWN",
-    "POWER": "POWERED_DOWN",
     "INVAL": "INVALID_REG",
     "FAILING": "FAIL",
     "RESV": "RESERVED",
-    "MIX": "MIXED",
 }
-"""States that have had several names."""
+"""States that have had several names, as far as they matter here."""
+
+_FIELDS = {
+    "states": ("state", "node.state", "State"),
+    "gres": ("gres", "gres.total", "Gres"),
+    "gres_used": ("gres_used", "gres.used", "GresUsed"),
+    "tres_used": ("tres_used", "", "AllocTRES"),
+    "cpus": ("effective_cpus cpus", "cpus.maximum", "CPUEfctv CPUTot"),
+    "memory": ("real_memory", "memory.maximum", "RealMemory"),
+    "system_memory": ("specialized_memory", "", "MemSpecLimit"),
+    "cpus_used": ("alloc_cpus", "cpus.allocated", "CPUAlloc"),
+    "memory_used": ("alloc_memory", "memory.allocated", "AllocMem"),
+    "features": ("active_features features", "features.active", "ActiveFeatures"),
+    "partitions": ("partitions", "partition.name", "Partitions"),
+    "reservation": ("reservation", "reservation", "ReservationName"),
+    "instance_type": ("instance_type", "", "InstanceType"),
+}
+"""Where a field is in ``scontrol --json``, ``sinfo --json`` and the text of scontrol; the first counts."""
+
+JSON, SINFO, TEXT = range(3)
+
+PARTITION, FEATURE, RESERVATION = "partition", "feature", "reservation"
+GPU_LABEL = "slurm/gpu"
+"""Label of the type of GPUs of a node, as Slurm names it."""
 
 
-@dataclass(slots=True)
+def label_key(kind: str, name: str) -> str:
+    """The label of nodes of a partition, or with a feature: ``slurm/partition.gpu``."""
+    key = f"slurm/{kind}.{name}"
+    if is_label_key(key):
+        return key
+    return f"slurm/{kind}.{clean(name, 30)}-{zlib.crc32(name.encode()):08x}"
+
+
+def label_value(name: str) -> str:
+    """The name of a GPU type or reservation as the value of a label."""
+    return name if is_label_value(name) else f"{clean(name, 50)}-{zlib.crc32(name.encode()):08x}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A node as it is written. ``line``: of a text; then there is no path."""
+
+    tree: object
+    form: int
+    source: Source
+    path: Path
+    findings: Findings
+    line: int | None = None
+
+    def fault(self, where: Path, what: str, hint: str) -> None:
+        """Report something wrong; ``where``: the path of a field, () for the whole."""
+        if self.line is not None:
+            self.findings.fault(Fault(what, hint, self.source.name, self.line, 1))
+        else:
+            self.findings.add(Finding(self.source, (*self.path, *where), what, hint))
+
+    def paths(self, name: str) -> list[list[str]]:
+        return [one.split(".") for one in _FIELDS[name][self.form].split()]
+
+    def said(self, name: str) -> str:
+        return next((said(self.tree, *path) for path in self.paths(name)), "")
+
+    def words(self, name: str) -> tuple[str, ...]:
+        found = (words(self.tree, *path) for path in self.paths(name))
+        return next((one for one in found if one), ())
+
+    def amount(self, name: str) -> int | None:
+        """A number of the node, which cannot be negative."""
+        return first_known(map(self._amount, self.paths(name)))
+
+    def _amount(self, path: Sequence[str]) -> int | None:
+        found = number(self.tree, *path)
+        if found is not None and found < 0:
+            what = f"{'.'.join(path)}: {found:,} cannot be negative"
+            self.fault(tuple(path), what, "Slurm writes 0 or more")
+            return None
+        return found
+
+    def node(self, where: str, name: object) -> SlurmNode | None:
+        """The node of that name; None, with a fault, if it cannot be one."""
+        if isinstance(name, str) and is_name(name):
+            return SlurmNode(name, self)
+        what, hint = f"a node without a name, but {described(name)}", "give it as Slurm wrote it"
+        if isinstance(name, str) and re.search(r"\[[0-9,-]+\]", name):
+            what = f"{shown(name)} are several nodes: this is no output of scontrol show nodes"
+            hint = "a slurm.conf is not read; write scontrol show nodes --json > nodes.json"
+        elif isinstance(name, str):
+            what, hint = f"{shown(name)} cannot be the name of a node", NAME_HINT
+        self.fault((where,) if where else (), what, hint)
+        return None
+
+
 class SlurmNode:
-    """One node as Slurm states it.
+    """One node as Slurm states it: memory in MiB; what is in use is None where it is not stated.
 
-    ``gres``: installed, ``gres_used``: in use, as texts; ``gpus_used``: their number, where only that is
-    known. ``cpus``: those that jobs may use; ``memory``: MiB. ``cpus_used`` and ``memory_used`` are None
-    where they are not stated. ``where``: reports a fault of the node.
+    ``kind``: the type of GPUs that is planned, ``gpus``: their number of every type, of which those of that
+    type have the indices from ``first`` on, ``count`` of them. ``used``: indices in use, None where only
+    ``used_count`` is known. ``server``: its model, if it has GPUs.
     """
 
-    name: str
-    states: frozenset[str]
-    gres: str
-    gres_used: str
-    cpus: int
-    memory: int
-    where: Callable[[str, str, str], None]
-    gpus_used: int | None = None
-    cpus_used: int | None = None
-    memory_used: int | None = None
-    features: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    reservation: str = ""
-    instance_type: str = ""
+    def __init__(self, name: str, entry: _Entry) -> None:
+        self.name = name
+        self.entry = entry
+        self.states = states_of((*entry.words("states"), *words(entry.tree, "state_flags")))
+        self.gres, self.gres_used = entry.said("gres"), entry.said("gres_used")
+        self.cpus, self.cpus_used = entry.amount("cpus") or 0, entry.amount("cpus_used")
+        system = entry.amount("system_memory") or 0
+        self.memory = max(0, (entry.amount("memory") or 0) - system)
+        self.memory_used = entry.amount("memory_used")
+        self.features, self.partitions = entry.words("features"), entry.words("partitions")
+        self.reservation = entry.said("reservation")
+        self.instance_type = entry.said("instance_type")
+        self.kind: str | None = None
+        self.gpus = self.first = self.count = self.used_count = 0
+        self.used: frozenset[int] | None = None
+        self.server: ServerModel | None = None
+        self.labels: dict[str, str] = {}
+
+    @property
+    def subject(self) -> str:
+        """What a remark calls it."""
+        return f"node {self.name}"
+
+    def count_gpus(self, remarks: Remarks) -> None:
+        """Find its labels and GPUs: of the type it has most of, in the order in which Slurm counts them."""
+        whole = self._whole_gpus(remarks)
+        if whole:
+            most = max(whole, key=lambda one: one.count)
+            if len({one.kind for one in whole}) > 1:
+                own = f"{plural(most.count, 'GPU')} of type {most.kind}"
+                remarks.add(self.subject, f"has GPUs of several types; only its {own} are planned")
+            self.kind, self.count = most.kind, most.count
+            self.gpus = sum(one.count for one in whole)
+            self.first = sum(one.count for one in whole[: whole.index(most)])
+            in_use = [one for one in gpus(self.gres_used) if one.count and not is_slice(one.kind)]
+            stated = int(tres(self.entry.said("tres_used")).get("gres/gpu", 0))
+            self.used_count = min(max(sum(one.count for one in in_use), stated), self.gpus)
+            indices = frozenset(index for one in in_use for index in one.indices or ())
+            known = all(one.indices is not None for one in in_use)
+            self.used = indices if known and len(indices) == self.used_count else None
+        self.labels = {label_key(PARTITION, name): "true" for name in self.partitions}
+        self.labels |= {label_key(FEATURE, name): "true" for name in self.features}
+        if self.kind is not None:
+            self.labels[GPU_LABEL] = label_value(self.kind)
+        if self.reservation:
+            self.labels[f"slurm/{RESERVATION}"] = label_value(self.reservation)
+
+    def _whole_gpus(self, remarks: Remarks) -> list[Gres]:
+        if (bad := malformed(self.gres)) is not None:
+            what = f"gres: {shown(bad)} are no GPUs that can be read"
+            self.entry.fault(("gres",), what, "write it like gpu:h100:8, as Slurm does")
+            return []
+        every = [one for one in gpus(self.gres) if one.count]
+        whole = [one for one in every if not is_slice(one.kind)]
+        if len(whole) < len(every):
+            remarks.add(self.subject, "has MIG slices, which are not planned; they are left out")
+        if shares(self.gres):
+            remarks.add(self.subject, "offers shares of its GPUs; only whole GPUs are planned")
+        total = sum(one.count for one in whole)
+        if total > MAX_GPUS:
+            what = f"gres: {total:,} GPUs in one node"
+            self.entry.fault(("gres",), what, f"the most is {MAX_GPUS:,}")
+            return []
+        return whole
 
 
-def states_of(texts: tuple[str, ...]) -> frozenset[str]:
+def states_of(texts: Sequence[str]) -> frozenset[str]:
     """States in capital letters, under their present names."""
     found = set()
     for text in texts:
@@ -83,7 +232,7 @@ def states_of(texts: tuple[str, ...]) -> frozenset[str]:
             found.add(_MARKS[word[-1]])
             word = word[:-1]
         found.add(_SHORT.get(word, word))
-    return frozenset(found - {""})
+    return frozenset(found)
 
 
 @dataclass(slots=True)
@@ -93,7 +242,6 @@ class SlurmNodes:
     findings: Findings
     stated: dict[str, SlurmNode] = field(default_factory=dict)
     partial: dict[str, SlurmNode] = field(default_factory=dict)
-    clusters: list[str] = field(default_factory=list)
 
     @property
     def all(self) -> dict[str, SlurmNode]:
@@ -104,139 +252,50 @@ class SlurmNodes:
 
         sinfo has one entry for each partition and node, or group of nodes.
         """
-        stated = isinstance(tree.get("nodes"), list)
-        kind = "nodes" if stated else "sinfo"
+        form = JSON if isinstance(tree.get("nodes"), list) else SINFO
+        kind, called, tool = (
+            ("nodes", "a node", "scontrol") if form == JSON else ("sinfo", "an entry of sinfo", "sinfo")
+        )  # fmt: skip
         for i, one in enumerate(items(tree, kind)):
-            place = _Place(source, (*source.path, kind, i), self.findings)
+            entry = _Entry(one, form, source, (*source.path, kind, i), self.findings)
             if not isinstance(one, dict):
-                name, tool = ("a node", "scontrol") if stated else ("an entry of sinfo", "sinfo")
-                place.fault(
-                    "", f"expected {name}, not {described(one)}", f"give it as {tool} wrote it"
-                )
-                continue
-            if stated:
-                self._keep(_from_json(one, place), self.stated)
-                continue
-            for node in _from_sinfo(one, place):
-                known = self.partial.get(node.name)
-                if known is None:
-                    self._keep(node, self.partial)
-                else:
-                    more = (name for name in node.partitions if name not in known.partitions)
-                    known.partitions = (*known.partitions, *more)
+                what = f"expected {called}, not {described(one)}"
+                entry.fault((), what, f"give it as {tool} wrote it")
+            elif form == JSON:
+                self._keep(entry.node("name" if "name" in one else "", one.get("name")))
+            else:
+                self._add_group(entry)
 
     def add_text(self, source: Source) -> None:
         """The nodes of ``scontrol show nodes`` as text, with or without ``--oneliner``."""
         for line, record in _records(source.text):
-            place = _Place(source, (), self.findings, line)
-            self._keep(_from_text(record, place), self.stated)
+            entry = _Entry(record, TEXT, source, (), self.findings, line)
+            self._keep(entry.node("", record.get("NodeName")))
 
-    def _keep(self, node: SlurmNode | None, into: dict[str, SlurmNode]) -> None:
+    def _add_group(self, entry: _Entry) -> None:
+        """The nodes of an entry of sinfo: those of a group are equal, and idle."""
+        texts = [text for text in items(entry.tree, "nodes", "nodes") if isinstance(text, str)]
+        names = [name for text in texts for name in expanded(text, MAX_NAMES) or (text,)]
+        in_use = entry.amount("cpus_used") or any(
+            one.count for one in gpus(entry.said("gres_used"))
+        )
+        if len(names) > 1 and in_use:
+            what = f"{len(names):,} nodes in one entry: which of them holds what is not said"
+            hint = "write scontrol show nodes --json > nodes.json, or sinfo -N --json"
+            entry.fault(("nodes",), what, hint)
+            return
+        for name in names:
+            node = entry.node("nodes", name)
+            if node is not None and (known := self.partial.get(name)) is not None:
+                known.partitions = tuple(dict.fromkeys((*known.partitions, *node.partitions)))
+            else:
+                self._keep(node, partial=True)
+
+    def _keep(self, node: SlurmNode | None, *, partial: bool = False) -> None:
         """Of a node that is stated twice the first counts: lists of partitions overlap."""
+        into = self.partial if partial else self.stated
         if node is not None and len(into) < MAX_NAMES:
             into.setdefault(node.name, node)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a node is written. ``line``: of a text; then there is no path."""
-
-    source: Source
-    path: Path
-    findings: Findings
-    line: int | None = None
-
-    def fault(self, field_: str, what: str, hint: str) -> None:
-        if self.line is not None:
-            self.findings.fault(Fault(what, hint, self.source.name, self.line, 1))
-        else:
-            steps: Path = tuple(field_.split(".")) if field_ else ()
-            self.findings.add(Finding(self.source, (*self.path, *steps), what, hint))
-
-    def amount(self, tree: object, *path: str) -> int | None:
-        """A number of the node, which cannot be negative."""
-        found = number(tree, *path)
-        if found is not None and found < 0:
-            named = ".".join(path)
-            self.fault(named, f"{named}: {found:,} cannot be negative", "Slurm writes 0 or more")
-            return None
-        return found
-
-    def name(self, field_: str, text: object) -> str | None:
-        """A node's name, or a fault."""
-        if isinstance(text, str) and is_name(text):
-            return text
-        if isinstance(text, str) and re.search(r"\[[0-9,-]+\]", text):
-            what = f"{shown(text)} are several nodes: this is no output of scontrol show nodes"
-            hint = "a slurm.conf is not read; write scontrol show nodes --json > nodes.json"
-        elif isinstance(text, str):
-            what, hint = f"{shown(text)} cannot be the name of a node", NAME_HINT
-        else:
-            what, hint = (
-                f"a node without a name, but {described(text)}",
-                "give it as Slurm wrote it",
-            )
-        self.fault(field_, what, hint)
-        return None
-
-
-def _from_json(tree: Tree, place: _Place) -> SlurmNode | None:
-    name = place.name("name" if "name" in tree else "", tree.get("name"))
-    if name is None:
-        return None
-    cpus = first_known(place.amount(tree, one) for one in ("effective_cpus", "cpus"))
-    memory = (place.amount(tree, "real_memory") or 0) - (
-        place.amount(tree, "specialized_memory") or 0
-    )
-    return SlurmNode(
-        name=name,
-        states=states_of((*words(tree, "state"), *words(tree, "state_flags"))),
-        gres=said(tree, "gres"),
-        gres_used=said(tree, "gres_used"),
-        gpus_used=_gpus_used(said(tree, "tres_used")),
-        cpus=cpus or 0,
-        memory=max(0, memory),
-        cpus_used=place.amount(tree, "alloc_cpus"),
-        memory_used=place.amount(tree, "alloc_memory"),
-        features=words(tree, "active_features") or words(tree, "features"),
-        partitions=words(tree, "partitions"),
-        reservation=said(tree, "reservation"),
-        instance_type=said(tree, "instance_type"),
-        where=place.fault,
-    )
-
-
-def _from_sinfo(tree: Tree, place: _Place) -> Iterator[SlurmNode]:
-    """The nodes of an entry: those of a group are equal, and idle."""
-    listed = items(tree, "nodes", "nodes")
-    texts = [text for text in listed if isinstance(text, str)]
-    names = [name for text in texts for name in expanded(text, MAX_NAMES) or (text,)]
-    in_use = place.amount(tree, "cpus", "allocated") or any(
-        one.count for one in gpus(said(tree, "gres", "used"))
-    )
-    if len(names) > 1 and in_use:
-        what = f"{len(names):,} nodes in one entry: which of them holds what is not said"
-        hint = "write scontrol show nodes --json > nodes.json, or sinfo -N --json"
-        place.fault("nodes", what, hint)
-        return
-    states = words(tree, "node", "state")
-    for text in names:
-        name = place.name("nodes", text)
-        if name is not None:
-            yield SlurmNode(
-                name=name,
-                states=states_of(states),
-                gres=said(tree, "gres", "total"),
-                gres_used=said(tree, "gres", "used"),
-                cpus=place.amount(tree, "cpus", "maximum") or 0,
-                memory=place.amount(tree, "memory", "maximum") or 0,
-                cpus_used=place.amount(tree, "cpus", "allocated"),
-                memory_used=place.amount(tree, "memory", "allocated"),
-                features=words(tree, "features", "active"),
-                partitions=words(tree, "partition", "name"),
-                reservation=said(tree, "reservation"),
-                where=place.fault,
-            )
 
 
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z_]{2,40})=(\S*)")
@@ -259,32 +318,3 @@ def _records(text: str) -> Iterator[tuple[int, dict[str, str]]]:
                 record.setdefault(key, value)
     if record:
         yield start, record
-
-
-def _from_text(record: dict[str, str], place: _Place) -> SlurmNode | None:
-    name = place.name("", record.get("NodeName"))
-    if name is None:
-        return None
-    cpus = first_known(place.amount(record, one) for one in ("CPUEfctv", "CPUTot"))
-    memory = (place.amount(record, "RealMemory") or 0) - (place.amount(record, "MemSpecLimit") or 0)
-    return SlurmNode(
-        name=name,
-        states=states_of(words(record, "State")),
-        gres=said(record, "Gres"),
-        gres_used=said(record, "GresUsed"),
-        gpus_used=_gpus_used(said(record, "AllocTRES")),
-        cpus=cpus or 0,
-        memory=max(0, memory),
-        cpus_used=place.amount(record, "CPUAlloc"),
-        memory_used=place.amount(record, "AllocMem"),
-        features=words(record, "ActiveFeatures"),
-        partitions=words(record, "Partitions"),
-        reservation=said(record, "ReservationName"),
-        instance_type=said(record, "InstanceType"),
-        where=place.fault,
-    )
-
-
-def _gpus_used(text: str) -> int:
-    """GPUs in a list of TRES that are in use; empty where nothing is."""
-    return int(tres(text).get("gres/gpu", 0))
