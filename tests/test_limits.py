@@ -20,7 +20,7 @@ from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.devices import claims
 from planner.read.kube.dialects import base as dialects
 from planner.read.kube.dialects import kueue
-from planner.read.kube.pods import pods, requests
+from planner.read.kube.pods import asks, pods
 from planner.read.kube.records import MAX_GPUS as MAX_NODE_GPUS
 from planner.read.sources import Source
 
@@ -41,7 +41,7 @@ LIMITS = {
     "planner.read.kube.pruning.MAX_TEXT": "| 1,000; 4,096",
     "planner.read.kube.pods.pod_rules.MAX_RULES": "| 20 | the gang",
     "planner.read.kube.pods.pods.MAX_PRIORITY": "2,000,000,000",
-    "planner.read.kube.pods.requests.MAX_POD_GPUS": "| 100,000; 10^15",
+    "planner.read.kube.pods.asks.MAX_POD_GPUS": "| 100,000; 10^15",
     "planner.read.kube.templates.waiting.MAX_PODS": "| 10,000; 50,000",
     "planner.read.parser.MAX_ALIASED": "stand for | 100,000",
     "planner.read.plan_files.MAX_PLAN_BYTES": "512 MiB",
@@ -66,8 +66,8 @@ def test_the_page_states_the_bound_of_the_program(constant: str) -> None:
 
 
 def test_gpus_of_a_pod_are_capped() -> None:
-    asked = requests.gpu_request({"nvidia.com/gpu": 10**15}, {}, ("nvidia.com/gpu",), {})
-    assert asked.gpus == requests.MAX_POD_GPUS
+    asked = asks.gpu_ask({"nvidia.com/gpu": 10**15}, {}, ("nvidia.com/gpu",), {})
+    assert asked.gpus == asks.MAX_POD_GPUS
 
 
 @pytest.mark.parametrize("sign", [1, -1])

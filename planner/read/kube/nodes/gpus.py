@@ -18,11 +18,17 @@ from planner.read.kube.devices.slices import NodeDevices, resource_of
 from planner.read.kube.dialects import hami
 from planner.read.kube.lookup import number
 from planner.read.kube.nodes.products import PRODUCT, mig_boards
-from planner.read.kube.pods.parts import BY_HAMI, BY_KAI, BY_VOLCANO
-from planner.read.kube.pods.requests import PART, PARTITIONS
+from planner.read.kube.pods.asks import (
+    BY_HAMI,
+    BY_KAI,
+    BY_VOLCANO,
+    NVIDIA,
+    PART,
+    PARTITIONS,
+)
 from planner.read.kube.records import MAX_GPUS, KubeNode
 
-NVIDIA, AMD, ACK = "nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu"
+AMD, ACK = "amd.com/gpu", "aliyun.com/gpu"
 ACK_MODE = "ack.node.gpu.schedule"
 
 _SAME = (NVIDIA, ACK)

@@ -20,7 +20,7 @@ from planner.read.kube.devices.slices import NodeDevices, read_slices, resource_
 from planner.read.kube.dialects.hami import VOLCANO_REGISTER, Cards, mig_cards, whole_cards
 from planner.read.kube.lookup import Tree, at, mapping, objects, text
 from planner.read.kube.nodes.gpus import ACK_MODE, GpuNames, GpuReader
-from planner.read.kube.pods.parts import BY_HAMI, BY_VOLCANO, sharers
+from planner.read.kube.pods.asks import BY_HAMI, BY_VOLCANO, sharers
 from planner.read.kube.pods.requests import is_gpu_name
 from planner.read.kube.records import KubeNode, KubeObject, Objects
 
@@ -97,7 +97,8 @@ class _NodeReader:
             object_,
             allocatable,
             # A node without the condition has never reported.
-            ready={condition.get("status") for condition in _ready(object_)} == {"True"},
+            ready=bool(ready := _ready(object_))
+            and all(one.get("status") == "True" for one in ready),
             topology_only=object_.labels.get(ACK_MODE) == "topology",
             failed_at=self._failed_at(object_),
         )

@@ -13,9 +13,9 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import cast
 
+from models.apply.intents import PLAN, read_intent
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import NodeExpression, Operator, ToleratedEffect, Toleration
-from planner.read.findings import Remarks
 from planner.read.kube.lookup import (
     Tree,
     at,
@@ -33,7 +33,7 @@ from planner.read.kube.pods.pod_rules import (
     PodRule,
     PodRules,
 )
-from planner.read.kube.records import KubePod, Objects
+from planner.read.kube.records import KubeNode, KubePod, Objects
 
 SOME_NODES_VOLUME = Ignorable("a volume that only some nodes can mount", "volumeZone")
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -68,100 +68,105 @@ IMPOSSIBLE = (
 
 Term = tuple[NodeExpression, ...]
 Affinity = tuple[Term, ...]
-Texts = dict[str, str]
-Tolerations = tuple[Toleration, ...]
-Rules = tuple[PodRule, ...]
-Why = tuple[str, ...]
 
 _STATED = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
 """Besides its RuntimeClass all that says where a pod may go."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """What a spec says of where its pods may be; ``unsupported``: of what is not modelled, in words."""
+
+    selector: dict[str, str]
+    affinity: Affinity
+    tolerations: tuple[Toleration, ...]
+    rules: tuple[PodRule, ...]
+    unsupported: tuple[str, ...]
+
+
 class Constraints:
-    """Reads the constraints of the pods of one input. ``ignore``: names that the Policy ignores."""
+    """Reads the constraints of the pods of one input; pods share what they state alike.
 
-    input: Objects
-    ignore: Collection[str]
-    remarks: Remarks
-    _affinities: dict[int, tuple[object, Affinity]] = field(default_factory=dict)
-    _tolerations: dict[int, tuple[object, tuple[Toleration, ...]]] = field(default_factory=dict)
-    _equal: dict[Affinity, Affinity] = field(default_factory=dict)
-    _read: dict[tuple[object, ...], tuple[object, Texts, Affinity, Tolerations, Rules, Why]] = (
-        field(default_factory=dict)
-    )
-    _rules: PodRules = field(init=False)
+    ``ignore``: names that the Policy ignores.
+    """
 
-    def __post_init__(self) -> None:
-        self._rules = PodRules(self.ignore)
+    def __init__(self, found: Objects, ignore: Collection[str]) -> None:
+        self._input = found
+        self._rules = PodRules(ignore)
+        self._equal: dict[Affinity, Affinity] = {}
+        # by the identity of the parts that state it, which are kept for that
+        self._known: dict[tuple[object, ...], tuple[object, _Where]] = {}
 
-    def read(self, pod: KubePod, spec: Tree) -> None:
+    def read(self, pod: KubePod, node: KubeNode | None) -> None:
         """Set ``selector``, ``affinity``, ``tolerations``, ``rules`` and ``unsupported``.
 
-        ``spec``: without our pin. Pods share the trees that say the same, which are kept for that.
+        ``node``: where the pod is. What a run added to pin it there is no wish of it.
         """
+        spec, pinned = mapping(pod.object.tree, "spec"), _pinned(pod, node)
         parts = [spec.get(name) for name in _STATED]
-        same = (pod.object.namespace, text(spec, "runtimeClassName"), *map(id, parts))
-        if same not in self._read:
-            self._set(pod, spec)
-            found = (pod.selector, pod.affinity, pod.tolerations, pod.rules, pod.unsupported)
-            self._read[same] = (parts, *found)
-            return
-        _, pod.selector, pod.affinity, pod.tolerations, pod.rules, pod.unsupported = self._read[
-            same
-        ]
-        pod.own_affinity = pod.affinity
+        same = (pod.object.namespace, text(spec, "runtimeClassName"), *pinned, *map(id, parts))
+        if same not in self._known:
+            self._known[same] = (parts, self._read(spec, pod.object.namespace, *pinned))
+        found = self._known[same][1]
+        pod.selector, pod.tolerations, pod.rules = found.selector, found.tolerations, found.rules
+        pod.affinity = pod.own_affinity = found.affinity
+        pod.unsupported = found.unsupported
 
-    def _set(self, pod: KubePod, spec: Tree) -> None:
-        affinity = mapping(spec, "affinity")
-        labels = len(mapping(spec, "nodeSelector"))
-        pod.selector = texts(spec, "nodeSelector") if labels <= MAX_SELECTORS else {}
-        required = at(affinity, "nodeAffinity", REQUIRED)
-        terms = objects(required, "nodeSelectorTerms")
-        large = exceeds_bounds(terms)
-        own = self._read_once(required) if required is not None and not large else ()
-        pod.rules, unread = self._rules.read(spec, pod.object.namespace)
-        # What is not read in full allows no node.
-        unknown = large or labels > MAX_SELECTORS or unread
-        pod.affinity = (IMPOSSIBLE,) if unknown else own
-        pod.own_affinity = pod.affinity
+    def _read(
+        self, spec: Tree, namespace: str, host: str | None = None, name: str = "", terms: str = ""
+    ) -> _Where:
+        """``host``, ``name``: our pin, to a hostname or in these terms by name."""
+        labels, stated = len(mapping(spec, "nodeSelector")), texts(spec, "nodeSelector")
+        odd = len(stated) != labels
+        if host is not None and stated.get(HOSTNAME_LABEL) == host:
+            del stated[HOSTNAME_LABEL]
+        required = at(spec, "affinity", "nodeAffinity", REQUIRED)
+        large = exceeds_bounds(objects(required, "nodeSelectorTerms"))
+        own: Affinity = ()
+        if required is not None and not large:
+            written = items(required, "nodeSelectorTerms")
+            own = read_terms(written, name, [*map(int, terms.split())])
+            own = self._equal.setdefault(own, own)
+        rules, unread = self._rules.read(spec, namespace)
         tolerations = len(items(spec, "tolerations"))
-        pod.tolerations = self._tolerated(spec) if tolerations <= MAX_TOLERATIONS else ()
-        odd = len(pod.selector) != labels <= MAX_SELECTORS
         found = (
             ("runtimeClass scheduling", self._is_tied_by_runtime(spec)),
-            ("a nodeSelector that cannot be read", odd),
+            ("a nodeSelector that cannot be read", odd and labels <= MAX_SELECTORS),
             ("a required nodeAffinity that no node can match", own == (IMPOSSIBLE,)),
             (TOO_MANY_TERMS, large),
             (TOO_MANY_SELECTORS, labels > MAX_SELECTORS),
             (TOO_MANY_TOLERATIONS, tolerations > MAX_TOLERATIONS),
         )
-        pod.unsupported = (*unread, *(words for words, holds in found if holds))
-
-    def _read_once(self, required: object) -> Affinity:
-        """The affinity of a tree, which pods may share; one object for equal ones."""
-        same = id(required)
-        if same not in self._affinities:
-            found = read_terms(objects(required, "nodeSelectorTerms"))
-            self._affinities[same] = (required, self._equal.setdefault(found, found))
-        return self._affinities[same][1]
-
-    def _tolerated(self, spec: Tree) -> tuple[Toleration, ...]:
-        """The tolerations of a list, which pods may share."""
-        same = id(written := spec.get("tolerations"))
-        if same not in self._tolerations:
-            self._tolerations[same] = (written, read_tolerations(spec))
-        return self._tolerations[same][1]
+        return _Where(
+            stated if labels <= MAX_SELECTORS else {},
+            # What is not read in full allows no node.
+            (IMPOSSIBLE,) if large or labels > MAX_SELECTORS or unread else own,
+            read_tolerations(spec) if tolerations <= MAX_TOLERATIONS else (),
+            rules,
+            (*unread, *(words for words, holds in found if holds)),
+        )
 
     def _is_tied_by_runtime(self, spec: Tree) -> bool:
         """Whether its RuntimeClass selects nodes that the pod itself does not select."""
         name = text(spec, "runtimeClassName")
-        found = self.input.named("node.k8s.io", "RuntimeClass", "", name) if name else None
+        found = self._input.named("node.k8s.io", "RuntimeClass", "", name) if name else None
         if found is None:
             return False
         own = texts(spec, "nodeSelector")
         wanted = texts(found.tree, "scheduling", "nodeSelector")
         return any(own.get(key) != value for key, value in wanted.items())
+
+
+def _pinned(pod: KubePod, node: KubeNode | None) -> tuple[()] | tuple[str | None, str, str]:
+    """What a run added to the spec of a pod with an intent for its node: a hostname, or a name in terms."""
+    if node is None or pod.mode is not None or PLAN not in pod.labels:
+        return ()
+    intent = read_intent(pod.labels, pod.annotations)
+    if intent is None or intent.node != node.name:
+        return ()
+    if intent.pin == "hostname":
+        return (node.labels.get(HOSTNAME_LABEL), "", "")
+    return (None, node.name, intent.pin.partition(" ")[2])
 
 
 _LARGE: list[Tree] = [{}] * (MAX_TERMS + 1)
@@ -178,8 +183,6 @@ class AffinityStore:
     _known: dict[bytes, Tree] = field(default_factory=dict)
     _kept: dict[tuple[int, str], tuple[Tree, Tree]] = field(default_factory=dict)
     _parts: dict[str, int] = field(default_factory=dict)
-    _wished: dict[str, int] = field(default_factory=dict)
-    _wishes: dict[bytes, bool] = field(default_factory=dict)
 
     def keep(self, affinity: Tree, namespace: str) -> Tree:
         """What is read of an affinity in a namespace; pods share the trees that say the same."""
@@ -194,45 +197,36 @@ class AffinityStore:
         if node is not None:
             large = exceeds_bounds(objects(node, "nodeSelectorTerms"))
             kept["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": _LARGE} if large else node}
+        parts = node_parts(kept)
         for kind in _ABOUT_PODS:
             if terms := items(affinity, kind, REQUIRED):
-                kept[kind] = {REQUIRED: _LARGE if selects_too_much(terms) else terms}
-        if (wishes := objects(mapping(affinity, "podAffinity"), PREFERRED)) and self._keeps(
-            wishes, namespace
-        ):
+                large = selects_too_much(terms)
+                kept[kind] = {REQUIRED: _LARGE if large else terms}
+                parts += 0 if large else _parts(terms)
+        wishes = objects(mapping(affinity, "podAffinity"), PREFERRED)
+        about = [mapping(one, "podAffinityTerm") for one in wishes]
+        if wishes and not selects_too_much(about):
             kept["podAffinity"] = {**kept.get("podAffinity", {}), PREFERRED: wishes}
+            parts += len(about) + _parts(about)
         same = sha256(json.dumps(kept, default=str).encode()).digest()
-        if same in self._known:
-            return self._known[same]
-        parts = node_parts(kept) + sum(
-            selector_parts(mapping(term, which))
-            for kind in _ABOUT_PODS
-            for term in items(kept, kind, REQUIRED)
-            for which in SELECTORS
-        )
-        if parts > FEW_PARTS:
-            self._parts[namespace] = self._parts.get(namespace, 0) + parts
-            if self._parts[namespace] > MAX_PARTS:
-                large_ones = {
-                    "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": _LARGE}},
-                    **{kind: {REQUIRED: _LARGE} for kind in _ABOUT_PODS},
-                }
-                return {kind: large_ones.get(kind, tree) for kind, tree in kept.items()}
-        self._known[same] = kept
-        return kept
+        if same not in self._known:
+            if parts > FEW_PARTS:
+                self._parts[namespace] = self._parts.get(namespace, 0) + parts
+                if self._parts[namespace] > MAX_PARTS:
+                    return {
+                        kind: {
+                            REQUIRED: {"nodeSelectorTerms": _LARGE} if "node" in kind else _LARGE
+                        }
+                        for kind in kept
+                        if REQUIRED in kept[kind]
+                    }
+            self._known[same] = kept
+        return self._known[same]
 
-    def _keeps(self, wishes: Sequence[Tree], namespace: str) -> bool:
-        """Whether the wishes of a namespace are still few enough."""
-        same = sha256(json.dumps((namespace, wishes), default=str).encode()).digest()
-        if same not in self._wishes:
-            terms = [mapping(one, "podAffinityTerm") for one in wishes]
-            parts = sum(
-                selector_parts(mapping(term, which)) for term in terms for which in SELECTORS
-            )
-            self._wished[namespace] = self._wished.get(namespace, 0) + parts + len(terms)
-            few = self._wished[namespace] <= MAX_PARTS
-            self._wishes[same] = few and not selects_too_much(terms)
-        return self._wishes[same]
+
+def _parts(terms: Iterable[object]) -> int:
+    """Labels, expressions and values of the selectors of pods."""
+    return sum(selector_parts(mapping(term, which)) for term in terms for which in SELECTORS)
 
 
 _ABOUT_PODS = ("podAffinity", "podAntiAffinity")
@@ -291,13 +285,22 @@ def node_parts(affinity: Tree) -> int:
     return sum(map(selector_parts, objects(required, "nodeSelectorTerms")))
 
 
-def read_terms(terms: Iterable[Tree]) -> Affinity:
-    """Terms that can match a node; IMPOSSIBLE alone if none can."""
-    found = (_read_term(tree) for tree in terms)
-    return tuple(dict.fromkeys(term for term in found if term is not None)) or (IMPOSSIBLE,)
+def read_terms(terms: Iterable[object], name: str = "", pinned: Collection[int] = ()) -> Affinity:
+    """Terms that can match a node; IMPOSSIBLE alone if none can.
+
+    ``pinned``: of terms to which a run added the name of a node. One of nothing else was added, too.
+    """
+    found = [_read_term(tree) for tree in terms]
+    added = NodeExpression("metadata.name", "In", (name,), field=True)
+    for i in pinned:
+        if i < len(found):
+            found[i] = tuple(one for one in found[i] or () if one != added)
+    if found == [()]:
+        return ()
+    return tuple(dict.fromkeys(filter(None, found))) or (IMPOSSIBLE,)
 
 
-def _read_term(tree: Tree) -> Term | None:
+def _read_term(tree: object) -> Term | None:
     """Expressions of a node selector term; None if it can match no node."""
     found: list[NodeExpression] = []
     for which, field_ in (("matchExpressions", False), ("matchFields", True)):

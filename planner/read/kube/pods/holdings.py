@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from models.gpu_shares import Part
+from models.gpu_shares import Part, part_of
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.dialect_registry import holding_readers
 from planner.read.kube.dialects import hami, hived, kai
 from planner.read.kube.dialects.gangplan import planned_gpus
-from planner.read.kube.pods.parts import drop_part, held_part
+from planner.read.kube.pods.asks import BY_KAI, HIVED, Ask, held_part
 from planner.read.kube.pods.placement import is_proven
-from planner.read.kube.pods.requests import GpuRequest
 from planner.read.kube.records import KubeNode, KubeObject, KubePod
 
 Group = tuple[str, str]
@@ -55,14 +54,14 @@ class Holding:
 def read_holding(
     pod: KubePod,
     node: KubeNode,
-    request: GpuRequest,
+    ask: Ask,
     claimed: ClaimedGpus,
     remarks: Remarks,
     *,
     unreadable: bool,
 ) -> Holding | None:
     """What the pod claims; None if it has no GPU. ``unreadable``: its GPU request is malformed."""
-    if not (unreadable or request.gpus or request.fraction or request.hived or claimed):
+    if not (unreadable or ask.gpus or ask.shares or ask.by == HIVED or claimed):
         return None
     if node.shared is not None:
         what = "holds shares of GPUs on a node with shared GPUs, none of which is planned"
@@ -72,36 +71,35 @@ def read_holding(
         what = "requests GPUs in a form that cannot be read; it counts as holding all of its node"
         remarks.add(pod.subject, what)
         return Holding(pod, max(1, node.gpus))
-    holding = _whole_gpus(pod, node, request, claimed, remarks)
+    holding = _whole_gpus(pod, node, ask, claimed, remarks)
     if holding.indices is None and holding.gpus:
         holding.indices = _from_annotations(pod, node, holding.gpus, remarks)
         if holding.indices is not None and is_proven(pod):
             planned = planned_gpus(pod.annotations, node)
             if planned is not None and tuple(sorted(planned)) == holding.indices:
                 holding.rank = PLANNED
-    if request.fraction:
-        holding.shares = _shares(pod, node, request, remarks) + holding.shares
-        part, sharing = request.part, node.sharing
+    if ask.shares:
+        holding.shares = _shares(pod, node, ask, remarks) + holding.shares
+        part, sharing = ask.part, node.sharing
         alone = part is not None and len(holding.shares) == part.gpus and not holding.gpus
         if part is not None and alone and sharing is not None:
             holding.part = held_part(part, pod.annotations, sharing.memory)
-        drop_part(pod, holding.part)
-    elif request.gpus:
+    elif ask.gpus:
         holding.reserves = group_shares(pod.object)
     return holding
 
 
 def _whole_gpus(
-    pod: KubePod, node: KubeNode, request: GpuRequest, claimed: ClaimedGpus, remarks: Remarks
+    pod: KubePod, node: KubeNode, ask: Ask, claimed: ClaimedGpus, remarks: Remarks
 ) -> Holding:
     """Whole GPUs by resource name, by HiveD or by claims; which ones, as far as DRA knows."""
     held = list(claimed.held.values())
-    if request.gpus:
+    if ask.gpus:
         # Claims may stand behind the resource name; then there are as many of them.
-        behind = len(held) == request.gpus
+        behind = len(held) == ask.gpus
         indices = _allocated(pod, node, claimed, remarks, shared=True) if behind else None
-        return Holding(pod, request.gpus, indices, rank=STATED if indices is None else ALLOCATED)
-    if request.hived:
+        return Holding(pod, ask.gpus, indices, rank=STATED if indices is None else ALLOCATED)
+    if ask.by == HIVED:
         cells = hived.requested_cells(pod.annotations)
         return Holding(pod, cells or len(hived.isolation(pod.annotations, node) or ()) or 1)
     shares: list[Share] = [
@@ -175,19 +173,17 @@ def _misfit(indices: Sequence[int], wanted: int, node: KubeNode) -> str | None:
     return None
 
 
-def _shares(
-    pod: KubePod, node: KubeNode, request: GpuRequest, remarks: Remarks
-) -> tuple[Share, ...]:
+def _shares(pod: KubePod, node: KubeNode, ask: Ask, remarks: Remarks) -> tuple[Share, ...]:
     """Shares of GPUs: of KAI's groups, of the GPUs that annotations name, or of unknown ones."""
-    if request.kai:
+    if ask.by == BY_KAI:
         if pod.scheduler not in kai.SCHEDULERS:
             return ()  # no scheduler of this pod reads the annotation
         if groups := group_shares(pod.object):
             return groups
-    unknown = tuple(f"{pod.subject}#{place}" for place in range(request.shares))
-    found = _from_annotations(pod, node, request.shares, remarks)
-    if found is None and request.part is not None and is_proven(pod):
-        found = hami.chosen(pod.annotations, node, request.part.gpus)
+    unknown = tuple(f"{pod.subject}#{place}" for place in range(ask.shares))
+    found = _from_annotations(pod, node, ask.shares, remarks)
+    if found is None and ask.part is not None and is_proven(pod):
+        found = hami.chosen(pod.annotations, node, ask.part.gpus)
     return found or unknown
 
 
@@ -282,22 +278,25 @@ def _drop_torn(parts: dict[Share, list[Holding]], known: Collection[Share] = ())
         for place, sharing in parts.items():
             for one in sharing:
                 places.setdefault(id(one), []).append(place)
-        wrong = {
-            id(one)
-            for sharing in parts.values()
-            for one in sharing
-            if one.part is None or _is_torn(one.part, places[id(one)], known)
-        }
-        gone = [place for place, own in parts.items() if any(id(one) in wrong for one in own)]
+
+        def is_torn(one: Holding) -> bool:
+            own = places[id(one)]  # noqa: B023  # of this round
+            indexed = sum(isinstance(place, int) or place in known for place in own)
+            gpus = 0 if one.part is None else one.part.gpus
+            return len(set(own)) != gpus or indexed not in (0, gpus)
+
+        gone = [place for place, sharing in parts.items() if any(map(is_torn, sharing))]
         if not gone:
             return
         for place in gone:
             _hold_no_part(parts.pop(place))
 
 
-def _is_torn(part: Part, places: Sequence[Share], known: Collection[Share]) -> bool:
-    indexed = sum(isinstance(place, int) or place in known for place in places)
-    return len(set(places)) != part.gpus or indexed not in (0, part.gpus)
+def drop_part(pod: KubePod, instead: Part | None = None) -> None:
+    """Take its part of a GPU off the requests of a pod, or put another in its place."""
+    pod.requests = {name: n for name, n in pod.requests.items() if part_of(name) is None}
+    if instead is not None:
+        pod.requests[instead.resource] = instead.gpus
 
 
 def _hold_no_part(holdings: Iterable[Holding]) -> None:

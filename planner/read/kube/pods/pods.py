@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from models.apply.intents import PLAN, read_intent
-from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import NodeExpression
 from models.instance.policy import KubernetesPolicy
 from models.mig import RESOURCE
@@ -18,36 +16,46 @@ from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.devices.wants import unallocatable
 from planner.read.kube.dialects import hami, hived, kai, kueue
-from planner.read.kube.lookup import Tree, at, flag, items, mapping, text, whole
-from planner.read.kube.nodes.gpus import NVIDIA, names_parts
+from planner.read.kube.lookup import at, flag, mapping, text, whole
+from planner.read.kube.nodes.gpus import names_parts
+from planner.read.kube.pods.asks import (
+    A_FRACTION,
+    ANNOTATIONS,
+    BY_KAI,
+    HIVED,
+    KAI_DEVICES,
+    KAI_FRACTION,
+    KAI_MEMORY,
+    MALFORMED,
+    OF_PARTS,
+    PART,
+    TWO_NAMES,
+    Ask,
+    gpu_ask,
+    with_instance,
+    with_part,
+)
 from planner.read.kube.pods.constraints import Constraints
 from planner.read.kube.pods.holdings import (
     Group,
     Holding,
+    drop_part,
     group_shares,
     is_taken,
     read_holding,
     settle,
 )
-from planner.read.kube.pods.parts import OF_PARTS, drop_part, with_instance, with_part
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, FINISHED, Places, read_placement
-from planner.read.kube.pods.pod_rules import REQUIRED
 from planner.read.kube.pods.requests import (
-    A_FRACTION,
     CONTAINERS,
-    NO_CLAIM,
-    PART,
-    TWO_NAMES,
-    UNREADABLE,
-    GpuRequest,
+    OF_SPEC,
+    OF_STATUS,
     PodRequests,
     effective_requests,
-    gpu_request,
     is_about_gpus,
     is_gpu_name,
-    what_requests,
 )
-from planner.read.kube.pods.room import settle_room
+from planner.read.kube.pods.room import NO_CLAIM, UNREADABLE, settle_room
 from planner.read.kube.pods.volumes import read_volumes
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
 
@@ -66,6 +74,10 @@ NO_RESERVATION = (
 )
 NO_HIVED = "requests GPUs from HiveD, which is not its scheduler; it holds none"
 HIVED_HINT = "list HiveD's scheduler under kubernetes.otherSchedulers in a Policy"
+
+UNREADABLE_PART = (
+    "asks for a part of a GPU that cannot be read; it waits, and counts as a GPU where it runs"
+)
 
 ACK_TOPOLOGY = "gpu-topology"
 """Label of pods that ACK schedules by topology; its value is the name of their gang."""
@@ -115,6 +127,22 @@ def _reserved(pods: Sequence[KubeObject], names: frozenset[str]) -> dict[str, se
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """What pods ask that state the same. ``known``: the parts that state it, kept for their identity.
+
+    ``others``: requests without GPUs; ``ask``: with shares of GPUs; ``planned``: with what they are.
+    ``odd``: names of devices that may be no plan's.
+    """
+
+    known: tuple[object, ...]
+    requests: PodRequests
+    others: dict[str, int]
+    ask: Ask
+    planned: Ask
+    odd: tuple[str, ...]
+
+
 class _Reader:
     """Everything of the input that a single pod is read against."""
 
@@ -126,97 +154,100 @@ class _Reader:
         self.remarks = remarks
         self.claims = Claims(found, nodes)
         self.priorities = _Priorities.of(found)
-        self.constraints = Constraints(found, policy.ignore, remarks)
+        self.constraints = Constraints(found, policy.ignore)
         self.known = frozenset({"cpu", "memory"}.union(*(node.allocatable for node in nodes)))
         self.mig_kinds = {node.mig_kinds for node in nodes if node.mig_kinds}
         self.reserved: dict[str, set[Group]] = {}
-        self._asked: dict[tuple[int, ...], tuple[object, PodRequests]] = {}
-        self._others: dict[int, dict[str, int]] = {}
+        self._templates: dict[tuple[object, ...], _Template] = {}
         self.largest = max((node.gpus for node in nodes if node.shared is None), default=0)
 
     def read(self, object_: KubeObject) -> tuple[KubePod, Holding | None]:
         """The pod read by itself, and what it claims to hold."""
-        requests = self._effective(object_)
-        claimed = self.claims.of(object_)
-        request = gpu_request(
-            requests.amounts,
-            object_.annotations,
-            self.policy.gpu_resources,
-            self.claims.classes.extended_resources,
-        )
+        template, claimed = self._template(object_), self.claims.of(object_)
         pod = KubePod(
             object_,
-            gpu_resource=request.resource or claimed.driver,
-            requests={**self._requests(requests), **claimed.instances},
             fabric=claimed.fabric,
             topology_scheduled=bool(object_.labels.get(ACK_TOPOLOGY)),
         )
         read_placement(pod, claimed, self.places, self.policy, self.remarks)
         pod.made = tuple(claimed.made) if pod.node == claimed.node else ()
-        request = self._shared(pod, request)
-        if (why := self._ungranted(pod, request, requests.amounts)) is not None:
-            self.remarks.add(pod.subject, why, HIVED_HINT if why == NO_HIVED else None)
-            request = GpuRequest()
-            drop_part(pod)
         node = self.places.nodes.get(pod.node or "")
+        ask = self._planned(pod, node, template)
+        parts = ask.part or ask.counted or ask.gpus != template.ask.gpus
+        others = template.others.items()
+        if (why := self._ungranted(pod, ask, template.requests.amounts)) is not None:
+            self.remarks.add(pod.subject, why, HIVED_HINT if why == NO_HIVED else None)
+            ask = Ask()
         if node is not None and PART in node.allocatable:
-            request = _as_part(pod, request)
-        holding = self._holding(pod, requests, request, claimed)
-        if requests.unreadable:
+            ask = ask.in_parts()
+        holding = self._holding(pod, template.requests, ask, claimed)
+        if template.requests.unreadable:
             what = "requests an amount that cannot be read; it counts as 0"
             self.remarks.add(pod.subject, what)
-        spec = mapping(pod.object.tree, "spec") if node is None else unpinned_spec(pod, node)
-        self.constraints.read(pod, spec)
+        self.constraints.read(pod, node)
         if pod.node is None and selects_parts(pod.selector, pod.affinity):
-            request = _as_part(pod, request)
-        pod.gpus = self._requested_gpus(pod, request, claimed)
+            ask = ask.in_parts()
+        pod.requests = {
+            **{name: amount for name, amount in others if not (parts and name in OF_PARTS)},
+            **claimed.instances,
+            **ask.in_requests,
+        }
+        if holding is not None and ask.shares:
+            drop_part(pod, holding.part)
+        pod.gpu_resource = ask.resource or claimed.driver
+        pod.gpus = self._requested_gpus(pod, ask, claimed)
         pod.wants_gpus = bool(
             pod.gpus
-            or request.fraction
-            or request.hived
+            or ask.shares
+            or ask.by == HIVED
             or claimed
             or claimed.part
             or claimed.instances
-        ) or any(map(is_about_gpus, requests.amounts))
+        ) or any(map(is_about_gpus, template.requests.amounts))
         pod.indices = None if pod.gpus else ()
-        problems = [
-            *pod.unsupported,
-            *_problems(requests, request, claimed, planned=pod.planned),
-        ]
-        problems += self._unknown_names(requests, request)
-        if self.policy.gpu_backend == "dra" and pod.to_place and pod.mode is not None:
-            problems += unallocatable(object_, self.claims)
-        if len(requests.amounts) > MAX_RESOURCES:
-            problems = [TOO_MANY_RESOURCES]
-        pod.unsupported = tuple(dict.fromkeys(problems))
+        pod.unsupported = self._unsupported(pod, template, ask, claimed)
         pod.priority = self._priority(object_, queued=kueue.GATE in pod.gates)
         return pod, holding
 
-    def _effective(self, object_: KubeObject) -> PodRequests:
-        """Its effective requests; pods share the trees that say the same, which are kept for that."""
-        parts = what_requests(object_.tree)
-        same = tuple(map(id, parts))
-        if same not in self._asked:
-            self._asked[same] = (parts, effective_requests(object_.tree))
-        return self._asked[same][1]
+    def _template(self, object_: KubeObject) -> _Template:
+        spec, status = mapping(object_.tree, "spec"), mapping(object_.tree, "status")
+        known = (*map(spec.get, OF_SPEC), *map(status.get, OF_STATUS))
+        scheduler = text(spec, "schedulerName") or DEFAULT_SCHEDULER
+        same = (*map(id, known), scheduler, *map(object_.annotations.get, ANNOTATIONS))
+        if same not in self._templates:
+            requests, names = effective_requests(object_.tree), self.policy.gpu_resources
+            amounts, classes = requests.amounts, self.claims.classes.extended_resources
+            ask = gpu_ask(amounts, object_.annotations, names, classes)
+            self._templates[same] = _Template(
+                known,
+                requests,
+                self._others(amounts),
+                ask,
+                with_part(ask, object_, scheduler),
+                tuple(
+                    name
+                    for name in amounts
+                    if name not in names
+                    and (is_gpu_name(name) or name.startswith(RESOURCE) or self._is_of_class(name))
+                ),
+            )
+        return self._templates[same]
 
-    def _shared(self, pod: KubePod, request: GpuRequest) -> GpuRequest:
-        """The request with the part of a GPU that it is, which is among the pod's other requests."""
-        node = self.places.nodes.get(pod.node or "")
+    def _planned(self, pod: KubePod, node: KubeNode | None, template: _Template) -> Ask:
+        """What the pod asks, with the part of a GPU, or the instance, that it is."""
         if node is not None and node.shared is not None:
-            return request  # none of its GPUs is planned
+            return template.ask  # none of its GPUs is planned
         if self.mig_kinds and hami.wants_instance(pod.annotations):
-            return with_instance(request, pod, self.places.nodes, self.mig_kinds, self.remarks)
-        found = with_part(request, pod.object, pod.scheduler, self.remarks)
-        if found.part is not None or found.gpus != request.gpus:
-            pod.requests = {k: v for k, v in pod.requests.items() if k not in OF_PARTS}
-            pod.gpu_resource = found.resource
-        if found.part is not None:
-            pod.requests[found.part.resource] = found.part.gpus
-        return found
+            return with_instance(template.ask, pod, node, self.mig_kinds, self.remarks)
+        if MALFORMED in template.planned.problems:
+            hint = "a part is more than 0 and less than a GPU"
+            if KAI_DEVICES in pod.annotations:
+                hint += f"; {KAI_DEVICES} needs {KAI_FRACTION} or {KAI_MEMORY} beside it"
+            self.remarks.add(pod.subject, UNREADABLE_PART, hint)
+        return template.planned
 
     def _holding(
-        self, pod: KubePod, requests: PodRequests, request: GpuRequest, claimed: ClaimedGpus
+        self, pod: KubePod, requests: PodRequests, ask: Ask, claimed: ClaimedGpus
     ) -> Holding | None:
         if pod.node is None or pod.finished is not None:
             return None
@@ -224,9 +255,9 @@ class _Reader:
         unreadable = any(name in names for name in requests.unreadable)
         if unreadable and not pod.bound:
             return None  # no API server accepts such a pod, so no scheduler starts it
-        return read_holding(pod, node, request, claimed, self.remarks, unreadable=unreadable)
+        return read_holding(pod, node, ask, claimed, self.remarks, unreadable=unreadable)
 
-    def _ungranted(self, pod: KubePod, request: GpuRequest, amounts: Collection[str]) -> str | None:
+    def _ungranted(self, pod: KubePod, ask: Ask, amounts: Collection[str]) -> str | None:
         """Why a bound pod has none of the GPUs, or the shares, that it requests; None if it has them.
 
         A pod that somebody binds by hand starts even if its node lacks an extended resource: the kubelet
@@ -234,71 +265,91 @@ class _Reader:
         """
         if pod.node is None or not pod.bound or pod.finished is not None:
             return None
-        if request.hived:
+        if ask.by == HIVED:
             listed = self.policy.other_schedulers
             works = (
                 pod.scheduler != DEFAULT_SCHEDULER if listed is None else pod.scheduler in listed
             )
             return None if works else NO_HIVED
-        if request.kai and pod.scheduler in kai.SCHEDULERS:
+        if ask.by == BY_KAI and pod.scheduler in kai.SCHEDULERS:
             groups, there = group_shares(pod.object), self.reserved.get(pod.node, ())
-            granted = len(groups) == request.shares and all(is_taken(one, there) for one in groups)
+            granted = len(groups) == ask.shares and all(is_taken(one, there) for one in groups)
             return None if granted else NO_RESERVATION
-        return None if self._is_offered(pod.node, request, amounts) else NOT_OFFERED
+        return None if self._is_offered(pod.node, ask, amounts) else NOT_OFFERED
 
-    def _is_offered(self, name: str, request: GpuRequest, amounts: Collection[str]) -> bool:
+    def _is_offered(self, name: str, ask: Ask, amounts: Collection[str]) -> bool:
         """Whether a node offers what is requested, of a share something of it."""
         node, asked = self.places.nodes[name], [one for one in amounts if is_about_gpus(one)]
-        if not node.gpus or node.shared is not None or not (request.gpus or request.fraction):
+        if not node.gpus or node.shared is not None or not (ask.gpus or ask.shares):
             return True
-        names = node.gpu_names if request.gpus else (*node.gpu_names, *node.allocatable)
-        if request.gpus and request.resource is not None:
-            asked = [request.resource]
+        names = node.gpu_names if ask.gpus else (*node.gpu_names, *node.allocatable)
+        if ask.gpus and ask.resource is not None:
+            asked = [ask.resource]
         return any(name in names or self._is_of_class(name) for name in asked)
 
-    def _requested_gpus(self, pod: KubePod, request: GpuRequest, claimed: ClaimedGpus) -> int:
+    def _requested_gpus(self, pod: KubePod, ask: Ask, claimed: ClaimedGpus) -> int:
         """Whole GPUs of a pod that holds nothing here."""
-        if request.gpus:
-            return request.gpus
-        if request.hived:
+        if ask.gpus:
+            return ask.gpus
+        if ask.by == HIVED:
             return hived.requested_cells(pod.annotations) or 0
         every = self.largest if claimed.every and not claimed.own else 0
         return claimed.own + claimed.gpus + every
 
-    def _requests(self, requests: PodRequests) -> dict[str, int]:
+    def _others(self, amounts: Mapping[str, int]) -> dict[str, int]:
         """Requests without GPUs; native resources that no node has are left out, of many any such."""
-        if (known := self._others.get(id(requests))) is not None:
-            return known
-        many = len(requests.amounts) > MAX_RESOURCES
-        self._others[id(requests)] = found = {
+        many = len(amounts) > MAX_RESOURCES
+        return {
             name: amount
-            for name, amount in sorted(requests.amounts.items())
+            for name, amount in sorted(amounts.items())
             if (name in self.known or ("/" in name and not many and not self._is_of_class(name)))
             and name not in self.policy.gpu_resources
             and name != "pods"  # every pod takes one pod slot
             and not is_gpu_name(name)
         }
-        return found
 
     def _is_of_class(self, name: str) -> bool:
         """Whether a resource stands for devices of a DRA class."""
         return name in self.claims.classes.extended_resources or name.startswith(IMPLICIT)
 
-    def _unknown_names(self, requests: PodRequests, request: GpuRequest) -> Iterator[str]:
-        """Devices requested under names that cannot be planned, in words."""
-        for name in requests.amounts:
-            if name == request.resource or name in self.policy.gpu_resources:
-                continue
-            if self.claims.give_instances and name.startswith(RESOURCE):
-                yield f"{name}, which its nodes give only to claims"
-            elif is_gpu_name(name):
-                yield f"GPUs requested as {name}, which is not in kubernetes.gpuResources"
-            elif self._is_of_class(name) and name not in self.known:
-                sort = self.claims.classes.extended_resources.get(name, Sort.OTHER)
-                if sort is Sort.OTHER:
-                    yield f"devices requested as {name}"
-                elif sort is Sort.WHOLE:
-                    yield TWO_NAMES
+    def _unsupported(
+        self, pod: KubePod, template: _Template, ask: Ask, claimed: ClaimedGpus
+    ) -> tuple[str, ...]:
+        """What of a pod cannot be planned, in words."""
+        if len(template.requests.amounts) > MAX_RESOURCES:
+            return (TOO_MANY_RESOURCES,)
+        found = [*pod.unsupported, *ask.problems]
+        if claimed.part or (ask.shares and ask.part is None and not ask.problems):
+            found.append(A_FRACTION)
+        found += claimed.problems
+        if claimed.every:
+            found.append("all GPUs of a node (allocationMode All)")
+        if claimed.missing:
+            found.append(NO_CLAIM)
+        if claimed.allocated and pod.planned:
+            found.append("a resource claim that is allocated already")
+        if template.requests.unreadable:
+            found.append(UNREADABLE)
+        for name in template.odd:
+            found += self._unknown_name(name, ask)
+        if self.policy.gpu_backend == "dra" and pod.to_place and pod.mode is not None:
+            found += unallocatable(pod.object, self.claims)
+        return tuple(dict.fromkeys(found))
+
+    def _unknown_name(self, name: str, ask: Ask) -> Iterator[str]:
+        """Devices requested under a name that cannot be planned, in words."""
+        if name == ask.resource:
+            return
+        if self.claims.give_instances and name.startswith(RESOURCE):
+            yield f"{name}, which its nodes give only to claims"
+        elif is_gpu_name(name):
+            yield f"GPUs requested as {name}, which is not in kubernetes.gpuResources"
+        elif self._is_of_class(name) and name not in self.known:
+            sort = self.claims.classes.extended_resources.get(name, Sort.OTHER)
+            if sort is Sort.OTHER:
+                yield f"devices requested as {name}"
+            elif sort is Sort.WHOLE:
+                yield TWO_NAMES
 
     def _priority(self, pod: KubeObject, *, queued: bool) -> int:
         """``queued``: Kueue holds the pod back, and its order counts."""
@@ -313,14 +364,6 @@ class _Reader:
             what = "its PriorityClass is not in the input; its priority counts as 0"
             self.remarks.add(pod.subject, what, "add the PriorityClasses to the input")
         return found or 0
-
-
-def _as_part(pod: KubePod, request: GpuRequest) -> GpuRequest:
-    """The request without GPUs that are parts, which go to the pod's other requests."""
-    if not request.gpus or request.resource != NVIDIA:
-        return request
-    pod.requests, pod.gpu_resource = {**pod.requests, PART: request.gpus}, None
-    return GpuRequest()
 
 
 def selects_parts(
@@ -340,25 +383,6 @@ def selects_parts(
             for term in affinity
         )
     )
-
-
-def _problems(
-    requests: PodRequests, request: GpuRequest, claimed: ClaimedGpus, *, planned: bool
-) -> list[str]:
-    """What of its requests cannot be planned, in words."""
-    found = list(request.problems)
-    if claimed.part or (request.fraction and request.part is None and not found):
-        found.append(A_FRACTION)
-    found.extend(claimed.problems)
-    if claimed.every:
-        found.append("all GPUs of a node (allocationMode All)")
-    if claimed.missing:
-        found.append(NO_CLAIM)
-    if claimed.allocated and planned:
-        found.append("a resource claim that is allocated already")
-    if requests.unreadable:
-        found.append(UNREADABLE)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,42 +426,3 @@ class _Priorities:
 def bounded_priority(value: int) -> int:
     """The priority, at most MAX_PRIORITY either way."""
     return max(-MAX_PRIORITY, min(value, MAX_PRIORITY))
-
-
-def unpinned_spec(pod: KubePod, node: KubeNode) -> Tree:
-    """The spec of a pod with an intent for its node, without the pin that a run added."""
-    spec = mapping(pod.object.tree, "spec")
-    if pod.mode is not None or PLAN not in pod.labels:
-        return spec
-    intent = read_intent(pod.labels, pod.annotations)
-    if intent is None or intent.node != node.name:
-        return spec
-    if intent.pin == "hostname":
-        selector = mapping(spec, "nodeSelector")
-        if HOSTNAME_LABEL not in selector or selector[HOSTNAME_LABEL] != node.labels.get(
-            HOSTNAME_LABEL
-        ):
-            return spec
-        return {**spec, "nodeSelector": {k: v for k, v in selector.items() if k != HOSTNAME_LABEL}}
-    added = intent.pin.split()[1:]
-    return _without_name(spec, node, {int(place) for place in added}) if added else spec
-
-
-def _without_name(spec: Tree, node: KubeNode, places: set[int]) -> Tree:
-    """``places``: the terms of its required node affinity that got the name of the node."""
-    affinity = mapping(spec, "affinity")
-    terms = items(affinity, "nodeAffinity", REQUIRED, "nodeSelectorTerms")
-    kept = [
-        _own_term(term, node) if i in places and isinstance(term, dict) else term
-        for i, term in enumerate(terms)
-    ]
-    # A term of nothing but the name is ours alone: the pod had no required affinity.
-    required = {} if kept == [{}] else {REQUIRED: {"nodeSelectorTerms": kept}}
-    return {**spec, "affinity": {**affinity, "nodeAffinity": required}}
-
-
-def _own_term(term: Tree, node: KubeNode) -> Tree:
-    field = {"key": "metadata.name", "operator": "In", "values": [node.name]}
-    fields = [one for one in items(term, "matchFields") if one != field]
-    bare = {name: value for name, value in term.items() if name != "matchFields"}
-    return {**bare, "matchFields": fields} if fields else bare

@@ -18,17 +18,15 @@ from planner.read.findings import Remarks
 from planner.read.kube.dialect_registry import group_readers
 from planner.read.kube.dialects.base import GroupKey, PodKey
 from planner.read.kube.lookup import at, objects, text
+from planner.read.kube.pods.asks import HIVED, PARTITIONS
 from planner.read.kube.pods.holdings import Holding, Share, is_taken
 from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
 from planner.read.kube.pods.pod_rules import Ignorable
-from planner.read.kube.pods.requests import (
-    HIVED,
-    NO_CLAIM,
-    PARTITIONS,
-    UNREADABLE,
-    is_about_gpus,
-)
+from planner.read.kube.pods.requests import is_about_gpus
 from planner.read.kube.records import KubeNode, KubePod, Objects
+
+UNREADABLE = "an amount that cannot be read"
+NO_CLAIM = "a resource claim that is not in the input"
 
 HELD = "is not bound; the room that it requests is held on the node it is tied to"
 NO_SCHEDULER = "is tied to a node, but nothing shows that its scheduler exists; it holds no room"
