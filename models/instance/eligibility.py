@@ -61,7 +61,7 @@ class Eligibility:
         for key, value in role.node_selector:
             found &= self._once(("label", key, value), partial(self._labelled, key, value))
         if role.node_affinity:
-            found &= self._affine(role.node_affinity)
+            found &= _members(self.affine(role.node_affinity))
         tolerant = self._once(
             ("tolerations", role.tolerations), partial(self._tolerant, role.tolerations)
         )
@@ -69,22 +69,23 @@ class Eligibility:
             found &= self._once(("model", role.model), partial(self._modelled, role.model))
         return found & tolerant
 
-    def _affine(self, affinity: NodeAffinity) -> Nodes:
+    def affine(self, affinity: NodeAffinity) -> Mask:
+        """Nodes that a term of an affinity matches."""
         found = 0
         for term in affinity:
             suited = self._all if term else 0
             for one in term:
                 suited &= self._suited(one)
             found |= suited
-        return _members(found)
+        return found
 
     def _labelled(self, key: str, value: str) -> Nodes:
-        return _members(self._by_value(key).get(value, 0))
+        return _members(self.by_value(key).get(value, 0))
 
     def _suited(self, one: NodeExpression) -> Mask:
         """Nodes where an expression holds."""
         key = None if one.field else one.key
-        values = self._by_value(key)
+        values = self.by_value(key)
         match one.operator:
             case "In":
                 return self._listed(values, one)
@@ -116,7 +117,7 @@ class Eligibility:
             found |= values.get(value, 0)
         return found
 
-    def _by_value(self, key: str | None) -> dict[str | None, Mask]:
+    def by_value(self, key: str | None) -> dict[str | None, Mask]:
         """All nodes by the value of a label, None where they lack it; by name for the key None."""
         if key not in self._values:
             groups: dict[str | None, Mask] = {}
@@ -130,7 +131,7 @@ class Eligibility:
         """The whole numbers among the values, ascending, and the nodes with the first i of them."""
         if key not in self._sorted:
             groups: dict[int, Mask] = {}
-            for value, nodes in self._by_value(key).items():
+            for value, nodes in self.by_value(key).items():
                 number = None if value is None else whole_number(value)
                 if number is not None:
                     groups[number] = groups.get(number, 0) | nodes

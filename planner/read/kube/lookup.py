@@ -150,24 +150,7 @@ def _numbered(name: str, number: int, longest: int) -> str:
 
 def matches(selector: Tree, labels: dict[str, str]) -> bool:
     """Whether a label selector selects these labels; a malformed requirement selects nothing."""
-    for key, value in mapping(selector, "matchLabels").items():
-        if labels.get(key) != value:
-            return False
-    return all(_holds(entry, labels) for entry in objects(selector, "matchExpressions"))
-
-
-def _holds(entry: Tree, labels: dict[str, str]) -> bool:
-    key, operator = text(entry, "key"), text(entry, "operator")
-    if key is None:
-        return False
-    value, values = labels.get(key), items(entry, "values")
-    if operator == "In":
-        return value is not None and value in values
-    if operator == "NotIn":
-        return value is None or value not in values
-    if operator == "Exists":
-        return value is not None
-    return operator == "DoesNotExist" and value is None
+    return bool(LabelSets([labels]).matching(selector))
 
 
 _OPERATORS = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
@@ -202,55 +185,36 @@ class LabelSets:
 
     def __init__(self, sets: Sequence[dict[str, str]]) -> None:
         self.all = (1 << len(sets)) - 1
-        self._numbers: dict[str, dict[str, list[int]]] = {}
+        # of those with a value of a label, and with any (None)
+        self._numbers: dict[tuple[str, str | None], list[int]] = {}
         self._masks: dict[tuple[str, str | None], int] = {}
         for number, labels in enumerate(sets):
             for key, value in labels.items():
-                self._numbers.setdefault(key, {}).setdefault(value, []).append(number)
-
-    def by_value(self, key: str) -> dict[str, int]:
-        """Those with each value of a label."""
-        return {value: self._with(key, value) for value in self._numbers.get(key, {})}
-
-    def having(self, key: str) -> int:
-        """Those with a label."""
-        return self._with(key, None)
-
-    def _with(self, key: str, value: str | None) -> int:
-        same = (key, value)
-        if same not in self._masks:
-            known = self._numbers.get(key, {})
-            lists = known.values() if value is None else [known.get(value, [])]
-            self._masks[same] = mask_of(number for one in lists for number in one)
-        return self._masks[same]
+                self._numbers.setdefault((key, value), []).append(number)
+                self._numbers.setdefault((key, None), []).append(number)
 
     def matching(self, selector: Tree) -> int:
         """Those that a label selector selects; a malformed requirement selects nothing."""
         found = self.all
         for key, value in mapping(selector, "matchLabels").items():
-            found &= self._valued(key, [value])
-        for entry in objects(selector, "matchExpressions"):
-            found &= self._holding(entry)
+            found &= self._with(key, [value])
+        for one in objects(selector, "matchExpressions"):
+            named, operator = text(one, "key"), text(one, "operator")
+            if named is None or operator not in _OPERATORS:
+                return 0
+            listed = self._with(named, items(one, "values") if _OPERATORS[operator] else None)
+            found &= listed if operator in ("In", "Exists") else ~listed
         return found
 
-    def _valued(self, key: str, values: Iterable[object]) -> int:
-        known = self._numbers.get(key, {})
-        return union(
-            self._with(key, one) for one in values if isinstance(one, str) and one in known
-        )
-
-    def _holding(self, entry: Tree) -> int:
-        key, operator = text(entry, "key"), text(entry, "operator")
-        if key is None:
-            return 0
-        if operator == "In":
-            return self._valued(key, items(entry, "values"))
-        if operator == "NotIn":
-            return self.all & ~self._valued(key, items(entry, "values"))
-        having = self.having(key)
-        if operator == "Exists":
-            return having
-        return self.all & ~having if operator == "DoesNotExist" else 0
+    def _with(self, key: str, values: Sequence[object] | None) -> int:
+        """Those with one of these values of a label; None: with any."""
+        found = 0
+        for value in (None,) if values is None else [one for one in values if isinstance(one, str)]:
+            same = (key, value)
+            if same in self._numbers and same not in self._masks:
+                self._masks[same] = mask_of(self._numbers[same])
+            found |= self._masks.get(same, 0)
+        return found
 
 
 def union(masks: Iterable[int]) -> int:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
 from models.documents.gang import NodeExpression
-from models.instance.eligibility import tolerated
-from models.instance.gang import NodeAffinity, holds
+from models.instance.cluster import Node
+from models.instance.eligibility import Eligibility, tolerated
+from models.instance.gang import NodeAffinity
 from models.units import shortened
 from planner.read.kube.gang_documents import model_pod
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import (
-    LabelSets,
     bits,
     distinct,
     mapping,
@@ -28,7 +29,7 @@ from planner.read.kube.lookup import (
 )
 from planner.read.kube.node_documents import Json
 from planner.read.kube.pods.anti_affinity import PodKinds
-from planner.read.kube.pods.constraints import IMPOSSIBLE, Affinity
+from planner.read.kube.pods.constraints import IMPOSSIBLE, Narrower
 from planner.read.kube.pods.pod_rules import MAX_SKEW, PodRule, RuleKind, Selector
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk
 from planner.read.sources import printable
@@ -277,7 +278,9 @@ class PodSets:
     def _fit(self, one: RuledRole, partial: Collection[str]) -> None:
         """Keep a role to nodes with the labels of its domains, and its spreads to what both know."""
         lacking = [key for key in one.keys if self._masks.all & ~self._masks.having(key)]
-        _narrow(one.pods, [NodeExpression(key, "Exists") for key in sorted(lacking)])
+        narrower, more = Narrower(), tuple(NodeExpression(key, "Exists") for key in sorted(lacking))
+        for pod in one.pods if more else ():
+            narrower.narrow(pod, more)
         for rule in one.rules:
             if rule.stated.kind is RuleKind.SPREAD:
                 meant = self._counted(one.model, rule.stated)
@@ -341,59 +344,32 @@ class NodeMasks:
     """Nodes in order, as bits. ``installed``: those with GPUs."""
 
     def __init__(self, nodes: Sequence[KubeNode]) -> None:
-        self.sets = LabelSets([{HOSTNAME_LABEL: node.name, **node.labels} for node in nodes])
-        self.all = self.sets.all
+        labels = tuple({HOSTNAME_LABEL: node.name, **node.labels} for node in nodes)
+        # of which only names and labels are asked
+        self._nodes = Eligibility(cast("tuple[Node, ...]", tuple(nodes)), labels, frozenset())
+        self.all = (1 << len(nodes)) - 1
         self.number = {node.name: number for number, node in enumerate(nodes)}
         self.installed = union(1 << n for n, node in enumerate(nodes) if node.installed)
-        self._by_value: dict[str, dict[str, int]] = {}
         self._matching: dict[tuple[object, ...], tuple[NodeAffinity, int]] = {}
 
     def having(self, key: str) -> int:
         """Nodes with this label."""
-        return self.sets.having(key)
+        return self.all & ~self._nodes.by_value(key).get(None, 0)
 
-    def by_value(self, key: str) -> dict[str, int]:
+    def by_value(self, key: str) -> dict[str | None, int]:
         """Nodes with each value of this label."""
-        if key not in self._by_value:
-            self._by_value[key] = self.sets.by_value(key)
-        return self._by_value[key]
+        known = self._nodes.by_value(key)
+        return {value: known[value] for value in known if value is not None}
 
     def matching(self, selector: Mapping[str, str], affinity: NodeAffinity) -> int:
         """Nodes that a node selector and any term of an affinity match."""
         same = (tuple(sorted(selector.items())), id(affinity))
         if same not in self._matching:
-            found = self.sets.matching({"matchLabels": selector})
-            if affinity:
-                found &= union(self._term(term) for term in affinity)
+            found = self._nodes.affine(affinity) if affinity else self.all
+            for key, value in selector.items():
+                found &= self._nodes.by_value(key).get(value, 0)
             self._matching[same] = (affinity, found)  # the affinity keeps its id
         return self._matching[same][1]
-
-    def _term(self, term: Sequence[NodeExpression]) -> int:
-        found = self.all
-        for one in term:
-            found &= self._expression(one)
-        return found
-
-    def _expression(self, one: NodeExpression) -> int:
-        if one.field:
-            known = {name: 1 << number for name, number in self.number.items()}
-        else:
-            known = self.by_value(one.key)
-        if one.operator in ("In", "NotIn"):
-            listed = union(known[value] for value in one.values if value in known)
-            return listed if one.operator == "In" else self.all & ~listed
-        found = union(mask for value, mask in known.items() if holds(one, value))
-        return found | (self.all & ~self.having(one.key) if holds(one, None) else 0)
-
-
-def _narrow(pods: Iterable[KubePod], more: Sequence[NodeExpression]) -> None:
-    """Keep pods to nodes of which these expressions hold, too."""
-    known: dict[int, tuple[Affinity, Affinity]] = {}
-    for pod in pods if more else ():
-        same, terms = id(pod.affinity), pod.affinity or ((),)
-        if same not in known:
-            known[same] = (pod.affinity, tuple((*term, *more) for term in terms))
-        pod.affinity = known[same][1]
 
 
 def named_keys(selectors: Iterable[Selector]) -> set[str]:

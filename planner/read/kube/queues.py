@@ -28,6 +28,7 @@ from planner.read.kube.gangs.terms import HOLDS
 from planner.read.kube.lookup import distinct, is_name
 from planner.read.kube.node_documents import Json
 from planner.read.kube.nodes.servers import server_model
+from planner.read.kube.pods.constraints import Narrower, Term
 from planner.read.kube.records import KubeGang, KubeNode, Objects
 
 MAX_QUOTAS = 5_000
@@ -299,7 +300,7 @@ def _in_integers(weights: Mapping[Key, Fraction]) -> dict[Key, int]:
 
 def _keep_to_cells(gang: KubeGang, pinned: Mapping[str, frozenset[str]]) -> None:
     """Pods that name a pinned cell of HiveD go to its nodes alone; without such a cell the gang waits."""
-    terms: dict[tuple[object, str], tuple[tuple[NodeExpression, ...], ...]] = {}
+    narrower, cells = Narrower(), dict[str, Term]()
     for pod in gang.pods():
         name = hived.pinned_cell(pod.annotations)
         if name is None:
@@ -308,8 +309,6 @@ def _keep_to_cells(gang: KubeGang, pinned: Mapping[str, frozenset[str]]) -> None
             problem = f"HiveD's pinned cell {shown(name)}, which is not one of nodes in its file"
             gang.problems = tuple(dict.fromkeys((*gang.problems, problem)))
             continue
-        key = (pod.affinity, name)
-        if key not in terms:
-            one = NodeExpression(NODE_NAME, "In", tuple(sorted(pinned[name])), field=True)
-            terms[key] = tuple((*term, one) for term in pod.affinity or ((),))
-        pod.affinity = terms[key]
+        nodes = tuple(sorted(pinned[name]))
+        cells.setdefault(name, (NodeExpression(NODE_NAME, "In", nodes, field=True),))
+        narrower.narrow(pod, cells[name])

@@ -6,7 +6,6 @@ Where it is about the pods of its own gang alone it is a rule of their roles (``
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import NodeExpression
@@ -28,7 +27,8 @@ from planner.read.kube.pods.constraints import (
     MAX_PARTS,
     MAX_TERMS,
     MAX_VALUES,
-    Affinity,
+    Narrower,
+    Term,
     selects_too_much,
 )
 from planner.read.kube.pods.pod_rules import REQUIRED
@@ -70,36 +70,8 @@ class PodKinds:
         return found & union(self.inside.get(one, 0) for one in namespaces)
 
 
-@dataclass(slots=True)
-class _Closed:
-    """By topology label, the numbers of pods and the values that are closed to them."""
-
-    values: dict[str, dict[bytes, tuple[int, dict[str, None]]]] = field(default_factory=dict)
-
-    def add(self, key: str, numbers: int, value: str) -> None:
-        _, values = self.values.setdefault(key, {}).setdefault(mask_key(numbers), (numbers, {}))
-        values[value] = None
-
-    def apart(self, waiting: int) -> list[tuple[NodeExpression, ...]]:
-        """The expressions that keep each of the waiting off what is closed to it."""
-        found: list[list[NodeExpression]] = [[] for _ in range(waiting)]
-        for key in sorted(self.values):
-            names = sorted(set().union(*(values for _, values in self.values[key].values())))
-            place = {name: number for number, name in enumerate(names)}
-            closed = [0] * waiting
-            for numbers, values in self.values[key].values():
-                mask = sum(1 << place[value] for value in values)
-                for number in bits(numbers):
-                    closed[number] |= mask
-            known: dict[bytes, NodeExpression] = {}
-            for number, mask in enumerate(closed):
-                if mask:
-                    same = mask_key(mask)
-                    if same not in known:
-                        listed = tuple(names[i] for i in bits(mask))
-                        known[same] = NodeExpression(key, "NotIn", listed)
-                    found[number].append(known[same])
-        return [tuple(expressions) for expressions in found]
+_Closed = dict[tuple[str, bytes], tuple[int, set[str]]]
+"""By topology label and pods, these as a mask and the values that are closed to them."""
 
 
 def exclude_by_anti_affinity(
@@ -119,20 +91,31 @@ def exclude_by_anti_affinity(
         return
     waiting = PodKinds(pod for pod in pods if pod.to_place)
     by_name = {node.name: node for node in nodes}
-    closed = _Closed()
+    closed: _Closed = {}
     for pod in repelling:
         _close(pod, by_name[pod.node or ""], waiting, closed, remarks)
-    apart = closed.apart(len(waiting.numbers))
-    narrowed: dict[tuple[int, int], tuple[Affinity, Affinity]] = {}
+    apart, narrower = _apart(closed, len(waiting.numbers)), Narrower()
     for pod, number in waiting.of:
-        if not apart[number]:
-            continue
-        remarks.add(pod.subject, EXCLUDED)
-        same = (id(pod.affinity), number)
-        if same not in narrowed:
-            terms = tuple((*term, *apart[number]) for term in pod.affinity or ((),))
-            narrowed[same] = (pod.affinity, terms)  # the first keeps its id
-        pod.affinity = narrowed[same][1]
+        if apart[number]:
+            remarks.add(pod.subject, EXCLUDED)
+            narrower.narrow(pod, apart[number])
+
+
+def _apart(closed: _Closed, waiting: int) -> list[Term]:
+    """The expressions that keep each of the waiting off what is closed to it."""
+    found: list[dict[str, set[str]]] = [{} for _ in range(waiting)]
+    for (key, _), (mask, values) in closed.items():
+        for number in bits(mask):
+            found[number].setdefault(key, set()).update(values)
+    known: dict[tuple[str, frozenset[str]], NodeExpression] = {}
+
+    def apart(key: str, values: set[str]) -> NodeExpression:
+        same = key, frozenset(values)
+        if same not in known:
+            known[same] = NodeExpression(key, "NotIn", tuple(sorted(values)))
+        return known[same]
+
+    return [tuple(apart(key, own[key]) for key in sorted(own)) for own in found]
 
 
 def _terms(pod: KubePod) -> list[Tree]:
@@ -154,7 +137,7 @@ def _close(
         value = node.labels.get(key, node.name if key == HOSTNAME_LABEL else None)
         numbers = _selected(waiting, term, namespace) if value else 0
         if value and numbers:
-            closed.add(key, numbers, value)
+            closed.setdefault((key, mask_key(numbers)), (numbers, set()))[1].add(value)
             if numbers & ~waiting.inside.get(namespace, 0):
                 remarks.add(pod.subject, REPELS_OTHERS.format(key=key))
 

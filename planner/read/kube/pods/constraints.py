@@ -69,6 +69,22 @@ IMPOSSIBLE = (
 Term = tuple[NodeExpression, ...]
 Affinity = tuple[Term, ...]
 
+
+class Narrower:
+    """Keeps pods to nodes of which more expressions hold; those of one affinity still share one."""
+
+    def __init__(self) -> None:
+        # by identity, of what is kept for that
+        self._known: dict[tuple[int, int], tuple[Affinity, Term, Affinity]] = {}
+
+    def narrow(self, pod: KubePod, more: Term) -> None:
+        same = id(pod.affinity), id(more)
+        if same not in self._known:
+            terms = tuple((*term, *more) for term in pod.affinity or ((),))
+            self._known[same] = pod.affinity, more, terms
+        pod.affinity = self._known[same][2]
+
+
 _STATED = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
 """Besides its RuntimeClass all that says where a pod may go."""
 
