@@ -7,9 +7,9 @@ Raises UnavailableError and NotPermittedError.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
@@ -24,7 +24,7 @@ from planner.cluster.store import Store
 from planner.cluster.transport import BUDGETS, DEVICE_LISTS, Transport, Tree, core
 from planner.read.findings import Remarks
 from planner.read.kube.kinds import NODES, PODS, Kind
-from planner.read.kube.lookup import at, mapping, objects, text, texts
+from planner.read.kube.lookup import Known, at, mapping, objects, text, texts
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.budgets import read_budgets
@@ -259,7 +259,7 @@ class ClusterReader:
             )
 
     def _pods(self, found: Objects) -> Iterator[LivePod]:
-        known = _Known()
+        known = Known()
         for pod in read_pods(found, self._read, self.settings, Remarks()):
             # its original tree: forged intents were removed for the reader
             tree = self.pods.get((pod.object.namespace, pod.object.name), pod.object.tree)
@@ -292,9 +292,9 @@ def _with_holdings(seen: LivePod, pod: KubePod) -> LivePod:
     )
 
 
-def _seen(tree: Tree, seal_key: SealKey | None, known: _Known | None = None) -> LivePod:
+def _seen(tree: Tree, seal_key: SealKey | None, known: Known | None = None) -> LivePod:
     """A pod as its own object describes it, without what it holds."""
-    known = known or _Known()
+    known = known or Known()
     metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
     intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
     namespace, name = _key(tree)
@@ -319,23 +319,6 @@ def _seen(tree: Tree, seal_key: SealKey | None, known: _Known | None = None) -> 
         owner=known.of(_controller, metadata.get("ownerReferences")),
         tolerations=known.of(_tolerations, spec.get("tolerations")),
     )
-
-
-_T = TypeVar("_T")
-
-
-class _Known:
-    """What parts of trees say; pods share the parts that are equal, which are kept for that."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[object, int], tuple[object, Any]] = {}
-
-    def of(self, read: Callable[[object], _T], part: object) -> _T:
-        same = (read, id(part))
-        if same not in self._known:
-            self._known[same] = (part, read(part))
-        found: _T = self._known[same][1]
-        return found
 
 
 def _written_at(metadata: Tree) -> int | None:

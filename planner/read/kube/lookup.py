@@ -6,13 +6,28 @@ Readers call these dozens of times for each object: hence the loop in each of th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 Tree = dict[str, Any]
+Read = TypeVar("Read")
 
 _NOTHING: Tree = {}
+
+
+class Known:
+    """What parts of trees say; objects share the parts that are equal, which are kept for that."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, int], tuple[object, Any]] = {}
+
+    def of(self, read: Callable[[Any], Read], part: object) -> Read:
+        same = (read, id(part))
+        if same not in self._known:
+            self._known[same] = (part, read(part))
+        found: Read = self._known[same][1]
+        return found
 
 
 def at(tree: object, *path: str) -> object:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from models.documents.cluster import MAX_SHARING, GpuSharing
+from models.instance.policy import KubernetesPolicy
 from models.mig import RESOURCE, Board, Profile
 from models.mig import resource_of as instance_resource
 from planner.read.findings import Remarks
@@ -70,66 +71,68 @@ SHARED = {
 
 
 @dataclass(frozen=True, slots=True)
-class GpuNames:
-    """How GPUs are named in one input. ``resources``: names of whole GPUs, in order.
+class NodeInput:
+    """Everything of one input that the GPUs of a node are read against.
 
-    ``extended``: resource names by which a driver's GPUs can be requested without a claim.
-    ``doubled``: drivers whose GPUs some node also offers by a resource, which then counts. ``instances``:
-    whether a device plugin offers MIG instances, so that those of ResourceSlices do not count.
-    ``allocates``: whether claims are allocated by gangplan, so that plans may partition GPUs by claims.
+    ``slices``: devices by node name. ``extended``: resource names by which a driver's GPUs can be requested
+    without a claim. ``doubled``: drivers whose GPUs some node also offers by a resource, which then counts.
+    ``instances``: whether a device plugin offers MIG instances, so that those of ResourceSlices do not count.
+    ``sharers``: by whom pods of the input share GPUs.
     """
 
-    resources: Sequence[str]
+    policy: KubernetesPolicy
+    slices: Mapping[str, Sequence[NodeDevices]]
     extended: Mapping[str, tuple[str, ...]]
     doubled: Collection[str]
-    instances: bool = False
-    allocates: bool = False
-
-
-@dataclass(slots=True)
-class GpuReader:
-    """Reads the GPUs of one node.
-
-    ``capacity``, ``offered``: amounts of the resources of whole GPUs. ``slices``: its devices by
-    driver. ``cards``: those that HAMi or Volcano registered, if they are
-    given whole and in parts; ``mig``: those in MIG mode. ``sharers``: by whom pods of the input share GPUs.
-    """
-
-    node: KubeNode
-    names: GpuNames
-    remarks: Remarks
-    capacity: Mapping[str, int]
-    offered: Mapping[str, int]
-    slices: Sequence[NodeDevices]
-    cards: hami.Cards | None
-    mig: hami.MigCards | None
+    instances: bool
     sharers: Collection[str]
+    remarks: Remarks
 
-    @property
-    def labels(self) -> dict[str, str]:
-        return self.node.labels
+    def cards(self, annotations: Mapping[str, str]) -> hami.Cards | None:
+        """The whole cards that a node registered, if somebody asks for them or for parts of them."""
+        asked = self.policy.gpu_backend == "hami" or BY_HAMI in self.sharers
+        found = hami.whole_cards(annotations) if asked else None
+        if found is None and BY_VOLCANO in self.sharers:
+            return hami.whole_cards(annotations, hami.VOLCANO_REGISTER)
+        return found
 
-    @property
-    def _is_volcanos(self) -> bool:
-        """Whether Volcano registered its cards."""
-        return self.cards is not None and self.cards.key == hami.VOLCANO_REGISTER
+
+class GpuReader:
+    """Reads the GPUs of one node. ``capacity``, ``offered``: amounts of the resources of whole GPUs."""
+
+    def __init__(
+        self,
+        node: KubeNode,
+        input_: NodeInput,
+        capacity: Mapping[str, int],
+        offered: Mapping[str, int],
+    ) -> None:
+        self.node, self.input, self.labels = node, input_, node.labels
+        self.capacity, self.offered = capacity, offered
+        self.cards = input_.cards(node.object.annotations)
+        self._is_volcanos = self.cards is not None and self.cards.key == hami.VOLCANO_REGISTER
 
     def read(self) -> None:
         """Set the node's GPU fields, and withhold instances that change."""
-        node = self.node
-        if self.mig is not None and self._in_mig_mode(self.mig):
-            return
-        offered = node.allocatable.items()
+        if self.input.policy.gpu_backend == "hami":
+            cards = hami.mig_cards(self.node.object.annotations)
+            if cards is not None and self._in_mig_mode(cards):
+                return
+        offered = self.node.allocatable.items()
         parts = [name for name, amount in offered if amount and PARTITIONS.fullmatch(name)]
         resource = self._resource()
         devices = self._devices(resource)
         parts += self._instances(devices)
         counts = list(self._label_counts(resource))
-        if resource is None:
-            resource = self._resource_without_amounts(devices, counts)
-            if resource is None:
-                self._withhold_changing(parts)
-                return
+        resource = resource or self._resource_without_amounts(devices, counts)
+        if resource is not None:
+            self._read(resource, devices, counts, parts)
+        self._withhold_changing(parts)
+
+    def _read(
+        self, resource: str, devices: NodeDevices, counts: Sequence[int], parts: list[str]
+    ) -> None:
+        node, bare = self.node, devices.mig_mode
         capacity = self._plausible(self.capacity.get(resource))
         gpus = self._allocatable(resource, devices)
         if self.cards is not None and resource_of(resource) == NVIDIA:
@@ -137,7 +140,6 @@ class GpuReader:
             capacity, gpus = self.cards.count, self.cards.count - len(self.cards.sick)
             by = (node.allocatable, BY_VOLCANO) if self._is_volcanos else (self.offered, NVIDIA)
             gpus = min(gpus, by[0].get(by[1], 0))
-        bare = devices.mig_mode
         seen = (len(devices.devices) + len(devices.partitioned) + len(bare), *counts)
         node.gpu_resource, node.gpus = resource, gpus
         node.shared = self._why_shared(resource, devices)
@@ -158,7 +160,6 @@ class GpuReader:
             node.installed = max(*seen, self._behind_shares(capacity or gpus))
         node.devices = devices.devices
         node.gpu_names = tuple(dict.fromkeys(self._request_names(resource, devices)))
-        self._withhold_changing(parts)
         node.sick = tuple(sorted(self._sick(devices)))
         node.mig_mode = tuple(gpu for gpu in bare if node.possible and gpu not in node.sick)
 
@@ -182,7 +183,7 @@ class GpuReader:
 
     def _instances(self, devices: NodeDevices) -> set[str]:
         """Offer the MIG instances that only claims give, and return their resources."""
-        if self.names.instances or devices.driver in self.names.doubled:
+        if self.input.instances or devices.driver in self.input.doubled:
             return set()
         self._possible(devices)
         sick = self._sick(devices)
@@ -196,7 +197,7 @@ class GpuReader:
 
     def _possible(self, devices: NodeDevices) -> None:
         """Note the board of GPUs of which claims make instances, if these are all that the board can have."""
-        if not self.names.allocates or not devices.possible or devices.instances:
+        if self.input.policy.gpu_backend != "dra" or not devices.possible or devices.instances:
             return
         gpus = {mig_boards(one.product or "") for one in devices.devices or devices.possible}
         boards = gpus.pop() if len(gpus) == 1 else ()
@@ -208,7 +209,7 @@ class GpuReader:
             self._add(f"{what} are not those of a known board; none is planned")
 
     def _add(self, what: str, hint: str | None = None) -> None:
-        self.remarks.add(self.node.object.where, what, hint)
+        self.input.remarks.add(self.node.object.where, what, hint)
 
     def _plausible(self, count: int | None) -> int:
         if count is not None and count > MAX_GPUS:
@@ -220,7 +221,7 @@ class GpuReader:
         """The resource of its GPUs: of several, the one with the most; ties in the order given."""
         most = {
             name: max(self.capacity.get(name, 0), self.offered.get(name, 0))
-            for name in self.names.resources
+            for name in self.input.policy.gpu_resources
             if name in self.capacity or name in self.offered
         }
         counted = {name: amount for name, amount in most.items() if amount}
@@ -238,19 +239,24 @@ class GpuReader:
         if devices.driver:
             # If only claims give out its GPUs, pods that request them by a resource cannot go there.
             driver, common = devices.driver, resource_of(devices.driver)
-            named = common in self.names.extended.get(driver, ()) or driver in self.names.doubled
+            named = common in self.input.extended.get(driver, ()) or driver in self.input.doubled
             return common if named else driver
         if counts:
-            return NVIDIA if NVIDIA in self.names.resources else self.names.resources[0]
+            return (
+                NVIDIA
+                if NVIDIA in self.input.policy.gpu_resources
+                else self.input.policy.gpu_resources[0]
+            )
         return None
 
     def _devices(self, resource: str | None) -> NodeDevices:
         """The devices that are this resource's GPUs, else the driver with the most of them."""
-        found = [one for one in self.slices if resource_of(one.driver) == resource]
-        if resource is None and len(self.slices) > 1:
+        slices = self.input.slices.get(self.node.name, ())
+        found = [one for one in slices if resource_of(one.driver) == resource]
+        if resource is None and len(slices) > 1:
             self._add("has GPUs of several drivers; only the driver with the most counts")
         if not found and resource not in (NVIDIA, AMD):
-            found = list(self.slices)
+            found = list(slices)
         return max(found, key=lambda one: len(one.devices), default=_NO_DEVICES)
 
     def _label_counts(self, resource: str | None) -> Iterator[int]:
@@ -261,7 +267,11 @@ class GpuReader:
                 continue  # with the strategy `single` the label counts partitions
             if about is not None and resource in {AMD, "habana.ai/gaudi"}:
                 continue
-            if resource is None and about is not None and about not in self.names.resources:
+            if (
+                resource is None
+                and about is not None
+                and about not in self.input.policy.gpu_resources
+            ):
                 continue
             count = number(self.labels[key])
             if count is None or count > MAX_GPUS:
@@ -272,7 +282,7 @@ class GpuReader:
     def _allocatable(self, resource: str, devices: NodeDevices) -> int:
         """GPUs that pods may request: by the resource if the node has it, else by its devices."""
         if resource not in self.capacity and resource not in self.offered:
-            doubled = devices.driver in self.names.doubled
+            doubled = devices.driver in self.input.doubled
             return 0 if doubled else len(devices.devices) - len(devices.sick)
         gpus = self._plausible(self.offered.get(resource))
         capacity = self.capacity.get(resource)
@@ -311,7 +321,7 @@ class GpuReader:
                 yield from (one for one in _SAME if self.offered.get(one) == offered)
         if devices.driver:
             yield devices.driver
-            yield from self.names.extended.get(devices.driver, ())
+            yield from self.input.extended.get(devices.driver, ())
 
     def _why_shared(self, resource: str, devices: NodeDevices) -> str | None:
         """Why its GPUs are not given whole; None if they are."""
@@ -342,7 +352,7 @@ class GpuReader:
             by = BY_KAI
         else:
             return None
-        return by if by in self.sharers else None
+        return by if by in self.input.sharers else None
 
     def _sharing(self, resource: str, parts: Sequence[str]) -> GpuSharing | None:
         """How pods share those of its GPUs that none holds whole. KAI shares none beside partitions."""

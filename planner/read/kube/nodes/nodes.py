@@ -5,8 +5,7 @@ Nothing raises; a malformed node offers nothing rather than too much, and does n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
 
@@ -16,11 +15,10 @@ from models.mig import RESOURCE
 from models.units import InvalidValueError, epoch_seconds, offered, quantity
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses
-from planner.read.kube.devices.slices import NodeDevices, read_slices, resource_of
-from planner.read.kube.dialects.hami import VOLCANO_REGISTER, Cards, mig_cards, whole_cards
+from planner.read.kube.devices.slices import read_slices, resource_of
 from planner.read.kube.lookup import Tree, at, mapping, objects, text
-from planner.read.kube.nodes.gpus import ACK_MODE, GpuNames, GpuReader
-from planner.read.kube.pods.asks import BY_HAMI, BY_VOLCANO, sharers
+from planner.read.kube.nodes.gpus import ACK_MODE, GpuReader, NodeInput
+from planner.read.kube.pods.asks import sharers
 from planner.read.kube.pods.requests import is_gpu_name
 from planner.read.kube.records import KubeNode, KubeObject, Objects
 
@@ -52,34 +50,24 @@ def read_nodes(
     )
     offered = (mapping(one.tree, "status", "allocatable").items() for one in nodes)
     reader = _NodeReader(
-        names=GpuNames(
-            policy.gpu_resources,
+        NodeInput(
+            policy,
+            slices,
             DeviceClasses(objects_, drivers).names_by_driver(),
             doubled,
             any(name.startswith(RESOURCE) and n not in (0, "0") for o in offered for name, n in o),
-            policy.gpu_backend == "dra",
-        ),
-        slices=slices,
-        hami=policy.gpu_backend == "hami",
-        sharers=sharers((*objects_.of("Pod", ""), *expected)),
-        remarks=remarks,
+            sharers((*objects_.of("Pod", ""), *expected)),
+            remarks,
+        )
     )
     return [reader.read(one) for one in nodes]
 
 
-@dataclass(frozen=True, slots=True)
 class _NodeReader:
-    """Reads nodes of one input; ``slices``: by node name.
+    """Reads nodes of one input."""
 
-    ``hami``: the Policy chooses the HAMi back end, so its nodes give cards whole. ``sharers``: by whom pods
-    of the input share GPUs.
-    """
-
-    names: GpuNames
-    slices: Mapping[str, Sequence[NodeDevices]]
-    hami: bool
-    sharers: frozenset[str]
-    remarks: Remarks
+    def __init__(self, input_: NodeInput) -> None:
+        self.input, self.remarks = input_, input_.remarks
 
     def read(self, object_: KubeObject) -> KubeNode:
         capacity = self._amounts(object_, mapping(object_.tree, "status", "capacity"))
@@ -91,8 +79,8 @@ class _NodeReader:
         for resource in (one for one in _EVERY_POD_TAKES if one not in allocatable):
             self.remarks.add(object_.where, f"has no {resource} in its status; it offers none")
             allocatable[resource] = 0
-        resources = self.names.resources
-        gpus = {name: allocatable.pop(name) for name in resources if name in allocatable}
+        names = self.input.policy.gpu_resources
+        gpus = {name: allocatable.pop(name) for name in names if name in allocatable}
         node = KubeNode(
             object_,
             allocatable,
@@ -112,29 +100,12 @@ class _NodeReader:
                     f"offers GPUs as {name}, which the Policy does not list; they are not counted",
                     "list the name under kubernetes.gpuResources",
                 )
-        GpuReader(
-            node,
-            self.names,
-            self.remarks,
-            capacity={name: capacity[name] for name in resources if name in capacity},
-            offered=gpus,
-            slices=self.slices.get(node.name, ()),
-            cards=self._cards(object_.annotations),
-            mig=mig_cards(object_.annotations) if self.hami else None,
-            sharers=self.sharers,
-        ).read()
+        installed = {name: capacity[name] for name in names if name in capacity}
+        GpuReader(node, self.input, installed, gpus).read()
         taints = _taints(object_)
         node.unschedulable = self._is_closed(object_, readable=taints is not None)
         node.taints = taints or ()
         return node
-
-    def _cards(self, annotations: Mapping[str, str]) -> Cards | None:
-        """The whole cards that it registered, if somebody asks for them or for parts of them."""
-        asked = self.hami or BY_HAMI in self.sharers
-        found = whole_cards(annotations) if asked else None
-        if found is None and BY_VOLCANO in self.sharers:
-            return whole_cards(annotations, VOLCANO_REGISTER)
-        return found
 
     def _failed_at(self, object_: KubeObject) -> int | None:
         """When the node last failed: as its annotation says, or when it became ready again."""

@@ -20,7 +20,7 @@ from models.mig import board_named, resource_of
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import Sort
 from planner.read.kube.dialects import hami, kai
-from planner.read.kube.lookup import mapping, number, objects, text
+from planner.read.kube.lookup import at, mapping, number, objects, text
 from planner.read.kube.pods.requests import container_amounts, is_about_gpus
 from planner.read.kube.records import Device, KubeNode, KubeObject, KubePod, MigKind
 
@@ -313,15 +313,17 @@ def _made(pod: KubePod, node: KubeNode | None, remarks: Remarks) -> Device | Non
 
 def sharers(found: Iterable[KubeObject]) -> frozenset[str]:
     """By which of these names some pod that has not finished asks for a GPU or a part of one."""
-    names = set[str]()
+    names, seen = set[str](), dict[int, object]()
     for pod in found:
         if text(pod.tree, "status", "phase") in ("Succeeded", "Failed"):
             continue
         shares = KAI_FRACTION in pod.annotations or KAI_MEMORY in pod.annotations
         if shares and text(pod.tree, "spec", "schedulerName") in kai.SCHEDULERS:
             names.add(BY_KAI)
-        for container in objects(pod.tree, "spec", "containers"):
+        containers = at(pod.tree, "spec", "containers")
+        for container in () if id(containers) in seen else objects(containers):
             for kind in ("limits", "requests"):
                 for name in OF_PARTS & mapping(container, "resources", kind).keys():
                     names.add(BY_VOLCANO if name.startswith("volcano.") else BY_HAMI)
+        seen[id(containers)] = containers  # pods share those that are equal
     return frozenset(names)

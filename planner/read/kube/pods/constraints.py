@@ -17,6 +17,7 @@ from models.apply.intents import PLAN, read_intent
 from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import NodeExpression, Operator, ToleratedEffect, Toleration
 from planner.read.kube.lookup import (
+    Known,
     Tree,
     at,
     items,
@@ -110,6 +111,7 @@ class Constraints:
         self._input = found
         self._rules = PodRules(ignore)
         self._equal: dict[Affinity, Affinity] = {}
+        self._once = Known()
         # by the identity of the parts that state it, which are kept for that
         self._known: dict[tuple[object, ...], tuple[object, _Where]] = {}
 
@@ -140,24 +142,29 @@ class Constraints:
         large = exceeds_bounds(objects(required, "nodeSelectorTerms"))
         own: Affinity = ()
         if required is not None and not large:
-            written = items(required, "nodeSelectorTerms")
-            own = read_terms(written, name, [*map(int, terms.split())])
+            written, pinned = items(required, "nodeSelectorTerms"), [*map(int, terms.split())]
+            own = (
+                read_terms(written, name, pinned) if pinned else self._once.of(read_terms, written)
+            )
             own = self._equal.setdefault(own, own)
         rules, unread = self._rules.read(spec, namespace)
-        tolerations = len(items(spec, "tolerations"))
+        listed = items(spec, "tolerations")
+        tolerated: tuple[Toleration, ...] = ()
+        if len(listed) <= MAX_TOLERATIONS:
+            tolerated = self._once.of(read_tolerations, listed)
         found = (
             ("runtimeClass scheduling", self._is_tied_by_runtime(spec)),
             ("a nodeSelector that cannot be read", odd and labels <= MAX_SELECTORS),
             ("a required nodeAffinity that no node can match", own == (IMPOSSIBLE,)),
             (TOO_MANY_TERMS, large),
             (TOO_MANY_SELECTORS, labels > MAX_SELECTORS),
-            (TOO_MANY_TOLERATIONS, tolerations > MAX_TOLERATIONS),
+            (TOO_MANY_TOLERATIONS, len(listed) > MAX_TOLERATIONS),
         )
         return _Where(
             stated if labels <= MAX_SELECTORS else {},
             # What is not read in full allows no node.
             (IMPOSSIBLE,) if large or labels > MAX_SELECTORS or unread else own,
-            read_tolerations(spec) if tolerations <= MAX_TOLERATIONS else (),
+            tolerated,
             rules,
             (*unread, *(words for words, holds in found if holds)),
         )
@@ -253,10 +260,10 @@ def selects_too_much(terms: Sequence[Tree]) -> bool:
     return any(exceeds_bounds(terms, which) for which in SELECTORS)
 
 
-def read_tolerations(spec: Tree) -> tuple[Toleration, ...]:
+def read_tolerations(written: object) -> tuple[Toleration, ...]:
     """Tolerations, each once; a malformed one tolerates nothing and is left out."""
     found: dict[Toleration, None] = {}
-    for entry in objects(spec, "tolerations"):
+    for entry in objects(written):
         values = tuple(entry.get(name) or "" for name in ("key", "operator", "value", "effect"))
         if all(type(value) is str for value in values):
             toleration = _toleration(*values)
