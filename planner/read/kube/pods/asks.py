@@ -21,7 +21,12 @@ from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import Sort
 from planner.read.kube.dialects import hami, kai
 from planner.read.kube.lookup import at, mapping, number, objects, text
-from planner.read.kube.pods.requests import container_amounts, is_about_gpus
+from planner.read.kube.pods.requests import (
+    KAI_FRACTION,
+    KAI_MEMORY,
+    container_amounts,
+    is_about_gpus,
+)
 from planner.read.kube.records import Device, KubeNode, KubeObject, KubePod, MigKind
 
 MAX_POD_GPUS = 100_000
@@ -38,7 +43,6 @@ All parts of one name are alike, so they are planned like any other resource tha
 """
 
 HIVED = "hivedscheduler.microsoft.com/pod-scheduling-enable"
-KAI_FRACTION, KAI_MEMORY = "gpu-fraction", "gpu-memory"
 KAI_DEVICES = "gpu-fraction-num-devices"
 
 ANNOTATIONS = (KAI_FRACTION, KAI_MEMORY, KAI_DEVICES, hami.MODE)

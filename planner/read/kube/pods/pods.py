@@ -24,8 +24,6 @@ from planner.read.kube.pods.asks import (
     BY_KAI,
     HIVED,
     KAI_DEVICES,
-    KAI_FRACTION,
-    KAI_MEMORY,
     MALFORMED,
     OF_PARTS,
     PART,
@@ -48,6 +46,8 @@ from planner.read.kube.pods.holdings import (
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, FINISHED, Places, read_placement
 from planner.read.kube.pods.requests import (
     CONTAINERS,
+    KAI_FRACTION,
+    KAI_MEMORY,
     OF_SPEC,
     OF_STATUS,
     PodRequests,

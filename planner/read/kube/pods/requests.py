@@ -15,6 +15,9 @@ from planner.read.kube.lookup import Tree, mapping, objects, text
 _NANO = 10**9
 _MAX_QUANTITY = 100
 
+KAI_FRACTION, KAI_MEMORY = "gpu-fraction", "gpu-memory"
+"""Annotations that ask KAI for a part of a GPU."""
+
 CONTAINERS = "containers"
 """Among the unreadable resources: the containers are malformed."""
 

@@ -31,9 +31,13 @@ from planner.read.kube.lookup import (
     texts,
 )
 from planner.read.kube.objects import kube_object
-from planner.read.kube.pods.asks import KAI_FRACTION, KAI_MEMORY
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED, FINISHED
-from planner.read.kube.pods.requests import effective_requests, is_about_gpus
+from planner.read.kube.pods.requests import (
+    KAI_FRACTION,
+    KAI_MEMORY,
+    effective_requests,
+    is_about_gpus,
+)
 from planner.read.kube.records import Key, KubeObject, KubePod, Objects
 
 MAX_PODS = 10_000
