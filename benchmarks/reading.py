@@ -147,7 +147,7 @@ def _run(folder: Path) -> Iterator[Callable[[], object]]:
 
     def read() -> None:
         reader.read_view()
-        lists = LiveLists(reader.store)
+        lists = LiveLists(reader.store, reader.listed)
         read_lists(server, lists, SnapshotRequest(), lambda *_: None)
         load([], gather=lists.gather)
 

@@ -72,6 +72,9 @@ def test_a_run_starts_what_fits_and_a_second_one_writes_nothing_but_its_lock(
     assert served.written(since=before) == []
     assert served.places() == places
     assert "run unchanged (exit 0)" in summary(second)
+    paths = [call.path for call in served.cluster.calls[before:] if call.method == "GET"]
+    listed = [path for path in paths if path.endswith(("/nodes", "/pods"))]
+    assert listed == ["/api/v1/nodes", "/api/v1/pods"]
 
 
 def test_json_lines_are_of_the_fixed_types_and_one_is_the_summary(served: RunBench) -> None:

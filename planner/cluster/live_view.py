@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
-
-from msgspec import Raw
+from typing import TYPE_CHECKING, Any
 
 from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, SealKey, read_intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
@@ -19,8 +17,8 @@ from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
 from models.documents.cluster import HOSTNAME_LABEL
 from planner.cluster.lease import time_of
-from planner.cluster.pages import get, list_first_served, list_objects
-from planner.cluster.store import Store
+from planner.cluster.pages import get, list_first_served, read_list
+from planner.cluster.store import Listed, Store, without_gc
 from planner.cluster.transport import BUDGETS, DEVICE_LISTS, Transport, Tree, core
 from planner.read.findings import Remarks
 from planner.read.kube.kinds import NODES, PODS, Kind
@@ -90,6 +88,8 @@ def written_by_us(metadata: Tree, intent: Intent) -> bool:
 
 def _ours(metadata: Tree) -> list[Tree]:
     """What managedFields says of our field manager."""
+    if "managedFields" not in metadata:
+        return []
     entries = objects(metadata, "managedFields")
     ours = (entry for entry in entries if text(entry, "manager") == MANAGER)
     return [entry for entry in ours if text(entry, "subresource") is None]
@@ -116,6 +116,9 @@ if TYPE_CHECKING:
     from models.instance.policy import KubernetesPolicy
 
 
+THE_CLUSTER = "the cluster"
+"""Where its objects come from, in remarks."""
+
 _REPELLING = ("NoSchedule", "NoExecute")
 _MAX_WORDS = 1000
 """Characters kept of a scheduler's message."""
@@ -135,7 +138,7 @@ class ClusterReader:
     ``nodes``, ``pods``: objects as the server sent them, by name and by (namespace, name). ``date``: the
     server's clock in seconds since the epoch, if known. ``seal_key``: of the lock; without it managedFields
     decide whose an intent is. ``notes``: in the lock. ``evicting``: whether to read disruption budgets.
-    ``store``: what was read, kept for the next reading.
+    ``store``: what was read, kept for the next reading; ``listed``: nodes and pods as last listed.
     """
 
     wire: Transport
@@ -148,6 +151,7 @@ class ClusterReader:
     notes: RunNotes = field(default_factory=RunNotes)
     evicting: bool = False
     store: Store = field(default_factory=Store)
+    listed: dict[Kind, list[Listed]] = field(default_factory=dict)
     _cluster: str | None = None
     _read: tuple[KubeNode, ...] = ()
     _others: tuple[Tree, ...] = ()
@@ -156,7 +160,8 @@ class ClusterReader:
         """Read nodes, then pods, then the claims that pods refer to."""
         if self._cluster is None:
             self._cluster = self.identity()
-        nodes, pods = self._listed(NODES), self._listed(PODS)
+        with without_gc():
+            nodes, pods = self._listed(NODES), self._listed(PODS)
         self._others = tuple(self._devices())
         budgets = list_first_served(self.wire, (BUDGETS,)) if self.evicting else None
         found = self._objects(nodes, pods, budgets or ())
@@ -175,13 +180,9 @@ class ClusterReader:
 
     def _listed(self, kind: Kind) -> list[Tree]:
         """Every object of a kind, as far as it is read; whole where it is not what most are."""
-        read = self.store.reader(kind)
-
-        def tree(item: Raw) -> Tree | None:
-            found = read(item)
-            return None if found is None else found[0]
-
-        return [one for one in list_objects(self.wire, core(kind.plural), tree) if _name(one)]
+        found = read_list(self.wire, core(kind.plural), self.store.reader(kind))
+        self.listed[kind] = found
+        return [tree for tree, _ in found if _name(tree)]
 
     def identity(self) -> str:
         """The uid of the namespace kube-system, which identifies the cluster."""
@@ -205,34 +206,27 @@ class ClusterReader:
 
     def _again(self, tree: Tree, before: LivePod) -> LivePod:
         """A known pod with everything that can change read again."""
-        seen = _seen(tree, self.seal_key)
-        unbound = seen.node is None and not seen.finished and not seen.terminating
+        found = replace(before, **_seen(tree, self.seal_key, Known()))
         place, indices = None if before.intent_is_ours else before.held_at, before.indices
-        if seen.intent is not None and seen.intent_is_ours:
-            place, indices = seen.intent.node, seen.intent.gpus
-        return replace(
-            seen,
-            held_at=place if unbound else None,
-            gpus=before.gpus,
-            requests=before.requests,
-            indices=indices,
-            shares=before.shares,
-            made=before.made,
-        )
+        if (intent := found.own_intent) is not None:
+            place, indices = intent.node, intent.gpus
+        unbound = found.node is None and found.stays
+        return replace(found, held_at=place if unbound else None, indices=indices)
 
     def _objects(
         self, nodes: Sequence[Tree], pods: Sequence[Tree], budgets: Sequence[Tree] = ()
     ) -> Objects:
-        gatherer = Gatherer(Remarks())
-        genuine = [with_genuine_intent(tree, self.seal_key) for tree in pods]
-        for kind, trees in (("Node", nodes), ("Pod", genuine)):
-            listing = {"kind": f"{kind}List", "apiVersion": "v1", "items": list(trees)}
-            gatherer.add(listing, "the cluster")
+        gatherer = Gatherer(Remarks(), made=self.store.made)
+        for tree in nodes:
+            gatherer.add_reduced(tree, "Node", "v1", THE_CLUSTER)
+        for tree in pods:
+            genuine = with_genuine_intent(tree, self.seal_key)
+            gatherer.add_reduced(genuine, "Pod", "v1", THE_CLUSTER)
         for tree in self._others:
-            gatherer.add(tree, "the cluster")
+            gatherer.add(tree, THE_CLUSTER)
         for tree in budgets:  # those of a list do not say what they are
             typed = {**tree, "kind": "PodDisruptionBudget", "apiVersion": "policy/v1"}
-            gatherer.add(typed, "the cluster")
+            gatherer.add(typed, THE_CLUSTER)
         return gatherer.objects
 
     def _nodes(self) -> Iterator[LiveNode]:
@@ -263,7 +257,7 @@ class ClusterReader:
         for pod in read_pods(found, self._read, self.settings, Remarks()):
             # its original tree: forged intents were removed for the reader
             tree = self.pods.get((pod.object.namespace, pod.object.name), pod.object.tree)
-            yield _with_holdings(_seen(tree, self.seal_key, known), pod)
+            yield LivePod(**_seen(tree, self.seal_key, known), **_holdings(pod))
 
     def _devices(self) -> Iterator[Tree]:
         """Slices, claims and classes, as far as they are served and may be read."""
@@ -280,45 +274,46 @@ def _key(tree: Tree) -> Key:
     return (text(tree, "metadata", "namespace") or "", _name(tree))
 
 
-def _with_holdings(seen: LivePod, pod: KubePod) -> LivePod:
-    return replace(
-        seen,
-        held_at=None if pod.bound or seen.node is not None else pod.node,
-        gpus=pod.gpus,
-        requests=tuple(sorted(pod.requests.items())),
-        indices=() if pod.part else pod.indices,
-        shares=tuple(pod.shares) if pod.bound or pod.indices else (),
-        made=tuple((one.index, one.slices) for one in pod.made) if pod.holds_room else (),
-    )
+def _holdings(pod: KubePod) -> dict[str, Any]:
+    """What a pod holds, or would."""
+    bound = pod.bound or text(pod.object.tree, "spec", "nodeName") is not None
+    return {
+        "held_at": None if bound else pod.node,
+        "gpus": pod.gpus,
+        "requests": tuple(sorted(pod.requests.items())),
+        "indices": () if pod.part else pod.indices,
+        "shares": tuple(pod.shares) if pod.bound or pod.indices else (),
+        "made": tuple((one.index, one.slices) for one in pod.made) if pod.holds_room else (),
+    }
 
 
-def _seen(tree: Tree, seal_key: SealKey | None, known: Known | None = None) -> LivePod:
+def _seen(tree: Tree, seal_key: SealKey | None, known: Known) -> dict[str, Any]:
     """A pod as its own object describes it, without what it holds."""
-    known = known or Known()
     metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
-    intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
+    labels, annotations = texts(metadata, "labels"), texts(metadata, "annotations")
+    intent = read_intent(labels, annotations) if bears_marks(labels, annotations) else None
     namespace, name = _key(tree)
-    return LivePod(
-        namespace=namespace,
-        name=name,
-        uid=text(metadata, "uid") or "",
-        version=text(metadata, "resourceVersion") or "",
-        node=text(spec, "nodeName"),
-        gates=tuple(
+    return {
+        "namespace": namespace,
+        "name": name,
+        "uid": text(metadata, "uid") or "",
+        "version": text(metadata, "resourceVersion") or "",
+        "node": text(spec, "nodeName"),
+        "gates": tuple(
             gate for one in objects(spec, "schedulingGates") if (gate := text(one, "name"))
         ),
-        scheduler=text(spec, "schedulerName") or DEFAULT_SCHEDULER,
-        terminating=at(metadata, "deletionTimestamp") is not None,
-        finished=text(status, "phase") in ("Succeeded", "Failed"),
-        intent=intent,
-        intent_is_ours=intent is not None and is_ours(tree, intent, seal_key),
-        written_at=_written_at(metadata),
-        unschedulable=_unschedulable(status),
-        selector=known.of(_selector, spec.get("nodeSelector")),
-        node_affinity=known.of(_node_affinity, spec.get("affinity")),
-        owner=known.of(_controller, metadata.get("ownerReferences")),
-        tolerations=known.of(_tolerations, spec.get("tolerations")),
-    )
+        "scheduler": text(spec, "schedulerName") or DEFAULT_SCHEDULER,
+        "terminating": at(metadata, "deletionTimestamp") is not None,
+        "finished": text(status, "phase") in ("Succeeded", "Failed"),
+        "intent": intent,
+        "intent_is_ours": intent is not None and is_ours(tree, intent, seal_key),
+        "written_at": _written_at(metadata),
+        "unschedulable": known.of(_unschedulable, status.get("conditions")),
+        "selector": known.of(_selector, spec.get("nodeSelector")),
+        "node_affinity": known.of(_node_affinity, spec.get("affinity")),
+        "owner": known.of(_controller, metadata.get("ownerReferences")),
+        "tolerations": known.of(_tolerations, spec.get("tolerations")),
+    }
 
 
 def _written_at(metadata: Tree) -> int | None:
@@ -331,8 +326,8 @@ def _written_at(metadata: Tree) -> int | None:
     return max((time for time in times if time is not None), default=None)
 
 
-def _unschedulable(status: Tree) -> str | None:
-    for condition in objects(status, "conditions"):
+def _unschedulable(conditions: object) -> str | None:
+    for condition in objects(conditions):
         if (
             condition.get("type") == "PodScheduled"
             and condition.get("status") == "False"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -141,19 +142,25 @@ def tree_of(item: Raw) -> Tree | None:
         raise UnavailableError(Fault(f"an object of a list: {error}", _LOOK)) from error
 
 
-def list_objects(
-    transport: Transport, path: str, read: Callable[[Raw], Tree | None] = tree_of
-) -> list[Tree]:
-    """Every object of a list that can be read. ``read``: makes the object of its JSON.
+T = TypeVar("T")
+
+
+def list_objects(transport: Transport, path: str) -> list[Tree]:
+    """Every object of a list that can be read. Raises as ``read_list`` does."""
+    return read_list(transport, path, tree_of)
+
+
+def read_list(transport: Transport, path: str, read: Callable[[Raw], T | None]) -> list[T]:
+    """What ``read`` makes of the JSON of each object of a list, without None.
 
     Raises UnavailableError, NotPermittedError, NotServedError.
     """
     pages = ListPages(transport, path)
-    found: list[Tree] = []
+    found: list[T] = []
     for page in pages:
         if page.first:
             found.clear()
-        found += [tree for one in page.items if (tree := read(one)) is not None]
+        found += [made for one in page.items if (made := read(one)) is not None]
     for _, reply in pages.refused:
         raise failed(reply, f"GET {path}")
     return found

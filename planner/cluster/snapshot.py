@@ -7,11 +7,10 @@ stays bounded. The folder is written whole or not at all: next to its place, the
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -24,10 +23,10 @@ from msgspec import Raw
 
 from models.apply.intents import SealKey
 from planner.atomic_files import cannot_write, sync_folder
-from planner.cluster.live_view import bears_marks, for_planning
+from planner.cluster.live_view import THE_CLUSTER, bears_marks, for_planning
 from planner.cluster.pages import ListPages, ServedKind, discover, failed, tree_of
 from planner.cluster.rights import OPTIONAL
-from planner.cluster.store import Store
+from planner.cluster.store import Listed, Store, without_gc
 from planner.cluster.transport import IDENTITY, Reply, Transport, Tree, core, list_paths
 from planner.errors import CannotWriteError, Fault, NotPermittedError, UnavailableError
 from planner.read.kube.decoders import REFUSED
@@ -77,9 +76,13 @@ class SnapshotRequest:
 
 
 class LiveLists:
-    """The lists of a cluster in memory, for a plan. ``store``: keeps what it has read."""
+    """The lists of a cluster in memory, for a plan. ``store``: keeps what it has read.
 
-    def __init__(self, store: Store) -> None:
+    ``listed``: kinds that were listed a moment ago.
+    """
+
+    def __init__(self, store: Store, listed: Mapping[Kind, list[Listed]]) -> None:
+        self.listed = listed
         self._store = store
         self._lists: list[_LiveList] = []
 
@@ -88,13 +91,19 @@ class LiveLists:
         self, kind: Kind, api_version: str, request: SnapshotRequest, *, even_empty: bool
     ) -> Iterator[_LiveList]:
         """See ``Lists``."""
-        made = _LiveList(kind, api_version, request, self._store.reader(kind))
+        made = _LiveList(kind, api_version, request)
+        if kind in self.listed:
+            made.begin(None)
+            made.keep(self.listed[kind])
+        else:
+            made.read = self._store.reader(kind)
         yield made
         if made.items or (even_empty and made.begun):
             self._lists.append(made)
 
     def gather(self, gatherer: Gatherer) -> None:
         """Give every object to the reader of the input."""
+        gatherer.made = self._store.made
         for one in self._lists:
             one.gather(gatherer)
 
@@ -104,9 +113,9 @@ class _LiveList:
     kind: Kind
     api_version: str
     request: SnapshotRequest
-    read: Callable[[Raw], tuple[Tree, bool] | None]
+    read: Callable[[Raw], Listed | None] = lambda _: None
     begun: bool = False
-    trees: list[tuple[Tree, bool]] = field(default_factory=list)
+    trees: list[Listed] = field(default_factory=list)
 
     @property
     def items(self) -> int:
@@ -117,16 +126,16 @@ class _LiveList:
         self.begun = True
 
     def add(self, items: Iterable[Raw]) -> None:
-        for item in items:
-            if (found := self.read(item)) is None:
-                continue
-            tree, reduced = found
-            if self.kind is PODS:
-                pod = self.request.planned(tree)
-                if pod is None or belongs_to_nothing(pod):
-                    continue
-                tree = pod
-            self.trees.append((tree, reduced))
+        self.keep(found for one in items if (found := self.read(one)) is not None)
+
+    def keep(self, found: Iterable[Listed]) -> None:
+        if self.kind is not PODS:
+            self.trees += found
+            return
+        for tree, reduced in found:
+            pod = self.request.planned(tree)
+            if pod is not None and not belongs_to_nothing(pod):
+                self.trees.append((pod, reduced))
 
     def gather(self, gatherer: Gatherer) -> None:
         header = {"kind": f"{self.kind.name}List", "apiVersion": self.api_version, "items": []}
@@ -136,10 +145,6 @@ class _LiveList:
             else:
                 gatherer.add_item(tree, header, number, THE_CLUSTER)
         gatherer.add(header, THE_CLUSTER)
-
-
-THE_CLUSTER = "the cluster"
-"""Where its objects come from, in remarks."""
 
 
 @dataclass(slots=True)
@@ -180,18 +185,6 @@ def record(
     return recorded
 
 
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    """Trees of JSON have no cycles, and searching them takes as long as parsing."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 class Lists(Protocol):
     """Where the lists of a cluster go."""
 
@@ -202,6 +195,9 @@ class Lists(Protocol):
 
 
 class ListInMaking(Protocol):
+    begun: bool
+    """Whether it has been started; one that is given so is not read."""
+
     @property
     def items(self) -> int:
         """How many it has."""
@@ -217,7 +213,7 @@ def read_lists(
 ) -> Recorded:
     """Read every list that planning needs. Raises UnavailableError, NotPermittedError."""
     recorder = _Recorder(transport, request, lists, progress)
-    with _without_gc():
+    with without_gc():
         recorder.run()
     return recorder.recorded
 
@@ -255,7 +251,8 @@ class _Recorder:
         with self._lists.list_file(
             kind, served.api_version, self._request, even_empty=even_empty
         ) as file:
-            self._list(served, file)
+            if not file.begun:
+                self._list(served, file)
 
     def _list(self, served: ServedKind, file: ListInMaking) -> None:
         """Every page, in the place of what the file has; it stays where none may be read."""

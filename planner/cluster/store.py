@@ -5,7 +5,9 @@ A run lists the cluster twice, for applying and for planning.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,6 +19,7 @@ from planner.cluster.writes import COST
 from planner.read.kube.decoders import REFUSED
 from planner.read.kube.kinds import Kind
 from planner.read.kube.object_bounds import ObjectReducer
+from planner.read.kube.records import KubeObject
 
 _MORE = "metadata { managedFields=Managed } status { conditions[] { message } }"
 """Fields of a pod that only applying reads."""
@@ -35,22 +38,39 @@ def _reducer() -> ObjectReducer:
     return ObjectReducer((COST,), {"Pod": _MORE})
 
 
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Trees of JSON have no cycles, and searching them takes as long as parsing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+Listed = tuple[Tree, bool]
+"""An object, and whether it has been reduced to what is read; an odd one is whole."""
+
+
 @dataclass(slots=True)
 class Store:
-    """``reducer``: of all objects, so that equal parts are one."""
+    """``reducer``: of all objects, so that equal parts are one. ``made``: see ``Gatherer``."""
 
     reducer: ObjectReducer = field(default_factory=_reducer)
+    made: dict[int, tuple[Tree, KubeObject]] = field(default_factory=dict)
     _known: dict[Kind, dict[str, tuple[str, Tree]]] = field(default_factory=dict)
 
-    def reader(self, kind: Kind) -> Callable[[Raw], tuple[Tree, bool] | None]:
-        """Reads the objects of a new list of a kind.
-
-        To an object and whether it has been reduced; an odd one is whole. None for what is none.
-        """
+    def reader(self, kind: Kind) -> Callable[[Raw], Listed | None]:
+        """Reads the objects of a new list of a kind. None for what is none."""
         before = self._known.get(kind, {})
+        if kind in self._known:  # objects of what has gone since go, too
+            kept = {id(tree) for known in self._known.values() for _, tree in known.values()}
+            self.made = {key: one for key, one in self.made.items() if key in kept}
         now = self._known[kind] = {}
 
-        def read(item: Raw) -> tuple[Tree, bool] | None:
+        def read(item: Raw) -> Listed | None:
             try:
                 found = msgspec.json.decode(item, type=_Identity).metadata
             except REFUSED:

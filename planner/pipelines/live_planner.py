@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from planner.pipelines import plan as planning
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from models.apply.intents import SealKey
     from planner.cluster.retry import KnownRights
     from planner.cluster.snapshot import LiveLists
-    from planner.cluster.store import Store
+    from planner.cluster.store import Listed, Store
     from planner.read.instance_builder import LoadedInput
+    from planner.read.kube.kinds import Kind
     from planner.show.console import Console
 
 MAX_WARNINGS = 4
@@ -30,12 +31,14 @@ LEAST_TIME_S = 10
 class ClusterSource:
     """The cluster to read. ``store``: what was read of it before. ``skip``: resources that are not read.
 
+    ``listed``: kinds that were listed a moment ago, and are not listed for the first plan.
     ``seal_key``: of the lock that is held. ``leave``: which pods are left out. ``known``: rights that the
     account has shown, so that a server that has just restarted and denies them is asked again.
     """
 
     target: ClusterTarget
     store: Store
+    listed: Mapping[Kind, list[Listed]] = field(default_factory=dict)
     skip: frozenset[str] = frozenset()
     seal_key: SealKey | None = None
     leave: Callable[[dict[str, Any]], bool] | None = None
@@ -80,7 +83,7 @@ class LivePlanner:
         phases = Phases(self._clock)
         try:
             with phases.phase("snapshot"):
-                lists = self._listed()
+                lists = self._listed(self._source.listed if before is None else {})
         finally:
             self._add(phases.seconds)
         planned = planning.plan(
@@ -93,14 +96,14 @@ class LivePlanner:
         self._add(planned.seconds)
         return planned
 
-    def _listed(self) -> LiveLists:
+    def _listed(self, known: Mapping[Kind, list[Listed]]) -> LiveLists:
         """What planning needs of the cluster as it is now."""
         from planner.cluster.retry import RetryingTransport
         from planner.cluster.snapshot import ACCEPT, LiveLists, SnapshotRequest, read_lists
 
         source = self._source
         request = SnapshotRequest(skip=source.skip, seal_key=source.seal_key, leave=source.leave)
-        lists = LiveLists(source.store)
+        lists = LiveLists(source.store, known)
         with source.target.connect(ACCEPT) as transport:
             wire = RetryingTransport(transport, known=source.known)
             recorded = read_lists(wire, lists, request, lambda *_: None)

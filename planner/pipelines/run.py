@@ -266,7 +266,7 @@ class _LockedRun:
         self._judge()
         if recovered.stop is None:
             self.run.stop.check()
-            self._plan_and_apply()
+            self._plan_and_apply(recovered)
             self._judge()
 
     def _recover(self) -> Verdict:
@@ -299,9 +299,9 @@ class _LockedRun:
         show_verdict(run.console, None, verdict, self._undo_commands)
         return verdict
 
-    def _plan_and_apply(self) -> None:
+    def _plan_and_apply(self, recovered: Verdict) -> None:
         """Plan and apply; once more if the cluster changed in between."""
-        run, planner = self.run, self._planner()
+        run, planner = self.run, self._planner(recovered)
         planned: Planned | None = None
         try:
             planned = self._make_plan(planner, None)
@@ -321,7 +321,7 @@ class _LockedRun:
             for phase, seconds in planner.seconds.items():
                 run.add_seconds(phase, seconds)
 
-    def _planner(self) -> LivePlanner:
+    def _planner(self, recovered: Verdict) -> LivePlanner:
         from planner.cluster import rights
 
         run, wire, view = self.run, self.sender.wire, self.sender.reader.view
@@ -344,6 +344,7 @@ class _LockedRun:
         source = ClusterSource(
             run.target(),
             self.sender.reader.store,
+            {} if recovered.gangs else self.sender.reader.listed,
             skip=request.skip,
             seal_key=self.lock.seal_key,
             leave=rights.waits_in(unserved, self._classifier) if unserved else None,

@@ -76,11 +76,9 @@ class ObjectReducer:
         for part in found.values():
             if type(part) is dict:
                 for name, value in part.items():
-                    if type(value) is str:
-                        if name not in _OWN and len(value) <= SHORT:
-                            part[name] = intern(value)
-                    elif value and type(value) in (dict, list):
+                    if value and type(value) in (dict, list):
                         part[name] = self._shared(value)
+                _intern(part)
         return found
 
     def _of(self, group: str, kind: str) -> Prune:
@@ -113,7 +111,8 @@ class ObjectReducer:
         found = self._known.get(key)
         if found == value:
             return found
-        value = _interned(value)
+        if type(value) is dict:
+            _intern(value)
         if len(written) >= LARGE_PART:
             self._large += len(written)
             if self._large > MAX_LARGE_PARTS:
@@ -121,14 +120,8 @@ class ObjectReducer:
         return self._known.setdefault(key, value) if found is None else value
 
 
-def _interned(value: Any) -> Any:  # noqa: ANN401
-    """An equal value whose texts are those of other objects, too."""
-    match value:
-        case str():
-            return intern(value) if len(value) <= SHORT else value
-        case dict():
-            return {intern(name): _interned(inner) for name, inner in value.items()}
-        case list():
-            return [_interned(inner) for inner in value]
-        case _:
-            return value
+def _intern(texts: Tree) -> None:
+    """Make the texts of an object those of other objects, too, as far as these have them."""
+    for name, value in texts.items():
+        if type(value) is str and len(value) <= SHORT and name not in _OWN:
+            texts[name] = intern(value)

@@ -34,10 +34,12 @@ class Gatherer:
     """Collects the objects of one input. A pod without a name counts, for it may hold GPUs.
 
     ``reducer``: what is kept of each; None: all. Finished pods that belong to nothing are dropped.
+    ``made``: objects by the identity of their trees, which are kept for that: a tree is read once.
     """
 
     remarks: Remarks
     reducer: ObjectReducer | None = None
+    made: dict[int, tuple[Tree, KubeObject]] | None = None
     objects: Objects = field(default_factory=Objects)
     unnamed: int = 0
     affinities: AffinityStore = field(default_factory=AffinityStore)
@@ -114,7 +116,10 @@ class Gatherer:
         lost: Sequence[str],
     ) -> None:
         """Keep what an object was reduced to. ``lost``: its fields that passed a bound."""
-        metadata = mapping(tree, "metadata")
+        if self.made is not None and id(tree) in self.made:
+            self._add(self.made[id(tree)][1], oddities, lost)
+            return
+        before, metadata = tree, mapping(tree, "metadata")
         if text(metadata, "name") is None:
             if own_kind != "Pod":
                 self.remarks.add(f"a {own_kind} in {where}", "has no name; ignored")
@@ -122,7 +127,7 @@ class Gatherer:
             self.unnamed += 1
             name = f"unnamed-{self.unnamed}"
             self.remarks.add(f"Pod {name} in {where}", "has no name; this one is used")
-            tree = {**tree, "metadata": {**metadata, "name": name}}
+            before = tree = {**tree, "metadata": {**metadata, "name": name}}
         if self.reducer is not None and own_kind == "Pod" and belongs_to_nothing(tree):
             return
         if own_kind == "Pod" and "affinity" in mapping(tree, "spec"):
@@ -133,6 +138,11 @@ class Gatherer:
         found = kube_object(tree, own_kind, own_version, created)
         if found is None:
             return
+        if self.made is not None and created is not None:
+            self.made[id(before)] = before, found
+        self._add(found, oddities, lost)
+
+    def _add(self, found: KubeObject, oddities: Sequence[str], lost: Sequence[str]) -> None:
         if not self.objects.add(found):
             self.remarks.add(found.subject, "appears twice in the input; the first one counts")
             return
@@ -179,7 +189,7 @@ def kube_object(tree: Tree, kind: str, api_version: str, created: int | None) ->
 def _texts(metadata: object, name: str) -> dict[str, str]:
     """The text values; the same object if there are no others, which saves memory."""
     found = mapping(metadata, name)
-    return found if all(type(value) is str for value in found.values()) else texts(metadata, name)
+    return found if {str}.issuperset(map(type, found.values())) else texts(metadata, name)
 
 
 def belongs_to_nothing(pod: Tree) -> bool:
