@@ -13,11 +13,14 @@ from planner.read.kube.dialects.base import (
     ControllerReader,
     Dialect,
     GroupReader,
+    Holder,
     HoldingReader,
+    Makes,
     Scale,
 )
-from planner.read.kube.dialects.made_pods import Makes
+from planner.read.kube.dialects.naming import Names
 from planner.read.kube.dialects.quotas import QuotaReader
+from planner.read.kube.records import Objects
 
 
 def _found() -> tuple[Dialect, ...]:
@@ -41,7 +44,17 @@ def controller_readers() -> tuple[ControllerReader, ...]:
 
 def controller_reader(kind: str) -> ControllerReader:
     """The reader of keys of this kind."""
-    return next(reader for reader in controller_readers() if reader.kind == kind)
+    found = (one.controller for one in DIALECTS)
+    return next(one for one in found if one is not None and one.kind == kind)
+
+
+def names(api: Objects) -> Names:
+    """What the pods of an input name."""
+    return api.once(_names)
+
+
+def _names(api: Objects) -> Names:
+    return Names(api, group_readers(), controller_readers())
 
 
 def holding_readers() -> tuple[HoldingReader, ...]:
@@ -51,6 +64,10 @@ def holding_readers() -> tuple[HoldingReader, ...]:
 def makers() -> dict[tuple[str, ...], Makes]:
     """By API group and kind."""
     return {kind: makes for dialect in DIALECTS for kind, makes in dialect.makes.items()}
+
+
+def holders() -> tuple[Holder, ...]:
+    return tuple(one.holder for one in reversed(DIALECTS) if one.holder is not None)
 
 
 def scales() -> dict[tuple[str, str], Scale]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from models.units import InvalidValueError, epoch_seconds, shown
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import controller_readers, group_readers
+from planner.read.kube.dialect_registry import names
 from planner.read.kube.lookup import Tree, items, mapping, objects, text, texts
 from planner.read.kube.object_bounds import ObjectReducer
 from planner.read.kube.pods.constraints import AffinityStore
 from planner.read.kube.pods.placement import FINISHED
-from planner.read.kube.records import KubeObject, KubePod, Objects, Owner
+from planner.read.kube.records import KubeObject, Objects, Owner
 
 
 def typed_list(tree: Tree) -> list[object] | None:
@@ -199,10 +199,7 @@ def belongs_to_nothing(pod: Tree) -> bool:
     found = kube_object(pod, "Pod", "v1", None)
     if found is None:
         return True
-    read, none = KubePod(found), Objects()
-    return all(one.group_name(read) is None for one in group_readers()) and all(
-        one.key(read, none) is None for one in controller_readers()
-    )
+    return names(Objects()).of(found) == ((), None)
 
 
 def _owner(references: Iterable[Tree]) -> Owner | None:

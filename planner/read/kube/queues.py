@@ -61,15 +61,14 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class Quotas:
-    """The queues of other systems. ``names``: in the plan, by key; ``own``: names of Queue documents.
+    """The queues of other systems, with their names in the plan. ``own``: names of Queue documents.
 
-    ``aliases``: in the plan, of queues that are not in it and whose names another one has.
+    ``replaced``: by these. ``aliases``: in the plan, of queues that are not in it and whose names are taken.
     """
 
     sources: QuotaSources
     own: frozenset[str]
     quotas: dict[Key, Quota] = field(default_factory=dict)
-    names: dict[Key, str] = field(default_factory=dict)
     replaced: set[Key] = field(default_factory=set)
     aliases: dict[str, str] = field(default_factory=dict)
 
@@ -81,28 +80,9 @@ class Quotas:
             weights = _in_integers({key: one.weight for key, one in kept.items()})
             for key, quota in kept.items():
                 if key not in self.replaced:
-                    document = self._document(quota, system, weights[key])
-                    found.append(QueueDocument.model_validate(document))
+                    above = None if quota.parent is None else kept[system, quota.parent].name
+                    found.append(_document(quota, above, weights[key]))
         return found
-
-    def _document(self, quota: Quota, system: str, weight: int) -> Json:
-        spec: Json = {
-            "guarantee": _amount(quota.guarantee),
-            "limit": _amount(quota.limit),
-            "lendingLimit": _amount(quota.lending_limit),
-            "reclaim": quota.reclaim,
-            "weight": weight,
-            "order": "strict" if quota.strict else "bestEffort",
-        }
-        if quota.parent is not None:
-            spec["parent"] = self.names[system, quota.parent]
-        name = self.names[system, quota.key]
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "Queue",
-            "metadata": {"name": name},
-            "spec": spec,
-        }
 
     def assign(
         self, gangs: Iterable[KubeGang], pinned: Mapping[str, frozenset[str]] = MappingProxyType({})
@@ -113,7 +93,7 @@ class Quotas:
         """
         if not self.own and not self.quotas:
             return
-        taken = set(self.names.values())
+        taken = {quota.name for quota in self.quotas.values()}
         for gang in gangs:
             gang.stopped = self._stopped(gang)
             found = self._of(gang)
@@ -122,14 +102,7 @@ class Quotas:
                 self.sources.remarks.add(gang.subject, SEVERAL.format(system))
             queue = next(iter(found.values()), gang.queue)
             if not found and gang.queue is not None:
-                local = self.sources.api.of("LocalQueue", "kueue.x-k8s.io")
-                known = {one.name for one in local if one.namespace == gang.namespace}
-                lost = known and gang.queue not in known
-                hint = (
-                    suggestion(gang.queue, known, "LocalQueues of its namespace") if lost else None
-                )
-                what = f"names queue {shown(gang.queue)}, {UNKNOWN}"
-                self.sources.remarks.add(gang.subject, what, hint)
+                self._remark_unknown(gang, gang.queue)
                 queue = None if gang.queue in taken else gang.queue
             gang.queue = queue or self._elsewhere(gang, taken)
             for name in gang.started_in:
@@ -142,14 +115,18 @@ class Quotas:
             if "HiveD" in found:
                 _keep_to_cells(gang, pinned)
 
+    def _remark_unknown(self, gang: KubeGang, name: str) -> None:
+        local = self.sources.api.of("LocalQueue", "kueue.x-k8s.io")
+        known = {one.name for one in local if one.namespace == gang.namespace}
+        lost = known and name not in known
+        hint = suggestion(name, known, "LocalQueues of its namespace") if lost else None
+        self.sources.remarks.add(gang.subject, f"names queue {shown(name)}, {UNKNOWN}", hint)
+
     def _stopped(self, gang: KubeGang) -> str | None:
         """Why a queue that it names starts nothing of it now, in words."""
         readers = quota_readers() if self.quotas else {}
-        said = (
-            readers[of].stopped(self.sources, gang, name)
-            for of, name in gang.queues
-            if of in readers
-        )
+        named = ((readers[of], name) for of, name in gang.queues if of in readers)
+        said = (reader.stopped(self.sources, gang, name) for reader, name in named)
         return next(filter(None, said), None)
 
     def _elsewhere(self, gang: KubeGang, taken: Collection[str]) -> str | None:
@@ -166,25 +143,22 @@ class Quotas:
 
     def _of(self, gang: KubeGang) -> dict[str, str]:
         """The queues that it is in, by dialect, first things first."""
-        readers = quota_readers()
+        readers, schedulers = quota_readers(), {pod.scheduler for pod in gang.pods()}
+        defaults = [
+            (system, next((name for by, name in one.default.items() if by in schedulers), None))
+            for system, one in readers.items()
+            if system not in dict(gang.queues)
+        ]
         found: dict[str, str] = {}
-        for system, name in gang.queues:
-            key = None
-            if system in readers:
-                key = readers[system].find(self.sources, gang.namespace, name)
-            if key is not None and (system, key) in self.names:
-                found.setdefault(system, self.names[system, key])
-            elif (key or name) in self.own and (
-                key is not None or (system, name) not in self.replaced
-            ):
-                found.setdefault(system, key or name)
-        schedulers = {pod.scheduler for pod in gang.pods()}
-        for system, reader in readers.items():
-            if system not in dict(gang.queues):
-                default = (name for by, name in reader.default.items() if by in schedulers)
-                key = reader.find(self.sources, gang.namespace, next(default, None))
-                if key is not None and (system, key) in self.names:
-                    found[system] = self.names[system, key]
+        for system, name in (*gang.queues, *defaults):
+            reader = readers.get(system)
+            key = None if reader is None else reader.find(self.sources, gang.namespace, name)
+            quota = None if key is None else self.quotas.get((system, key))
+            own = name if key is None and (system, name) not in self.replaced else key
+            if quota is not None:
+                found.setdefault(system, quota.name)
+            elif own in self.own and (system, name) not in defaults:
+                found.setdefault(system, str(own))
         return found
 
 
@@ -217,22 +191,20 @@ def read_quotas(
             else:
                 key = (system, quota.key)
                 found.quotas[key] = quota
-                found.names[key] = _name(quota, key, found, taken)
+                _set_name(quota, key, found, taken)
     _make_trees(found, own)
     return found
 
 
-def _name(quota: Quota, key: Key, found: Quotas, taken: set[str]) -> str:
+def _set_name(quota: Quota, key: Key, found: Quotas, taken: set[str]) -> None:
+    """Another name if its own is taken, unless the Queue document of that name counts instead."""
     if quota.name in found.own and quota.replaceable:
         found.replaced.add(key)
         found.sources.remarks.add(quota.subject, REPLACED)
-        return quota.name
-    if quota.name not in taken:
-        taken.add(quota.name)
-        return quota.name
-    name = distinct(quota.other_name[:200], taken)
-    found.sources.remarks.add(quota.subject, RENAMED.format(name))
-    return name
+    elif quota.name in taken:
+        quota.name = distinct(quota.other_name[:200], taken)
+        found.sources.remarks.add(quota.subject, RENAMED.format(quota.name))
+    taken.add(quota.name)
 
 
 def _make_trees(found: Quotas, own: Mapping[str, str | None]) -> None:
@@ -241,20 +213,18 @@ def _make_trees(found: Quotas, own: Mapping[str, str | None]) -> None:
     kept = {key: one for key, one in found.quotas.items() if key not in found.replaced}
     above = dict(own)
     for key, quota in kept.items():
-        if quota.parent is not None and (key[0], quota.parent) not in found.names:
+        if quota.parent is not None and (key[0], quota.parent) not in found.quotas:
             remarks.add(quota.subject, NO_PARENT)
             quota.parent = None
-        above[found.names[key]] = (
-            None if quota.parent is None else found.names[key[0], quota.parent]
-        )
-    for key, quota in kept.items():
-        name = found.names[key]
-        at, steps = above[name], 0
-        while at is not None and at != name and steps < MAX_DEPTH:
+        parent = None if quota.parent is None else found.quotas[key[0], quota.parent]
+        above[quota.name] = None if parent is None else parent.name
+    for quota in kept.values():
+        at, steps = above[quota.name], 0
+        while at is not None and at != quota.name and steps < MAX_DEPTH:
             at, steps = above.get(at), steps + 1
         if at is not None:
-            remarks.add(quota.subject, CIRCLE if at == name else TOO_DEEP)
-            quota.parent = above[name] = None
+            remarks.add(quota.subject, CIRCLE if at == quota.name else TOO_DEEP)
+            quota.parent = above[quota.name] = None
 
 
 class _Models:
@@ -282,6 +252,25 @@ class _Models:
         quiet = Remarks()  # what is odd about a node is said where it is read for the plan
         models = ((one, server_model(one, self._policy, self._find, quiet)) for one in self._nodes)
         return [(one.labels, slug(model.gpu)) for one, model in models if model is not None]
+
+
+def _document(quota: Quota, parent: str | None, weight: int) -> QueueDocument:
+    spec: Json = {
+        "guarantee": _amount(quota.guarantee),
+        "limit": _amount(quota.limit),
+        "lendingLimit": _amount(quota.lending_limit),
+        "reclaim": quota.reclaim,
+        "weight": weight,
+        "order": "strict" if quota.strict else "bestEffort",
+    }
+    return QueueDocument.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Queue",
+            "metadata": {"name": quota.name},
+            "spec": spec if parent is None else {**spec, "parent": parent},
+        }
+    )
 
 
 def _amount(share: Share) -> Json:

@@ -4,9 +4,9 @@ How to write one, with LeaderWorkerSet (``leaderworkerset.py``) as the example:
 
 1. ``_KINDS``: its objects, and the fields of them that are read, as rows of ``planner.read.kube.kinds``. What
    is not in a row is neither recorded nor read. A cluster grants ``list`` on it: deploy/base/reading.yaml.
-2. ``controller_key``: which object a pod belongs to, by its labels or owner; ``describe``: the roles of that
-   object and their sizes; ``role_index``: role and number of a pod. A scheduler that groups pods itself has a
-   ``GroupReader`` in their place.
+2. A ``ControllerReader``: the labels, annotations or owners by which its pods name it (``part``: which gang
+   of it); ``describe``: the roles of that object and their sizes; ``role_index``: role and number of a pod. A
+   scheduler that groups pods itself has a ``GroupReader`` in its place.
 3. ``leader_worker_pods``: the pods that an object which waits would have, for ``Makes``.
 4. ``DIALECT``: all of this together, with the annotations that are read, and the precedence: lower than that
    of the kinds which its objects make. It is found by this name.

@@ -8,9 +8,9 @@ from planner.read.kube.dialects.base import (
     Dialect,
     HoldingReader,
     annotation,
-    comma_list,
     gpu_indices,
     json_value,
+    listed,
 )
 from planner.read.kube.lookup import number
 from planner.read.kube.records import KubeNode
@@ -21,20 +21,11 @@ SHARE = "scheduler.framework.gpushare.allocation"
 OLD_SHARE = "ALIYUN_COM_GPU_MEM_IDX"
 
 
-def visible(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
-    """``gpu-visible: "0,3"``; ``gpu-group`` in the same form where only that is written."""
-    del node
-    found = annotation(annotations, VISIBLE) or annotation(annotations, GPU_GROUP)
-    return None if found is None else comma_list(found)
-
-
 def share(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
     """``{"0": {"1": 4}}``: container to GPU to memory; of old, one index as text."""
-    del node
     found = annotation(annotations, SHARE)
     if found is None:
-        found = annotation(annotations, OLD_SHARE)
-        return None if found is None else comma_list(found)
+        return listed(OLD_SHARE)(annotations, node)
     containers = json_value(found)
     if not isinstance(containers, dict):
         return ()
@@ -50,7 +41,7 @@ DIALECT = Dialect(
     "ACK",
     precedence=100,
     holdings=(
-        HoldingReader(f"annotation {VISIBLE}", (VISIBLE, GPU_GROUP), visible),
+        HoldingReader(f"annotation {VISIBLE}", (VISIBLE, GPU_GROUP), listed(VISIBLE, GPU_GROUP)),
         HoldingReader("annotation of the GPU share", (SHARE, OLD_SHARE), share),
     ),
     annotations="""

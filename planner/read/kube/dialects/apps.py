@@ -25,22 +25,23 @@ from planner.read.kube.records import KubeObject, KubePod, Objects
 ROLE = "worker"
 GROUP = "apps"
 INDEX = "apps.kubernetes.io/pod-index"
+_OWNERS = ((GROUP, "ReplicaSet"), (GROUP, "StatefulSet"))
 _PHASES = ("Running", "Unknown", "Pending")
 
 
-def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
+def name_on(pod: KubeObject, api: Objects) -> str | None:
     """``Deployment/name``, so that two kinds may have one name."""
-    owner = pod.object.owner
-    if owner is None or owner.group != GROUP or owner.kind not in ("ReplicaSet", "StatefulSet"):
+    owner = pod.owner
+    if owner is None or (owner.group, owner.kind) not in _OWNERS:
         return None
-    made = api.owner_of(pod.object)
+    made = api.owner_of(pod)
     stated = [pod.annotations] if made is None else [made.annotations, pod.annotations]
     if not any(map(is_elastic, stated)) and not pod.labels.get(GANG):
         return None
     above = None if made is None else made.owner
     deployed = above is not None and (above.group, above.kind) == (GROUP, "Deployment")
     named = above if above is not None and deployed else owner
-    return ControllerKey("Workload", pod.object.namespace, f"{named.kind}/{named.name}")
+    return f"{named.kind}/{named.name}"
 
 
 def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
@@ -99,7 +100,9 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
 DIALECT = Dialect(
     "apps",
     precedence=160,
-    controller=ControllerReader("Workload", controller_key, describe, role_index, replaces=True),
+    controller=ControllerReader(
+        "Workload", describe, role_index, replaces=True, owners=_OWNERS, find=name_on
+    ),
     scales={
         ("apps", "StatefulSet"): Scale("statefulsets"),
         ("apps", "ReplicaSet"): Scale("replicasets"),

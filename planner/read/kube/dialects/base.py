@@ -12,21 +12,25 @@ from functools import cached_property
 from typing import NamedTuple
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.made_pods import Makes
 from planner.read.kube.dialects.quotas import QuotaReader
-from planner.read.kube.lookup import at, number
+from planner.read.kube.lookup import Tree, at, number
 from planner.read.kube.records import (
+    Key,
     KubeNode,
     KubeObject,
     KubePod,
     LevelAsk,
     Objects,
+    Owner,
     ReplicaRange,
     SliceAsk,
 )
 
 MAX_ANNOTATION = 65_536
 """Longest annotation that is read, in characters."""
+
+JOB_NAME = "batch.kubernetes.io/job-name"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 PodKey = tuple[str, str]
 """(namespace, name)"""
@@ -170,42 +174,97 @@ class PodGroup:
         return f"{kind} {self.key.namespace}/{self.key.name}"
 
 
+class Grouped(NamedTuple):
+    """A group that pods name. ``object``: None if it is not in the input."""
+
+    key: GroupKey
+    object: KubeObject | None
+    pods: Sequence[KubePod]
+    api: Objects
+    remarks: Remarks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Naming:
+    """How pods name something: the first label, annotation or owner of these that a pod has.
+
+    ``labels``, ``annotations``: keys, whose value is the name. ``owners``: (API group, kind) of the owner, or
+    of the owner of its Job. ``fields``: of its spec. ``find``: the name, where it is not the value as it
+    stands; it is not asked about pods that have none of the others.
+    """
+
+    labels: tuple[str, ...] = ()
+    annotations: tuple[str, ...] = ()
+    owners: tuple[tuple[str, str], ...] = ()
+    fields: tuple[str, ...] = ()
+    find: Callable[[KubeObject, Objects], str | None] | None = None
+
+    @property
+    def marks(self) -> frozenset[object]:
+        """A pod with none of these names nothing."""
+        return frozenset((*self.labels, *self.annotations, *self.owners, *self.fields))
+
+    def name_on(self, pod: KubeObject, api: Objects) -> str | None:
+        if self.find is not None:
+            return self.find(pod, api)
+        for key in self.labels:
+            if found := pod.labels.get(key):
+                return found
+        for key in self.annotations:
+            if found := pod.annotations.get(key):
+                return found
+        above = (one for one in owner_line(pod, api) if (one.group, one.kind) in self.owners)
+        return next((one.name for one in above), None)
+
+
+def owner_line(pod: KubeObject, api: Objects) -> tuple[Owner, ...]:
+    """The owner of a pod, and if that is a Job, the owner of this."""
+    owner = pod.owner
+    if owner is None:
+        return ()
+    job = api.owner_of(pod) if (owner.group, owner.kind) == ("batch", "Job") else None
+    return (owner,) if job is None or job.owner is None else (owner, job.owner)
+
+
 @dataclass(frozen=True, slots=True)
-class GroupReader:
+class GroupReader(Naming):
     """How one scheduler groups pods.
 
     ``api_group``, ``kind``: of its group objects; ``api_group`` None: groups exist in labels only.
-    ``group_name``: the group a pod names, None if none. ``describe``: the group, from its object
-    (None if it is not in the input) and its pods.
+    ``describe``: the group, from its object and its pods.
     """
 
     name: str
     api_group: str | None
-    group_name: Callable[[KubePod], str | None]
-    describe: Callable[[GroupKey, KubeObject | None, Sequence[KubePod], Objects, Remarks], PodGroup]
+    describe: Callable[[Grouped], PodGroup]
     kind: str = "PodGroup"
 
-    def find(self, api: Objects, namespace: str, name: str) -> KubeObject | None:
+    def object_of(self, api: Objects, key: GroupKey) -> KubeObject | None:
         """The group object; a Workload holds groups named ``workload/group``."""
         if self.api_group is None:
             return None
-        own = name.partition("/")[0] if self.kind == "Workload" else name
-        return api.named(self.api_group, self.kind, namespace, own)
+        own = key.name.partition("/")[0] if self.kind == "Workload" else key.name
+        return api.named(self.api_group, self.kind, key.namespace, own)
+
+    def read(
+        self, key: GroupKey, pods: Sequence[KubePod], api: Objects, remarks: Remarks
+    ) -> PodGroup:
+        return self.describe(Grouped(key, self.object_of(api, key), pods, api, remarks))
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerReader:
+class ControllerReader(Naming):
     """How one controller labels its pods. ``kind``: that of its keys.
 
-    ``key``: the controller of a pod. ``describe``: that controller, from its object or else from its
-    pods. ``role_index``: role and index of a pod. ``replaces``: it makes a pod that has succeeded anew;
-    others count such a pod as done.
+    ``part``: of a pod, which gang of the controller it is in. ``describe``: the controller, from its object
+    or else from its pods. ``role_index``: role and index of a pod. ``replaces``: it makes a pod that has
+    succeeded anew; others count such a pod as done.
     """
 
     kind: str
-    key: Callable[[KubePod, Objects], ControllerKey | None]
     describe: Callable[[ControllerKey, Sequence[KubePod], Objects], Controller]
     role_index: Callable[[KubePod, Controller], RoleIndex]
+    part: Callable[[KubeObject, str], str] = lambda *_: ""
     replaces: bool = False
 
 
@@ -220,6 +279,82 @@ class HoldingReader:
     name: str
     keys: tuple[str, ...]
     read: Callable[[Mapping[str, str], KubeNode], tuple[int, ...] | None]
+
+
+class MadePod(NamedTuple):
+    """What sets one pod apart: its name, the labels its controller adds, and an owner reference."""
+
+    name: str
+    labels: Mapping[str, str]
+    owner: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """Pods of one template and role. ``made``: by their number, from 0.
+
+    ``scheduler``, ``priority_class``: for templates that name none.
+    """
+
+    role: RoleSpec
+    template: Tree
+    made: Callable[[int], MadePod]
+    scheduler: str | None = None
+    priority_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Makes:
+    """A kind whose objects may wait without pods. ``pods``: those that an object would have.
+
+    ``waits``: whether it does wait, where the kind has a state of its own for that; else a suspended one
+    does, or one whose group waits. ``group_of_its_name``: its operator names the group after it. ``left``:
+    the pods without those of these indexes, which have succeeded.
+    """
+
+    pods: Callable[[KubeObject], Iterable[PodSet]]
+    waits: Callable[[KubeObject], bool] | None = None
+    group_of_its_name: bool = False
+    left: Callable[[KubeObject, frozenset[int]], Iterable[PodSet]] | None = None
+
+
+@dataclass(slots=True)
+class Terms:
+    """On which terms a workload without pods waits. ``suspended``: it is.
+
+    ``scheduler``: who lets its pods start next, whatever they name; ``default_scheduler``: where they name
+    none. ``priority``: if not that of its pods. ``tolerations``, ``annotations``: that its pods get.
+    ``together``: they start together, so that they are a gang.
+    """
+
+    suspended: bool
+    scheduler: str | None = None
+    default_scheduler: str | None = None
+    priority: int | None = None
+    tolerations: tuple[Tree, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    together: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A system that keeps the pods of workloads back, by an object of its own that stands for each.
+
+    ``api_group``, ``kind``: of these objects. ``standing``: each by the key of what it stands for. ``waits``:
+    whether one waits; ``keeps``: it then keeps pods back of workloads that are not suspended, too. ``pods``:
+    those of one that stands for what is not in the input; ``alone``: whether a key may be such.
+    ``set_terms``: from a workload, its owners, and what stands for it. ``annotations``: of pods, its name.
+    """
+
+    api_group: str
+    kind: str
+    standing: Callable[[Objects], Mapping[Key, KubeObject]]
+    waits: Callable[[KubeObject], bool]
+    pods: Callable[[KubeObject], Iterable[PodSet]]
+    set_terms: Callable[[Terms, Objects, Sequence[KubeObject], KubeObject | None], None]
+    alone: Callable[[Objects, Key], bool] = lambda *_: True
+    annotations: tuple[str, ...] = ()
+    keeps: bool = False
 
 
 class CannotEncode(Exception):  # noqa: N818  # said of a plan, not of a fault of ours
@@ -248,6 +383,7 @@ class Dialect:
     its objects, as rows of ``planner.read.kube.kinds``. ``annotations``: keys that are read; ``domain/``:
     all of that domain. ``without``: what a run does without the right to list a resource, in words; without
     those to the others it does not begin. ``scales``: kinds whose ``scale`` sets the number of pods.
+    ``report_unseen``: a remark where it is at work, and the input has no list of what waits without pods.
     """
 
     name: str
@@ -257,10 +393,42 @@ class Dialect:
     holdings: tuple[HoldingReader, ...] = ()
     quotas: QuotaReader | None = None
     makes: Mapping[tuple[str, str], Makes] = field(default_factory=dict)
+    holder: Holder | None = None
+    report_unseen: Callable[[Objects, Remarks], None] | None = None
     kinds: str = ""
     annotations: str = ""
     without: Mapping[str, str] = field(default_factory=dict)
     scales: Mapping[tuple[str, str], Scale] = field(default_factory=dict)
+
+
+def numbered(
+    name: str, labels: Mapping[str, str], owner: Tree, index: str, first: int = 0
+) -> Callable[[int], MadePod]:
+    """Pods named ``name-number``, with the number from ``first`` in the label ``index``."""
+
+    def made(number: int) -> MadePod:
+        return MadePod(f"{name}-{number}", {**labels, index: str(number + first)}, owner)
+
+    return made
+
+
+def roles_of(sets: Iterable[PodSet]) -> dict[str, RoleSpec]:
+    """The roles by name; of one name the first."""
+    found: dict[str, RoleSpec] = {}
+    for one in sets:
+        found.setdefault(one.role.name, one.role)
+    return found
+
+
+def owned_by(one: KubeObject) -> Tree:
+    """A reference to the controller."""
+    version = f"{one.group}/{one.version}" if one.group else one.version
+    return reference(version, one.kind, one.name, one.uid)
+
+
+def reference(version: str, kind: str, name: str, uid: str | None = None) -> Tree:
+    found: Tree = {"apiVersion": version, "kind": kind, "name": name, "controller": True}
+    return found if uid is None else {**found, "uid": uid}
 
 
 def count(tree: object, *path: str, absent: int | None) -> int | None:
@@ -271,6 +439,23 @@ def count(tree: object, *path: str, absent: int | None) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None
     return value
+
+
+def parallel_pods(spec: Tree) -> int | None:
+    """Pods of a Job that run together; 1 by default, None if the spec is malformed."""
+    wanted = count(spec, "parallelism", absent=1)
+    completions = count(spec, "completions", absent=None)
+    return wanted if wanted is None or completions is None else min(wanted, completions)
+
+
+def marked_role(role: str, index: str, default: str) -> Callable[[KubePod, Controller], RoleIndex]:
+    """Reads the role and the index of a pod from two labels or annotations."""
+    return lambda pod, _: RoleIndex(mark(pod, role) or default, number(mark(pod, index)))
+
+
+def completion_index(pod: KubePod) -> int | None:
+    """The number of a pod of an indexed Job."""
+    return number(mark(pod, COMPLETION_INDEX))
 
 
 def allowed_range(least: int | None, most: int | None, step: int | None = 1) -> ReplicaRange | None:
@@ -285,9 +470,9 @@ def product(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one * other
 
 
-def label_or_annotation(pod: KubePod, key: str) -> str | None:
+def mark(pod: KubePod, key: str) -> str | None:
     """Projects moved keys from annotations to labels and back."""
-    return pod.annotations.get(key) or pod.labels.get(key) or None
+    return pod.labels.get(key) or pod.annotations.get(key) or None
 
 
 def annotation(annotations: Mapping[str, str], key: str) -> str | None:
@@ -321,3 +506,14 @@ def comma_list(written: str) -> tuple[int, ...]:
     if len(written) > MAX_ANNOTATION:
         return ()
     return gpu_indices(number(part.strip()) for part in written.split(",") if part.strip())
+
+
+def listed(*keys: str) -> Callable[[Mapping[str, str], KubeNode], tuple[int, ...] | None]:
+    """Reads indices from the first of these annotations: ``"0,3"``."""
+
+    def read(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
+        del node
+        found = next(filter(None, (annotation(annotations, key) for key in keys)), None)
+        return None if found is None else comma_list(found)
+
+    return read

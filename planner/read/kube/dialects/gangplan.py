@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from planner.read.findings import Remarks
-from planner.read.kube.dialects.base import (
-    Dialect,
-    GroupKey,
-    GroupReader,
-    HoldingReader,
-    PodGroup,
-    annotation,
-    comma_list,
-)
-from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
+from planner.read.kube.dialects.base import Dialect, GroupReader, HoldingReader, PodGroup, listed
 
 GPUS = "gangplan.dev/gpus"
 GANG = "gangplan.dev/gang"
@@ -29,28 +19,13 @@ def is_elastic(annotations: Mapping[str, str]) -> bool:
     return not annotations.keys().isdisjoint(RANGE)
 
 
-def group_name(pod: KubePod) -> str | None:
-    return pod.labels.get(GANG) or None
-
-
-def describe(
-    key: GroupKey, group: KubeObject | None, pods: Sequence[KubePod], api: Objects, remarks: Remarks
-) -> PodGroup:
-    del pods, api, remarks
-    return PodGroup(key, group)
-
-
-def planned_gpus(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
-    """``gangplan.dev/gpus: "0,1,2"``."""
-    del node
-    found = annotation(annotations, GPUS)
-    return None if found is None else comma_list(found)
+planned_gpus = listed(GPUS)
 
 
 DIALECT = Dialect(
     "gangplan",
     precedence=140,
-    groups=(GroupReader("gangplan", None, group_name, describe),),
+    groups=(GroupReader("gangplan", None, lambda of: PodGroup(of.key), labels=(GANG,)),),
     holdings=(HoldingReader(f"annotation {GPUS}", (GPUS,), planned_gpus),),
     annotations="gangplan.dev/",
 )

@@ -25,13 +25,8 @@ CLIQUE = "grove.io/podclique"
 INDEX = "grove.io/podclique-pod-index"
 
 
-def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
-    del api
-    name = pod.labels.get(NAME)
-    return ControllerKey(KIND, pod.object.namespace, name) if name else None
-
-
 def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
+    del pods
     podgang = api.named(GROUP, KIND, key.namespace, key.name)
     roles: dict[str, RoleSpec] = {}
     spec = None if podgang is None else podgang.tree.get("spec")
@@ -40,8 +35,6 @@ def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Contr
         if name is not None:
             role, size = _without_gang(name, key.name), len(items(part, "podReferences"))
             roles.setdefault(role, RoleSpec(role, size, required=_packed(part, "required")))
-    for role in sorted({_role(pod, key.name) for pod in pods}):
-        roles.setdefault(role, RoleSpec(role, None))
     return Controller(
         key,
         KIND,
@@ -58,16 +51,13 @@ def _packed(tree: object, strength: str) -> LevelAsk | None:
     return LevelAsk(label=label) if label else None
 
 
-def _role(pod: KubePod, gang: str) -> str:
-    return _without_gang(pod.labels.get(CLIQUE) or "worker", gang)
-
-
 def _without_gang(clique: str, gang: str) -> str:
     return clique.removeprefix(f"{gang}-") or clique
 
 
 def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
-    return RoleIndex(_role(pod, controller.key.name), number(pod.labels.get(INDEX)))
+    role = _without_gang(pod.labels.get(CLIQUE) or "worker", controller.key.name)
+    return RoleIndex(role, number(pod.labels.get(INDEX)))
 
 
 _KINDS = """
@@ -85,7 +75,7 @@ podgangs.scheduler.grove.io PodGang v1alpha1
 DIALECT = Dialect(
     "Grove",
     precedence=10,
-    controller=ControllerReader(KIND, controller_key, describe, role_index, replaces=True),
+    controller=ControllerReader(KIND, describe, role_index, replaces=True, labels=(NAME,)),
     annotations="grove.io/",
     kinds=_KINDS,
 )

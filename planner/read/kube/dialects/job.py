@@ -6,46 +6,40 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from planner.read.kube.dialects.base import (
+    COMPLETION_INDEX,
+    JOB_NAME,
     Controller,
     ControllerKey,
     ControllerReader,
     Dialect,
+    MadePod,
+    Makes,
+    PodSet,
     RoleIndex,
     RoleSpec,
     allowed_range,
+    completion_index,
     count,
+    owned_by,
+    parallel_pods,
 )
-from planner.read.kube.dialects.made_pods import JOB_NAME, MadePod, Makes, PodSet, owned_by
-from planner.read.kube.lookup import Tree, mapping, number, text, whole
+from planner.read.kube.lookup import mapping, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
 ROLE = "worker"
-INDEX = "batch.kubernetes.io/job-completion-index"
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 """With how few pods Kueue may start the Job."""
 
-_NAMES = ("batch.kubernetes.io/job-name", "job-name")
+_NAMES = (JOB_NAME, "job-name")
 
 
-def parallel_pods(spec: Tree) -> int | None:
-    """Pods of a Job that run together; 1 by default, None if the spec is malformed."""
-    wanted = count(spec, "parallelism", absent=1)
-    completions = count(spec, "completions", absent=None)
-    return wanted if wanted is None or completions is None else min(wanted, completions)
-
-
-def completion_index(pod: KubePod) -> int | None:
-    return number(pod.labels.get(INDEX) or pod.annotations.get(INDEX))
-
-
-def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
+def name_on(pod: KubeObject, api: Objects) -> str | None:
+    """The labels of a pod that something else owns name another thing's Job."""
     del api
-    owner = pod.object.owner
+    owner = pod.owner
     if owner is not None:
-        name = owner.name if owner.kind == "Job" and owner.group == "batch" else None
-    else:
-        name = next((pod.labels[key] for key in _NAMES if pod.labels.get(key)), None)
-    return ControllerKey("Job", pod.object.namespace, name) if name is not None else None
+        return owner.name if owner.kind == "Job" and owner.group == "batch" else None
+    return next((pod.labels[key] for key in _NAMES if pod.labels.get(key)), None)
 
 
 def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
@@ -87,16 +81,18 @@ def job_pods(job: KubeObject, done: frozenset[int] = frozenset()) -> Iterator[Po
     def made(number: int) -> MadePod:
         number += bisect_right(left_before, number)  # the indexes that are left, in order
         labels = {JOB_NAME: job.name, "job-name": job.name}
-        labels |= {INDEX: str(number)} if indexed else {}
+        labels |= {COMPLETION_INDEX: str(number)} if indexed else {}
         return MadePod(f"{job.name}-{number}", labels, owner)
 
-    yield PodSet(mapping(spec, "template"), wanted, made)
+    yield PodSet(RoleSpec(ROLE, wanted), mapping(spec, "template"), made)
 
 
 DIALECT = Dialect(
     "Job",
     precedence=150,
-    controller=ControllerReader("Job", controller_key, describe, role_index),
+    controller=ControllerReader(
+        "Job", describe, role_index, labels=_NAMES, owners=(("batch", "Job"),), find=name_on
+    ),
     annotations="batch.kubernetes.io/",
-    makes={("batch", "Job"): Makes(job_pods)},
+    makes={("batch", "Job"): Makes(job_pods, left=job_pods)},
 )

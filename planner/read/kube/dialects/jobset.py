@@ -10,24 +10,25 @@ from dataclasses import replace
 from functools import partial
 
 from planner.read.kube.dialects.base import (
+    COMPLETION_INDEX,
+    JOB_NAME,
     Controller,
     ControllerKey,
     ControllerReader,
     Dialect,
-    RoleIndex,
-    RoleSpec,
-    allowed_range,
-    count,
-    product,
-)
-from planner.read.kube.dialects.job import completion_index, parallel_pods
-from planner.read.kube.dialects.made_pods import (
-    COMPLETION_INDEX,
-    JOB_NAME,
     MadePod,
     Makes,
     PodSet,
+    RoleIndex,
+    RoleSpec,
+    allowed_range,
+    completion_index,
+    count,
+    mark,
+    parallel_pods,
+    product,
     reference,
+    roles_of,
 )
 from planner.read.kube.lookup import items, mapping, number, objects, text, whole
 from planner.read.kube.records import (
@@ -53,16 +54,6 @@ EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _POLICY = ("spec", "mlPolicy", "torch", "elasticPolicy")
 
 
-def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
-    name = pod.labels.get(NAME) or pod.annotations.get(NAME)
-    if not name:
-        job = api.owner_of(pod.object)
-        owner = None if job is None else job.owner
-        of_set = owner is not None and (owner.group, owner.kind) == (GROUP, "JobSet")
-        name = owner.name if owner is not None and of_set else None
-    return ControllerKey("JobSet", pod.object.namespace, name) if name else None
-
-
 def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
     jobset = api.named(GROUP, "JobSet", key.namespace, key.name)
     train = api.named(TRAINER, "TrainJob", key.namespace, key.name)
@@ -72,7 +63,9 @@ def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Contr
         name, kind = owner.name, "TrainJob"
     else:
         name, kind = key.name, "JobSet" if train is None else "TrainJob"
-    roles = _roles(jobset, _torch_range(train, api)) if jobset is not None else {}
+    nodes = _torch_range(train, api)
+    roles = {} if jobset is None else roles_of(jobset_pods(jobset, nodes))
+    roles.pop("", None)
     for role in _roles_of_pods(pods, api):
         # The labels of pods fill in what no object says.
         if role.name not in roles or roles[role.name].size is None:
@@ -94,33 +87,31 @@ def _torch_range(train: KubeObject | None, api: Objects) -> ReplicaRange | None:
     return allowed_range(*(count(policy, f"{bound}Nodes", absent=None) for bound in ("min", "max")))
 
 
-def _roles(jobset: KubeObject, nodes: ReplicaRange | None) -> dict[str, RoleSpec]:
-    """The roles of a JobSet; ``nodes``: how many pods the one that trains may have."""
+def jobset_pods(jobset: KubeObject, nodes: ReplicaRange | None = None) -> Iterator[PodSet]:
+    """``nodes``: how many pods the role that trains may have."""
     everywhere = jobset.annotations.get(EXCLUSIVE)
     in_order = text(jobset.tree, "spec", "startupPolicy", "startupPolicyOrder") == "InOrder"
     done = {
         text(one, "name"): whole(one, "succeeded") or 0
         for one in objects(jobset.tree, "status", "replicatedJobsStatus")
     }
-    roles: dict[str, RoleSpec] = {}
-    for replicated in objects(jobset.tree, "spec", "replicatedJobs"):
-        name = text(replicated, "name")
-        if name is None:
-            continue
+    for place, replicated in enumerate(objects(jobset.tree, "spec", "replicatedJobs")):
+        name = text(replicated, "name") or ""
         jobs = count(replicated, "replicas", absent=1)
-        each = parallel_pods(mapping(replicated, "template", "spec"))
+        job = mapping(replicated, "template", "spec")
+        each = parallel_pods(job)
         label = text(replicated, "template", "metadata", "annotations", EXCLUSIVE) or everywhere
-        later = bool(items(replicated, "dependsOn")) or (in_order and bool(roles))
+        later = bool(items(replicated, "dependsOn")) or (in_order and place > 0)
         step = text(replicated, "template", "metadata", "labels", STEP)
         allowed = nodes if (step or name) in ("trainer", "node") else None
-        spec = replace(
+        role = replace(
             _role_spec(name, jobs, each, label),
             later=later,
             range=allowed,
             succeeded=product(done.get(name, 0), each) or 0,
         )
-        roles.setdefault(name, spec)
-    return roles
+        made = partial(_jobset_pod, jobset, name, jobs, each or 1)
+        yield PodSet(role, mapping(job, "template"), made)
 
 
 def _role_spec(name: str, jobs: int | None, each: int | None, exclusive: str | None) -> RoleSpec:
@@ -155,7 +146,7 @@ def _roles_of_pods(pods: Sequence[KubePod], api: Objects) -> list[RoleSpec]:
 
 
 def _role(pod: KubePod) -> str:
-    return pod.labels.get(ROLE) or pod.annotations.get(ROLE) or "worker"
+    return mark(pod, ROLE) or "worker"
 
 
 def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
@@ -164,21 +155,11 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     index = completion_index(pod)
     if index is None:
         return RoleIndex(role, None)
-    job = number(pod.labels.get(JOB_INDEX) or pod.annotations.get(JOB_INDEX))
+    job = number(mark(pod, JOB_INDEX))
     if spec is None or job is None:
         jobs = 1 if spec is None or spec.size is None else spec.size // max(spec.stride, 1)
         return RoleIndex(role, index if jobs <= 1 else None)
     return RoleIndex(role, job * spec.stride + index if index < spec.stride else None)
-
-
-def jobset_pods(one: KubeObject) -> Iterator[PodSet]:
-    for replicated in objects(one.tree, "spec", "replicatedJobs"):
-        name = text(replicated, "name") or ""
-        jobs = count(replicated, "replicas", absent=1)
-        spec = mapping(replicated, "template", "spec")
-        each = parallel_pods(spec)
-        made = partial(_jobset_pod, one, name, jobs, each or 1)
-        yield PodSet(mapping(spec, "template"), product(jobs, each), made)
 
 
 def _jobset_pod(one: KubeObject, role: str, jobs: int | None, each: int, number: int) -> MadePod:
@@ -224,7 +205,14 @@ clustertrainingruntimes.trainer.kubeflow.org ClusterTrainingRuntime v1alpha1 clu
 DIALECT = Dialect(
     "JobSet",
     precedence=30,
-    controller=ControllerReader("JobSet", controller_key, describe, role_index),
+    controller=ControllerReader(
+        "JobSet",
+        describe,
+        role_index,
+        labels=(NAME,),
+        annotations=(NAME,),
+        owners=((GROUP, "JobSet"),),
+    ),
     annotations="jobset.sigs.k8s.io/ alpha.jobset.sigs.k8s.io/ trainer.kubeflow.org/",
     kinds=_KINDS,
     makes={(GROUP, "JobSet"): Makes(jobset_pods)},

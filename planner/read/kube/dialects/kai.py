@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
     Colocation,
     Dialect,
-    GroupKey,
+    Grouped,
     GroupReader,
     HoldingReader,
     PodGroup,
@@ -53,17 +52,17 @@ SCHEDULERS = ("kai-scheduler", "runai-scheduler")
 _MAX_DEPTH = 32
 
 
-def group_name(pod: KubePod) -> str | None:
+def group_name(pod: KubeObject, api: Objects) -> str | None:
+    del api
     name = pod.annotations.get(KEY)
-    if name or pod.scheduler != "kai-scheduler":
+    if name or text(pod.tree, "spec", "schedulerName") != "kai-scheduler":
         return name or None
     # The key has no prefix: as a label it is KAI's only on pods of KAI.
     return pod.labels.get(KEY) or None
 
 
-def describe(
-    key: GroupKey, group: KubeObject | None, pods: Sequence[KubePod], api: Objects, remarks: Remarks
-) -> PodGroup:
+def describe(of: Grouped) -> PodGroup:
+    key, group, pods, api, remarks = of
     subgroup = {pod.key: name for pod in pods if (name := pod.labels.get(SUBGROUP))}
     if group is None:
         return PodGroup(key, roles=subgroup)
@@ -225,7 +224,9 @@ DIALECT = Dialect(
     quotas=QuotaReader(
         read_queues, find_by_name, dict.fromkeys(SCHEDULERS, "default-queue"), precedence=10
     ),
-    groups=(GroupReader("KAI", GROUP, group_name, describe),),
+    groups=(
+        GroupReader("KAI", GROUP, describe, labels=(KEY,), annotations=(KEY,), find=group_name),
+    ),
     holdings=(HoldingReader(f"annotation {RESERVED}", (RESERVED,), reserved),),
     annotations="""
     kai.scheduler/ scheduling.run.ai/ pod-group-name gpu-fraction gpu-fraction-num-devices

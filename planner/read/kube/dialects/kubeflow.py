@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from planner.read.kube.dialects.base import (
     Controller,
     ControllerKey,
     ControllerReader,
     Dialect,
+    Makes,
+    PodSet,
     RoleIndex,
     RoleSpec,
     Scale,
     allowed_range,
     count,
+    numbered,
+    owned_by,
+    roles_of,
 )
-from planner.read.kube.dialects.made_pods import MadePod, Makes, PodSet, owned_by
 from planner.read.kube.lookup import Tree, flag, items, mapping, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
@@ -53,28 +56,12 @@ _ORDER = ("launcher", "chief", "master", "scheduler", "ps", "server", "worker", 
 """Roles in the order shown: the API keeps replica types in a map, which has none."""
 
 
-def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
-    name = pod.labels.get(NAME) or _owner_name(pod, api)
-    return ControllerKey("TrainingJob", pod.object.namespace, name) if name else None
-
-
-def _owner_name(pod: KubePod, api: Objects) -> str | None:
-    """The training job that owns the pod, directly or through a batch Job."""
-    owner = pod.object.owner
-    if owner is not None and owner.kind == "Job":
-        job = api.owner_of(pod.object)
-        owner = job.owner if job is not None else None
-    if owner is None or owner.group != GROUP or owner.kind not in KINDS.values():
-        return None
-    return owner.name
-
-
 def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
     kinds = _kinds(pods)
     jobs = (api.named(GROUP, kind, key.namespace, key.name) for kind in kinds)
     job = next((one for one in jobs if one is not None), None)
     kind = job.kind if job is not None else kinds[0]
-    roles = _roles(job) if job is not None else {}
+    roles = roles_of(training_pods(job)) if job is not None else {}
     for role in (_role(pod, key.name) for pod in pods):
         roles.setdefault(role, RoleSpec(role, None))
     found = [replace(one, ends_gang=one.name in _ENDS) for one in roles.values()]
@@ -107,22 +94,6 @@ def _kinds(pods: Sequence[KubePod]) -> list[str]:
     return list(dict.fromkeys([*likely, *KINDS.values()]))
 
 
-def _roles(job: KubeObject) -> dict[str, RoleSpec]:
-    roles: dict[str, RoleSpec] = {}
-    for kind, replica in replica_types(job):
-        role, size = kind.lower(), count(replica, "replicas", absent=1)
-        done = whole(job.tree, "status", "replicaStatuses", kind, "succeeded") or 0
-        roles.setdefault(role, RoleSpec(role, size, succeeded=done))
-    return roles
-
-
-def replica_types(job: KubeObject) -> Iterator[tuple[str, Tree]]:
-    """The replica types of a job, and what it says of each."""
-    for field, types in mapping(job.tree, "spec").items():
-        if field.endswith("ReplicaSpecs") and isinstance(types, dict):
-            yield from types.items()
-
-
 def _place(role: RoleSpec) -> tuple[int, str]:
     return (_ORDER.index(role.name) if role.name in _ORDER else len(_ORDER), role.name)
 
@@ -152,17 +123,14 @@ def training_pods(job: KubeObject) -> Iterator[PodSet]:
     """The pods of a job of Kubeflow's operators; the launcher of an MPIJob too, whenever it starts."""
     spec = mapping(job.tree, "spec")
     launched = job.kind == "MPIJob" and flag(spec, "runLauncherAsWorker")
-    for kind, replica in replica_types(job):
-        role = kind.lower()
-        made = partial(_training_pod, job, role, int(launched and role == "worker"))
-        pods = count(replica, "replicas", absent=1)
-        yield PodSet(mapping(replica, "template"), pods, made)
-
-
-def _training_pod(job: KubeObject, role: str, first: int, number: int) -> MadePod:
-    index = str(number + first)
-    labels = {NAME: job.name, ROLE: role, INDEX: index}
-    return MadePod(f"{job.name}-{role}-{number}", labels, owned_by(job))
+    types = (types for field, types in spec.items() if field.endswith("ReplicaSpecs"))
+    for kind, replica in (one for own in types if isinstance(own, dict) for one in own.items()):
+        name, labels = kind.lower(), {NAME: job.name, ROLE: kind.lower()}
+        done = whole(job.tree, "status", "replicaStatuses", kind, "succeeded") or 0
+        role = RoleSpec(name, count(replica, "replicas", absent=1), succeeded=done)
+        first = int(launched and name == "worker")
+        made = numbered(f"{job.name}-{name}", labels, owned_by(job), INDEX, first)
+        yield PodSet(role, mapping(replica, "template"), made)
 
 
 _KINDS = """
@@ -192,7 +160,13 @@ jaxjobs.kubeflow.org JAXJob v1
 DIALECT = Dialect(
     "Kubeflow",
     precedence=40,
-    controller=ControllerReader("TrainingJob", controller_key, describe, role_index),
+    controller=ControllerReader(
+        "TrainingJob",
+        describe,
+        role_index,
+        labels=(NAME,),
+        owners=tuple((GROUP, kind) for kind in KINDS.values()),
+    ),
     annotations="training.kubeflow.org/",
     kinds=_KINDS,
     makes={(GROUP, kind): Makes(training_pods, group_of_its_name=True) for kind in KINDS.values()},

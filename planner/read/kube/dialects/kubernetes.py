@@ -6,12 +6,10 @@ together. Each replica key of a Workload is a group of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.base import Dialect, GroupKey, GroupReader, PodGroup
+from planner.read.kube.dialects.base import Dialect, Grouped, GroupReader, PodGroup
 from planner.read.kube.lookup import Tree, mapping, objects, text, whole
-from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects
+from planner.read.kube.records import KubeObject, LevelAsk, Objects
 
 GROUP = "scheduling.k8s.io"
 COMPOSITE = "CompositePodGroup"
@@ -19,14 +17,13 @@ SEVERAL_KEYS = "asks for several topology keys; only the first one counts"
 _MAX_DEPTH = 16
 
 
-def group_name(pod: KubePod) -> str | None:
-    return text(pod.object.tree, "spec", "schedulingGroup", "podGroupName")
+def group_name(pod: KubeObject, api: Objects) -> str | None:
+    del api
+    return text(pod.tree, "spec", "schedulingGroup", "podGroupName")
 
 
-def describe(
-    key: GroupKey, group: KubeObject | None, pods: Sequence[KubePod], api: Objects, remarks: Remarks
-) -> PodGroup:
-    del pods
+def describe(of: Grouped) -> PodGroup:
+    key, group, _, api, remarks = of
     if group is None:
         return PodGroup(key)
     spec = mapping(group.tree, "spec")
@@ -100,9 +97,10 @@ def _outermost(group: KubeObject, api: Objects) -> str | None:
     return name
 
 
-def workload_group_name(pod: KubePod) -> str | None:
+def workload_group_name(pod: KubeObject, api: Objects) -> str | None:
     """``workload/group/replica key``."""
-    reference = mapping(pod.object.tree, "spec", "workloadRef")
+    del api
+    reference = mapping(pod.tree, "spec", "workloadRef")
     name = text(reference, "name")
     if name is None:
         return None
@@ -110,14 +108,8 @@ def workload_group_name(pod: KubePod) -> str | None:
     return "/".join(part for part in parts if part)
 
 
-def describe_workload_group(
-    key: GroupKey,
-    workload: KubeObject | None,
-    pods: Sequence[KubePod],
-    api: Objects,
-    remarks: Remarks,
-) -> PodGroup:
-    del pods, api
+def describe_workload_group(of: Grouped) -> PodGroup:
+    key, workload, _, _, remarks = of
     if workload is None:
         return PodGroup(key)
     groups = objects(workload.tree, "spec", "podGroups")
@@ -161,8 +153,15 @@ DIALECT = Dialect(
     "Kubernetes",
     precedence=50,
     groups=(
-        GroupReader("PodGroup", GROUP, group_name, describe),
-        GroupReader("Workload", GROUP, workload_group_name, describe_workload_group, "Workload"),
+        GroupReader("PodGroup", GROUP, describe, fields=("schedulingGroup",), find=group_name),
+        GroupReader(
+            "Workload",
+            GROUP,
+            describe_workload_group,
+            "Workload",
+            fields=("workloadRef",),
+            find=workload_group_name,
+        ),
     ),
     annotations="scheduling.k8s.io/",
     kinds=_KINDS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from models.instance.policy import KUEUE
 from planner.read.findings import Remarks
@@ -18,28 +18,31 @@ from planner.read.kube.dialects.base import (
     ControllerKey,
     ControllerReader,
     Dialect,
-    GroupKey,
+    Grouped,
     GroupReader,
+    Holder,
     PodGroup,
-    RoleIndex,
+    PodSet,
     RoleSpec,
+    Terms,
     allowed_range,
     count,
     json_value,
+    marked_role,
+    numbered,
+    owned_by,
+    roles_of,
 )
-from planner.read.kube.dialects.made_pods import MadePod, PodSet, owned_by
-from planner.read.kube.lookup import Tree, mapping, number, objects, text, whole
+from planner.read.kube.lookup import Tree, holds_condition, mapping, number, objects, text, whole
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
+Workloads = kueue_workloads.Workloads
 GROUP = kueue_quotas.GROUP
 SCHEDULER = KUEUE
 QUEUE = kueue_workloads.QUEUE
 PRIORITY = kueue_workloads.PRIORITY
 
 GATE = kueue_quotas.GATE
-MULTIKUEUE = f"{GROUP}/multikueue"
-"""Who manages a workload whose pods run in another cluster."""
-
 PODSET = f"{GROUP}/podset"
 PODSET_INDEX = f"{GROUP}/pod-group-pod-index"
 NAME = "kueue.x-k8s.io/pod-group-name"
@@ -64,18 +67,11 @@ DEEP_SLICES = "asks for more than three layers of slices, which Kueue refuses"
 NOT_NESTED = "asks for slices whose sizes do not divide each other"
 
 
-def group_name(pod: KubePod) -> str | None:
-    return pod.labels.get(NAME) or None
-
-
-def describe(
-    key: GroupKey, group: KubeObject | None, pods: Sequence[KubePod], api: Objects, remarks: Remarks
-) -> PodGroup:
-    del group, api
-    counts = {pod.annotations.get(TOTAL) for pod in pods} - {None}
-    found = PodGroup(key, minimum=max((number(one) or 0 for one in counts), default=0) or None)
+def describe(of: Grouped) -> PodGroup:
+    counts = {pod.annotations.get(TOTAL) for pod in of.pods} - {None}
+    found = PodGroup(of.key, minimum=max((number(one) or 0 for one in counts), default=0) or None)
     if len(counts) > 1:
-        remarks.add(found.subject, f"its pods disagree about {TOTAL}; the largest counts")
+        of.remarks.add(found.subject, f"its pods disagree about {TOTAL}; the largest counts")
     return found
 
 
@@ -152,32 +148,14 @@ def _layered(written: str) -> tuple[tuple[SliceAsk, ...], str | None]:
     return tuple(found), None
 
 
-def workload_key(pod: KubePod, api: Objects) -> ControllerKey | None:
-    """The Workload that a pod stands for; pods that exist belong to the controller that made them."""
-    del api
-    owner = pod.object.owner
-    if owner is None or (owner.group, owner.kind) != (GROUP, "Workload"):
-        return None
-    return ControllerKey("KueueWorkload", pod.object.namespace, owner.name)
-
-
 def describe_workload(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
     del pods
     made = api.named(GROUP, "Workload", key.namespace, key.name)
     owner = None if made is None else made.owner
     kind, name = ("Workload", key.name) if owner is None else (owner.kind, owner.name)
-    roles: dict[str, RoleSpec] = {}
-    for podset in objects(None if made is None else made.tree, "spec", "podSets"):
-        role, size = text(podset, "name") or "main", count(podset, "count", absent=1)
-        allowed = allowed_range(whole(podset, "minCount"), size)
-        roles.setdefault(role, RoleSpec(role, size, range=allowed))
+    roles = {} if made is None else roles_of(workload_pods(made))
     queue = None if made is None else text(made.tree, "spec", "queueName")
     return Controller(key, kind, name, made, tuple(roles.values()), queue=queue)
-
-
-def workload_role(pod: KubePod, controller: Controller) -> RoleIndex:
-    del controller
-    return RoleIndex(pod.labels.get(PODSET) or "main", number(pod.labels.get(PODSET_INDEX)))
 
 
 def workload_pods(workload: KubeObject) -> Iterator[PodSet]:
@@ -185,14 +163,59 @@ def workload_pods(workload: KubeObject) -> Iterator[PodSet]:
     owner = owned_by(workload)
     name = workload.name if workload.owner is None else workload.owner.name
     for podset in objects(workload.tree, "spec", "podSets"):
-        role = text(podset, "name") or "main"
-        pods = count(podset, "count", absent=1)
-        made = partial(_workload_pod, f"{name}-{role}", role, owner)
-        yield PodSet(mapping(podset, "template"), pods, made)
+        role, size = text(podset, "name") or "main", count(podset, "count", absent=1)
+        spec = RoleSpec(role, size, range=allowed_range(whole(podset, "minCount"), size))
+        made = numbered(f"{name}-{role}", {PODSET: role}, owner, PODSET_INDEX)
+        yield PodSet(spec, mapping(podset, "template"), made)
 
 
-def _workload_pod(name: str, role: str, owner: Tree, number: int) -> MadePod:
-    return MadePod(f"{name}-{number}", {PODSET: role, PODSET_INDEX: str(number)}, owner)
+def set_terms(
+    terms: Terms, api: Objects, line: Sequence[KubeObject], workload: KubeObject | None
+) -> None:
+    """Kueue's order counts, and it lets go what it has not admitted."""
+    own = None if workload is None else text(workload.tree, "spec", "queueName")
+    queue = own or next((name for one in line if (name := one.labels.get(QUEUE))), None)
+    held = terms.suspended and queue is not None if workload is None else waits(workload)
+    terms.priority = api.once(Workloads.of).priority(workload, line)
+    if held:
+        terms.scheduler = SCHEDULER
+        terms.tolerations = _tolerations(api, line[0].namespace, queue)
+
+
+def waits(workload: KubeObject) -> bool:
+    return not holds_condition(workload.tree, "Admitted")
+
+
+def _tolerations(api: Objects, namespace: str, queue: str | None) -> tuple[Tree, ...]:
+    """Those of the flavors that a queue may give: which one, Kueue decides."""
+    local = api.named(GROUP, "LocalQueue", namespace, queue or "")
+    name = None if local is None else text(local.tree, "spec", "clusterQueue")
+    cluster = api.named(GROUP, "ClusterQueue", "", name or "")
+    groups = objects(None if cluster is None else cluster.tree, "spec", "resourceGroups")
+    names = {text(flavor, "name"): None for group in groups for flavor in objects(group, "flavors")}
+    flavors = (api.named(GROUP, "ResourceFlavor", "", one) for one in names if one)
+    trees = [one.tree for one in flavors if one is not None]
+    return tuple(each for tree in trees for each in objects(tree, "spec", "tolerations"))
+
+
+UNSEEN = "jobs that it suspends have no pods, so these lists do not show them"
+WITH_WORKLOADS = (
+    "gangplan snapshot --out DIR records them, or list them too: "
+    "kubectl get nodes,pods,namespaces,workloads.kueue.x-k8s.io -A -o json"
+)
+
+
+def report_unseen(api: Objects, remarks: Remarks) -> None:
+    """A remark where Kueue is at work, and its Workloads are not in the input."""
+    if api.has_all("Workload"):
+        return
+    marks = [(pod.namespace + "/", *pod.labels, *pod.annotations) for pod in api.of("Pod", "")]
+    if (
+        any(api.of(kind, GROUP) for kind in ("ClusterQueue", "LocalQueue"))
+        or api.named("", "Namespace", "", "kueue-system") is not None
+        or any(key.startswith(("kueue-system/", f"{GROUP}/")) for one in marks for key in one)
+    ):
+        remarks.add("Kueue", UNSEEN, WITH_WORKLOADS)
 
 
 _KINDS = """
@@ -237,9 +260,23 @@ workloads.kueue.x-k8s.io Workload v1beta2 v1beta1
 DIALECT = Dialect(
     "Kueue",
     precedence=130,
-    groups=(GroupReader("Kueue", None, group_name, describe),),
-    controller=ControllerReader("KueueWorkload", workload_key, describe_workload, workload_role),
+    groups=(GroupReader("Kueue", None, describe, labels=(NAME,)),),
+    controller=ControllerReader(
+        "KueueWorkload",
+        describe_workload,
+        marked_role(PODSET, PODSET_INDEX, "main"),
+        owners=((GROUP, "Workload"),),
+    ),
     quotas=kueue_quotas.QUOTAS,
+    holder=Holder(
+        GROUP,
+        "Workload",
+        lambda api: api.once(Workloads.of).by_owner,
+        waits,
+        workload_pods,
+        set_terms,
+    ),
+    report_unseen=report_unseen,
     annotations="kueue.x-k8s.io/",
     kinds=_KINDS,
     without={

@@ -5,20 +5,22 @@ The gang is named ``<set>-<group>``, or like the set if it has one group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from planner.read.kube.dialects.base import (
     Controller,
     ControllerKey,
     ControllerReader,
     Dialect,
+    MadePod,
+    Makes,
+    PodSet,
     RoleIndex,
     RoleSpec,
     count,
     product,
+    reference,
 )
-from planner.read.kube.dialects.made_pods import MadePod, Makes, PodSet, reference
 from planner.read.kube.lookup import mapping, number, text
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects
 
@@ -35,17 +37,14 @@ SUBGROUP_EXCLUSIVE = f"{_KEY}subgroup-exclusive-topology"
 SUBGROUPS = "asks for a domain of its own for every sub-group, which is not modelled"
 
 
-def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
-    del api
-    name = pod.labels.get(NAME)
-    if not name:
-        return None
+def group_of(pod: KubeObject, name: str) -> str:
+    """Which group of the set a pod is in."""
     part = number(pod.labels.get(GROUP_INDEX))
     if part is None:
         # The leader is named ``<set>-<group>``, and names of workers begin with that.
         leader = pod.annotations.get(LEADER_NAME) or pod.name
         part = number(leader.removeprefix(f"{name}-").partition("-")[0])
-    return ControllerKey(KIND, pod.object.namespace, name, str(part or 0))
+    return str(part or 0)
 
 
 def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
@@ -98,30 +97,29 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     return RoleIndex("leader" if index == 0 else "worker", index)
 
 
-def leader_worker_pods(one: KubeObject) -> Iterator[PodSet]:
+def leader_worker_pods(one: KubeObject) -> list[PodSet]:
     groups = count(one.tree, "spec", "replicas", absent=1)
     template = mapping(one.tree, "spec", "leaderWorkerTemplate")
     size = count(template, "size", absent=1)
     workers = mapping(template, "workerTemplate")
     leaders = mapping(template, "leaderTemplate") or workers
-    yield PodSet(leaders, groups, partial(_leader_worker_pod, one, 1, 0))
-    if size is None or size > 1:
-        others = None if size is None else size - 1
-        made = partial(_leader_worker_pod, one, others or 1, 1)
-        yield PodSet(workers, product(groups, others), made)
+    others = None if size is None else max(0, size - 1)
 
+    def leader(number: int) -> MadePod:
+        labels = {NAME: one.name, GROUP_INDEX: str(number), WORKER_INDEX: "0"}
+        owner = reference("apps/v1", "StatefulSet", one.name)
+        return MadePod(f"{one.name}-{number}", labels, owner)
 
-def _leader_worker_pod(one: KubeObject, each: int, first: int, number: int) -> MadePod:
-    """``each``: pods of a group, which count from ``first``."""
-    group, index = divmod(number, each)
-    leader = f"{one.name}-{group}"
-    labels = {
-        NAME: one.name,
-        GROUP_INDEX: str(group),
-        WORKER_INDEX: str(index + first),
-    }
-    owner = reference("apps/v1", "StatefulSet", leader if first else one.name)
-    return MadePod(f"{leader}-{index + first}" if first else leader, labels, owner)
+    def worker(number: int) -> MadePod:
+        group, place = divmod(number, others or 1)
+        of, index = f"{one.name}-{group}", str(place + 1)
+        labels = {NAME: one.name, GROUP_INDEX: str(group), WORKER_INDEX: index}
+        return MadePod(f"{of}-{index}", labels, reference("apps/v1", "StatefulSet", of))
+
+    return [
+        PodSet(RoleSpec("leader", groups), leaders, leader),
+        PodSet(RoleSpec("worker", product(groups, others)), workers, worker),
+    ]
 
 
 _KINDS = """
@@ -139,7 +137,9 @@ leaderworkersets.leaderworkerset.x-k8s.io LeaderWorkerSet v1
 DIALECT = Dialect(
     KIND,
     precedence=20,
-    controller=ControllerReader(KIND, controller_key, describe, role_index, replaces=True),
+    controller=ControllerReader(
+        KIND, describe, role_index, group_of, replaces=True, labels=(NAME,)
+    ),
     annotations="leaderworkerset.sigs.k8s.io/",
     kinds=_KINDS,
     makes={(GROUP, KIND): Makes(leader_worker_pods, waits=lambda _: True)},

@@ -6,7 +6,7 @@ because its own changes at every start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from planner.read.kube.dialects.base import (
@@ -14,13 +14,18 @@ from planner.read.kube.dialects.base import (
     ControllerKey,
     ControllerReader,
     Dialect,
+    MadePod,
+    Makes,
+    PodSet,
     RoleIndex,
     RoleSpec,
     allowed_range,
     count,
+    owned_by,
     product,
+    reference,
+    roles_of,
 )
-from planner.read.kube.dialects.made_pods import MadePod, Makes, PodSet, owned_by, reference
 from planner.read.kube.lookup import Tree, flag, mapping, number, objects, text
 from planner.read.kube.records import KubeObject, KubePod, Objects, ReplicaRange
 
@@ -39,25 +44,13 @@ JOB = "RayJob"
 HEAD = "head"
 
 
-def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
-    del api
-    owner = pod.object.owner
-    name = pod.labels.get(NAME)
-    if not name and owner is not None and owner.kind == KIND and owner.group == GROUP:
-        name = owner.name
-    return ControllerKey(KIND, pod.object.namespace, name) if name else None
-
-
 def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
     cluster = api.named(GROUP, KIND, key.namespace, key.name)
     name = _job_name(cluster, pods)
     job = api.named(GROUP, JOB, key.namespace, name) if name is not None else None
     # A job that waits has no cluster yet.
-    spec = mapping(job.tree, "spec", "rayClusterSpec") if job is not None else {}
-    spec = spec if cluster is None else mapping(cluster.tree, "spec")
-    roles = {HEAD: RoleSpec(HEAD, 1)} | _worker_groups(spec)
-    for role in sorted({_role(pod) for pod in pods}):
-        roles.setdefault(role, RoleSpec(role, None))
+    made = cluster if job is None or cluster is not None else job
+    roles = {HEAD: RoleSpec(HEAD, 1)} | ({} if made is None else roles_of(ray_pods(made)))
     kind, name = (KIND, key.name) if name is None else (JOB, name)
     return Controller(key, kind, name, job or cluster, tuple(roles.values()), ranks=_ranks(pods))
 
@@ -78,19 +71,6 @@ def _ranks(pods: Sequence[KubePod]) -> dict[str, int]:
         if name and number(pod.labels.get(REPLICA)) is None:
             names.setdefault(_role(pod), set()).add(name)
     return {name: rank for group in names.values() for rank, name in enumerate(sorted(group))}
-
-
-def _worker_groups(spec: Tree) -> dict[str, RoleSpec]:
-    roles: dict[str, RoleSpec] = {}
-    scales = flag(spec, "enableInTreeAutoscaling")
-    for group in objects(spec, "workerGroupSpecs"):
-        name = text(group, "groupName") or "worker"
-        hosts = count(group, "numOfHosts", absent=1)
-        if name != HEAD:
-            size, stride = product(group_replicas(group), hosts), max(hosts or 1, 1)
-            allowed = _allowed(group, hosts, scales=scales) if size else None
-            roles.setdefault(name, RoleSpec(name, size, stride=stride, range=allowed))
-    return roles
 
 
 def group_replicas(group: Tree) -> int | None:
@@ -126,9 +106,10 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     replica, host = number(pod.labels.get(REPLICA)), number(pod.labels.get(HOST))
     if replica is None:
         replica = controller.ranks.get(pod.labels.get(REPLICA_NAME, ""))
-    if replica is None or spec is None:
+    if replica is None:
         return RoleIndex(role, None)
-    return RoleIndex(role, replica * spec.stride + min(host or 0, spec.stride - 1))
+    stride = 1 if spec is None else spec.stride
+    return RoleIndex(role, replica * stride + min(host or 0, stride - 1))
 
 
 def ray_pods(one: KubeObject) -> Iterator[PodSet]:
@@ -142,22 +123,23 @@ def ray_pods(one: KubeObject) -> Iterator[PodSet]:
         owner = reference("ray.io/v1", KIND, cluster)
 
     head = MadePod(f"{name}-head", {**labels, NODE_TYPE: HEAD}, owner)
-    yield PodSet(mapping(spec, "headGroupSpec", "template"), 1, lambda _: head)
+    yield PodSet(RoleSpec(HEAD, 1), mapping(spec, "headGroupSpec", "template"), lambda _: head)
+    scales = flag(spec, "enableInTreeAutoscaling")
     for group in objects(spec, "workerGroupSpecs"):
         hosts = count(group, "numOfHosts", absent=1)
         role = text(group, "groupName") or "worker"
+        size, stride = product(group_replicas(group), hosts), max(hosts or 1, 1)
+        allowed = _allowed(group, hosts, scales=scales) if size else None
         marks = {**labels, NODE_TYPE: "worker", WORKER_GROUP: role}
-        pods = product(group_replicas(group), hosts)
-        made = partial(_ray_worker, f"{name}-{role}-worker", marks, owner, hosts or 1)
-        yield PodSet(mapping(group, "template"), pods, made)
+        made = partial(_worker, MadePod(f"{name}-{role}-worker", marks, owner), stride)
+        spec_ = RoleSpec(role, size, stride=stride, range=allowed)
+        yield PodSet(spec_, mapping(group, "template"), made)
 
 
-def _ray_worker(
-    name: str, labels: Mapping[str, str], owner: Tree, hosts: int, number: int
-) -> MadePod:
+def _worker(of: MadePod, hosts: int, number: int) -> MadePod:
     replica, host = divmod(number, hosts)
-    marks = {**labels, REPLICA: str(replica), HOST: str(host)}
-    return MadePod(f"{name}-{number}", marks, owner)
+    labels = {**of.labels, REPLICA: str(replica), HOST: str(host)}
+    return MadePod(f"{of.name}-{number}", labels, of.owner)
 
 
 _KINDS = """
@@ -177,7 +159,9 @@ rayjobs.ray.io RayJob v1 v1alpha1
 DIALECT = Dialect(
     "Ray",
     precedence=80,
-    controller=ControllerReader(KIND, controller_key, describe, role_index, replaces=True),
+    controller=ControllerReader(
+        KIND, describe, role_index, replaces=True, labels=(NAME,), owners=((GROUP, KIND),)
+    ),
     annotations="ray.io/num-hosts",
     kinds=_KINDS,
     makes={(GROUP, kind): Makes(ray_pods) for kind in (KIND, JOB)},

@@ -6,19 +6,12 @@ others: such a quota only limits the pods of its namespace, unless the Policy tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from planner.read.findings import Remarks
-from planner.read.kube.dialects.base import (
-    Dialect,
-    GroupKey,
-    GroupReader,
-    PodGroup,
-    label_or_annotation,
-)
+from planner.read.kube.dialects.base import Dialect, Grouped, GroupReader, PodGroup
 from planner.read.kube.dialects.quotas import Quota, QuotaReader, QuotaSources, Share
 from planner.read.kube.lookup import mapping, whole
-from planner.read.kube.records import KubeObject, KubePod, Objects
+from planner.read.kube.records import KubeObject, Objects
 
 GROUP = "scheduling.x-k8s.io"
 LABEL = "scheduling.x-k8s.io/pod-group"
@@ -27,16 +20,10 @@ LIMITS_ONLY = "counts by its max alone: a tenant may have written it"
 TRUST_HINT = "kubernetes: {trustElasticQuotas: true} in a Policy, if only administrators write them"
 
 
-def group_name(pod: KubePod) -> str | None:
-    return label_or_annotation(pod, LABEL)
-
-
-def describe(
-    key: GroupKey, group: KubeObject | None, pods: Sequence[KubePod], api: Objects, remarks: Remarks
-) -> PodGroup:
-    del pods, api, remarks
+def describe(of: Grouped) -> PodGroup:
+    group = of.object
     minimum = whole(group.tree, "spec", "minMember") if group is not None else None
-    return PodGroup(key, group, minimum=minimum)
+    return PodGroup(of.key, group, minimum=minimum)
 
 
 def read_quotas(sources: QuotaSources) -> Iterable[Quota]:
@@ -90,7 +77,9 @@ elasticquotas.scheduling.x-k8s.io ElasticQuota v1alpha1
 DIALECT = Dialect(
     "scheduler-plugins",
     precedence=70,
-    groups=(GroupReader("scheduler-plugins", GROUP, group_name, describe),),
+    groups=(
+        GroupReader("scheduler-plugins", GROUP, describe, labels=(LABEL,), annotations=(LABEL,)),
+    ),
     quotas=QuotaReader(read_quotas, find_quota, precedence=30),
     annotations="scheduling.x-k8s.io/",
     kinds=_KINDS,

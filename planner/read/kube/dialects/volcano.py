@@ -5,9 +5,8 @@ A hard networkTopology asks for the tier it names, a soft one prefers the lowest
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
@@ -16,14 +15,23 @@ from planner.read.kube.dialects.base import (
     ControllerKey,
     ControllerReader,
     Dialect,
+    Grouped,
     GroupKey,
     GroupReader,
+    Holder,
+    MadePod,
+    Makes,
     PodGroup,
-    RoleIndex,
+    PodSet,
     RoleSpec,
+    Terms,
     count,
+    mark,
+    marked_role,
+    numbered,
+    owned_by,
+    roles_of,
 )
-from planner.read.kube.dialects.made_pods import MadePod, Makes, PodSet, owned_by
 from planner.read.kube.dialects.quotas import (
     Quota,
     QuotaReader,
@@ -34,7 +42,7 @@ from planner.read.kube.dialects.quotas import (
 )
 from planner.read.kube.lookup import Tree, at, items, mapping, matches, number, objects, text, whole
 from planner.read.kube.pods.requests import effective_requests, is_about_gpus
-from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
+from planner.read.kube.records import Key, KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
 MODE = "volcano.sh/network-topology-mode"
 TIER = "volcano.sh/network-topology-highest-tier"
@@ -85,17 +93,11 @@ NOT_RECLAIMABLE = "is not reclaimable, which is not modelled: its preemptible ga
 GROUP = "scheduling.volcano.sh"
 SCHEDULER = "volcano"
 ANNOTATION = "scheduling.k8s.io/group-name"
-VOLCANO_ANNOTATION = "scheduling.volcano.sh/group-name"
+NAMES = (ANNOTATION, "scheduling.volcano.sh/group-name")
 
 
-def group_name(pod: KubePod) -> str | None:
-    return pod.annotations.get(ANNOTATION) or pod.annotations.get(VOLCANO_ANNOTATION) or None
-
-
-def describe_group(
-    key: GroupKey, group: KubeObject | None, pods: Sequence[KubePod], api: Objects, remarks: Remarks
-) -> PodGroup:
-    del api
+def describe_group(of: Grouped) -> PodGroup:
+    key, group, pods, _, remarks = of
     if group is None:
         return _group_of_pods(key, pods, remarks)
     topology = _topology(group.tree, "spec", "networkTopology")
@@ -182,32 +184,18 @@ TASK = f"{_KEY}task-spec"
 INDEX = f"{_KEY}task-index"
 
 
-def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
-    del api
-    owner = pod.object.owner
-    name = pod.labels.get(NAME) or pod.annotations.get(NAME)
-    if not name and owner is not None and owner.kind == "Job" and owner.group == JOB_GROUP:
-        name = owner.name
-    return ControllerKey(KIND, pod.object.namespace, name) if name else None
-
-
 def describe_job(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
     job = api.named(JOB_GROUP, "Job", key.namespace, key.name)
     if job is None:
-        tasks = sorted({_task(pod) for pod in pods})
-        return Controller(key, KIND, key.name, None, tuple(RoleSpec(task, None) for task in tasks))
-    roles: dict[str, RoleSpec] = {}
+        return Controller(key, KIND, key.name)
+    sets = list(volcano_pods(job))
     minimums: dict[str, int] = {}
-    here = {_task(pod) for pod in pods}
+    here = {mark(pod, TASK) for pod in pods}
     total = 0
-    for place, task in enumerate(objects(job.tree, "spec", "tasks")):
-        name = text(task, "name") or f"default{place}"
-        size = count(task, "replicas", absent=1)
-        later = bool(task.get("dependsOn"))
-        if not later or name in here:
-            minimums[name] = count(task, "minAvailable", absent=size) or 0
-            total += size or 0
-        roles.setdefault(name, RoleSpec(name, size, later=later, slices=_partitions(task)))
+    for task, role in zip(_tasks(job), (one.role for one in sets), strict=True):
+        if not role.later or role.name in here:
+            minimums[role.name] = count(task, "minAvailable", absent=role.size) or 0
+            total += role.size or 0
     required, preferred, _ = _topology(job.tree, "spec", "networkTopology")
     minimum = min(whole(job.tree, "spec", "minAvailable") or sum(minimums.values()), total)
     return Controller(
@@ -215,7 +203,7 @@ def describe_job(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> C
         KIND,
         key.name,
         job,
-        tuple(roles.values()),
+        tuple(roles_of(sets).values()),
         required=required,
         preferred=preferred,
         queue=text(job.tree, "spec", "queue"),
@@ -230,15 +218,6 @@ def _partitions(task: Tree) -> tuple[SliceAsk, ...]:
     size = whole(policy, "partitionSize")
     required, _, _ = _topology(policy, "networkTopology")
     return (SliceAsk(size, required),) if size is not None and size > 0 and required else ()
-
-
-def _task(pod: KubePod) -> str:
-    return pod.labels.get(TASK) or pod.annotations.get(TASK) or "worker"
-
-
-def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
-    del controller
-    return RoleIndex(_task(pod), number(pod.labels.get(INDEX) or pod.annotations.get(INDEX)))
 
 
 def read_queues(sources: QuotaSources) -> Iterable[Quota]:
@@ -273,6 +252,35 @@ def _queue(made: KubeObject, sources: QuotaSources, *, rooted: bool) -> Quota:
     )
 
 
+SERVICES = ("Pod", "ReplicaSet", "StatefulSet", "DaemonSet")
+"""What Volcano makes PodGroups for that are no gangs."""
+
+
+def groups_by_owner(api: Objects) -> Mapping[Key, KubeObject]:
+    found: dict[Key, KubeObject] = {}
+    for one in api.of("PodGroup", GROUP):
+        found.setdefault(one.owner_key or one.key, one)
+    return found
+
+
+def may_be_alone(api: Objects, owner: Key) -> bool:
+    """Whether a group may stand for an owner that is not in the input: of a kind that is, it is gone."""
+    group, kind, *_ = owner
+    return (group, kind) == (GROUP, "PodGroup") or (
+        kind not in SERVICES and not api.of(kind, group)
+    )
+
+
+def set_terms(
+    terms: Terms, api: Objects, line: Sequence[KubeObject], group: KubeObject | None
+) -> None:
+    """The pods of a group are Volcano's, and start together."""
+    del api, line
+    if group is not None:
+        terms.default_scheduler, terms.together = SCHEDULER, True
+        terms.annotations = {ANNOTATION: group.name}
+
+
 _PENDING = (None, "Pending", "Inqueue")
 """States of what it holds back."""
 
@@ -289,15 +297,17 @@ def _is_held_back(job: KubeObject) -> bool:
 def volcano_pods(job: KubeObject) -> Iterator[PodSet]:
     scheduler = text(job.tree, "spec", "schedulerName") or SCHEDULER
     priority = text(job.tree, "spec", "priorityClassName")
-    for place, task in enumerate(objects(job.tree, "spec", "tasks")):
-        made = partial(_volcano_pod, job, text(task, "name") or f"default{place}")
-        pods = count(task, "replicas", absent=1)
-        yield PodSet(mapping(task, "template"), pods, made, scheduler, priority)
+    for place, task in enumerate(_tasks(job)):
+        name, size = text(task, "name") or f"default{place}", count(task, "replicas", absent=1)
+        later = bool(task.get("dependsOn"))
+        role = RoleSpec(name, size, later=later, slices=_partitions(task))
+        labels = {NAME: job.name, TASK: name}
+        made = numbered(f"{job.name}-{name}", labels, owned_by(job), INDEX)
+        yield PodSet(role, mapping(task, "template"), made, scheduler, priority)
 
 
-def _volcano_pod(job: KubeObject, task: str, number: int) -> MadePod:
-    labels = {NAME: job.name, TASK: task, INDEX: str(number)}
-    return MadePod(f"{job.name}-{task}-{number}", labels, owned_by(job))
+def _tasks(job: KubeObject) -> list[Tree]:
+    return objects(job.tree, "spec", "tasks")
 
 
 def group_pods(group: KubeObject) -> Sequence[PodSet]:
@@ -320,9 +330,8 @@ def group_pods(group: KubeObject) -> Sequence[PodSet]:
         )
     name = group.name if group.owner is None else group.owner.name
     priority = text(group.tree, "spec", "priorityClassName")
-    return [
-        PodSet(template, pods, lambda n: MadePod(f"{name}-{n}", {}, {}), priority_class=priority)
-    ]
+    role = RoleSpec("worker", pods)
+    return [PodSet(role, template, lambda n: MadePod(f"{name}-{n}", {}, {}), None, priority)]
 
 
 def _one_container(requests: Tree) -> Tree:
@@ -378,8 +387,26 @@ DIALECT = Dialect(
     "Volcano",
     precedence=60,
     quotas=QuotaReader(read_queues, find_by_name, {SCHEDULER: "default"}, precedence=20),
-    groups=(GroupReader("Volcano", GROUP, group_name, describe_group),),
-    controller=ControllerReader(KIND, controller_key, describe_job, role_index),
+    groups=(GroupReader("Volcano", GROUP, describe_group, annotations=NAMES),),
+    controller=ControllerReader(
+        KIND,
+        describe_job,
+        marked_role(TASK, INDEX, "worker"),
+        labels=(NAME,),
+        annotations=(NAME,),
+        owners=((JOB_GROUP, "Job"),),
+    ),
+    holder=Holder(
+        GROUP,
+        "PodGroup",
+        groups_by_owner,
+        is_pending,
+        group_pods,
+        set_terms,
+        may_be_alone,
+        annotations=NAMES,
+        keeps=True,
+    ),
     annotations="volcano.sh/ scheduling.volcano.sh/ topology.volcano.sh/",
     kinds=_KINDS,
     makes={(JOB_GROUP, "Job"): Makes(volcano_pods, waits=_is_held_back)},

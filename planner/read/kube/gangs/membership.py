@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import controller_reader, controller_readers, group_readers
+from planner.read.kube.dialect_registry import controller_reader, names
 from planner.read.kube.dialects.base import (
     Controller,
     ControllerKey,
     GroupKey,
-    GroupReader,
     PodGroup,
 )
 from planner.read.kube.records import KubePod, Objects
@@ -104,24 +103,23 @@ def _members(api: Objects, pods: Sequence[KubePod]) -> list[Member]:
 
     Pods that lost the name of their group belong to the only group that their controller's pods name.
     """
-    groups, controllers = group_readers(), controller_readers()
     members = []
     by_controller: dict[ControllerKey, dict[GroupKey, None]] = {}
     for pod in pods:
-        group = _group_of(pod, groups, api)
-        keys = (reader.key(pod, api) for reader in controllers)
-        controller = next((key for key in keys if key is not None), None)
+        mine, controller = names(api).of(pod.object)
+        # Of several groups the first whose object exists.
+        there = (key for key in mine if names(api).object_of(key) is not None)
+        group = next(there, mine[0]) if mine else None
         members.append(Member(pod, group, controller))
         if controller is not None and group is not None:
             by_controller.setdefault(controller, {})[group] = None
-    readers = {reader.name: reader for reader in groups}
     common: dict[ControllerKey, GroupKey] = {}
     for controller, named in by_controller.items():
         existing = [
             key
             for key in named
-            if (reader := readers[key.reader]).api_group is None
-            or reader.find(api, key.namespace, key.name) is not None
+            if names(api).reader_of[key.reader].api_group is None
+            or names(api).object_of(key) is not None
         ]
         if len(existing) == 1 or len(named) == 1:
             common[controller] = (existing or list(named))[0]
@@ -131,31 +129,15 @@ def _members(api: Objects, pods: Sequence[KubePod]) -> list[Member]:
     ]
 
 
-def _group_of(pod: KubePod, readers: Sequence[GroupReader], api: Objects) -> GroupKey | None:
-    """The group that the pod names: of several the first whose object exists."""
-    first = None
-    for reader in readers:
-        name = reader.group_name(pod)
-        if name is None:
-            continue
-        key = GroupKey(reader.name, pod.object.namespace, name)
-        if reader.find(api, key.namespace, name) is not None:
-            return key
-        first = first or key
-    return first
-
-
 def _groups(api: Objects, members: Sequence[Member], remarks: Remarks) -> dict[GroupKey, PodGroup]:
     by_group: dict[GroupKey, list[Member]] = {}
     for member in members:
         if member.group is not None:
             by_group.setdefault(member.group, []).append(member)
-    readers = {reader.name: reader for reader in group_readers()}
     groups = {}
     for key, own in by_group.items():
-        reader = readers[key.reader]
-        made = reader.find(api, key.namespace, key.name)
-        group = reader.describe(key, made, [member.pod for member in own], api, remarks)
+        reader = names(api).reader_of[key.reader]
+        group = reader.read(key, [member.pod for member in own], api, remarks)
         if group.object is None and group.minimum is None and reader.api_group is not None:
             remarks.add(group.subject, NO_OBJECT)
         controlled = any(member.controller is not None for member in own)

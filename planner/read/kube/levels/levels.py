@@ -6,13 +6,15 @@ families. NVLink domains are added, and the levels that gangs name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
 
 from models.documents.base import API_VERSION, MAX_FIELDS
-from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Domains, Level
+from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL, Level
 from models.host_ranges import host_ranges
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
@@ -53,16 +55,11 @@ def found_text(source: str, chain: Chain) -> str:
     return printable(f"levels from {source}: {', '.join(parts)}")
 
 
-def _entry(level: Level, nodes: dict[str, list[str]] | None) -> list[str]:
-    """Lines of one level: a single one, unless its nodes are listed."""
-    silent = (("oversubscription", 1), ("nvlink", False))
-    fields = {key: value for key, value in level.to_json().items() if (key, value) not in silent}
-    if nodes is None:
-        flow = yaml.safe_dump(fields, default_flow_style=True, sort_keys=False, width=1000)
-        return [flow.strip()]
-    fields["domains"] = nodes
-    # None: brackets for the innermost lists only
-    return yaml.safe_dump(fields, default_flow_style=None, sort_keys=False, width=110).splitlines()
+_SILENT = (("oversubscription", 1), ("nvlink", False))
+_TOO_MANY = f"""\
+# A level without a label has more than {MAX_FIELDS:,} domains, too many for a Policy.
+# Without `levels` here, all levels are found again from the same objects.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,33 +106,31 @@ class Levels:
 
         If a level has more domains than a Policy can hold, it states no levels and says why.
         """
-        levels = self.levels
-        spread = [self._nodes(i) if level.label is None else None for i, level in enumerate(levels)]
-        lines = [f"# {self.found}", f"apiVersion: {API_VERSION}", "kind: Policy"]
-        lines += ["metadata: {name: levels-as-found}", "spec:"]
-        if any(one is not None and len(one) > MAX_FIELDS for one in spread):
-            lines += [
-                f"  # A level without a label has more than {MAX_FIELDS:,} domains, too many for a Policy.",
-                "  # Without `levels` here, all levels are found again from the same objects.",
-                "  kubernetes: {}",
-            ]
-        elif levels:
-            lines += ["  kubernetes:", "    levels:"]
-            for level, nodes in zip(levels, spread, strict=True):
-                first, *rest = _entry(level, nodes)
-                lines += [f"    - {first}", *(f"      {line}" for line in rest)]
-        else:
-            lines.append("  kubernetes: {levels: []}")
-        return "\n".join(lines) + "\n"
+        entries = [self._entry(depth) for depth in range(len(self.levels))]
+        many = any(len(entry.get("domains", ())) > MAX_FIELDS for entry in entries)
+        tree = {
+            "apiVersion": API_VERSION,
+            "kind": "Policy",
+            "metadata": {"name": "levels-as-found"},
+            "spec": {"kubernetes": {} if many else {"levels": entries}},
+        }
+        # None: brackets for the innermost lists only
+        text = yaml.safe_dump(tree, default_flow_style=None, sort_keys=False, width=110)
+        return f"# {self.found}\n{_TOO_MANY if many else ''}{text}"
 
-    def _nodes(self, level: int) -> dict[str, list[str]]:
-        """The nodes of every domain of a level, as host ranges."""
+    def _entry(self, depth: int) -> dict[str, Any]:
+        """A level; one without a label with the nodes of every domain, as host ranges."""
+        level = self.levels[depth]
+        entry = {key: one for key, one in level.to_json().items() if (key, one) not in _SILENT}
+        if level.label is not None:
+            return entry
         members: dict[str, list[str]] = {}
         for node, own in self.domains.items():
-            domain = own[level]
+            domain = own[depth]
             if domain is not None and is_name(node):
                 members.setdefault(domain, []).append(node)
-        return {domain: list(host_ranges(members[domain])) for domain in sorted(members)}
+        ranges = {domain: list(host_ranges(members[domain])) for domain in sorted(members)}
+        return {**entry, "domains": ranges}
 
 
 def read_levels(
@@ -152,8 +147,8 @@ def read_levels(
     """
     hypernodes = read_tiers(gathered, nodes, remarks)
     if policy.levels is not None:
-        of_nodes = dict(policy.level_domains)
-        found = Found("the Policy", _stated(policy.levels, of_nodes, nodes, remarks))
+        columns = [_stated(level, policy, nodes, remarks) for level in policy.levels]
+        found = Found("the Policy", tuple(columns))
     else:
         found = (
             (topology and _of_file(topology, nodes, remarks))
@@ -173,47 +168,46 @@ def read_levels(
 
 
 def _stated(
-    levels: Sequence[Level],
-    of_nodes: Mapping[str, Domains],
-    nodes: Sequence[KubeNode],
-    remarks: Remarks,
-) -> tuple[Column, ...]:
-    """The Policy's levels, all of them, as it states them."""
-    known = {node.name for node in nodes}
-    columns = []
-    for level in levels:
-        keys = () if level.label is None else (level.label,)
-        column = labelled(level.name, keys, nodes, remarks)
-        if level.name in of_nodes:
-            listed = {node: domain for domain, them in of_nodes[level.name] for node in them}
-            if not known.issuperset(listed):
-                what = "names nodes that are not in the input; ignored"
-                remarks.add(f"Policy level {level.name}", what)
-            values = {node: domain for node, domain in listed.items() if node in known}
-            column = replace(column, values=values)
-        if keys and nodes and not column.values:
-            what = "no node has the label of this level; every node is alone there"
+    level: Level, policy: KubernetesPolicy, nodes: Sequence[KubeNode], remarks: Remarks
+) -> Column:
+    """A level as the Policy states it."""
+    keys = () if level.label is None else (level.label,)
+    values = labelled(level.name, keys, nodes, remarks).values
+    known, of_nodes = {node.name for node in nodes}, dict(policy.level_domains)
+    if level.name in of_nodes:
+        listed = {node: domain for domain, them in of_nodes[level.name] for node in them}
+        if not known.issuperset(listed):
+            what = "names nodes that are not in the input; ignored"
             remarks.add(f"Policy level {level.name}", what)
-        column = replace(column, nvlink=level.nvlink, counted=level.counted, stated=True)
-        columns.append(replace(column, oversubscription=level.oversubscription))
-    return tuple(columns)
+        values = {node: domain for node, domain in listed.items() if node in known}
+    if keys and nodes and not values:
+        what = "no node has the label of this level; every node is alone there"
+        remarks.add(f"Policy level {level.name}", what)
+    return Column(
+        level.name,
+        values,
+        keys,
+        nvlink=level.nvlink,
+        oversubscription=level.oversubscription,
+        stated=True,
+        counted=level.counted,
+    )
 
 
 def _of_file(topology: SlurmTopology, nodes: Sequence[KubeNode], remarks: Remarks) -> Found | None:
     """The levels of a topology file; None if it names none of the nodes."""
-    known = [node.name for node in nodes if node.name in topology.domains]
-    if not known:
+    if topology.domains.keys().isdisjoint(node.name for node in nodes):
         what = "names no node of the cluster; not used"
         remarks.add(topology.source, what, "node names must be those of the cluster")
         return None
+    alone = "is not in the topology file; it is alone at every level"
     for node in nodes:
         if node.gpus and node.name not in topology.domains:
-            remarks.add(
-                node.object.subject, "is not in the topology file; it is alone at every level"
-            )
+            remarks.add(node.object.subject, alone)
     columns = []
     for i, level in enumerate(topology.levels):
-        values = {name: value for name in known if (value := topology.domains[name][i]) is not None}
+        domains = {node.name: topology.domain(node.name)[i] for node in nodes}
+        values = {name: one for name, one in domains.items() if one is not None}
         columns.append(Column(level.name, values, oversubscription=level.oversubscription))
     return Found(topology.source, tuple(columns))
 
@@ -221,19 +215,16 @@ def _of_file(topology: SlurmTopology, nodes: Sequence[KubeNode], remarks: Remark
 def _finished(builder: LevelBuilder, source: str) -> Levels:
     builder.finish()
     columns, nodes = builder.chain.columns, builder.nodes
-    labels = {HOSTNAME_LABEL: NODE_LEVEL}
-    tiers: dict[int, str] = {}
-    named = [(one, one.name) for one in columns] + [(one, NODE_LEVEL) for one in builder.single]
-    for column, name in named:
-        for key in column.keys:
-            labels.setdefault(key, name)
-        for tier in column.tiers:
-            tiers.setdefault(tier, name)
+    # Of two columns with one key the wider counts.
+    named = [(one, NODE_LEVEL) for one in reversed(builder.single)]
+    named += [(one, one.name) for one in reversed(columns)]
+    labels = {key: name for column, name in named for key in reversed(column.keys)}
+    tiers = {tier: name for column, name in named for tier in column.tiers}
     return Levels(
         levels=tuple(one.to_level(nodes) for one in columns),
         found=found_text(source, builder.chain),
         domains={node.name: tuple(one.values.get(node.name) for one in columns) for node in nodes},
-        labels=labels,
+        labels={**labels, HOSTNAME_LABEL: NODE_LEVEL},
         tiers=tiers,
         hypernodes=builder.hypernodes,
         refused=builder.refused,
@@ -245,22 +236,18 @@ def _finished(builder: LevelBuilder, source: str) -> Levels:
 
 def from_topologies(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -> Found | None:
     """The levels of the Topology that most GPU nodes follow; None if there is none to use."""
-    found = gathered.of("Topology", KUEUE, KAI)
-    if not found:
-        return None
     flavored = _flavored(gathered, nodes)
-    usable: list[tuple[tuple[int, int, bool, str], KubeObject]] = []
-    for one in found:
+    usable: dict[tuple[int, int, bool, str], KubeObject] = {}
+    for one in gathered.of("Topology", KUEUE, KAI):
         keys = _levels(one).keys() - {HOSTNAME_LABEL}
         if having := sum(any(node.labels.get(key) for key in keys) for node in nodes):
-            order = (-flavored.get(one.name, 0), -having, one.group != KUEUE, one.name)
-            usable.append((order, one))
+            usable[-flavored[one.name], -having, one.group != KUEUE, one.name] = one
         else:
             remarks.add(_title(one), "no node has a label of its levels; not used")
     if not usable:
         return None
-    _, chosen = min(usable, key=lambda entry: entry[0])
-    for _, one in usable:
+    chosen = usable[min(usable)]
+    for one in usable.values():
         if one is not chosen:
             what = f"not used; the levels are those of {_title(chosen)}"
             remarks.add(_title(one), what, "state `levels` in the Policy to use others")
@@ -271,8 +258,7 @@ def from_topologies(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remar
 
 
 def _title(topology: KubeObject) -> str:
-    maker = "Kueue" if topology.group == KUEUE else "KAI"
-    return f"{maker} Topology {topology.name}"
+    return f"{'Kueue' if topology.group == KUEUE else 'KAI'} Topology {topology.name}"
 
 
 def _levels(topology: KubeObject) -> dict[str, str]:
@@ -285,14 +271,11 @@ def _levels(topology: KubeObject) -> dict[str, str]:
     return result
 
 
-def _flavored(gathered: Objects, nodes: Sequence[KubeNode]) -> dict[str, int]:
+def _flavored(gathered: Objects, nodes: Sequence[KubeNode]) -> Counter[str | None]:
     """GPU nodes of the ResourceFlavors that name a Topology, by its name."""
-    result: dict[str, int] = {}
+    result: Counter[str | None] = Counter()
     for flavor in gathered.of("ResourceFlavor", KUEUE):
-        name = text(flavor.tree, "spec", "topologyName")
-        if name is None:
-            continue
         wanted = texts(flavor.tree, "spec", "nodeLabels").items()
-        covered = sum(1 for node in nodes if node.gpus and wanted <= node.labels.items())
-        result[name] = result.get(name, 0) + covered
+        covered = sum(wanted <= node.labels.items() for node in nodes if node.gpus)
+        result[text(flavor.tree, "spec", "topologyName")] += covered
     return result

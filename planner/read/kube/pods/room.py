@@ -15,7 +15,7 @@ from models.instance.eligibility import tolerated
 from models.instance.gang import selects
 from models.mig import RESOURCE
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import group_readers
+from planner.read.kube.dialect_registry import names
 from planner.read.kube.dialects.base import GroupKey, PodKey
 from planner.read.kube.lookup import at, objects, text
 from planner.read.kube.pods.asks import HIVED, PARTITIONS
@@ -138,21 +138,18 @@ def _short_of_pods(
 ) -> set[PodKey]:
     """Pinned pods of groups of which too few are on nodes: their scheduler starts none of them yet."""
     groups: dict[GroupKey, list[KubePod]] = {}
-    readers = {reader.name: reader for reader in group_readers() if reader.api_group is not None}
     for pod in there:
-        for reader in readers.values():
-            if (name := reader.group_name(pod)) is not None:
-                key = GroupKey(reader.name, pod.object.namespace, name)
+        for key in names(api).of(pod.object).groups:
+            if names(api).reader_of[key.reader].api_group is not None:
                 groups.setdefault(key, []).append(pod)
     found: set[PodKey] = set()
     for key, members in groups.items():
-        reader, pinned = readers[key.reader], [one for one in members if one.tied == PINNED]
+        pinned = [one for one in members if one.tied == PINNED]
         if not pinned:
             continue
-        made = reader.find(api, key.namespace, key.name)
-        group = reader.describe(key, made, members, api, Remarks())
+        group = names(api).reader_of[key.reader].read(key, members, api, Remarks())
         placed = sum(one.key not in refused for one in members)
-        if group.gang and (made is None or placed < (group.minimum or 1)):
+        if group.gang and (group.object is None or placed < (group.minimum or 1)):
             found.update(one.key for one in pinned)
     return found
 
