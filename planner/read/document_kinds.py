@@ -172,7 +172,7 @@ class Documents:
             hint = f"write a {', '.join(KINDS[:-1])} or {KINDS[-1]} into it, or remove it"
             self.findings.fault(Fault("no document in this file", hint, source.name, 1, 1))
 
-    def _take(self, where: str, header: Tree, written: str) -> bool:
+    def _take(self, where: str, header: Tree, written: bytes) -> bool:
         """Keep an item of a list as it is written, if it is an object like most."""
         if is_object(header) and header["kind"] != "List":
             version, kind = header["apiVersion"], header["kind"].removesuffix("List")

@@ -64,7 +64,7 @@ _ESCAPE = 12
 """Characters of the longest escape, a surrogate pair: an error so near the end may be a cut."""
 
 
-Take = Callable[[dict[str, Any], str], bool]
+Take = Callable[[dict[str, Any], bytes], bool]
 """Called with a list as far as it has been read, and the JSON of an item; whether that is all to do."""
 
 
@@ -161,7 +161,8 @@ class _JsonItems:
             start, self._wide = self.at, False
             written = self._sound_value()
             if written is not None and self._take(header, written):
-                self.at += len(written)
+                ascii_ = written.isascii()
+                self.at += len(written if ascii_ else written.decode("utf-8", "surrogatepass"))
                 self._untaken = 0
             else:
                 self._untaken += 1
@@ -195,7 +196,7 @@ class _JsonItems:
             return Item(tree, path, lambda: self.source, oddities, lambda: Parsed([], [fault]))
         return Item(tree, path, part, oddities, (lambda: json_form(part())) if doubtful else None)
 
-    def _sound_value(self) -> str | None:
+    def _sound_value(self) -> bytes | None:
         """The JSON of the next value without building it; None if it is long, or perhaps not sound."""
         for size in _WINDOWS if self._untaken < _MAX_UNTAKEN else ():
             window = self.text[self.at : self.at + size]
@@ -205,7 +206,7 @@ class _JsonItems:
             except msgspec.DecodeError as error:
                 found = _TRAILING.search(str(error))
                 if found is not None:
-                    return raw[: int(found[1]) - 1].decode("utf-8", "surrogatepass")
+                    return raw[: int(found[1]) - 1]
             except RecursionError:
                 break
             if len(window) < size and not self._grow(item=True):

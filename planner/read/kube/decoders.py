@@ -73,13 +73,31 @@ class Decoders:
 
     def of(self, fields: str) -> Decode:
         """Decodes an object with these fields. Raises REFUSED where these are not all that it has there."""
-        kept = self._record("Object", selection(fields, self._fragments))
+        return self._decoder(self._record("Object", selection(fields, self._fragments)))
+
+    def in_parts(self, fields: str) -> tuple[Decode, dict[str, dict[str, Decode]]]:
+        """The same in two steps, so that what objects share is decoded once.
+
+        The first leaves lists and objects two levels down as they are written; the others decode them.
+        """
+        types: dict[str, Any] = {}
+        parts: dict[str, dict[str, Decode]] = {}
+        for one in selection(fields, self._fragments).values():
+            types[one.name] = self._field(one)
+            if one.shape is None and not isinstance(one.of, str):
+                inner = {field.name: self._field(field) for field in one.of.values()}
+                later = [field.name for field in one.of.values() if not _is_text(field)]
+                parts[one.name] = {name: self._decoder(inner[name]) for name in later}
+                types[one.name] = _tree(one.name, inner | dict.fromkeys(later, msgspec.Raw))
+        return self._decoder(_tree("Object", types)), parts
+
+    def _decoder(self, kept: Any) -> Decode:  # noqa: ANN401
         return msgspec.json.Decoder(kept, dec_hook=self._reduced).decode
 
     def _record(self, name: str, fields: Selection) -> Any:  # noqa: ANN401  # a type made at run time
         types = {one.name: self._field(one) for one in fields.values()}
         if not self._recording:
-            return TypedDict(name, types, total=False)  # type: ignore[operator]
+            return _tree(name, types)
         own = [(field, type_ | None, None) for field, type_ in types.items()]
         return msgspec.defstruct(name, own, omit_defaults=True)
 
@@ -127,6 +145,14 @@ class Decoders:
         return kept or None
 
 
+def _tree(name: str, types: dict[str, Any]) -> Any:  # noqa: ANN401
+    return TypedDict(name, types, total=False)  # type: ignore[operator]
+
+
+def _is_text(field: Field) -> bool:
+    return field.shape is None and isinstance(field.of, str) and field.of not in _HOOKED
+
+
 REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 """What decoding raises."""
 
@@ -136,7 +162,7 @@ class _Head(msgspec.Struct):
     kind: str = ""
 
 
-def head(written: str) -> tuple[str, str]:
+def head(written: bytes) -> tuple[str, str]:
     """API version and kind of an object in JSON; empty where it has none that can be read."""
     try:
         found = msgspec.json.decode(written, type=_Head)

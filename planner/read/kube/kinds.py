@@ -226,10 +226,6 @@ class Kind:
         """Reduces an object of this kind to the same fields by the rules of a pruner."""
         return pruner.compiled(f"...Object {self.fields}")
 
-    def decoded_by(self, decoders: Decoders, more: str = "") -> Decode:
-        """Decodes the same fields, and more, of an object in JSON."""
-        return decoders.of(f"...Object {self.fields} {more}")
-
 
 def _rows(table: str) -> Iterator[tuple[list[str], str]]:
     """The words of each first line, and the lines below it."""
@@ -269,7 +265,7 @@ def _recorded(kind: Kind) -> Prune:
 
 @cache
 def _decoded(kind: Kind) -> Decode:
-    return kind.decoded_by(Decoders(FRAGMENTS, annotation_keys(), recording=True))
+    return Decoders(FRAGMENTS, annotation_keys(), recording=True).of(f"...Object {kind.fields}")
 
 
 ALL = tuple(_kind(words, fields) for words, fields in _ROWS if words[0] != "fragment")

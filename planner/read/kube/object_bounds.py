@@ -25,6 +25,8 @@ LARGE_PART = 4_096
 MAX_LARGE_PARTS = 64 * 2**20
 """Bytes of different large parts that are kept to be shared."""
 
+MAX_WRITTEN = 32 * 2**20
+"""Bytes of parts that are kept as they are written: the objects of a list that are alike are neighbours."""
 
 _OWN = frozenset({"name", "uid", "resourceVersion", "creationTimestamp", "startTime"})
 """Texts that objects hardly share."""
@@ -46,7 +48,10 @@ class ObjectReducer:
         self.lost = self._pruner.lost
         self._pruners: dict[tuple[str, str], Prune] = {}
         self._types = Decoders(FRAGMENTS, kept, recording=False)
-        self._decoders: dict[tuple[str, str], Decode | None] = {}
+        self._decoders: dict[tuple[str, str], tuple[Decode, dict[str, dict[str, Decode]]] | None]
+        self._decoders = {}
+        self._read: dict[tuple[Decode, bytes], Any] = {}
+        self._written = 0
         self._metadata = self._pruner.compiled("...Object")
         self._known: dict[int, Any] = {}
         self._large = 0
@@ -56,21 +61,46 @@ class ObjectReducer:
         self.lost.clear()
         return self._with_shared(self._of(group, kind)(tree))
 
-    def decode(self, written: str | Raw, group: str, kind: str) -> Tree | None:
+    def decode(self, written: str | bytes | Raw, group: str, kind: str) -> Tree | None:
         """The same of an object in JSON; None if it has to be reduced field by field."""
         key = (group, kind)
         if key not in self._decoders:
             row = self._kinds.get(key)
-            more = self._more.get(kind, "")
-            self._decoders[key] = None if row is None else row.decoded_by(self._types, more)
-        decode = self._decoders[key]
-        if decode is None:
+            self._decoders[key] = (
+                None
+                if row is None
+                else self._types.in_parts(f"...Object {row.fields} {self._more.get(kind, '')}")
+            )
+        how = self._decoders[key]
+        if how is None:
             return None
+        decode, parts = how
         try:
             found: Tree = decode(written)
+            for name, fields in parts.items():
+                if part := found.get(name):
+                    for field, value in part.items():
+                        if type(value) is Raw:
+                            part[field] = self._part(fields[field], bytes(value))
+                    _intern(part)
         except REFUSED:
             return None
-        return self._with_shared(found)
+        return found
+
+    def _part(self, decode: Decode, written: bytes) -> Any:  # noqa: ANN401
+        """A list or an object; of those that are written alike one."""
+        key = (decode, written)
+        if key in self._read:
+            return self._read[key]
+        found = decode(written)
+        if found:
+            found = self._shared(found)
+        self._written += len(written)
+        if self._written > MAX_WRITTEN:
+            self._read.clear()
+            self._written = len(written)
+        self._read[key] = found
+        return found
 
     def _with_shared(self, found: Tree) -> Tree:
         for part in found.values():

@@ -81,7 +81,7 @@ class Gatherer:
                 f"item {number} of the {kind} in {where}", "not an object that can be read; ignored"
             )
 
-    def add_json(self, written: str, kind: str, version: str, where: str) -> bool:
+    def add_json(self, written: bytes, kind: str, version: str, where: str) -> bool:
         """Keep an object in JSON; False, and nothing is kept, if it has to be read field by field."""
         assert self.reducer is not None
         tree = self.reducer.decode(written, version.rpartition("/")[0], kind)
