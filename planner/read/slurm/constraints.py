@@ -86,7 +86,7 @@ class Constraints:
                 what = "the input does not say which nodes are in which partition; jobs may use all"
                 self.remarks.add("Slurm partitions", what, "scontrol show nodes --json says it")
             return []
-        masks = {name: self.sets.having(label_key(PARTITION, name)) for name in job.partitions}
+        masks = {name: self._having(label_key(PARTITION, name)) for name in job.partitions}
         every = 0
         for mask in masks.values():
             every |= mask
@@ -98,6 +98,10 @@ class Constraints:
         if job.node_count > 1 or not job.asked["node"]:
             self._check_apart(masks)
         return [[_exists(label_key(PARTITION, name))] for name in masks]
+
+    def _having(self, key: str) -> int:
+        """Nodes with this label, as bits."""
+        return self.sets.matching({"matchExpressions": [_exists(key)]})
 
     def _check_apart(self, masks: Mapping[str, int]) -> None:
         """A job runs in one partition only: that holds if each has GPU models of its own."""
@@ -136,12 +140,12 @@ class Constraints:
         """Nodes that satisfy the labels, as bits; expressions on names are not looked at."""
         found = self.sets.all
         for key in where.selector:
-            found &= self.sets.having(key)
+            found &= self._having(key)
         any_of = 0 if where.terms else found
         for term in where.terms:
             mask = found
             for one in term:
-                mask &= self.sets.having(one["key"]) if one["operator"] == "Exists" else mask
+                mask &= self._having(one["key"]) if one["operator"] == "Exists" else mask
             any_of |= mask
         return any_of
 
