@@ -15,8 +15,7 @@ from models.apply.intents import Intent
 from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart
 from models.apply.requests import Event
-from planner.cluster.backends.base import Backend
-from planner.cluster.backends.registry import backend_of
+from planner.cluster.backends.base import Backend, backend_of
 
 Tree = dict[str, Any]
 

@@ -13,8 +13,7 @@ from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop
 from models.apply.requests import Done
 from models.instance.policy import GPU_BACKENDS
-from planner.cluster.backends.base import Backend
-from planner.cluster.backends.registry import backend_of
+from planner.cluster.backends.base import Backend, backend_of
 from planner.cluster.transport import Reply, Transport, Tree
 from planner.read.kube.dialects.base import CannotEncode
 
@@ -71,8 +70,8 @@ def cards(*uuids: str) -> str:
 def test_every_back_end_of_the_policy_is_there_and_says_what_it_enforces(name: str) -> None:
     found: Backend = backend_of(name)
     assert found.name == name
-    assert found.note()
-    assert not found.note().endswith(".")
+    assert found.note
+    assert not found.note.endswith(".")
 
 
 @pytest.mark.parametrize("name", ["annotation", "none", "hami"])

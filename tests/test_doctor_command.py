@@ -118,13 +118,11 @@ def test_a_lock_namespace_that_is_not_there_is_66(examined: Callable[..., Doctor
 
 
 def test_who_holds_the_lock_is_said(examined: Callable[..., Doctor]) -> None:
-    from planner.cluster.lease import current_user
-    from planner.cluster.lock import acquire
+    from planner.cluster.lock import acquire, this_run
 
     doctor = examined()
     wire = FakeWire(doctor.cluster)
-    user = current_user({"USER": "ada"})
-    lock = acquire(wire, namespace="gangplan-system", operation="run", plan=None, user=user)
+    lock = acquire(wire, this_run({"USER": "ada"}, "run"), namespace="gangplan-system")
     (found,) = doctor.checks()["lock"]
     assert found["is"] == "ok"
     assert lock.id in found["found"]

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from apiserver_lease import START, LeaseServer, LeaseWire, micro
+from apiserver_lease import NAMESPACE, START, LeaseServer, LeaseWire, micro
 from effort import HANG_S, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,8 +17,7 @@ from test_lease_taking import take
 
 from models.apply.notes import RunNotes
 from planner.cluster import lock as locking
-from planner.cluster.lease import lease_state, notes_of
-from planner.cluster.lock import Lock
+from planner.cluster.lock import Lease, Lock
 from planner.errors import LockedError, UnavailableError
 
 
@@ -49,7 +48,7 @@ def test_notes_stay_with_the_lease_through_renewals_release_and_the_next_run() -
     server.now += 10
     lock.renew_if_needed()
     assert lock.release({"status": "applied"})
-    assert notes_of(server.tree) == STOPPING
+    assert Lease(NAMESPACE, server.tree).notes == STOPPING
     later = take(LeaseWire(server))
     assert later.notes == STOPPING
     assert later.remember(RunNotes())
@@ -180,7 +179,7 @@ def test_it_is_never_believed_to_be_ours_when_another_could_take_it(
         lock.renew_if_needed()
         left = lock.left_s()
         # another may take it once Date, whole seconds, is 2 beyond the end that stands in the Lease
-        holder = lease_state(server.tree, float(int(server.now))).holder
+        holder = Lease(NAMESPACE, server.tree, float(int(server.now))).holder
         assert holder is not None
         assert holder.until is not None
         assert holder.id == lock.id
@@ -249,8 +248,10 @@ NOTES = ["gangplan.dev/user", "gangplan.dev/acquired", "gangplan.dev/last-run", 
     | trees,
 )
 def test_whatever_stands_in_a_lease_is_read_and_shown_on_one_line(spec: Any, notes: Any) -> None:  # noqa: ANN401
-    found = lease_state(
-        {"metadata": {"annotations": notes, "resourceVersion": "1"}, "spec": spec}, START
+    found = Lease(
+        NAMESPACE,
+        {"metadata": {"annotations": notes, "resourceVersion": "1"}, "spec": spec},
+        START,
     )
     if found.holder is not None:
         assert found.holder.describe().isprintable()
@@ -262,7 +263,7 @@ def test_whatever_stands_in_a_lease_is_read_and_shown_on_one_line(spec: Any, not
     server.tree["metadata"]["annotations"] = {
         k: v for k, v in strings if k in NOTES and isinstance(v, str)
     }
-    found = lease_state(server.tree, START)
+    found = Lease(NAMESPACE, server.tree, START)
     try:
         assert take(LeaseWire(server)).release({})
     except LockedError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
 
 import pytest
 from apiserver_lease import NAMESPACE, START, LeaseServer, LeaseWire, micro
 
-from planner.cluster.lease import UserAtHost
-from planner.cluster.lock import Lock, acquire, read_lease
+from planner.cluster.lock import Holder, Lock, acquire, read_lease
 from planner.errors import (
     LockedError,
     MissingPathError,
@@ -17,12 +17,11 @@ from planner.errors import (
     UnavailableError,
 )
 
-ANA = UserAtHost("ana", "login1")
-
 
 def take(wire: LeaseWire, **more: Any) -> Lock:  # noqa: ANN401  # of acquire
-    given = {"namespace": NAMESPACE, "operation": "apply", "plan": "gp-1", "user": ANA}
-    return acquire(wire, **(given | {"clock": wire.clock, "sleep": wire.sleep} | more))
+    me = Holder(secrets.token_hex(5), "ana", "login1", "apply", "gp-1")
+    given = {"namespace": NAMESPACE, "clock": wire.clock, "sleep": wire.sleep}
+    return acquire(wire, me, **(given | more))
 
 
 def test_whoever_finds_it_taken_is_told_by_whom() -> None:

@@ -102,7 +102,7 @@ def _changes(
     evictions = request.options.allow_evictions
     changing = announce_changes(console, plan.orders, view, evictions=evictions, dry=dry)
     if any(one.starts for one in changing) and _uses_partial_nodes(plan, view):
-        console.say(f"note: {plan.backend.note()}")
+        console.say(f"note: {plan.backend.note}")
     waiting = ["/".join(key) for key in plan.orders.unpartitioned]
     if waiting:
         console.warn(f"not started: {first_of(waiting, MAX_NAMES)}: {UNPARTITIONED}")
@@ -130,7 +130,7 @@ def show_objects(console: Console, request: ApplyRequest, output: Format) -> Non
     made = ordered(plan, request.path)
     found = objects(made.orders, plan.instance.cluster.spec.nodes)
     if output is Format.yaml:
-        console.data(yaml_stream(made.orders, found, made.backend.note()))
+        console.data(yaml_stream(made.orders, found, made.backend.note))
     else:
         console.document({"plan": made.orders.plan, "gangs": [asdict(one) for one in found]})
 

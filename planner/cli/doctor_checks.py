@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
 from planner.cluster import rights
-from planner.cluster.backends.registry import backend_of
-from planner.cluster.lease import LEASE, lock_paths
+from planner.cluster.backends.base import backend_of
 from planner.cluster.live_view import read_cluster
-from planner.cluster.lock import read_lease
+from planner.cluster.lock import LEASE, lock_paths, read_lease
 from planner.cluster.pages import served_groups
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.rights import Right
@@ -358,4 +357,4 @@ def check_backend(transport: Transport, chosen: Backend) -> Finding:
         what = "dra: this cluster does not serve ResourceSlices"
         hint = "install a DRA driver, or choose another kubernetes.gpuBackend in the Policy"
         return Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
-    return passed("GPU back end", f"{chosen.name}: {chosen.note()}")
+    return passed("GPU back end", f"{chosen.name}: {chosen.note}")

@@ -16,7 +16,7 @@ from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key
 from models.documents.cluster import HOSTNAME_LABEL
-from planner.cluster.lease import time_of
+from planner.cluster.lock import time_of
 from planner.cluster.pages import get, list_first_served, read_list
 from planner.cluster.store import Listed, Store, without_gc
 from planner.cluster.transport import BUDGETS, DEVICE_LISTS, Transport, Tree, core

@@ -241,7 +241,7 @@ class RequestSender:
 
     def _remove_intent(self, request: RemoveIntent) -> Event:
         tree = self.reader.pods.get(request.key, {})
-        if self.backend.allocates and not self.dry:
+        if not self.dry:
             released = self.backend.release(self.wire, tree)
             if not isinstance(released, Done):
                 return released

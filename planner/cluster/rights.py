@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from models.apply.live_state import ClusterView, PodClassifier
 from models.apply.plan_actions import PlanActions
-from planner.cluster.lease import LEASE
+from planner.cluster.lock import LEASE
 from planner.cluster.retry import WAITS_S, RetryingTransport, RightKey
 from planner.cluster.transport import LOST, Transport, Tree, grouped
 from planner.errors import Fault, NotPermittedError, UnavailableError

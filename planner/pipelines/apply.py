@@ -117,7 +117,6 @@ def apply(
     wall: Callable[[], float] = time.time,
 ) -> ApplyResult:
     """Apply the plan of a file. Raises what the steps of ``apply_steps`` raise, and LockedError."""
-    from planner.cluster.lease import notes_of, seal_key_of
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.lock import read_lease
     from planner.cluster.retry import KnownRights, RetryingTransport
@@ -138,7 +137,7 @@ def apply(
             check_rights(plan, options, transport, reader.read_view)
             if asks or request.dry:
                 lease = read_lease(transport, options.lock_namespace)
-                reader.seal_key, reader.notes = seal_key_of(lease.tree), notes_of(lease.tree)
+                reader.seal_key, reader.notes = lease.seal_key, lease.notes
         if asks:
             with phases.phase("read"):
                 view = reader.read_view()

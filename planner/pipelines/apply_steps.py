@@ -110,7 +110,7 @@ def read_verified(path: str, stdin: IO[bytes] | None = None) -> VerifiedPlan:
 def ordered(plan: PlanDocument, file: str | None = None) -> VerifiedPlan:
     """The orders of a verified plan. ``file``: for messages. Raises InputError."""
     from models.apply.plan_actions import InapplicablePlanError, actions_of
-    from planner.cluster.backends.registry import backend_of
+    from planner.cluster.backends.base import backend_of
 
     try:
         orders = actions_of(plan)
@@ -153,7 +153,7 @@ def plan_paths(plan: VerifiedPlan, options: ApplyOptions) -> tuple[str, ...]:
 
 def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, ...]:
     """URL paths to apply whatever a plan may order, and to find the served API groups."""
-    from planner.cluster.backends.registry import backend_of
+    from planner.cluster.backends.base import backend_of
     from planner.cluster.transport import API_GROUPS, exactly
 
     backend = backend_of(settings.gpu_backend)
@@ -175,7 +175,7 @@ def _write_paths(options: ApplyOptions, backend: Backend, *, scaling: bool) -> t
 
 def status_paths(lock_namespace: str) -> tuple[str, ...]:
     """URL paths to read the cluster and the lock. Raises UsageError for an invalid namespace."""
-    from planner.cluster.lease import lock_paths
+    from planner.cluster.lock import lock_paths
     from planner.cluster.transport import look_paths
 
     return (*look_paths(), *lock_paths(lock_namespace))
@@ -284,8 +284,7 @@ def take_lock(
     plan: str | None = None,
 ) -> Lock:
     """Raises LockedError with the holder, NotPermittedError, Interrupted if a signal comes meanwhile."""
-    from planner.cluster.lease import current_user
-    from planner.cluster.lock import acquire
+    from planner.cluster.lock import acquire, this_run
 
     def pause(seconds: float) -> None:
         stop.event.wait(seconds)
@@ -293,10 +292,8 @@ def take_lock(
 
     return acquire(
         wire,
+        this_run(console.environ, operation, plan),
         namespace=options.lock_namespace,
-        operation=operation,
-        plan=plan,
-        user=current_user(console.environ),
         wait_s=options.lock_wait_s,
         sleep=pause,
         on_wait=lambda holder: console.say(f"waiting: {holder.describe()}"),
@@ -315,7 +312,7 @@ def sender_of(
     clock: Callable[[], float] = time.monotonic,
 ) -> RequestSender:
     """Sends what the machine asks for under that lock; without one every write is a dry run."""
-    from planner.cluster.backends.registry import backend_of
+    from planner.cluster.backends.base import backend_of
     from planner.cluster.request_sender import RequestSender
     from planner.cluster.retry import RetryingTransport
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.units import InvalidValueError, epoch_seconds, first_of, time_text
-from planner.cluster.lease import release_command
+from planner.cluster.lock import release_command
 from planner.cluster.plan_status import GangPhase, GangStatus, PendingPod
 from planner.show.apply import undo_commands
 from planner.show.table import Cell, Style, Table, columns_of, pairs, row_of
@@ -16,7 +16,7 @@ from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from models.apply.plan_actions import Key
-    from planner.cluster.lease import Holder, LeaseState
+    from planner.cluster.lock import Holder, Lease
 
 _NEXT: Mapping[GangPhase, tuple[Style, str]] = {
     GangPhase.partial: ("bad", "run completes it if it can; the commands below undo it"),
@@ -37,7 +37,7 @@ class Status:
     context: str | None
     kubeconfig: str | None
     cluster: str
-    lease: LeaseState
+    lease: Lease
     gangs: tuple[GangStatus, ...]
     pins: tuple[PendingPod, ...]
     forged: tuple[Key, ...]

@@ -74,8 +74,7 @@ def status(
 
 def _release(console: Console, target: ClusterTarget, namespace: str, identity: str) -> None:
     """Free the lock; a run that holds it and is alive starts no further gang."""
-    from planner.cluster.lease import lock_paths
-    from planner.cluster.lock import unlock
+    from planner.cluster.lock import lock_paths, unlock
     from planner.cluster.retry import RetryingTransport
 
     if not identity:
@@ -108,7 +107,6 @@ def _release(console: Console, target: ClusterTarget, namespace: str, identity: 
 
 def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy) -> Status:
     from models.apply.live_state import PodClassifier, forged
-    from planner.cluster.lease import notes_of, seal_key_of
     from planner.cluster.live_view import read_cluster
     from planner.cluster.lock import read_lease
     from planner.cluster.plan_status import gang_statuses, pending_pods
@@ -119,9 +117,9 @@ def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy
     with target.connect(status_paths(lock_namespace)) as proxy:
         wire = RetryingTransport(proxy)
         lease = read_lease(wire, lock_namespace)
-        view = read_cluster(wire, settings, seal_key_of(lease.tree))
+        view = read_cluster(wire, settings, lease.seal_key)
         now = None if lease.now is None else int(lease.now)
-        view = replace(view, notes=notes_of(lease.tree), now=now)
+        view = replace(view, notes=lease.notes, now=now)
         context = proxy.context
     classifier = PodClassifier(settings.scheduling_gate)
     gangs = gang_statuses(view, classifier, settings.pending_limit_s)

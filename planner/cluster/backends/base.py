@@ -1,37 +1,42 @@
-"""The interface of GPU back ends, and what most of them share.
+"""How the GPUs that a plan chose reach the node: one back end each way, chosen by the Policy.
 
-Annotations depend on trees alone; only a back end that ``allocates`` sends requests.
+Annotations depend on trees alone; only ``dra`` sends requests.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Sequence
 
+from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.plan_actions import PlanActions, PodStart
 from models.apply.requests import Done, Event
 from models.documents.policy import GPU_RESOURCES
 from models.units import InvalidValueError, quantity
 from planner.cluster.transport import Transport, Tree
-from planner.read.kube.lookup import mapping, text
+from planner.read.kube.dialects import hami
+from planner.read.kube.dialects.base import CannotEncode, annotation
+from planner.read.kube.lookup import mapping, text, texts
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER
 
 
-class Backend(ABC):
+def backend_of(name: str) -> Backend:
+    """The back end that ``kubernetes.gpuBackend`` names. KeyError for an unknown name."""
+    from planner.cluster.backends.dra import Dra
+
+    return {one.name: one for one in (Advisory, NodeChoice, Hami, Dra)}[name]()
+
+
+class Backend:
     """One way to make a node use the planned GPUs; one instance per run.
 
-    ``name``: in the Policy. ``accept``: regular expressions (without commas) of further URL paths that it
-    requests. ``allocates``: whether ``allocate`` and ``release`` do anything.
+    ``name``: in the Policy. ``note``: one sentence for users: what it enforces and what not. ``accept``:
+    regular expressions (without commas) of further URL paths that it requests.
     """
 
     name = ""
+    note = ""
     accept: tuple[str, ...] = ()
-    allocates = False
-
-    @abstractmethod
-    def note(self) -> str:
-        """One sentence for users: what it enforces and what not."""
 
     def check(self, orders: PlanActions, view: ClusterView) -> list[str]:
         """Gangs that could not start after their evictions, sorted."""
@@ -61,9 +66,92 @@ class Backend(ABC):
         return Done()
 
 
-def scheduler_of(pod_tree: Tree) -> str:
-    """The name of the pod's scheduler."""
-    return text(pod_tree, "spec", "schedulerName") or DEFAULT_SCHEDULER
+class Advisory(Backend):
+    """``gangplan.dev/gpus`` on the pod names its GPUs: part of the intent, so nothing more is written."""
+
+    name = "annotation"
+    note = (
+        "the node chooses which of its GPUs a pod gets; the annotation gangplan.dev/gpus only "
+        "says which ones the plan chose"
+    )
+
+
+class NodeChoice(Backend):
+    """The node chooses. The intent still names the GPUs, because the next plan needs them."""
+
+    name = "none"
+    note = "the node chooses the GPUs of each pod; only whole nodes are certain"
+
+
+class Hami(Backend):
+    """The annotation from which HAMi's scheduler takes the cards, by their uuids."""
+
+    name = "hami"
+    note = (
+        f"{hami.USE} limits HAMi's scheduler to the cards that the plan chose; "
+        "pods of other schedulers may still use them"
+    )
+
+    def check(self, orders: PlanActions, view: ClusterView) -> list[str]:
+        """Gangs that take a part of a node and whose scheduler cannot be given chosen GPUs.
+
+        Nothing is evicted for a gang that cannot start. Without evictions such a gang is skipped and must
+        not stop the others.
+        """
+        found = set[str]()
+        for gang in orders.gangs if any(gang.stops for gang in orders.gangs) else ():
+            for order in gang.starts:
+                seen, node = view.pods.get(order.key), view.nodes.get(order.node)
+                whole = node is not None and order.gpu_count >= node.gpus
+                if seen is None or not order.gpus or whole:
+                    continue
+                if (why := _objection(seen.scheduler)) is not None:
+                    found.add(f"gang {gang}: pod {order.name}: {why}")
+        return sorted(found)
+
+    def annotations(self, order: PodStart, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
+        """The annotation; nothing if the plan leaves the choice to the node."""
+        gpus = order.gpus
+        cards = tuple(gpu for gpu in order.shares if isinstance(gpu, int))
+        shares = not gpus and len(cards) == len(order.shares) > 0
+        if shares:
+            gpus = cards
+        if not gpus:
+            return {}
+        objection = _objection(text(pod_tree, "spec", "schedulerName") or DEFAULT_SCHEDULER)
+        if objection is not None:
+            if shares or fills_node(order, node_tree):
+                return {}
+            raise CannotEncode(objection)
+        existing = texts(pod_tree, "metadata", "annotations")
+        if annotation(existing, hami.USE) is not None and annotation(existing, PLAN) is None:
+            raise CannotEncode(f"its own annotation {hami.USE} chooses cards already")
+        return {hami.USE: _uuids(gpus, order.node, node_tree, pod_tree)}
+
+
+def _objection(scheduler: str) -> str | None:
+    """HAMi's scheduler is recognised by its name, ``hami-scheduler`` by default."""
+    if "hami" in scheduler.lower():
+        return None
+    return f"its scheduler is {scheduler}, and only HAMi's scheduler reads a list of cards"
+
+
+def _uuids(gpus: Sequence[int], node: str, node_tree: Tree, pod_tree: Tree) -> str:
+    """The uuids of the GPUs, in their order."""
+    cards: dict[int, list[str]] = {}
+    for uuid, index in hami.registered(texts(node_tree, "metadata", "annotations")).items():
+        cards.setdefault(index, []).append(uuid)
+    chosen = []
+    for index in gpus:
+        uuids = cards.get(index, [])
+        if len(uuids) != 1:
+            number_ = "no card" if not uuids else "several cards"
+            raise CannotEncode(f"node {node} registered {number_} with HAMi as GPU {index}")
+        chosen.append(uuids[0])
+    avoided = texts(pod_tree, "metadata", "annotations").get(hami.AVOID) or ""
+    if not {part.strip() for part in avoided.split(",")}.isdisjoint(chosen):
+        raise CannotEncode(f"its annotation {hami.AVOID} forbids a card that the plan gives it")
+    return ",".join(chosen)
 
 
 def fills_node(order: PodStart, node_tree: Tree) -> bool:
@@ -80,25 +168,3 @@ def _count(written: object) -> int:
         return int(quantity(str(written)))
     except InvalidValueError:
         return 0
-
-
-def objections(
-    orders: PlanActions, view: ClusterView, objection: Callable[[PodStart, LivePod], str | None]
-) -> list[str]:
-    """A message per gang with a pod whose GPUs cannot be encoded, if the plan evicts pods.
-
-    Nothing is evicted for a gang that cannot start. Without evictions such a gang is skipped and must not
-    stop the others. ``objection``: why a pod's GPUs cannot be encoded.
-    """
-    if not any(gang.stops for gang in orders.gangs):
-        return []
-    found: dict[str, None] = {}
-    for gang in orders.gangs:
-        for order in gang.starts:
-            seen, node = view.pods.get(order.key), view.nodes.get(order.node)
-            whole = node is not None and order.gpu_count >= node.gpus
-            if seen is None or not order.gpus or whole:
-                continue
-            if (why := objection(order, seen)) is not None:
-                found[f"gang {gang.namespace}/{gang.name}: {why}"] = None
-    return sorted(found)
