@@ -15,12 +15,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import threading
+import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 from planner.cluster import proxy_tether
 from planner.errors import CannotWriteError, Fault, MissingPathError, UnavailableError
@@ -83,7 +84,7 @@ class Kubectl:
     def run(self, *arguments: str) -> bytes:
         """The standard output. Raises UnavailableError where kubectl fails."""
         try:
-            out, failed = _run([self.program, *arguments], self.environ)
+            out, failed = self._run(arguments)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             what = f"cannot run {one_line(self.program)}: {why}"
@@ -91,6 +92,25 @@ class Kubectl:
         if failed is not None:
             raise UnavailableError(Fault(f"kubectl failed: {failed}", self.hint(failed)))
         return out
+
+    def _run(self, arguments: Sequence[str]) -> tuple[bytes, str | None]:
+        """The standard output, and why it failed. It is killed, with all it started, past RUN_S."""
+        with subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
+            [self.program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(self.environ),
+            start_new_session=True,  # a group to kill, and Ctrl-C is ours to pass on
+        ) as process:
+            try:
+                out, err = process.communicate(timeout=RUN_S)
+            except subprocess.TimeoutExpired:
+                return b"", f"no answer within {RUN_S:g} s"
+            finally:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return out, last_line(err) if process.returncode else None
 
     def _current_context(self) -> str | None:
         options = [] if self.kubeconfig is None else [f"--kubeconfig={self.kubeconfig}"]
@@ -103,13 +123,12 @@ class Kubectl:
         return out.decode("utf-8", errors="replace").strip() or None
 
 
-def last_line(stderr: str) -> str:
+def last_line(stderr: bytes) -> str:
     """What kubectl says at the end, without its log lines before that."""
-    lines = [line for line in stderr.splitlines() if line.strip()]
+    written = stderr.decode("utf-8", errors="replace").splitlines()
+    lines = [line for line in written if line.strip()] or ["kubectl failed without a message"]
     verdicts = [line for line in lines if not _KLOG.match(line)] or lines
-    return (
-        one_line(_PREFIX.sub("", verdicts[-1])) if verdicts else "kubectl failed without a message"
-    )
+    return one_line(_PREFIX.sub("", verdicts[-1]))
 
 
 def _program(environ: Mapping[str, str]) -> str:
@@ -121,29 +140,6 @@ def _program(environ: Mapping[str, str]) -> str:
     return found
 
 
-def _run(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[bytes, str | None]:
-    """The standard output of a program that is run to its end, and why it failed.
-
-    It is killed, with all it started, past RUN_S. Raises OSError if it cannot be started.
-    """
-    with subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
-        list(argv),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=dict(environ),
-        start_new_session=True,  # a group to kill, and Ctrl-C is ours to pass on
-    ) as process:
-        try:
-            out, err = process.communicate(timeout=RUN_S)
-        except subprocess.TimeoutExpired:
-            return b"", f"no answer within {RUN_S:g} s"
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-    return out, last_line(err.decode("utf-8", errors="replace")) if process.returncode else None
-
-
 START_S = 20.0
 """Seconds it gets to listen: it reads its configuration and asks no server."""
 
@@ -153,6 +149,7 @@ _STEP_S = 0.004
 _END_S = 5.0
 _MAX_STDERR = 8 * 2**10
 
+_PLACES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
 _MAX_PATH = 103
 """Bytes of a socket's path: 108 with the final NUL on Linux, 104 on macOS."""
 
@@ -162,24 +159,22 @@ _REFUSED_PATHS = "^/api/v1/namespaces/[^/]+/pods/[^/]+/(attach|exec|portforward|
 
 
 class ProxyProcess:
-    """One proxy, started anew if something ends it. ``start`` it, and always ``close`` it."""
+    """One proxy, started anew if something ends it. ``start`` it, and always ``close`` it.
+
+    ``socket``: its path; "" before the first start. ``said``: the end of its stderr once it has ended.
+    """
 
     def __init__(self, kubectl: Kubectl, accept: Sequence[str]) -> None:
         for pattern in accept:
             if "," in pattern:
                 raise ValueError(f"kubectl would cut the pattern in two: {pattern}")
         self.kubectl = kubectl
+        self.socket = ""
+        self.said = ""
         self._accept = ",".join(f"^(?:{pattern})$" for pattern in accept)
-        self._folder = ""
         self._process: subprocess.Popen[bytes] | None = None
-        self._stderr: _Tail | None = None
-        self._code: int | None = None
+        self._stderr: BinaryIO | None = None
         self._restarts = 0
-
-    @property
-    def socket(self) -> str:
-        """Path of the socket; "" before the first start."""
-        return f"{self._folder}/{proxy_tether.SOCKET}" if self._folder else ""
 
     @property
     def alive(self) -> bool:
@@ -215,15 +210,13 @@ class ProxyProcess:
             process.kill()
             process.wait()
         if self._stderr is not None:
-            self._stderr.join(_END_S)
+            with self._stderr as written:
+                written.seek(max(0, written.seek(0, os.SEEK_END) - _MAX_STDERR))
+                self.said = last_line(written.read(_MAX_STDERR))
         with contextlib.suppress(OSError):  # the tether has done it, unless it was killed
             Path(self.socket).unlink()
         with contextlib.suppress(OSError):
-            Path(self._folder).rmdir()
-
-    def last_line(self) -> str:
-        """The end of its stderr."""
-        return last_line("" if self._stderr is None else self._stderr.text())
+            Path(self.socket).parent.rmdir()
 
     def _argv(self) -> list[str]:
         return [
@@ -240,40 +233,27 @@ class ProxyProcess:
 
     def _start(self) -> str | None:
         """None once it listens; else why it does not, and it has ended. Raises CannotWriteError."""
-        why = "no folder"
-        for place in _places(self.kubectl.environ):
-            folder = f"{place}/gangplan-{secrets.token_hex(6)}"
-            if len(os.fsencode(folder)) + len(proxy_tether.SOCKET) + 1 > _MAX_PATH:
-                why = f"{place} is too long a path for a socket"
-                continue
-            found = self._start_in(folder)
-            if found is None or self._code != proxy_tether.NO_FOLDER:
-                return found
-            why = f"{place}: {found}"
-        hint = "name a writable folder: TMPDIR=/path, at most 80 bytes long"
-        raise CannotWriteError(Fault(f"no place for the socket of kubectl proxy: {why}", hint))
-
-    def _start_in(self, folder: str) -> str | None:
         self.close()
-        self._folder, self._stderr, self._code = folder, None, None
+        place = _place(self.kubectl.environ)
+        folder = f"{place}/{_folder()}"
+        self.socket = f"{folder}/{proxy_tether.SOCKET}"
         try:
+            self._stderr = tempfile.TemporaryFile(dir=place)  # noqa: SIM115  # ``close`` does
             self._process = process = subprocess.Popen(  # noqa: S603  # our own argv, no shell
-                proxy_tether.command(folder, self._argv()),
+                [sys.executable, "-I", "-S", proxy_tether.__file__, folder, *self._argv()],
                 stdin=subprocess.PIPE,  # the tether's life line; kubectl itself gets /dev/null
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
+                stderr=self._stderr,
                 env=dict(self.kubectl.environ),
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
             return getattr(error, "strerror", None) or str(error)
-        self._stderr = _Tail(process)
         until = time.monotonic() + START_S
         while not _listens(self.socket):
-            if (code := process.poll()) is not None:
+            if process.poll() is not None:
                 self.close()
-                self._code = code
-                return self.last_line()
+                return self.said
             if time.monotonic() > until:
                 self.close()
                 return f"it did not begin to serve within {START_S:g} s"
@@ -281,31 +261,27 @@ class ProxyProcess:
         return None
 
 
-class _Tail(threading.Thread):
-    """The end of what a process writes, read on a thread so that the process never blocks."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        super().__init__(name="kubectl-proxy", daemon=True)
-        self._process = process
-        self._kept = b""
-        self.start()
-
-    def text(self) -> str:
-        return self._kept.decode("utf-8", "replace")
-
-    def run(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr as stream:
-            while chunk := os.read(stream.fileno(), 4096):
-                self._kept = (self._kept + chunk)[-_MAX_STDERR:]
-
-
 def _listens(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         return probe.connect_ex(path) == 0
 
 
-def _places(environ: Mapping[str, str]) -> list[str]:
-    """Folders for the folder of the socket, the best first."""
-    places = (environ.get("TMPDIR"), environ.get("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
-    return [place.rstrip("/") for place in places if place and Path(place).is_absolute()]
+def _folder() -> str:
+    """A new name for the folder of the socket."""
+    return f"gangplan-{secrets.token_hex(6)}"
+
+
+def _place(environ: Mapping[str, str]) -> str:
+    """A folder for the folder of the socket, the best that serves. Raises CannotWriteError."""
+    why = "no folder"
+    for place in (environ.get("TMPDIR"), environ.get("XDG_RUNTIME_DIR"), *_PLACES):
+        if not place or not Path(place).is_absolute():
+            continue
+        if len(os.fsencode(f"{place}/{_folder()}/{proxy_tether.SOCKET}")) > _MAX_PATH:
+            why = f"{place} is too long a path for a socket"
+        elif os.access(place, os.W_OK | os.X_OK):
+            return place.rstrip("/")
+        else:
+            why = f"{place} cannot be written"
+    hint = "name a writable folder: TMPDIR=/path, at most 80 bytes long"
+    raise CannotWriteError(Fault(f"no place for the socket of kubectl proxy: {why}", hint))

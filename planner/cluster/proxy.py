@@ -254,7 +254,7 @@ class ProxyTransport:
             connection.close()
 
     def _ended(self) -> Reply:
-        return Reply(LOST, why=f"kubectl proxy ended: {self._process.last_line()}")
+        return Reply(LOST, why=f"kubectl proxy ended: {self._process.said}")
 
 
 def _reply(status: int, headers: Message, body: bytes) -> Reply:

@@ -1,7 +1,8 @@
 """A process between gangplan and ``kubectl proxy`` that ends the proxy when gangplan is gone.
 
 Its standard input is the life line: when no process holds the other end any more, after SIGKILL too,
-the child, its session and the socket's folder go. Run as a script: standard library only.
+the child, its session and the socket's folder go. Run as a script with a folder, which it makes (0700)
+and removes at the end, and the argv of the child: standard library only.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
 
 GRACE_S = 1.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -20,24 +20,15 @@ GRACE_S = 1.0
 SOCKET = "s"
 """Name of the socket in the folder: its whole path has to fit in 104 bytes."""
 
-CANNOT_RUN = 127
-
-NO_FOLDER = 73
-"""Exit code if the folder cannot be made; the reason is on stderr."""
-
+_CANNOT_RUN = 127
 _LIFE_LINE = 0
+_POLL_S = 0.1
+"""How soon it is seen that the child has ended by itself."""
+
 _PR_SET_PDEATHSIG = 1
 """Linux: the child dies if the tether itself is killed."""
 
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-
-
-def command(folder: str, argv: Sequence[str]) -> list[str]:
-    """The argv that runs ``argv`` tethered.
-
-    ``folder`` is made first (0700), and removed at the end with the socket in it.
-    """
-    return [sys.executable, "-I", "-S", __file__, folder, *argv]
 
 
 def main() -> int:
@@ -49,20 +40,25 @@ def main() -> int:
         os.mkdir(folder, 0o700)  # noqa: PTH102  # pathlib doubles the start-up time
     except OSError as error:
         os.write(2, (error.strerror or "").encode())
-        return NO_FOLDER
+        return _CANNOT_RUN
     try:
         child = _start(argv)
-        _redirect_to_null(1, 2)  # only the child holds its streams, so that their end is its end
-        if (status := _watch(child)) is None:
-            status = _end(child)
+        while (status := _ended(child)) is None:
+            ready, _, _ = select.select([_LIFE_LINE], [], [], _POLL_S)
+            if ready and not os.read(_LIFE_LINE, 64):
+                status = _end(child)
+                break
         _signal_group(child, signal.SIGKILL)  # what the child had started
         code = os.waitstatus_to_exitcode(status)
         return code if code >= 0 else 128 - code
     finally:
-        _remove(folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, SOCKET))  # noqa: PTH108, PTH118
+        with contextlib.suppress(OSError):  # not empty: then other files are in it
+            os.rmdir(folder)  # noqa: PTH106
 
 
-def _start(argv: Sequence[str]) -> int:
+def _start(argv: list[str]) -> int:
     """Fork the child, in a session of its own, with nothing of ours but its two output streams."""
     parent = os.getpid()
     if child := os.fork():
@@ -71,41 +67,25 @@ def _start(argv: Sequence[str]) -> int:
         os.setsid()
         for number in (*_IGNORED, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
-        _die_with(parent)
-        _redirect_to_null(_LIFE_LINE)
-        os.execv(argv[0], list(argv))  # noqa: S606  # an argv list of ours, no shell
+        if sys.platform == "linux":
+            with contextlib.suppress(ImportError, AttributeError, OSError):
+                import ctypes
+
+                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(_CANNOT_RUN)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), _LIFE_LINE)
+        os.execv(argv[0], argv)  # noqa: S606  # an argv list of ours, no shell
     except OSError as error:
         os.write(2, f"error: cannot run it: {error.strerror}\n".encode())
     finally:
-        os._exit(CANNOT_RUN)
+        os._exit(_CANNOT_RUN)
 
 
-def _die_with(parent: int) -> None:
-    """On Linux: die when the tether dies."""
-    if sys.platform == "linux":
-        with contextlib.suppress(ImportError, AttributeError, OSError):
-            import ctypes
-
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(CANNOT_RUN)
-
-
-def _watch(child: int) -> int | None:
-    """The status that the child ended with; None if it still runs when the life line closes."""
-    ended, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    signal.set_wakeup_fd(wake)
-    while True:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return status
-        ready, _, _ = select.select([_LIFE_LINE, ended], [], [])
-        if ended in ready:
-            os.read(ended, 64)
-        if _LIFE_LINE in ready and not os.read(_LIFE_LINE, 64):
-            return None
+def _ended(child: int) -> int | None:
+    """The status that it ended with; None while it runs."""
+    found, status = os.waitpid(child, os.WNOHANG)
+    return status if found else None
 
 
 def _end(child: int) -> int:
@@ -113,8 +93,7 @@ def _end(child: int) -> int:
     _signal_group(child, signal.SIGTERM)
     until = time.monotonic() + GRACE_S
     while time.monotonic() < until:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
+        if (status := _ended(child)) is not None:
             return status
         time.sleep(0.005)
     _signal_group(child, signal.SIGKILL)
@@ -124,20 +103,6 @@ def _end(child: int) -> int:
 def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-def _redirect_to_null(*descriptors: int) -> None:
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in descriptors:
-        os.dup2(null, descriptor)
-    os.close(null)
-
-
-def _remove(folder: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder, SOCKET))  # noqa: PTH108, PTH118
-    with contextlib.suppress(OSError):  # not empty: then other files are in it
-        os.rmdir(folder)  # noqa: PTH106
 
 
 if __name__ == "__main__":
