@@ -20,7 +20,7 @@ from effort import HANG_S
 from snapshots import real_kubectl
 
 from planner.cluster import rights
-from planner.cluster.rights import Right
+from planner.cluster.transport import Right
 
 Tree = dict[str, Any]
 
@@ -151,7 +151,7 @@ def run_rights(
     work = rights.work_rights(places, evictions=evictions, backend=backend, resized=places)
     every = (
         *rights.snapshot_rights(groups),
-        *rights.view_rights(),
+        *rights.VIEW,
         *rights.lock_rights(lock_namespace),
         *work,
     )

@@ -17,7 +17,7 @@ from apply_runs import OWN, TOLERATE
 from conftest import Result, RunCli
 from deploying import TENANT, install
 
-from planner.cluster.rights import Right
+from planner.cluster.transport import Right
 
 Tree = dict[str, Any]
 

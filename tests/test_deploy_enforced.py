@@ -18,7 +18,8 @@ from planner.cli.doctor_checks import (
     Finding,
     check_cluster,
 )
-from planner.cluster.rights import Right, describe
+from planner.cluster.rights import describe
+from planner.cluster.transport import Right
 from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}

@@ -4,7 +4,8 @@ from itertools import product
 
 from deploying import TENANT, built, granted, run_rights, shipped
 
-from planner.cluster.rights import Right, describe, role_of
+from planner.cluster.rights import describe, role_of
+from planner.cluster.transport import Right
 
 LOCK = "gangplan-system"
 PARTS = ("verbs", "apiGroups", "resources")

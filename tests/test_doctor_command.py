@@ -14,7 +14,7 @@ from deploying import TENANT, install
 from doctored import Doctor
 from snapshots import environment
 
-from planner.cluster.rights import Right
+from planner.cluster.transport import Right
 
 pytest_plugins = ("doctor_fixtures",)
 

@@ -6,7 +6,6 @@ import pytest
 
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop, Resize
 from planner.cluster.rights import (
-    Right,
     describe,
     missing_rights,
     not_permitted,
@@ -14,7 +13,7 @@ from planner.cluster.rights import (
     require,
     snapshot_rights,
 )
-from planner.cluster.transport import JSON, Reply, Tree
+from planner.cluster.transport import JSON, Reply, Right, Tree
 from planner.errors import NotPermittedError, UnavailableError
 
 

@@ -17,23 +17,20 @@ from models.apply.live_state import ClusterView, LivePod
 from planner.cluster import rights
 from planner.cluster.backends.base import backend_of
 from planner.cluster.live_view import read_cluster
-from planner.cluster.lock import LEASE, lock_paths, read_lease
+from planner.cluster.lock import LEASE, read_lease
 from planner.cluster.pages import served_groups
 from planner.cluster.retry import RetryingTransport
-from planner.cluster.rights import Right
 from planner.cluster.transport import (
-    API_GROUPS,
     RESOURCE_SLICES,
     STRATEGIC,
     Reply,
+    Right,
     Transport,
     Tree,
+    accepted,
     checked,
     core,
-    exactly,
     grouped,
-    look_paths,
-    pod_paths,
 )
 from planner.errors import (
     GangplanError,
@@ -42,7 +39,7 @@ from planner.errors import (
     NotPermittedError,
     UnavailableError,
 )
-from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget, settings_to_run
+from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget, run_paths, settings_to_run
 from planner.read.kube.lookup import text
 from planner.untrusted_text import one_line
 
@@ -114,14 +111,8 @@ def examine(
 ) -> Iterator[Finding]:
     """Every finding, in order. Raises MissingPathError, InputError at the start."""
     settings = settings_to_run([], request.policy)
-    accept = (
-        *look_paths(),
-        *pod_paths(evictions=False),
-        *lock_paths(request.options.lock_namespace),
-        *exactly(REVIEW, API_GROUPS),
-        rights.ACCEPT,
-        *backend_of(settings.gpu_backend).accept,
-    )
+    account = Right("create", "authentication.k8s.io", "selfsubjectreviews")
+    accept = (*run_paths(request.options, settings), *accepted([account]))
     try:
         with request.target.connect(accept) as transport:
             context = f"context {transport.context}" if transport.context else "this pod's cluster"
@@ -139,7 +130,7 @@ def check_cluster(
     found, account = check_account(transport)
     yield found
     groups = served_groups(transport)
-    every = tuple(dict.fromkeys((*rights.snapshot_rights(), *rights.view_rights())))
+    every = tuple(dict.fromkeys((*rights.snapshot_rights(), *rights.VIEW)))
     yield from _everywhere("rights: reading", transport, groups, every)
     yield from check_locking(transport, request.options.lock_namespace)
     view: ClusterView | None = None

@@ -24,7 +24,7 @@ from models.apply.intents import SealKey
 from models.apply.notes import RunNotes, read_notes
 from models.units import InvalidValueError, epoch_seconds, time_text
 from planner.cluster.retry import RetryingTransport
-from planner.cluster.transport import LOST, Reply, Transport, Tree, exactly, grouped
+from planner.cluster.transport import LOST, Reply, Transport, Tree, grouped
 from planner.errors import (
     Fault,
     GangplanError,
@@ -82,11 +82,6 @@ def lease_path(namespace: str, name: str | None = None) -> str:
         hint = "lower case letters, digits and dashes, at most 63"
         what = f"--lock-namespace {one_line(namespace)!r} is not the name of a namespace"
         raise UsageError(Fault(what, hint)) from None
-
-
-def lock_paths(namespace: str) -> tuple[str, ...]:
-    """The paths of the lock, for ``proxy.connect``. Raises UsageError."""
-    return exactly(lease_path(namespace), lease_path(namespace, LEASE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Protocol
 
@@ -19,12 +20,13 @@ from planner.cluster.transport import (
     TOO_LONG,
     ApiRequest,
     Reply,
+    Right,
     Transport,
     Tree,
     send_all,
     send_one,
 )
-from planner.read.kube.lookup import objects
+from planner.read.kube.lookup import at, mapping, objects
 
 WAITS_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses before each retry."""
@@ -84,9 +86,6 @@ _PATH = re.compile(
 )
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
-RightKey = tuple[str, str, str, str, str, str]
-"""(verb, group, resource, subresource, namespace, name), "" for none or any."""
-
 
 def lacks_right(reply: Reply) -> bool:
     """Whether an authorizer refused the request."""
@@ -97,43 +96,39 @@ class KnownRights:
     """Rights that the account has shown in this process: by a review, or by a request that was served."""
 
     def __init__(self) -> None:
-        self._known: set[RightKey] = set()
+        self._known: set[Right] = set()
 
     def note(self, one: ApiRequest, reply: Reply) -> None:
         """Learn from the answer to a request."""
         if not reply.ok:
             return
-        self._known.update((*key[:5], "") for key in _keys(one)[:1])
-        status = reply.body.get("status") if one.path.startswith(_REVIEWS) else None
-        if isinstance(status, dict) and status.get("allowed") is True:
-            asked = (one.body or {}).get("spec", {}).get("resourceAttributes", {})
-            fields = ("verb", "group", "resource", "subresource", "namespace", "name")
-            verb, group, resource, sub, namespace, name = (asked.get(one, "") for one in fields)
-            self._known.add((verb, group, resource, sub, namespace, name))
+        self._known.update(replace(right, name="") for right in _rights(one)[:1])
+        if one.path.startswith(_REVIEWS) and at(reply.body, "status", "allowed") is True:
+            self._known.add(Right(**mapping(one.body, "spec", "resourceAttributes")))
 
     def allows(self, one: ApiRequest) -> bool:
         """Whether a request needs a right that is known."""
-        return not self._known.isdisjoint(_keys(one))
+        return not self._known.isdisjoint(_rights(one))
 
-    def has(self, key: RightKey) -> bool:
-        return key in self._known
+    def has(self, right: Right) -> bool:
+        return right in self._known
 
     def forget(self, one: ApiRequest) -> None:
         """The right is lost."""
-        self._known.difference_update(_keys(one))
+        self._known.difference_update(_rights(one))
 
 
-def _keys(one: ApiRequest) -> list[RightKey]:
+def _rights(one: ApiRequest) -> list[Right]:
     """Rights of which each allows the request, the exact one first."""
     found = _PATH.fullmatch(one.path.partition("?")[0])
     if found is None:
         return []
-    group, namespace, resource, name, sub = (part or "" for part in found.groups())
+    group, namespace, resource, name, sub = found.groups()
     verb = _VERBS.get(one.method) or ("get" if name else "list")
     return [
-        (verb, group, resource, sub, where, what)
-        for where in dict.fromkeys((namespace, ""))
-        for what in dict.fromkeys((name, ""))
+        Right(verb, group or "", resource, sub or "", where, what)
+        for where in dict.fromkeys((namespace, None))
+        for what in dict.fromkeys((name or "", ""))
     ]
 
 

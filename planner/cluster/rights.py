@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 from models.apply.live_state import ClusterView, PodClassifier
 from models.apply.plan_actions import PlanActions
-from planner.cluster.lock import LEASE
-from planner.cluster.retry import WAITS_S, RetryingTransport, RightKey
-from planner.cluster.transport import LOST, Transport, Tree, grouped
+from planner.cluster.lock import LEASE, lease_path
+from planner.cluster.retry import WAITS_S, RetryingTransport
+from planner.cluster.transport import LOST, Right, Transport, Tree, grouped
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.dialect_registry import DIALECTS, scales
 from planner.read.kube.kinds import ALL
@@ -21,29 +21,12 @@ from planner.read.kube.lookup import mapping, objects, text
 from planner.untrusted_text import one_line
 
 _REVIEWS = grouped("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
-ACCEPT = f"^{_REVIEWS}$".replace(".", r"\.")
-"""The path of access reviews, for ``proxy.connect``."""
 
 DRA = "dra"
 """The GPU back end that writes ResourceClaims."""
 
 _SHOWN = 4
 """Missing rights in one error; ``doctor`` lists all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """A verb on a resource, as in RBAC. ``group`` "": the core API.
-
-    ``namespace`` None: cluster-scoped, or in all namespaces. ``name``: that object only; "" any.
-    """
-
-    verb: str
-    group: str
-    resource: str
-    subresource: str = ""
-    namespace: str | None = None
-    name: str = ""
 
 
 _WITHOUT = {
@@ -64,19 +47,22 @@ OPTIONAL = {
 """Rights that a run goes on without, and what it does without them."""
 
 
-def identity_rights() -> tuple[Right, ...]:
-    """To identify the cluster."""
-    return (Right("get", "", "namespaces", name="kube-system"),)
+REVIEW = Right("create", "authorization.k8s.io", "selfsubjectaccessreviews")
+"""To check rights: every user has it by default."""
 
+IDENTITY = Right("get", "", "namespaces", name="kube-system")
+"""To identify the cluster."""
 
-def view_rights() -> tuple[Right, ...]:
-    """To read what a plan relies on: free capacity depends on the pods of all namespaces."""
-    devices = ("resourceslices", "resourceclaims", "deviceclasses")
-    return (
-        Right("list", "", "nodes"),
-        Right("list", "", "pods"),
-        *(Right("list", "resource.k8s.io", plural) for plural in devices),
-    )
+_DEVICES = ("resourceslices", "resourceclaims", "deviceclasses")
+VIEW = (
+    Right("list", "", "nodes"),
+    Right("list", "", "pods"),
+    *(Right("list", "resource.k8s.io", plural) for plural in _DEVICES),
+)
+"""To read what a plan relies on: free capacity depends on the pods of all namespaces."""
+
+LOOK = (IDENTITY, *VIEW, Right("list", "policy", "poddisruptionbudgets"))
+"""The same with what is read if the account may."""
 
 
 def snapshot_rights(
@@ -88,7 +74,7 @@ def snapshot_rights(
     """
     kinds = (kind for kind in ALL if groups is None or kind.group in ("", *groups))
     lists = [Right("list", one.group, one.plural) for one in kinds if one.resource not in skip]
-    return (*identity_rights(), *dict.fromkeys(lists))
+    return (IDENTITY, *dict.fromkeys(lists))
 
 
 def require_run(
@@ -98,12 +84,13 @@ def require_run(
 
     If a served kind could not be read, its gangs would be taken for single pods.
     """
-    needed = (*snapshot_rights(groups, skip=skip), *view_rights(), *lock_rights(lock_namespace))
+    needed = (*snapshot_rights(groups, skip=skip), *VIEW, *lock_rights(lock_namespace))
     require(transport, [right for right in dict.fromkeys(needed) if right not in OPTIONAL])
 
 
 def lock_rights(lock_namespace: str) -> tuple[Right, ...]:
-    """To take, renew and release the lock. RBAC cannot restrict create to a name."""
+    """To take, renew and release the lock. RBAC cannot restrict create to a name. Raises UsageError."""
+    lease_path(lock_namespace)
     lease = Right("get", "coordination.k8s.io", "leases", namespace=lock_namespace, name=LEASE)
     return (replace(lease, verb="create", name=""), lease, replace(lease, verb="update"))
 
@@ -155,7 +142,7 @@ def plan_rights(
         evicted=None if undoing else stopped,
         resized={gang.namespace for gang in orders.gangs if gang.resizes},
     )
-    every = (*identity_rights(), *view_rights(), *lock_rights(lock_namespace), *work)
+    every = (IDENTITY, *VIEW, *lock_rights(lock_namespace), *work)
     return tuple(dict.fromkeys(every))
 
 
@@ -184,17 +171,12 @@ def require(transport: Transport, rights: Sequence[Right]) -> None:
     missing = missing_rights(transport, rights)
     if isinstance(transport, RetryingTransport):
         for wait in WAITS_S:
-            if not any(transport.known.has(_key(right)) for right in missing):
+            if not any(transport.known.has(right) for right in missing):
                 break
             transport.pause(wait)
             missing = missing_rights(transport, missing)
     if missing:
         raise not_permitted(missing)
-
-
-def _key(right: Right) -> RightKey:
-    where, name = right.namespace or "", right.name
-    return (right.verb, right.group, right.resource, right.subresource, where, name)
 
 
 def not_permitted(missing: Sequence[Right]) -> NotPermittedError:

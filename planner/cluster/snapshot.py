@@ -25,13 +25,12 @@ from models.apply.intents import SealKey
 from planner.atomic_files import cannot_write, sync_folder
 from planner.cluster.live_view import THE_CLUSTER, bears_marks, for_planning
 from planner.cluster.pages import ListPages, ServedKind, discover, failed, tree_of
-from planner.cluster.rights import OPTIONAL
+from planner.cluster.rights import OPTIONAL, snapshot_rights
 from planner.cluster.store import Listed, Store, without_gc
-from planner.cluster.transport import IDENTITY, Reply, Transport, Tree, core, list_paths
+from planner.cluster.transport import IDENTITY, Reply, Right, Transport, Tree, accepted, core
 from planner.errors import CannotWriteError, Fault, NotPermittedError, UnavailableError
 from planner.read.kube.decoders import REFUSED
 from planner.read.kube.kinds import (
-    ALL,
     FILE_NAMES,
     NAMESPACES,
     NODES,
@@ -47,7 +46,7 @@ from planner.read.kube.pruning import GONE
 from planner.signals import ignored
 from planner.untrusted_text import one_line, safe
 
-ACCEPT = list_paths(ALL)
+ACCEPT = accepted((*snapshot_rights(), Right("get", "", "namespaces")))
 """Paths that recording reads, for ``proxy.connect``."""
 
 

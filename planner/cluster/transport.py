@@ -9,14 +9,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import msgspec
-
-from planner.read.kube.dialect_registry import scales
-from planner.read.kube.kinds import Kind
 
 Tree = dict[str, Any]
 
@@ -226,46 +223,40 @@ DEVICE_LISTS: tuple[tuple[tuple[str, ...], str, str], ...] = tuple(
 """(paths to try, kind, apiVersion they are read as) of dynamic resource allocation."""
 
 
-# Patterns for the proxy: whole paths without their query, as regular expressions of Go. No commas:
-# kubectl splits the list at them.
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A verb on a resource, as in RBAC. ``group`` "": the core API.
+
+    ``namespace`` None: cluster-scoped, or in all namespaces. ``name``: that object only; "" any.
+    """
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    namespace: str | None = None
+    name: str = ""
+
 
 _ANY_NAME = "[a-z0-9][a-z0-9.-]*"
 _ANY_VERSION = "v[0-9]+((alpha|beta)[0-9]+)?"
 
 
-def exactly(*paths: str) -> tuple[str, ...]:
-    """These paths and no others."""
-    return tuple(f"^{re.escape(path)}$" for path in paths)
+def accepted(rights: Iterable[Right]) -> tuple[str, ...]:
+    """Patterns for the proxy: the whole paths, without their query, of what these rights allow.
 
-
-def look_paths() -> tuple[str, ...]:
-    """To read nodes, pods, the cluster's identity, budgets, and what pods refer to."""
-    lists = [path for paths, _, _ in DEVICE_LISTS for path in paths]
-    return exactly(core("nodes"), core("pods"), IDENTITY, BUDGETS, *lists)
-
-
-def list_paths(kinds: Sequence[Kind]) -> tuple[str, ...]:
-    """To discover and list these kinds, in all namespaces or one, and to read single namespaces."""
-    plurals: dict[str, list[str]] = {}
-    for kind in kinds:
-        plurals.setdefault(kind.group, []).append(kind.plural)
-    patterns = []
-    for group, names in plurals.items():
-        root = f"/apis/{re.escape(group)}/{_ANY_VERSION}" if group else "/api/v1"
-        patterns.append(f"^{root}(/(namespaces/{_ANY_NAME}/)?({'|'.join(names)}))?$")
-    return (*exactly(API_GROUPS), f"^/api/v1/namespaces/{_ANY_NAME}$", *patterns)
-
-
-def pod_paths(*, evictions: bool) -> tuple[str, ...]:
-    """To read and patch single pods, and to evict them."""
-    sub = "(/eviction)?" if evictions else ""
-    return (f"^/api/v1/namespaces/{_ANY_NAME}/pods/{_ANY_NAME}{sub}$",)
-
-
-def scale_paths() -> tuple[str, ...]:
-    """Controllers of pods and their scale."""
-    found: dict[str, list[str]] = {}
-    for (group, _), one in scales().items():
-        found.setdefault(f"{re.escape(group)}/{one.version}", []).append(one.plural)
-    below = f"/namespaces/{_ANY_NAME}/({{}})/{_ANY_NAME}(/scale)?$"
-    return tuple(f"^/apis/{api}{below.format('|'.join(plurals))}" for api, plurals in found.items())
+    With lists goes what says which groups and versions are served. Regular expressions of Go, without
+    commas: kubectl splits the list at them.
+    """
+    found: dict[str, None] = {}
+    for one in rights:
+        root = f"/apis/{re.escape(one.group)}/{_ANY_VERSION}" if one.group else "/api/v1"
+        space = _ANY_NAME if one.namespace is None else re.escape(one.namespace)
+        path = f"^{root}(/namespaces/{space}){'?' * (one.namespace is None)}/{one.resource}"
+        if one.verb not in ("list", "create") or one.subresource:
+            path += f"/{re.escape(one.name) or _ANY_NAME}"
+        path += f"/{one.subresource}" if one.subresource else ""
+        found[f"{path}$"] = None
+        if one.verb == "list" and one.group:
+            found |= {f"^{API_GROUPS}$": None, f"^{root}$": None}
+    return tuple(found)

@@ -22,8 +22,8 @@ from planner.pipelines.apply_steps import (
     check_rights,
     check_view,
     exit_code,
-    plan_paths,
     read_verified,
+    run_paths,
     sender_of,
     take_lock,
 )
@@ -83,11 +83,12 @@ def preview(request: ApplyRequest, console: Console) -> Preview:
     """
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.retry import RetryingTransport
-    from planner.cluster.transport import look_paths
+    from planner.cluster.rights import LOOK
+    from planner.cluster.transport import accepted
 
     plan = read_verified(request.path, console.stdin)
     console.event("verify_done", violations=0)
-    with request.target.connect(look_paths()) as wire:
+    with request.target.connect(accepted(LOOK)) as wire:
         reader = ClusterReader(RetryingTransport(wire), plan.settings, evicting=True)
         check_cluster(plan, reader.identity())
         check_age(plan, request.max_age_s, time.time() if reader.date is None else reader.date)
@@ -127,7 +128,7 @@ def apply(
     console.event("verify_done", violations=0)
     options, asks = request.options, not (request.yes or request.dry)
     target = request.target
-    with target.connect(plan_paths(plan, options)) as wire:
+    with target.connect(run_paths(options, plan.settings)) as wire:
         known = KnownRights()
         transport = RetryingTransport(wire, known=known)
         with phases.phase("check"):

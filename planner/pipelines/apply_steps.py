@@ -145,40 +145,22 @@ class ClusterTarget:
         )
 
 
-def plan_paths(plan: VerifiedPlan, options: ApplyOptions) -> tuple[str, ...]:
-    """URL paths to apply this plan. Raises UsageError for an invalid lock namespace."""
-    resizes = any(gang.resizes for gang in plan.orders.gangs)
-    return _write_paths(options, plan.backend, scaling=resizes)
-
-
 def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, ...]:
-    """URL paths to apply whatever a plan may order, and to find the served API groups."""
-    from planner.cluster.backends.base import backend_of
-    from planner.cluster.transport import API_GROUPS, exactly
-
-    backend = backend_of(settings.gpu_backend)
-    return (*_write_paths(options, backend, scaling=True), *exactly(API_GROUPS))
-
-
-def _write_paths(options: ApplyOptions, backend: Backend, *, scaling: bool) -> tuple[str, ...]:
+    """URL paths to apply whatever a plan may order. Raises UsageError for an invalid lock namespace."""
     from planner.cluster import rights
-    from planner.cluster.transport import pod_paths, scale_paths
+    from planner.cluster.transport import accepted
 
-    return (
-        *status_paths(options.lock_namespace),
-        *pod_paths(evictions=options.evicts),
-        *(scale_paths() if scaling else ()),
-        rights.ACCEPT,
-        *backend.accept,
-    )
+    backend = settings.gpu_backend
+    work = rights.work_rights([None], evictions=options.evicts, backend=backend, resized=[None])
+    return (*status_paths(options.lock_namespace), *accepted((*work, rights.REVIEW)))
 
 
 def status_paths(lock_namespace: str) -> tuple[str, ...]:
     """URL paths to read the cluster and the lock. Raises UsageError for an invalid namespace."""
-    from planner.cluster.lock import lock_paths
-    from planner.cluster.transport import look_paths
+    from planner.cluster import rights
+    from planner.cluster.transport import accepted
 
-    return (*look_paths(), *lock_paths(lock_namespace))
+    return accepted((*rights.LOOK, *rights.lock_rights(lock_namespace)))
 
 
 # ---- checks before the first write

@@ -21,7 +21,8 @@ from models.units import time_text
 from planner.atomic_files import check_target
 from planner.cluster.kubectl import Kubectl
 from planner.cluster.pages import get, list_objects
-from planner.cluster.transport import Transport, core, exactly
+from planner.cluster.rights import VIEW
+from planner.cluster.transport import Transport, accepted, core
 from planner.errors import (
     Fault,
     GangplanError,
@@ -52,7 +53,6 @@ _STARTED = "started"
 PARTLY = (StaleError.exit_code, 7)
 """Exit codes of runs that did what they could: what changes is answered as soon as after success."""
 
-_PATHS = exactly(core("pods"), core("nodes"))
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -201,7 +201,7 @@ class _Looks:
         """Look again. What cannot be read is a warning, once."""
         try:
             if self._wire is None:
-                self._wire = self._stack.enter_context(self.request.target.connect(_PATHS))
+                self._wire = self._stack.enter_context(self.request.target.connect(accepted(VIEW)))
             now = see(self._wire, self.gate)
         except GangplanError as error:
             self.close()

@@ -74,12 +74,14 @@ def status(
 
 def _release(console: Console, target: ClusterTarget, namespace: str, identity: str) -> None:
     """Free the lock; a run that holds it and is alive starts no further gang."""
-    from planner.cluster.lock import lock_paths, unlock
+    from planner.cluster.lock import unlock
     from planner.cluster.retry import RetryingTransport
+    from planner.cluster.rights import lock_rights
+    from planner.cluster.transport import accepted
 
     if not identity:
         raise UsageError(Fault("the ID of the lock is empty", "gangplan status shows it"))
-    with target.connect(lock_paths(namespace)) as transport:
+    with target.connect(accepted(lock_rights(namespace))) as transport:
         holder = unlock(
             RetryingTransport(transport),
             namespace=namespace,

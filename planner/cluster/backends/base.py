@@ -30,13 +30,11 @@ def backend_of(name: str) -> Backend:
 class Backend:
     """One way to make a node use the planned GPUs; one instance per run.
 
-    ``name``: in the Policy. ``note``: one sentence for users: what it enforces and what not. ``accept``:
-    regular expressions (without commas) of further URL paths that it requests.
+    ``name``: in the Policy. ``note``: one sentence for users: what it enforces and what not.
     """
 
     name = ""
     note = ""
-    accept: tuple[str, ...] = ()
 
     def check(self, orders: PlanActions, view: ClusterView) -> list[str]:
         """Gangs that could not start after their evictions, sorted."""

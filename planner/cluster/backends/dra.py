@@ -46,12 +46,6 @@ _STATUS = "status"
 _NOTHING: Tree = {"allocation": None, "reservedFor": None}
 """The status of a claim that is freed: the server requires both fields in one patch."""
 
-_ACCEPT = (
-    r"^/apis/resource\.k8s\.io/v1/"
-    r"(resourceslices|deviceclasses|resourceclaims|"
-    r"namespaces/[a-z0-9.-]+/resourceclaims/[a-z0-9.-]+(/status)?)$"
-)
-
 
 class Dra(Backend):
     """Allocates claims in place of kube-scheduler."""
@@ -61,7 +55,6 @@ class Dra(Backend):
         "ResourceClaims are allocated with the devices that the plan chose, and drivers give "
         "exactly those; the API server does not stop another scheduler from allocating one of them"
     )
-    accept = (_ACCEPT,)
 
     def __init__(self) -> None:
         """Devices are read with the first pod."""
