@@ -21,9 +21,10 @@ from models.apply.requests import (
     NoAnswer,
     Rejected,
     Scale,
+    Steps,
     message_of,
 )
-from models.apply.session import TRIES, ApplySession, Attempt, Failure
+from models.apply.session import TRIES, ApplySession, Failure
 from models.units import plural
 
 
@@ -81,53 +82,48 @@ def _stopped(gang: GangActions) -> set[str]:
     return {stop.uid for stop in gang.stops}
 
 
-def make_room(session: ApplySession, orders: PlanActions, gang: GangActions) -> Attempt:
-    """Stop the victims of the gang and wait until they are gone. Raises Halted."""
+def make_room(session: ApplySession, orders: PlanActions, gang: GangActions) -> Steps[None]:
+    """Stop the victims of the gang and wait until they are gone. Raises Failure, Halted."""
     leaving = victims(session, orders, gang)
     evicted = [one for one in leaving if one.decision != "resize"]
-    failure = (
-        _forbidden(session, to_evict(session, leaving))
-        or _hopeless(session, leaving, gang)
-        or guarded(session, to_evict(session, evicted))
-    )
-    if failure is not None:
-        return failure
+    _check_allowed(session, to_evict(session, leaving))
+    _check_hope(session, leaving, gang)
+    _check_budgets(session, to_evict(session, evicted))
     for one in leaving:
         if one.decision == "resize":
-            failure = yield from resize(session, one)
-            if failure is not None:
+            try:
+                yield from resize(session, one)
+            except Failure as failure:
                 advice = GangVerdict(one.key, Outcome.advised, orders.plan, failure.why)
                 session.record(replace(advice, resizes=one.resizes))
-                return Failure(f"gang {one} cannot be resized: {failure.why}")
+                raise Failure(f"gang {one} cannot be resized: {failure.why}") from None
     stopped = [one for one in evicted if one.decision in ("preempt", "move")]
-    failure = yield from note_stops(session, orders.plan, evicted, stopped)
-    if failure is None:
-        failure = yield from _evict_gangs(session, evicted)
-    if failure is not None or session.limits.dry:
-        return failure
+    yield from _note_stops(session, orders.plan, evicted, stopped)
+    yield from _evict_gangs(session, evicted)
+    if session.limits.dry:
+        return
     if len(evicted) < len(leaving):
         yield from session.read_cluster()  # what went for a smaller scale, no answer says
-    return (yield from _wait_for_room(session, leaving, gang))
+    yield from _wait_for_room(session, leaving, gang)
 
 
-def _forbidden(
+def _check_allowed(
     session: ApplySession, pods: Collection[PodStop], *, allowed: bool = False
-) -> Failure | None:
-    limits = session.limits
+) -> None:
+    limits, needed = session.limits, f"needs {plural(len(pods), 'eviction')}"
     if pods and not (allowed or limits.allow_evictions):
-        return Failure(f"needs {plural(len(pods), 'eviction')}: --allow-evictions")
+        raise Failure(f"{needed}: --allow-evictions")
     if pods and session.evicted + len(pods) > limits.max_evictions:
-        return Failure(f"needs {plural(len(pods), 'eviction')}: more than --max-evictions leaves")
-    return None
+        raise Failure(f"{needed}: more than --max-evictions leaves")
 
 
-def guarded(session: ApplySession, pods: Collection[PodStop]) -> Failure | None:
-    """The PodDisruptionBudget that does not let all of the pods go, if budgets can be read."""
+def _check_budgets(session: ApplySession, pods: Collection[PodStop]) -> None:
+    """Whether PodDisruptionBudgets let all of the pods go, if budgets can be read."""
     budgets = session.view.budgets
-    if not pods or budgets is None:
-        return None
-    why = budgets.refusal(sorted(session.leaving.union(stop.key for stop in pods)))
-    return None if why is None else Failure(why)
+    if pods and budgets is not None:
+        why = budgets.refusal(sorted(session.leaving.union(stop.key for stop in pods)))
+        if why is not None:
+            raise Failure(why)
 
 
 def withheld_by_budgets(orders: PlanActions, view: ClusterView) -> dict[Key, str]:
@@ -137,20 +133,21 @@ def withheld_by_budgets(orders: PlanActions, view: ClusterView) -> dict[Key, str
     for gang in orders.gangs:
         leaving = [one for one in victims(session, orders, gang) if one.decision != "resize"]
         pods = to_evict(session, leaving)
-        failure = guarded(session, pods)
-        if failure is None:
+        try:
+            _check_budgets(session, pods)
             session.leaving.update(stop.key for stop in pods)
-        elif gang.starts:
-            found[gang.key] = failure.why
+        except Failure as failure:
+            if gang.starts:
+                found[gang.key] = failure.why
     return found
 
 
-def note_stops(
+def _note_stops(
     session: ApplySession,
     plan: str,
     gangs: Collection[GangActions],
     stopped: Collection[GangActions] = (),
-) -> Attempt:
+) -> Steps[None]:
     """Note every gang that loses pods now, with all pods that it has: one pod alone goes or stays.
 
     ``stopped``: those that make room for others, or move, which count as evicted.
@@ -163,67 +160,71 @@ def note_stops(
         if to_evict(session, [gang]) and len(pods) > 1:
             notes = notes.with_stop(gang.key, plan, pods)
     if not notes.fits:
-        return Failure("its victims have too many pods to note in the lock")
-    failure = yield from session.remember(notes)
-    return None if failure is None else Failure(f"cannot note it: {failure.why}", transient=True)
+        raise Failure("its victims have too many pods to note in the lock")
+    if why := (yield from session.remember(notes)):
+        raise Failure(f"cannot note it: {why}", transient=True)
 
 
-def stop_rest(session: ApplySession, gang: GangActions, *, allowed: bool = False) -> Attempt:
-    """Evict the rest of a gang that was stopped in part. ``allowed``: without --allow-evictions."""
+def stop_rest(
+    session: ApplySession, gang: GangActions, *, plan: str | None = None, allowed: bool = False
+) -> Steps[None]:
+    """Evict what is left of a gang. Raises Failure. ``allowed``: without --allow-evictions.
+
+    ``plan``: of its intents, which alone may not show what is left after a cut, so that it is noted.
+    """
     pods = to_evict(session, [gang])
-    forbidden = _forbidden(session, pods, allowed=allowed) or guarded(session, pods)
-    if forbidden is not None:
-        return forbidden
+    _check_allowed(session, pods, allowed=allowed)
+    _check_budgets(session, pods)
     yield from session.check_lock()
-    return (yield from _evict_gangs(session, [gang]))
+    if plan is not None:
+        yield from _note_stops(session, plan, [gang])
+    yield from _evict_gangs(session, [gang])
 
 
-def _hopeless(
-    session: ApplySession, leaving: Iterable[GangActions], gang: GangActions
-) -> Failure | None:
-    """What would still be missing after all evictions: then nothing is evicted."""
+def _check_hope(session: ApplySession, leaving: Iterable[GangActions], gang: GangActions) -> None:
+    """Whether something would still be missing after all evictions: then nothing is evicted."""
     gangs = {one.key: one for one in (*leaving, gang)}
     going = {stop.uid for one in gangs.values() for stop in one.stops}
     for one in gangs.values():
         for name, what in shortages(session.view, one.starts, without=going):
-            return Failure(f"node {name} {what}, even after all evictions")
-    return None
+            raise Failure(f"node {name} {what}, even after all evictions")
 
 
-def _evict_gangs(session: ApplySession, gangs: list[GangActions]) -> Attempt:
+def _evict_gangs(session: ApplySession, gangs: list[GangActions]) -> Steps[None]:
     """Evict all their pods; those that a budget blocks are asked for again."""
-    blocked = None
+    blocked: Failure | None = None
     for after_s in (None, *session.limits.waits()):
         if after_s is not None:
             yield from session.read_cluster(after_s)
         blocked = None
         for gang in gangs:
             failure = yield from _evict_gang(session, gang)
-            if failure is not None and not failure.transient:
-                return failure
             blocked = blocked or failure
         if blocked is None or session.limits.dry:
-            return None
-    return blocked
+            return
+    if blocked is not None:
+        raise blocked
 
 
-def _evict_gang(session: ApplySession, gang: GangActions) -> Attempt:
-    """Evict every pod of the gang once; the marked ones only if no other is blocked."""
+def _evict_gang(session: ApplySession, gang: GangActions) -> Steps[Failure | None]:
+    """Evict every pod of the gang once; what blocks. The marked ones only if no other is blocked."""
     blocked: Failure | None = None
     for stop in to_evict(session, [gang]):
         if blocked is not None and _marked(session, stop):
             break
         session.owners[stop.key] = session.view.pods[stop.key].owner
         yield from session.check_lock_sometimes()
-        failure = yield from evict(session, stop)
-        if failure is not None and not failure.transient:
-            return failure
-        blocked = blocked or failure
+        try:
+            yield from _evict(session, stop)
+        except Failure as failure:
+            if not failure.transient:
+                raise
+            blocked = blocked or failure
     return blocked
 
 
-def evict(session: ApplySession, stop: PodStop) -> Attempt:
-    """Evict one pod; None if it goes or is gone, a transient failure if a budget blocks it."""
+def _evict(session: ApplySession, stop: PodStop) -> Steps[None]:
+    """Evict one pod, unless it is gone. Raises Failure, a transient one if a budget blocks it."""
     what = f"pod {stop} cannot be evicted"
     last = ""
     for _ in range(TRIES):
@@ -234,16 +235,16 @@ def evict(session: ApplySession, stop: PodStop) -> Attempt:
                 session.leaving.add(stop.key)
                 if session.limits.dry:
                     session.view.pods.pop(stop.key, None)  # as if gone, to try the remaining steps
-                    return None
+                    return
                 if (pod := session.pod(stop)) is not None:
                     # It goes, also if reading it again is refused or not answered.
                     session.view.pods[stop.key] = replace(pod, terminating=True)
                 yield from session.read_pod(stop)
-                return None
+                return
             case BlockedByBudget(message):
-                return Failure(f"{what}: {message}", transient=True)
+                raise Failure(f"{what}: {message}", transient=True)
             case Rejected(message):
-                return Failure(f"{what}: {message}")
+                raise Failure(f"{what}: {message}")
         last = message_of(event)
         if isinstance(event, NoAnswer):
             session.leaving.add(stop.key)  # perhaps: reading it again may be refused
@@ -251,42 +252,41 @@ def evict(session: ApplySession, stop: PodStop) -> Attempt:
         if pod is None or pod.terminating or pod.finished:
             session.evicted += not isinstance(event, Gone)  # probably by the unanswered request
             session.leaving.add(stop.key)
-            return None
-    return Failure(f"{what}: {last}", transient=True)
+            return
+    raise Failure(f"{what}: {last}", transient=True)
 
 
-def _wait_for_room(session: ApplySession, leaving: list[GangActions], gang: GangActions) -> Attempt:
-    """Wait until the stopped pods are gone and the gang has its room."""
+def _wait_for_room(
+    session: ApplySession, leaving: list[GangActions], gang: GangActions
+) -> Steps[None]:
+    """Wait until the stopped pods are gone and the gang has its room. Raises Failure."""
     for after_s in (None, *session.limits.waits()):
         if after_s is not None:
             yield from session.read_cluster(after_s)
         left = [stop for one in leaving for stop in remaining(session, one)]
         short = shortages(session.view, gang.starts, without=_stopped(gang))
         if not left and not short:
-            return None
+            return
         misled = {one.key: why for one in leaving if (why := _others_went(session, one))}
         if misled:
             session.others_went |= misled
             first = min(misled)
-            return Failure(f"gang {'/'.join(first)}: {misled[first]}")
+            raise Failure(f"gang {'/'.join(first)}: {misled[first]}")
     if left:
-        return Failure(f"pod {left[0]} is not gone yet", transient=True)
-    return Failure(f"node {short[0][0]} {short[0][1]}", transient=True)
+        raise Failure(f"pod {left[0]} is not gone yet", transient=True)
+    raise Failure(f"node {short[0][0]} {short[0][1]}", transient=True)
 
 
-def resize(session: ApplySession, gang: GangActions) -> Attempt:
-    """Set the scale of every role that changes. A permanent Failure if a role has no scale field."""
+def resize(session: ApplySession, gang: GangActions) -> Steps[None]:
+    """Set the scale of every role that changes. Raises Failure, a permanent one without a scale field."""
     if gang.key in session.resized:
-        return None
+        return
     for one in gang.resizes:
-        failure = yield from _scale(session, gang, one)
-        if failure is not None:
-            return failure
+        yield from _scale(session, gang, one)
     session.resized.add(gang.key)
     session.evicted += len(to_evict(session, [gang]))
     for stop in gang.stops if session.limits.dry else ():
         session.view.pods.pop(stop.key, None)
-    return None
 
 
 def _others_went(session: ApplySession, gang: GangActions) -> str:
@@ -304,19 +304,19 @@ def _others_went(session: ApplySession, gang: GangActions) -> str:
     return ""
 
 
-def _scale(session: ApplySession, gang: GangActions, change: Resize) -> Attempt:
+def _scale(session: ApplySession, gang: GangActions, change: Resize) -> Steps[None]:
     going = tuple(stop for stop in gang.stops if stop.role == change.role)
     keys = [dict(gang.members).get(change.role), *(stop.key for stop in going)]
     member = next((key for key in keys if key is not None and key in session.view.pods), None)
     if member is None:
-        return Failure(f"no pod of role {change.role} exists")
+        raise Failure(f"no pod of role {change.role} exists")
     last = ""
     for _ in range(TRIES):
         event = yield from session.send(Scale(gang.key, change, member, going))
         match event:
             case Done():
-                return None
+                return
             case Rejected(message) | Gone(message):
-                return Failure(message)
+                raise Failure(message)
         last = message_of(event)
-    return Failure(last, transient=True)
+    raise Failure(last, transient=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from models.apply.evictions import evict, guarded, note_stops, stop_rest, stopping
+from models.apply.evictions import stop_rest, stopping
 from models.apply.intents import Intent
 from models.apply.live_state import (
     READY,
@@ -23,9 +24,9 @@ from models.apply.live_state import (
 )
 from models.apply.notes import StopNote, shortened
 from models.apply.outcomes import GangVerdict, Outcome, PodId, pod_ids
-from models.apply.plan_actions import Key, PlanActions, PodStart, PodStop
+from models.apply.plan_actions import Key, PlanActions, PodStart
 from models.apply.requests import Steps, WriteIntent
-from models.apply.session import ApplySession, Attempt, Failure, Lanes, PodBatch
+from models.apply.session import ApplySession, Failure, Lanes, PodBatch
 from models.apply.starts import (
     incomplete_verdict,
     obstacle,
@@ -296,10 +297,11 @@ def _mark(session: ApplySession, batch: PodBatch, orders: Iterable[PodStart]) ->
     """Mark pods of one gang; with the terms that are on each, which may have none."""
     for order in orders:
         yield from session.check_lock_sometimes()
-        yield from _mark_pod(session, order, batch.intent(order, whole=True))
+        with suppress(Failure):
+            yield from _mark_pod(session, order, batch.intent(order, whole=True))
 
 
-def _mark_pod(session: ApplySession, order: PodStart, whole: Intent) -> Steps[LivePod | Failure]:
+def _mark_pod(session: ApplySession, order: PodStart, whole: Intent) -> Steps[None]:
     def mark(pod: LivePod) -> Intent:
         return whole if pod.intent is None else replace(whole, terms=pod.intent.terms)
 
@@ -332,48 +334,25 @@ def evict_partial(session: ApplySession, *, but: Collection[Key] = ()) -> Steps[
         return
     for verdict in sorted(session.verdicts.values(), key=lambda one: (one.gang, one.plan)):
         if verdict.outcome is Outcome.partial and verdict.gang not in but:
-            failure = yield from _undo(session, verdict)
-            if failure is not None:
-                session.record(replace(verdict, why=f"{verdict.why}{failure.why}"))
+            try:
+                yield from _undo(session, verdict)
+            except Failure as failure:
+                session.record(replace(verdict, why=f"{verdict.why}; {failure.why}"))
 
 
-def _undo(session: ApplySession, verdict: GangVerdict) -> Attempt:
-    """Evict one gang; the Failure continues the reason of the verdict."""
+def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[None]:
+    """Evict one gang. Raises Failure."""
     if verdict.unsure:
-        return Failure(", so it is not evicted")  # it may be at work
+        raise Failure("it is not evicted, for it may be at work")
     found = ((session.view.pods.get((space, name)), uid) for space, name, uid in verdict.undo)
     pods = [pod for pod, uid in found if pod is not None and pod.uid == uid]
     for pod in pods:
         if not pod.carries(verdict.plan):
-            return Failure(f"; pod {pod.name} does not carry an intent of this plan")
-    undone = stopping(verdict.gang, pods)
-    stops = undone.stops
-    if session.evicted + len(stops) > session.limits.max_evictions:
-        return Failure(f"; undoing it takes {len(stops)} evictions: --max-evictions")
-    if (refused := guarded(session, stops)) is not None:
-        return Failure(f"; {refused.why}")
-    yield from session.check_lock()
-    # intents alone may not show what is left after a cut
-    failure = yield from note_stops(session, verdict.plan, [undone])
-    for stop in stops:
-        failure = failure or (yield from _evict_patiently(session, stop))
-    if failure is not None:
-        return Failure(f"; {failure.why}")
+            raise Failure(f"pod {pod.name} does not carry an intent of this plan")
+    yield from stop_rest(session, stopping(verdict.gang, pods), plan=verdict.plan, allowed=True)
     withdrawn = yield from withdraw(session, _not_started(session, verdict), verdict.why)
     if withdrawn.outcome is Outcome.skipped:
         session.record(replace(verdict, outcome=Outcome.undone, undo=(), pods=0))
-    return None
-
-
-def _evict_patiently(session: ApplySession, stop: PodStop) -> Attempt:
-    """Evict one pod; retry while a budget blocks it and there is time."""
-    failure = yield from evict(session, stop)
-    for after_s in session.limits.waits():
-        if failure is None or not failure.transient:
-            break
-        yield from session.read_cluster(after_s)
-        failure = yield from evict(session, stop)
-    return failure
 
 
 def _not_started(session: ApplySession, verdict: GangVerdict) -> PodBatch:
@@ -506,13 +485,14 @@ def _finish_or_report(session: ApplySession, orders: PlanActions, cut: CutGang) 
     if returns:
         why = "its other pods are started and not bound yet"
     elif undoing or decided == "preempt":
-        rest = stopping(cut.gang, cut.left)
-        failure = yield from stop_rest(session, rest, allowed=undoing)
-        if failure is None:
+        try:
+            yield from stop_rest(session, stopping(cut.gang, cut.left), allowed=undoing)
+        except Failure as failure:
+            why, halted = failure.why, halted or (before is not None and decided == "preempt")
+        else:
             outcome = Outcome.undone if undoing else Outcome.stopped
             session.record(GangVerdict(cut.gang, outcome, orders.plan, f"{cut.why}, the rest now"))
             return True
-        why, halted = failure.why, halted or (before is not None and decided == "preempt")
     still = next((one for one in cut_gangs(session.view) if one.gang == cut.gang), cut)
     why, pods = f"{still.why}: {why}" if why else still.why, len(still.left)
     outcome = Outcome.halted if halted else Outcome.partial

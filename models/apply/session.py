@@ -67,16 +67,13 @@ class Halted(Exception):  # noqa: N818  # it ends the machine; it is no failure
         self.halt = halt
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Exception):  # noqa: N818  # of a step, which concerns one gang
     """A step failed. ``transient``: a later try may succeed."""
 
-    why: str
-    transient: bool = False
-
-
-Attempt = Steps[Failure | None]
-"""A part of the machine that fails or not."""
+    def __init__(self, why: str, *, transient: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.transient = transient
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +201,15 @@ class ApplySession:
                 break
         raise _unavailable(event)
 
-    def remember(self, notes: RunNotes) -> Attempt:
-        """Leave notes to later runs; a dry run leaves none."""
+    def remember(self, notes: RunNotes) -> Steps[str]:
+        """Leave notes to later runs; why that failed, else "". A dry run leaves none."""
         if self.limits.dry or notes == self.view.notes:
-            return None
+            return ""
         event = yield from self.send(Remember(notes))
         if not isinstance(event, Done):
-            return Failure(message_of(event) or "no answer", transient=True)
+            return message_of(event) or "no answer"
         self.view = replace(self.view, notes=notes)
-        return None
+        return ""
 
     def refresh(self) -> Steps[bool]:
         """Read everything again if the last read is old or many writes ago; returns whether it did."""
@@ -221,7 +218,7 @@ class ApplySession:
         yield from self.read_cluster()
         return True
 
-    def reconcile(  # noqa: C901, PLR0911  # one return a way to end
+    def reconcile(
         self,
         order: PodStart,
         request: Callable[[LivePod], Request],
@@ -229,42 +226,36 @@ class ApplySession:
         done: Callable[[LivePod], bool],
         obstacle: Callable[[LivePod], str | None],
         assumed: Callable[[LivePod], LivePod],
-    ) -> Steps[LivePod | Failure]:
-        """Send a write until the pod is ``done``, comparing after every doubt; the resulting pod.
+    ) -> Steps[None]:
+        """Send a write until the pod is ``done``, comparing after every doubt. Raises Failure.
 
         ``obstacle``: why it must not be tried (again). ``assumed``: the pod after a Done without a pod.
         """
+        what = f"pod {order.name}"
         pod = self.pod(order)
         last = ""
         for _ in range(TRIES):
             if pod is None:
-                return Failure("is gone")
+                break
             if done(pod):
-                return pod
-            why = obstacle(pod)
-            if why is not None:
-                return Failure(why)
+                return
+            if (why := obstacle(pod)) is not None:
+                raise Failure(f"{what} {why}")
             event = yield from self.send(request(pod))
             if isinstance(event, Done):
+                self.view.pods[pod.key] = after = assumed(pod) if event.pod is None else event.pod
                 if event.pod is None:
-                    pod = assumed(pod)
-                    self.view.pods[pod.key] = pod
-                    return pod
-                pod = event.pod
-                self.view.pods[pod.key] = pod
-                last = "another client reverts it"
+                    return
+                pod, last = after, "another client reverts it"
                 continue
             last = message_of(event) or "no answer"
             pod = yield from self.read_pod(order)
-            if isinstance(event, Rejected):
-                if pod is not None and done(pod):
-                    return pod
-                return Failure(last, transient=isinstance(event, Denied))
+            if isinstance(event, Rejected) and not (pod is not None and done(pod)):
+                raise Failure(f"{what} {last}", transient=isinstance(event, Denied))
         if pod is None:
-            return Failure("is gone")
-        if done(pod):
-            return pod
-        return Failure(f"was not updated in {TRIES} tries: {last}", transient=True)
+            raise Failure(f"{what} is gone")
+        if not done(pod):
+            raise Failure(f"{what} was not updated in {TRIES} tries: {last}", transient=True)
 
 
 def _unavailable(event: Event) -> Halted:

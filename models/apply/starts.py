@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from models.apply.intents import MAX_RECORD_CHARS, Intent, Member, record_of
 from models.apply.live_state import (
@@ -36,7 +35,7 @@ from models.apply.requests import (
     WriteIntent,
     message_of,
 )
-from models.apply.session import TRIES, ApplySession, Attempt, Failure, Halted, PodBatch
+from models.apply.session import TRIES, ApplySession, Failure, Halted, PodBatch
 from models.apply.staleness import node_changes
 from models.units import duration_text
 
@@ -173,10 +172,12 @@ RECORDS = 3
 def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
     """Start all pods of the batch, or withdraw the intents. Raises Halted after recording a verdict."""
     try:
-        failure = yield from _try_to_start(session, batch)
-        if failure is None:
+        try:
+            yield from _try_to_start(session, batch)
             session.started.append(batch)
             return session.record(started_verdict(session, batch))
+        except Failure as failed:
+            failure = failed
         if running_pods(session, batch) and not session.limits.dry:
             yield from session.read_cluster()  # the verdict depends on what became of them
         if running_pods(session, batch):
@@ -189,26 +190,27 @@ def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
 
 def withdraw(session: ApplySession, batch: PodBatch, why: str) -> Steps[GangVerdict]:
     """Remove the intents of a batch that has not started."""
-    failure = None
+    failures = []
     for order in batch.pods:
         if session.state(order) in READY:
-            failed = yield from remove_intent(session, batch, order)
-            failure = failure or failed
-    if failure is None:
+            try:
+                yield from _remove_intent(session, batch.plan, order)
+            except Failure as failure:
+                failures.append(failure.why)
+    if not failures:
         return session.record(verdict_for(session, batch, Outcome.skipped, why))
-    why = f"{why}; not all of its intents could be removed: {failure.why}"
+    why = f"{why}; not all of its intents could be removed: {failures[0]}"
     return session.record(verdict_for(session, batch, Outcome.halted, why))
 
 
-def _try_to_start(session: ApplySession, batch: PodBatch) -> Attempt:
+def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[None]:
     """In one step a pod where that is possible and accepted, else with all intents written first."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
-    failure = foreseen(session, batch, waiting)
-    if failure is not None:
-        return failure
+    _foresee(session, batch, waiting)
     carried = _carried_intents(session, batch, waiting)
-    failure = None if carried else (yield from prepare(session, batch, waiting))
-    return failure or (yield from _start_pods(session, batch, carried))
+    if not carried:
+        yield from _prepare(session, batch, waiting)
+    yield from _start_pods(session, batch, carried)
 
 
 def _carried_intents(
@@ -237,20 +239,19 @@ def _carried_intents(
     return carried
 
 
-def _start_pods(session: ApplySession, batch: PodBatch, carried: Mapping[Key, Intent]) -> Attempt:
+def _start_pods(
+    session: ApplySession, batch: PodBatch, carried: Mapping[Key, Intent]
+) -> Steps[None]:
     """Start the pods that wait, those on the scarcest node first. ``carried``: intents still to write."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
     begun = bool(running_pods(session, batch))
     for order in scarcest_first(session.view, waiting):
         yield from session.check_lock_sometimes(begun=begun)
-        result = yield from _start_pod(session, batch, order, carried.get(order.key))
-        if isinstance(result, Failure):
-            return failure_of(order, result)
+        yield from _start_pod(session, batch, order, carried.get(order.key))
         begun = True
     for order in batch.pods:
         if session.state(order) not in STARTED:
-            return lost(session, order)
-    return None
+            raise _lost(session, order)
 
 
 def scarcest_first(view: ClusterView, orders: Iterable[PodStart]) -> list[PodStart]:
@@ -269,7 +270,7 @@ def scarcest_first(view: ClusterView, orders: Iterable[PodStart]) -> list[PodSta
 
 def _start_pod(
     session: ApplySession, batch: PodBatch, order: PodStart, carried: Intent | None
-) -> Steps[LivePod | Failure]:
+) -> Steps[None]:
     """Remove the gate of the pod and pin it."""
     classifier = session.classifier
 
@@ -290,39 +291,32 @@ def _start_pod(
     )
 
 
-def foreseen(session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]) -> Failure | None:
-    """Why not all pods can start, as far as the last reading shows."""
+def _foresee(session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]) -> None:
+    """Raises Failure if not all pods can start, as far as the last reading shows."""
     for order in waiting:
-        pod = session.pod(order)
-        why = None if pod is None else _unstartable(session, pod)
-        if why is not None:
-            return Failure(f"pod {order.name} {why}")
+        if (pod := session.pod(order)) is None:
+            continue
+        if (why := _unstartable(session, pod)) is not None:
+            raise Failure(f"pod {order.name} {why}")
         node = session.view.nodes.get(order.node)
-        if pod is not None:
-            why = "the node does not exist" if node is None else unpinnable(pod, node)
-            if why is not None:
-                return Failure(f"pod {order.name} cannot be pinned to {order.node}: {why}")
+        why = "the node does not exist" if node is None else unpinnable(pod, node)
+        if why is not None:
+            raise Failure(f"pod {order.name} cannot be pinned to {order.node}: {why}")
     for order in batch.pods:
         if session.state(order) not in (*READY, *STARTED):
-            return lost(session, order)
-    return None
+            raise _lost(session, order)
 
 
-def prepare(session: ApplySession, batch: PodBatch, waiting: Collection[PodStart]) -> Attempt:
+def _prepare(session: ApplySession, batch: PodBatch, waiting: Collection[PodStart]) -> Steps[None]:
     """Write intents, allocate devices."""
     begun = bool(running_pods(session, batch))
-    steps = [partial(_write_intent, session, batch)]
-    if session.limits.backend == "dra":
-        steps.append(partial(_allocate, session))
-    for step in steps:
-        for order in waiting:
+    for step in (_write_intent, _allocate):
+        for order in waiting if step is _write_intent or session.limits.backend == "dra" else ():
             yield from session.check_lock_sometimes(begun=begun)
-            if (failure := (yield from step(order))) is not None:
-                return failure
-    return None
+            yield from step(session, batch, order)
 
 
-def _write_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> Attempt:
+def _write_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> Steps[None]:
     intent = batch.intent(order)
 
     def done(pod: LivePod) -> bool:
@@ -331,52 +325,50 @@ def _write_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> At
     pod = session.pod(order)
     if pod is not None and pod.intent is not None and not done(pod):
         # Remove it first: equal fields that another client wrote would stay owned by that client.
-        other = replace(batch, plan=pod.intent.plan)
-        failure = yield from remove_intent(session, other, order)
-        if failure is not None:
-            return failure
-    result = yield from session.reconcile(
+        yield from _remove_intent(session, pod.intent.plan, order)
+    yield from session.reconcile(
         order,
         lambda pod: WriteIntent(order, intent, pod.version),
         done=done,
         obstacle=lambda pod: _unstartable(session, pod),
         assumed=lambda pod: replace(pod, intent=intent, intent_is_ours=True),
     )
-    return failure_of(order, result)
 
 
-def remove_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> Attempt:
-    result = yield from session.reconcile(
-        order,
-        lambda pod: RemoveIntent(pod.namespace, pod.name, pod.uid, pod.version),
-        done=lambda pod: pod.intent is None or pod.intent.plan != batch.plan,
-        obstacle=lambda pod: "it was started" if session.classifier.started(pod) else None,
-        assumed=lambda pod: replace(pod, intent=None, intent_is_ours=False, held_at=None),
-    )
-    if isinstance(result, Failure) and session.pod(order) is not None:
-        return result
-    return None
+def _remove_intent(session: ApplySession, plan: str, order: PodStart) -> Steps[None]:
+    """Remove the intent of a plan from a pod, unless it is gone."""
+    try:
+        yield from session.reconcile(
+            order,
+            lambda pod: RemoveIntent(pod.namespace, pod.name, pod.uid, pod.version),
+            done=lambda pod: pod.intent is None or pod.intent.plan != plan,
+            obstacle=lambda pod: "was started" if session.classifier.started(pod) else None,
+            assumed=lambda pod: replace(pod, intent=None, intent_is_ours=False, held_at=None),
+        )
+    except Failure:
+        if session.pod(order) is not None:
+            raise
 
 
-def _allocate(session: ApplySession, order: PodStart) -> Attempt:
+def _allocate(session: ApplySession, _batch: PodBatch, order: PodStart) -> Steps[None]:
     """Ask for its devices until that is done or rejected; it leaves the pod itself unchanged."""
     request, last = AllocateDevices(order, session.view.pods[order.key]), ""
     for _ in range(TRIES):
         event = yield from session.send(request)
         match event:
             case Done():
-                return None
+                return
             case Rejected(message):
-                return Failure(f"pod {order.name}: {message}")
+                raise Failure(f"pod {order.name}: {message}")
         last = message_of(event)
         pod = yield from session.read_pod(order)
         why = "is gone" if pod is None else _unstartable(session, pod)
         if why is not None:
-            return Failure(f"pod {order.name} {why}")
-    return Failure(f"pod {order.name}: {last}", transient=True)
+            raise Failure(f"pod {order.name} {why}")
+    raise Failure(f"pod {order.name}: {last}", transient=True)
 
 
-def lost(session: ApplySession, order: PodStart) -> Failure:
+def _lost(session: ApplySession, order: PodStart) -> Failure:
     """Why a pod cannot start that neither waits nor has started."""
     pod, what = session.pod(order), "is gone"
     if pod is not None:
@@ -408,9 +400,3 @@ def _unintended(
     if carried is not None:
         return None if pod.intent is None else "was given another intent"
     return None if batch.intent(order).matches(pod.intent) else "lost its intent"
-
-
-def failure_of(order: PodStart, result: LivePod | Failure) -> Failure | None:
-    if isinstance(result, Failure):
-        return replace(result, why=f"pod {order.name} {result.why}")
-    return None

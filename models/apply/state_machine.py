@@ -268,31 +268,35 @@ class _PlanRun:
         yield from self._refresh()
         changed = self._changes(gang, without=stopped_uids(orders))
         leaving = victims(session, orders, gang)
-        failure: Failure | None
-        if changed:
-            failure, outcome = Failure(changed), Outcome.skipped
-        else:
-            failure, outcome = yield from self._make_room(gang)
-        if failure is not None:
+        outcome = Outcome.skipped
+        try:
+            if changed:
+                raise Failure(changed)  # noqa: TRY301  # as what follows
+            outcome = Outcome.withheld
+            yield from make_room(session, orders, gang)
+            outcome = Outcome.advised
+            if gang.grows:
+                yield from self._grow(gang)
+        except Failure as failure:
             why = failure.why
             self.kept.update((victim.key, why) for victim in leaving)
             verdict = yield from withdraw(session, PodBatch.of(orders.plan, gang), why)
             if verdict.outcome is Outcome.skipped:
                 resizes = gang.resizes if outcome is Outcome.advised else ()
                 session.record(GangVerdict(gang.key, outcome, orders.plan, why, resizes=resizes))
-        elif gang.decision != "move" and not gang.grows:
-            yield from self._start_all([gang])
+        else:
+            if gang.decision != "move" and not gang.grows:
+                yield from self._start_all([gang])
 
-    def _make_room(self, gang: GangActions) -> Steps[tuple[Failure | None, Outcome]]:
-        """Evict, then grow if the gang grows; the outcome of the gang if that fails."""
-        failure = yield from make_room(self.session, self.orders, gang)
-        if failure is not None or not gang.grows:
-            return failure, Outcome.withheld
+    def _grow(self, gang: GangActions) -> Steps[None]:
         if not self.session.limits.allow_evictions:
-            return Failure("resizing needs --allow-evictions"), Outcome.advised
-        failure = yield from resize(self.session, gang)
-        # A gang that moves has stopped by now, and starts again with the pods that come back.
-        return None if gang.decision == "move" else failure, Outcome.advised
+            raise Failure("resizing needs --allow-evictions")
+        try:
+            yield from resize(self.session, gang)
+        except Failure:
+            # A gang that moves has stopped by now, and starts again with the pods that come back.
+            if gang.decision != "move":
+                raise
 
     def _record_stopped(self, gang: GangActions) -> None:
         """The verdict on a gang that only stops or shrinks."""

@@ -104,7 +104,9 @@ class KnownRights:
             return
         self._known.update(replace(right, name="") for right in _rights(one)[:1])
         if one.path.startswith(_REVIEWS) and at(reply.body, "status", "allowed") is True:
-            self._known.add(Right(**mapping(one.body, "spec", "resourceAttributes")))
+            self._known.add(
+                Right(**{"group": "", **mapping(one.body, "spec", "resourceAttributes")})
+            )
 
     def allows(self, one: ApiRequest) -> bool:
         """Whether a request needs a right that is known."""
