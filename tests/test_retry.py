@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.cluster.retry import MAX_RETRY_AFTER_S, RetryingTransport, refused_by_budget
+from planner.cluster.retry import MAX_RETRY_AFTER_S, Failure, RetryingTransport, failure_of
 from planner.cluster.transport import JSON, LOST, Reply
 
 PATH = "/api/v1/namespaces/a/pods/b"
@@ -109,8 +109,8 @@ def test_a_disruption_budget_is_no_busy_server() -> None:
     ],
 )
 def test_only_the_cause_tells_of_a_budget(body: dict[str, Any]) -> None:
-    assert refused_by_budget(BUDGET)
-    assert not refused_by_budget(Reply(429, body))
+    assert failure_of(BUDGET) is Failure.hopeless
+    assert failure_of(Reply(429, body)) is Failure.busy
 
 
 @pytest.mark.parametrize(

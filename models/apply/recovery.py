@@ -146,20 +146,24 @@ def _recorded(view: ClusterView, pod: LivePod, intent: Intent) -> dict[Key, Inte
     return found
 
 
-def recover(
-    session: ApplySession,
-    *,
-    own: str | None = None,
-    ordered: Collection[Key] = (),
-    ending: Collection[Key] = (),
-    elastic: Collection[Key] = (),
-) -> Steps[None]:
+def ordered_starts(orders: PlanActions) -> frozenset[Key]:
+    """Gangs that the plan starts; only intents show by which pods a gang grows, or moves."""
+    fresh = (gang for gang in orders.gangs if gang.starts and gang.decision != "move")
+    return frozenset(gang.key for gang in fresh if not gang.grows)
+
+
+_NO_PLAN = PlanActions("", "", 0, "", "", (), ())
+
+
+def recover(session: ApplySession, orders: PlanActions = _NO_PLAN) -> Steps[None]:
     """Complete, withdraw or report every gang that is neither untouched nor whole.
 
-    ``own``, ``ordered``: a plan and those of its gangs that the caller starts, if they have not begun.
-    ``ending``: gangs that it stops, whose missing pods are intended. ``elastic``: gangs that have enough
-    pods, so that those whose marked pods went are marked again.
+    ``orders``: of a plan. Its gangs that have not begun are left to the caller; pods that it stops are
+    meant to be missing, and its gangs that have enough pods, but no marked ones any more, are marked again.
     """
+    own, ordered = orders.plan, ordered_starts(orders)
+    ending = {gang.key for gang in orders.gangs if gang.stops}
+    elastic = {key for key, one in orders.kept.items() if one.elastic}
     waited = [one for one in intent_groups(session.view, session.classifier) if one.waiting]
     for group in waited:
         batch = group.batch

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from models.apply.evictions import make_room, remaining, resize, victims
 from models.apply.live_state import (
@@ -27,6 +26,7 @@ from models.apply.recovery import (
     evict_partial,
     mark_started,
     note_stuck_nodes,
+    ordered_starts,
     recover,
     settle_cut_gangs,
 )
@@ -133,14 +133,8 @@ class _PlanRun:
         session, orders = self.session, self.orders
         fresh = [gang for gang in orders.gangs if gang.starts and gang.decision != "move"]
         moving = [gang for gang in orders.gangs if gang.decision == "move"]
-        # Only intents show by which pods a gang grows: recovery completes or withdraws them.
-        ordered = frozenset(gang.key for gang in fresh if not gang.grows)
-        ending = frozenset(gang.key for gang in orders.gangs if gang.stops)
-        elastic = frozenset(key for key, one in orders.kept.items() if one.elastic)
-        recovery = partial(
-            recover, session, own=orders.plan, ordered=ordered, ending=ending, elastic=elastic
-        )
-        yield from recovery()
+        ordered = ordered_starts(orders)
+        yield from recover(session, orders)
         self._forget_skipped()
         yield from evict_partial(session, but=ordered)
         later = yield from self._start_all(by_rank(fresh))
@@ -150,7 +144,7 @@ class _PlanRun:
             if not self._has_verdict(gang):
                 yield from start_recreated(session, orders, gang)
         if self._forget_completed(ordered):
-            yield from recovery()
+            yield from recover(session, orders)
         yield from evict_partial(session)
         yield from _finish(session)
         for gang in orders.gangs:

@@ -62,19 +62,14 @@ class UnixHttpConnection:
         self, method: str, target: str, body: bytes | None, content_type: str
     ) -> tuple[int, Message, bytes]:
         """Send one request and read its answer: status, headers and body. Raises BrokenError."""
-        with self._breaking():
-            headers = {} if body is None else {"Content-Type": content_type}
-            with self._asked(method, target, body, headers) as response:
-                return response.status, response.headers, self._body(response)
-
-    def close(self) -> None:
-        self._http.close()
-
-    @contextlib.contextmanager
-    def _breaking(self) -> Iterator[None]:
-        """Whatever goes wrong closes the connection and becomes a BrokenError."""
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = content_type
         try:
-            yield
+            self._connect()
+            self._http.request(method, target, body, headers)
+            with self._http.getresponse() as response:
+                return response.status, response.headers, self._body(response)
         except BaseException as error:
             self.close()  # the rest of this answer must not meet the next request
             match error:
@@ -87,10 +82,11 @@ class UnixHttpConnection:
                     raise BrokenError(f"not an HTTP answer: {error}") from error
             raise
 
-    def _asked(
-        self, method: str, target: str, body: bytes | None, headers: dict[str, str]
-    ) -> HTTPResponse:
-        """The request, sent on the kept connection or on a new one, and the head of its answer."""
+    def close(self) -> None:
+        self._http.close()
+
+    def _connect(self) -> None:
+        """Keep the connection, or open a new one."""
         stream = self._http.sock
         if not isinstance(stream, _Socket) or select.select([stream], [], [], 0)[0]:
             self.close()  # the server has closed it, or something has arrived unasked
@@ -98,8 +94,6 @@ class UnixHttpConnection:
             stream.limit(self._timeout_s)
             stream.connect(self._path())
         stream.limit(self._timeout_s)
-        self._http.request(method, target, body, {"Accept": "application/json", **headers})
-        return self._http.getresponse()
 
     def _body(self, response: HTTPResponse) -> bytes:
         if response.status < HTTPStatus.OK or (response.length is None and not response.chunked):

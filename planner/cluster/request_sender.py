@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from models.apply.intents import Intent
     from models.apply.live_state import ClusterView
     from models.apply.notes import RunNotes
-    from models.apply.plan_actions import PodStart
+    from models.apply.plan_actions import Named, PodStart
     from models.instance.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
     from planner.cluster.lock import Lock
@@ -71,6 +71,9 @@ REREAD_SHARE = 10
 
 _TICK_S = 0.5
 """Seconds between two checks of the lock and of signals while waiting."""
+
+_UNSENDABLE = (ValueError, CannotEncode)
+"""An invalid name, or a pod that cannot be pinned: a retry does not help."""
 
 OnEvent = Callable[[Request, Event], None]
 """Receives every request with its answer."""
@@ -123,8 +126,7 @@ class RequestSender:
                 case RequestGroup(requests):
                     return self._send_group(requests)
                 case WriteIntent() | Ungate():
-                    made = self._made(request)
-                    return self._send(made) if isinstance(made, ApiRequest) else made
+                    return self._send(self._made(request))
                 case RemoveIntent():
                     return self._remove_intent(request)
                 case AllocateDevices(pod, seen):
@@ -138,8 +140,7 @@ class RequestSender:
                     return self._remember(notes)
                 case Scale():
                     return scale(self.wire, request, self.reader.pods, dry=self.dry)
-        except (ValueError, CannotEncode) as error:
-            # An invalid name or a pod that cannot be pinned: a retry does not help.
+        except _UNSENDABLE as error:
             return Rejected(one_line(str(error)))
 
     # ---- the lock, signals and readings
@@ -191,28 +192,22 @@ class RequestSender:
         events: dict[int, Event] = {}
         sent: dict[int, ApiRequest] = {}
         for number, request in enumerate(requests):
-            made = self._made(request)
-            if isinstance(made, ApiRequest):
-                sent[number] = made
-            else:
-                events[number] = made
+            try:
+                sent[number] = self._made(request)
+            except _UNSENDABLE as error:
+                events[number] = Rejected(one_line(str(error)))
         replies = send_all(self.wire, list(sent.values()))
         for number, reply in zip(sent, replies, strict=True):
             events[number] = event_of(reply, self._pod_of)
         return EventGroup(tuple(events[number] for number in range(len(requests))))
 
-    def _made(self, request: Single) -> ApiRequest | Event:
-        """What to send, or the event where nothing is sent."""
-        try:
-            match request:
-                case WriteIntent(pod, intent, version):
-                    metadata = self._intent(pod, intent, version)
-                    return self._patch(pod.namespace, pod.name, {"metadata": metadata})
-                case Ungate():
-                    return self._ungating(request)
-        except (ValueError, CannotEncode) as error:
-            # An invalid name or a pod that cannot be pinned: a retry does not help.
-            return Rejected(one_line(str(error)))
+    def _made(self, request: Single) -> ApiRequest:
+        match request:
+            case WriteIntent(pod, intent, version):
+                metadata = self._intent(pod, intent, version)
+                return self._patch(pod, {"metadata": metadata})
+            case Ungate():
+                return self._ungating(request)
 
     def _intent(self, order: PodStart, intent: Intent, version: str) -> Tree:
         """The metadata of a patch that writes an intent."""
@@ -251,7 +246,7 @@ class RequestSender:
             "labels": {PLAN: None},
             "annotations": dict.fromkeys(owned_annotations(tree) or KEYS),
         }
-        return self._send(self._patch(request.namespace, request.name, {"metadata": metadata}))
+        return self._send(self._patch(request, {"metadata": metadata}))
 
     def _ungating(self, request: Ungate) -> ApiRequest:
         order, pod = request.pod, request.seen
@@ -269,7 +264,7 @@ class RequestSender:
                 metadata = self._intent(order, intent, pod.version)
             else:
                 metadata["annotations"] = {PIN: intent.pin, **self._seal(order, intent)}
-        return self._patch(order.namespace, order.name, {"metadata": metadata, "spec": spec})
+        return self._patch(order, {"metadata": metadata, "spec": spec})
 
     def _evict(self, request: Evict) -> Event:
         stop = request.pod
@@ -279,7 +274,7 @@ class RequestSender:
             "metadata": {"name": stop.name, "namespace": stop.namespace},
             "deleteOptions": {"preconditions": {"uid": stop.uid}},
         }
-        sent = pod_request("POST", stop.namespace, stop.name, body, sub="eviction", dry=self.dry)
+        sent = pod_request("POST", *stop.key, body, sub="eviction", dry=self.dry)
         return event_of(send_one(self.wire, sent), eviction=True)
 
     def _remember(self, notes: RunNotes) -> Done | NoAnswer:
@@ -287,8 +282,8 @@ class RequestSender:
             return Done()
         return NoAnswer(one_line(f"the lock cannot be written: {self.lock.lost or 'no answer'}"))
 
-    def _patch(self, namespace: str, name: str, body: Tree) -> ApiRequest:
-        return pod_request("PATCH", namespace, name, body, dry=self.dry)
+    def _patch(self, pod: Named, body: Tree) -> ApiRequest:
+        return pod_request("PATCH", *pod.key, body, dry=self.dry)
 
     def _send(self, request: ApiRequest) -> Event:
         return event_of(send_one(self.wire, request), self._pod_of)

@@ -75,6 +75,7 @@ _HOPELESS = ("getting credentials", "no such host", "x509", "tls:")
 """In the words of kubectl proxy: wrong credentials, names or certificates."""
 
 _BUDGET = "DisruptionBudget"
+"""Cause of a 429 that comes from a PodDisruptionBudget, not from a busy server."""
 _REVIEWS = "/apis/authorization.k8s.io/"
 
 
@@ -139,7 +140,8 @@ def failure_of(reply: Reply) -> Failure | None:
     if lacks_right(reply):
         return Failure.forbidden
     if reply.status == 429:
-        return Failure.hopeless if refused_by_budget(reply) else Failure.busy
+        refused = any(cause.get("reason") == _BUDGET for cause in causes(reply))
+        return Failure.hopeless if refused else Failure.busy
     if reply.status == 401:
         return Failure.unauthorized
     if reply.status == LOST:
@@ -148,10 +150,9 @@ def failure_of(reply: Reply) -> Failure | None:
     return Failure.failed if reply.status >= 500 else None
 
 
-def refused_by_budget(reply: Reply) -> bool:
-    """Whether a 429 comes from a PodDisruptionBudget, not from a busy server."""
-    causes = objects(reply.body, "details", "causes")
-    return any(cause.get("reason") == _BUDGET for cause in causes)
+def causes(reply: Reply) -> list[Tree]:
+    """What a refusal is about."""
+    return objects(reply.body, "details", "causes")
 
 
 def _may_change(one: ApiRequest) -> bool:

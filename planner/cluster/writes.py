@@ -25,7 +25,7 @@ from models.apply.requests import (
     Rejected,
     Scale,
 )
-from planner.cluster.retry import lacks_right
+from planner.cluster.retry import causes, lacks_right
 from planner.cluster.transport import (
     JSON,
     MERGE,
@@ -43,7 +43,7 @@ from planner.read.kube.lookup import mapping, objects, text, texts, whole
 from planner.untrusted_text import one_line
 
 
-def pod_request(  # as many arguments as such a request has
+def pod_request(
     method: str, namespace: str, name: str, body: Tree, *, dry: bool, sub: str = ""
 ) -> ApiRequest:
     path = core("pods", namespace=namespace, name=name, sub=sub)
@@ -68,9 +68,10 @@ def event_of(  # noqa: PLR0911  # one return a meaning
     message = one_line(reply.message)
     match reply.status:
         case _ if reply.ok:
-            if reply.body.get("kind") == "Pod":
+            kind, status = reply.body.get("kind"), reply.body.get("status")
+            if kind == "Pod":
                 return Done(pod(reply.body))
-            if reply.body.get("kind") == "Scale" or _is_success(reply.body):
+            if kind == "Scale" or (kind == "Status" and status != "Failure"):  # of an eviction
                 return Done()
             return NoAnswer("the server's answer is neither a Pod nor its success")
         case 404:
@@ -79,8 +80,8 @@ def event_of(  # noqa: PLR0911  # one return a meaning
             return denied(reply.message)
         case 409:
             return Gone(message) if _OTHER_UID.search(reply.message) else Conflict(message)
-        case 422 if _is_about_uid(reply.body):
-            return Gone(message)
+        case 422 if any(one.get("field") == "metadata.uid" for one in causes(reply)):
+            return Gone(message)  # another pod has the name
         case 429:
             return BlockedByBudget(message) if eviction else NoAnswer(message)
         case status if 400 <= status < 500 or (eviction and _TWO_BUDGETS in reply.message):
@@ -92,17 +93,6 @@ def event_of(  # noqa: PLR0911  # one return a meaning
 def denied(message: str) -> Denied:
     """The account lacks a right."""
     return Denied(one_line(f"not permitted: {message}"))
-
-
-def _is_success(body: Tree) -> bool:
-    """Whether it is the Status of an eviction."""
-    return body.get("kind") == "Status" and body.get("status") != "Failure"
-
-
-def _is_about_uid(body: Tree) -> bool:
-    """Whether a 422 is about another pod with the same name."""
-    causes = objects(body, "details", "causes")
-    return any(cause.get("field") == "metadata.uid" for cause in causes)
 
 
 _MAX_OWNERS = 3
