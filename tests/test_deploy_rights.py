@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from itertools import product
 
-from deploying import TENANT, built, granted, run_rights, shipped
+import pytest
+from deploying import DEPLOY, TENANT, built, granted, run_rights, shipped
 
-from planner.cluster.rights import describe, role_of
+from planner.cluster.rights import VIEW, describe, role_of, snapshot_rights
 from planner.cluster.transport import Right
 
 LOCK = "gangplan-system"
@@ -20,6 +21,39 @@ def test_what_is_shipped_is_what_is_needed_and_nothing_more() -> None:
     assert len(grants) == len(set(grants))
     assert set(map(describe, grants)) == set(map(describe, _needed(evictions=True, backend="dra")))
     assert set(grants) == set(_needed(evictions=True, backend="dra"))
+
+
+RULES = """rules:
+# the uid of kube-system is the cluster's identity
+- apiGroups: [""]
+  resources: ["namespaces"]
+  resourceNames: ["kube-system"]
+  verbs: ["get"]
+"""
+
+
+def reading_rules() -> str:
+    """The rules of the role that reads, from the tables of kinds; a rule a group."""
+    groups: dict[str, dict[str, None]] = {}
+    for right in (*snapshot_rights(), *VIEW):
+        if right.verb == "list":
+            groups.setdefault(right.group, {})[right.resource] = None
+    rules = (
+        f'- apiGroups: ["{group}"]\n  resources:\n'
+        + "".join(f"  - {one}\n" for one in plurals)
+        + '  verbs: ["list"]\n'
+        for group, plurals in groups.items()
+    )
+    return RULES + "".join(rules)
+
+
+def test_the_role_that_reads_has_a_rule_for_every_kind(request: pytest.FixtureRequest) -> None:
+    path = DEPLOY / "base" / "reading.yaml"
+    head, _, rest = path.read_text().partition("rules:\n")
+    text = f"{head}{reading_rules()}---\n{rest.partition('---')[2].lstrip()}"
+    if request.config.getoption("--refresh-golden"):
+        path.write_text(text)
+    assert path.read_text() == text, "a new kind? see --refresh-golden"
 
 
 def test_without_evictions_and_claims_their_rights_are_not_given() -> None:
