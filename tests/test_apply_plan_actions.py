@@ -72,9 +72,8 @@ def test_nodes_are_relied_on_with_what_selectors_taints_and_levels_say() -> None
     assert sorted(relied) == ["n01", "n02", "n05", "n06"]
     n01 = relied["n01"]
     assert n01.gpus == 7
-    assert n01.domains == (("example.com/block", "b1"), ("example.com/rack", "r1"))
-    assert n01.labels == (("pool", "a"),)
-    assert n01.absent == ("spot",)
+    places = (("example.com/block", "b1"), ("example.com/rack", "r1"))
+    assert n01.labels == (*places, ("pool", "a"), ("spot", None))
     assert n01.taints == (("gpu", "", "NoSchedule"),)
 
 

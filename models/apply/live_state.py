@@ -198,6 +198,16 @@ class PodClassifier:
     def started(self, pod: LivePod) -> bool:
         return pod.node is not None or not self.gated(pod)
 
+    def over(self, pod: LivePod) -> str | None:
+        """Why a pod that should still wait does not."""
+        if pod.terminating:
+            return "is being deleted"
+        if pod.finished:
+            return "has finished"
+        if pod.node is not None:
+            return f"is bound to node {pod.node}"
+        return "lost its gate" if self.started(pod) else None
+
     def other_gates(self, pod: LivePod) -> tuple[str, ...]:
         """Gates of other controllers, which hold the pod back."""
         return tuple(gate for gate in pod.gates if gate != self.gate)
@@ -323,7 +333,6 @@ def _taken(orders: Iterable[PodStart], used: NodeUsage) -> Iterable[str]:
 
 
 def _requested(view: ClusterView, orders: list[PodStart]) -> tuple[int, dict[str, int]]:
-    """GPUs and other amounts that the pods request together."""
     gpus, amounts = 0, dict[str, int]()
     for order in orders:
         pod = view.pods.get(order.key)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from models.apply.intents import Terms
 from models.documents.base import made
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
-from models.documents.gang import GangDocument, PodDocument, RoleDocument
+from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod
 from models.gpu_shares import SHARE, amount_of, share_in
 from models.instance.gang import OFFERS
@@ -218,17 +218,14 @@ class GangActions(Named):
 class NodeAssumptions:
     """What the plan assumes of a node it starts pods on.
 
-    ``gpus``: healthy. ``domains``: (level label, value) of the topology levels that have a label.
-    ``labels``: the node's labels that its pods select on; ``absent``: those it does not have.
-    ``taints``: (key, value, effect).
+    ``gpus``: healthy. ``labels``: of the topology levels, and those that its pods select on, with None for
+    one that it does not have. ``taints``: (key, value, effect).
     """
 
     name: str
     gpus: int
-    domains: tuple[tuple[str, str], ...] = ()
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str | None], ...] = ()
     taints: tuple[tuple[str, str, str], ...] = ()
-    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +325,9 @@ def actions_of(plan: PlanDocument) -> PlanActions:
             kept[decided.key] = whole
         for pod in ordered[-1].starts:
             labels = selected.setdefault(pod.node, set(instance.policy.spec.node_selector))
-            labels.update(_selected_labels(orders.roles[pod.role]))
+            role = orders.roles[pod.role]
+            expressions = (one for term in role.node_affinity for one in term)
+            labels.update(role.node_selector, (one.key for one in expressions if not one.field))
     kubernetes = instance.policy.spec.kubernetes
     changed = (one for one in ordered if one.starts or one.stops or one.resizes)
     return PlanActions(
@@ -371,7 +370,6 @@ def _needing_partitions(plan: PlanDocument) -> tuple[Key, ...]:
 
 
 def _takes_part(gang: GangDocument, role: str) -> bool:
-    """Whether pods of the role ask for an instance of a GPU."""
     own = (one.requests for one in gang.spec.roles if one.name == role)
     return any(name.startswith(RESOURCE) for requests in own for name in requests)
 
@@ -509,12 +507,6 @@ def _counts(slots: Iterable[Slot]) -> Counter[str]:
     return Counter(role for role, _ in slots)
 
 
-def _selected_labels(role: RoleDocument) -> set[str]:
-    """Keys of the labels that a role's selector and affinity look at."""
-    expressions = (one for term in role.node_affinity for one in term)
-    return {*role.node_selector, *(one.key for one in expressions if not one.field)}
-
-
 def _relied(cluster: ClusterSpec, selected: Mapping[str, set[str]]) -> Iterator[NodeAssumptions]:
     level_labels = {level.name: level.label for level in cluster.levels if level.label is not None}
     models = {model.name: model.gpus for model in cluster.server_models}
@@ -525,15 +517,11 @@ def _relied(cluster: ClusterSpec, selected: Mapping[str, set[str]]) -> Iterator[
         wanted -= {*level_labels.values(), HOSTNAME_LABEL}
         installed = 0 if node.model is None else models[node.model]
         taints = (t for t in node.taints if t.effect != "PreferNoSchedule")
+        at = node.domains
+        places = ((label, at[level]) for level, label in level_labels.items() if level in at)
         yield NodeAssumptions(
             name=node.name,
             gpus=installed - node.unusable_gpus,
-            domains=tuple(
-                (label, node.domains[level])
-                for level, label in level_labels.items()
-                if level in node.domains
-            ),
-            labels=tuple(sorted((key, node.labels[key]) for key in wanted if key in node.labels)),
+            labels=(*places, *((key, node.labels.get(key)) for key in sorted(wanted))),
             taints=tuple(sorted((t.key, t.value, t.effect) for t in taints)),
-            absent=tuple(sorted(wanted - node.labels.keys())),
         )

@@ -99,7 +99,6 @@ class IntentGroup:
 
 
 def _order_of(pod: LivePod, intent: Intent) -> PodStart:
-    """The order that an intent stands for."""
     node, gpus, rank, terms = intent.node, intent.gpus, intent.rank, intent.terms
     return PodStart(*pod.key, pod.uid, "", 0, node, gpus, pod.gpus, pod.requests, rank, terms)
 
@@ -298,7 +297,6 @@ def _unmarked(session: ApplySession, order: PodStart) -> bool:
 
 
 def _mark(session: ApplySession, batch: PodBatch, orders: Iterable[PodStart]) -> Steps[None]:
-    """Mark pods of one gang; with the terms that are on each, which may have none."""
     for order in orders:
         yield from session.check_lock_sometimes()
         with suppress(Failure):
@@ -345,7 +343,6 @@ def evict_partial(session: ApplySession, *, but: Collection[Key] = ()) -> Steps[
 
 
 def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[None]:
-    """Evict one gang. Raises Failure."""
     if verdict.unsure:
         raise Failure("it is not evicted, for it may be at work")
     found = ((session.view.pods.get((space, name)), uid) for space, name, uid in verdict.undo)
@@ -385,7 +382,6 @@ class CutGang:
 
     @property
     def ids(self) -> tuple[PodId, ...]:
-        """What is left of it."""
         return pod_ids(self.left)
 
     @property
@@ -459,7 +455,6 @@ _DONE = {True: (Outcome.started, Outcome.unchanged), False: (Outcome.stopped, Ou
 
 
 def _run(view: ClusterView, namespace: str, uids: Iterable[str]) -> bool:
-    """Whether all these pods still run."""
     pods = (pod for pod in view.pods.values() if pod.namespace == namespace and pod.node)
     return {pod.uid for pod in pods if pod.stays}.issuperset(uids)
 

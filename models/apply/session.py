@@ -367,7 +367,6 @@ class Lanes:
 
 
 def _together(requests: list[Single]) -> Steps[tuple[Event, ...]]:
-    """Their events, in order."""
     if len(requests) == 1:
         return ((yield requests[0]),)
     answer = yield RequestGroup(tuple(requests))

@@ -15,7 +15,6 @@ from models.apply.live_state import (
     LiveNode,
     LivePod,
     PodClassifier,
-    PodState,
     shortages,
 )
 from models.apply.plan_actions import GangActions, Key, NodeAssumptions, PlanActions, PodStart
@@ -123,17 +122,10 @@ def _pod_change(  # noqa: PLR0911  # one return a reason
         return "is gone"
     if pod.uid != order.uid:
         return "was replaced by another pod"
-    state = classifier.state(pod, order.uid, order.node)
-    if pod.carries(orders.plan) and state in STARTED:
+    if pod.carries(orders.plan) and classifier.state(pod, order.uid, order.node) in STARTED:
         return None
-    if pod.terminating:
-        return "is being deleted"
-    if pod.finished:
-        return "has finished"
-    if pod.node is not None:
-        return f"is bound to node {pod.node}"
-    if state is PodState.ungated:
-        return "lost its gate"
+    if (why := classifier.over(pod)) is not None:
+        return why
     if pod.own_intent is not None and pod.own_intent.plan != orders.plan:
         return f"carries the intent of plan {pod.own_intent.plan}"
     if pod.gpus != order.gpu_count:
@@ -159,7 +151,14 @@ def node_changes(
     yield from _new_taints(assumed, node, known)
     if assumed is None:
         return
-    yield from _label_changes(assumed, node)
+    labels = dict(node.labels)
+    for label, value in assumed.labels:
+        found = labels.get(label)
+        if found is None and value is not None:
+            yield f"lost the label {label}={value}"
+        elif found != value:
+            new = value is None
+            yield f"has the {'new ' * new}label {label}={found}{'' if new else f', not {value}'}"
     if node.gpus < assumed.gpus and any(pod is None or pod.gpus for pod in known):
         yield f"offers {node.gpus} GPUs, not {assumed.gpus}"
 
@@ -175,7 +174,6 @@ _NODE_STATE_TAINTS = (
 def _new_taints(
     assumed: NodeAssumptions | None, node: LiveNode, pods: Iterable[LivePod | None]
 ) -> Iterator[str]:
-    """New taints that some of the pods do not tolerate."""
     known = () if assumed is None else assumed.taints
     tolerations = [None if pod is None else pod.tolerations for pod in pods]
     for taint in node.taints:
@@ -188,18 +186,6 @@ def _new_taints(
             for some in tolerations
         ):
             yield f"is tainted {key}{'=' if value else ''}{value}:{effect}"
-
-
-def _label_changes(assumed: NodeAssumptions, node: LiveNode) -> Iterator[str]:
-    labels = dict(node.labels)
-    for label, value in (*assumed.domains, *assumed.labels):
-        if label not in labels:
-            yield f"lost the label {label}={value}"
-        elif labels[label] != value:
-            yield f"has the label {label}={labels[label]}, not {value}"
-    for label in assumed.absent:
-        if label in labels:
-            yield f"has the new label {label}={labels[label]}"
 
 
 def _tolerates(toleration: tuple[str, str, str, str], taint: tuple[str, str, str]) -> bool:

@@ -369,7 +369,6 @@ def _allocate(session: ApplySession, _batch: PodBatch, order: PodStart) -> Steps
 
 
 def _lost(session: ApplySession, order: PodStart) -> Failure:
-    """Why a pod cannot start that neither waits nor has started."""
     pod, what = session.pod(order), "is gone"
     if pod is not None:
         what = f"is bound to node {pod.node}" if pod.node else "is being deleted"
@@ -378,16 +377,10 @@ def _lost(session: ApplySession, order: PodStart) -> Failure:
 
 def _unstartable(session: ApplySession, pod: LivePod) -> str | None:
     """Why a pod that should still wait cannot be started."""
-    if pod.terminating:
-        return "is being deleted"
-    if pod.finished:
-        return "has finished"
-    if pod.node is not None:
-        return f"is bound to node {pod.node}"
-    if session.classifier.started(pod):
-        return "lost its gate"
-    others = session.classifier.other_gates(pod)
-    return f"has the scheduling gate {others[0]} of another controller" if others else None
+    why, others = session.classifier.over(pod), session.classifier.other_gates(pod)
+    if why is None and others:
+        return f"has the scheduling gate {others[0]} of another controller"
+    return why
 
 
 def _unintended(

@@ -293,7 +293,6 @@ class _PlanRun:
                 raise
 
     def _record_stopped(self, gang: GangActions) -> None:
-        """The verdict on a gang that only stops or shrinks."""
         left = remaining(self.session, gang)
         going = [stop for stop in left if self.session.view.pods[stop.key].terminating]
         done = Outcome.resized if gang.decision == "resize" else Outcome.stopped
@@ -385,7 +384,6 @@ def _may_be(orders: PlanActions, pod: LivePod) -> bool:
 
 
 def _recreated(session: ApplySession, orders: PlanActions, gang: GangActions) -> list[PodStart]:
-    """Orders whose new pod exists, with its name and uid."""
     old = {stop.uid for stop in gang.stops}
     found = []
     for order, pod in _made(session, orders, gang):

@@ -65,7 +65,6 @@ class Kubectl:
         return found if context is not None else replace(found, context=found._current_context())
 
     def options(self) -> list[str]:
-        """Context and kubeconfig, as options."""
         found = [] if self.kubeconfig is None else [f"--kubeconfig={self.kubeconfig}"]
         return found if self.context is None else [*found, f"--context={self.context}"]
 
@@ -150,8 +149,8 @@ _END_S = 5.0
 _MAX_STDERR = 8 * 2**10
 
 _PLACES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
-_MAX_PATH = 103
-"""Bytes of a socket's path: 108 with the final NUL on Linux, 104 on macOS."""
+_MAX_PLACE = 103 - len("/gangplan-0123456789ab/") - len(proxy_tether.SOCKET)
+"""A socket's path has at most 108 bytes with the final NUL on Linux, 104 on macOS."""
 
 _REFUSED_METHODS = "^(CONNECT|DELETE|HEAD|OPTIONS|TRACE)$"
 _REFUSED_PATHS = "^/api/v1/namespaces/[^/]+/pods/[^/]+/(attach|exec|portforward|proxy)(/.*)?$"
@@ -235,7 +234,7 @@ class ProxyProcess:
         """None once it listens; else why it does not, and it has ended. Raises CannotWriteError."""
         self.close()
         place = _place(self.kubectl.environ)
-        folder = f"{place}/{_folder()}"
+        folder = f"{place}/gangplan-{secrets.token_hex(6)}"
         self.socket = f"{folder}/{proxy_tether.SOCKET}"
         try:
             self._stderr = tempfile.TemporaryFile(dir=place)  # noqa: SIM115  # ``close`` does
@@ -266,18 +265,13 @@ def _listens(path: str) -> bool:
         return probe.connect_ex(path) == 0
 
 
-def _folder() -> str:
-    """A new name for the folder of the socket."""
-    return f"gangplan-{secrets.token_hex(6)}"
-
-
 def _place(environ: Mapping[str, str]) -> str:
     """A folder for the folder of the socket, the best that serves. Raises CannotWriteError."""
     why = "no folder"
     for place in (environ.get("TMPDIR"), environ.get("XDG_RUNTIME_DIR"), *_PLACES):
         if not place or not Path(place).is_absolute():
             continue
-        if len(os.fsencode(f"{place}/{_folder()}/{proxy_tether.SOCKET}")) > _MAX_PATH:
+        if len(os.fsencode(place)) > _MAX_PLACE:
             why = f"{place} is too long a path for a socket"
         elif os.access(place, os.W_OK | os.X_OK):
             return place.rstrip("/")

@@ -526,7 +526,6 @@ class Lock:
 
 
 def _write(transport: Transport, lease: Lease, body: Tree) -> Reply:
-    """Replace the Lease that was read, or create it."""
     method, name = ("POST", None) if lease.tree is None else ("PUT", LEASE)
     return transport.send(method, f"{lease_path(lease.namespace, name)}?{_MANAGER}", body)
 
@@ -537,7 +536,6 @@ def _undecided(reply: Reply) -> bool:
 
 
 def _failure(verb: str, namespace: str, reply: Reply) -> GangplanError:
-    """The error for a refused or lost request for the Lease."""
     message = one_line(reply.message)
     if reply.status in {401, 403}:
         what = f"not permitted to {verb} the lock, lease {namespace}/{LEASE}: {message}"

@@ -252,7 +252,6 @@ class ProxyTransport:
 
 
 def _reply(status: int, headers: Message, body: bytes) -> Reply:
-    """What an answer is taken for."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     retry_after_s = _seconds(headers.get("retry-after"))
     if kind == JSON:

@@ -210,7 +210,6 @@ class RequestSender:
                 return self._ungating(request)
 
     def _intent(self, order: PodStart, intent: Intent, version: str) -> Tree:
-        """The metadata of a patch that writes an intent."""
         tree = self.reader.pods.get(order.key, {})
         # Annotations of an earlier plan are removed in the same patch.
         old = texts(tree, "metadata", "annotations").keys() & set(KEYS)

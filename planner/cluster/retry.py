@@ -188,7 +188,6 @@ class RetryingTransport:
         self.retries = 0
 
     def pause(self, seconds: float) -> None:
-        """Sleep, or until a signal."""
         self._sleep(seconds)
 
     def send(
@@ -216,7 +215,6 @@ class RetryingTransport:
         return reply
 
     def _is_late(self, one: ApiRequest) -> bool:
-        """Whether a write would come when the lock has ended, or is about to end."""
         lock = self._lock
         return lock is not None and _may_change(one) and lock.left_s() <= MIN_LEFT_S
 

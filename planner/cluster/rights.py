@@ -180,7 +180,6 @@ def require(transport: Transport, rights: Sequence[Right]) -> None:
 
 
 def not_permitted(missing: Sequence[Right]) -> NotPermittedError:
-    """The error for these rights."""
     listed = "; ".join(describe(right) for right in missing[:_SHOWN])
     rest = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     hint = f"bind {granting(missing)}; gangplan doctor lists all missing rights"
@@ -239,7 +238,6 @@ def _claims(namespace: str | None) -> list[Right]:
 
 
 def _scales(namespace: str | None) -> list[Right]:
-    """To set the replicas of a controller."""
     owners = [
         Right("get", group, one.plural, namespace=namespace) for (group, _), one in scales().items()
     ]

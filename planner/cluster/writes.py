@@ -91,7 +91,6 @@ def event_of(  # noqa: PLR0911  # one return a meaning
 
 
 def denied(message: str) -> Denied:
-    """The account lacks a right."""
     return Denied(one_line(f"not permitted: {message}"))
 
 

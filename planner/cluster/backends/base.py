@@ -135,7 +135,6 @@ def _objection(scheduler: str) -> str | None:
 
 
 def _uuids(gpus: Sequence[int], node: str, node_tree: Tree, pod_tree: Tree) -> str:
-    """The uuids of the GPUs, in their order."""
     cards: dict[int, list[str]] = {}
     for uuid, index in hami.registered(texts(node_tree, "metadata", "annotations")).items():
         cards.setdefault(index, []).append(uuid)

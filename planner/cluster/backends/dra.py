@@ -111,7 +111,6 @@ _FAILURES = (ClaimEvent, CannotEncode, ValueError, NotPermittedError, Unavailabl
 
 
 def _event(error: Exception) -> Event:
-    """The event that reports an error."""
     match error:
         case ClaimEvent(event=event):
             return event
@@ -440,7 +439,6 @@ class _Allocating(_Claims):
                 raise self._taken(f"{where} is held by claim {'/'.join(rival)}")
 
     def _taken(self, words: str) -> ClaimEvent:
-        """A device belongs to another claim, as far as is known."""
         self.devices.forget_holders()
         return ClaimEvent(Conflict(words), final=True)
 
