@@ -124,12 +124,18 @@ KEYS = (PLAN, NODE, GPUS, RANK, GANG, SIZE, WHOLE, MEMBERS, PIN, TERMS, SEAL)
 MANAGER = "gangplan"
 """Field manager of all our writes; ``metadata.managedFields`` shows it as the author of an intent."""
 
-_PLAN_ID = re.compile(r"gp-[0-9a-f]{20}")
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
-_GPUS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
-_RANK = re.compile(r"0|[1-9][0-9]{0,11}")
-_PIN = re.compile(r"none|hostname|terms(?: [0-9]{1,4}){1,1000}")
-MAX_SIZE = 1_000_000
+_NEEDED = (PLAN, GANG, SIZE, NODE)
+_FORMS = {
+    PLAN: re.compile(r"gp-[0-9a-f]{20}"),
+    GANG: re.compile(r".{1,253}", re.DOTALL),
+    SIZE: re.compile(r"[1-9][0-9]{0,5}|1000000"),
+    NODE: re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"),
+    GPUS: re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}"),
+    RANK: re.compile(r"0|[1-9][0-9]{0,11}"),
+    WHOLE: re.compile("true"),
+    PIN: re.compile(r"none|hostname|terms(?: [0-9]{1,4}){1,1000}"),
+}
+"""What an annotation that we write can be; the others have readers of their own."""
 
 MAX_RECORD_CHARS = 32_768
 """Longest record of members; reading takes 64 KiB of annotations of a pod. Larger gangs are started in two
@@ -171,20 +177,19 @@ class Intent:
     terms: Terms | None = None
 
     def annotations(self) -> dict[str, str]:
-        written = {PLAN: self.plan, GANG: self.gang, SIZE: str(self.size), NODE: self.node}
-        if self.gpus:
-            written[GPUS] = ",".join(map(str, self.gpus))
-        if self.rank is not None:
-            written[RANK] = str(self.rank)
-        if self.whole:
-            written[WHOLE] = "true"
-        if self.members:
-            written[MEMBERS] = record_of(self.members)
-        if self.pin:
-            written[PIN] = self.pin
-        if self.terms is not None:
-            written[TERMS] = self.terms.text()
-        return written
+        written = {
+            PLAN: self.plan,
+            GANG: self.gang,
+            SIZE: str(self.size),
+            NODE: self.node,
+            GPUS: ",".join(map(str, self.gpus or ())),
+            RANK: "" if self.rank is None else str(self.rank),
+            WHOLE: "true" * self.whole,
+            MEMBERS: record_of(self.members) if self.members else "",
+            PIN: self.pin,
+            TERMS: "" if self.terms is None else self.terms.text(),
+        }
+        return {key: word for key, word in written.items() if word}
 
     def labels(self) -> dict[str, str]:
         return {PLAN: self.plan}
@@ -231,30 +236,21 @@ def _members_of(record: str) -> tuple[Member, ...] | None:
 
 def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Intent | None:
     """The intent of a pod; None without one or if it is not in the exact form that we write."""
-    plan, gang, size, node = (annotations.get(key, "") for key in (PLAN, GANG, SIZE, NODE))
-    gpus, rank = annotations.get(GPUS), annotations.get(RANK)
-    valid = (
-        labels.get(PLAN) == plan
-        and _PLAN_ID.fullmatch(plan)
-        and 0 < len(gang) <= 253
-        and re.fullmatch(r"[1-9][0-9]{0,6}", size)
-        and int(size) <= MAX_SIZE
-        and _NAME.fullmatch(node)
-        and (gpus is None or _GPUS.fullmatch(gpus))
-        and (rank is None or _RANK.fullmatch(rank))
-        and annotations.get(WHOLE, "true") == "true"
-        and _PIN.fullmatch(annotations.get(PIN, "none"))
-    )
+    if labels.get(PLAN) != annotations.get(PLAN) or not annotations.keys() >= {*_NEEDED}:
+        return None
+    if not all(
+        form.fullmatch(annotations[key]) for key, form in _FORMS.items() if key in annotations
+    ):
+        return None
     members = _members_of(annotations[MEMBERS]) if MEMBERS in annotations else ()
     terms = read_terms(annotations[TERMS]) if TERMS in annotations else None
-    if not valid or members is None or (terms is None and TERMS in annotations):
+    if members is None or (terms is None and TERMS in annotations):
         return None
-    indices = None if gpus is None else tuple(int(part) for part in gpus.split(","))
-    pin = annotations.get(PIN, "")
-    dealt = None if rank is None else int(rank)
-    return Intent(
-        plan, gang, int(size), node, indices, WHOLE in annotations, members, pin, dealt, terms
-    )
+    plan, gang, size, node = (annotations[key] for key in _NEEDED)
+    gpus, rank, pin = annotations.get(GPUS), annotations.get(RANK), annotations.get(PIN, "")
+    indices = None if gpus is None else tuple(map(int, gpus.split(",")))
+    dealt, whole = None if rank is None else int(rank), WHOLE in annotations
+    return Intent(plan, gang, int(size), node, indices, whole, members, pin, dealt, terms)
 
 
 @dataclass(frozen=True, slots=True)

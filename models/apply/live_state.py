@@ -154,10 +154,8 @@ class PodIndex(dict[Key, LivePod]):
 
 def pods_on(view: ClusterView, nodes: Iterable[str]) -> Iterable[LivePod]:
     """Pods that occupy room on any of the nodes."""
-    if isinstance(view.pods, PodIndex):
-        return [pod for node in nodes for pod in view.pods.on_node(node)]
-    wanted = frozenset(nodes)
-    return [pod for pod in view.pods.values() if pod.place in wanted]
+    pods = view.pods if isinstance(view.pods, PodIndex) else PodIndex(view.pods)
+    return [pod for node in nodes for pod in pods.on_node(node)]
 
 
 class PodState(StrEnum):

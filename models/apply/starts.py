@@ -65,29 +65,22 @@ def started_verdict(session: ApplySession, batch: PodBatch) -> GangVerdict:
     return verdict_for(session, batch, Outcome.pending, next(filter(None, messages), ""))
 
 
-def judge(
-    session: ApplySession, batch: PodBatch, full: Collection[str] | None = None
-) -> GangVerdict:
-    """Verdict on a batch that was started completely, from a later reading.
-
-    ``full``: overcommitted nodes, if the caller knows them.
-    """
+def judge(session: ApplySession, batch: PodBatch) -> GangVerdict:
+    """Verdict on a batch that was started completely, from a later reading."""
     missing = [order for order in batch.pods if session.state(order) not in STARTED]
     if missing and not running_pods(session, batch):
         return verdict_for(session, batch, Outcome.skipped, "its pods are gone")
     if missing:
         why = f"pod {missing[0].name} is gone or bound to another node"
         return incomplete_verdict(session, batch, Failure(why))
-    why = stuck_reason(session, batch, full)
+    why = stuck_reason(session, batch)
     # Only deleting the pod removes a pin that cannot hold, whether or not other pods are bound.
     if why:
         return incomplete_verdict(session, batch, Failure(why))
     return started_verdict(session, batch)
 
 
-def stuck_reason(
-    session: ApplySession, batch: PodBatch, full: Collection[str] | None = None
-) -> str:
+def stuck_reason(session: ApplySession, batch: PodBatch) -> str:
     """Why started pods will not run where they are; empty if nothing indicates that.
 
     Terminating pods release their room soon and do not count.
@@ -96,10 +89,7 @@ def stuck_reason(
         if session.state(order) is PodState.bound and order.node not in session.view.nodes:
             return f"node {order.node} is gone"
     nodes = {order.node for order in batch.pods if order.gpu_count}
-    shared = sorted(
-        nodes.intersection(overcommitted(session.view, nodes) if full is None else full)
-    )
-    if shared:
+    if shared := overcommitted(session.view, nodes):
         return f"node {shared[0]} is overcommitted: other pods use the same GPUs"
     unbound = [order for order in batch.pods if session.state(order) is PodState.ungated]
     if not unbound:

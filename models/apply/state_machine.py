@@ -17,7 +17,6 @@ from models.apply.live_state import (
     LivePod,
     PodClassifier,
     PodState,
-    overcommitted,
     shortages,
 )
 from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
@@ -101,13 +100,9 @@ def _finish(session: ApplySession) -> Steps[None]:
 
 def _judge_started(session: ApplySession) -> Steps[None]:
     """Judge the gangs started in this run by the last reading, and mark those that are whole."""
-    nodes = {order.node for batch in session.started for order in batch.pods}
-    full = overcommitted(session.view, nodes)
-    verdicts = [session.record(judge(session, batch, full)) for batch in session.started]
-    whole = zip(session.started, verdicts, strict=True)
-    yield from mark_started(
-        session, [batch for batch, verdict in whole if verdict.outcome is Outcome.started]
-    )
+    judged = [(batch, session.record(judge(session, batch))) for batch in session.started]
+    whole = [batch for batch, verdict in judged if verdict.outcome is Outcome.started]
+    yield from mark_started(session, whole)
 
 
 def by_rank(gangs: Iterable[GangActions]) -> list[GangActions]:

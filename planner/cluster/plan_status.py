@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from models.apply.live_state import READY, STARTED, ClusterView, PodClassifier, PodState, forged
+from models.apply.live_state import STARTED, ClusterView, PodClassifier, PodState, forged
 from models.apply.outcomes import ApplyLimits, PodId, pod_ids
 from models.apply.plan_actions import Key
 from models.apply.recovery import CutGang, IntentGroup, cut_gangs, intent_groups, stuck_group_reason
@@ -77,10 +77,9 @@ def gang_statuses(
 
 def pending_pods(view: ClusterView, classifier: PodClassifier) -> tuple[PendingPod, ...]:
     """Pods that wait for their scheduler to bind them, by (namespace, name)."""
+    pods = view.pods
     found = [
-        PendingPod(
-            order.key, group.batch.plan, order.node, view.pods[order.key].unschedulable or ""
-        )
+        PendingPod(order.key, group.batch.plan, order.node, pods[order.key].unschedulable or "")
         for group in intent_groups(view, classifier)
         for order in group.in_state((PodState.ungated,))
     ]
@@ -119,36 +118,22 @@ def _session(
 
 def _gang_status(session: ApplySession, group: IntentGroup) -> GangStatus | None:
     """None for a gang that is whole, over, or only waits to be bound."""
-    started = group.in_state((*STARTED, PodState.misplaced))
-    unbound = group.in_state((PodState.ungated,))
-    why = stuck_group_reason(session, group)
-    state = GangPhase.stuck if why else _phase(group)
-    if state is None:
+    why, waiting, size = stuck_group_reason(session, group), len(group.waiting), group.batch.size
+    if why:
+        state = GangPhase.stuck
+    elif group.partial:
+        state = GangPhase.partial
+    elif waiting:
+        state = GangPhase.intended if waiting >= size else GangPhase.begun
+    else:
         return None
-    return GangStatus(
-        plan=group.batch.plan,
-        gang=group.batch.gang,
-        size=group.batch.size,
-        started=len(started),
-        bound=len(started) - len(unbound),
-        state=state,
-        left=pod_ids(group.running),
-        why=why,
-        unsure=group.unsure,
-    )
+    started = len(group.in_state((*STARTED, PodState.misplaced)))
+    bound = started - len(group.in_state((PodState.ungated,)))
+    plan, gang, left = group.batch.plan, group.batch.gang, pod_ids(group.running)
+    return GangStatus(plan, gang, size, started, bound, state, left, why, group.unsure)
 
 
 def _cut_status(cut: CutGang) -> GangStatus:
     """A half stopped gang; what it was started by does not matter any more."""
-    left, note = len(cut.left), cut.note
-    size, phase = len(note.pods), GangPhase.cut
-    return GangStatus(note.plan, cut.gang, size, left, left, phase, left=cut.ids, why=cut.why)
-
-
-def _phase(group: IntentGroup) -> GangPhase | None:
-    if group.partial:
-        return GangPhase.partial
-    waiting = len(group.in_state(READY))
-    if not waiting:
-        return None
-    return GangPhase.intended if waiting >= group.batch.size else GangPhase.begun
+    size, left = len(cut.note.pods), len(cut.left)
+    return GangStatus(cut.note.plan, cut.gang, size, left, left, GangPhase.cut, cut.ids, cut.why)
