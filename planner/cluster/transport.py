@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -78,26 +78,18 @@ class Transport(Protocol):
     ) -> Reply: ...
 
 
-@runtime_checkable
-class ManyTransport(Protocol):
-    """A transport that sends several requests at once."""
-
-    def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
-        """A reply each, in order; the server may carry the requests out in any order.
-
-        After a lost reply it is unknown which of them were carried out.
-        """
-
-
 def send_one(transport: Transport, one: ApiRequest) -> Reply:
     return transport.send(one.method, one.path, one.body, content_type=one.content_type)
 
 
 def send_all(transport: Transport, requests: Sequence[ApiRequest]) -> list[Reply]:
-    """At once if the transport can do that, else one by one."""
-    if isinstance(transport, ManyTransport):
-        return transport.send_all(requests)
-    return [send_one(transport, one) for one in requests]
+    """A reply each, in order: at once if the transport has a ``send_all``, else one by one.
+
+    The server may carry the requests out in any order; after a lost reply it is unknown which of them.
+    """
+    at_once: Callable[[Sequence[ApiRequest]], list[Reply]] | None
+    at_once = getattr(transport, "send_all", None)
+    return [send_one(transport, one) for one in requests] if at_once is None else at_once(requests)
 
 
 class MalformedError(ValueError):
@@ -134,16 +126,12 @@ def list_object(body: bytes) -> Tree:
 
 def _finite(written: str) -> float:
     value = float(written)
-    if math.isinf(value):  # such as 1e999
-        _refuse(written)
+    if not math.isfinite(value):  # NaN, or such as 1e999
+        raise ValueError(written)
     return value
 
 
-def _refuse(written: str) -> NoReturn:
-    raise ValueError(written)
-
-
-_DECODE = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse).decode
+_DECODE = json.JSONDecoder(parse_float=_finite, parse_constant=_finite).decode
 
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -166,7 +154,7 @@ def core(
     plural: str, *, namespace: str | None = None, name: str | None = None, sub: str = ""
 ) -> str:
     """``/api/v1/...``: a collection, an object or its subresource."""
-    return _path("/api/v1", plural, namespace, name, sub)
+    return grouped("", "v1", plural, namespace=namespace, name=name, sub=sub)
 
 
 def grouped(
@@ -179,15 +167,11 @@ def grouped(
     sub: str = "",
 ) -> str:
     """``/apis/GROUP/VERSION/...``: the same for an API group."""
-    if not _NAME.fullmatch(group) or ".." in group or not is_version(version):
+    if (group and (not _NAME.fullmatch(group) or ".." in group)) or not is_version(version):
         raise ValueError(f"not an API group and version: {group!r} {version!r}")
-    return _path(f"/apis/{group}/{version}", plural, namespace, name, sub)
-
-
-def _path(root: str, plural: str, namespace: str | None, name: str | None, sub: str) -> str:
     if not _PLURAL.fullmatch(plural) or (sub and not _PLURAL.fullmatch(sub)):
         raise ValueError(f"not a resource: {plural!r} {sub!r}")
-    parts = [root]
+    parts = [f"/apis/{group}/{version}" if group else f"/api/{version}"]
     if namespace is not None:
         parts += ["namespaces", checked(namespace)]
     parts.append(plural)
