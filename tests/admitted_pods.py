@@ -12,7 +12,7 @@ from admission import Asked, Tree
 
 from models.apply.intents import Intent
 from models.apply.live_state import LiveNode
-from models.apply.pins import pin
+from models.apply.starts import pin
 from planner.cluster.live_view import _seen
 
 PLAN = "gp-0123456789abcdef0123"
@@ -67,7 +67,7 @@ def intended(pod: Tree) -> Tree:
 
 
 def ungated(pod: Tree, spec: Tree) -> Tree:
-    """The pod without our gate, with the pin that ``models.apply.pins`` makes for it."""
+    """The pod without our gate, with the pin that ``models.apply.starts`` makes for it."""
     pod = copy.deepcopy(pod)
     gates = [gate for gate in pod["spec"]["schedulingGates"] if "gangplan" not in gate["name"]]
     pod["spec"] |= {"schedulingGates": gates} if gates else {}

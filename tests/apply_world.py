@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, fields, replace
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
-from models.apply.outcomes import ApplyLimits, Verdict
 from models.apply.plan_actions import (
     GangActions,
     Key,
@@ -25,6 +24,7 @@ from models.apply.plan_actions import (
 )
 from models.apply.requests import (
     AllocateDevices,
+    ApplyLimits,
     BlockedByBudget,
     CheckLock,
     ClusterRead,
@@ -46,6 +46,7 @@ from models.apply.requests import (
     RequestGroup,
     Scale,
     Ungate,
+    Verdict,
     WriteIntent,
 )
 from models.apply.state_machine import apply_plan, recover_gangs

@@ -28,9 +28,8 @@ from apply_world import (
 )
 from effort import examples, spread
 
-from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions
-from models.apply.requests import CheckLock, Event, Halt, NoAnswer, Request, WriteIntent
+from models.apply.requests import CheckLock, Event, Halt, NoAnswer, Outcome, Request, WriteIntent
 from models.apply.session import LANES, LOCK_CHECK_EVERY, READ_TRIES
 
 BACKENDS = ("annotation", "dra")

@@ -26,9 +26,8 @@ from apply_world import (
 )
 from effort import examples
 
-from models.apply.outcomes import GangVerdict, Outcome
 from models.apply.plan_actions import KeptGang, Key, PlanActions
-from models.apply.requests import Event, Evict, NoAnswer, Remember, Request
+from models.apply.requests import Event, Evict, GangVerdict, NoAnswer, Outcome, Remember, Request
 
 CONTENT = (Outcome.started, Outcome.unchanged, Outcome.stopped, Outcome.undone, Outcome.pending)
 """Outcomes with which a run ends well."""

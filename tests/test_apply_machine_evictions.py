@@ -28,7 +28,6 @@ from apply_world import (
 )
 from effort import examples
 
-from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions, Resize
 from models.apply.requests import (
     Conflict,
@@ -36,6 +35,7 @@ from models.apply.requests import (
     Event,
     Evict,
     NoAnswer,
+    Outcome,
     ReadCluster,
     Request,
     Scale,

@@ -25,18 +25,19 @@ from apply_world import (
     recover,
 )
 
-from models.apply.outcomes import GangVerdict, Outcome
-from models.apply.pins import REQUIRED
 from models.apply.plan_actions import PlanActions
 from models.apply.recovery import evict_partial
 from models.apply.requests import (
     CheckLock,
     Event,
+    GangVerdict,
+    Outcome,
     ReadCluster,
     Request,
     Ungate,
 )
 from models.apply.session import LOCK_CHECK_EVERY, ApplySession
+from models.apply.starts import REQUIRED
 from planner.show.apply import undo_commands
 
 

@@ -21,9 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_apply_machine_rivals import DEEDS, honest, three, undone
 
-from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions
-from models.apply.requests import CheckLock, Event, NoAnswer, ReadCluster, ReadPod, Request
+from models.apply.requests import CheckLock, Event, NoAnswer, Outcome, ReadCluster, ReadPod, Request
 
 Happening = tuple[str, Any]
 """What comes before a request: (kind, what with)."""

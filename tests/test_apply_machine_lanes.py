@@ -26,7 +26,6 @@ from apply_world import (
 from effort import examples, spread
 
 from models.apply.intents import MAX_RECORD_CHARS, Intent
-from models.apply.outcomes import Outcome
 from models.apply.plan_actions import PlanActions
 from models.apply.requests import (
     CheckLock,
@@ -34,6 +33,7 @@ from models.apply.requests import (
     EventGroup,
     Halt,
     NoAnswer,
+    Outcome,
     Request,
     RequestGroup,
     Ungate,

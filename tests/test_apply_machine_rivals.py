@@ -24,9 +24,18 @@ from apply_world import (
 from effort import examples, spread
 
 from models.apply import session as lanes
-from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions
-from models.apply.requests import CheckLock, Event, Evict, LockHeld, ReadCluster, Request
+from models.apply.requests import (
+    CheckLock,
+    Event,
+    Evict,
+    GangVerdict,
+    LockHeld,
+    Outcome,
+    ReadCluster,
+    Request,
+    Verdict,
+)
 
 Deed = Callable[[World, Key], None]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from models.apply.live_state import LiveNode, LivePod
-from models.apply.pins import CannotPin, pin
+from models.apply.starts import CannotPin, pin
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

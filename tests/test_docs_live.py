@@ -13,7 +13,7 @@ from live_pictures import Stage, staged
 from test_docs import ROOT, code_blocks, text
 
 from models.apply import intents
-from models.apply.outcomes import Outcome
+from models.apply.requests import Outcome
 from models.documents.policy import PolicyDocument
 from models.instance.policy import kubernetes_policy
 from planner import errors

@@ -9,7 +9,7 @@ from pathlib import Path
 import handmade
 import pytest
 
-from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.apply.requests import GangVerdict, Outcome, Verdict
 from models.documents.plan import PlanDocument
 from planner.errors import CannotWriteError
 from planner.show.metrics import text, write

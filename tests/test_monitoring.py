@@ -13,7 +13,7 @@ from deploying import DEPLOY
 from test_docs import ROOT, text
 from test_metrics import report
 
-from models.apply.outcomes import Outcome
+from models.apply.requests import Outcome
 from models.tiers import TIERS
 from planner.show import metrics
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import handmade
 
-from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.apply.requests import GangVerdict, Outcome, Verdict
 from models.documents.plan import PlanDocument
 from planner.show.console import Console, LogFormat
 from planner.show.metrics import text

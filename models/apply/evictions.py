@@ -11,14 +11,16 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from models.apply.live_state import ClusterView, LivePod, pods_on, shortages
-from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStop, Resize
 from models.apply.requests import (
+    ApplyLimits,
     BlockedByBudget,
     Done,
     Evict,
+    GangVerdict,
     Gone,
     NoAnswer,
+    Outcome,
     Rejected,
     Scale,
     Steps,

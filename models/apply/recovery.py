@@ -23,9 +23,8 @@ from models.apply.live_state import (
     PodState,
 )
 from models.apply.notes import StopNote, shortened
-from models.apply.outcomes import GangVerdict, Outcome, PodId, pod_ids
 from models.apply.plan_actions import Key, PlanActions, PodStart
-from models.apply.requests import Steps, WriteIntent
+from models.apply.requests import GangVerdict, Outcome, PodId, Steps, WriteIntent, pod_ids
 from models.apply.session import ApplySession, Failure, Lanes, PodBatch
 from models.apply.starts import (
     incomplete_verdict,

@@ -15,9 +15,9 @@ from typing import Any
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LivePod, PodClassifier, PodState
 from models.apply.notes import RunNotes
-from models.apply.outcomes import ApplyLimits, GangVerdict
 from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
 from models.apply.requests import (
+    ApplyLimits,
     BlockedByBudget,
     CheckLock,
     ClusterRead,
@@ -26,6 +26,7 @@ from models.apply.requests import (
     Done,
     Event,
     EventGroup,
+    GangVerdict,
     Gone,
     Halt,
     LockHeld,

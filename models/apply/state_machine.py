@@ -19,7 +19,6 @@ from models.apply.live_state import (
     PodState,
     shortages,
 )
-from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
 from models.apply.recovery import (
     evict_partial,
@@ -29,7 +28,7 @@ from models.apply.recovery import (
     recover,
     settle_cut_gangs,
 )
-from models.apply.requests import Halt, Steps
+from models.apply.requests import ApplyLimits, GangVerdict, Halt, Outcome, Steps, Verdict
 from models.apply.session import ApplySession, Failure, Halted, Lanes, PodBatch
 from models.apply.staleness import gang_changes, stopped_uids
 from models.apply.starts import judge, start, started_verdict, withdraw

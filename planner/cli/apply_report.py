@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from models.apply.outcomes import Outcome, Verdict
+from models.apply.requests import Outcome, Verdict
 from models.units import first_of, plural
 from planner.pipelines.apply import ApplyRequest, ApplyResult, Preview, status_of
 from planner.pipelines.apply_steps import LOCK_NAMESPACE, VerifiedPlan, ordered

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from models.apply.live_state import STARTED, ClusterView, PodClassifier, PodState, forged
-from models.apply.outcomes import ApplyLimits, PodId, pod_ids
 from models.apply.plan_actions import Key
 from models.apply.recovery import CutGang, IntentGroup, cut_gangs, intent_groups, stuck_group_reason
+from models.apply.requests import ApplyLimits, PodId, pod_ids
 from models.apply.session import ApplySession
 
 

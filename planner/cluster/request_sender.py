@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 from models.apply.intents import KEYS, PIN, PLAN, SEAL, read_intent
 from models.apply.live_state import LivePod
-from models.apply.outcomes import Verdict
-from models.apply.pins import CannotPin, pin, pin_record
 from models.apply.requests import (
     AllocateDevices,
     CheckLock,
@@ -38,8 +36,10 @@ from models.apply.requests import (
     Scale,
     Single,
     Ungate,
+    Verdict,
     WriteIntent,
 )
+from models.apply.starts import CannotPin, pin, pin_record
 from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
 from planner.cluster.transport import ApiRequest, Transport, Tree, core, send_all, send_one
 from planner.cluster.writes import denied, event_of, pod_request, scale

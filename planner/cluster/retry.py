@@ -194,9 +194,7 @@ class RetryingTransport:
         self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
     ) -> Reply:
         """The last reply."""
-        return self._sent(ApiRequest(method, path, body, content_type))
-
-    def _sent(self, one: ApiRequest) -> Reply:
+        one = ApiRequest(method, path, body, content_type)
         begun = self._clock()
         seen: Counter[Failure] = Counter()
         for wait in (*self._waits, None):
@@ -229,7 +227,7 @@ class RetryingTransport:
             if self._waits and failure is not None and _allowed(failure, Counter(), one):
                 self.retries += 1
                 self._sleep(_pause(self._waits[0], reply))
-                replies[number] = self._sent(one)
+                replies[number] = send_one(self, one)
                 if replies[number].status == LOST:
                     break
         return replies

@@ -33,8 +33,7 @@ from planner.signals import Interrupted, stop_on_signal
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
-    from models.apply.outcomes import Verdict
-    from models.apply.requests import Event, Request
+    from models.apply.requests import Event, Request, Verdict
     from planner.cluster.lock import Lock
     from planner.show.console import Console
 

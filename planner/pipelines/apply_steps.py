@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from models.apply.outcomes import ApplyLimits, Outcome, Verdict
+from models.apply.requests import ApplyLimits, Outcome, Verdict
 from models.instance.policy import kubernetes_policy
 from models.units import shown_of
 from planner.errors import Fault, InputError, StaleError

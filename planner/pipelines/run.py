@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.apply.requests import GangVerdict, Outcome, Verdict
 from models.instance.solution import QUEUE_LIMIT
 from planner import last_plan
 from planner.atomic_files import check_target

@@ -15,9 +15,18 @@ from urllib.parse import quote
 
 from models.apply.evictions import to_evict, victims
 from models.apply.live_state import READY, ClusterView
-from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop, Resize
-from models.apply.requests import Done, Event, Evict, Request, Ungate
+from models.apply.requests import (
+    ApplyLimits,
+    Done,
+    Event,
+    Evict,
+    GangVerdict,
+    Outcome,
+    Request,
+    Ungate,
+    Verdict,
+)
 from models.apply.session import ApplySession
 from models.units import plural
 from planner.show.progress import LINE_EVERY_S, LIVE_EVERY_S

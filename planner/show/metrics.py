@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.apply.outcomes import Outcome
+from models.apply.requests import Outcome
 from planner.atomic_files import save
 
 if TYPE_CHECKING:

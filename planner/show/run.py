@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.apply.requests import GangVerdict, Outcome, Verdict
 from models.results.plan_gpus import gained, gpu_count
 from models.units import plural
 from planner.show.apply import (
