@@ -206,7 +206,7 @@ def test_a_lost_lock_stops_every_gang_at_once() -> None:
         return Halt("the lock is lost", lock=True) if begun else None
 
     played = apply(world, plan, lost)
-    assert played.verdict.lock_lost
+    assert played.verdict.stop == "the lock is lost"
     assert {one.outcome for one in played.verdict.gangs} == {Outcome.halted}
     assert isinstance(played.requests[-1], CheckLock)
     assert 0 < len(half_way(world, plan)) <= LANES

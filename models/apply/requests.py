@@ -309,13 +309,9 @@ class GangVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of a run. ``stop``: why it ended early; ``lock_lost``: because the lock was lost.
-
-    ``writes``: requests that changed something or may have.
-    """
+    """Result of a run. ``stop``: why it ended early. ``writes``: requests that changed something or may have."""
 
     gangs: tuple[GangVerdict, ...] = ()
     stop: str | None = None
-    lock_lost: bool = False
     writes: int = 0
     evicted: int = 0

@@ -65,7 +65,6 @@ def _to_verdict(
     return Verdict(
         gangs=tuple(sorted(session.verdicts.values(), key=lambda one: (one.gang, one.plan))),
         stop=None if halt is None else halt.why,
-        lock_lost=halt is not None and halt.lock,
         writes=session.writes,
         evicted=session.evicted,
     )
