@@ -309,7 +309,7 @@ class GangVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of a run. ``stop``: why it ended early. ``writes``: requests that changed something or may have."""
+    """Result of a run. ``stop``: why it ended early. ``writes``: requests that changed something, perhaps."""
 
     gangs: tuple[GangVerdict, ...] = ()
     stop: str | None = None
