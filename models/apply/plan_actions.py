@@ -26,27 +26,6 @@ NewInstance = tuple[str, int, int]
 """An instance that a claim makes: its resource, the GPU, and a mask of its memory slices."""
 
 
-class Shares:
-    """Deals the GPUs that a plan shares to the pods that start, in the order of the plan."""
-
-    def __init__(self, plan: PlanDocument) -> None:
-        self._left: dict[tuple[str, str], list[int | str | None]] = {}
-        for one in plan.spec.shares:
-            gpu = one.gpu if one.gpu_group is None else one.gpu_group
-            for part in one.parts:
-                self._left.setdefault((one.node, SHARE + part), []).append(gpu)
-
-    def next(self, node: str, requests: Mapping[str, int]) -> tuple[int | str, ...]:
-        """The GPUs that a pod shares there, if all are known: those of which most parts are left."""
-        resource = share_in(requests) or ""
-        left = self._left.get((node, resource), [])
-        counts, amount = Counter(left), amount_of(resource)
-        chosen = sorted(counts, key=lambda gpu: -counts[gpu])[:amount] if amount > 1 else left[:1]
-        for gpu in chosen:
-            left.remove(gpu)
-        return tuple(gpu for gpu in chosen if gpu is not None) if None not in chosen else ()
-
-
 def needing_an_administrator(plan: PlanDocument) -> set[str]:
     """Nodes on which GPUs have to be partitioned before pods start.
 
@@ -62,14 +41,20 @@ def needing_an_administrator(plan: PlanDocument) -> set[str]:
     return {one.node for one in plan.spec.partitions if (one.node, one.gpu) not in ready}
 
 
-class Instances:
-    """Deals the instances that claims or HAMi make to the pods that start, in the order of the plan.
+class Parts:
+    """Deals parts of GPUs to the pods that start, in the order of the plan.
 
-    ``exact``: in just these slices; HAMi chooses them itself. First come the places of pods that leave, then
-    new ones: all that a GPU is to have, so that whichever pods start first they leave room for the others.
+    ``exact``: instances in just these slices; HAMi chooses them itself. First come the places of pods that
+    leave, then new ones: all that a GPU is to have, so that whichever pods start first they leave room for
+    the others.
     """
 
     def __init__(self, plan: PlanDocument) -> None:
+        self._shared: dict[tuple[str, str], list[int | str | None]] = {}
+        for shared in plan.spec.shares:
+            gpu = shared.gpu if shared.gpu_group is None else shared.gpu_group
+            for part in shared.parts:
+                self._shared.setdefault((shared.node, SHARE + part), []).append(gpu)
         self._left: dict[tuple[str, str], list[NewInstance]] = {}
         backend = plan.instance.policy.spec.kubernetes.gpu_backend
         self.exact = backend == "dra"
@@ -112,8 +97,18 @@ class Instances:
     def _add(self, node: str, instance: NewInstance) -> None:
         self._left.setdefault((node, instance[0]), []).append(instance)
 
-    def next(self, node: str, requests: Mapping[str, int]) -> tuple[NewInstance, ...]:
-        """The instances of a pod that starts there."""
+    def shares(self, node: str, requests: Mapping[str, int]) -> tuple[int | str, ...]:
+        """The GPUs that a pod shares there, if all are known: those of which most parts are left."""
+        resource = share_in(requests) or ""
+        left = self._shared.get((node, resource), [])
+        counts, amount = Counter(left), amount_of(resource)
+        chosen = sorted(counts, key=lambda gpu: -counts[gpu])[:amount] if amount > 1 else left[:1]
+        for gpu in chosen:
+            left.remove(gpu)
+        return tuple(gpu for gpu in chosen if gpu is not None) if None not in chosen else ()
+
+    def instances(self, node: str, requests: Mapping[str, int]) -> tuple[NewInstance, ...]:
+        """The instances that claims or HAMi make for a pod that starts there."""
         found = []
         for resource, amount in sorted(requests.items()):
             left = self._left.get((node, resource), [])
@@ -313,13 +308,11 @@ def actions_of(plan: PlanDocument) -> PlanActions:
     ordered = []
     kept: dict[Key, KeptGang] = {}
     selected: dict[str, set[str]] = {}
-    unpartitioned, shares = _needing_partitions(plan), Shares(plan)
-    instances = Instances(plan)
+    unpartitioned, parts = _needing_partitions(plan), Parts(plan)
     for decided in plan.spec.gangs:
         if decided.key in unpartitioned:
             continue
-        now = plan.metadata.created_at
-        orders = _GangOrders(decided, gangs[decided.key], now, shares, instances)
+        orders = _GangOrders(decided, gangs[decided.key], plan.metadata.created_at, parts)
         ordered.append(orders.order())
         if (whole := orders.kept()) is not None:
             kept[decided.key] = whole
@@ -381,14 +374,11 @@ _GROWING = ("resize", "move")
 class _GangOrders:
     """The decision on one gang, against the pods that exist."""
 
-    def __init__(
-        self, decided: PlanGang, gang: GangDocument, now: int, shares: Shares, instances: Instances
-    ) -> None:
+    def __init__(self, decided: PlanGang, gang: GangDocument, now: int, parts: Parts) -> None:
         self.decided = decided
         self.gang = gang
         self.terms = _terms(decided, gang, now)
-        self.shares = shares
-        self.instances = instances
+        self.parts = parts
         self.roles = {role.name: role for role in gang.spec.roles}
 
     def order(self) -> GangActions:
@@ -463,9 +453,9 @@ class _GangOrders:
             hint = "plan from a snapshot of the cluster, in which all pods exist"
             raise self._unknown(f"starts the pod {shown(planned.name)}", hint)
         role = self.roles[planned.role]
-        shares = self.shares.next(planned.node, role.all_requests)
-        instances = self.instances.next(planned.node, role.all_requests)
-        if not self.instances.exact:
+        shares = self.parts.shares(planned.node, role.all_requests)
+        instances = self.parts.instances(planned.node, role.all_requests)
+        if not self.parts.exact:
             shares, instances = (*shares, *(gpu for _, gpu, _ in instances)), ()
         return made(
             PodStart,
