@@ -15,7 +15,8 @@ from models.apply.intents import Intent
 from models.apply.live_state import LivePod
 from models.apply.plan_actions import PodStart
 from models.apply.requests import Event
-from planner.cluster.backends.base import Backend, backend_of
+from planner.cluster.backends import backend_of
+from planner.cluster.backends.base import Backend
 
 Tree = dict[str, Any]
 

@@ -22,7 +22,7 @@ def one() -> tuple[World, PlanActions]:
     )
     world.node("n1")
     pod = world.pod("a-0", 4, requests=(("cpu", 1000),))
-    relied = NodeAssumptions("n0", 8, (("rack", "r1"),), (("pool", "x"),), absent=("spot",))
+    relied = NodeAssumptions("n0", 8, (("rack", "r1"), ("pool", "x"), ("spot", None)))
     return world, replace(
         orders(world, gang("a", [order_for(pod, "n0", range(4))])), nodes=(relied,)
     )

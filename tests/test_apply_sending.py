@@ -22,7 +22,7 @@ from models.apply.requests import (
     WriteIntent,
 )
 from models.instance.policy import KubernetesPolicy
-from planner.cluster.backends.base import backend_of
+from planner.cluster.backends import backend_of
 from planner.cluster.request_sender import RequestSender
 from planner.cluster.transport import JSON, STRATEGIC, Reply, Tree
 

@@ -13,7 +13,8 @@ from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop
 from models.apply.requests import Done
 from models.instance.policy import GPU_BACKENDS
-from planner.cluster.backends.base import Backend, backend_of
+from planner.cluster.backends import backend_of
+from planner.cluster.backends.base import Backend
 from planner.cluster.transport import Reply, Transport, Tree
 from planner.read.kube.dialects.base import CannotEncode
 
@@ -78,7 +79,6 @@ def test_every_back_end_of_the_policy_is_there_and_says_what_it_enforces(name: s
 def test_back_ends_without_objects_send_nothing(name: str) -> None:
     found = backend_of(name)
     wire: Transport = NoWire()
-    assert not found.allocates
     assert found.allocate(wire, order(0), LivePod("a", "p", "u", "1"), pod()) == Done()
     assert found.release(wire, pod()) == Done()
 

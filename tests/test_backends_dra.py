@@ -26,7 +26,7 @@ from backend_world import (
 
 from models.apply.intents import PLAN as MARK
 from models.apply.requests import Conflict, Done, Rejected
-from planner.cluster.backends.base import backend_of
+from planner.cluster.backends import backend_of
 from planner.cluster.transport import MERGE
 from planner.read.kube.dialects.base import CannotEncode
 

@@ -24,7 +24,7 @@ from test_backends_applied import planned
 
 from models.apply.intents import PLAN as MARK
 from models.apply.requests import Conflict, Done, Rejected
-from planner.cluster.backends.base import backend_of
+from planner.cluster.backends import backend_of
 
 DRIVER, MIG = "gpu.nvidia.com", "mig.nvidia.com"
 PRODUCT = "NVIDIA H100 80GB HBM3"

@@ -91,7 +91,7 @@ def test_claims_are_allocated_and_freed_with_only_what_is_shipped() -> None:
     from backend_world import claim, cluster, ordered, seen
 
     from models.apply.requests import Done
-    from planner.cluster.backends.base import backend_of
+    from planner.cluster.backends import backend_of
 
     found = cluster("n1")
     install(found)

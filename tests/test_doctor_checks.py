@@ -8,7 +8,7 @@ from apiserver_http import FakeWire
 
 from planner.cli import doctor_checks as checks
 from planner.cli.doctor_checks import Finding, Level, exit_code, passed, warned
-from planner.cluster.backends.base import backend_of
+from planner.cluster.backends import backend_of
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
 from planner.cluster import rights
-from planner.cluster.backends.base import backend_of
+from planner.cluster.backends import backend_of
 from planner.cluster.live_view import read_cluster
 from planner.cluster.lock import LEASE, read_lease
 from planner.cluster.pages import served_groups

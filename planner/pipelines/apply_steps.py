@@ -110,7 +110,7 @@ def read_verified(path: str, stdin: IO[bytes] | None = None) -> VerifiedPlan:
 def ordered(plan: PlanDocument, file: str | None = None) -> VerifiedPlan:
     """The orders of a verified plan. ``file``: for messages. Raises InputError."""
     from models.apply.plan_actions import InapplicablePlanError, actions_of
-    from planner.cluster.backends.base import backend_of
+    from planner.cluster.backends import backend_of
 
     try:
         orders = actions_of(plan)
@@ -294,7 +294,7 @@ def sender_of(
     clock: Callable[[], float] = time.monotonic,
 ) -> RequestSender:
     """Sends what the machine asks for under that lock; without one every write is a dry run."""
-    from planner.cluster.backends.base import backend_of
+    from planner.cluster.backends import backend_of
     from planner.cluster.request_sender import RequestSender
     from planner.cluster.retry import RetryingTransport
 

@@ -20,13 +20,6 @@ from planner.read.kube.lookup import mapping, text, texts
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER
 
 
-def backend_of(name: str) -> Backend:
-    """The back end that ``kubernetes.gpuBackend`` names. KeyError for an unknown name."""
-    from planner.cluster.backends.dra import Dra
-
-    return {one.name: one for one in (Advisory, NodeChoice, Hami, Dra)}[name]()
-
-
 class Backend:
     """One way to make a node use the planned GPUs; one instance per run.
 
