@@ -1,4 +1,4 @@
-"""The cluster: how the GPUs that a plan chose reach the node, one back end each way."""
+"""How the GPUs that a plan chose reach the node: back ends, of which a Policy chooses one."""
 
 from __future__ import annotations
 
