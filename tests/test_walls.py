@@ -217,7 +217,7 @@ def test_nobody_looks_for_words_in_sentences_that_we_make() -> None:
 
 CEILINGS: dict[str, int] = {
     "models": 991,
-    "models/apply": 2652,
+    "models/apply": 2561,
     "models/documents": 3007,
     "models/instance": 1998,
     "models/program": 5972,
@@ -229,9 +229,9 @@ CEILINGS: dict[str, int] = {
     "models/values": 1109,
     "models/verify": 7658,
     "planner": 332,
-    "planner/cli": 2261,
-    "planner/cluster": 3495,
-    "planner/pipelines": 2870,
+    "planner/cli": 2254,
+    "planner/cluster": 3258,
+    "planner/pipelines": 2855,
     "planner/read": 3923,
     "planner/read/kube": 2639,
     "planner/read/kube/devices": 661,
@@ -250,7 +250,7 @@ CEILINGS: dict[str, int] = {
     "planner/search/improve": 903,
     "planner/search/promises": 585,
     "planner/search/start": 1393,
-    "planner/show": 3545,
+    "planner/show": 3544,
 }
 """The most code lines of each room. They only fall: ``python tests/test_walls.py`` prints them as they are.
 
