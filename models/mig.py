@@ -327,7 +327,7 @@ def boards() -> tuple[Board, ...]:
     import yaml  # only inputs with MIG need the file
 
     text = files(__package__).joinpath("mig.yaml").read_text(encoding="utf-8")
-    found = yaml.safe_load(text)
+    found = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  # both are safe
     made = []
     for board in found["boards"]:
         layout, kinds = found["layouts"][board["layout"]], board["profiles"]

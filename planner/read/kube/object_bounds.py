@@ -78,11 +78,12 @@ class ObjectReducer:
         try:
             found: Tree = decode(written)
             for name, fields in parts.items():
-                if part := found.get(name):
-                    for field, value in part.items():
-                        if type(value) is Raw:
-                            part[field] = self._part(fields[field], bytes(value))
-                    _intern(part)
+                part = found.get(name, {})
+                for field, value in part.items():
+                    if type(value) is Raw:
+                        part[field] = self._part(fields[field], bytes(value))
+                    elif type(value) is str and field not in _OWN and len(value) <= SHORT:
+                        part[field] = intern(value)
         except REFUSED:
             return None
         return found
