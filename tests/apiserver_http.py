@@ -135,7 +135,8 @@ class _Handler(StreamRequestHandler):
     rbufsize = 65536
 
     def setup(self) -> None:
-        self.request.settimeout(60)
+        # clients hang up first (kubectl after 90 s): a write on what we just closed is not tried again
+        self.request.settimeout(HANG_S)
         if self.server.context is not None:
             self.request = self.server.context.wrap_socket(
                 self.request, server_side=True, do_handshake_on_connect=False
