@@ -6,7 +6,7 @@ malformed allows nothing, one whose selector is guards every pod of its namespac
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from models.instance.disruption_budgets import DisruptionBudgets, Key
 from planner.read.findings import Remarks
@@ -30,46 +30,40 @@ UNREADABLE_SELECTOR = "its selector cannot be read; it guards every pod of its n
 TOO_MANY_PARTS = "the selectors of its namespace are too many; it guards every pod of its namespace"
 UNREADABLE_NUMBERS = "its status cannot be read; it allows no eviction"
 
-_UNGUARDED = ("Pending", "Succeeded", "Failed")
-"""Phases of pods that the server evicts whatever their budgets allow."""
-
 
 def read_budgets(found: Objects, remarks: Remarks) -> DisruptionBudgets:
     """The budgets among the objects, and the pods that they guard."""
     by_namespace: dict[str, list[KubeObject]] = {}
     for one in found.of("PodDisruptionBudget", "policy"):
         by_namespace.setdefault(one.namespace, []).append(one)
-    pods: dict[str, list[KubeObject]] = {}
+    pods: dict[str, list[tuple[KubeObject, str]]] = {}
     for pod in found.of("Pod", "") if by_namespace else ():
-        if pod.namespace in by_namespace and (_is_guarded(pod.tree) or _is_to_start(pod.tree)):
-            pods.setdefault(pod.namespace, []).append(pod)
-    allowed: dict[Key, int] = {}
-    guards: dict[Key, tuple[str, ...]] = {}
-    forbids: dict[Key, tuple[str, ...]] = {}
+        if pod.namespace in by_namespace and (state := _state(pod.tree)) is not None:
+            pods.setdefault(pod.namespace, []).append((pod, state))
+    allowed = dict[Key, int]()
+    guards, forbids = dict[Key, tuple[str, ...]](), dict[Key, tuple[str, ...]]()
     for namespace in sorted(by_namespace):
         budgets = sorted(by_namespace[namespace], key=lambda one: one.name)
         for budget in budgets:
             allowed[namespace, budget.name] = _allowed(budget, remarks)
-        running, waiting = _guards(budgets, pods.get(namespace, []), remarks)
-        guards |= running
-        forbids |= waiting
+        _guard(budgets, pods.get(namespace, []), guards, forbids, remarks)
     return DisruptionBudgets(allowed, guards, forbids)
 
 
-def _is_guarded(pod: Tree) -> bool:
-    """Whether budgets matter to the eviction of a pod."""
-    leaving = at(pod, "metadata", "deletionTimestamp") is not None
-    return not leaving and text(pod, "status", "phase") not in _UNGUARDED
+_READY, _UNREADY, _WAITS = "ready", "unready", "waits"
 
 
-def _is_to_start(pod: Tree) -> bool:
-    """Whether the pod waits for a node."""
-    leaving = at(pod, "metadata", "deletionTimestamp") is not None
-    return (
-        not leaving
-        and text(pod, "spec", "nodeName") is None
-        and text(pod, "status", "phase") in (None, "Pending")
-    )
+def _state(pod: Tree) -> str | None:
+    """Whether a pod that budgets may guard runs, and is ready, or waits; None for others.
+
+    The server evicts pods in other phases whatever their budgets allow.
+    """
+    phase = text(pod, "status", "phase")
+    if at(pod, "metadata", "deletionTimestamp") is not None or phase in ("Succeeded", "Failed"):
+        return None
+    if phase == "Pending":
+        return _WAITS if text(pod, "spec", "nodeName") is None else None
+    return _READY if holds_condition(pod, "Ready") else _UNREADY
 
 
 def _forbids(budget: Tree) -> bool:
@@ -77,12 +71,11 @@ def _forbids(budget: Tree) -> bool:
 
     It allows as many more as start only if it has the healthy pods that it needs without them.
     """
-    if not _is_up_to_date(budget):
-        return True
     healthy, desired = (
         whole(budget, "status", name) for name in ("currentHealthy", "desiredHealthy")
     )
-    return healthy is None or desired is None or healthy < desired
+    known = _is_up_to_date(budget) and healthy is not None and desired is not None
+    return not known or (healthy or 0) < (desired or 0)
 
 
 def _is_up_to_date(budget: Tree) -> bool:
@@ -115,21 +108,24 @@ def _allowed(budget: KubeObject, remarks: Remarks) -> int:
     return max(0, min(allowed, healthy - desired))
 
 
-def _guards(
-    budgets: Iterable[KubeObject], pods: list[KubeObject], remarks: Remarks
-) -> tuple[dict[Key, tuple[str, ...]], dict[Key, tuple[str, ...]]]:
-    """The budgets of each guarded pod of one namespace: the first two, which are as many as matter.
+def _guard(
+    budgets: Sequence[KubeObject],
+    pods: Sequence[tuple[KubeObject, str]],
+    guards: dict[Key, tuple[str, ...]],
+    forbids: dict[Key, tuple[str, ...]],
+    remarks: Remarks,
+) -> None:
+    """Note the budgets of each guarded pod of one namespace: the first two, which are as many as matter.
 
     Those of pods that run, then of pods that wait those that would forbid their eviction. Pods with equal
-    labels, and equally ready, are one; sets of them are bit masks.
+    labels, and in one state, are one; sets of them are bit masks.
     """
-    alike: dict[tuple[bool | None, frozenset[tuple[str, str]]], int] = {}
+    alike: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
     numbers = [
-        alike.setdefault((_state(pod.tree), frozenset(pod.labels.items())), len(alike))
-        for pod in pods
+        alike.setdefault((state, frozenset(pod.labels.items())), len(alike)) for pod, state in pods
     ]
     labels = LabelSets([dict(pairs) for _, pairs in alike])
-    ready = sum(1 << number for (is_ready, _), number in alike.items() if is_ready)
+    states = [state for state, _ in alike]
     names: list[list[str]] = [[] for _ in alike]
     free: list[bool] = [False] * len(alike)
     once = twice = parts = 0
@@ -138,37 +134,24 @@ def _guards(
         if selector is None:
             continue  # a null selector selects no pod, an empty one all
         parts += selector_parts(mapping(selector))
-        if (
-            parts > MAX_PARTS
-            or exceeds_bounds([mapping(selector)])
-            or not is_label_selector(selector)
-        ):
-            many = parts > MAX_PARTS
+        many = parts > MAX_PARTS
+        if many or exceeds_bounds([mapping(selector)]) or not is_label_selector(selector):
             remarks.add(budget.subject, TOO_MANY_PARTS if many else UNREADABLE_SELECTOR)
             selector = {}
         selected = labels.matching(mapping(selector)) & ~twice
         lets_unready_go = _lets_unready_go(budget.tree)
         for number in bits(selected):
             names[number].append(budget.name)
-            free[number] = lets_unready_go and not ready >> number & 1
+            free[number] = lets_unready_go and states[number] != _READY
         twice |= once & selected
         once |= selected
-    states = [state for state, _ in alike]
     forbidding = {budget.name for budget in budgets if _forbids(budget.tree)}
-    running, waiting = dict[Key, tuple[str, ...]](), dict[Key, tuple[str, ...]]()
-    for pod, number in zip(pods, numbers, strict=True):
+    for (pod, state), number in zip(pods, numbers, strict=True):
         own, key = tuple(names[number]), (pod.namespace, pod.name)
-        if states[number] is None:
-            if len(own) > 1 or not forbidding.isdisjoint(own):
-                waiting[key] = own
-        elif len(own) > 1 or (own and not free[number]):
-            running[key] = own
-    return running, waiting
-
-
-def _state(pod: Tree) -> bool | None:
-    """Whether a running pod is ready; None of one that waits."""
-    return holds_condition(pod, "Ready") if _is_guarded(pod) else None
+        if state == _WAITS and (len(own) > 1 or not forbidding.isdisjoint(own)):
+            forbids[key] = own
+        elif state != _WAITS and (len(own) > 1 or (own and not free[number])):
+            guards[key] = own
 
 
 def _lets_unready_go(budget: Tree) -> bool:

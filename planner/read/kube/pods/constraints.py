@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import sha256
-from typing import cast
+from typing import Any, cast, get_args
 
 from models.apply.intents import PLAN, read_intent
 from models.documents.cluster import HOSTNAME_LABEL
@@ -60,6 +59,8 @@ TOO_MANY_TERMS = (
 )
 TOO_MANY_SELECTORS = f"a nodeSelector of more than {MAX_SELECTORS} labels"
 TOO_MANY_TOLERATIONS = f"more than {MAX_TOLERATIONS} tolerations"
+
+_EFFECTS, _OPERATORS = get_args(ToleratedEffect), get_args(Operator)
 
 IMPOSSIBLE = (
     NodeExpression(HOSTNAME_LABEL, "Exists"),
@@ -264,25 +265,17 @@ def read_tolerations(written: object) -> tuple[Toleration, ...]:
     """Tolerations, each once; a malformed one tolerates nothing and is left out."""
     found: dict[Toleration, None] = {}
     for entry in objects(written):
-        values = tuple(entry.get(name) or "" for name in ("key", "operator", "value", "effect"))
-        if all(type(value) is str for value in values):
-            toleration = _toleration(*values)
-            if toleration is not None:
-                found[toleration] = None
+        stated: list[Any] = [
+            entry.get(name) or "" for name in ("key", "operator", "value", "effect")
+        ]
+        if not all(type(one) is str for one in stated) or stated[3] not in _EFFECTS:
+            continue
+        key, operator, value, effect = stated
+        if operator == "Exists":
+            found[Toleration(key, "Exists", "", effect)] = None
+        elif operator in ("", "Equal") and key:
+            found[Toleration(key, "Equal", value, effect)] = None
     return tuple(found)
-
-
-@lru_cache(maxsize=4096)
-def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration | None:
-    """None for operators and effects that are not supported."""
-    operator = operator or "Equal"
-    if effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
-        return None
-    if operator == "Exists":
-        return Toleration(key, "Exists", "", cast("ToleratedEffect", effect))
-    if operator != "Equal" or not key:
-        return None
-    return Toleration(key, "Equal", value, cast("ToleratedEffect", effect))
 
 
 def exceeds_bounds(terms: Sequence[Tree], *path: str) -> bool:
@@ -336,29 +329,11 @@ def _read_term(tree: object) -> Term | None:
 
 
 def _expression(entry: object, *, field_: bool) -> NodeExpression | None:
+    """None for what the API server refuses."""
     key, operator = text(entry, "key"), text(entry, "operator")
     written = items(entry, "values")
     values = tuple(value for value in written if isinstance(value, str))
-    if key is None or operator is None or len(values) != len(written):
+    if key is None or operator not in _OPERATORS or len(values) != len(written):
         return None
-    if field_ and key != "metadata.name":
-        return None
-    if not _is_valid(operator, values, field_=field_):
-        return None
-    return NodeExpression(key, cast("Operator", operator), values, field_)
-
-
-def _is_valid(operator: str, values: tuple[str, ...], *, field_: bool) -> bool:
-    """Whether the API server accepts the operator with these values."""
-    if operator in ("In", "NotIn"):
-        return len(values) >= 1
-    if field_:
-        return False
-    if operator in ("Exists", "DoesNotExist"):
-        return not values
-    return operator in ("Gt", "Lt") and len(values) == 1 and _is_integer(values[0])
-
-
-def _is_integer(written: str) -> bool:
-    digits = written.removeprefix("-").removeprefix("+")
-    return digits.isascii() and digits.isdecimal() and len(digits) <= 18
+    found = NodeExpression(key, cast("Operator", operator), values, field_)
+    return None if any(found.field_errors()) else found
