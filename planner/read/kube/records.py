@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from models.documents.cluster import GpuSharing
     from models.documents.gang import Toleration
     from models.instance.cluster import Taint
+    from planner.read.kube.pods.holdings import Holding
     from planner.read.kube.pods.pod_rules import PodRule
 
 Derived = TypeVar("Derived")
@@ -246,12 +247,12 @@ class KubePod:
     ``gpu_resource`` (or a DRA driver); ``wants_gpus``: whole ones, shares or others; ``indices``: those it
     holds, ascending, None if unknown. A part of a GPU is among its ``requests``: ``gpus`` is 0, ``indices``
     those that it shares, or ``()`` and ``gpu_group`` names that those who share them have.
-    ``made``: instances that its claims made of GPUs. ``selector``, ``affinity`` (any of the terms, all
-    expressions of one), ``tolerations``: where it may go; ``own_affinity``: ``affinity`` as its spec has it;
-    ``rules``: beside which other pods.
-    ``unsupported``: constraints that are not modelled, in words; ``waits_for``: what its volumes need first,
-    likewise. ``volumes``: what these add to ``affinity``; ``rooted``: only some nodes reach
-    one of them. ``fabric``: holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
+    ``made``: instances that its claims made of GPUs; ``holding``: what it claims to hold. ``selector``,
+    ``affinity`` (any of the terms, all expressions of one), ``tolerations``: where it may go;
+    ``own_affinity``: ``affinity`` as its spec has it; ``rules``: beside which other pods. ``unsupported``:
+    constraints that are not modelled, in words; ``waits_for``: what its volumes need first, likewise.
+    ``volumes``: what these add to ``affinity``; ``rooted``: only some nodes reach one of them. ``fabric``:
+    holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
     """
 
     object: KubeObject
@@ -273,6 +274,7 @@ class KubePod:
     indices: tuple[int, ...] | None = None
     gpu_group: str | None = None
     made: tuple[Device, ...] = ()
+    holding: Holding | None = None
     selector: dict[str, str] = field(default_factory=dict)
     affinity: tuple[tuple[NodeExpression, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()

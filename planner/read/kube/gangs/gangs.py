@@ -34,8 +34,7 @@ from planner.read.kube.gangs.roles import (
 from planner.read.kube.gangs.terms import hold_to_terms
 from planner.read.kube.gangs.topology import add_topology
 from planner.read.kube.lookup import LONGEST, distinct, is_name, text
-from planner.read.kube.pods.endings import deadline_s
-from planner.read.kube.pods.placement import EXPECTED, PLAN
+from planner.read.kube.pods.placement import EXPECTED, PLAN, deadline_s
 from planner.read.kube.pods.pods import bounded_priority
 from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
 

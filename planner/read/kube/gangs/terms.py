@@ -15,8 +15,7 @@ from models.units import duration_text, time_text
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.membership import Membership
 from planner.read.kube.lookup import is_object_name
-from planner.read.kube.pods.endings import LONGEST_GRACE_S, grace_s
-from planner.read.kube.pods.placement import is_proven
+from planner.read.kube.pods.placement import LONGEST_GRACE_S, grace_s, is_proven
 from planner.read.kube.records import KubeGang, KubePod
 
 HOLDS = "was started {}; that holds until it ends, whatever it says now"

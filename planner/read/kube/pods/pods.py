@@ -97,19 +97,13 @@ def read_pods(
     objects = [*found.of("Pod", ""), *expected]
     reader = _Reader(found, nodes, policy, remarks)
     reader.reserved = _reserved(objects, frozenset(policy.gpu_resources))
-    pods: list[KubePod] = []
-    holdings: dict[tuple[str, str], Holding] = {}
-    for one in sorted(objects, key=lambda pod: (pod.namespace, pod.name)):
-        pod, holding = reader.read(one)
-        pods.append(pod)
-        if holding is not None:
-            holdings[pod.key] = holding
+    pods = [reader.read(one) for one in sorted(objects, key=lambda pod: (pod.namespace, pod.name))]
     read_volumes(pods, found, policy, remarks)
-    settle_room(pods, holdings, found, reader.places.nodes, policy.other_schedulers, remarks)
+    settle_room(pods, found, reader.places.nodes, policy.other_schedulers, remarks)
     by_node: dict[str, list[Holding]] = {}
-    for holding in holdings.values():
-        if holding.pod.node is not None and holding.pod.holds_room:
-            by_node.setdefault(holding.pod.node, []).append(holding)
+    for pod in pods:
+        if pod.holding is not None and pod.node is not None and pod.holds_room:
+            by_node.setdefault(pod.node, []).append(pod.holding)
     for name in sorted(by_node):
         settle(reader.places.nodes[name], by_node[name], remarks)
     return pods
@@ -161,8 +155,8 @@ class _Reader:
         self._templates: dict[tuple[object, ...], _Template] = {}
         self.largest = max((node.gpus for node in nodes if node.shared is None), default=0)
 
-    def read(self, object_: KubeObject) -> tuple[KubePod, Holding | None]:
-        """The pod read by itself, and what it claims to hold."""
+    def read(self, object_: KubeObject) -> KubePod:
+        """The pod read by itself, with what it claims to hold."""
         template, claimed = self._template(object_), self.claims.of(object_)
         pod = KubePod(
             object_,
@@ -180,7 +174,7 @@ class _Reader:
             ask = Ask()
         if node is not None and PART in node.allocatable:
             ask = ask.in_parts()
-        holding = self._holding(pod, template.requests, ask, claimed)
+        holding = pod.holding = self._holding(pod, template.requests, ask, claimed)
         if template.requests.unreadable:
             what = "requests an amount that cannot be read; it counts as 0"
             self.remarks.add(pod.subject, what)
@@ -207,7 +201,7 @@ class _Reader:
         pod.indices = None if pod.gpus else ()
         pod.unsupported = self._unsupported(pod, template, ask, claimed)
         pod.priority = self._priority(object_, queued=kueue.GATE in pod.gates)
-        return pod, holding
+        return pod
 
     def _template(self, object_: KubeObject) -> _Template:
         spec, status = mapping(object_.tree, "spec"), mapping(object_.tree, "status")

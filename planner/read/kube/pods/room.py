@@ -7,7 +7,7 @@ the pods before it. Any other holds nothing, and is a remark.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from models.documents.cluster import HOSTNAME_LABEL
@@ -41,13 +41,9 @@ NOT_ADMITTED = (
 )
 HINT = "list that scheduler under kubernetes.otherSchedulers in a Policy"
 
-Holdings = Mapping[tuple[str, str], Holding]
-"""What pods claim to hold of GPUs, by namespace and name."""
-
 
 def settle_room(
     pods: Sequence[KubePod],
-    holdings: Holdings,
     api: Objects,
     nodes: Mapping[str, KubeNode],
     schedulers: Sequence[str] | None,
@@ -58,12 +54,11 @@ def settle_room(
     doubtful = {pod.node for pod in there if pod.tied is not None or not _has_started(pod)}
     if not doubtful:
         return
-    known = _Schedulers.of(there, schedulers)
+    known = _existing_schedulers(there, schedulers)
     ordered = sorted((pod for pod in there if pod.node in doubtful), key=_precedence)
-    refused = _refused(ordered, holdings, nodes, known)
-    short = _short_of_pods(there, refused, api)
-    if short:
-        refused = _refused(ordered, holdings, nodes, known, short)
+    refused = _refused(ordered, nodes, known)
+    if short := _short_of_pods(there, refused, api):
+        refused = _refused(ordered, nodes, known, short)
     for pod in ordered:
         why = refused.get(pod.key)
         if pod.tied is not None:
@@ -77,26 +72,28 @@ def settle_room(
 
 def _refused(
     ordered: Sequence[KubePod],
-    holdings: Holdings,
     nodes: Mapping[str, KubeNode],
-    known: _Schedulers,
+    known: Callable[[KubePod], bool],
     short: Collection[PodKey] = (),
 ) -> dict[PodKey, str]:
-    """Which of these pods hold no room beside those before them, and why. ``short``: of short gangs."""
+    """Which of these pods hold no room beside those before them, and why.
+
+    ``known``: whether the scheduler of a pod exists. ``short``: pods of groups with too few.
+    """
     names = {pod.node for pod in ordered}
     rooms = {name: _Room(nodes[name], dict(nodes[name].allocatable)) for name in names if name}
-    for holding in holdings.values():
-        if holding.pod.bound and holding.pod.node in rooms:
-            rooms[holding.pod.node].shares.update(holding.reserves)
+    for pod in ordered:
+        if pod.bound and pod.holding is not None:
+            rooms[pod.node or ""].shares.update(pod.holding.reserves)
     found: dict[PodKey, str] = {}
     for pod in ordered:
-        room, claim, why = rooms[pod.node or ""], holdings.get(pod.key), None
+        room, why = rooms[pod.node or ""], None
         if pod.tied is not None:
-            why = GANG_SHORT if pod.key in short else _refusal(pod, claim, room, known)
-        elif pod.bound and not _has_started(pod) and not room.fits(pod, claim):
+            why = GANG_SHORT if pod.key in short else _refusal(pod, room, known)
+        elif pod.bound and not _has_started(pod) and not room.fits(pod):
             why = NOT_ADMITTED
         if why is None:
-            room.take(pod, claim)
+            room.take(pod)
         else:
             found[pod.key] = why
     return found
@@ -117,20 +114,27 @@ def _precedence(pod: KubePod) -> tuple[object, ...]:
     return (stage, -pod.priority if stage == 2 else 0, unknown, created or 0, pod.key)
 
 
-def _refusal(pod: KubePod, holding: Holding | None, room: _Room, known: _Schedulers) -> str | None:
+def _refusal(pod: KubePod, room: _Room, known: Callable[[KubePod], bool]) -> str | None:
     """Why the pod will not be bound to its node as things stand; None if it will."""
-    if pod.tied == PINNED and not known.include(pod):
+    pinned, node = pod.tied == PINNED, room.node
+    if pinned and not known(pod):
         return NO_SCHEDULER
-    if pod.tied == PINNED and any(isinstance(one, Ignorable) for one in pod.unsupported):
+    if pinned and any(isinstance(one, Ignorable) for one in pod.unsupported):
         return UNKNOWN
-    if not _takes(room.node, pod):
+    labels = {HOSTNAME_LABEL: node.name, **node.labels}
+    if (
+        node.unschedulable
+        or not node.ready
+        or not tolerated(pod.tolerations, node.taints)
+        or not selects(pod.selector.items(), pod.affinity, labels, node.name)
+    ):
         return NO_MATCH
     unplaceable = UNREADABLE in pod.unsupported or NO_CLAIM in pod.unsupported
-    if unplaceable or (pod.tied == PINNED and _is_unschedulable(pod)):
+    if unplaceable or (pinned and _is_unschedulable(pod)):
         return REFUSED
-    if pod.tied == PINNED and pod.rules:
+    if pinned and pod.rules:
         return UNKNOWN
-    return None if room.fits(pod, holding) else NO_ROOM
+    return None if room.fits(pod) else NO_ROOM
 
 
 def _short_of_pods(
@@ -164,41 +168,25 @@ def _is_unschedulable(pod: KubePod) -> bool:
     )
 
 
-def _takes(node: KubeNode, pod: KubePod) -> bool:
-    """Whether the node is open and satisfies selector, required affinity and tolerations."""
-    if node.unschedulable or not node.ready or not tolerated(pod.tolerations, node.taints):
-        return False
-    labels = {HOSTNAME_LABEL: node.name, **node.labels}
-    return selects(pod.selector.items(), pod.affinity, labels, node.name)
+def _existing_schedulers(
+    there: Iterable[KubePod], listed: Sequence[str] | None
+) -> Callable[[KubePod], bool]:
+    """Whether the scheduler of a pod exists. ``listed``: those of the Policy, None without.
 
+    A tenant can bind a pod itself under any scheduler's name, so pods of its own namespace prove nothing.
+    """
+    seen: dict[str, set[str]] = {}
+    for pod in there:
+        if _has_started(pod):
+            seen.setdefault(pod.scheduler, set()).add(pod.object.namespace)
 
-@dataclass(frozen=True, slots=True)
-class _Schedulers:
-    """``listed``: of the Policy, None without. ``seen``: namespaces of the started pods of each."""
+    def exists(pod: KubePod) -> bool:
+        if listed is not None:
+            return pod.scheduler in listed
+        others = seen.get(pod.scheduler, set()) - {pod.object.namespace}
+        return pod.scheduler == DEFAULT_SCHEDULER or bool(others)
 
-    listed: frozenset[str] | None
-    seen: Mapping[str, frozenset[str]]
-
-    @classmethod
-    def of(cls, there: Iterable[KubePod], listed: Sequence[str] | None) -> _Schedulers:
-        seen: dict[str, set[str]] = {}
-        for pod in there:
-            if _has_started(pod):
-                seen.setdefault(pod.scheduler, set()).add(pod.object.namespace)
-        fixed = None if listed is None else frozenset(listed)
-        return cls(fixed, {name: frozenset(spaces) for name, spaces in seen.items()})
-
-    def include(self, pod: KubePod) -> bool:
-        """Whether the scheduler of a pod exists.
-
-        A tenant can bind a pod itself under any scheduler's name, so pods of its own namespace prove
-        nothing.
-        """
-        if self.listed is not None:
-            return pod.scheduler in self.listed
-        if pod.scheduler == DEFAULT_SCHEDULER:
-            return True
-        return not self.seen.get(pod.scheduler, frozenset()) <= {pod.object.namespace}
+    return exists
 
 
 @dataclass(slots=True)
@@ -210,26 +198,26 @@ class _Room:
     gpus: int = 0
     shares: set[Share] = field(default_factory=set)
 
-    def fits(self, pod: KubePod, holding: Holding | None) -> bool:
+    def fits(self, pod: KubePod) -> bool:
         """Whether the pod fits; of a bound pod, what the node does not report is no obstacle."""
         for name, amount in self._amounts(pod).items():
             reported = self.node.allocatable.get(name)
             if amount > self.free.get(name, 0) and (reported or not pod.bound):
                 return False
-        if holding is None or self.node.shared is not None:
+        if pod.holding is None or self.node.shared is not None:
             return True
-        needed = self._gpus(holding)
+        needed = self._gpus(pod.holding)
         if needed <= max(0, self.node.gpus - self.gpus):
             chosen = pod.bound or pod.tied == CHOSEN  # who chose the node knows what it offers
             return not needed or chosen or pod.gpu_resource in (None, *self.node.gpu_names)
         return pod.bound and not self.node.gpus
 
-    def take(self, pod: KubePod, holding: Holding | None) -> None:
+    def take(self, pod: KubePod) -> None:
         for name, amount in self._amounts(pod).items():
             self.free[name] = self.free.get(name, 0) - amount
-        if holding is not None:
-            self.gpus += self._gpus(holding)
-            self.shares.update(holding.shares)
+        if pod.holding is not None:
+            self.gpus += self._gpus(pod.holding)
+            self.shares.update(pod.holding.shares)
 
     def _gpus(self, holding: Holding) -> int:
         """GPUs that the pod takes beyond those that others share with it; none for a part of any GPU."""
@@ -241,11 +229,11 @@ class _Room:
 
         Of instances that claims make of GPUs a node reports no number.
         """
-        names = (name for name in pod.requests if name != HIVED)
-        counted = (name for name in names if not is_about_gpus(name) or self._counts(name))
-        return {**{name: pod.requests[name] for name in counted}, "pods": 1}
-
-    def _counts(self, name: str) -> bool:
-        """Whether a resource is parts of GPUs of which the node reports how many it has."""
-        made = self.node.board is not None and name.startswith(RESOURCE)
-        return PARTITIONS.fullmatch(name) is not None and not made
+        made = self.node.board is not None
+        return {"pods": 1} | {
+            name: amount
+            for name, amount in pod.requests.items()
+            if not is_about_gpus(name)
+            or (PARTITIONS.fullmatch(name) and not (made and name.startswith(RESOURCE)))
+            if name != HIVED
+        }

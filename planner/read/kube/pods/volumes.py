@@ -9,7 +9,7 @@ administrators volumes and classes. Writes ``affinity``, ``unsupported``, ``wait
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from models.documents.gang import NodeExpression
 from models.instance.policy import KubernetesPolicy
@@ -48,12 +48,9 @@ def read_volumes(
     pods: Sequence[KubePod], found: Objects, policy: KubernetesPolicy, remarks: Remarks
 ) -> None:
     """Read the volumes of unfinished pods."""
-    if "volumeZone" in policy.ignore:
-        return
     reader = _Volumes(found, remarks)
-    for pod in pods:
-        names = () if pod.finished is not None else tuple(dict.fromkeys(_claims(pod.object)))
-        if names:
+    for pod in pods if "volumeZone" not in policy.ignore else ():
+        if pod.finished is None and (names := tuple(dict.fromkeys(_claims(pod.object)))):
             reader.read(pod, names)
 
 
@@ -61,8 +58,7 @@ def _claims(pod: KubeObject) -> Iterator[str]:
     """Names of the volume claims of a pod; that of an ephemeral volume is named after both."""
     for volume in objects(pod.tree, "spec", "volumes"):
         if "persistentVolumeClaim" in volume:
-            name = text(volume, "persistentVolumeClaim", "claimName")
-            if name is not None:
+            if (name := text(volume, "persistentVolumeClaim", "claimName")) is not None:
                 yield name
         elif "ephemeral" in volume and (name := text(volume, "name")):
             yield f"{pod.name}-{name}"
@@ -80,19 +76,14 @@ class _Claim:
     waits: str | None = None
 
 
-_ANYWHERE = _Claim()
-
-
-@dataclass(slots=True)
 class _Volumes:
     """Reads the claims of one input, each once."""
 
-    found: Objects
-    remarks: Remarks
-    _known: dict[tuple[str, str], _Claim | None] = field(default_factory=dict)
-    _reaches: dict[str, Affinity | None] = field(default_factory=dict)
-    _equal: dict[Affinity, Affinity] = field(default_factory=dict)
-    _joined: dict[tuple[Affinity, Affinity], Affinity] = field(default_factory=dict)
+    def __init__(self, found: Objects, remarks: Remarks) -> None:
+        self.found, self.remarks = found, remarks
+        self._known: dict[tuple[str, str], _Claim | None] = {}
+        self._equal: dict[Affinity, Affinity] = {}
+        self._joined: dict[tuple[Affinity, Affinity], Affinity] = {}
 
     def read(self, pod: KubePod, names: Sequence[str]) -> None:
         """``names``: of its claims."""
@@ -140,13 +131,13 @@ class _Volumes:
         key = (namespace, name)
         if key not in self._known:
             claim = self.found.named("", CLAIM, namespace, name)
-            if claim is not None:
-                self._known[key] = self._read(claim)
-            elif self.found.has_all(CLAIM):
-                self._known[key] = _Claim(waits=f"{CLAIM} {name} does not exist")
-            else:
-                self._known[key] = None
+            missing = f"{CLAIM} {name} does not exist"
+            self._known[key] = self._absent(CLAIM, missing) if claim is None else self._read(claim)
         return self._known[key]
+
+    def _absent(self, kind: str, missing: str) -> _Claim | None:
+        """What is not in the input; None if it may exist."""
+        return _Claim(waits=missing) if self.found.has_all(kind) else None
 
     def _read(self, claim: KubeObject) -> _Claim | None:  # noqa: PLR0911  # one return a case
         if at(claim.tree, "metadata", "deletionTimestamp") is not None:
@@ -159,7 +150,7 @@ class _Volumes:
         volume = self.found.named("", VOLUME, "", name)
         if volume is None:
             missing = f"{claim.where} is for {VOLUME} {name}, which does not exist"
-            return _Claim(waits=missing) if self.found.has_all(VOLUME) else None
+            return self._absent(VOLUME, missing)
         if mapping(volume.tree, "spec", "claimRef") and not _is_for(volume, claim):
             return _Claim(waits=f"{claim.where} is for {volume.where}, which another claim has")
         if text(volume.tree, "status", "phase") in ("Released", "Failed"):
@@ -174,30 +165,26 @@ class _Volumes:
         found = self.found.named("storage.k8s.io", CLASS, "", name)
         if found is None:
             missing = f"{claim.where} names {CLASS} {name}, which does not exist"
-            return _Claim(waits=missing) if self.found.has_all(CLASS) else None
+            return self._absent(CLASS, missing)
         if text(found.tree, "volumeBindingMode") != "WaitForFirstConsumer":
             return _Claim(waits=f"{claim.where} is not bound yet, and {found.where} binds at once")
-        return _ANYWHERE
+        return _Claim()
 
     def _reach(self, volume: KubeObject) -> Affinity | None:
         """The nodes that reach a volume, () for all; None if that cannot be read or is none."""
-        if volume.name not in self._reaches:
-            required = at(volume.tree, "spec", "nodeAffinity", "required")
-            terms = objects(required, "nodeSelectorTerms")
-            large = exceeds_bounds(terms)
-            affinity = read_terms(terms) if required is not None and not large else ()
-            zones = tuple(
-                NodeExpression(key, "In", tuple(volume.labels[key].split(_ZONE_SEPARATOR)))
-                for key in _ZONES
-                if key in volume.labels
-            )
-            if zones and affinity != (IMPOSSIBLE,):
-                affinity = tuple((*term, *zones) for term in affinity or ((),))
-            nowhere = large or affinity == (IMPOSSIBLE,)
-            self._reaches[volume.name] = (
-                None if nowhere else self._equal.setdefault(affinity, affinity)
-            )
-        return self._reaches[volume.name]
+        required = at(volume.tree, "spec", "nodeAffinity", "required")
+        terms = objects(required, "nodeSelectorTerms")
+        affinity = () if required is None else read_terms(terms)
+        if affinity == (IMPOSSIBLE,) or exceeds_bounds(terms):
+            return None
+        zones = tuple(
+            NodeExpression(key, "In", tuple(volume.labels[key].split(_ZONE_SEPARATOR)))
+            for key in _ZONES
+            if key in volume.labels
+        )
+        if zones:
+            affinity = tuple((*term, *zones) for term in affinity or ((),))
+        return self._equal.setdefault(affinity, affinity)
 
 
 def _is_for(volume: KubeObject, claim: KubeObject) -> bool:
