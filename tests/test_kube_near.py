@@ -15,8 +15,8 @@ from models.instance.gang import Near
 from planner.read.findings import Remarks
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
-from planner.read.kube.near import MAX_WISHES
 from planner.read.kube.objects import Gatherer
+from planner.read.kube.pod_sets import MAX_WISHES
 from planner.read.kube.pods.constraints import PREFERRED
 
 Tree = dict[str, Any]

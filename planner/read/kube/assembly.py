@@ -33,7 +33,6 @@ from planner.read.kube.gangs.gangs import bound_checkpoints, leave_out_last, rea
 from planner.read.kube.gangs.terms import distrust_slow_ends, obey_budgets, report_overdue
 from planner.read.kube.levels.levels import Levels, read_levels
 from planner.read.kube.lookup import clean, is_label_key, is_name
-from planner.read.kube.near import set_near
 from planner.read.kube.node_documents import (
     Json,
     NodeDocuments,
@@ -43,7 +42,7 @@ from planner.read.kube.node_documents import (
 )
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.nodes.servers import server_model
-from planner.read.kube.pod_sets import PodSets
+from planner.read.kube.pod_sets import PodSets, set_near
 from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
 from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.pods import read_pods

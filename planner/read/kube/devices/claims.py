@@ -100,7 +100,8 @@ class DeviceClasses:
 
     def driver(self, name: str) -> str | None:
         """The driver whose whole GPUs the class gives out; None if there is none, or none is known."""
-        return self._class(name)[1]
+        sort, driver = self._class(name)
+        return driver if sort is Sort.WHOLE else None
 
     def profile(self, request: Tree) -> str | None:
         """The MIG profile of which a request asks one instance, and nothing else; None for other forms."""
@@ -132,37 +133,34 @@ class DeviceClasses:
 
     def _class(self, name: str) -> tuple[Sort, str | None]:
         if name not in self._known:
-            found = self.input.named(GROUP, "DeviceClass", "", name)
-            sort, driver = self._by_selectors(name, found) if found else _by_name(name)
-            self._known[name] = (sort, driver if sort is Sort.WHOLE else None)
+            self._known[name] = self._read(name)
         return self._known[name]
 
-    def _by_selectors(self, name: str, found: KubeObject) -> tuple[Sort, str | None]:
-        written = _expressions(mapping(found.tree, "spec"))
+    def _read(self, name: str) -> tuple[Sort, str | None]:
+        """By the selectors of the class, else by its name."""
+        found = self.input.named(GROUP, "DeviceClass", "", name)
+        written = _expressions(mapping(found and found.tree, "spec"))
         expressions = [one for one in written if len(one) <= _MAX_EXPRESSION]
         domains = {domain for one in expressions for domain in _QUOTED_DOMAIN.findall(one)}
-        if FABRIC_DRIVER in domains:
+        fabric = FABRIC_DRIVER in domains or (not domains and _FABRIC_CLASS.fullmatch(name))
+        if fabric:
             daemon = "daemon" in name or any("daemon" in one for one in expressions)
             return (Sort.OTHER if daemon else Sort.FABRIC), None
         drivers = [domain for domain in sorted(domains) if self.is_gpu_driver(domain)]
-        if drivers:
-            part = is_part_name(name) or any(means_part(one) for one in expressions)
-            return (Sort.PART if part else Sort.WHOLE), drivers[0]
-        return (Sort.OTHER, None) if domains else _by_name(name)
+        part = is_part_name(name)
+        if domains:
+            part = part or any(map(means_part, expressions))
+        else:
+            driver = name.removeprefix("vfio.")
+            drivers = [driver] if part or is_gpu_driver(driver) else []
+        if not drivers:
+            return Sort.OTHER, None
+        return (Sort.PART if part else Sort.WHOLE), drivers[0]
 
 
 def _expressions(tree: Tree) -> list[str]:
     """The CEL expressions of the selectors of a class or a request."""
     return [text(one, "cel", "expression") or "" for one in objects(tree, "selectors")]
-
-
-def _by_name(name: str) -> tuple[Sort, str | None]:
-    driver = name.removeprefix("vfio.")
-    if _FABRIC_CLASS.fullmatch(name):
-        return (Sort.OTHER if "daemon" in name else Sort.FABRIC), None
-    if is_part_name(name):
-        return Sort.PART, driver
-    return (Sort.WHOLE if is_gpu_driver(driver) else Sort.OTHER), driver
 
 
 def _resource_names(device_class: KubeObject) -> tuple[str, ...]:
@@ -243,21 +241,16 @@ class Claims:
 
     def __init__(self, found: Objects, nodes: Sequence[KubeNode]) -> None:
         self._input = found
-        drivers = frozenset(device.driver for node in nodes for device in node.devices)
-        self.classes = DeviceClasses(found, drivers)
         self._devices = {
-            (device.driver, device.pool, device.name): (node.name, device.index)
-            for node in nodes
-            for device in node.devices
-        }
-        self._instances = {
             (one.driver, one.pool, one.name): (node, one)
             for node in nodes
-            for one in (*node.instances, *node.possible)
+            for one in (*node.devices, *node.instances, *node.possible)
         }
-        # Whether some are planned that only claims give.
-        self.give_instances = bool(self._instances)
-        self._pools = {(driver, pool) for driver, pool, _ in {**self._devices, **self._instances}}
+        drivers = frozenset(device.driver for node in nodes for device in node.devices)
+        self.classes = DeviceClasses(found, drivers)
+        # Whether some instances are planned that only claims give.
+        self.give_instances = any(node.instances or node.possible for node in nodes)
+        self._pools = {(driver, pool) for driver, pool, _ in self._devices}
         self._by_owner: dict[tuple[str, str, str], KubeObject] = {}
         for claim in found.of("ResourceClaim", GROUP):
             name = claim.annotations.get(_OWNER_POD_CLAIM)
@@ -377,25 +370,27 @@ class Claims:
             return False
         if not self.classes.is_gpu_driver(driver) or flag(entry, "adminAccess"):
             return False
-        if (driver, pool, device) in self._instances:
-            there, one = self._instances[driver, pool, device]
+        there, one = self._devices.get((driver, pool, device), (None, None))
+        if there is not None and one is not None and one.profile is not None:
             if device not in result.given:
                 result.given.add(device)
                 result.made += [one] * (bool(one.slices) and one.index not in there.sick)
                 if planned_profile(there, one) and one.index not in there.sick:
-                    result.instances[resource_of(one.profile or "")] += 1
+                    result.instances[resource_of(one.profile)] += 1
             result.node = result.node or there.name
             return True
         part = is_part_name(device) or "shareID" in entry or "consumedCapacity" in entry
         if part:
             result.part = True
             device = device.partition("-mig")[0]
-        node, index = self._devices.get((driver, pool, device), (None, None))
-        if part and index is None and (driver, pool) in self._pools:
-            return True  # its GPU is partitioned for good: no slice offers it whole
+            there, one = self._devices.get((driver, pool, device), (None, None))
+            if one is None and (driver, pool) in self._pools:
+                return True  # its GPU is partitioned for good: no slice offers it whole
         key = f"{driver}/{pool}/{device}" if device else f"{claim.subject}#{len(result.held)}"
         if key not in result.held:
-            result.held[key] = AllocatedGpu(key, node, index, shared or part)
+            place: tuple[str | None, int | None]
+            place = (None, None) if there is None or one is None else (there.name, one.index)
+            result.held[key] = AllocatedGpu(key, *place, shared or part)
             result.driver = result.driver or driver
         return True
 
