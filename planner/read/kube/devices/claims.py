@@ -390,7 +390,7 @@ class Claims:
         if key not in result.held:
             place: tuple[str | None, int | None]
             place = (None, None) if there is None or one is None else (there.name, one.index)
-            result.held[key] = AllocatedGpu(key, *place, shared or part)
+            result.held[key] = AllocatedGpu(key, place[0], place[1], shared or part)
             result.driver = result.driver or driver
         return True
 
