@@ -234,7 +234,6 @@ class LabelSets:
 
 
 def union(masks: Iterable[int]) -> int:
-    """What any of the masks has."""
     found = 0
     for mask in masks:
         found |= mask

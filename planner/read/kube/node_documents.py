@@ -199,7 +199,6 @@ class NodeDocuments:
     joined: set[str] = field(default_factory=set)
 
     def tree(self, node: KubeNode, model: ServerModel | None, use: Use) -> Json:
-        """The entry of a node."""
         if model is None and use.gang_gpus:
             self.remarks.add(
                 node.object.where,

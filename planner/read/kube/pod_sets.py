@@ -194,7 +194,6 @@ class PodSets:
         return tuple(sorted(roles))
 
     def _over(self, one: RuledRole, rule: PodRule) -> str | None:
-        """The level whose domains a rule is about."""
         level, why = self._level(rule.key)
         if level is None:
             # Without the label no two nodes share a domain; but a pod that must be in one has none.
@@ -365,11 +364,9 @@ class NodeMasks:
         self._matching: dict[tuple[object, ...], tuple[NodeAffinity, int]] = {}
 
     def having(self, key: str) -> int:
-        """Nodes with this label."""
         return self.all & ~self._nodes.by_value(key).get(None, 0)
 
     def by_value(self, key: str) -> dict[str | None, int]:
-        """Nodes with each value of this label."""
         known = self._nodes.by_value(key)
         return {value: known[value] for value in known if value is not None}
 

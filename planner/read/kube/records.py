@@ -170,7 +170,6 @@ class Device:
 
     @property
     def start(self) -> int:
-        """The first of its slices."""
         return (self.slices & -self.slices).bit_length() - 1
 
 

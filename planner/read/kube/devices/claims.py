@@ -159,7 +159,6 @@ class DeviceClasses:
 
 
 def _expressions(tree: Tree) -> list[str]:
-    """The CEL expressions of the selectors of a class or a request."""
     return [text(one, "cel", "expression") or "" for one in objects(tree, "selectors")]
 
 

@@ -64,8 +64,6 @@ def read_nodes(
 
 
 class _NodeReader:
-    """Reads nodes of one input."""
-
     def __init__(self, input_: NodeInput) -> None:
         self.input, self.remarks = input_, input_.remarks
 
@@ -170,7 +168,6 @@ def _time(written: object) -> int | None:
 
 
 def _ready(node: KubeObject) -> list[Tree]:
-    """Its Ready conditions."""
     conditions = objects(node.tree, "status", "conditions")
     return [condition for condition in conditions if condition.get("type") == "Ready"]
 

@@ -93,8 +93,6 @@ def unknown_model(gpu: str, gpus: int) -> ServerModel:
 
 
 class _Server:
-    """Identifies the server of one node."""
-
     def __init__(self, node: KubeNode, find: FindModel, remarks: Remarks) -> None:
         self.node = node
         self.labels = node.labels

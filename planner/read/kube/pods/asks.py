@@ -210,7 +210,6 @@ def _permille(written: str) -> int | None:
 
 
 def _asking(by: str, pod: KubeObject, which: str = "containers") -> list[dict[str, int]]:
-    """The amounts of the containers that ask for cards."""
     names = (_NUMBERS[by], *_AMOUNTS[by])
     return [one for one in container_amounts(pod.tree, which) if any(map(one.get, names))]
 

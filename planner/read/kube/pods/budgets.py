@@ -155,7 +155,6 @@ def _guard(
 
 
 def _lets_unready_go(budget: Tree) -> bool:
-    """Whether a running pod that is not ready goes and costs nothing."""
     policy = text(budget, "spec", "unhealthyPodEvictionPolicy") or "IfHealthyBudget"
     if policy == "AlwaysAllow":
         return True

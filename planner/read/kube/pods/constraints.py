@@ -249,7 +249,6 @@ class AffinityStore:
 
 
 def _parts(terms: Iterable[object]) -> int:
-    """Labels, expressions and values of the selectors of pods."""
     return sum(selector_parts(mapping(term, which)) for term in terms for which in SELECTORS)
 
 

@@ -188,7 +188,6 @@ def _shares(pod: KubePod, node: KubeNode, ask: Ask, remarks: Remarks) -> tuple[S
 
 
 def group_shares(pod: KubeObject) -> tuple[Group, ...]:
-    """The GPUs of the groups that a pod is in."""
     own = "" if pod.namespace in kai.RESERVATIONS else pod.namespace
     return tuple((own, group) for group in kai.gpu_groups(pod.labels))
 

@@ -15,8 +15,8 @@ from models.instance.policy import KubernetesPolicy
 from models.units import MAX_SECONDS
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
-from planner.read.kube.lookup import Tree, at, items, mapping, objects, text, whole
-from planner.read.kube.pods.pod_rules import REQUIRED
+from planner.read.kube.lookup import at, items, mapping, objects, text, whole
+from planner.read.kube.pods.constraints import Term
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
 
 PLAN = "gangplan.dev/plan"
@@ -56,35 +56,22 @@ class Places:
                 ambiguous.add(host)
         return cls(by_name, {host: hosts[host] for host in hosts if host not in ambiguous})
 
-    def pinned(self, spec: Tree) -> str | None:
-        """The one node the spec allows: by hostname or, with required affinity, by name."""
-        host = text(spec, "nodeSelector", HOSTNAME_LABEL)
+    def pinned(self, pod: KubePod) -> str | None:
+        """The one node that its spec allows: by hostname or, with required affinity, by name."""
+        host = pod.selector.get(HOSTNAME_LABEL)
         if host is not None:
             return self.hosts.get(host)
-        if "affinity" not in spec:
-            return None
-        required = mapping(spec, "affinity", "nodeAffinity", REQUIRED)
-        found = {self._node_of(term) for term in objects(required, "nodeSelectorTerms")}
+        found = set(map(self._node_of, pod.affinity))
         return found.pop() if len(found) == 1 else None
 
-    def _node_of(self, term: Tree) -> str | None:
-        for entry in objects(term, "matchFields"):
-            name = _only_value(entry, "metadata.name")
-            if name is not None:
-                return name if name in self.nodes else None
-        for entry in objects(term, "matchExpressions"):
-            host = _only_value(entry, HOSTNAME_LABEL)
-            if host is not None:
-                return self.hosts.get(host)
+    def _node_of(self, term: Term) -> str | None:
+        for one in sorted(term, key=lambda one: not one.field):
+            if one.operator == "In" and len(one.values) == 1:
+                if one.field:
+                    return one.values[0] if one.values[0] in self.nodes else None
+                if one.key == HOSTNAME_LABEL:
+                    return self.hosts.get(one.values[0])
         return None
-
-
-def _only_value(entry: Tree, key: str) -> str | None:
-    """The one value that an In requirement on a key allows."""
-    values = items(entry, "values")
-    if entry.get("key") != key or entry.get("operator") != "In" or len(values) != 1:
-        return None
-    return values[0] if isinstance(values[0], str) else None
 
 
 def knows_gangplan(api: Objects, policy: KubernetesPolicy) -> bool:
@@ -100,7 +87,10 @@ def knows_gangplan(api: Objects, policy: KubernetesPolicy) -> bool:
 def read_placement(
     pod: KubePod, claimed: ClaimedGpus, places: Places, policy: KubernetesPolicy, remarks: Remarks
 ) -> None:
-    """Set where the pod is, how it is started if gangplan places it, and its phase."""
+    """Set where the pod is, how it is started if gangplan places it, and its phase.
+
+    Its constraints have been read.
+    """
     tree = pod.object.tree
     spec = mapping(tree, "spec")
     phase = text(tree, "status", "phase")
@@ -166,7 +156,7 @@ def _ties(
         found.append((claimed.node, CHOSEN))
     # A pod that is planned holds no room before: pinned to a node, it still waits for the plan.
     if not pod.planned:
-        found.append((places.pinned(spec), PINNED))
+        found.append((places.pinned(pod), PINNED))
     return found
 
 

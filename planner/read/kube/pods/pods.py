@@ -43,7 +43,13 @@ from planner.read.kube.pods.holdings import (
     read_holding,
     settle,
 )
-from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, FINISHED, Places, read_placement
+from planner.read.kube.pods.placement import (
+    DEFAULT_SCHEDULER,
+    FINISHED,
+    PLAN,
+    Places,
+    read_placement,
+)
 from planner.read.kube.pods.requests import (
     CONTAINERS,
     KAI_FRACTION,
@@ -163,6 +169,7 @@ class _Reader:
             fabric=claimed.fabric,
             topology_scheduled=bool(object_.labels.get(ACK_TOPOLOGY)),
         )
+        self.constraints.read(pod, None)
         read_placement(pod, claimed, self.places, self.policy, self.remarks)
         pod.made = tuple(claimed.made) if pod.node == claimed.node else ()
         node = self.places.nodes.get(pod.node or "")
@@ -178,7 +185,8 @@ class _Reader:
         if template.requests.unreadable:
             what = "requests an amount that cannot be read; it counts as 0"
             self.remarks.add(pod.subject, what)
-        self.constraints.read(pod, node)
+        if PLAN in pod.labels:  # without what a run added to pin it
+            self.constraints.read(pod, node)
         if pod.node is None and selects_parts(pod.selector, pod.affinity):
             ask = ask.in_parts()
         pod.requests = {
@@ -303,13 +311,11 @@ class _Reader:
         }
 
     def _is_of_class(self, name: str) -> bool:
-        """Whether a resource stands for devices of a DRA class."""
         return name in self.claims.classes.extended_resources or name.startswith(IMPLICIT)
 
     def _unsupported(
         self, pod: KubePod, template: _Template, ask: Ask, claimed: ClaimedGpus
     ) -> tuple[str, ...]:
-        """What of a pod cannot be planned, in words."""
         if len(template.requests.amounts) > MAX_RESOURCES:
             return (TOO_MANY_RESOURCES,)
         found = [*pod.unsupported, *ask.problems]
@@ -418,5 +424,4 @@ class _Priorities:
 
 
 def bounded_priority(value: int) -> int:
-    """The priority, at most MAX_PRIORITY either way."""
     return max(-MAX_PRIORITY, min(value, MAX_PRIORITY))

@@ -47,7 +47,6 @@ _ZONE_SEPARATOR = "__"
 def read_volumes(
     pods: Sequence[KubePod], found: Objects, policy: KubernetesPolicy, remarks: Remarks
 ) -> None:
-    """Read the volumes of unfinished pods."""
     reader = _Volumes(found, remarks)
     for pod in pods if "volumeZone" not in policy.ignore else ():
         if pod.finished is None and (names := tuple(dict.fromkeys(_claims(pod.object)))):
