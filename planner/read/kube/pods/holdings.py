@@ -306,22 +306,12 @@ def _hold_no_part(holdings: Iterable[Holding]) -> None:
 
 def _drop_contradictions(holdings: Sequence[Holding], remarks: Remarks) -> None:
     """Forget indices that several pods claim, unless one of them ranks above all others."""
-    owners: dict[int, list[Holding]] = {}
-    sharers: dict[int, list[Holding]] = {}
-    for holding in holdings:
-        for index in holding.indices or ():
-            owners.setdefault(index, []).append(holding)
-        for share in holding.shares:
-            if isinstance(share, int):
-                sharers.setdefault(share, []).append(holding)
     wrong: dict[int, Holding] = {}
-    for index, claiming in owners.items():
-        rivals = claiming + sharers.get(index, [])
-        if len(rivals) > 1:
-            *others, best = sorted(rivals, key=lambda rival: rival.rank)
-            if others[-1].rank == best.rank:
-                others.append(best)
-            wrong |= {id(one): one for one in others}
+    for index in dict.fromkeys(index for one in holdings for index in one.indices or ()):
+        claiming = [one for one in holdings if index in (*(one.indices or ()), *one.shares)]
+        best = max(one.rank for one in claiming)
+        alone = sum(one.rank == best for one in claiming) == 1
+        wrong |= {id(one): one for one in claiming if not (alone and one.rank == best)}
     for holding in wrong.values():
         subject = holding.pod.subject
         holding.indices = None
@@ -336,17 +326,17 @@ def _assign(node: KubeNode, holdings: Sequence[Holding], parted: int) -> None:
     ``parted``: GPUs of which pods hold parts.
     """
     taken: set[Share] = {share for holding in holdings for share in holding.reserves}
-    for holding in holdings:
-        own = [share for share in holding.shares if isinstance(share, int) and share not in taken]
-        taken.update(own)
-        holding.pod.gpus = holding.gpus + len(own)
-        known = holding.indices if holding.gpus else ()
-        holding.pod.indices = None if known is None else tuple(sorted({*known, *own}))
+    for one in holdings:
+        own = {share for share in one.shares if isinstance(share, int)} - taken
+        taken |= own
+        known = one.indices if one.gpus else ()
+        one.pod.gpus = one.gpus + len(own)
+        one.pod.indices = None if known is None else tuple(sorted({*known, *own}))
     room = node.largest_gpus - parted - sum(holding.pod.gpus for holding in holdings)
-    for holding in holdings:
-        for share in holding.shares:
+    for one in holdings:
+        for share in one.shares:
             if not isinstance(share, int) and not is_taken(share, taken) and room > 0:
                 taken.add(share)
                 room -= 1
-                holding.pod.gpus += 1
-                holding.pod.indices = None
+                one.pod.gpus += 1
+                one.pod.indices = None

@@ -16,7 +16,7 @@ from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.devices.wants import unallocatable
 from planner.read.kube.dialects import hami, hived, kai, kueue
-from planner.read.kube.lookup import at, flag, mapping, text, whole
+from planner.read.kube.lookup import flag, mapping, text, whole
 from planner.read.kube.nodes.gpus import names_parts
 from planner.read.kube.pods.asks import (
     A_FRACTION,
@@ -153,7 +153,7 @@ class _Reader:
         self.policy = policy
         self.remarks = remarks
         self.claims = Claims(found, nodes)
-        self.priorities = _Priorities.of(found)
+        self.priorities = _Priorities(found)
         self.constraints = Constraints(found, policy.ignore)
         self.known = frozenset({"cpu", "memory"}.union(*(node.allocatable for node in nodes)))
         self.mig_kinds = {node.mig_kinds for node in nodes if node.mig_kinds}
@@ -208,7 +208,7 @@ class _Reader:
         ) or any(map(is_about_gpus, template.requests.amounts))
         pod.indices = None if pod.gpus else ()
         pod.unsupported = self._unsupported(pod, template, ask, claimed)
-        pod.priority = self._priority(object_, queued=kueue.GATE in pod.gates)
+        pod.priority = self.priorities.of(object_, self.remarks, queued=kueue.GATE in pod.gates)
         return pod
 
     def _template(self, object_: KubeObject) -> _Template:
@@ -351,20 +351,6 @@ class _Reader:
             elif sort is Sort.WHOLE:
                 yield TWO_NAMES
 
-    def _priority(self, pod: KubeObject, *, queued: bool) -> int:
-        """``queued``: Kueue holds the pod back, and its order counts."""
-        own = self.priorities.queued.get(pod.labels.get(kueue.PRIORITY, "")) if queued else None
-        if own is not None:
-            return own
-        found = self.priorities.of_pod(pod)
-        written = at(pod.tree, "spec", "priority")
-        if written is not None and whole(pod.tree, "spec", "priority") is None:
-            self.remarks.add(pod.subject, "its priority is not an integer; its class counts")
-        if found is None:
-            what = "its PriorityClass is not in the input; its priority counts as 0"
-            self.remarks.add(pod.subject, what, "add the PriorityClasses to the input")
-        return found or 0
-
 
 def selects_parts(
     selector: Mapping[str, str], affinity: Sequence[Sequence[NodeExpression]]
@@ -385,42 +371,40 @@ def selects_parts(
     )
 
 
-@dataclass(frozen=True, slots=True)
 class _Priorities:
-    """Priority classes by name, and the value for pods that name none.
+    """Priority classes by name, and the value for pods that name none; those of Kueue's queue."""
 
-    ``queued``: those of Kueue's queue, by name.
-    """
-
-    classes: dict[str, int]
-    default: int
-    queued: dict[str, int]
-
-    @classmethod
-    def of(cls, found: Objects) -> _Priorities:
-        classes = {"system-node-critical": MAX_PRIORITY, "system-cluster-critical": MAX_PRIORITY}
-        defaults = []
-        for one in found.of("PriorityClass", "scheduling.k8s.io"):
-            value = whole(one.tree, "value")
-            if value is not None:
-                classes[one.name] = bounded_priority(value)
-                if flag(one.tree, "globalDefault"):
-                    defaults.append(bounded_priority(value))
-        values = [
-            (one.name, whole(one.tree, "value"))
-            for one in found.of("WorkloadPriorityClass", kueue.GROUP)
-        ]
-        queued = {name: bounded_priority(value) for name, value in values if value is not None}
+    def __init__(self, found: Objects) -> None:
+        stated = found.of("PriorityClass", "scheduling.k8s.io")
+        named = _values(stated)
+        defaults = [one.name for one in stated if flag(one.tree, "globalDefault")]
         # Of several defaults Kubernetes takes the lowest.
-        return cls(classes, min(defaults, default=0), queued)
+        self.default = min((named[name] for name in defaults if name in named), default=0)
+        system = ("system-node-critical", "system-cluster-critical")
+        self.classes = {**dict.fromkeys(system, MAX_PRIORITY), **named}
+        self.queued = _values(found.of("WorkloadPriorityClass", kueue.GROUP))
 
-    def of_pod(self, pod: KubeObject) -> int | None:
-        """Its own priority, else that of its class; None if the class is unknown."""
-        own = whole(pod.tree, "spec", "priority")
+    def of(self, pod: KubeObject, remarks: Remarks, *, queued: bool) -> int:
+        """That of its queue, its own, else that of its class. ``queued``: Kueue holds the pod back."""
+        held = self.queued.get(pod.labels.get(kueue.PRIORITY, "")) if queued else None
+        if held is not None:
+            return held
+        spec = mapping(pod.tree, "spec")
+        own, name = whole(spec, "priority"), text(spec, "priorityClassName")
         if own is not None:
             return bounded_priority(own)
-        name = text(pod.tree, "spec", "priorityClassName")
-        return self.default if name is None else self.classes.get(name)
+        if spec.get("priority") is not None:
+            remarks.add(pod.subject, "its priority is not an integer; its class counts")
+        found = self.default if name is None else self.classes.get(name)
+        if found is None:
+            what = "its PriorityClass is not in the input; its priority counts as 0"
+            remarks.add(pod.subject, what, "add the PriorityClasses to the input")
+        return found or 0
+
+
+def _values(classes: Sequence[KubeObject]) -> dict[str, int]:
+    values = ((one.name, whole(one.tree, "value")) for one in classes)
+    return {name: bounded_priority(value) for name, value in values if value is not None}
 
 
 def bounded_priority(value: int) -> int:
