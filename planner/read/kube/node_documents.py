@@ -79,9 +79,10 @@ class Use:
 
     ``resources``, ``pods``, ``lost_gpus``: by pods of no gang; ``resources`` also holds what a pod of a
     gang requests beyond what its role counts for. ``lasting``: what of it is there as long as the node: of
-    DaemonSets and static pods. ``in_gangs``, ``gang_gpus``: by gangs. ``fixed``: by GPU, the instances that
-    claims made of it, where a document cannot state of each which pod of a gang has it. ``hidden``: pods
-    have instances of its GPUs that were not made for them.
+    DaemonSets and static pods. ``in_gangs``, ``gang_gpus``: by gangs. ``made``: by GPU, the instances that
+    claims made of it; ``closed``: GPUs beside whose instances no others may come, as a document cannot state
+    of each which pod of a gang has it, and nothing else. ``hidden``: pods have instances of its GPUs that
+    were not made for them.
     """
 
     resources: Counter[str] = field(default_factory=Counter)
@@ -90,8 +91,22 @@ class Use:
     pods: int = 0
     gang_gpus: int = 0
     lost_gpus: int = 0
-    fixed: dict[int, set[Device]] = field(default_factory=dict)
+    made: dict[int, list[Device]] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
     hidden: bool = False
+
+    def add_made(self, pod: KubePod, counted: Mapping[str, int]) -> None:
+        alone = pod.instance is not None and instance_in(counted) is not None
+        for one in pod.made:
+            own = self.made.setdefault(one.index, [])
+            if not alone or one in own:
+                self.closed.add(one.index)
+            own.append(one)
+
+    @property
+    def fixed(self) -> dict[int, set[Device]]:
+        """The instances of closed GPUs."""
+        return {index: set(self.made[index]) for index in self.closed}
 
 
 def _lasts(pod: KubeObject, api: Objects) -> bool:
@@ -113,9 +128,6 @@ def node_uses(
     ``members``: pods that are in a gang, with the requests that each pod of their role counts for.
     """
     found = {node.name: Use() for node in nodes}
-    for name, fixed in _fixed(nodes, pods, members).items():
-        found[name].fixed = fixed
-        found[name].lost_gpus = len(fixed)
     lost = set[tuple[str, int | str]]()
     by_hami = {node.name for node in nodes if node.mig_kinds}
     for pod in pods:
@@ -123,6 +135,7 @@ def node_uses(
             continue
         use, counted = found[pod.node], members.get(pod.key)
         use.hidden |= pod.node in by_hami and pod.wants_gpus and pod.holds_room and not pod.made
+        use.add_made(pod, counted or {})
         part = pod.part
         for gpu in pod.shares if part not in (counted or ()) else ():
             # Nobody can say what is left of its GPU.
@@ -145,33 +158,8 @@ def node_uses(
             use.in_gangs[name] += inside
             if amount > inside:
                 use.resources[name] += amount - inside
-    return found
-
-
-def _fixed(
-    nodes: Sequence[KubeNode],
-    pods: Sequence[KubePod],
-    members: Mapping[tuple[str, str], Mapping[str, int]],
-) -> dict[str, dict[int, set[Device]]]:
-    """By node and GPU, instances in use that claims made, unless plans may put others beside them.
-
-    They may where each is of a pod of a gang which has nothing else of GPUs.
-    """
-    names = {node.name for node in nodes}
-    made: dict[tuple[str, int], list[Device]] = {}
-    closed: set[tuple[str, int]] = set()
-    for pod in pods:
-        if pod.node not in names or not pod.holds_room:
-            continue
-        known = pod.instance is not None and instance_in(members.get(pod.key, {})) is not None
-        for one in pod.made:
-            gpu = pod.node, one.index
-            if not known or one in made.get(gpu, ()):
-                closed.add(gpu)
-            made.setdefault(gpu, []).append(one)
-    found: dict[str, dict[int, set[Device]]] = {}
-    for name, index in closed:
-        found.setdefault(name, {})[index] = set(made[name, index])
+    for use in found.values():
+        use.lost_gpus += len(use.closed)
     return found
 
 

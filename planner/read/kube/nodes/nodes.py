@@ -150,13 +150,11 @@ def _units(resource: str, written: str) -> int:
 
 
 def _amount(resource: str, value: object) -> int:
-    if isinstance(value, str):
-        return _units(resource, value)
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise InvalidValueError("not a quantity")
-    if -(2**53) < value < 2**53:
-        return _units(resource, str(value))
-    raise InvalidValueError("not a quantity")
+    if not isinstance(value, str) and not -(2**53) < value < 2**53:
+        raise InvalidValueError("not a quantity")
+    return _units(resource, str(value))
 
 
 def _time(written: object) -> int | None:
