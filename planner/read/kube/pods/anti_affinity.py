@@ -135,18 +135,11 @@ def _close(
         if key is None or not isinstance(at(term, "labelSelector"), dict):
             continue
         value = node.labels.get(key, node.name if key == HOSTNAME_LABEL else None)
-        numbers = _selected(waiting, term, namespace) if value else 0
+        # A selector of namespaces counts as that of all, and matchLabelKeys as none: that closes more.
+        listed = [one for one in items(term, "namespaces") if isinstance(one, str)] or [namespace]
+        spaces = None if isinstance(at(term, "namespaceSelector"), dict) else listed
+        numbers = waiting.selected(mapping(term, "labelSelector"), spaces) if value else 0
         if value and numbers:
             closed.setdefault((key, mask_key(numbers)), (numbers, set()))[1].add(value)
             if numbers & ~waiting.inside.get(namespace, 0):
                 remarks.add(pod.subject, REPELS_OTHERS.format(key=key))
-
-
-def _selected(waiting: PodKinds, term: Tree, own: str) -> int:
-    """Waiting pods that a term of a running pod selects: by default those of its own namespace.
-
-    A selector of namespaces counts as that of all, and matchLabelKeys as none: that closes more.
-    """
-    listed = [one for one in items(term, "namespaces") if isinstance(one, str)]
-    every = isinstance(at(term, "namespaceSelector"), dict)
-    return waiting.selected(mapping(term, "labelSelector"), None if every else listed or [own])
