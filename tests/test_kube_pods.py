@@ -11,6 +11,7 @@ from kube_pods import asking, one, read, thing
 
 from models.documents.gang import NodeExpression, Toleration
 from planner.read.findings import Remarks
+from planner.read.kube.object_bounds import ObjectReducer
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.constraints import (
     IMPOSSIBLE,
@@ -330,7 +331,7 @@ def _wide(number: int, terms: int) -> Iterator[dict[str, Any]]:
 
 
 def test_a_namespace_keeps_so_many_expressions_and_no_more() -> None:
-    gatherer = Gatherer(Remarks())
+    gatherer = Gatherer(Remarks(), ObjectReducer())
     each = 10_000  # two expressions of 4,999 values
     pods = [
         pod(f"p{i}", namespace=namespace, affinity=_affinity(*_wide(i, 2)))

@@ -51,26 +51,24 @@ ANNOTATIONS = (KAI_FRACTION, KAI_MEMORY, KAI_DEVICES, hami.MODE)
 BY_KAI, BY_HAMI, BY_VOLCANO = KAI_FRACTION, "nvidia.com/gpumem", "volcano.sh/vgpu-number"
 """Names by which parts of GPUs are requested, and by which nodes offer theirs."""
 
-_NUMBERS = {BY_HAMI: NVIDIA, BY_VOLCANO: BY_VOLCANO}
-"""The resource that counts the GPUs of a container."""
-
-_AMOUNTS = {
-    BY_HAMI: (BY_HAMI, "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"),
+_CARDS = {
+    BY_HAMI: (NVIDIA, BY_HAMI, "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"),
     BY_VOLCANO: (
+        BY_VOLCANO,
         "volcano.sh/vgpu-memory",
         "volcano.sh/vgpu-memory-percentage",
         "volcano.sh/vgpu-cores",
     ),
 }
-"""Memory in MiB, memory in percent and cores in percent of each of them."""
+"""Resources that count the GPUs, memory in MiB, memory in percent and cores in percent of a container."""
 
-OF_PARTS = frozenset({BY_VOLCANO}.union(*_AMOUNTS.values()))
+OF_PARTS = frozenset[str]().union(*_CARDS.values()) - {NVIDIA}
 """Resources that a part, or a whole GPU, stands for."""
 
 _COUNTERS = {
     "aliyun.com/gpu-mem": "aliyun.com/gpu-count",
     "aliyun.com/gpu-core.percentage": "aliyun.com/gpu-count",
-    **dict.fromkeys((*_AMOUNTS[BY_VOLCANO], BY_VOLCANO), BY_VOLCANO),
+    **dict.fromkeys((*_CARDS[BY_VOLCANO][1:], BY_VOLCANO), BY_VOLCANO),
     "volcano.sh/gpu-memory": "volcano.sh/gpu-number",
 }
 """Resources that request a share of a GPU, and the one that counts the GPUs it lies on."""
@@ -140,7 +138,7 @@ def gpu_ask(  # noqa: PLR0911  # one return a case
     whole = [(name, amounts[name]) for name in gpu_resources if name in amounts]
     others = [name for name in amounts if name not in gpu_resources and is_about_gpus(name)]
     gpus = whole[0][1] if whole else 0
-    memory, *percents = _AMOUNTS[BY_HAMI]
+    _, memory, *percents = _CARDS[BY_HAMI]
     full = _ALL * max(1, gpus)
     if memory in others or any(one in others and amounts[one] < full for one in percents):
         return _share(gpus or 1)
@@ -173,9 +171,9 @@ def with_part(ask: Ask, pod: KubeObject, scheduler: str) -> Ask:
     """What a pod asks with the part of a GPU, or the whole GPUs, that it means; else with a problem."""
     if not ask.shares or ask.by == BY_KAI:
         return _of_kai(ask, pod.annotations) if ask.shares and scheduler in kai.SCHEDULERS else ask
-    for by, names in _AMOUNTS.items():
+    for by, names in _CARDS.items():
         asking = _asking(by, pod)
-        if any(name in one for one in asking for name in (*names, BY_VOLCANO)):
+        if any(name in one for one in asking for name in (*names[1:], BY_VOLCANO)):
             return _of_cards(ask, by, asking, pod)
     return ask
 
@@ -210,14 +208,14 @@ def _permille(written: str) -> int | None:
 
 
 def _asking(by: str, pod: KubeObject, which: str = "containers") -> list[dict[str, int]]:
-    names = (_NUMBERS[by], *_AMOUNTS[by])
-    return [one for one in container_amounts(pod.tree, which) if any(map(one.get, names))]
+    return [one for one in container_amounts(pod.tree, which) if any(map(one.get, _CARDS[by]))]
 
 
 def _of_cards(ask: Ask, by: str, asking: list[dict[str, int]], pod: KubeObject) -> Ask:
     """What containers ask of HAMi's or Volcano's cards; without memory they get all of it."""
-    gpus = sum(amounts.get(_NUMBERS[by]) or 1 for amounts in asking)
-    parts = [_card_part(*(amounts.get(name, 0) for name in _AMOUNTS[by])) for amounts in asking]
+    count, *names = _CARDS[by]
+    gpus = sum(amounts.get(count) or 1 for amounts in asking)
+    parts = [_card_part(*(amounts.get(name, 0) for name in names)) for amounts in asking]
     part = parts[0]
     whole = all(one == WHOLE for one in parts)
     if part is None or None in parts or (gpus > MOST_GPUS and not whole):
@@ -227,7 +225,7 @@ def _of_cards(ask: Ask, by: str, asking: list[dict[str, int]], pod: KubeObject) 
     if pod.annotations.get(hami.MODE) == "mig":
         return ask
     if whole:
-        return Ask(min(gpus, MAX_POD_GPUS), _NUMBERS[by])
+        return Ask(min(gpus, MAX_POD_GPUS), count)
     return replace(ask, part=replace(part, gpus=gpus), resource=by)
 
 

@@ -6,10 +6,8 @@ other pods. What a pod may state is bounded. Volumes: ``planner.read.kube.pods.v
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any, cast, get_args
 
 from models.apply.intents import PLAN, read_intent
@@ -204,7 +202,7 @@ class AffinityStore:
     pods that state the same; of more than is read, only that it is more, and of more wishes nothing.
     """
 
-    _known: dict[bytes, Tree] = field(default_factory=dict)
+    # by identity: reading makes equal parts of objects one
     _kept: dict[tuple[int, str], tuple[Tree, Tree]] = field(default_factory=dict)
     _parts: dict[str, int] = field(default_factory=dict)
 
@@ -232,20 +230,16 @@ class AffinityStore:
         if wishes and not selects_too_much(about):
             kept["podAffinity"] = {**kept.get("podAffinity", {}), PREFERRED: wishes}
             parts += len(about) + _parts(about)
-        same = sha256(json.dumps(kept, default=str).encode()).digest()
-        if same not in self._known:
-            if parts > FEW_PARTS:
-                self._parts[namespace] = self._parts.get(namespace, 0) + parts
-                if self._parts[namespace] > MAX_PARTS:
-                    return {
-                        kind: {
-                            REQUIRED: {"nodeSelectorTerms": _LARGE} if "node" in kind else _LARGE
-                        }
-                        for kind in kept
-                        if REQUIRED in kept[kind]
-                    }
-            self._known[same] = kept
-        return self._known[same]
+        if parts > FEW_PARTS:
+            self._parts[namespace] = self._parts.get(namespace, 0) + parts
+            if self._parts[namespace] > MAX_PARTS:
+                nodes = {"nodeSelectorTerms": _LARGE}
+                return {
+                    kind: {REQUIRED: nodes if kind == "nodeAffinity" else _LARGE}
+                    for kind in kept
+                    if REQUIRED in kept[kind]
+                }
+        return kept
 
 
 def _parts(terms: Iterable[object]) -> int:
