@@ -246,12 +246,12 @@ class KubePod:
     ``gpu_resource`` (or a DRA driver); ``wants_gpus``: whole ones, shares or others; ``indices``: those it
     holds, ascending, None if unknown. A part of a GPU is among its ``requests``: ``gpus`` is 0, ``indices``
     those that it shares, or ``()`` and ``gpu_group`` names that those who share them have.
-    ``made``: instances that its claims made of GPUs; ``holding``: what it claims to hold. ``selector``,
-    ``affinity`` (any of the terms, all expressions of one), ``tolerations``: where it may go;
-    ``own_affinity``: ``affinity`` as its spec has it; ``rules``: beside which other pods. ``unsupported``:
-    constraints that are not modelled, in words; ``waits_for``: what its volumes need first, likewise.
-    ``volumes``: what these add to ``affinity``; ``rooted``: only some nodes reach one of them. ``fabric``:
-    holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
+    ``made``: instances that its claims made of GPUs; ``holding``: what it claims to hold, until that is
+    settled. ``selector``, ``affinity`` (any of the terms, all expressions of one), ``tolerations``: where
+    it may go; ``own_affinity``: ``affinity`` as its spec has it; ``rules``: beside which other pods.
+    ``unsupported``: constraints that are not modelled, in words; ``waits_for``: what its volumes need
+    first, likewise. ``volumes``: what these add to ``affinity``; ``rooted``: only some nodes reach one of
+    them. ``fabric``: holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
     """
 
     object: KubeObject

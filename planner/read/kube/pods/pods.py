@@ -108,8 +108,9 @@ def read_pods(
     settle_room(pods, found, reader.places.nodes, policy.other_schedulers, remarks)
     by_node: dict[str, list[Holding]] = {}
     for pod in pods:
-        if pod.holding is not None and pod.node is not None and pod.holds_room:
-            by_node.setdefault(pod.node, []).append(pod.holding)
+        holding, pod.holding = pod.holding, None  # settled below
+        if holding is not None and pod.node is not None and pod.holds_room:
+            by_node.setdefault(pod.node, []).append(holding)
     for name in sorted(by_node):
         settle(reader.places.nodes[name], by_node[name], remarks)
     return pods
