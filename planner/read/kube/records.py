@@ -12,7 +12,7 @@ from math import lcm
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from models.documents.gang import NodeExpression, Parallelism
-from models.gpu_shares import share_in, shared_by
+from models.gpu_shares import Part, share_in, shared_by
 from models.mig import instance_in
 from planner.read.kube.lookup import Tree
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from models.documents.cluster import GpuSharing
     from models.documents.gang import Toleration
     from models.instance.cluster import Taint
-    from planner.read.kube.pods.holdings import Holding
     from planner.read.kube.pods.pod_rules import PodRule
 
 Derived = TypeVar("Derived")
@@ -235,6 +234,16 @@ class KubeNode:
         return max(self.installed, self.gpus)
 
 
+Group = tuple[str, str]
+
+Share = int | str | Group
+"""A GPU that pods may hold together: its index, or if that is unknown any name or KAI's group.
+
+A group is (namespace, name): a pod can be labelled with any group, so only those of one namespace share,
+and the pod that reserves it for everyone, in a namespace of KAI, has the namespace "".
+"""
+
+
 @dataclass(slots=True, eq=False)
 class KubePod:
     """One pod. ``finished``: Succeeded or Failed, None otherwise; a finished pod holds nothing.
@@ -342,6 +351,24 @@ class KubePod:
     def left_out(self) -> bool:
         """Whether it waits, and only its own scheduler places it."""
         return self.queued and not self.planned and self.waits
+
+
+@dataclass(slots=True)
+class Holding:
+    """What one pod claims to hold of its node.
+
+    ``gpus``: whole GPUs of its own; ``indices``: which, None if unknown; ``rank``: how surely.
+    ``shares``: GPUs it holds together with others; ``part``: how much of each, None where a plan has no
+    such part; ``reserves``: shares that it holds alone.
+    """
+
+    pod: KubePod
+    gpus: int
+    indices: tuple[int, ...] | None = None
+    rank: int = 0
+    shares: tuple[Share, ...] = ()
+    part: Part | None = None
+    reserves: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ GPU that two pods claim is assigned to the surer one, else to neither; pods that
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from models.gpu_shares import Part, part_of
 from planner.read.findings import Remarks
@@ -17,38 +16,10 @@ from planner.read.kube.dialects import hami, hived, kai
 from planner.read.kube.dialects.gangplan import planned_gpus
 from planner.read.kube.pods.asks import BY_KAI, HIVED, Ask, held_part
 from planner.read.kube.pods.placement import is_proven
-from planner.read.kube.records import KubeNode, KubeObject, KubePod
-
-Group = tuple[str, str]
-
-Share = int | str | Group
-"""A GPU that pods may hold together: its index, or if that is unknown any name or KAI's group.
-
-A group is (namespace, name): a pod can be labelled with any group, so only those of one namespace share,
-and the pod that reserves it for everyone, in a namespace of KAI, has the namespace "".
-"""
-
+from planner.read.kube.records import Group, Holding, KubeNode, KubeObject, KubePod, Share
 
 STATED, PLANNED, ALLOCATED = range(3)
 """Who names the GPUs of a pod: an annotation, a run of gangplan, DRA. Of two, the higher is believed."""
-
-
-@dataclass(slots=True)
-class Holding:
-    """What one pod claims to hold of its node.
-
-    ``gpus``: whole GPUs of its own; ``indices``: which, None if unknown; ``rank``: who says so.
-    ``shares``: GPUs it holds together with others; ``part``: how much of each, None where a plan has no
-    such part; ``reserves``: shares that it holds alone.
-    """
-
-    pod: KubePod
-    gpus: int
-    indices: tuple[int, ...] | None = None
-    rank: int = STATED
-    shares: tuple[Share, ...] = ()
-    part: Part | None = None
-    reserves: tuple[Group, ...] = ()
 
 
 def read_holding(

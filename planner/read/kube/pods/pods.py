@@ -35,8 +35,6 @@ from planner.read.kube.pods.asks import (
 )
 from planner.read.kube.pods.constraints import Constraints
 from planner.read.kube.pods.holdings import (
-    Group,
-    Holding,
     drop_part,
     group_shares,
     is_taken,
@@ -63,7 +61,7 @@ from planner.read.kube.pods.requests import (
 )
 from planner.read.kube.pods.room import NO_CLAIM, UNREADABLE, settle_room
 from planner.read.kube.pods.volumes import read_volumes
-from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
+from planner.read.kube.records import Group, Holding, KubeNode, KubeObject, KubePod, Objects
 
 MAX_PRIORITY = 2_000_000_000
 """Largest priority, either sign; Kubernetes' own two classes lie at and above it."""

@@ -19,11 +19,11 @@ from planner.read.kube.dialect_registry import names
 from planner.read.kube.dialects.base import GroupKey, PodKey
 from planner.read.kube.lookup import at, objects, text
 from planner.read.kube.pods.asks import HIVED, PARTITIONS
-from planner.read.kube.pods.holdings import Holding, Share, is_taken
+from planner.read.kube.pods.holdings import is_taken
 from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
 from planner.read.kube.pods.pod_rules import Ignorable
 from planner.read.kube.pods.requests import is_about_gpus
-from planner.read.kube.records import KubeNode, KubePod, Objects
+from planner.read.kube.records import Holding, KubeNode, KubePod, Objects, Share
 
 UNREADABLE = "an amount that cannot be read"
 NO_CLAIM = "a resource claim that is not in the input"
