@@ -10,6 +10,7 @@ from apply_world import OTHER_PLAN, World, gang, order_for, orders, stop_for
 from models.apply.intents import Intent
 from models.apply.plan_actions import NodeAssumptions, PlanActions
 from models.apply.staleness import changes
+from models.documents.gang import Toleration
 
 A = ("default", "a-0")
 
@@ -109,14 +110,14 @@ def test_a_taint_that_was_there_or_is_tolerated_is_no_news() -> None:
         ("k", "Exists", "", "NoSchedule"),
         ("", "Exists", "", ""),
     ]:
-        world.change(A, tolerations=(toleration,))
+        world.change(A, tolerations=(Toleration(*toleration),))
         assert told(world, plan) == []
     for toleration in [
         ("k", "Equal", "w", ""),
         ("k", "Exists", "", "NoExecute"),
         ("j", "Exists", "", ""),
     ]:
-        world.change(A, tolerations=(toleration,))
+        world.change(A, tolerations=(Toleration(*toleration),))
         assert told(world, plan) == ["node n0 is tainted k=v:NoSchedule"]
 
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from models.apply.intents import Intent
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import Key, Named, PodStart
+from models.documents.gang import Toleration
 from models.instance.disruption_budgets import DisruptionBudgets
 
 
@@ -29,7 +30,7 @@ class LivePod(Named):
     ``shares``: those of which it holds parts, by index or name; ``made``: instances that its
     claims made, each as GPU and mask of memory slices.
     ``selector``, ``node_affinity``: spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid
-    of its controller. ``tolerations``: (key, operator, value, effect), None if not read.
+    of its controller. ``tolerations``: None if not read.
     """
 
     uid: str
@@ -52,7 +53,7 @@ class LivePod(Named):
     selector: tuple[tuple[str, str], ...] = ()
     node_affinity: str = "null"
     owner: str | None = None
-    tolerations: tuple[tuple[str, str, str, str], ...] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
 
     @property
     def own_intent(self) -> Intent | None:

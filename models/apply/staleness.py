@@ -18,6 +18,8 @@ from models.apply.live_state import (
     shortages,
 )
 from models.apply.plan_actions import GangActions, Key, NodeAssumptions, PlanActions, PodStart
+from models.instance.cluster import Taint
+from models.instance.eligibility import tolerated
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +184,7 @@ def _new_taints(
             continue
         # For a pod whose tolerations are unknown, a taint matters only if it is known to be new.
         if any(
-            assumed is not None if some is None else not any(_tolerates(one, taint) for one in some)
+            assumed is not None if some is None else not tolerated(some, [Taint(*taint)])
             for some in tolerations
         ):
             yield f"is tainted {key}{'=' if value else ''}{value}:{effect}"
-
-
-def _tolerates(toleration: tuple[str, str, str, str], taint: tuple[str, str, str]) -> bool:
-    key, operator, value, effect = toleration
-    if effect and effect != taint[2]:
-        return False
-    if operator == "Exists":
-        return key in {"", taint[0]}
-    return key == taint[0] and value == taint[1]

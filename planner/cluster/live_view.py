@@ -26,6 +26,7 @@ from planner.read.kube.lookup import Known, at, mapping, objects, text, texts
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.budgets import read_budgets
+from planner.read.kube.pods.constraints import read_tolerations
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, PROVEN
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeNode, KubePod, Objects
@@ -312,7 +313,7 @@ def _seen(tree: Tree, seal_key: SealKey | None, known: Known) -> dict[str, Any]:
         "selector": known.of(_selector, spec.get("nodeSelector")),
         "node_affinity": known.of(_node_affinity, spec.get("affinity")),
         "owner": known.of(_controller, metadata.get("ownerReferences")),
-        "tolerations": known.of(_tolerations, spec.get("tolerations")),
+        "tolerations": known.of(read_tolerations, spec.get("tolerations")),
     }
 
 
@@ -343,18 +344,6 @@ def _selector(written: object) -> tuple[tuple[str, str], ...]:
 
 def _node_affinity(affinity: object) -> str:
     return json.dumps(at(affinity, "nodeAffinity"), sort_keys=True, separators=(",", ":"))
-
-
-def _tolerations(written: object) -> tuple[tuple[str, str, str, str], ...]:
-    return tuple(
-        (
-            text(one, "key") or "",
-            text(one, "operator") or "Equal",
-            text(one, "value") or "",
-            text(one, "effect") or "",
-        )
-        for one in objects(written)
-    )
 
 
 def _controller(owners: object) -> str | None:
