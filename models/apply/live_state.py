@@ -84,7 +84,6 @@ class LiveNode:
     """
 
     name: str
-    uid: str = ""
     ready: bool = True
     unschedulable: bool = False
     gpus: int = 0

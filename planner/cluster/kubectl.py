@@ -247,6 +247,8 @@ class ProxyProcess:
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
+            if self._stderr is not None:
+                self._stderr.close()
             return getattr(error, "strerror", None) or str(error)
         until = time.monotonic() + START_S
         while not _listens(self.socket):

@@ -239,7 +239,6 @@ class ClusterReader:
             host = node.labels.get(HOSTNAME_LABEL)
             yield LiveNode(
                 name=node.name,
-                uid=node.object.uid or "",
                 ready=node.ready,
                 unschedulable=node.unschedulable,
                 gpus=0 if node.shared is not None else node.gpus + len(node.mig_mode),
