@@ -280,12 +280,8 @@ def namespaces_without_start_rights(
     waiting = sorted({pod.namespace for pod in pods if pod.stays and not classifier.started(pod)})
     if len(waiting) < 2:
         return {}
-    missing = missing_rights(transport, work_rights(waiting, evictions=False, backend=backend))
-    found: dict[str, list[Right]] = defaultdict(list)
-    for right in missing:
-        if right.namespace is not None:
-            found[right.namespace].append(right)
-    return {} if found.keys() >= set(waiting) else dict(sorted(found.items()))
+    found = _missing_in(transport, work_rights(waiting, evictions=False, backend=backend))
+    return {} if len(found) == len(waiting) else found
 
 
 def namespaces_without_eviction_rights(
@@ -296,9 +292,16 @@ def namespaces_without_eviction_rights(
         {pod.namespace for pod in view.pods.values() if pod.node and pod.gpus and not pod.finished}
     )
     wanted = work_rights(running, evictions=True, backend=backend, resized=running)
-    missing = missing_rights(transport, wanted)
-    found = {right.namespace for right in missing}
-    return tuple(one for one in running if one in found)
+    return tuple(_missing_in(transport, wanted))
+
+
+def _missing_in(transport: Transport, rights: Sequence[Right]) -> dict[str, list[Right]]:
+    """The missing ones by their namespace, sorted."""
+    found: dict[str, list[Right]] = defaultdict(list)
+    for right in missing_rights(transport, rights):
+        if right.namespace is not None:
+            found[right.namespace].append(right)
+    return dict(sorted(found.items()))
 
 
 def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable[[Tree], bool]:
