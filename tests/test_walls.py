@@ -217,7 +217,7 @@ def test_nobody_looks_for_words_in_sentences_that_we_make() -> None:
 
 CEILINGS: dict[str, int] = {
     "models": 991,
-    "models/apply": 2561,
+    "models/apply": 2556,
     "models/documents": 3007,
     "models/instance": 1998,
     "models/program": 5972,
@@ -230,7 +230,7 @@ CEILINGS: dict[str, int] = {
     "models/verify": 7658,
     "planner": 332,
     "planner/cli": 2254,
-    "planner/cluster": 3258,
+    "planner/cluster": 3252,
     "planner/pipelines": 2855,
     "planner/read": 3923,
     "planner/read/kube": 2630,
