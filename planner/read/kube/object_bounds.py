@@ -25,7 +25,7 @@ LARGE_PART = 4_096
 MAX_LARGE_PARTS = 64 * 2**20
 """Bytes of different large parts that are kept to be shared."""
 
-MAX_WRITTEN = 32 * 2**20
+MAX_WRITTEN = 8 * 2**20
 """Bytes of parts that are kept as they are written: the objects of a list that are alike are neighbours."""
 
 _OWN = frozenset({"name", "uid", "resourceVersion", "creationTimestamp", "startTime"})
@@ -109,7 +109,6 @@ class ObjectReducer:
                 for name, value in part.items():
                     if value and type(value) in (dict, list):
                         part[name] = self._shared(value)
-                _intern(part)
         return found
 
     def _of(self, group: str, kind: str) -> Prune:
@@ -142,8 +141,7 @@ class ObjectReducer:
         found = self._known.get(key)
         if found == value:
             return found
-        if type(value) is dict:
-            _intern(value)
+        value = _interned(value)
         if len(written) >= LARGE_PART:
             self._large += len(written)
             if self._large > MAX_LARGE_PARTS:
@@ -151,8 +149,14 @@ class ObjectReducer:
         return self._known.setdefault(key, value) if found is None else value
 
 
-def _intern(texts: Tree) -> None:
-    """Make the texts of an object those of other objects, too, as far as these have them."""
-    for name, value in texts.items():
-        if type(value) is str and len(value) <= SHORT and name not in _OWN:
-            texts[name] = intern(value)
+def _interned(value: Any) -> Any:  # noqa: ANN401
+    """An equal value whose texts are those of other objects, too."""
+    match value:
+        case str():
+            return intern(value) if len(value) <= SHORT else value
+        case dict():
+            return {intern(name): _interned(inner) for name, inner in value.items()}
+        case list():
+            return [_interned(inner) for inner in value]
+        case _:
+            return value
