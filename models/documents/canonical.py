@@ -25,6 +25,7 @@ from models.documents.cluster import (
 )
 from models.documents.communication import Communication
 from models.documents.gang import (
+    LEVELS,
     GangDocument,
     GangMetadata,
     GangSpec,
@@ -313,10 +314,7 @@ def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
             topology=GangTopology.of(
                 gang,
                 order=gang.ordered,
-                **{
-                    name: _level_name(getattr(gang, name), cluster)
-                    for name in GangTopology.levels()
-                },
+                **{name: _level_name(getattr(gang, name), cluster) for name in LEVELS},
             ),
             roles=tuple(_role(role, cluster) for role in gang.roles),
             groups=tuple(_group(gang, one, cluster) for one in gang.together),

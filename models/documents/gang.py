@@ -6,10 +6,9 @@ Nodes, levels and other gangs are left to the reader.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from itertools import pairwise
 from math import ceil
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -322,24 +321,28 @@ Replicas = Annotated[
 ]
 
 
+LEVELS = ("required", "preferred", "balance", "exclusive")
+"""Fields of the topology of a gang that name a level."""
+
+
+def level_names(part: Document, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Every level that a part of a gang names, with its path; ``path``: of the part."""
+    for name, info in type(part).model_fields.items():
+        value, at = getattr(part, name), (*path, info.alias or name)
+        if name in (*LEVELS, "level") and value is not None:
+            yield at, value
+        elif isinstance(value, Document):
+            yield from level_names(value, at)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Document):
+            for i, one in enumerate(value):
+                yield from level_names(one, (*at, i))
+
+
 class RoleTopology(Document):
     """Where pods go: all in one domain of `required`, if possible in one of `preferred`."""
 
     required: LevelName | None = omitted()
     preferred: LevelName | None = omitted()
-
-    def level_names(self) -> Iterator[tuple[Path, str]]:
-        """Every level that it names, with its path below it."""
-        for field in self.levels():
-            if (level := getattr(self, field)) is not None:
-                yield (field,), level
-
-    @classmethod
-    @lru_cache
-    def levels(cls) -> tuple[str, ...]:
-        """The fields that name a level."""
-        fields = cls.model_fields.items()
-        return tuple(name for name, info in fields if LevelName in get_args(info.annotation))
 
 
 class GangTopology(RoleTopology):
@@ -587,24 +590,6 @@ class RoleDocument(Document):
             what, hint = f"{resource} is requested twice", "remove it here: `gpu` requests one"
             yield FieldError(("requests", resource), what, hint, at_key=True)
 
-    def level_names(self) -> Iterator[tuple[Path, str]]:
-        """Every level the role names, with its path below the role."""
-        for path, level in self.topology.level_names():
-            yield ("topology", *path), level
-        if self.slice is not None:
-            yield ("slice", "required"), self.slice.required
-        for i, outer in enumerate(self.outer_slices):
-            yield ("outerSlices", i, "required"), outer.required
-        for below, rule in self.about_pods():
-            yield (*below, "level"), rule.level
-
-    def about_pods(self) -> Iterator[tuple[Path, NextToDocument]]:
-        """Every rule about other pods, with its path below the role."""
-        for field in ("affinity", "anti_affinity", "spread"):
-            name = "antiAffinity" if field == "anti_affinity" else field
-            for i, rule in enumerate(getattr(self, field)):
-                yield (name, i), rule
-
 
 class GangSpec(Document):
     """What the gang requests."""
@@ -687,19 +672,6 @@ class GangDocument(Document):
         """The name the pod goes by."""
         return pod.name or f"{self.metadata.name}-{pod.role}-{pod.index}"
 
-    def level_names(self) -> Iterator[tuple[Path, str]]:
-        """Every level the gang names, with its path."""
-        for path, level in self.spec.topology.level_names():
-            yield ("spec", "topology", *path), level
-        for i, role in enumerate(self.spec.roles):
-            for path, level in role.level_names():
-                yield ("spec", "roles", i, *path), level
-        for i, group in enumerate(self.spec.groups):
-            for path, level in group.topology.level_names():
-                yield ("spec", "groups", i, "topology", *path), level
-        if self.spec.near is not None:
-            yield ("spec", "near", "level"), self.spec.near.level
-
     def set_of(self, group: str) -> str:
         """The pod set of a group."""
         return f"{self.metadata.namespace}/{self.metadata.name}/{group}"
@@ -712,21 +684,28 @@ class GangDocument(Document):
     def shared_errors(self) -> Iterator[FieldError]:
         """Those in its roles and communication, which many gangs may have in common."""
         path: Path = ("spec", "roles")
-        if not self.spec.roles:
+        roles = self.spec.roles
+        if not roles:
             yield FieldError(path, "a gang without roles", "write at least one role")
-        names = [role.name for role in self.spec.roles]
+        names = [role.name for role in roles]
         yield from twice(names, path, "two roles are named {}", "rename one", ("name",))
-        for i, role in enumerate(self.spec.roles):
+        known = {pod_set for role in roles for pod_set in role.pod_sets}
+        for i, role in enumerate(roles):
             yield from within((*path, i), role.field_errors())
-        if (pods := sum(role.span[1] for role in self.spec.roles)) > MAX_PODS:
+            for name in ("affinity", "antiAffinity", "spread"):
+                for j, rule in enumerate(getattr(role, name.replace("A", "_a"))):
+                    if rule.pod_set is not None and rule.pod_set not in known:
+                        what = f"no pods of the gang are in the set {shown(rule.pod_set)}"
+                        hint = suggestion(rule.pod_set, known, "pod sets")
+                        yield FieldError((*path, i, name, j, "podSet"), what, hint)
+        if (pods := sum(role.span[1] for role in roles)) > MAX_PODS:
             yield FieldError(path, f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}")
         communication = self.spec.communication.field_errors(self.min_gpus)
         yield from within(("spec", "communication"), communication)
 
     def own_errors(self) -> Iterator[FieldError]:
         """The others."""
-        if self.spec.groups:
-            yield from _group_errors(self)
+        yield from _group_errors(self)
         yield from _near_errors(self)
         yield from _pod_errors(self)
 
@@ -777,11 +756,10 @@ def _near_errors(gang: GangDocument) -> Iterator[FieldError]:
     if not 0 < len(names) <= MAX_NEAR:
         what = f"near to {plural(len(names), 'gang')}"
         yield FieldError(path, what, f"name 1 to {MAX_NEAR}")
-    for i, name in enumerate(names):
-        if name == gang.metadata.name:
-            yield FieldError((*path, i), "a gang cannot be near itself", "name another gang")
-        elif name in names[:i]:
-            yield FieldError((*path, i), f"the gang {shown(name)} is named twice", "name it once")
+    if gang.metadata.name in names:
+        at = names.index(gang.metadata.name)
+        yield FieldError((*path, at), "a gang cannot be near itself", "name another gang")
+    yield from twice(names, path, "the gang {} is named twice", "name it once")
 
 
 def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:

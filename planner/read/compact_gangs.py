@@ -14,13 +14,15 @@ from operator import add, attrgetter
 from models.documents.base import FieldError, Path, made, suggestion
 from models.documents.cluster import NODE_LEVEL, GpuSharing
 from models.documents.gang import (
+    LEVELS,
     GangDocument,
-    GangTopology,
+    GangSpec,
     NextToDocument,
     PlannedDocument,
     PodDocument,
     RoleDocument,
     Terms,
+    level_names,
 )
 from models.documents.server import out_of_range
 from models.gpu_shares import Size, fits, part_of, share_in, shared_by, size_on, whole
@@ -69,12 +71,10 @@ class GangReader:
     sizes: dict[tuple[int, int | str], Size] = field(default_factory=dict)
     unknown: dict[int, int] = field(default_factory=dict)
     lenient: bool = False
-    # By the identity of parts that equal documents share, which are kept with the gangs: those without
-    # contradictions, those whose levels are known, what roles are read as, and a gang with the same `spec`.
-    _sound: set[tuple[int, int]] = field(default_factory=set)
-    _levelled: set[tuple[int, int]] = field(default_factory=set)
+    # By the identity of parts that equal documents share, which are kept with the gangs: those in which
+    # nothing is wrong, and what roles are read as.
+    _sound: set[tuple[int, ...]] = field(default_factory=set)
     _roles: dict[int, tuple[Role, ...]] = field(default_factory=dict)
-    _like: dict[int, Gang] = field(default_factory=dict)
     # by the identity of the document's part, which is kept for that
     _affinities: dict[int, tuple[Terms, NodeAffinity]] = field(default_factory=dict)
     _equal: dict[SharedAffinity, SharedAffinity] = field(default_factory=dict)
@@ -86,19 +86,27 @@ class GangReader:
         self.positions = {node.name: i for i, node in enumerate(cluster.nodes)}
         self.budgets = frozenset(budget.key for budget in cluster.budgets)
 
-    def read(self, entries: Sequence[GangEntry], *, lenient: bool = False) -> tuple[Gang, ...]:
-        """Every gang of these entries, by (namespace, name).
+    def read(
+        self,
+        entries: Sequence[GangEntry],
+        found: Sequence[GangEntry] = (),
+        *,
+        lenient: bool = False,
+    ) -> tuple[Gang, ...]:
+        """Every gang of these entries, by (namespace, name). ``found``: further ones, which are sound.
 
         ``lenient``: the pods were observed in a cluster, so contradictions are no faults. Where pods
         hold more GPUs than their node has, or two hold one GPU, the indices are unknown.
         """
         self.lenient = lenient
-        gangs = [gang for entry in entries if (gang := self._gang(entry)) is not None]
+        read = [self._gang(entry, sound=True) for entry in found]
+        read += [self._gang(entry, sound=False) for entry in entries]
+        gangs = [gang for gang in read if gang is not None]
         if lenient:
             gangs = self._without_double_holds(gangs)
         return tuple(sorted(gangs, key=lambda gang: gang.key))
 
-    def _gang(self, entry: GangEntry) -> Gang | None:
+    def _gang(self, entry: GangEntry, *, sound: bool) -> Gang | None:
         document = entry.document
         key = (document.metadata.namespace, document.metadata.name)
         if key in self.gangs:
@@ -107,10 +115,10 @@ class GangReader:
             entry.fault(("metadata", "name"), what, "rename one, or put it in another namespace")
             return None
         self.gangs[key] = entry.source.name
-        entry.report_errors(self._errors(document))
+        if not sound:
+            entry.report_errors(self._errors(document))
         if not self.lenient:  # live pods have names, and their controllers name later ones
             self._check_pod_names(entry)
-        self._check_levels(entry)
         roles = {role.name: i for i, role in enumerate(document.spec.roles)}
         pods = tuple(
             self._pod(entry, ("status", "pods", i), pod, roles[pod.role])
@@ -125,14 +133,30 @@ class GangReader:
         return self._built(document, pods, planned)
 
     def _errors(self, document: GangDocument) -> Iterator[FieldError]:
-        """Contradictions inside a gang; what gangs share is looked at once."""
-        kind = (id(document.spec.roles), id(document.spec.communication))
-        if kind not in self._sound:
-            shared = tuple(document.shared_errors())
+        """Contradictions inside a gang, and unknown levels; what gangs share is looked at once."""
+        spec = document.spec
+        kind = (*map(id, (spec.roles, spec.topology, spec.communication)),)
+        if kind not in self._sound or spec.groups or spec.near is not None:
+            shared = [*document.shared_errors(), *self._level_errors(spec)]
             if not shared:
                 self._sound.add(kind)
             yield from shared
         yield from document.own_errors()
+
+    def _level_errors(self, spec: GangSpec) -> Iterator[FieldError]:
+        for path, level in level_names(spec, ("spec",)):
+            if level not in self.levels:
+                hint = suggestion(level, self.levels, "levels")
+                yield FieldError(path, f"unknown level {shown(level)}", hint)
+        for i, role in enumerate(spec.roles):
+            layers = [role.slice, *role.outer_slices] if role.slice else []
+            for j, (inner, outer) in enumerate(pairwise(one.required for one in layers)):
+                if self.levels.get(outer, -1) >= self.levels.get(inner, 0):
+                    path = ("spec", "roles", i, "outerSlices", j, "required")
+                    what = f"level {shown(outer)} is not wider than {shown(inner)}"
+                    yield FieldError(
+                        path, what, f"write a level around {inner}, or remove this layer"
+                    )
 
     def _without_double_holds(self, gangs: Sequence[Gang]) -> list[Gang]:
         """The gangs; of pods that hold a GPU another pod holds, the indices are unknown."""
@@ -170,45 +194,6 @@ class GangReader:
             )
             for gang in gangs
         ]
-
-    def _check_levels(self, entry: GangEntry) -> None:
-        spec = entry.document.spec
-        kind = (id(spec.roles), id(spec.topology))
-        if kind in self._levelled and not spec.groups and spec.near is None:
-            return
-        self._levelled.add(kind)
-        for path, level in entry.document.level_names():
-            if level not in self.levels:
-                self._levelled.discard(kind)
-                what = f"unknown level {shown(level)}"
-                entry.fault(path, what, suggestion(level, self.levels, "levels"))
-        for i, role in enumerate(entry.document.spec.roles):
-            layers = [role.slice, *role.outer_slices] if role.slice else []
-            for j, (inner, outer) in enumerate(pairwise(one.required for one in layers)):
-                if self.levels.get(outer, -1) >= self.levels.get(inner, 0):
-                    self._levelled.discard(kind)
-                    entry.fault(
-                        ("spec", "roles", i, "outerSlices", j, "required"),
-                        f"level {shown(outer)} is not wider than {shown(inner)}",
-                        f"write a level around {inner}, or remove this layer",
-                    )
-
-    def check_pod_sets(self, written: Sequence[GangEntry]) -> None:
-        """Report rules about pods of a set that no role of their gang is in."""
-        sound = set[int]()
-        for entry in written:
-            roles = entry.document.spec.roles
-            if id(roles) in sound:
-                continue
-            sound.add(id(roles))
-            known = {pod_set for role in roles for pod_set in role.pod_sets}
-            for i, role in enumerate(roles):
-                for path, rule in role.about_pods():
-                    if rule.pod_set is not None and rule.pod_set not in known:
-                        sound.discard(id(roles))
-                        what = f"no pods of the gang are in the set {shown(rule.pod_set)}"
-                        hint = suggestion(rule.pod_set, known, "pod sets")
-                        entry.fault(("spec", "roles", i, *path, "podSet"), what, hint)
 
     def _check_pod_names(self, entry: GangEntry) -> None:
         """Report two gangs whose future pods would have one name, gang-role-index."""
@@ -439,17 +424,13 @@ class GangReader:
         planned: tuple[PlannedPod, ...],
     ) -> Gang:
         spec = document.spec
-        own: dict[str, object] = {"planned": tuple(sorted(planned))}
-        own["pods"] = tuple(sorted(pods, key=attrgetter("role", "index")))
-        if (like := self._like.get(id(spec))) is not None:
-            return made(Gang, document.metadata, document.status, like, **own)
         if id(spec.roles) not in self._roles:
             self._roles[id(spec.roles)] = tuple(map(self._role, spec.roles))
         roles = self._roles[id(spec.roles)]
         if spec.groups:
             roles = tuple(_grouped(document, role, self.levels) for role in roles)
         topology, near = spec.topology, spec.near
-        gang = made(
+        return made(
             Gang,
             document.metadata,
             spec,
@@ -457,7 +438,7 @@ class GangReader:
             spec.communication,
             document.status,
             roles=roles,
-            **{name: self._level(getattr(topology, name)) for name in GangTopology.levels()},
+            **{name: self._level(getattr(topology, name)) for name in LEVELS},
             ordered=topology.order,
             stated_priority=None,
             counts_speed=spec.communication.speed == "count",
@@ -465,11 +446,9 @@ class GangReader:
             near=None
             if near is None
             else Near(tuple(sorted(near.gangs)), self.levels.get(near.level, 0)),
-            **own,
+            planned=tuple(sorted(planned)),
+            pods=tuple(sorted(pods, key=attrgetter("role", "index"))),
         )
-        if not spec.groups:  # their pod sets have the name of the gang
-            self._like[id(spec)] = gang
-        return gang
 
     def _level(self, name: str | None) -> int | None:
         return None if name is None else self.levels.get(name)

@@ -215,9 +215,8 @@ def build(
     written: list[GangEntry] = []
     for entry in documents.gangs:
         (observed if lenient or (live and _observed(entry)) else written).append(entry)
-    real = reader.read([*cluster.gangs, *observed], lenient=True)
+    real = reader.read(observed, cluster.gangs, lenient=True)
     gangs = tuple(sorted((*real, *reader.read(written)), key=lambda gang: gang.key))
-    reader.check_pod_sets(written)
     if findings:
         findings.raise_all()
     merged.cluster = with_all_instances(merged.cluster, gangs)

@@ -204,10 +204,10 @@ def first_error(model: type[BaseModel], tree: object, error: ValidationError) ->
     return describe_error(model, dict(first), real_path(tree, first)[0])[0]
 
 
-def sound_gang(tree: dict[str, Any]) -> tuple[GangDocument | None, str]:
-    """The document of a tree; None, and what is wrong with it, if it is invalid."""
+def sound_gang(tree: dict[str, Any], known: Read | None = None) -> tuple[GangDocument | None, str]:
+    """The document of a tree; None, and what is wrong with it, if it is invalid. ``known``: as below."""
     try:
-        document = GangDocument.model_validate(tree)
+        document = GangDocument.model_validate(tree, context=known)
     except ValidationError as error:
         return None, first_error(GangDocument, tree, error)
     wrong = next(iter(document.field_errors()), None)
