@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ _EXPECTED = {
     "dataclass_type": "an object with fields",
 }
 
+_QUOTED = re.compile("'([^']*)'")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -65,19 +67,17 @@ def describe_error(
     if kind == "value_error" and isinstance(context.get("error"), InvalidValueError):
         refused = context["error"]
         return with_path(path, refused.what), refused.hint
-    what, hint = _describe_value(model, error, path)
+    what, hint = _describe_value(error)
     return with_path(path, what), hint
 
 
-def _describe_value(
-    model: type[BaseModel], error: dict[str, Any], path: Path
-) -> tuple[str, str | None]:
+def _describe_value(error: dict[str, Any]) -> tuple[str, str | None]:
     """(what, hint) of an error about a value."""
     kind, value, context = error["type"], error.get("input"), error.get("ctx", {})
     if kind in _EXPECTED:
         return f"expected {_EXPECTED[kind]}, not {described(value)}", _type_hint(kind, value)
     if kind == "literal_error":
-        options = list(literals_at(model, path))
+        options = [word for word in _QUOTED.findall(context["expected"]) if word]
         hint = suggestion(value, options, "one of") if isinstance(value, str) else None
         return f"{described(value)} is not allowed here", hint or f"one of: {', '.join(options)}"
     if kind not in _BOUNDS:
@@ -117,36 +117,11 @@ _BOUNDS = {
 
 def fields_at(model: type[BaseModel], path: Path) -> list[str]:
     """Field names of an object at a path, as in YAML."""
-    return [name for found in _models_at(model, path) for name in fields_of(found)]
-
-
-def literals_at(model: type[BaseModel], path: Path) -> list[str]:
-    """Allowed words of the field at a path."""
-    return [
-        str(word)
-        for annotation in _annotations_at(model, path)
-        for kind in _arms(annotation)
-        if typing.get_origin(kind) is typing.Literal
-        for word in typing.get_args(kind)
-        if word
-    ]
-
-
-def _models_at(model: type[BaseModel], path: Path) -> list[type[BaseModel | Data]]:
-    return [
-        arm
-        for annotation in _annotations_at(model, path)
-        for arm in _arms(annotation)
-        if isinstance(arm, type) and issubclass(arm, BaseModel | Data)
-    ]
-
-
-def _annotations_at(model: type[BaseModel], path: Path) -> list[Any]:
-    """Types of a value at a path."""
-    current: list[Any] = [model]
+    kinds: list[Any] = [*_arms(model)]
     for step in path:
-        current = [below for kind in current for arm in _arms(kind) for below in _below(arm, step)]
-    return current
+        kinds = [arm for kind in kinds for one in _below(kind, step) for arm in _arms(one)]
+    objects = [one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel | Data)]
+    return [name for found in objects for name in fields_of(found)]
 
 
 def _below(kind: Any, step: str | int) -> Iterator[Any]:  # noqa: ANN401  # any annotation
@@ -204,10 +179,10 @@ def first_error(model: type[BaseModel], tree: object, error: ValidationError) ->
     return describe_error(model, dict(first), real_path(tree, first)[0])[0]
 
 
-def sound_gang(tree: dict[str, Any], known: Read | None = None) -> tuple[GangDocument | None, str]:
-    """The document of a tree; None, and what is wrong with it, if it is invalid. ``known``: as below."""
+def sound_gang(tree: dict[str, Any]) -> tuple[GangDocument | None, str]:
+    """The document of a tree; None, and what is wrong with it, if it is invalid."""
     try:
-        document = GangDocument.model_validate(tree, context=known)
+        document = GangDocument.model_validate(tree)
     except ValidationError as error:
         return None, first_error(GangDocument, tree, error)
     wrong = next(iter(document.field_errors()), None)

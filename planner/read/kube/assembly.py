@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from models.documents.base import API_VERSION, Read
+from models.documents.base import API_VERSION
 from models.documents.cluster import NO_NAME, ClusterDocument, NodeDocument
 from models.documents.gang import GangDocument
 from models.documents.queue import QueueDocument
@@ -165,9 +165,8 @@ def _gangs(
     """The documents of the gangs, and what each pod in one counts for, by the key of the pod."""
     documents: list[GangDocument] = []
     members: dict[tuple[str, str], dict[str, int]] = {}
-    known: Read = {}
     for gang in gangs:
-        document = _gang(trees.tree(gang), gang, remarks, known)
+        document = _gang(trees.tree(gang), gang, remarks)
         if document is not None:
             documents.append(document)
             for role in gang.roles:
@@ -208,9 +207,9 @@ def _named_nodes(
     return found
 
 
-def _gang(tree: Json, gang: KubeGang, remarks: Remarks, known: Read) -> GangDocument | None:
+def _gang(tree: Json, gang: KubeGang, remarks: Remarks) -> GangDocument | None:
     """The document; if it is invalid, one that keeps what its pods hold and starts nothing."""
-    document, what = sound_gang(tree, known)
+    document, what = sound_gang(tree)
     if document is None:
         document, _ = sound_gang(_running_only(tree, f"it cannot be planned: {what}"))
         remarks.add(gang.subject, f"cannot be planned ({what}); what its pods hold stays held")

@@ -24,7 +24,7 @@ from planner.read.kube.gangs.communication import (
     mark_parallel_roles,
     read_communication,
 )
-from planner.read.kube.gangs.membership import Member, Membership, group_pods
+from planner.read.kube.gangs.membership import Membership, group_pods
 from planner.read.kube.gangs.roles import (
     DEFAULT_ROLE,
     complete_roles,
@@ -82,26 +82,12 @@ def read_gangs(
     ordered = sorted(
         (pod for pod in pods if not is_empty_reservation(pod)), key=lambda pod: pod.key
     )
-    memberships, alone = group_pods(api, ordered, remarks)
+    memberships = group_pods(api, ordered, remarks)
     for members in memberships:
         if not (members.groups and len(members.members) > 1):
             _leave_to_others(members.pods)
-    for pod in alone:
-        _leave_to_others([pod])
-    # The gang of a pod that is bound to a node that is not in the input runs.
-    gangs = [
-        _gang(members, api, policy, remarks)
-        for members in memberships
-        if any(pod.holds_room or pod.to_place or (pod.bound and pod.waits) for pod in members.pods)
-        and not _is_housekeeping(members)
-    ]
-    for pod in alone:
-        if pod.to_place or (pod.holds_room and (pod.gpus or pod.part or pod.instance)):
-            namespace = pod.object.namespace
-            gang = KubeGang(namespace, pod.name, ALONE, [KubeRole(DEFAULT_ROLE, 1, [(0, pod)])])
-            _finish(gang, Membership(namespace, [Member(pod)]), api, policy, remarks)
-            gangs.append(gang)
-    return _distinct(gangs, remarks)
+    found = [_gang(one, api, policy, remarks) for one in memberships if _is_gang(one)]
+    return _distinct(found, remarks)
 
 
 def leave_out_last(
@@ -139,13 +125,15 @@ def _leave_to_others(pods: Sequence[KubePod]) -> None:
             pod.planned = pod.queued = pod.mode is not None
 
 
-def _is_housekeeping(members: Membership) -> bool:
-    """A plain Job of one pod without GPUs that is not gangplan's."""
+def _is_gang(members: Membership) -> bool:
+    """Whether it runs or waits to be planned; a lone pod, or a plain Job of one, without GPUs only waits."""
     kinds = {controller.kind for controller in members.controllers.values()}
-    if members.groups or kinds != {"Job"} or len(members.members) > 1:
+    plain = not members.groups and kinds <= {"Job"} and len(members.members) == 1
+    if plain and not any(p.gpus or p.part or p.instance or p.to_place for p in members.pods):
         return False
-    pod = members.members[0].pod
-    return not (pod.gpus or pod.part or pod.instance or pod.to_place)
+    # The gang of a pod that is bound to a node that is not in the input runs.
+    elsewhere = any(pod.bound and pod.waits for pod in members.pods) and not members.lone
+    return elsewhere or any(pod.holds_room or pod.to_place for pod in members.pods)
 
 
 def _gang(
@@ -153,22 +141,17 @@ def _gang(
 ) -> KubeGang:
     name, kind = _identity(members)
     gang = KubeGang(members.namespace, name, kind, [])
-    problems: list[str] = []
-    gang.roles = read_roles(members, problems, remarks)
-    gang.problems = tuple(problems)
-    for role in gang.roles:
-        # What gangplan starts, or has started, it would start more of.
-        ours = any(pod.mode is not None or PLAN in pod.labels for _, pod in role.members)
-        role.scalable = role.scalable and ours
-    gang.missing = complete_roles(gang.roles, members, gang.subject, remarks)
-    _finish(gang, members, api, policy, remarks)
-    return gang
-
-
-def _finish(
-    gang: KubeGang, members: Membership, api: Objects, policy: KubernetesPolicy, remarks: Remarks
-) -> None:
-    """Set its topology and attributes."""
+    if members.lone:
+        gang.roles = [KubeRole(DEFAULT_ROLE, 1, [(0, members.pods[0])])]
+    else:
+        problems: list[str] = []
+        gang.roles = read_roles(members, problems, remarks)
+        gang.problems = tuple(problems)
+        for role in gang.roles:
+            # What gangplan starts, or has started, it would start more of.
+            ours = any(pod.mode is not None or PLAN in pod.labels for _, pod in role.members)
+            role.scalable = role.scalable and ours
+        gang.missing = complete_roles(gang.roles, members, gang.subject, remarks)
     add_topology(gang, members, api, remarks)
     objects = _objects(members)
     every = [*objects, *(pod.object for pod in members.pods)]
@@ -199,6 +182,7 @@ def _finish(
     ends = [deadline_s(pod, api) for pod in members.pods if pod.finished is None]
     gang.deadline_s = None if None in ends else max(_known(ends), default=None)
     hold_to_terms(gang, members, remarks)
+    return gang
 
 
 def _priority(
@@ -226,6 +210,8 @@ def _scheduler(pods: Sequence[KubePod]) -> str | None:
 
 def _identity(members: Membership) -> tuple[str, str]:
     """(name, kind): the controller's if it is the only one and completely here, else the group's."""
+    if members.lone:
+        return members.pods[0].name, ALONE
     keys = {member.controller for member in members.members}
     if not members.groups or (len(keys) == 1 and keys == members.complete):
         controller = members.sorted_controllers()[0]
@@ -278,7 +264,9 @@ def _queues(members: Membership, every: Sequence[KubeObject]) -> tuple[tuple[str
         for controller in members.sorted_controllers()
     ]
     notes = [part for one in every for part in (one.labels, one.annotations) if part]
-    stated += [(system, note.get(key)) for key, system in _QUEUES.items() for note in notes]
+    named = set[str]().union(*notes) & _QUEUES.keys() if notes else ()
+    keys = [key for key in _QUEUES if key in named]
+    stated += [(_QUEUES[key], note.get(key)) for key in keys for note in notes]
     stated += [("HiveD", hived.virtual_cluster(pod.annotations)) for pod in members.pods[:1]]
     return tuple(dict.fromkeys((system, name) for system, name in stated if name))
 

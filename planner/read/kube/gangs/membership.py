@@ -45,6 +45,11 @@ class Membership:
     complete: set[ControllerKey] = field(default_factory=set)
 
     @property
+    def lone(self) -> bool:
+        """Whether it is a pod that belongs to no group and no controller of gangs."""
+        return not (self.groups or self.controllers)
+
+    @property
     def pods(self) -> list[KubePod]:
         return [member.pod for member in self.members]
 
@@ -57,10 +62,8 @@ class Membership:
         return [self.controllers[key] for key in sorted(self.controllers)]
 
 
-def group_pods(
-    api: Objects, pods: Sequence[KubePod], remarks: Remarks
-) -> tuple[list[Membership], list[KubePod]]:
-    """The gangs, and the pods that belong to no group and no controller of gangs."""
+def group_pods(api: Objects, pods: Sequence[KubePod], remarks: Remarks) -> list[Membership]:
+    """The gangs; what belongs to no group and no controller of gangs is one of its own, at the end."""
     members = _members(api, pods)
     by_controller: dict[ControllerKey, list[KubePod]] = {}
     for member in members:
@@ -72,7 +75,7 @@ def group_pods(
         for key, own in by_controller.items()
     }
     gangs: dict[tuple[object, ...], Membership] = {}
-    alone: list[KubePod] = []
+    alone: list[Membership] = []
     for member in members:
         group = groups[member.group] if member.group is not None else None
         key: tuple[object, ...]
@@ -82,7 +85,7 @@ def group_pods(
         elif member.controller is not None:
             key = ("controller", *member.controller)
         else:
-            alone.append(member.pod)
+            alone.append(Membership(member.pod.object.namespace, [member]))
             if group is not None and group.required is not None:
                 remarks.add(group.subject, LOOSE)
             continue
@@ -95,7 +98,7 @@ def group_pods(
     for gang in gangs.values():
         here = Counter(member.controller for member in gang.members)
         gang.complete = {key for key in gang.controllers if here[key] == len(by_controller[key])}
-    return list(gangs.values()), alone
+    return [*gangs.values(), *alone]
 
 
 def _members(api: Objects, pods: Sequence[KubePod]) -> list[Member]:
