@@ -11,6 +11,7 @@ from math import ceil
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Discriminator,
@@ -177,8 +178,23 @@ class NodeExpression(Data):
 Terms = tuple[tuple[NodeExpression, ...], ...]
 
 
-class CheckedTerms(Terms):
-    """Terms that were read and checked before; roles of several gangs may share them."""
+class SharedAffinity(Terms):
+    """An affinity that many roles share. Its hash, of a thousand expressions perhaps, is kept.
+
+    ``sound``: it was checked before, so documents are made with it as it is.
+    """
+
+    sound = False
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+    def __reduce__(self) -> tuple[type["SharedAffinity"], tuple[Terms]]:
+        """Hashes of text differ from process to process."""
+        return (SharedAffinity, (tuple(self),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,9 +515,10 @@ class RoleDocument(Document):
     )
     node_affinity: Annotated[
         Many[Many[NodeExpression]],
+        AfterValidator(SharedAffinity),
         read_once(),
         WrapValidator(
-            lambda value, read: value if isinstance(value, CheckedTerms) else read(value)
+            lambda value, read: value if isinstance(value, SharedAffinity) else read(value)
         ),
     ] = omitted((), "Any of these terms must hold, all expressions of one")
     tolerations: Many[Toleration] = ()
@@ -555,7 +572,7 @@ class RoleDocument(Document):
             yield FieldError(("firstIndex",), f"indices up to {last:,}", hint)
         yield from slice_errors(self.slice, self.outer_slices)
         yield from self._request_errors()
-        if not isinstance(self.node_affinity, CheckedTerms):
+        if not getattr(self.node_affinity, "sound", False):
             yield from within(("nodeAffinity",), term_errors(self.node_affinity))
         for i, toleration in enumerate(self.tolerations):
             yield from within(("tolerations", i), toleration.field_errors())

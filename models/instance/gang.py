@@ -28,21 +28,6 @@ NodeAffinity = tuple[NodeTerm, ...]
 """Any of its terms must hold; without terms every node matches."""
 
 
-class SharedAffinity(NodeAffinity):
-    """An affinity that many roles share. Its hash, of a thousand expressions perhaps, is kept."""
-
-    _hash: int | None = None
-
-    def __hash__(self) -> int:
-        if self._hash is None:
-            self._hash = super().__hash__()
-        return self._hash
-
-    def __reduce__(self) -> tuple[type[SharedAffinity], tuple[NodeAffinity]]:
-        """Hashes of text differ from process to process."""
-        return (SharedAffinity, (tuple(self),))
-
-
 def matches(affinity: NodeAffinity, labels: Mapping[str, str], name: str) -> bool:
     """Whether a node of this name and these labels (implied ones included) matches."""
     return not affinity or any(

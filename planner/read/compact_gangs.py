@@ -21,6 +21,7 @@ from models.documents.gang import (
     PlannedDocument,
     PodDocument,
     RoleDocument,
+    SharedAffinity,
     Terms,
     level_names,
 )
@@ -36,7 +37,6 @@ from models.instance.gang import (
     NodeAffinity,
     PlannedPod,
     Role,
-    SharedAffinity,
     Spread,
     Together,
 )
@@ -75,8 +75,6 @@ class GangReader:
     # nothing is wrong, and what roles are read as.
     _sound: set[tuple[int, ...]] = field(default_factory=set)
     _roles: dict[int, tuple[Role, ...]] = field(default_factory=dict)
-    # by the identity of the document's part, which is kept for that
-    _affinities: dict[int, tuple[Terms, NodeAffinity]] = field(default_factory=dict)
     _equal: dict[SharedAffinity, SharedAffinity] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -489,10 +487,8 @@ class GangReader:
         """The affinity, one object for all roles that state the same."""
         if not terms:
             return ()
-        if id(terms) not in self._affinities:
-            found = SharedAffinity(terms)
-            self._affinities[id(terms)] = (terms, self._equal.setdefault(found, found))
-        return self._affinities[id(terms)][1]
+        found = terms if isinstance(terms, SharedAffinity) else SharedAffinity(terms)
+        return self._equal.setdefault(found, found)
 
 
 def _grouped(gang: GangDocument, role: Role, levels: Mapping[str, int]) -> Role:

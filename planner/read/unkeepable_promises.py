@@ -18,9 +18,10 @@ from models.instance.cluster import Node
 from models.instance.eligibility import model_matches
 from models.instance.gang import Gang, Role, label_texts
 from models.instance.instance import Instance
-from models.instance.queue import Cell, Gpu, Queue
+from models.instance.queue import Cell, Gpu, path_of
 from models.mig import RESOURCE
 from models.queues.queue_shares import (
+    PromiseTree,
     cell_model,
     guarantees,
     model_of_nodes,
@@ -54,8 +55,9 @@ def remark_promises(instance: Instance, remarks: Remarks) -> None:
     if not instance.queues:
         return
     said: set[int] = set()
+    paths = [path_of(instance.queues, q) for q in range(len(instance.queues))]
     for promise in (*_cells(instance), *_gpus(instance)):
-        promised = _in_all(instance.queues, promise.own)
+        promised = PromiseTree(paths, promise.own).total
         if promised <= promise.there:
             continue
         there = f"{promise.there:,}" if promise.there else "none"
@@ -90,26 +92,6 @@ def _outside(instance: Instance) -> str | None:
         f"other schedulers may start {plural(len(gangs), 'gang')} with {plural(asked, 'GPU')},"
         f" which no promise holds back; queues then lack {lacking:,} of the GPUs that they are promised"
     )
-
-
-def _in_all(queues: Sequence[Queue], own: Sequence[int]) -> int:
-    """What all queues are promised together: a parent as much as those below it, or its own."""
-    below, children, total = [0] * len(queues), [0] * len(queues), 0
-    for queue in queues:
-        if queue.parent is not None:
-            children[queue.parent] += 1
-    ready = [q for q, count in enumerate(children) if not count]
-    while ready:
-        q = ready.pop()
-        promised, parent = max(own[q], below[q]), queues[q].parent
-        if parent is None:
-            total += promised
-            continue
-        below[parent] += promised
-        children[parent] -= 1
-        if not children[parent]:
-            ready.append(parent)
-    return total
 
 
 def _gpus(instance: Instance) -> Iterator[_Promise]:
@@ -182,24 +164,26 @@ def _beyond_limits(instance: Instance) -> Iterator[int]:
 def check_rates(instance: Instance, merged: MergedCluster) -> None:
     """Report each kind of hardware once, at the first node that has it."""
     seen: set[tuple[object, object, str]] = set()
-    suspects = [node for node in instance.cluster.nodes if _unknown(node)]
-    if not suspects:
-        return
-    takers = [(gang, roles) for gang in instance.gangs if (roles := _to_place(gang))]
-    for node in suspects:
+    takers: list[tuple[Gang, list[Role]]] | None = None
+    for n, node in enumerate(instance.cluster.nodes):
         for what, hint in _unknown(node):
-            key = (node.model, node.nics, what)
-            gang = None if key in seen else _taker(instance, takers, node, what)
-            if gang is not None and node.model is not None:
+            if (key := (node.model, node.nics, what)) in seen:
+                continue
+            if takers is None:
+                takers = [(gang, roles) for gang in instance.gangs if (roles := _to_place(gang))]
+            may = (
+                gang
+                for gang, roles in takers
+                if _needs(instance, gang, node, what)
+                and any(r.gpus <= node.gpus and n in instance.eligible_nodes(r) for r in roles)
+            )
+            if (gang := next(may, None)) is not None and node.model is not None:
                 seen.add(key)
                 entry, number = merged.places[node.name]
-                name = shown("/".join(gang.key))
                 field = "nics" if what == NIC and node.nics is not None else "model"
-                entry.fault(
-                    ("spec", "nodes", number, field),
-                    f"{what} of {shown(node.model.name)} is not known, and gang {name} may use it",
-                    hint,
-                )
+                unknown = f"{what} of {shown(node.model.name)} is not known"
+                fault = f"{unknown}, and gang {shown('/'.join(gang.key))} may use it"
+                entry.fault(("spec", "nodes", number, field), fault, hint)
 
 
 LINK = "the NVLink rate"
@@ -225,25 +209,10 @@ def _has_links(node: Node) -> bool:
     return any(link.startswith("NV") for row in model.matrix for link in row)
 
 
-def _to_place(gang: Gang) -> tuple[Role, ...]:
+def _to_place(gang: Gang) -> list[Role]:
     """Roles with GPUs that have a pod to be placed."""
-    if gang.hold is not None:
-        return ()
-    existing = Counter(pod.role for pod in gang.running_pods)
-    counts = gang.target_counts
-    return tuple(role for i, role in enumerate(gang.roles) if existing[i] < counts[i] and role.gpus)
-
-
-def _taker(
-    instance: Instance, takers: list[tuple[Gang, tuple[Role, ...]]], node: Node, what: str
-) -> Gang | None:
-    """The first gang that may put a pod on the node and then needs the rate."""
-    for gang, roles in takers:
-        if _needs(instance, gang, node, what) and any(
-            role.gpus <= node.gpus and instance.eligible(role, node) for role in roles
-        ):
-            return gang
-    return None
+    missing = {number for number, _ in gang.missing} if gang.hold is None else ()
+    return [role for number, role in enumerate(gang.roles) if number in missing and role.gpus]
 
 
 def _needs(instance: Instance, gang: Gang, node: Node, what: str) -> bool:

@@ -220,22 +220,18 @@ def _running_only(tree: Json, why: str) -> Json:
     """The tree without what only matters to new pods; held if any pod waits."""
     kept = ("name", "replicas", "gpus", "firstIndex", "podSets", "antiAffinity")
     roles = []
+    most = 0
     for role in tree["spec"]["roles"]:
-        bare = {name: role[name] for name in kept if name in role}
         requests = role.get("requests", {})
-        bare["requests"] = {name: requests[name] for name in requests if is_label_key(name)}
-        roles.append(bare)
+        sound = {name: requests[name] for name in requests if is_label_key(name)}
+        roles.append({name: role[name] for name in kept if name in role} | {"requests": sound})
+        replicas = role["replicas"]
+        most += replicas["max"] if isinstance(replicas, dict) else replicas
     spec = {**tree["spec"], "topology": {}, "roles": roles}
     status = dict(tree["status"])
-    if sum("node" in pod for pod in status["pods"]) < sum(map(_most_pods, roles)):
+    if sum("node" in pod for pod in status["pods"]) < most:
         status["hold"] = {"code": UNSUPPORTED, "message": why}
     return {**tree, "spec": spec, "status": status}
-
-
-def _most_pods(role: Json) -> int:
-    replicas = role["replicas"]
-    most: int = replicas["max"] if isinstance(replicas, dict) else replicas
-    return most
 
 
 def _label_keys(policy: Policy, gangs: Sequence[GangDocument]) -> set[str]:

@@ -6,15 +6,17 @@ Every pod that holds room stays in its gang's document.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from models.apply.intents import RANK
 from models.documents.base import API_VERSION
-from models.documents.gang import MAX_RANK, CheckedTerms, NodeExpression, term_errors
+from models.documents.gang import MAX_RANK, NodeExpression, SharedAffinity, term_errors
 from models.gpu_shares import amount_of
 from models.instance.disruption_budgets import DisruptionBudgets
 from models.instance.policy import EVERY_SCHEDULER, KubernetesPolicy
@@ -43,6 +45,8 @@ from planner.read.kube.pods.pod_rules import Ignorable
 from planner.read.kube.records import KubeGang, KubeNode, KubePod, KubeRole, LevelAsk
 from planner.read.kube.shares import beyond_share, by_age, hold
 from planner.read.sources import printable
+
+Value = TypeVar("Value", int, str)
 
 UNSUPPORTED = "Unsupported"
 INCOMPLETE = "Incomplete"
@@ -97,47 +101,49 @@ class GangDocuments:
     def tree(self, gang: KubeGang) -> Json:
         """The document of a gang."""
         namespace, name = clean(gang.namespace or "default"), self._name(gang)
-        spec: Json = {
-            "priority": gang.priority,
-            "preemptible": gang.preemptible,
-            "movable": gang.movable
-            and not any(map(_is_uneven, gang.roles))
-            and not any(pod.rooted and pod.holds_room for pod in gang.pods()),
-            "topology": self._topology(gang, gang),
-            "roles": [],
-        }
-        if gang.queue is not None and is_name(gang.queue):
-            spec["queue"] = gang.queue
-        _set_time(spec, "submittedAt", gang.submitted_at)
-        _set_time(spec, "resizeAfter", gang.resize_after)
-        if gang.min_run_time_s is not None:
-            spec["minRunTime"] = duration_text(gang.min_run_time_s)
-        if gang.deadline_s is not None:
-            spec["expectedDuration"] = duration_text(gang.deadline_s)
-        if gang.service is not None:
-            spec["service"] = gang.service
-        if gang.near is not None:
-            level, others = gang.near
-            spec["near"] = {"gangs": sorted(map(self._name, others)), "level": level}
-        spec["communication"] = dict(gang.communication)
-        if is_network_only(gang, self.policy):
-            spec["communication"]["nvlinkAcrossNodes"] = False
-        status: Json = {"pods": [], **_run_times(gang)}
-        role_names: set[str] = set()
+        roles: list[Json] = []
+        pods: list[Json] = []
+        names: set[str] = set()
         for role in gang.roles:
-            tree = self._role(gang, role, distinct(clean(role.name, SHORT), role_names, SHORT))
-            spec["roles"].append(tree)
-            status["pods"] += self._pods(gang, namespace, role, tree)
-        if (hold := self._hold(gang)) is not None:
-            status["hold"] = hold
-        if gang.scheduler is not None:
-            status["scheduler"] = clean(gang.scheduler)
+            tree = self._role(gang, role, distinct(clean(role.name, SHORT), names, SHORT))
+            roles.append(tree)
+            pods += [self._pod(gang, namespace, tree, *member) for member in role.members]
+        stays = any(map(_is_uneven, gang.roles)) or any(
+            p.rooted and p.holds_room for p in gang.pods()
+        )
+        alone = {"nvlinkAcrossNodes": False} if is_network_only(gang, self.policy) else {}
+        level, others = gang.near or ("", ())
         return {
             "apiVersion": API_VERSION,
             "kind": "Gang",
             "metadata": {"name": name, "namespace": namespace},
-            "spec": spec,
-            "status": status,
+            "spec": {
+                "queue": gang.queue if gang.queue is not None and is_name(gang.queue) else None,
+                "service": gang.service,
+                "submittedAt": _told(time_text, gang.submitted_at),
+                "expectedDuration": _told(duration_text, gang.deadline_s),
+                "resizeAfter": _told(time_text, gang.resize_after),
+                "minRunTime": _told(duration_text, gang.min_run_time_s),
+                "priority": gang.priority,
+                "preemptible": gang.preemptible,
+                "movable": gang.movable and not stays,
+                "topology": self._topology(gang, gang),
+                "roles": roles,
+                "near": {"gangs": sorted(map(self._name, others)), "level": level}
+                if level
+                else None,
+                "communication": gang.communication | alone,
+            },
+            "status": {
+                "pods": pods,
+                "hold": self._hold(gang),
+                "scheduler": _told(clean, gang.scheduler),
+                "startedAt": _told(time_text, gang.started_at),
+                "runsSince": None
+                if gang.runs_since == gang.started_at
+                else _told(time_text, gang.runs_since),
+                "lastCheckpoint": _told(time_text, gang.last_checkpoint),
+            },
         }
 
     def _name(self, gang: KubeGang) -> str:
@@ -182,11 +188,7 @@ class GangDocuments:
             "tolerations": [one.to_json() for one in model.tolerations],
             "mixModels": role.mix_models,
         }
-        tree |= role.rules
-        if role.pod_sets:
-            tree["podSets"] = list(role.pod_sets)
-        if role.first_index:
-            tree["firstIndex"] = role.first_index
+        tree |= {"podSets": list(role.pod_sets), "firstIndex": role.first_index, **role.rules}
         if model.affinity:
             tree["nodeAffinity"] = self._affinity(model.affinity)
         requested = model.gpu_resource
@@ -196,11 +198,9 @@ class GangDocuments:
         if self.marked_only and (not on_gpus or model.topology_scheduled):
             tree["tolerations"].append({"key": ACK_SCHEDULE, "operator": "Exists"})
         if (layers := self._layers(role)) and nest(layers):
-            finest, *outer = [
+            tree["slice"], *tree["outerSlices"] = [
                 {"size": size, "required": self.levels.name(depth)} for size, depth in layers
             ]
-            tree["slice"] = finest
-            tree |= {"outerSlices": outer} if outer else {}
         self._set_parallelism(gang, role, tree)
         return tree
 
@@ -222,15 +222,13 @@ class GangDocuments:
     def _affinity(self, affinity: Affinity) -> object:
         """The terms, one object for those of one object; unchecked where no document may have them."""
         if id(affinity) not in self._affinities:
-            written = [[one.to_json() for one in term] for term in affinity]
-            try:
-                read = CheckedTerms(
-                    tuple(NodeExpression.read(one) for one in term) for term in written
+            written: object = [[one.to_json() for one in term] for term in affinity]
+            with suppress(ValidationError):
+                written = read = SharedAffinity(
+                    tuple(NodeExpression.read(one.to_json()) for one in term) for term in affinity
                 )
-                sound = not any(term_errors(read))
-            except ValidationError:
-                sound = False
-            self._affinities[id(affinity)] = (affinity, read if sound else written)
+                read.sound = not any(term_errors(read))
+            self._affinities[id(affinity)] = (affinity, written)
         return self._affinities[id(affinity)][1]
 
     def _layers(self, role: KubeRole) -> list[Layer]:
@@ -242,38 +240,40 @@ class GangDocuments:
                 found.append((ask.size, self.levels.depth(level)))
         return minimal_layers(found)
 
-    def _pods(
-        self, gang: KubeGang, namespace: str, role: KubeRole, role_tree: Json
-    ) -> Iterator[Json]:
-        for index, pod in role.members:
-            name = distinct(clean(pod.name), self._pod_names[namespace])
-            tree: Json = {"name": name, "role": role_tree["name"], "index": index}
-            uid = pod.object.uid
-            if uid is not None and is_name(uid, LONGEST):
-                if uid in self._uids:
-                    self.remarks.add(pod.subject, "has the uid of another pod; the uid is ignored")
-                else:
-                    self._uids.add(uid)
-                    tree["uid"] = uid
-            if pod.node is not None and pod.node in self.nodes and pod.finished is None:
-                tree["node"] = pod.node
-                wanted = role_tree["gpus"] or (
-                    amount_of(pod.part) if pod.part and pod.indices else 0
-                )
-                known = pod.indices is not None and len(pod.indices) == wanted
-                tree["gpus"] = list(pod.indices or ()) if known else None
-                if (made := pod.instance) is not None:
-                    tree |= {"gpus": [made.index], "start": made.start}
-                if pod.gpu_group is not None and pod.part:
-                    tree["gpuGroup"] = pod.gpu_group
-                rank = whole_number(pod.annotations.get(RANK, "")) if is_proven(pod) else None
-                if rank is not None and 0 <= rank <= MAX_RANK:
-                    tree["rank"] = rank
-                if self.budgets.guards and (names := self._budgets_of(namespace, pod)):
-                    tree["budgets"] = names
-            elif pod.mode is not None and pod.to_place and gang.scheduler is None:
-                tree["mode"] = pod.mode
-            yield tree
+    def _pod(self, gang: KubeGang, namespace: str, role: Json, index: int, pod: KubePod) -> Json:
+        tree: Json = {
+            "name": distinct(clean(pod.name), self._pod_names[namespace]),
+            "uid": self._uid(pod),
+            "role": role["name"],
+            "index": index,
+        }
+        if pod.node is not None and pod.node in self.nodes and pod.finished is None:
+            wanted = role["gpus"] or (amount_of(pod.part) if pod.part and pod.indices else 0)
+            known = pod.indices is not None and len(pod.indices) == wanted
+            rank = whole_number(pod.annotations.get(RANK, "")) if is_proven(pod) else None
+            tree |= {
+                "node": pod.node,
+                "gpus": list(pod.indices or ()) if known else None,
+                "gpuGroup": pod.gpu_group if pod.part else None,
+                "rank": rank if rank is not None and 0 <= rank <= MAX_RANK else None,
+                "budgets": self._budgets_of(namespace, pod) if self.budgets.guards else (),
+            }
+            if (made := pod.instance) is not None:
+                tree |= {"gpus": [made.index], "start": made.start}
+        elif pod.to_place and gang.scheduler is None:
+            tree["mode"] = pod.mode
+        return tree
+
+    def _uid(self, pod: KubePod) -> str | None:
+        """Its uid, if it is one, and no other pod's."""
+        uid = pod.object.uid
+        if uid is None or not is_name(uid, LONGEST):
+            return None
+        if uid in self._uids:
+            self.remarks.add(pod.subject, "has the uid of another pod; the uid is ignored")
+            return None
+        self._uids.add(uid)
+        return uid
 
     def _budgets_of(self, namespace: str, pod: KubePod) -> list[str]:
         """Names of the disruption budgets that guard a pod, as the plan has them."""
@@ -331,16 +331,6 @@ class GangDocuments:
                 yield f"pods of role {role.name} that wait request more than those that run"
             if not nest(self._layers(role)):
                 yield f"the slice layers of role {role.name} do not nest"
-
-
-def _run_times(gang: KubeGang) -> Json:
-    """Since when it runs, and what of that is safe."""
-    status: Json = {}
-    _set_time(status, "startedAt", gang.started_at)
-    if gang.runs_since != gang.started_at:
-        _set_time(status, "runsSince", gang.runs_since)
-    _set_time(status, "lastCheckpoint", gang.last_checkpoint)
-    return status
 
 
 def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
@@ -523,9 +513,9 @@ def _eligibility(pod: KubePod) -> tuple[object, ...]:
     return (tuple(sorted(pod.selector.items())), pod.affinity, frozenset(pod.tolerations))
 
 
-def _set_time(tree: Json, name: str, seconds: int | None) -> None:
-    if seconds is not None:
-        tree[name] = time_text(seconds)
+def _told(write: Callable[[Value], str], value: Value | None) -> str | None:
+    """The value as documents write it; None for none."""
+    return None if value is None else write(value)
 
 
 def _way_out(problems: Sequence[str]) -> str:
