@@ -124,7 +124,9 @@ class GangReader:
             if pod.role in roles
         )
         planned = tuple(
-            self._planned(entry, i, pod, roles[pod.role])
+            PlannedPod(
+                roles[pod.role], pod.index, self._node(entry, ("status", "planned", i), pod) or 0
+            )
             for i, pod in enumerate(document.status.planned)
             if pod.role in roles
         )
@@ -253,29 +255,17 @@ class GangReader:
                 what = f"the disruption budget {shown(name)} is listed twice"
                 entry.fault((*path, "budgets", i), what, "list it once")
 
-    def _planned(
-        self, entry: GangEntry, number: int, pod: PlannedDocument, role: int
-    ) -> PlannedPod:
-        """The pod of an earlier plan; an unknown node is reported and replaced by any."""
-        position = self.positions.get(pod.node)
-        if position is None:
-            what = f"pod {pod.role} {pod.index} is planned on unknown node {shown(pod.node)}"
-            hint = self._known_nodes(entry, pod.node)
-            entry.fault(("status", "planned", number, "node"), what, hint)
-        return PlannedPod(role, pod.index, position or 0)
-
-    def _known_nodes(self, entry: GangEntry, node: str) -> str | None:
-        return None if entry.findings.enough else suggestion(node, self.positions, "nodes")
-
-    def _node(self, entry: GangEntry, path: Path, pod: PodDocument) -> int | None:
+    def _node(self, entry: GangEntry, path: Path, pod: PodDocument | PlannedDocument) -> int | None:
+        """Where it runs or is planned; an unknown node is reported."""
         if pod.node is None:
             return None
         position = self.positions.get(pod.node)
         if position is None:
-            what = (
-                f"pod {shown(entry.document.pod_name(pod))} runs on unknown node {shown(pod.node)}"
-            )
-            hint = self._known_nodes(entry, pod.node)
+            who = f"{pod.role} {pod.index} is planned"
+            if isinstance(pod, PodDocument):
+                who = f"{shown(entry.document.pod_name(pod))} runs"
+            what = f"pod {who} on unknown node {shown(pod.node)}"
+            hint = None if entry.findings.enough else suggestion(pod.node, self.positions, "nodes")
             entry.fault((*path, "node"), what, hint)
         return position
 

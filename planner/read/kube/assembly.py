@@ -129,10 +129,13 @@ def assemble(
     gang_trees = GangDocuments(levels, names, remarks, settings, partial, marked_only, budgets)
     documents, members = _gangs(gangs, gang_trees, remarks)
     roles = [one for document in documents for one in document.spec.roles]
+    keys = {key for key, _ in policy.node_selector}  # that decide where pods may go
+    keys.update(key for one in roles for key in one.node_selector)
+    keys.update(e.key for one in roles for term in one.node_affinity for e in term)
     node_trees = NodeDocuments(
         levels=levels,
         find=find,
-        keys=_label_keys(policy, documents),
+        keys=keys,
         requested=sorted({key for one in roles for key in one.requests}),
         partial=partial,
         marked_only=marked_only,
@@ -162,11 +165,18 @@ def assemble(
 def _gangs(
     gangs: Sequence[KubeGang], trees: GangDocuments, remarks: Remarks
 ) -> tuple[list[GangDocument], dict[tuple[str, str], dict[str, int]]]:
-    """The documents of the gangs, and what each pod in one counts for, by the key of the pod."""
+    """The documents of the gangs, and what each pod in one counts for, by the key of the pod.
+
+    An invalid one keeps what its pods hold and starts nothing.
+    """
     documents: list[GangDocument] = []
     members: dict[tuple[str, str], dict[str, int]] = {}
     for gang in gangs:
-        document = _gang(trees.tree(gang), gang, remarks)
+        tree = trees.tree(gang)
+        document, what = sound_gang(tree)
+        if document is None:
+            document, _ = sound_gang(_running_only(tree, f"it cannot be planned: {what}"))
+            remarks.add(gang.subject, f"cannot be planned ({what}); what its pods hold stays held")
         if document is not None:
             documents.append(document)
             for role in gang.roles:
@@ -207,15 +217,6 @@ def _named_nodes(
     return found
 
 
-def _gang(tree: Json, gang: KubeGang, remarks: Remarks) -> GangDocument | None:
-    """The document; if it is invalid, one that keeps what its pods hold and starts nothing."""
-    document, what = sound_gang(tree)
-    if document is None:
-        document, _ = sound_gang(_running_only(tree, f"it cannot be planned: {what}"))
-        remarks.add(gang.subject, f"cannot be planned ({what}); what its pods hold stays held")
-    return document
-
-
 def _running_only(tree: Json, why: str) -> Json:
     """The tree without what only matters to new pods; held if any pod waits."""
     kept = ("name", "replicas", "gpus", "firstIndex", "podSets", "antiAffinity")
@@ -232,16 +233,6 @@ def _running_only(tree: Json, why: str) -> Json:
     if sum("node" in pod for pod in status["pods"]) < most:
         status["hold"] = {"code": UNSUPPORTED, "message": why}
     return {**tree, "spec": spec, "status": status}
-
-
-def _label_keys(policy: Policy, gangs: Sequence[GangDocument]) -> set[str]:
-    """Label keys that decide where pods may go."""
-    keys = {key for key, _ in policy.node_selector}
-    for document in gangs:
-        for role in document.spec.roles:
-            keys.update(role.node_selector)
-            keys.update(one.key for term in getattr(role, "node_affinity", ()) for one in term)
-    return keys
 
 
 def _relevant(

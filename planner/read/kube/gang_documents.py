@@ -292,27 +292,25 @@ class GangDocuments:
         """Why gangplan cannot start the gang, if it cannot."""
         problems = list(dict.fromkeys((*gang.problems, *self._problems(gang))))
         if problems:
-            message = "; ".join(problems) + _way_out(problems)
+            settings = [one.setting for one in problems if isinstance(one, Ignorable)]
+            message = "; ".join(problems)
+            if len(settings) == len(problems):
+                listed = ", ".join(dict.fromkeys(settings))
+                message += f"; to plan it anyway, set kubernetes.ignore: [{listed}] in the Policy"
             return {"code": UNSUPPORTED, "message": _bounded(message)}
         waiting = [pod for pod in gang.pods() if pod.to_place]
         if missing := [*filter(None, [gang.missing]), *_volumes(waiting)]:
             return {"code": INCOMPLETE, "message": _bounded("; ".join(missing))}
-        if gates := self._other_gates(gang, waiting):
+        # In a what-if the plan stands for those who remove them.
+        planned = gang.scheduler is not None or self.policy.plans(EVERY_SCHEDULER)
+        own = self.policy.scheduling_gate
+        stated = (gate for pod in waiting for gate in pod.gates if gate != own)
+        if gates := [] if planned else [*dict.fromkeys(stated)]:
             gate = f"scheduling gate{'s' * (len(gates) > 1)} {first_of(gates, 1)}"
             return {"code": GATED, "message": _bounded(f"its pods have the {gate}")}
         if gang.stopped is not None:
             return {"code": GATED, "message": _bounded(gang.stopped)}
         return None
-
-    def _other_gates(self, gang: KubeGang, waiting: Sequence[KubePod]) -> list[str]:
-        """Scheduling gates, each once, that others must remove before these pods can start.
-
-        In a what-if the plan stands for those others.
-        """
-        if gang.scheduler is not None or self.policy.plans(EVERY_SCHEDULER):
-            return []
-        own = self.policy.scheduling_gate
-        return list(dict.fromkeys(gate for pod in waiting for gate in pod.gates if gate != own))
 
     def _problems(self, gang: KubeGang) -> Iterator[str]:
         pieces = (piece.level for role in gang.roles for piece in role.slices)
@@ -327,7 +325,8 @@ class GangDocuments:
                     yield "a pod with a name that the API server does not accept"
             if any(_eligibility(pod) != _eligibility(waiting[0]) for pod in waiting[1:]):
                 yield f"pods of role {role.name} differ in the nodes they may use"
-            if _wants_more(role):
+            counted = role_requests(role)
+            if any(n > counted.get(name, 0) for pod in waiting for name, n in pod.requests.items()):
                 yield f"pods of role {role.name} that wait request more than those that run"
             if not nest(self._layers(role)):
                 yield f"the slice layers of role {role.name} do not nest"
@@ -502,13 +501,6 @@ def _volumes(waiting: Sequence[KubePod]) -> list[str]:
     return [*list(found)[:shown], *([f"and {more:,} more like that"] if more else [])]
 
 
-def _wants_more(role: KubeRole) -> bool:
-    """Whether a waiting pod requests more than every pod of the role counts for."""
-    counted = role_requests(role)
-    waiting = (pod.requests for _, pod in role.members if pod.to_place)
-    return any(amount > counted.get(name, 0) for one in waiting for name, amount in one.items())
-
-
 def _eligibility(pod: KubePod) -> tuple[object, ...]:
     return (tuple(sorted(pod.selector.items())), pod.affinity, frozenset(pod.tolerations))
 
@@ -516,15 +508,6 @@ def _eligibility(pod: KubePod) -> tuple[object, ...]:
 def _told(write: Callable[[Value], str], value: Value | None) -> str | None:
     """The value as documents write it; None for none."""
     return None if value is None else write(value)
-
-
-def _way_out(problems: Sequence[str]) -> str:
-    """The Policy setting that ignores these problems, if it can ignore all of them."""
-    settings = [one.setting for one in problems if isinstance(one, Ignorable)]
-    if len(settings) < len(problems):
-        return ""
-    listed = ", ".join(dict.fromkeys(settings))
-    return f"; to plan it anyway, set kubernetes.ignore: [{listed}] in the Policy"
 
 
 def _bounded(message: str) -> str:

@@ -84,8 +84,10 @@ def read_gangs(
     )
     memberships = group_pods(api, ordered, remarks)
     for members in memberships:
-        if not (members.groups and len(members.members) > 1):
-            _leave_to_others(members.pods)
+        several = members.groups and len(members.members) > 1
+        if not several and not any(pod.wants_gpus for pod in members.pods):
+            for pod in members.pods:  # of other schedulers, and no group starts them together
+                pod.planned = pod.queued = pod.mode is not None
     found = [_gang(one, api, policy, remarks) for one in memberships if _is_gang(one)]
     return _distinct(found, remarks)
 
@@ -118,13 +120,6 @@ def leave_out_last(
     return [gang for gang in gangs if id(gang) not in gone]
 
 
-def _leave_to_others(pods: Sequence[KubePod]) -> None:
-    """Plan pods of other schedulers that no group starts together only if one wants GPUs."""
-    if not any(pod.wants_gpus for pod in pods):
-        for pod in pods:
-            pod.planned = pod.queued = pod.mode is not None
-
-
 def _is_gang(members: Membership) -> bool:
     """Whether it runs or waits to be planned; a lone pod, or a plain Job of one, without GPUs only waits."""
     kinds = {controller.kind for controller in members.controllers.values()}
@@ -153,7 +148,8 @@ def _gang(
             role.scalable = role.scalable and ours
         gang.missing = complete_roles(gang.roles, members, gang.subject, remarks)
     add_topology(gang, members, api, remarks)
-    objects = _objects(members)
+    groups = [group.object for group in (*members.groups.values(), *members.loose.values())]
+    objects = [one for one in (*members.controller_objects(), *groups) if one is not None]
     every = [*objects, *(pod.object for pod in members.pods)]
     gang.priority = _priority(gang, members, every, api, remarks)
     gang.queues = _queues(members, every)
@@ -172,7 +168,9 @@ def _gang(
     mark_parallel_roles(gang, objects, policy, remarks)
     gang.roles = split_by_volumes(gang.roles, remarks)
     gang.service = service_of(members, api, remarks)
-    gang.scheduler = _scheduler(members.pods)
+    # The other scheduler that most of its planned pods wait for.
+    others = Counter(pod.scheduler for pod in members.pods if pod.to_place and pod.mode is None)
+    gang.scheduler = min(others, key=lambda name: (-others[name], name), default=None)
     starts = _known(_started_at(pod) for pod in members.pods)
     gang.started_at, gang.runs_since = max(starts, default=None), min(starts, default=None)
     gang.last_checkpoint = max(_times(every, CHECKPOINT, remarks), default=None)
@@ -200,12 +198,6 @@ def _priority(
     if len(priorities) > 1:
         remarks.add(gang.subject, PRIORITIES)
     return min(priorities, default=0)
-
-
-def _scheduler(pods: Sequence[KubePod]) -> str | None:
-    """The other scheduler that most of the planned pods wait for; None if they all wait for gangplan."""
-    others = Counter(pod.scheduler for pod in pods if pod.to_place and pod.mode is None)
-    return min(others, key=lambda name: (-others[name], name), default=None)
 
 
 def _identity(members: Membership) -> tuple[str, str]:
@@ -249,13 +241,6 @@ def _distinct(gangs: list[KubeGang], remarks: Remarks) -> list[KubeGang]:
     return sorted(gangs, key=lambda gang: (gang.namespace, gang.name))
 
 
-def _objects(members: Membership) -> list[KubeObject]:
-    """The controllers and group objects of a gang."""
-    controllers = [one.object for one in members.sorted_controllers()]
-    groups = [group.object for group in (*members.groups.values(), *members.loose.values())]
-    return [one for one in (*controllers, *groups) if one is not None]
-
-
 def _queues(members: Membership, every: Sequence[KubeObject]) -> tuple[tuple[str, str], ...]:
     """The group's own queue, the controller's, then what labels and annotations name; with the dialect."""
     stated = [(key.reader, group.queue) for key, group in members.groups.items()]
@@ -290,8 +275,7 @@ def _submitted_at(
             stated = min(_times(pods, SUBMITTED, remarks), default=None)
         if stated is not None:
             return stated
-    controllers = [one.object for one in members.sorted_controllers()]
-    made = min(_known(one.created for one in controllers if one is not None), default=None)
+    made = min(_known(one.created for one in members.controller_objects()), default=None)
     whole = min(_known(pod.object.created for pod in members.unfinished), default=None)
     if not any(pod.holds_room for pod in members.pods):
         latest = []

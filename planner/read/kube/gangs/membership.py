@@ -15,7 +15,7 @@ from planner.read.kube.dialects.base import (
     GroupKey,
     PodGroup,
 )
-from planner.read.kube.records import KubePod, Objects
+from planner.read.kube.records import KubeObject, KubePod, Objects
 
 NO_OBJECT = "PodGroup not found; its pods are grouped by label"
 LOOSE = "requires one domain for pods that start one by one, which cannot be guaranteed; ignored"
@@ -57,6 +57,10 @@ class Membership:
     def unfinished(self) -> list[KubePod]:
         """Its pods that have not finished, else all."""
         return [pod for pod in self.pods if pod.finished is None] or self.pods
+
+    def controller_objects(self) -> list[KubeObject]:
+        """Those of its controllers that are in the input."""
+        return [one.object for one in self.sorted_controllers() if one.object is not None]
 
     def sorted_controllers(self) -> list[Controller]:
         return [self.controllers[key] for key in sorted(self.controllers)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 
 from models.units import first_of, shown_of
 from planner.read.findings import Remarks
@@ -172,10 +172,8 @@ def _specs(gang: Membership, claims: Claims) -> list[tuple[ControllerKey | None,
         known = {spec.name for spec in controller.roles}
         more = sorted(role for role in by_controller.get(key, ()) if role not in known)
         found += [(key, RoleSpec(role, None)) for role in more]
-    order: dict[str, int] = {}
-    for group in gang.groups.values():
-        for role in group.order:
-            order.setdefault(role, len(order))
+    stated = dict.fromkeys(role for group in gang.groups.values() for role in group.order)
+    order = {role: place for place, role in enumerate(stated)}
     others = by_controller.get(None, ())
     ordered = sorted(others, key=lambda role: (order.get(role, len(order)), role))
     return found + [(None, RoleSpec(role, None)) for role in ordered]
@@ -192,10 +190,9 @@ def split_by_volumes(roles: Sequence[KubeRole], remarks: Remarks) -> list[KubeRo
     """
     found: list[KubeRole] = []
     for role in roles:
-        waiting = {pod.volumes for _, pod in role.members if pod.to_place}
-        together = role.required is not None or role.slices or len(waiting) > MAX_TIES
         ties = {pod.key: pod.volumes for _, pod in role.members if pod.to_place}
-        apart = len(waiting) > 1 and not together
+        alone = role.required is None and not role.slices
+        apart = alone and 1 < len(set(ties.values())) <= MAX_TIES
         found += _split(role, ties, APART, remarks) if apart else [role]
     return _distinct(found)
 
@@ -319,7 +316,7 @@ def complete_roles(
     by_role = all(len(role.members) >= minimums.get(role.name, 0) for role in roles)
     enough = needed is not None and existing >= needed and by_role
     _set_sizes(roles, minimums, needed, enough=enough)
-    lacking = [name for role in roles for name in _missing_pods(role)]
+    lacking = any(role.missing > 0 for role in roles)
     missing = []
     if lacking and enough:
         changed = [role.renumber() for role in roles]
@@ -329,7 +326,7 @@ def complete_roles(
             role.size = len(role.members) if role.wished is None else role.size
         fit_ranges(roles, 0, subject, Remarks())
     elif lacking:
-        missing.append(_not_created(lacking, roles, existing))
+        missing.append(_not_created(roles, existing))
     elif needed is not None and existing < needed:
         missing.append(f"{existing} of the {needed} pods that {needing[0].subject} needs exist")
     if not stated and not (missing and running):
@@ -434,24 +431,22 @@ def _set_sizes(
                 role.renumber()
 
 
-def _missing_pods(role: KubeRole) -> list[str]:
-    """Names of the first pods that do not exist, one more than are shown."""
-    present = {index for index, _ in role.members}
-    span = range(role.first_index, role.first_index + (role.size or 0))
-    absent = (index for index in span if index not in present)
-    return [f"{role.name} {next(absent)}" for _ in range(min(role.missing, _SHOWN + 1))]
-
-
-def _not_created(names: Sequence[str], roles: Sequence[KubeRole], existing: int) -> str:
+def _not_created(roles: Sequence[KubeRole], existing: int) -> str:
+    absent = (
+        f"{role.name} {index}"
+        for role in roles
+        if role.missing > 0
+        for here in [{index for index, _ in role.members}]
+        for index in range(role.first_index, role.first_index + (role.size or 0))
+        if index not in here
+    )
     missing = sum(max(role.missing, 0) for role in roles)
     total = existing + sum(role.missing for role in roles)
-    shown = names[: min(missing, shown_of(missing, _SHOWN))]
-    if missing > len(shown):
-        who = f"{', '.join(shown)} and {missing - len(shown)} more have"
-    elif len(shown) > 1:
-        who = f"{', '.join(shown[:-1])} and {shown[-1]} have"
-    else:
-        who = f"{shown[0]} has"
+    names = [*islice(absent, shown_of(missing, _SHOWN))]
+    if missing > len(names):
+        names.append(f"{missing - len(names)} more")
+    *others, last = names
+    who = f"{', '.join(others)} and {last} have" if others else f"{last} has"
     return f"{who} not been created ({existing} of {total} pods exist)"
 
 

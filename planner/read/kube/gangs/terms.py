@@ -119,9 +119,8 @@ def distrust_slow_ends(gangs: Sequence[KubeGang], remarks: Remarks) -> None:
 
 def _command(gang: KubeGang, members: Membership, pods: Sequence[KubePod]) -> str | None:
     """The command that ends a running gang; None if names are not to be trusted, or there is no short one."""
-    controllers = members.sorted_controllers()
-    objects = [one.object for one in controllers if one.object is not None]
-    if len(objects) == len(controllers) == 1:
+    objects = members.controller_objects()
+    if len(objects) == len(members.controllers) == 1:
         (one,) = objects
         kind = one.kind.lower() + (f".{one.group}" if one.group else "")
         names = [one.name]

@@ -112,8 +112,7 @@ class _Topology:
 
     def add_segments(self) -> None:
         """KAI's segments: of the pods of a role, else of the controller for every role that large."""
-        objects = [one.object for one in self.members.sorted_controllers()]
-        common = next((one.annotations for one in objects if one is not None), {})
+        common = next((one.annotations for one in self.members.controller_objects()), {})
         for role in self.roles:
             own = next((pod.annotations for _, pod in role.members), {})
             annotations = own if kai.SEGMENT_SIZE in own else common
