@@ -1,8 +1,8 @@
-"""What ``verify`` checks of every field that a plan states, and what it cannot: the one table of both.
+"""The fields that a plan states, and what ``verify`` does not check of them: the one table of both.
 
-A field without ``why`` is worked out again from the instance and the decisions. A field with ``why`` is
-listed in ``status.unchecked`` of every plan that states it, and by ``verify``. A new field of a plan
-needs a row here; the judge shares this table, as it shares the document types, and nothing else.
+What is checked is worked out again from the instance and the decisions; docs/verify.md says how. What is not
+is listed in ``status.unchecked`` of every plan that states it, and by ``verify``. A new field of a plan needs
+its place here; the judge shares this table, as it shares the document types, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from typing import Any
 
 from models.documents.reason import CODES
 
-ORIGIN = "where the plan comes from; verify reads neither the input nor the cluster"
-WORDS = "words for people; programs read the fields"
-SEARCH = "what the search did and took; it is not in the plan"
-PROOF = "a proof of the search, which takes a solver"
-FOUND = "what the search found or did not find; another search may find more"
-OTHER_PLAN = "a comparison with a plan that is not in the document"
-ESTIMATE = "an estimate; it depends on places that are not in the plan"
+WHYS = {
+    "origin": "where the plan comes from; verify reads neither the input nor the cluster",
+    "words": "words for people; programs read the fields",
+    "search": "what the search did and took; it is not in the plan",
+    "proof": "a proof of the search, which takes a solver",
+    "found": "what the search found or did not find; another search may find more",
+    "other plan": "a comparison with a plan that is not in the document",
+    "estimate": "an estimate; it depends on places that are not in the plan",
+}
+"""Why something is not checked, by the word that the table and the page have for it."""
+
 NEWER = "a field that this version does not know"
 
 _NOTHING: tuple[object, ...] = (None, [], {})
@@ -29,180 +33,82 @@ _NOTHING: tuple[object, ...] = (None, [], {})
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``how``: what ``verify`` checks, "" for nothing. ``why``: why no more, "" if it is all.
+    """``why`` a field is not checked, or not wholly; "" if it is. ``codes``: of reasons; () for all."""
 
-    ``codes``: of reasons to which ``why`` applies; () for all. ``always``: whether nobody checks either that
-    the field is absent.
-    """
-
-    how: str = ""
     why: str = ""
     codes: tuple[str, ...] = ()
-    always: bool = False
 
 
-_AGAIN = Row("worked out again")
-_DECISION = Row("the decision itself: every rule of a plan holds for it")
-_NEED = Row("what the gang or the role asks for")
-_COUNT = Row("counted again")
-_ROOM = Row("counted again", FOUND, ("Never",))
-_TEXT = Row("as in `status.hold` of the gang", WORDS, ("NoRoom", "RequiredTopology"))
-_RULES = ("AntiAffinity", "Affinity", "Spread", "Balance", "Exclusive", "Spares")
-"""Codes of gangs that would fit but for a rule."""
+_TABLE = """
+- checked: apiVersion kind
+spec.gangs[]. checked: namespace name decision aged gpus bandwidthMBps share speed speedAfter
+  domains
+spec.gangs[].pods[]. checked: name role index node gpus uid rank
+spec.gangs[].reserved. checked: domain nodes beside
+spec.gangs[].reserved.pods[]. checked: name role index node gpus uid rank
+spec.partitions[]. checked: node gpu profiles anew
+spec.shares[]. checked: node gpu gpuGroup parts
+status. checked: outcome gpuUnit queues digests
+status.objectives[]. checked: name sense value best gap
+status.search. checked: seed
+status.effectiveGpus. checked: before after
+status.effectiveGpus.byPriority[]. checked: priority after
+status.moves[]. checked: gangs gpus gain
+status.unchecked[]. checked: field codes
+metadata. origin: name createdAt generator
+- origin: instance
+spec.gangs[].reason. proof of Bandwidth AntiAffinity Affinity Spread Balance Exclusive Spares
+  QueueOrder Reserved: code
+spec.gangs[].reason. words: message
+spec.gangs[].reason.fields. words of NoRoom RequiredTopology: text
+spec.gangs[].reason.fields. found: cause
+spec.gangs[].reason.fields. checked: role pods gpus level
+spec.gangs[].reason.fields. found of Never: domain model
+spec.gangs[].reason.fields. words: nodesWith
+spec.gangs[].reason.fields. found: taints
+spec.gangs[].reason.fields. checked: resources offered
+spec.gangs[].reason.fields. found of Never: roomPods roomGpus
+spec.gangs[].reason.fields.by[]. found: gang
+spec.gangs[].reason.fields.by[]. checked: priority gpus start
+spec.gangs[].reason.fields. checked: queue held limit until
+spec.gangs[].reason.fields. proof: proven
+spec.gangs[].reserved. found: start
+spec.gangs[]. found: passedOver
+spec.gangs[].delayed. other plan: promised cause by
+spec.gangs[]. estimate: expectedStart
+status.objectives[]. proof: bound proof
+status.search. search: solver effort solverCalls stoppedBy
+status.effectiveGpus. other plan: oneAtATime
+status.effectiveGpus.byPriority[]. other plan: oneAtATime
+status.unable[]. found: gang
+status.unable[]. proof: proven now
+status. proof: unclaiming
+status.moves[].bought. other plan: gangs gpus effectiveGpus bandwidth wholeNodes wholeDomains
+status. words: notes
+status. origin: remarks leftOut
+status.unchecked[]. words: why
+"""
+"""What paths begin with, ``checked`` or why they are not, of which codes only, and how they end; in order."""
 
-_REASON = {
-    "text": _TEXT,
-    "cause": Row("that there is such a code", FOUND),
-    "role": _NEED,
-    "pods": _NEED,
-    "gpus": _NEED,
-    "level": Row("that a rule of the gang is about it, or such cells are promised"),
-    "domain": Row("that the room that is stated is there, and nowhere more", FOUND, ("Never",)),
-    "model": Row("that the room that is stated is there, and nowhere more", FOUND, ("Never",)),
-    "nodesWith": Row("", WORDS),
-    "taints": Row("that nodes have them", FOUND),
-    "resources": Row("that the room that is stated is counted with them"),
-    "offered": _COUNT,
-    "roomPods": _ROOM,
-    "roomGpus": _ROOM,
-    "by[].gang": Row("that it is such a gang, and that without all of them there is room", FOUND),
-    "by[].priority": _AGAIN,
-    "by[].gpus": _AGAIN,
-    "by[].start": Row("as it is reserved"),
-    "queue": Row("that there is such a queue, above the gang where it is a limit"),
-    "held": _COUNT,
-    "limit": _AGAIN,
-    "until": Row("the end of its pause"),
-    "proven": Row("that it lacks room, or a tier of its priority is stated as proven", PROOF),
-}
-"""Fields of reasons."""
 
-_POD = {
-    "name": _AGAIN,
-    "role": _DECISION,
-    "index": _DECISION,
-    "node": _DECISION,
-    "gpus": _DECISION,
-    "uid": _AGAIN,
-    "rank": _DECISION,
-}
-_BOUGHT = Row("that it is possible at all", OTHER_PLAN)
+def _rows() -> Iterator[tuple[str, Row]]:
+    for line in _TABLE.replace("\n  ", " ").strip().split("\n"):
+        told, _, names = line.partition(": ")
+        start, _, why = told.partition(" ")
+        why, _, codes = why.partition(" of ")
+        row = Row(WHYS.get(why, ""), tuple(codes.split()))
+        yield from ((f"{start.strip('-')}{name}", row) for name in names.split())
 
-_GANG = {
-    "namespace": Row("that each gang of the instance is stated once"),
-    "name": Row("that each gang of the instance is stated once"),
-    "decision": _AGAIN,
-    "aged": _AGAIN,
-    **{f"pods[].{name}": row for name, row in _POD.items()},
-    "gpus": _AGAIN,
-    "bandwidthMBps": _AGAIN,
-    "share": _AGAIN,
-    "speed": _AGAIN,
-    "speedAfter": _AGAIN,
-    "domains": _AGAIN,
-    "reason.code": Row(
-        "that there is such a rule, and that no count and no place that is found denies it",
-        PROOF,
-        ("Bandwidth", *_RULES, "QueueOrder", "Reserved"),
-    ),
-    "reason.message": Row("", WORDS),
-    **{f"reason.fields.{name}": row for name, row in _REASON.items()},
-    "reserved.start": Row(
-        "that the pods fit beside all that still runs then, within the horizon", FOUND
-    ),
-    "reserved.domain": _AGAIN,
-    "reserved.nodes": _AGAIN,
-    **{f"reserved.pods[].{name}": row for name, row in _POD.items()},
-    "reserved.beside": Row("that they come before it in the queue"),
-    "passedOver": Row("that a gang of its priority behind it holds a reservation", FOUND),
-    "delayed.promised": Row("that the start is later", OTHER_PLAN),
-    "delayed.cause": Row("that those named could be it", OTHER_PLAN),
-    "delayed.by": Row("that they are there, and could be the cause", OTHER_PLAN),
-    "expectedStart": Row(
-        "that it waits without a reservation, and that something ends or starts then, after which its GPUs"
-        " may be free",
-        ESTIMATE,
-        always=True,
-    ),
-}
 
-_TIER = {
-    "name": Row("the tiers of the Policy, in order"),
-    "sense": _AGAIN,
-    "value": _AGAIN,
-    "best": Row("within the tolerance of the value"),
-    "bound": Row("that neither the plan nor a better one that is found exceeds it", PROOF),
-    "gap": _AGAIN,
-    "proof": Row("that a bound that is reached has one", PROOF),
-}
-
-ROWS: Mapping[str, Row] = {
-    "apiVersion": Row("as this version reads it"),
-    "kind": Row("as this version reads it"),
-    "metadata.name": Row("", ORIGIN),
-    "metadata.createdAt": Row("", ORIGIN),
-    "metadata.generator": Row("", ORIGIN),
-    "instance": Row("that it is one that can be read, and its digest", ORIGIN),
-    **{f"spec.gangs[].{name}": row for name, row in _GANG.items()},
-    "spec.partitions[].node": Row(
-        "that its GPUs may be partitioned, and enough of them are for all pods"
-    ),
-    "spec.partitions[].gpu": Row("that it is healthy, and nobody holds it whole"),
-    "spec.partitions[].profiles": Row(
-        "that these instances can stand on one GPU at once, beside those in use"
-    ),
-    "spec.partitions[].anew": Row("that pods have instances of it, and all of them leave"),
-    "spec.shares[].node": Row("that its GPUs may be shared, and enough parts are for all pods"),
-    "spec.shares[].gpu": Row("that it is healthy, and nobody holds it whole"),
-    "spec.shares[].gpuGroup": Row("that pods share it already"),
-    "spec.shares[].parts": Row("that they fit on one GPU beside those that it has"),
-    "status.outcome": _AGAIN,
-    "status.gpuUnit": _AGAIN,
-    **{f"status.objectives[].{name}": row for name, row in _TIER.items()},
-    "status.search.solver": Row("", SEARCH),
-    "status.search.seed": Row("as in the Policy"),
-    "status.search.effort": Row("", SEARCH),
-    "status.search.solverCalls": Row("", SEARCH),
-    "status.search.stoppedBy": Row("`proof` only without a gap", SEARCH),
-    "status.effectiveGpus.before": _AGAIN,
-    "status.effectiveGpus.after": _AGAIN,
-    "status.effectiveGpus.oneAtATime": Row(
-        "at most what the gangs ask for, and the GPUs there are", OTHER_PLAN, always=True
-    ),
-    "status.effectiveGpus.byPriority[].priority": Row(
-        "each with effective GPUs, in order; only where `after` is less than `oneAtATime`"
-    ),
-    "status.effectiveGpus.byPriority[].after": _AGAIN,
-    "status.effectiveGpus.byPriority[].oneAtATime": Row(
-        "at most what the gangs of the priority ask for; together `oneAtATime`", OTHER_PLAN
-    ),
-    "status.queues": _AGAIN,
-    "status.unable[].gang": Row(
-        "that it waits, and that no gang is missing that a count refutes", FOUND
-    ),
-    "status.unable[].proven": Row("that no place is found on the empty cluster", PROOF),
-    "status.unable[].now": Row("that a place is looked for on the nodes as they are", PROOF),
-    "status.unclaiming": Row(
-        "that the plan starts them; those that it leaves out are taken to claim", PROOF
-    ),
-    "status.moves[].gangs": Row("each gang that moves is in one set"),
-    "status.moves[].gpus": _AGAIN,
-    "status.moves[].bought.gangs": Row("that they are admitted, and could wait", OTHER_PLAN),
-    "status.moves[].bought.gpus": _BOUGHT,
-    "status.moves[].bought.effectiveGpus": _BOUGHT,
-    "status.moves[].bought.bandwidth": _BOUGHT,
-    "status.moves[].bought.wholeNodes": _BOUGHT,
-    "status.moves[].bought.wholeDomains": _BOUGHT,
-    "status.moves[].gain": Row("as it follows from what is bought"),
-    "status.notes": Row("", WORDS),
-    "status.remarks": Row("", ORIGIN),
-    "status.leftOut": Row("", ORIGIN),
-    "status.unchecked[].field": Row("that none is missing"),
-    "status.unchecked[].codes": Row("that none is missing"),
-    "status.unchecked[].why": Row("", WORDS, always=True),
-    "status.digests": _AGAIN,
-}
+ROWS: Mapping[str, Row] = dict(_rows())
 """By the path of the field; a row stands for all fields below it, too."""
+
+_ALWAYS = (
+    "spec.gangs[].expectedStart",
+    "status.effectiveGpus.oneAtATime",
+    "status.unchecked[].why",
+)
+"""Fields of which nobody checks either that they are absent."""
 
 STATEMENTS: Mapping[str, tuple[str, ...]] = {
     "reason": ("spec.gangs[].reason",),
@@ -224,7 +130,6 @@ _UNCOUNTED = ("domain", "model", "roomPods", "roomGpus", "by[].gpus")
 resources are."""
 
 _REASONS = "spec.gangs[].reason"
-_EXPECTED = "spec.gangs[].expectedStart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +149,8 @@ def unchecked(plan: Mapping[str, Any]) -> tuple[Unchecked, ...]:
             found.setdefault(path, set()).add(code)
     instance = plan["instance"]
     estimates = instance["policy"]["spec"].get("reservations") is not None
-    for path, row in ROWS.items():
-        if row.always and (path != _EXPECTED or estimates):
+    for path in _ALWAYS:
+        if path != _ALWAYS[0] or estimates:
             found.setdefault(path, set())
     services = any(gang["spec"].get("service") is not None for gang in instance["gangs"])
     parts = any(
@@ -266,7 +171,7 @@ def _why(path: str, codes: set[str]) -> tuple[tuple[str, ...], str]:
     if row is None:
         return (), NEWER
     partly = bool(codes) and (row.codes or not row.why)
-    return (tuple(sorted(codes)) if partly else ()), row.why or FOUND
+    return (tuple(sorted(codes)) if partly else ()), row.why or WHYS["found"]
 
 
 def _unchecked(path: str, row: Row, code: str) -> bool:
