@@ -241,16 +241,13 @@ def _relevant(
     gangs: Sequence[GangDocument],
 ) -> list[KubeNode]:
     """Nodes with GPUs, and those without if a gang runs on them or has waiting pods without GPUs."""
-    running: set[str | None] = set()
-    cpu_only = False
-    for document in gangs:
-        pods = document.status.pods
-        running.update(pod.node for pod in pods)
-        if any(pod.node is None for pod in pods):
-            roles = document.spec.roles
-            cpu_only = cpu_only or any(
-                role.gpus == 0 and share_in(role.requests) is None for role in roles
-            )
+    running = {pod.node for document in gangs for pod in document.status.pods}
+    cpu_only = any(
+        role.gpus == 0 and share_in(role.requests) is None
+        for document in gangs
+        if any(pod.node is None for pod in document.status.pods)
+        for role in document.spec.roles
+    )
     return [
         node
         for node in nodes

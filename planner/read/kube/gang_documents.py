@@ -323,7 +323,12 @@ class GangDocuments:
                 yield from pod.unsupported
                 if not is_object_name(pod.name):
                     yield "a pod with a name that the API server does not accept"
-            if any(_eligibility(pod) != _eligibility(waiting[0]) for pod in waiting[1:]):
+            if any(
+                pod.selector != waiting[0].selector
+                or pod.affinity != waiting[0].affinity
+                or {*pod.tolerations} != {*waiting[0].tolerations}
+                for pod in waiting[1:]
+            ):
                 yield f"pods of role {role.name} differ in the nodes they may use"
             counted = role_requests(role)
             if any(n > counted.get(name, 0) for pod in waiting for name, n in pod.requests.items()):
@@ -499,10 +504,6 @@ def _volumes(waiting: Sequence[KubePod]) -> list[str]:
     shown = shown_of(len(found), _SHOWN)
     more = len(found) - shown
     return [*list(found)[:shown], *([f"and {more:,} more like that"] if more else [])]
-
-
-def _eligibility(pod: KubePod) -> tuple[object, ...]:
-    return (tuple(sorted(pod.selector.items())), pod.affinity, frozenset(pod.tolerations))
 
 
 def _told(write: Callable[[Value], str], value: Value | None) -> str | None:

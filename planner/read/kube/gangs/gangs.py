@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 from models.documents.policy import LOST_RUNTIME
 from models.instance.gang import turn
@@ -177,8 +178,9 @@ def _gang(
     gang.resize_after = max(_times(every, RESIZE_AFTER, remarks), default=None)
     gang.min_run_time_s = min(_times(every, MIN_RUN_TIME, remarks, seconds), default=None)
     # Kubernetes ends it only if it ends each of its pods.
-    ends = [deadline_s(pod, api) for pod in members.pods if pod.finished is None]
-    gang.deadline_s = None if None in ends else max(_known(ends), default=None)
+    left = [pod for pod in members.pods if pod.finished is None]
+    ends = [*takewhile(lambda end: end is not None, (deadline_s(pod, api) for pod in left))]
+    gang.deadline_s = max(_known(ends), default=None) if len(ends) == len(left) else None
     hold_to_terms(gang, members, remarks)
     return gang
 

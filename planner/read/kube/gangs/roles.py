@@ -68,8 +68,12 @@ Claims = dict[tuple[ControllerKey | None, str], list[Claim]]
 def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[KubeRole]:
     """The roles in the order of their controllers; sizes that cannot be used go to ``problems``."""
     claims: Claims = {}
+    readers = {key: controller_reader(key.kind) for key in gang.controllers}
     for member in gang.members:
-        place = _role_index(gang, member)
+        if (key := member.controller) is None:
+            place = _grouped_index(gang, member)
+        else:
+            place = readers[key].role_index(member.pod, gang.controllers[key])
         claims.setdefault((member.controller, place.role), []).append((place.index, member.pod))
     roles: list[KubeRole] = []
     owners = Counter(role for _, role in claims)
@@ -93,7 +97,7 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
         role = KubeRole(
             f"{prefix}{spec.name}",
             size,
-            _assign_indexes(own, replace(spec, size=size), remarks),
+            _assign_indexes(own, spec if spec.size == size else replace(spec, size=size), remarks),
             spec.first_index,
             required=spec.required,
             slices=spec.slices,
@@ -101,7 +105,7 @@ def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[
             wished=wished,
             stated=wished is not None and wished is not spec.range,
             scalable=spec.scalable and key in gang.complete,
-            replaces=key is not None and controller_reader(key.kind).replaces,
+            replaces=key is not None and readers[key].replaces,
             ends_gang=spec.ends_gang,
         )
         role.size = size if size is None else max(size, role.span)
@@ -129,10 +133,9 @@ def _take_off_gone(role: KubeRole, succeeded: int) -> None:
             role.renumber()
 
 
-def _role_index(gang: Membership, member: Member) -> RoleIndex:
-    pod, key = member.pod, member.controller
-    if key is not None:
-        return controller_reader(key.kind).role_index(pod, gang.controllers[key])
+def _grouped_index(gang: Membership, member: Member) -> RoleIndex:
+    """The place of a pod without a controller."""
+    pod = member.pod
     # Groups that start together, each of pods without a controller, are roles of one gang.
     several = member.group is not None and len(gang.groups) > 1
     default = member.group.title if several and member.group is not None else DEFAULT_ROLE
