@@ -787,6 +787,8 @@ def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:
     seen: set[tuple[str, int]] = set()
     for i, pod in enumerate(gang.status.pods):
         path: Path = ("status", "pods", i)
+        budgets = (*path, "budgets")
+        yield from twice(pod.budgets, budgets, "the disruption budget {} is listed twice")
         yield from _index_errors(path, pod, roles)
         if pod.role not in roles:
             continue

@@ -28,7 +28,6 @@ from models.documents.gang import (
 from models.documents.server import out_of_range
 from models.gpu_shares import Size, fits, part_of, share_in, shared_by, size_on, whole
 from models.hardware import bits, mask_of
-from models.instance.cluster import Node
 from models.instance.gang import (
     ExistingPod,
     Gang,
@@ -251,9 +250,6 @@ class GangReader:
                 known = [own for place, own in self.budgets if place == namespace]
                 hint = suggestion(name, known, "its budgets")
                 entry.fault((*path, "budgets", i), what, hint)
-            elif name in pod.budgets[:i]:
-                what = f"the disruption budget {shown(name)} is listed twice"
-                entry.fault((*path, "budgets", i), what, "list it once")
 
     def _node(self, entry: GangEntry, path: Path, pod: PodDocument | PlannedDocument) -> int | None:
         """Where it runs or is planned; an unknown node is reported."""
@@ -274,22 +270,21 @@ class GangReader:
     ) -> int | None:
         """Mask of the GPUs a running pod holds; None where the indices are unknown."""
         node = self.merged.cluster.nodes[position]
-        shares = not role.gpus and share_in(role.all_requests) is not None
-        shares = shares or pod.start is not None
+        shares = pod.start is not None or (
+            not role.gpus and share_in(role.all_requests) is not None
+        )
+        mask = mask_of(pod.gpus or ())
         if self.lenient:
-            mask = _observed_gpus(pod, role, node)
-            return (
-                0
-                if mask and pod.start is not None and self._misplaced(pod, role, position)
-                else mask
-            )
-        if role.gpus > node.gpus and node.model is not None:
-            what = f"role {shown(role.name)} asks for {role.gpus} GPUs, but node {shown(node.name)}"
-            hint = f"the pod cannot run there as written: {node.model.name} has {node.gpus}"
-            entry.fault((*path, "node"), f"{what} has {node.gpus}", hint)
-            return None
-        if role.gpus and node.model is None:
-            self._no_model(entry, path, node)
+            return self._observed(pod, role, position, mask) if role.gpus or shares else 0
+        if role.gpus > node.gpus:
+            merged_entry, number = self.merged.places[node.name]
+            if node.model is not None:
+                what = f"role {shown(role.name)} asks for {role.gpus} GPUs, but node"
+                hint = f"the pod cannot run there as written: {node.model.name} has {node.gpus}"
+                entry.fault((*path, "node"), f"{what} {shown(node.name)} has {node.gpus}", hint)
+            elif merged_entry.document.spec.nodes[number].model is None:
+                what = f"node {shown(node.name)} has no GPUs for this pod"
+                entry.fault((*path, "node"), what, "give the node its `model`")
             return None
         if pod.gpus is None:
             if role.gpus:
@@ -306,7 +301,17 @@ class GangReader:
             if shares:
                 self.parts.add((position, gpu))
         self._count_unknown(entry, path, 0, position)
-        return sum(1 << gpu for gpu in set(pod.gpus))
+        return mask
+
+    def _observed(
+        self, pod: PodDocument, role: RoleDocument, position: int, mask: int
+    ) -> int | None:
+        """The GPUs that a pod with some holds, if it can hold these."""
+        node = self.merged.cluster.nodes[position]
+        own = 0 if pod.start is None else mask_of(node.empty_mig)  # in MIG mode
+        if not mask or role.gpus > node.gpus or mask >> node.gpus or mask & node.partitioned & ~own:
+            return None
+        return 0 if pod.start is not None and self._misplaced(pod, role, position) else mask
 
     def _check_parts(
         self, entry: GangEntry, path: Path, pod: PodDocument, role: RoleDocument, position: int
@@ -384,12 +389,6 @@ class GangReader:
             return f"{what} {shown(node.name)}", f"pods have {others}; {profile.places}"
         on.append((profile.names[0], start))
         return None
-
-    def _no_model(self, entry: GangEntry, path: Path, node: Node) -> None:
-        merged_entry, number = self.merged.places[node.name]
-        if merged_entry.document.spec.nodes[number].model is None:
-            what = f"node {shown(node.name)} has no GPUs for this pod"
-            entry.fault((*path, "node"), what, "give the node its `model`")
 
     def _count_unknown(self, entry: GangEntry, path: Path, more: int, position: int) -> None:
         """Known and unknown GPUs together are no more than the node has."""
@@ -500,16 +499,3 @@ def _together(gang: GangDocument, levels: Mapping[str, int]) -> Iterator[Togethe
         if group.topology.preferred is not None:
             roles = tuple(n for n, role in enumerate(gang.spec.roles) if role.name in group.roles)
             yield Together(group.name, roles, levels.get(group.topology.preferred, 0))
-
-
-def _observed_gpus(pod: PodDocument, role: RoleDocument, node: Node) -> int | None:
-    """Mask of the GPUs an observed pod holds; None without indices or if the node lacks them."""
-    shares = not role.gpus and share_in(role.all_requests) is not None
-    if not role.gpus and not shares and pod.start is None:
-        return 0
-    if not pod.gpus or role.gpus > node.gpus or any(gpu >= node.gpus for gpu in pod.gpus):
-        return None
-    in_mig_mode = 0 if pod.start is None else mask_of(node.empty_mig)
-    if node.partitioned & ~in_mig_mode & mask_of(pod.gpus):
-        return None
-    return sum(1 << gpu for gpu in set(pod.gpus))
