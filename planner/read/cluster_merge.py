@@ -81,7 +81,7 @@ def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> C
         made = assemble(
             slurm, policy, find, topology, [entry.document for entry in documents.clusters]
         )
-        gangs, base, find = made.gangs, made.cluster, _first(made.models, find)
+        gangs, base, find = made.gangs, made.cluster, models_first(made.models, find)
     if base is None and topology is not None and not written:
         base, find = _topology_alone(documents, policy, find, topology, gangs)
     result = ClusterInput(documents.clusters, find, gangs, topology=topology)
@@ -134,33 +134,16 @@ def _kubernetes(
         **dict.fromkeys(virtual_clusters(documents.hived)),
         **{one.document.metadata.name: one.document.spec.parent for one in documents.queues},
     }
-    made = assemble(
-        objects,
-        policy,
-        find,
-        documents.findings,
-        documents.remarks,
-        topology,
-        own,
-        pinned_cells(documents.hived),
+    made, partial = assemble(
+        documents, objects, policy, find, topology, own, pinned_cells(documents.hived)
     )
-    found = _first(made.models, find)
-    clusters = [made.cluster, *_adopt_levels(documents.clusters, made.cluster)]
-    if made.partial_gpu_names:
-        _add_gpu_labels(documents.clusters, made.partial_gpu_names, found)
-    return ClusterInput(
-        clusters,
-        found,
-        made.gangs,
-        made.levels.found,
-        made.levels.policy_text(),
-        left_out=made.left_out,
-        schedulers=made.schedulers,
-        queues=made.queues,
-    )
+    made.clusters += _adopt_levels(documents.clusters, made.clusters[0])
+    if partial:
+        _add_gpu_labels(documents.clusters, partial, made.find)
+    return made
 
 
-def _first(models: Mapping[str, ServerModel], find: FindModel) -> FindModel:
+def models_first(models: Mapping[str, ServerModel], find: FindModel) -> FindModel:
     """Finds these models, by slug, before others."""
     return lambda name: models.get(slug(name)) or find(name)
 
@@ -174,7 +157,7 @@ def _inline_first(entries: Sequence[ClusterEntry], find: FindModel) -> FindModel
                 model = document.to_server_model()
                 for text in model.slugs:
                     written.setdefault(text, model)
-    return _first(written, find)
+    return models_first(written, find)
 
 
 def _add_gpu_labels(
@@ -237,7 +220,7 @@ def _topology_alone(
         documents.remarks.add(topology.source, what, _NO_MODELS)
     document = cluster_document("slurm", topology.levels, nodes)
     entry = Entry(Source(topology.source, "", "json"), (), document, documents.findings)
-    return entry, _first({} if unknown is None else {slug(unknown.name): unknown}, find)
+    return entry, models_first({} if unknown is None else {slug(unknown.name): unknown}, find)
 
 
 _NO_MODELS = (

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from pydantic import ValidationError
 
 from models.documents.base import API_VERSION
 from models.documents.cluster import NO_NAME, ClusterDocument, NodeDocument
 from models.documents.gang import GangDocument
-from models.documents.queue import QueueDocument
 from models.gpu_shares import share_in
-from models.hardware import FindModel, ServerModel
+from models.hardware import FindModel
 from models.instance.policy import Policy
-from planner.read.findings import Findings, Remarks
+from planner.read.cluster_merge import ClusterInput, models_first
+from planner.read.document_kinds import Documents
+from planner.read.findings import Remarks
 from planner.read.kube.gang_documents import (
     UNSUPPORTED,
     GangDocuments,
@@ -31,7 +30,7 @@ from planner.read.kube.gang_documents import (
 )
 from planner.read.kube.gangs.gangs import bound_checkpoints, leave_out_last, read_gangs
 from planner.read.kube.gangs.terms import distrust_slow_ends, obey_budgets, report_overdue
-from planner.read.kube.levels.levels import Levels, read_levels
+from planner.read.kube.levels.levels import read_levels
 from planner.read.kube.lookup import clean, is_label_key, is_name
 from planner.read.kube.node_documents import (
     Json,
@@ -62,39 +61,21 @@ OTHERS = "others"
 SOURCE = "the Kubernetes objects"
 
 
-@dataclass(slots=True)
-class Assembled:
-    """The documents of a cluster's objects.
-
-    ``partial_gpu_names``: see that function. ``models``: server models that no catalogue has.
-    ``left_out``: waiting pods that are not planned, by scheduler. ``schedulers``: of all pods.
-    """
-
-    cluster: Entry[ClusterDocument]
-    gangs: list[Entry[GangDocument]]
-    levels: Levels
-    partial_gpu_names: frozenset[str] = frozenset()
-    models: dict[str, ServerModel] = field(default_factory=dict)
-    left_out: dict[str, int] = field(default_factory=dict)
-    schedulers: frozenset[str] = frozenset()
-    queues: list[Entry[QueueDocument]] = field(default_factory=list)
-
-
 def assemble(
+    documents: Documents,
     objects: Objects,
     policy: Policy,
     find: FindModel,
-    findings: Findings,
-    remarks: Remarks,
-    topology: SlurmTopology | None = None,
-    queues: Mapping[str, str | None] = MappingProxyType({}),
-    pinned: Mapping[str, frozenset[str]] = MappingProxyType({}),
-) -> Assembled:
-    """One Cluster, its gangs and queues. Needs at least one Node among the objects.
+    topology: SlurmTopology | None,
+    queues: Mapping[str, str | None],
+    pinned: Mapping[str, frozenset[str]],
+) -> tuple[ClusterInput, frozenset[str]]:
+    """One Cluster, its gangs and queues, and ``partial_gpu_names``. Needs at least one Node.
 
     ``topology``: a topology file; its levels take precedence over those of the objects. ``queues``: those of
     Queue documents, by name their parents. ``pinned``: the nodes of HiveD's pinned cells, by id.
     """
+    remarks, findings = documents.remarks, documents.findings
     settings = policy.kubernetes
     expected = expected_pods(objects, settings, remarks)
     nodes = _named_nodes(objects, policy, remarks, expected.pods)
@@ -127,8 +108,8 @@ def assemble(
     obey_budgets(gangs, budgets, remarks)
     distrust_slow_ends(gangs, remarks)
     gang_trees = GangDocuments(levels, names, remarks, settings, partial, marked_only, budgets)
-    documents, members = _gangs(gangs, gang_trees, remarks)
-    roles = [one for document in documents for one in document.spec.roles]
+    read, members = _gangs(gangs, gang_trees, remarks)
+    roles = [one for document in read for one in document.spec.roles]
     keys = {key for key, _ in policy.node_selector}  # that decide where pods may go
     keys.update(key for one in roles for key in one.node_selector)
     keys.update(e.key for one in roles for term in one.node_affinity for e in term)
@@ -144,22 +125,23 @@ def assemble(
         by_claims=settings.gpu_backend == "dra",
     )
     used = node_uses(nodes, pods, members, objects)
-    kept = _relevant(nodes, used, documents)
+    kept = _relevant(nodes, used, read)
     cluster = _cluster(objects, kept, used, node_trees, policy, gang_trees.named)
     joined = [node for node in kept if node.name in node_trees.joined]
     if joined:
         warn_of_missing_claims(gangs, joined, levels, settings, remarks)
     source = Source(SOURCE, "", "json")
-    return Assembled(
-        Entry(source, (), ClusterDocument.model_validate(cluster), findings),
-        [Entry(source, ("items", i), one, findings) for i, one in enumerate(documents)],
-        levels,
-        partial,
-        node_trees.models,
-        _left_out(pods, expected.left_out),
-        frozenset(pod.scheduler for pod in pods),
-        [Entry(source, ("items", i), one, findings) for i, one in enumerate(quotas.documents())],
+    made = ClusterInput(
+        [Entry(source, (), ClusterDocument.model_validate(cluster), findings)],
+        models_first(node_trees.models, find),
+        [Entry(source, ("items", i), one, findings) for i, one in enumerate(read)],
+        levels.found,
+        levels.policy_text(),
+        left_out=_left_out(pods, expected.left_out),
+        schedulers=frozenset(pod.scheduler for pod in pods),
+        queues=[Entry(source, ("items", i), q, findings) for i, q in enumerate(quotas.documents())],
     )
+    return made, partial
 
 
 def _gangs(

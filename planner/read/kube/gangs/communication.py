@@ -6,11 +6,10 @@ role on its pods first. What cannot be read is remarked and ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import get_args
 
-from models.documents.base import decimal_check
-from models.documents.communication import DEFAULT_FRACTION, Pattern
+from models.documents.communication import DEFAULT_FRACTION, Communication, Pattern
 from models.documents.gang import Parallelism
 from models.instance.policy import KubernetesPolicy
 from models.step_time import MOST_FRACTION
@@ -30,12 +29,6 @@ MAX_DEGREES = 500
 
 _DEGREES_FORM = "like tensor=8,pipeline=4 (tensor, pipeline, data, expert, context)"
 
-_PATTERNS: dict[str, str] = {one: one for one in get_args(Pattern)}
-_SPEEDS = {"count": "count", "ignore": "ignore"}
-
-_check_fraction = decimal_check(0, MOST_FRACTION)
-
-
 FASTER = "annotation {} may make it count as faster than others; ignored"
 TRUST_HINT = "kubernetes: {trustCommunication: true} in a Policy, if tenants may say so"
 
@@ -49,18 +42,18 @@ def read_communication(
     a plan starts the faster one of two equal gangs.
     """
     found: Tree = {}
-    for name, key, read, form in _FIELDS:
+    for name, key, form in _FIELDS:
         written = _stated(gang, objects, key, remarks)
         if written is None:
             continue
         try:
-            value = read(written)
-        except (InvalidValueError, KeyError):
+            value = number(exact(written)) if name == "fraction" else written
+            read = Communication.model_validate({name: value})
+        except ValueError:
             remarks.add(gang.subject, f"annotation {key} is not {form}; ignored")
             continue
         faster = (name, value) in (("pattern", "none"), ("speed", "ignore"))
-        if isinstance(value, (int, float)):  # the fraction of a step that it communicates
-            faster = exact(str(value)) < DEFAULT_FRACTION
+        faster |= name == "fraction" and read.fraction < DEFAULT_FRACTION
         if policy.trust_communication or not faster:
             found[name] = value
         else:
@@ -130,13 +123,9 @@ def _stated(
     return next(iter(written), None)
 
 
-def _fraction(written: str) -> int | float:
-    return number(_check_fraction(number(exact(written))))
-
-
-_FIELDS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
-    ("pattern", PATTERN, _PATTERNS.__getitem__, f"one of {', '.join(_PATTERNS)}"),
-    ("fraction", FRACTION, _fraction, f"a number from 0 to {number(MOST_FRACTION)}"),
-    ("speed", SPEED, _SPEEDS.__getitem__, " or ".join(_SPEEDS)),
+_FIELDS = (
+    ("pattern", PATTERN, f"one of {', '.join(get_args(Pattern))}"),
+    ("fraction", FRACTION, f"a number from 0 to {number(MOST_FRACTION)}"),
+    ("speed", SPEED, "count or ignore"),
 )
-"""Fields of ``communication``: name, annotation, reader of its text, and the form it must have."""
+"""Fields of ``communication``: name, annotation, and the form that its text must have."""
