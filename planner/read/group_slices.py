@@ -21,21 +21,19 @@ def with_group_slices(
     gangs: Iterable[Gang], cluster: Cluster, remarks: Remarks
 ) -> tuple[Gang, ...]:
     """The gangs, with slices where a group within a role is wider than a pod."""
-    found = tuple(gangs)
-    if not any(gang.parallel for gang in found):
-        return found
-    units = _Units(cluster)
-    return tuple(_with_slices(gang, units, remarks) if gang.parallel else gang for gang in found)
-
-
-def _with_slices(gang: Gang, units: _Units, remarks: Remarks) -> Gang:
-    roles = []
-    for role in gang.roles:
-        found, why = _sliced(role, units, joined=gang.nvlink_across_nodes)
-        if why is not None:
-            remarks.add(f"gang {gang.namespace}/{gang.name}", f"role {role.name}: {why}", HINT)
-        roles.append(found)
-    return replace(gang, roles=tuple(roles))
+    found = list(gangs)
+    units = _Units(cluster) if any(gang.parallel for gang in found) else None
+    for number, gang in enumerate(found):
+        if units is None or not gang.parallel:
+            continue
+        roles = []
+        for role in gang.roles:
+            sliced, why = _sliced(role, units, joined=gang.nvlink_across_nodes)
+            if why is not None:
+                remarks.add(f"gang {gang.namespace}/{gang.name}", f"role {role.name}: {why}", HINT)
+            roles.append(sliced)
+        found[number] = replace(gang, roles=tuple(roles))
+    return tuple(found)
 
 
 class _Units:

@@ -211,12 +211,13 @@ def build(
         merged.cluster = with_slurm_levels(merged.cluster, cluster.topology, documents.remarks)
     reader = GangReader(merged)
     live = merged.cluster.uid is not None
-    observed: list[GangEntry] = []
-    written: list[GangEntry] = []
+    kinds: dict[bool, list[GangEntry]] = {True: [], False: []}
     for entry in documents.gangs:
-        (observed if lenient or (live and _observed(entry)) else written).append(entry)
-    real = reader.read(observed, cluster.gangs, lenient=True)
-    gangs = tuple(sorted((*real, *reader.read(written)), key=lambda gang: gang.key))
+        pods = entry.document.status.pods
+        observed = live and bool(pods) and all(pod.uid is not None for pod in pods)
+        kinds[lenient or observed].append(entry)
+    real = reader.read(kinds[True], cluster.gangs, lenient=True)
+    gangs = tuple(sorted((*real, *reader.read(kinds[False])), key=lambda gang: gang.key))
     if findings:
         findings.raise_all()
     merged.cluster = with_all_instances(merged.cluster, gangs)
@@ -321,12 +322,6 @@ def _with_fractions(instance: Instance, entries: Iterable[GangEntry]) -> Instanc
     from planner.read.step_fractions import with_fractions  # it loads the bandwidth tables
 
     return with_fractions(instance, stated)
-
-
-def _observed(entry: GangEntry) -> bool:
-    """Whether every pod of the gang was observed: it has a uid."""
-    pods = entry.document.status.pods
-    return bool(pods) and all(pod.uid is not None for pod in pods)
 
 
 def _no_cluster(documents: Documents) -> Fault:
