@@ -6,6 +6,7 @@ reading, of pods observed in a live cluster, GPU indices that cannot be true are
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -160,37 +161,32 @@ class GangReader:
     def _without_double_holds(self, gangs: Sequence[Gang]) -> list[Gang]:
         """The gangs; of pods that hold a GPU another pod holds, the indices are unknown."""
         running = [
-            (gang, pod.node, pod) for gang in gangs for pod in gang.pods if pod.node is not None
+            (gang.roles[pod.role], pod, [(pod.node, gpu) for gpu in bits(pod.gpus or 0)])
+            for gang in gangs
+            for pod in gang.pods
+            if pod.node is not None
         ]
-        once: dict[int, int] = {}
-        twice: dict[int, int] = {}
-        parts: dict[int, int] = {}
-        for node, gpu in self.held:
-            once[node] = once.get(node, 0) | 1 << gpu
-        for gang, node, pod in running:
-            if pod.start is not None or share_in(r for r, _ in gang.roles[pod.role].requests):
-                parts[node] = parts.get(node, 0) | (pod.gpus or 0)
-                continue
-            twice[node] = twice.get(node, 0) | (once.get(node, 0) & (pod.gpus or 0))
-            once[node] = once.get(node, 0) | (pod.gpus or 0)
-        for node, mask in parts.items():
-            twice[node] = twice.get(node, 0) | (once.get(node, 0) & mask)
-        for gang, node, pod in running:
-            if pod.gpus is None or pod.gpus & twice[node]:
-                self.unknown[node] = self.unknown.get(node, 0) + gang.roles[pod.role].gpus
-                continue
-            for gpu in bits(pod.gpus):
-                self.held[node, gpu] = pod.name
+        whole: Counter[tuple[int, int]] = Counter()
+        parts: set[tuple[int, int]] = set()
+        for role, pod, places in running:
+            shares = pod.start is not None or share_in(name for name, _ in role.requests)
+            (parts if shares else whole).update(places)
+        twice = {place for place, pods in whole.items() if pods > 1 or place in parts}
+        unknown = set[int]()
+        for role, pod, places in running:
+            if pod.gpus is not None and twice.isdisjoint(places):
+                self.held.update(dict.fromkeys(places, pod.name))
+            elif pod.node is not None:
+                self.unknown[pod.node] = self.unknown.get(pod.node, 0) + role.gpus
+                unknown.add(id(pod))
+
+        def known(pod: ExistingPod) -> ExistingPod:
+            return replace(pod, gpus=None, start=None) if id(pod) in unknown else pod
+
         return [
-            replace(
-                gang,
-                pods=tuple(
-                    replace(pod, gpus=None, start=None)
-                    if pod.node is not None and (pod.gpus or 0) & twice[pod.node]
-                    else pod
-                    for pod in gang.pods
-                ),
-            )
+            gang
+            if unknown.isdisjoint(map(id, gang.pods))
+            else replace(gang, pods=tuple(map(known, gang.pods)))
             for gang in gangs
         ]
 
