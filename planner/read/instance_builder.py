@@ -68,22 +68,14 @@ def largest_nodes(nodes: Iterable[Node]) -> Counter[int]:
 
 
 def mix_of(sizes: Counter[int]) -> tuple[tuple[int, int], ...]:
-    """The mix of so many gangs and nodes of each size."""
+    """The mix of so many gangs and nodes of each size: 1000 split in proportion, in integers that add up."""
     del sizes[0]
-    return tuple((size, share) for size, share in split_proportionally(sizes) if share)
-
-
-def split_proportionally(counts: dict[int, int]) -> list[tuple[int, int]]:
-    """1000 split in proportion to the counts, in integers that add up; ascending by key."""
-    total = sum(counts.values())
-    if not total:
-        return []
-    shares = {key: 1000 * count // total for key, count in counts.items()}
-    left = 1000 - sum(shares.values())
-    by_remainder = sorted(counts, key=lambda key: (-(1000 * counts[key] % total), key))
-    for key in by_remainder[:left]:
-        shares[key] += 1
-    return sorted(shares.items())
+    total = sizes.total()
+    shares = {size: 1000 * count // total for size, count in sizes.items()}
+    by_remainder = sorted(sizes, key=lambda size: (-(1000 * sizes[size] % total), size))
+    for size in by_remainder[: 1000 - sum(shares.values())]:
+        shares[size] += 1
+    return tuple((size, share) for size, share in sorted(shares.items()) if share)
 
 
 def limit_queues(gangs: Iterable[Gang], limit: int | None, remarks: Remarks) -> tuple[Gang, ...]:

@@ -290,27 +290,28 @@ class GangDocuments:
 
     def _hold(self, gang: KubeGang) -> Json | None:
         """Why gangplan cannot start the gang, if it cannot."""
-        problems = list(dict.fromkeys((*gang.problems, *self._problems(gang))))
-        if problems:
-            settings = [one.setting for one in problems if isinstance(one, Ignorable)]
-            message = "; ".join(problems)
-            if len(settings) == len(problems):
-                listed = ", ".join(dict.fromkeys(settings))
-                message += f"; to plan it anyway, set kubernetes.ignore: [{listed}] in the Policy"
-            return {"code": UNSUPPORTED, "message": _bounded(message)}
         waiting = [pod for pod in gang.pods() if pod.to_place]
-        if missing := [*filter(None, [gang.missing]), *_volumes(waiting)]:
-            return {"code": INCOMPLETE, "message": _bounded("; ".join(missing))}
-        # In a what-if the plan stands for those who remove them.
+        # In a what-if the plan stands for those who remove gates.
         planned = gang.scheduler is not None or self.policy.plans(EVERY_SCHEDULER)
         own = self.policy.scheduling_gate
-        stated = (gate for pod in waiting for gate in pod.gates if gate != own)
-        if gates := [] if planned else [*dict.fromkeys(stated)]:
-            gate = f"scheduling gate{'s' * (len(gates) > 1)} {first_of(gates, 1)}"
-            return {"code": GATED, "message": _bounded(f"its pods have the {gate}")}
-        if gang.stopped is not None:
-            return {"code": GATED, "message": _bounded(gang.stopped)}
-        return None
+        gates = [*dict.fromkeys(gate for pod in waiting for gate in pod.gates if gate != own)]
+        if problems := [*dict.fromkeys((*gang.problems, *self._problems(gang)))]:
+            code, why = UNSUPPORTED, "; ".join(problems)
+            settings = [one.setting for one in problems if isinstance(one, Ignorable)]
+            if len(settings) == len(problems):
+                listed = ", ".join(dict.fromkeys(settings))
+                why += f"; to plan it anyway, set kubernetes.ignore: [{listed}] in the Policy"
+        elif missing := [*filter(None, [gang.missing]), *_volumes(waiting)]:
+            code, why = INCOMPLETE, "; ".join(missing)
+        elif gates and not planned:
+            which = f"scheduling gate{'s' * (len(gates) > 1)} {first_of(gates, 1)}"
+            code, why = GATED, f"its pods have the {which}"
+        elif gang.stopped is not None:
+            code, why = GATED, gang.stopped
+        else:
+            return None
+        # text of tenants escaped
+        return {"code": code, "message": shortened(printable(why), _MAX_MESSAGE)}
 
     def _problems(self, gang: KubeGang) -> Iterator[str]:
         pieces = (piece.level for role in gang.roles for piece in role.slices)
@@ -509,8 +510,3 @@ def _volumes(waiting: Sequence[KubePod]) -> list[str]:
 def _told(write: Callable[[Value], str], value: Value | None) -> str | None:
     """The value as documents write it; None for none."""
     return None if value is None else write(value)
-
-
-def _bounded(message: str) -> str:
-    """Fit to stand in a document: text of tenants escaped, and not too long."""
-    return shortened(printable(message), _MAX_MESSAGE)
