@@ -91,8 +91,7 @@ class GangDocuments:
     budgets: DisruptionBudgets = field(default_factory=DisruptionBudgets)
     named: dict[tuple[str, str], int] = field(default_factory=dict)
     _names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    # by the identity of the gang, which is kept for that
-    _named: dict[int, tuple[KubeGang, str]] = field(default_factory=dict)
+    _named: dict[KubeGang, str] = field(default_factory=dict)
     _pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _uids: set[str] = field(default_factory=set)
     # by the identity of the pods' affinity, which is kept for that
@@ -148,12 +147,12 @@ class GangDocuments:
 
     def _name(self, gang: KubeGang) -> str:
         """The name of a gang in the plan."""
-        if id(gang) not in self._named:
+        if gang not in self._named:
             own = distinct(clean(gang.name), self._names[clean(gang.namespace or "default")])
             if own != gang.name:
                 self.remarks.add(gang.subject, f"is named {own} in the plan")
-            self._named[id(gang)] = (gang, own)
-        return self._named[id(gang)][1]
+            self._named[gang] = own
+        return self._named[gang]
 
     def _topology(self, gang: KubeGang, asking: KubeGang | KubeRole) -> Json:
         """The levels that a gang, or a role of it, asks for."""
