@@ -181,7 +181,7 @@ Terms = tuple[tuple[NodeExpression, ...], ...]
 class SharedAffinity(Terms):
     """An affinity that many roles share. Its hash, of a thousand expressions perhaps, is kept.
 
-    ``sound``: it was checked before, so documents are made with it as it is.
+    ``sound``: it was checked before, and nothing is wrong with it.
     """
 
     sound = False
@@ -378,13 +378,6 @@ class GangTopology(RoleTopology):
     )
 
 
-def term_errors(terms: Terms) -> Iterator[FieldError]:
-    """What Kubernetes would refuse in an affinity; paths start at its list of terms."""
-    for t, term in enumerate(terms):
-        for e, expression in enumerate(term):
-            yield from within((t, e), expression.field_errors())
-
-
 class NextToDocument(Document):
     """Other pods in the same domain of a level."""
 
@@ -572,8 +565,16 @@ class RoleDocument(Document):
             yield FieldError(("firstIndex",), f"indices up to {last:,}", hint)
         yield from slice_errors(self.slice, self.outer_slices)
         yield from self._request_errors()
-        if not getattr(self.node_affinity, "sound", False):
-            yield from within(("nodeAffinity",), term_errors(self.node_affinity))
+        terms = self.node_affinity
+        if isinstance(terms, SharedAffinity) and not terms.sound:
+            wrong = [
+                error
+                for t, term in enumerate(terms)
+                for e, expression in enumerate(term)
+                for error in within(("nodeAffinity", t, e), expression.field_errors())
+            ]
+            terms.sound = not wrong
+            yield from wrong
         for i, toleration in enumerate(self.tolerations):
             yield from within(("tolerations", i), toleration.field_errors())
         yield from twice(self.pod_sets, ("podSets",), "the pod set {} is listed twice")
@@ -695,11 +696,6 @@ class GangDocument(Document):
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the gang; paths start at its top."""
-        yield from self.shared_errors()
-        yield from self.own_errors()
-
-    def shared_errors(self) -> Iterator[FieldError]:
-        """Those in its roles and communication, which many gangs may have in common."""
         path: Path = ("spec", "roles")
         roles = self.spec.roles
         if not roles:
@@ -719,9 +715,6 @@ class GangDocument(Document):
             yield FieldError(path, f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}")
         communication = self.spec.communication.field_errors(self.min_gpus)
         yield from within(("spec", "communication"), communication)
-
-    def own_errors(self) -> Iterator[FieldError]:
-        """The others."""
         yield from _group_errors(self)
         yield from _near_errors(self)
         yield from _pod_errors(self)

@@ -71,9 +71,7 @@ class GangReader:
     sizes: dict[tuple[int, int | str], Size] = field(default_factory=dict)
     unknown: dict[int, int] = field(default_factory=dict)
     lenient: bool = False
-    # By the identity of parts that equal documents share, which are kept with the gangs: those in which
-    # nothing is wrong, and what roles are read as.
-    _sound: set[tuple[int, ...]] = field(default_factory=set)
+    # what roles are read as, by the identity of those that equal documents share
     _roles: dict[int, tuple[Role, ...]] = field(default_factory=dict)
     _equal: dict[SharedAffinity, SharedAffinity] = field(default_factory=dict)
 
@@ -114,7 +112,8 @@ class GangReader:
             return None
         self.gangs[key] = entry.source.name
         if not sound:
-            entry.report_errors(self._errors(document))
+            entry.report_errors(document.field_errors())
+            entry.report_errors(self._level_errors(document.spec))
         if not self.lenient:  # live pods have names, and their controllers name later ones
             self._check_pod_names(entry)
         roles = {role.name: i for i, role in enumerate(document.spec.roles)}
@@ -131,17 +130,6 @@ class GangReader:
             if pod.role in roles
         )
         return self._built(document, pods, planned)
-
-    def _errors(self, document: GangDocument) -> Iterator[FieldError]:
-        """Contradictions inside a gang, and unknown levels; what gangs share is looked at once."""
-        spec = document.spec
-        kind = (*map(id, (spec.roles, spec.topology, spec.communication)),)
-        if kind not in self._sound or spec.groups or spec.near is not None:
-            shared = [*document.shared_errors(), *self._level_errors(spec)]
-            if not shared:
-                self._sound.add(kind)
-            yield from shared
-        yield from document.own_errors()
 
     def _level_errors(self, spec: GangSpec) -> Iterator[FieldError]:
         for path, level in level_names(spec, ("spec",)):

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from models.apply.intents import RANK
 from models.documents.base import API_VERSION
-from models.documents.gang import MAX_RANK, NodeExpression, SharedAffinity, term_errors
+from models.documents.gang import MAX_RANK, NodeExpression, SharedAffinity
 from models.gpu_shares import amount_of
 from models.instance.disruption_budgets import DisruptionBudgets
 from models.instance.policy import EVERY_SCHEDULER, KubernetesPolicy
@@ -223,10 +223,9 @@ class GangDocuments:
         if id(affinity) not in self._affinities:
             written: object = [[one.to_json() for one in term] for term in affinity]
             with suppress(ValidationError):
-                written = read = SharedAffinity(
+                written = SharedAffinity(
                     tuple(NodeExpression.read(one.to_json()) for one in term) for term in affinity
                 )
-                read.sound = not any(term_errors(read))
             self._affinities[id(affinity)] = (affinity, written)
         return self._affinities[id(affinity)][1]
 
