@@ -25,7 +25,6 @@ from planner.read.kube.gang_documents import (
     GangDocuments,
     hold_beyond_share,
     level_asks,
-    role_requests,
     warn_of_missing_claims,
 )
 from planner.read.kube.gangs.gangs import bound_checkpoints, leave_out_last, read_gangs
@@ -162,7 +161,7 @@ def _gangs(
         if document is not None:
             documents.append(document)
             for role in gang.roles:
-                counted = role_requests(role) if role.members else {}
+                counted = trees.counted.get(role, {})
                 members.update((pod.key, counted) for _, pod in role.members)
     return documents, members
 

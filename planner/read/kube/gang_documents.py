@@ -80,6 +80,7 @@ class GangDocuments:
     ``nodes``: names of the nodes of the cluster. ``partial``: see ``partial_gpu_names``; roles that
     use such a name are kept to nodes that offer it. ``marked_only``: ACK's topology nodes refuse GPU
     pods that are not marked. ``budgets``: of the cluster; ``named``: those that a document names.
+    ``counted``: what each pod of a role counts for.
     """
 
     levels: Levels
@@ -90,6 +91,7 @@ class GangDocuments:
     marked_only: bool
     budgets: DisruptionBudgets = field(default_factory=DisruptionBudgets)
     named: dict[tuple[str, str], int] = field(default_factory=dict)
+    counted: dict[KubeRole, dict[str, int]] = field(default_factory=dict)
     _names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _named: dict[KubeGang, str] = field(default_factory=dict)
     _pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -174,7 +176,7 @@ class GangDocuments:
         model = model_pod(role)
         if model is None:  # nothing of it exists yet: the gang is held until something does
             return {"name": name, "replicas": replicas, "gpus": 0}
-        requests = role_requests(role)
+        requests = self.counted[role] = role_requests(role)
         if any(one != requests for one in _unfinished(role)):
             self.remarks.add(gang.subject, UNEVEN if _is_uneven(role) else DIFFERENT)
         tree: Json = {
@@ -329,7 +331,7 @@ class GangDocuments:
                 for pod in waiting[1:]
             ):
                 yield f"pods of role {role.name} differ in the nodes they may use"
-            counted = role_requests(role)
+            counted = self.counted.get(role, {})
             if any(n > counted.get(name, 0) for pod in waiting for name, n in pod.requests.items()):
                 yield f"pods of role {role.name} that wait request more than those that run"
             if not nest(self._layers(role)):
