@@ -325,10 +325,14 @@ class GangDocuments:
                 if not is_object_name(pod.name):
                     yield "a pod with a name that the API server does not accept"
             if any(
-                pod.selector != waiting[0].selector
-                or pod.affinity != waiting[0].affinity
-                or {*pod.tolerations} != {*waiting[0].tolerations}
-                for pod in waiting[1:]
+                pod.selector != first.selector
+                or pod.affinity != first.affinity
+                or (
+                    pod.tolerations != first.tolerations
+                    and {*pod.tolerations} != {*first.tolerations}
+                )
+                for first in waiting[:1]
+                for pod in waiting
             ):
                 yield f"pods of role {role.name} differ in the nodes they may use"
             counted = self.counted.get(role, {})
