@@ -22,6 +22,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic.alias_generators import to_camel
 
 from models.documents.base import (
     ApiVersion,
@@ -341,17 +342,20 @@ LEVELS = ("required", "preferred", "balance", "exclusive")
 """Fields of the topology of a gang that name a level."""
 
 
+_LEVELS = frozenset((*LEVELS, "level"))
+
+
 def level_names(part: Document, path: Path = ()) -> Iterator[tuple[Path, str]]:
     """Every level that a part of a gang names, with its path; ``path``: of the part."""
-    for name, info in type(part).model_fields.items():
-        value, at = getattr(part, name), (*path, info.alias or name)
-        if name in (*LEVELS, "level") and value is not None:
-            yield at, value
+    for name, value in vars(part).items():
+        if name in _LEVELS:
+            if value is not None:
+                yield (*path, name), value
         elif isinstance(value, Document):
-            yield from level_names(value, at)
+            yield from level_names(value, (*path, name))
         elif isinstance(value, tuple) and value and isinstance(value[0], Document):
             for i, one in enumerate(value):
-                yield from level_names(one, (*at, i))
+                yield from level_names(one, (*path, to_camel(name), i))
 
 
 class RoleTopology(Document):

@@ -113,7 +113,7 @@ class GangReader:
         self.gangs[key] = entry.source.name
         if not sound:
             entry.report_errors(document.field_errors())
-            entry.report_errors(self._level_errors(document.spec))
+        entry.report_errors(self._level_errors(document.spec))
         if not self.lenient:  # live pods have names, and their controllers name later ones
             self._check_pod_names(entry)
         roles = {role.name: i for i, role in enumerate(document.spec.roles)}
