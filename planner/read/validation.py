@@ -31,7 +31,7 @@ _EXPECTED = {
     "dataclass_type": "an object with fields",
 }
 
-_QUOTED = re.compile("'([^']*)'")
+_COMMA = re.compile(", | or ")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -77,7 +77,8 @@ def _describe_value(error: dict[str, Any]) -> tuple[str, str | None]:
     if kind in _EXPECTED:
         return f"expected {_EXPECTED[kind]}, not {described(value)}", _type_hint(kind, value)
     if kind == "literal_error":
-        options = [word for word in _QUOTED.findall(context["expected"]) if word]
+        words = _COMMA.split(context["expected"])
+        options = [word.strip("'") for word in words if word != "''"]
         hint = suggestion(value, options, "one of") if isinstance(value, str) else None
         return f"{described(value)} is not allowed here", hint or f"one of: {', '.join(options)}"
     if kind not in _BOUNDS:
