@@ -6,18 +6,16 @@ over those that were found.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from models.documents.cluster import HOSTNAME_LABEL, ClusterDocument
+from models.documents.cluster import HOSTNAME_LABEL
 from models.documents.gang import GangDocument
-from models.documents.queue import QueueDocument
 from models.hardware import FindModel, ServerModel, slug
 from models.instance.policy import Policy
 from models.units import plural, shown
 from planner.errors import Fault
-from planner.read.compact_cluster import ServerModels
+from planner.read.compact_cluster import ClusterEntry, ClusterInput, ServerModels, models_first
 from planner.read.document_kinds import Documents
 from planner.read.hived import pinned_cells, virtual_clusters
 from planner.read.sources import KUBECTL, Source
@@ -27,30 +25,7 @@ if TYPE_CHECKING:
     from planner.read.kube.records import Objects
     from planner.read.slurm.levels import SlurmTopology
 
-ClusterEntry = Entry[ClusterDocument]
-
 NODES_HINT = f"record nodes and pods together: {KUBECTL}; listing nodes needs a right of its own"
-
-
-@dataclass(slots=True)
-class ClusterInput:
-    """Every Cluster, found ones first; gangs and queues of Kubernetes; the catalogue and inferred models.
-
-    ``topology``: whose levels replace those of the merged Cluster. ``left_out``: waiting pods of other
-    schedulers that are not planned, by scheduler. ``schedulers``: of all pods. ``now``: when the input was
-    recorded, None if unknown.
-    """
-
-    clusters: list[ClusterEntry]
-    find: FindModel
-    gangs: list[Entry[GangDocument]] = field(default_factory=list)
-    found: str | None = None
-    levels_policy: str | None = None
-    topology: SlurmTopology | None = None
-    left_out: dict[str, int] = field(default_factory=dict)
-    schedulers: frozenset[str] = frozenset()
-    queues: list[Entry[QueueDocument]] = field(default_factory=list)
-    now: int | None = None
 
 
 def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> ClusterInput:
@@ -141,11 +116,6 @@ def _kubernetes(
     if partial:
         _add_gpu_labels(documents.clusters, partial, made.find)
     return made
-
-
-def models_first(models: Mapping[str, ServerModel], find: FindModel) -> FindModel:
-    """Finds these models, by slug, before others."""
-    return lambda name: models.get(slug(name)) or find(name)
 
 
 def _inline_first(entries: Sequence[ClusterEntry], find: FindModel) -> FindModel:

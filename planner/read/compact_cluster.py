@@ -7,11 +7,14 @@ for a name that is not inline. Clashes are reported at their second place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from models.documents.base import Path, made, similar, suggestion
 from models.documents.cluster import ClusterDocument, DisruptionBudget, Level, NodeDocument
+from models.documents.gang import GangDocument
+from models.documents.queue import QueueDocument
 from models.documents.server import nic_errors, out_of_range
 from models.gpu_shares import SHARE
 from models.hardware import FindModel, ServerModel, slug
@@ -21,6 +24,38 @@ from models.instance.gang import Gang
 from models.mig import RESOURCE, Board, board_named, boards, boards_of
 from models.units import shown
 from planner.read.validation import Entry
+
+if TYPE_CHECKING:
+    from planner.read.slurm.levels import SlurmTopology
+
+
+ClusterEntry = Entry[ClusterDocument]
+
+
+@dataclass(slots=True)
+class ClusterInput:
+    """Every Cluster, found ones first; gangs and queues of Kubernetes; the catalogue and inferred models.
+
+    ``topology``: whose levels replace those of the merged Cluster. ``left_out``: waiting pods of other
+    schedulers that are not planned, by scheduler. ``schedulers``: of all pods. ``now``: when the input was
+    recorded, None if unknown.
+    """
+
+    clusters: list[ClusterEntry]
+    find: FindModel
+    gangs: list[Entry[GangDocument]] = field(default_factory=list)
+    found: str | None = None
+    levels_policy: str | None = None
+    topology: SlurmTopology | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
+    schedulers: frozenset[str] = frozenset()
+    queues: list[Entry[QueueDocument]] = field(default_factory=list)
+    now: int | None = None
+
+
+def models_first(models: Mapping[str, ServerModel], find: FindModel) -> FindModel:
+    """Finds these models, by slug, before others."""
+    return lambda name: models.get(slug(name)) or find(name)
 
 
 def catalogue_model(name: str) -> ServerModel | None:

@@ -34,8 +34,9 @@ from models.queues.bands import banded
 from models.starts.empty_starts import EmptyStarts
 from models.units import shown, time_text
 from planner.errors import Fault
-from planner.read.cluster_merge import NODES_HINT, ClusterInput, collect_clusters
+from planner.read.cluster_merge import NODES_HINT, collect_clusters
 from planner.read.compact_cluster import (
+    ClusterInput,
     MergedCluster,
     ServerModels,
     merge_clusters,

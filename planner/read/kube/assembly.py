@@ -17,7 +17,7 @@ from models.documents.gang import GangDocument
 from models.gpu_shares import share_in
 from models.hardware import FindModel
 from models.instance.policy import Policy
-from planner.read.cluster_merge import ClusterInput, models_first
+from planner.read.compact_cluster import ClusterInput, models_first
 from planner.read.document_kinds import Documents
 from planner.read.findings import Remarks
 from planner.read.kube.gang_documents import (
