@@ -44,8 +44,4 @@ DIALECT = Dialect(
         HoldingReader(f"annotation {VISIBLE}", (VISIBLE, GPU_GROUP), listed(VISIBLE, GPU_GROUP)),
         HoldingReader("annotation of the GPU share", (SHARE, OLD_SHARE), share),
     ),
-    annotations="""
-    topology.kubernetes.io/gpu-group topology.kubernetes.io/gpu-visible
-    scheduler.framework.gpushare.allocation ALIYUN_COM_GPU_MEM_IDX
-    """,
 )

@@ -284,7 +284,6 @@ DIALECT = Dialect(
     annotations="""
     nvidia.com/use-gpuuuid nvidia.com/nouse-gpuuuid nvidia.com/use-gputype nvidia.com/vgpu-mode
     nvidia.com/mig-profile-preference hami.io/vgpu-mig-allocations hami.io/vgpu-node
-    hami.io/vgpu-devices-allocated hami.io/vgpu-devices-to-allocate hami.io/bind-phase
-    hami.io/node-nvidia-register
+    hami.io/bind-phase hami.io/node-nvidia-register
     """,
 )

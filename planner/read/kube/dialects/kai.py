@@ -228,9 +228,7 @@ DIALECT = Dialect(
         GroupReader("KAI", GROUP, describe, labels=(KEY,), annotations=(KEY,), find=group_name),
     ),
     holdings=(HoldingReader(f"annotation {RESERVED}", (RESERVED,), reserved),),
-    annotations="""
-    kai.scheduler/ scheduling.run.ai/ pod-group-name gpu-fraction gpu-fraction-num-devices
-    gpu-memory runai-gpu-group run.ai/reserve_for_gpu_index
-    """,
+    annotations="kai.scheduler/ scheduling.run.ai/ pod-group-name gpu-fraction "
+    "gpu-fraction-num-devices gpu-memory runai-gpu-group",
     kinds=_KINDS,
 )

@@ -19,7 +19,7 @@ from models.units import InvalidValueError, epoch_seconds, seconds
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import hived
 from planner.read.kube.dialects.kai import is_empty_reservation
-from planner.read.kube.dialects.kueue_workloads import Workloads, admitted_at
+from planner.read.kube.dialects.kueue import Workloads, admitted_at
 from planner.read.kube.gangs.communication import (
     mark_mixed_roles,
     mark_parallel_roles,
