@@ -6,7 +6,6 @@ KAI's Topology objects map level names and aliases to node labels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 
 from planner.read.kube.dialects.base import (
     Colocation,
@@ -24,8 +23,8 @@ from planner.read.kube.dialects.quotas import (
     QuotaReader,
     QuotaSources,
     Share,
-    exact,
     find_by_name,
+    weight,
 )
 from planner.read.kube.lookup import Tree, mapping, number, objects, text, whole
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, LevelAsk, Objects, SliceAsk
@@ -183,7 +182,6 @@ def read_queues(sources: QuotaSources) -> Iterable[Quota]:
     for made in sources.api.of("Queue", GROUP):
         gpu = mapping(made.tree, "spec", "resources", "gpu")
         quota, limit = gpu.get("quota"), gpu.get("limit")
-        weight = exact(gpu.get("overQuotaWeight"))
         promised = None if quota in (None, UNLIMITED) else sources.whole(quota, made.where)
         yield Quota(
             made.name,
@@ -193,7 +191,7 @@ def read_queues(sources: QuotaSources) -> Iterable[Quota]:
             parent=text(made.tree, "spec", "parentQueue"),
             guarantee=Share(sources.installed if quota == UNLIMITED else promised),
             limit=Share(None if limit in (None, UNLIMITED) else sources.whole(limit, made.where)),
-            weight=Fraction(1) if weight is None else weight,
+            weight=weight(gpu.get("overQuotaWeight")),
         )
 
 

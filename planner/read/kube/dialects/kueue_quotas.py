@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 
-from planner.read.kube.dialects.quotas import Quota, QuotaReader, QuotaSources, Share, exact
+from planner.read.kube.dialects.quotas import Quota, QuotaReader, QuotaSources, Share, weight
 from planner.read.kube.lookup import (
-    Tree,
     at,
     is_label_selector,
     mapping,
@@ -63,84 +61,69 @@ class _Amounts:
     ``lent``: at most; a flavor without such a limit is absent.
     """
 
-    nominal: dict[str, int] = field(default_factory=dict)
+    nominal: Counter[str] = field(default_factory=Counter)
     extra: dict[str, int | None] = field(default_factory=dict)
-    lent: dict[str, int] = field(default_factory=dict)
+    lent: Counter[str] = field(default_factory=Counter)
 
 
 def read(sources: QuotaSources) -> Iterable[Quota]:
     found: dict[str, Quota] = {}
     amounts: dict[str, _Amounts] = {}
-    for made in sources.api.of("ClusterQueue", GROUP):
-        above = text(made.tree, "spec", "cohortName") or text(made.tree, "spec", "cohort")
-        queue = _quota(made, made.name, above, f"{made.name}.clusterqueue")
-        # Kueue's LowerPriority is what every gang may do; its default is Never.
-        queue.reclaim = text(made.tree, "spec", "preemption", "reclaimWithinCohort") == "Any"
-        queue.strict = text(made.tree, "spec", "queueingStrategy") == "StrictFIFO"
-        found[queue.key], amounts[queue.key] = queue, _amounts(made, sources, borrows=bool(above))
-    for made in sources.api.of("Cohort", GROUP):
-        above = text(made.tree, "spec", "parentName") or text(made.tree, "spec", "parent")
-        cohort = _quota(made, _COHORT + made.name, above, f"{made.name}.cohort")
-        found[cohort.key], amounts[cohort.key] = (
-            cohort,
-            _amounts(made, sources, borrows=bool(above)),
-        )
+    made = (*sources.api.of("ClusterQueue", GROUP), *sources.api.of("Cohort", GROUP))
+    for quota, own in (_quota(one, sources) for one in made):
+        found[quota.key], amounts[quota.key] = quota, own
     for parent in [one.parent for one in found.values()]:
         if parent is not None and parent not in found:  # a cohort may be a name alone
             name = parent.removeprefix(_COHORT)
-            subject = f"Cohort {name}"
-            found[parent] = Quota(
-                parent, _SHOWN_COHORT + name, f"{name}.cohort", subject, reclaim=False
-            )
+            shown, other = _SHOWN_COHORT + name, f"{name}.cohort"
+            found[parent] = Quota(parent, shown, other, f"Cohort {name}", reclaim=False)
             amounts[parent] = _Amounts()
     _cut_circles(found, sources)
     _add_up(found, amounts, _Flavors(sources))
     return found.values()
 
 
-def _quota(made: KubeObject, key: str, above: str | None, other_name: str) -> Quota:
-    weight = exact(mapping(made.tree, "spec", "fairSharing").get("weight"))
-    return Quota(
-        key,
-        key.replace(_COHORT, _SHOWN_COHORT),
-        other_name,
+def _quota(made: KubeObject, sources: QuotaSources) -> tuple[Quota, _Amounts]:
+    """A ClusterQueue or a Cohort, without what it is promised, and its own amounts."""
+    spec, queue = mapping(made.tree, "spec"), made.kind == "ClusterQueue"
+    fields = ("cohortName", "cohort") if queue else ("parentName", "parent")
+    above = next(filter(None, (text(spec, field) for field in fields)), None)
+    quota = Quota(
+        made.name if queue else _COHORT + made.name,
+        made.name if queue else _SHOWN_COHORT + made.name,
+        f"{made.name}.{made.kind.lower()}",
         made.where,
         parent=None if above is None else _COHORT + above,
-        reclaim=False,  # of a cohort: its members may or may not
-        weight=Fraction(1) if weight is None else weight,
+        # Of a cohort: its members may or may not. LowerPriority is what every gang may do.
+        reclaim=queue and text(spec, "preemption", "reclaimWithinCohort") == "Any",
+        strict=queue and text(spec, "queueingStrategy") == "StrictFIFO",
+        weight=weight(at(spec, "fairSharing", "weight")),
     )
+    return quota, _amounts(made, sources, borrows=above is not None)
 
 
 def _amounts(made: KubeObject, sources: QuotaSources, *, borrows: bool) -> _Amounts:
-    """``borrows``: there is a cohort above it to borrow from."""
+    """``borrows``: there is a cohort above it to borrow from, and to lend to."""
     found = _Amounts()
-    for group in objects(made.tree, "spec", "resourceGroups"):
-        for flavor in objects(group, "flavors"):
-            name = text(flavor, "name") or ""
-            for one in objects(flavor, "resources"):
-                if text(one, "name") not in sources.gpu_resources:
-                    continue
-                nominal, extra, lent = _quotas_of(one, made.where, sources, borrows=borrows)
-                before = found.extra.get(name, 0)
-                found.nominal[name] = found.nominal.get(name, 0) + nominal
-                found.extra[name] = None if extra is None or before is None else before + extra
-                if lent is not None:
-                    found.lent[name] = found.lent.get(name, 0) + lent
+    groups = objects(made.tree, "spec", "resourceGroups")
+    flavors = (flavor for group in groups for flavor in objects(group, "flavors"))
+    quotas = (
+        (text(one, "name") or "", own) for one in flavors for own in objects(one, "resources")
+    )
+    for name, own in quotas:
+        if text(own, "name") not in sources.gpu_resources:
+            continue
+        found.nominal[name] += sources.whole(own.get("nominalQuota"), made.where) or 0
+        extra, lent = (
+            sources.whole(own[limit], made.where) if own.get(limit) is not None else None
+            for limit in ("borrowingLimit", "lendingLimit")
+        )
+        before = found.extra.get(name, 0)
+        more = extra if borrows else 0
+        found.extra[name] = None if more is None or before is None else before + more
+        if lent is not None and borrows:
+            found.lent[name] += lent
     return found
-
-
-def _quotas_of(
-    tree: Tree, subject: str, sources: QuotaSources, *, borrows: bool
-) -> tuple[int, int | None, int | None]:
-    nominal = sources.whole(tree.get("nominalQuota"), subject) or 0
-    if not borrows:
-        return nominal, 0, None
-
-    def limit(name: str) -> int | None:
-        written = tree.get(name)
-        return None if written is None else sources.whole(written, subject)
-
-    return nominal, limit("borrowingLimit"), limit("lendingLimit")
 
 
 def _cut_circles(found: Mapping[str, Quota], sources: QuotaSources) -> None:
@@ -160,26 +143,24 @@ def _cut_circles(found: Mapping[str, Quota], sources: QuotaSources) -> None:
 
 def _add_up(found: Mapping[str, Quota], amounts: Mapping[str, _Amounts], flavors: _Flavors) -> None:
     """State what each queue has; a cohort has its own and what its members have, without a parent no more."""
-    members = Counter(one.parent for one in found.values())
-    ready = [key for key in found if not members[key]]
-    while ready:
-        key = ready.pop()
-        queue, own = found[key], amounts[key]
-        if key.startswith(_COHORT):
+    members: dict[str | None, list[str]] = {}
+    for key, quota in found.items():
+        members.setdefault(quota.parent, []).append(key)
+    ready = members.get(None, [])
+    for key in ready:  # those above first
+        ready += members.get(key, ())
+    for key in reversed(ready):
+        queue, own, cohort = found[key], amounts[key], key.startswith(_COHORT)
+        if cohort:
             rest: int | None = 0 if queue.parent is None else None
             own.extra = {name: own.extra.get(name, rest) for name in own.nominal}
         queue.guarantee = flavors.share(own.nominal)
         if own.lent:
             lent = {name: min(gpus, own.lent.get(name, gpus)) for name, gpus in own.nominal.items()}
             queue.lending_limit = flavors.share(lent)
-        queue.limit = flavors.limit(own, only=not key.startswith(_COHORT))
+        queue.limit = flavors.limit(own, only=not cohort)
         if queue.parent is not None:
-            above = amounts[queue.parent].nominal
-            for name, gpus in own.nominal.items():
-                above[name] = above.get(name, 0) + gpus
-            members[queue.parent] -= 1
-            if not members[queue.parent]:
-                ready.append(queue.parent)
+            amounts[queue.parent].nominal.update(own.nominal)
 
 
 @dataclass(slots=True)

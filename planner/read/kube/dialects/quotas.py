@@ -112,6 +112,12 @@ def exact(written: object) -> Fraction | None:
         return None
 
 
+def weight(written: object) -> Fraction:
+    """The weight in a fair share; 1 where it cannot be read."""
+    found = exact(written)
+    return Fraction(1) if found is None else found
+
+
 def find_by_name(sources: QuotaSources, namespace: str, stated: str | None) -> str | None:
     """The key of a queue that pods of any namespace may name."""
     del sources, namespace

@@ -6,7 +6,6 @@ A hard networkTopology asks for the tier it names, a soft one prefers the lowest
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
@@ -37,8 +36,8 @@ from planner.read.kube.dialects.quotas import (
     QuotaReader,
     QuotaSources,
     Share,
-    exact,
     find_by_name,
+    weight,
 )
 from planner.read.kube.lookup import Tree, at, items, mapping, matches, number, objects, text, whole
 from planner.read.kube.pods.requests import effective_requests, is_about_gpus
@@ -239,7 +238,6 @@ def _queue(made: KubeObject, sources: QuotaSources, *, rooted: bool) -> Quota:
     deserved = sources.gpus(mapping(spec, "deserved"), made.where)
     promised = [gpus for gpus in (kept, deserved) if gpus is not None]
     parent = text(spec, "parent") or ROOT
-    weight = exact(spec.get("weight"))
     return Quota(
         made.name,
         made.name,
@@ -248,7 +246,7 @@ def _queue(made: KubeObject, sources: QuotaSources, *, rooted: bool) -> Quota:
         parent=None if made.name == ROOT or (parent == ROOT and not rooted) else parent,
         guarantee=Share(max(promised, default=None)),
         limit=Share(sources.gpus(mapping(spec, "capability"), made.where)),
-        weight=Fraction(1) if weight is None else weight,
+        weight=weight(spec.get("weight")),
     )
 
 
