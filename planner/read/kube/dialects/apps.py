@@ -6,11 +6,9 @@ theirs are replicas of a service. Annotations of a Deployment are also on its Re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from planner.read.kube.dialects.base import (
+    Controlled,
     Controller,
-    ControllerKey,
     ControllerReader,
     Dialect,
     RoleIndex,
@@ -44,7 +42,8 @@ def name_on(pod: KubeObject, api: Objects) -> str | None:
     return f"{named.kind}/{named.name}"
 
 
-def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
+def describe(of: Controlled) -> Controller:
+    key, _, pods, api = of
     kind, _, name = key.name.partition("/")
     found = (api.owner_of(pod.object) for pod in pods)
     sets = {id(one): one for one in found if one is not None}

@@ -252,6 +252,20 @@ class GroupReader(Naming):
         return self.describe(Grouped(key, self.object_of(api, key), pods, api, remarks))
 
 
+class Controlled(NamedTuple):
+    """A controller that pods name. ``object``: the one of that name, of the kinds that its reader owns."""
+
+    key: ControllerKey
+    object: KubeObject | None
+    pods: Sequence[KubePod]
+    api: Objects
+
+    @property
+    def tree(self) -> Tree:
+        """The object's; empty without one."""
+        return {} if self.object is None else self.object.tree
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerReader(Naming):
     """How one controller labels its pods. ``kind``: that of its keys.
@@ -262,10 +276,15 @@ class ControllerReader(Naming):
     """
 
     kind: str
-    describe: Callable[[ControllerKey, Sequence[KubePod], Objects], Controller]
+    describe: Callable[[Controlled], Controller]
     role_index: Callable[[KubePod, Controller], RoleIndex]
     part: Callable[[KubeObject, str], str] = lambda *_: ""
     replaces: bool = False
+
+    def read(self, key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
+        made = (api.named(group, kind, key.namespace, key.name) for group, kind in self.owners)
+        found = next(filter(None, made), None)
+        return self.describe(Controlled(key, found, pods, api))
 
 
 @dataclass(frozen=True, slots=True)

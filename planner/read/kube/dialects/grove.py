@@ -5,18 +5,16 @@ Role names drop the name of the gang, which Grove puts before them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from planner.read.kube.dialects.base import (
+    Controlled,
     Controller,
-    ControllerKey,
     ControllerReader,
     Dialect,
     RoleIndex,
     RoleSpec,
 )
-from planner.read.kube.lookup import items, number, objects, text
-from planner.read.kube.records import KubePod, LevelAsk, Objects
+from planner.read.kube.lookup import items, mapping, number, objects, text
+from planner.read.kube.records import KubePod, LevelAsk
 
 GROUP = "scheduler.grove.io"
 KIND = "PodGang"
@@ -25,21 +23,19 @@ CLIQUE = "grove.io/podclique"
 INDEX = "grove.io/podclique-pod-index"
 
 
-def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
-    del pods
-    podgang = api.named(GROUP, KIND, key.namespace, key.name)
+def describe(of: Controlled) -> Controller:
     roles: dict[str, RoleSpec] = {}
-    spec = None if podgang is None else podgang.tree.get("spec")
+    spec, gang = mapping(of.tree, "spec"), of.key.name
     for part in objects(spec, "podgroups"):
         name = text(part, "name")
         if name is not None:
-            role, size = _without_gang(name, key.name), len(items(part, "podReferences"))
+            role, size = _without_gang(name, gang), len(items(part, "podReferences"))
             roles.setdefault(role, RoleSpec(role, size, required=_packed(part, "required")))
     return Controller(
-        key,
+        of.key,
         KIND,
-        key.name,
-        podgang,
+        gang,
+        of.object,
         tuple(roles.values()),
         required=_packed(spec, "required"),
         preferred=_packed(spec, "preferred"),
@@ -75,7 +71,9 @@ podgangs.scheduler.grove.io PodGang v1alpha1
 DIALECT = Dialect(
     "Grove",
     precedence=10,
-    controller=ControllerReader(KIND, describe, role_index, replaces=True, labels=(NAME,)),
+    controller=ControllerReader(
+        KIND, describe, role_index, replaces=True, labels=(NAME,), owners=((GROUP, KIND),)
+    ),
     annotations="grove.io/",
     kinds=_KINDS,
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from planner.read.kube.dialects.base import (
     COMPLETION_INDEX,
     JOB_NAME,
+    Controlled,
     Controller,
-    ControllerKey,
     ControllerReader,
     Dialect,
     MadePod,
@@ -42,8 +42,8 @@ def name_on(pod: KubeObject, api: Objects) -> str | None:
     return next((pod.labels[key] for key in _NAMES if pod.labels.get(key)), None)
 
 
-def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
-    job = api.named("batch", "Job", key.namespace, key.name)
+def describe(of: Controlled) -> Controller:
+    key, job, pods, _ = of
     if job is None:
         return Controller(key, "Job", key.name, None, (RoleSpec(ROLE, None),))
     size = parallel_pods(mapping(job.tree, "spec"))

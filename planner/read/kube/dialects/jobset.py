@@ -12,8 +12,8 @@ from functools import partial
 from planner.read.kube.dialects.base import (
     COMPLETION_INDEX,
     JOB_NAME,
+    Controlled,
     Controller,
-    ControllerKey,
     ControllerReader,
     Dialect,
     MadePod,
@@ -54,8 +54,8 @@ EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _POLICY = ("spec", "mlPolicy", "torch", "elasticPolicy")
 
 
-def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
-    jobset = api.named(GROUP, "JobSet", key.namespace, key.name)
+def describe(of: Controlled) -> Controller:
+    key, jobset, pods, api = of
     train = api.named(TRAINER, "TrainJob", key.namespace, key.name)
     owner = None if jobset is None else jobset.owner
     if jobset is not None and owner is not None and owner.kind == "TrainJob":

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.read.kube.dialects.base import (
+    Controlled,
     Controller,
-    ControllerKey,
     ControllerReader,
     Dialect,
     Makes,
@@ -25,7 +25,7 @@ from planner.read.kube.dialects.base import (
     roles_of,
 )
 from planner.read.kube.lookup import Tree, flag, items, mapping, number, text, whole
-from planner.read.kube.records import KubeObject, KubePod, Objects
+from planner.read.kube.records import KubeObject, KubePod
 
 GROUP = "kubeflow.org"
 _KEY = "training.kubeflow.org/"
@@ -56,7 +56,8 @@ _ORDER = ("launcher", "chief", "master", "scheduler", "ps", "server", "worker", 
 """Roles in the order shown: the API keeps replica types in a map, which has none."""
 
 
-def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
+def describe(of: Controlled) -> Controller:
+    key, _, pods, api = of
     kinds = _kinds(pods)
     jobs = (api.named(GROUP, kind, key.namespace, key.name) for kind in kinds)
     job = next((one for one in jobs if one is not None), None)

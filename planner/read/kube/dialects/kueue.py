@@ -17,8 +17,8 @@ from models.units import InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import kueue_quotas
 from planner.read.kube.dialects.base import (
+    Controlled,
     Controller,
-    ControllerKey,
     ControllerReader,
     Dialect,
     Grouped,
@@ -46,7 +46,7 @@ from planner.read.kube.lookup import (
     text,
     whole,
 )
-from planner.read.kube.records import Key, KubeObject, KubePod, LevelAsk, Objects, SliceAsk
+from planner.read.kube.records import Key, KubeObject, LevelAsk, Objects, SliceAsk
 
 GROUP = kueue_quotas.GROUP
 SCHEDULER = KUEUE
@@ -161,13 +161,12 @@ def _layered(written: str) -> tuple[tuple[SliceAsk, ...], str | None]:
     return tuple(found), None
 
 
-def describe_workload(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
-    del pods
-    made = api.named(GROUP, "Workload", key.namespace, key.name)
+def describe_workload(of: Controlled) -> Controller:
+    key, made, *_ = of
     owner = None if made is None else made.owner
     kind, name = ("Workload", key.name) if owner is None else (owner.kind, owner.name)
     roles = {} if made is None else roles_of(workload_pods(made))
-    queue = None if made is None else text(made.tree, "spec", "queueName")
+    queue = text(of.tree, "spec", "queueName")
     return Controller(key, kind, name, made, tuple(roles.values()), queue=queue)
 
 

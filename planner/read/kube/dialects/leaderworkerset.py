@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.read.kube.dialects.base import (
+    Controlled,
     Controller,
-    ControllerKey,
     ControllerReader,
     Dialect,
     MadePod,
@@ -22,7 +22,7 @@ from planner.read.kube.dialects.base import (
     reference,
 )
 from planner.read.kube.lookup import mapping, number, text
-from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects
+from planner.read.kube.records import KubeObject, KubePod, LevelAsk
 
 GROUP = "leaderworkerset.x-k8s.io"
 KIND = "LeaderWorkerSet"
@@ -47,11 +47,11 @@ def group_of(pod: KubeObject, name: str) -> str:
     return str(part or 0)
 
 
-def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
-    made = api.named(GROUP, KIND, key.namespace, key.name)
+def describe(of: Controlled) -> Controller:
+    key, made, pods, api = of
     leaders = api.named("apps", "StatefulSet", key.namespace, key.name)
-    of = made if made is not None else leaders
-    replicas = count(of.tree, "spec", "replicas", absent=1) if of is not None else None
+    sized = made if made is not None else leaders
+    replicas = count(sized.tree, "spec", "replicas", absent=1) if sized is not None else None
     # A second group in a set of one group is the surge of a rolling update: it keeps its number.
     name = key.name if replicas == 1 and key.part == "0" else f"{key.name}-{key.part}"
     size = _size(made, pods)
@@ -138,7 +138,7 @@ DIALECT = Dialect(
     KIND,
     precedence=20,
     controller=ControllerReader(
-        KIND, describe, role_index, group_of, replaces=True, labels=(NAME,)
+        KIND, describe, role_index, group_of, replaces=True, labels=(NAME,), owners=((GROUP, KIND),)
     ),
     annotations="leaderworkerset.sigs.k8s.io/",
     kinds=_KINDS,

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from planner.read.kube.dialects.base import (
+    Controlled,
     Controller,
-    ControllerKey,
     ControllerReader,
     Dialect,
     MadePod,
@@ -27,7 +27,7 @@ from planner.read.kube.dialects.base import (
     roles_of,
 )
 from planner.read.kube.lookup import Tree, flag, mapping, number, objects, text
-from planner.read.kube.records import KubeObject, KubePod, Objects, ReplicaRange
+from planner.read.kube.records import KubeObject, KubePod, ReplicaRange
 
 GROUP = "ray.io"
 KIND = "RayCluster"
@@ -44,8 +44,8 @@ JOB = "RayJob"
 HEAD = "head"
 
 
-def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
-    cluster = api.named(GROUP, KIND, key.namespace, key.name)
+def describe(of: Controlled) -> Controller:
+    key, cluster, pods, api = of
     name = _job_name(cluster, pods)
     job = api.named(GROUP, JOB, key.namespace, name) if name is not None else None
     # A job that waits has no cluster yet.

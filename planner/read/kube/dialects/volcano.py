@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
     Colocation,
+    Controlled,
     Controller,
-    ControllerKey,
     ControllerReader,
     Dialect,
     Grouped,
@@ -183,8 +183,8 @@ TASK = f"{_KEY}task-spec"
 INDEX = f"{_KEY}task-index"
 
 
-def describe_job(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
-    job = api.named(JOB_GROUP, "Job", key.namespace, key.name)
+def describe_job(of: Controlled) -> Controller:
+    key, job, pods, _ = of
     if job is None:
         return Controller(key, KIND, key.name)
     sets = list(volcano_pods(job))

@@ -75,8 +75,7 @@ def group_pods(api: Objects, pods: Sequence[KubePod], remarks: Remarks) -> list[
             by_controller.setdefault(member.controller, []).append(member.pod)
     groups = _groups(api, members, remarks)
     controllers = {
-        key: controller_reader(key.kind).describe(key, own, api)
-        for key, own in by_controller.items()
+        key: controller_reader(key.kind).read(key, own, api) for key, own in by_controller.items()
     }
     gangs: dict[tuple[object, ...], Membership] = {}
     alone: list[Membership] = []
