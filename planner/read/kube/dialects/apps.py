@@ -59,7 +59,7 @@ def describe(of: Controlled) -> Controller:
     )
     stays_first = sorted(pods, key=_removal)
     ranks = {pod.name: place for place, pod in enumerate(stays_first)}
-    return Controller(key, kind, name, made, (role,), ranks=ranks)
+    return Controller(key, kind, name, made, {ROLE: role}, ranks=ranks)
 
 
 def _precedence(one: KubeObject) -> tuple[int, int, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 from planner.read.findings import Remarks
@@ -92,9 +91,9 @@ class RoleSpec:
     ends_gang: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Controller:
-    """A controller and the gang it makes. ``kind``, ``name``: of the gang; ``roles``: in its order.
+    """A controller and the gang it makes. ``kind``, ``name``: of the gang; ``roles``: by name, in its order.
 
     ``ranks``: order of the replicas of a role that have names and no numbers. ``minimum``: pods that its
     gang needs, where no group says so; ``minimums``: the same by role.
@@ -104,7 +103,7 @@ class Controller:
     kind: str
     name: str
     object: KubeObject | None = None
-    roles: tuple[RoleSpec, ...] = ()
+    roles: Mapping[str, RoleSpec] = field(default_factory=dict)
     required: LevelAsk | None = None
     preferred: LevelAsk | None = None
     queue: str | None = None
@@ -116,14 +115,6 @@ class Controller:
     @property
     def subject(self) -> str:
         return f"{self.kind} {self.key.namespace}/{self.name}"
-
-    @cached_property
-    def _by_name(self) -> dict[str, RoleSpec]:
-        return {role.name: role for role in reversed(self.roles)}
-
-    def role(self, name: str) -> RoleSpec | None:
-        """The first role of that name."""
-        return self._by_name.get(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def describe(of: Controlled) -> Controller:
         KIND,
         gang,
         of.object,
-        tuple(roles.values()),
+        roles,
         required=_packed(spec, "required"),
         preferred=_packed(spec, "preferred"),
     )

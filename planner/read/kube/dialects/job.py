@@ -45,7 +45,7 @@ def name_on(pod: KubeObject, api: Objects) -> str | None:
 def describe(of: Controlled) -> Controller:
     key, job, pods, _ = of
     if job is None:
-        return Controller(key, "Job", key.name, None, (RoleSpec(ROLE, None),))
+        return Controller(key, "Job", key.name, None, {ROLE: RoleSpec(ROLE, None)})
     size = parallel_pods(mapping(job.tree, "spec"))
     completions = count(job.tree, "spec", "completions", absent=None)
     queue_like = completions is not None and size is not None and completions > size
@@ -61,7 +61,7 @@ def describe(of: Controlled) -> Controller:
         range=allowed_range(least, size),
         succeeded=0 if queue_like else whole(job.tree, "status", "succeeded") or 0,
     )
-    return Controller(key, "Job", key.name, job, (role,))
+    return Controller(key, "Job", key.name, job, {ROLE: role})
 
 
 def role_index(pod: KubePod, controller: Controller) -> RoleIndex:

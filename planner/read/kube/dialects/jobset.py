@@ -6,7 +6,6 @@ The index of a pod is job index x pods of one Job + completion index.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from planner.read.kube.dialects.base import (
@@ -49,8 +48,6 @@ REPLICAS = f"{_KEY}replicatedjob-replicas"
 JOB_INDEX = f"{_KEY}job-index"
 STEP = f"{TRAINER}/trainjob-ancestor-step"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-
-
 _POLICY = ("spec", "mlPolicy", "torch", "elasticPolicy")
 
 
@@ -70,9 +67,7 @@ def describe(of: Controlled) -> Controller:
         # The labels of pods fill in what no object says.
         if role.name not in roles or roles[role.name].size is None:
             roles[role.name] = role
-    return Controller(
-        key, kind, name, train if train is not None else jobset, tuple(roles.values())
-    )
+    return Controller(key, kind, name, train if train is not None else jobset, roles)
 
 
 def _torch_range(train: KubeObject | None, api: Objects) -> ReplicaRange | None:
@@ -104,27 +99,21 @@ def jobset_pods(jobset: KubeObject, nodes: ReplicaRange | None = None) -> Iterat
         later = bool(items(replicated, "dependsOn")) or (in_order and place > 0)
         step = text(replicated, "template", "metadata", "labels", STEP)
         allowed = nodes if (step or name) in ("trainer", "node") else None
-        role = replace(
-            _role_spec(name, jobs, each, label),
+        level = LevelAsk(label=label) if label else None
+        stride = max(each or 1, 1)
+        role = RoleSpec(
+            name,
+            product(jobs, each),
+            stride=stride,
             later=later,
+            # Each Job has a domain of the exclusive label.
+            required=level if jobs == 1 else None,
+            slices=(SliceAsk(stride, level),) if level and jobs != 1 and stride > 1 else (),
             range=allowed,
             succeeded=product(done.get(name, 0), each) or 0,
         )
         made = partial(_jobset_pod, jobset, name, jobs, each or 1)
         yield PodSet(role, mapping(job, "template"), made)
-
-
-def _role_spec(name: str, jobs: int | None, each: int | None, exclusive: str | None) -> RoleSpec:
-    """A role of so many Jobs; each Job has a domain of the exclusive label."""
-    level = LevelAsk(label=exclusive) if exclusive else None
-    stride = max(each or 1, 1)
-    return RoleSpec(
-        name,
-        product(jobs, each),
-        stride=stride,
-        required=level if jobs == 1 else None,
-        slices=(SliceAsk(stride, level),) if level is not None and jobs != 1 and stride > 1 else (),
-    )
 
 
 def _roles_of_pods(pods: Sequence[KubePod], api: Objects) -> list[RoleSpec]:
@@ -136,11 +125,9 @@ def _roles_of_pods(pods: Sequence[KubePod], api: Objects) -> list[RoleSpec]:
     for role, members in sorted(by_role.items()):
         jobs = max(number(pod.labels.get(REPLICAS)) or 1 for pod in members)
         made = (api.owner_of(pod.object) for pod in members)
-        jobs_of = (
-            mapping(one.tree, "spec") for one in made if one is not None and one.kind == "Job"
-        )
-        each = max((parallel_pods(spec) or 1 for spec in jobs_of), default=1)
-        each = max(each, 1 + max(completion_index(pod) or 0 for pod in members))
+        trees = (one.tree for one in made if one is not None and one.kind == "Job")
+        parallel = (parallel_pods(mapping(tree, "spec")) or 1 for tree in trees)
+        each = max([*parallel, *(1 + (completion_index(pod) or 0) for pod in members)])
         roles.append(RoleSpec(role, jobs * each, stride=each))
     return roles
 
@@ -151,7 +138,7 @@ def _role(pod: KubePod) -> str:
 
 def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     role = _role(pod)
-    spec = controller.role(role)
+    spec = controller.roles.get(role)
     index = completion_index(pod)
     if index is None:
         return RoleIndex(role, None)

@@ -75,7 +75,9 @@ def describe(of: Controlled) -> Controller:
         found = [replace(one, later=one.name == "launcher") for one in found]
     if kind == SCALED:
         found = [_elastic(one, spec) if one.name == "worker" else one for one in found]
-    return Controller(key, kind, key.name, job, tuple(sorted(found, key=_place)))
+    return Controller(
+        key, kind, key.name, job, {one.name: one for one in sorted(found, key=_place)}
+    )
 
 
 def _elastic(workers: RoleSpec, spec: Tree) -> RoleSpec:

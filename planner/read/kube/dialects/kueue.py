@@ -167,7 +167,7 @@ def describe_workload(of: Controlled) -> Controller:
     kind, name = ("Workload", key.name) if owner is None else (owner.kind, owner.name)
     roles = {} if made is None else roles_of(workload_pods(made))
     queue = text(of.tree, "spec", "queueName")
-    return Controller(key, kind, name, made, tuple(roles.values()), queue=queue)
+    return Controller(key, kind, name, made, roles, queue=queue)
 
 
 def workload_pods(workload: KubeObject) -> Iterator[PodSet]:

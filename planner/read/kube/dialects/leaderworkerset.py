@@ -68,7 +68,7 @@ def describe(of: Controlled) -> Controller:
         KIND,
         name,
         made,
-        tuple(roles),
+        {role.name: role for role in roles},
         required=LevelAsk(label=label) if label else None,
         problems=(SUBGROUPS,) if _annotation(SUBGROUP_EXCLUSIVE, made, pods) else (),
     )

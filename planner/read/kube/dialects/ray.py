@@ -52,7 +52,7 @@ def describe(of: Controlled) -> Controller:
     made = cluster if job is None or cluster is not None else job
     roles = {HEAD: RoleSpec(HEAD, 1)} | ({} if made is None else roles_of(ray_pods(made)))
     kind, name = (KIND, key.name) if name is None else (JOB, name)
-    return Controller(key, kind, name, job or cluster, tuple(roles.values()), ranks=_ranks(pods))
+    return Controller(key, kind, name, job or cluster, roles, ranks=_ranks(pods))
 
 
 def _job_name(cluster: KubeObject | None, pods: Sequence[KubePod]) -> str | None:
@@ -102,7 +102,7 @@ def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     role = _role(pod)
     if role == HEAD:
         return RoleIndex(role, 0)
-    spec = controller.role(role)
+    spec = controller.roles.get(role)
     replica, host = number(pod.labels.get(REPLICA)), number(pod.labels.get(HOST))
     if replica is None:
         replica = controller.ranks.get(pod.labels.get(REPLICA_NAME, ""))

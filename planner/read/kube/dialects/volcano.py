@@ -202,7 +202,7 @@ def describe_job(of: Controlled) -> Controller:
         KIND,
         key.name,
         job,
-        tuple(roles_of(sets).values()),
+        roles_of(sets),
         required=required,
         preferred=preferred,
         queue=text(job.tree, "spec", "queue"),

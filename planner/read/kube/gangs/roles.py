@@ -165,15 +165,14 @@ def _specs(gang: Membership, claims: Claims) -> list[tuple[ControllerKey | None,
         by_controller.setdefault(own, []).append(role)
     for controller in gang.sorted_controllers():
         key = controller.key
-        for spec in controller.roles:
+        for spec in controller.roles.values():
             here = (key, spec.name) in claims
             if key in gang.complete and (here or (spec.size and not spec.later)):
                 found.append((key, spec))
             elif here:
                 # Split over several groups: the size that the controller wants is not this gang's.
                 found.append((key, replace(spec, size=None)))
-        known = {spec.name for spec in controller.roles}
-        more = sorted(role for role in by_controller.get(key, ()) if role not in known)
+        more = sorted(set(by_controller.get(key, ())) - controller.roles.keys())
         found += [(key, RoleSpec(role, None)) for role in more]
     stated = dict.fromkeys(role for group in gang.groups.values() for role in group.order)
     order = {role: place for place, role in enumerate(stated)}

@@ -111,10 +111,10 @@ class _Members:
     def __init__(self, nodes: Sequence[KubeNode], remarks: Remarks) -> None:
         self.nodes = nodes
         self.position = {node.name: i for i, node in enumerate(nodes)}
-        self.sorted = sorted(self.position)
         self.remarks = remarks
-        self.known: dict[str, list[str]] = {}
-        self.known_sorted: list[str] = []
+        # Kind and name of a member to its nodes, sorted by name.
+        names: dict[str, Sequence[str]] = {name: (name,) for name in sorted(self.position)}
+        self.known = {"Node": names, "HyperNode": dict[str, Sequence[str]]()}
         self.pairs = 0
         self.searches = 0
         self.by_label: dict[tuple[str, str], list[KubeNode]] = {}
@@ -122,69 +122,51 @@ class _Members:
             for pair in node.labels.items():
                 self.by_label.setdefault(pair, []).append(node)
 
-    def learn(self, found: Mapping[str, list[str]]) -> None:
+    def learn(self, found: Mapping[str, Sequence[str]]) -> None:
         """Add the HyperNodes of one tier, which higher ones may have as members."""
-        self.known.update(found)
-        self.known_sorted = sorted(self.known)
+        self.known["HyperNode"] = dict(sorted({**self.known["HyperNode"], **found}.items()))
 
     def of(self, hypernode: KubeObject) -> list[str]:
         """Names of the nodes of a HyperNode, in the order of the nodes."""
         found: set[str] = set()
         for member in objects(hypernode.tree, "spec", "members"):
-            kind = text(member, "type")
-            selector = mapping(member, "selector")
+            kind, selector = text(member, "type") or "", mapping(member, "selector")
             by_name = not selector.keys().isdisjoint({"exactMatch", "regexMatch"})
+            more: list[Sequence[str]]
             if kind == "Node" and "labelMatch" in selector and not by_name:
-                more = self.select_by_labels(hypernode, mapping(selector, "labelMatch"))
-            elif kind == "Node":
-                more = self.select_by_name(hypernode, selector, self.sorted, self.position)
-            elif kind == "HyperNode":
-                more = self.select_hypernodes(hypernode, selector)
+                more = [self.select_by_labels(hypernode, mapping(selector, "labelMatch"))]
+            elif kind in self.known:
+                index = self.known[kind]
+                more = [index[name] for name in self.select_by_name(hypernode, selector, index)]
             else:
                 self.remarks.add(hypernode.where, _IGNORED)
                 continue
-            self.pairs += len(more)
+            self.pairs += sum(map(len, more))
             if self.pairs > MAX_MEMBERS:
-                self.remarks.add(
-                    hypernode.where, "too many members of HyperNodes; the rest is ignored"
-                )
+                what = "too many members of HyperNodes; the rest is ignored"
+                self.remarks.add(hypernode.where, what)
                 break
-            found.update(more)
+            found.update(*more)
         return sorted(found, key=self.position.__getitem__)
 
-    def select_hypernodes(self, hypernode: KubeObject, selector: Tree) -> list[str]:
-        """Nodes of the HyperNodes of lower tiers that the selector finds."""
-        found = self.select_by_name(hypernode, selector, self.known_sorted, self.known)
-        sizes = sum(len(self.known[name]) for name in found)
-        if self.pairs + sizes > MAX_MEMBERS:
-            self.pairs += sizes
-            return []
-        return list(dict.fromkeys(node for name in found for node in self.known[name]))
-
     def select_by_name(
-        self,
-        hypernode: KubeObject,
-        selector: Tree,
-        names: Sequence[str],
-        index: Mapping[str, object],
+        self, hypernode: KubeObject, selector: Tree, index: Mapping[str, object]
     ) -> list[str]:
         """The names that exactMatch or regexMatch finds."""
         exact = text(selector, "exactMatch", "name")
         pattern = text(selector, "regexMatch", "pattern")
+        what = _IGNORED
         if exact is not None:
             if exact in index:
                 return [exact]
             what = "has a member that is not in the input, or not of a lower tier; ignored"
-            self.remarks.add(hypernode.where, what)
-        elif pattern is None:
-            self.remarks.add(hypernode.where, _IGNORED)
-        elif (search := _compiled(pattern)) is None:
+        elif pattern is not None:
             what = f"the pattern {shown(pattern)} is not supported; its members are unknown"
-            self.remarks.add(hypernode.where, what)
-        else:
-            candidates = _candidates(pattern, names)
-            if self.can_search(hypernode, len(candidates)):
-                return [name for name in candidates if search(name)]
+            if (search := _compiled(pattern)) is not None:
+                candidates = _candidates(pattern, list(index))
+                within = self.can_search(hypernode, len(candidates))
+                return [name for name in candidates if within and search(name)]
+        self.remarks.add(hypernode.where, what)
         return []
 
     def select_by_labels(self, hypernode: KubeObject, selector: Tree) -> list[str]:
