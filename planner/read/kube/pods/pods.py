@@ -15,7 +15,7 @@ from models.mig import RESOURCE
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.devices.wants import unallocatable
-from planner.read.kube.dialects import hami, hived, kai, kueue
+from planner.read.kube.dialects import hami, hived, kai
 from planner.read.kube.lookup import flag, mapping, text, whole
 from planner.read.kube.nodes.gpus import names_parts
 from planner.read.kube.pods.asks import (
@@ -207,7 +207,7 @@ class _Reader:
         ) or any(map(is_about_gpus, template.requests.amounts))
         pod.indices = None if pod.gpus else ()
         pod.unsupported = self._unsupported(pod, template, ask, claimed)
-        pod.priority = self.priorities.of(object_, self.remarks, queued=kueue.GATE in pod.gates)
+        pod.priority = self.priorities.of(object_, self.remarks)
         return pod
 
     def _template(self, object_: KubeObject) -> _Template:
@@ -371,23 +371,20 @@ def selects_parts(
 
 
 class _Priorities:
-    """Priority classes by name, and the value for pods that name none; those of Kueue's queue."""
+    """Priority classes by name, and the value for pods that name none."""
 
     def __init__(self, found: Objects) -> None:
         stated = found.of("PriorityClass", "scheduling.k8s.io")
-        named = _values(stated)
+        values = ((one.name, whole(one.tree, "value")) for one in stated)
+        named = {name: bounded_priority(value) for name, value in values if value is not None}
         defaults = [one.name for one in stated if flag(one.tree, "globalDefault")]
         # Of several defaults Kubernetes takes the lowest.
         self.default = min((named[name] for name in defaults if name in named), default=0)
         system = ("system-node-critical", "system-cluster-critical")
         self.classes = {**dict.fromkeys(system, MAX_PRIORITY), **named}
-        self.queued = _values(found.of("WorkloadPriorityClass", kueue.GROUP))
 
-    def of(self, pod: KubeObject, remarks: Remarks, *, queued: bool) -> int:
-        """That of its queue, its own, else that of its class. ``queued``: Kueue holds the pod back."""
-        held = self.queued.get(pod.labels.get(kueue.PRIORITY, "")) if queued else None
-        if held is not None:
-            return held
+    def of(self, pod: KubeObject, remarks: Remarks) -> int:
+        """Its own, else that of its class."""
         spec = mapping(pod.tree, "spec")
         own, name = whole(spec, "priority"), text(spec, "priorityClassName")
         if own is not None:
@@ -399,11 +396,6 @@ class _Priorities:
             what = "its PriorityClass is not in the input; its priority counts as 0"
             remarks.add(pod.subject, what, "add the PriorityClasses to the input")
         return found or 0
-
-
-def _values(classes: Sequence[KubeObject]) -> dict[str, int]:
-    values = ((one.name, whole(one.tree, "value")) for one in classes)
-    return {name: bounded_priority(value) for name, value in values if value is not None}
 
 
 def bounded_priority(value: int) -> int:
