@@ -82,12 +82,15 @@ SEPARABLE = (
     "ack",
     "apps",
     "grove",
+    "job",
     "jobset",
     "kubeflow",
     "kubernetes",
+    "kueue",
     "leaderworkerset",
     "ray",
     "scheduler_plugins",
+    "volcano",
 )
 """Dialects that can be taken out. Others have parts in the readers of pods, nodes and queues."""
 

@@ -10,6 +10,8 @@ from pkgutil import iter_modules
 
 from planner.read.kube import dialects
 from planner.read.kube.dialects.base import (
+    ASKS_NOTHING,
+    Asked,
     ControllerReader,
     Dialect,
     GroupReader,
@@ -68,6 +70,13 @@ def makers() -> dict[tuple[str, ...], Makes]:
 
 def holders() -> tuple[Holder, ...]:
     return tuple(one.holder for one in reversed(DIALECTS) if one.holder is not None)
+
+
+def asked_topology(annotations: dict[str, str], job_size: int) -> Asked:
+    """What the annotations of a pod ask of the topology: of the first dialect that finds anything."""
+    readers = (one.topology for one in DIALECTS if one.topology is not None)
+    found = (read(annotations, job_size) for read in readers)
+    return next((one for one in found if one != ASKS_NOTHING), ASKS_NOTHING)
 
 
 def scales() -> dict[tuple[str, str], Scale]:

@@ -328,6 +328,24 @@ class Makes:
     left: Callable[[KubeObject, frozenset[int]], Iterable[PodSet]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What annotations ask of the topology. ``group``: of roles that share what they ask.
+
+    ``remarks``: contradictions; ``problems``: what is not supported.
+    """
+
+    required: LevelAsk | None = None
+    preferred: LevelAsk | None = None
+    slices: tuple[SliceAsk, ...] = ()
+    group: str | None = None
+    remarks: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+ASKS_NOTHING = Asked()
+
+
 @dataclass(slots=True)
 class Terms:
     """On which terms a workload without pods waits. ``suspended``: it is.
@@ -350,10 +368,12 @@ class Terms:
 class Holder:
     """A system that keeps the pods of workloads back, by an object of its own that stands for each.
 
-    ``api_group``, ``kind``: of these objects. ``standing``: each by the key of what it stands for. ``waits``:
-    whether one waits; ``keeps``: it then keeps pods back of workloads that are not suspended, too. ``pods``:
-    those of one that stands for what is not in the input; ``alone``: whether a key may be such.
-    ``set_terms``: from a workload, its owners, and what stands for it. ``annotations``: of pods, its name.
+    ``api_group``, ``kind``: of these objects; ``annotations``: of pods, with its name. ``standing``: each by
+    the key of what it stands for. ``waits``: whether one waits; ``keeps``: it then keeps pods back of
+    workloads that are not suspended, too. ``pods``: those of one that stands for what is not in the input;
+    ``alone``: whether a key may be such. ``set_terms``: from a workload, its owners, and what stands for it.
+    ``priority``, ``released_at``: of pods, their controllers and groups, if the system orders them, and if
+    it has let them go.
     """
 
     api_group: str
@@ -365,6 +385,8 @@ class Holder:
     alone: Callable[[Objects, Key], bool] = lambda *_: True
     annotations: tuple[str, ...] = ()
     keeps: bool = False
+    priority: Callable[[Objects, Sequence[KubeObject]], int | None] = lambda *_: None
+    released_at: Callable[[Objects, Sequence[KubeObject]], int | None] = lambda *_: None
 
 
 class CannotEncode(Exception):  # noqa: N818  # said of a plan, not of a fault of ours
@@ -393,6 +415,7 @@ class Dialect:
     its objects, as rows of ``planner.read.kube.kinds``. ``annotations``: keys that are read; ``domain/``:
     all of that domain. ``without``: what a run does without the right to list a resource, in words; without
     those to the others it does not begin. ``scales``: kinds whose ``scale`` sets the number of pods.
+    ``topology``: what the annotations of a pod ask; the default size of slices is that of its Job, or 0.
     ``report_unseen``: a remark where it is at work, and the input has no list of what waits without pods.
     """
 
@@ -404,6 +427,7 @@ class Dialect:
     quotas: QuotaReader | None = None
     makes: Mapping[tuple[str, str], Makes] = field(default_factory=dict)
     holder: Holder | None = None
+    topology: Callable[[dict[str, str], int], Asked] | None = None
     report_unseen: Callable[[Objects, Remarks], None] | None = None
     kinds: str = ""
     annotations: str = ""

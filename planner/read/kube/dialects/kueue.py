@@ -17,6 +17,8 @@ from models.units import InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
 from planner.read.kube.dialects import kueue_quotas
 from planner.read.kube.dialects.base import (
+    ASKS_NOTHING,
+    Asked,
     Controlled,
     Controller,
     ControllerReader,
@@ -88,29 +90,14 @@ def describe(of: Grouped) -> PodGroup:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class PodSetTopology:
-    """What podset annotations ask for. ``remarks``: contradictions; ``problems``: not supported."""
-
-    required: LevelAsk | None = None
-    preferred: LevelAsk | None = None
-    slices: tuple[SliceAsk, ...] = ()
-    group: str | None = None
-    remarks: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
-NOTHING = PodSetTopology()
-
-
-def podset_topology(annotations: dict[str, str], job_size: int) -> PodSetTopology:
+def podset_topology(annotations: dict[str, str], job_size: int) -> Asked:
     """What a pod's annotations ask; ``job_size``: default size of slices, 0 if there is none."""
     values = tuple(annotations.get(key) for key in _KEYS)
-    return _read(values, job_size) if any(value is not None for value in values) else NOTHING
+    return _read(values, job_size) if any(value is not None for value in values) else ASKS_NOTHING
 
 
 @lru_cache(maxsize=4096)
-def _read(values: tuple[str | None, ...], job_size: int) -> PodSetTopology:
+def _read(values: tuple[str | None, ...], job_size: int) -> Asked:
     required, preferred, free, level, size, layers, group = values
     remarks = []
     if required and preferred:
@@ -118,7 +105,7 @@ def _read(values: tuple[str | None, ...], job_size: int) -> PodSetTopology:
     if free is not None and free.lower() != "false" and (required or preferred):
         remarks.append(FREE_AND_BOUND)
     slices, problem = _slices(level, size, layers, job_size)
-    return PodSetTopology(
+    return Asked(
         LevelAsk(label=required) if required else None,
         LevelAsk(label=preferred) if preferred else None,
         slices,
@@ -192,6 +179,9 @@ def set_terms(
     if held:
         terms.scheduler = SCHEDULER
         terms.tolerations = _tolerations(api, line[0].namespace, queue)
+
+
+_ADMITTED = ("Admitted", "True")
 
 
 def waits(workload: KubeObject) -> bool:
@@ -322,15 +312,15 @@ def is_finished(workload: KubeObject) -> bool:
     return ended or at(workload.tree, "metadata", "deletionTimestamp") is not None
 
 
-def admitted_at(workload: KubeObject) -> int | None:
-    """When Kueue let it go last, seconds since the epoch; None while it does not, or if unknown."""
-    for one in objects(workload.tree, "status", "conditions"):
-        if one.get("type") == "Admitted" and one.get("status") == "True":
-            try:
-                return epoch_seconds(text(one, "lastTransitionTime") or "")
-            except InvalidValueError:
-                return None
-    return None
+def released_at(api: Objects, every: Sequence[KubeObject]) -> int | None:
+    """When Kueue let its Workload go last, seconds since the epoch; None while it does not, or if unknown."""
+    workload = api.once(Workloads.of).standing_for(every)
+    conditions = objects(None if workload is None else workload.tree, "status", "conditions")
+    admitted = [one for one in conditions if (one.get("type"), one.get("status")) == _ADMITTED]
+    try:
+        return epoch_seconds(text(admitted[0], "lastTransitionTime") or "") if admitted else None
+    except InvalidValueError:
+        return None
 
 
 _KINDS = """
@@ -390,7 +380,10 @@ DIALECT = Dialect(
         waits,
         workload_pods,
         set_terms,
+        priority=lambda api, every: api.once(Workloads.of).priority_of_pods(every),
+        released_at=released_at,
     ),
+    topology=podset_topology,
     report_unseen=report_unseen,
     annotations="kueue.x-k8s.io/",
     kinds=_KINDS,

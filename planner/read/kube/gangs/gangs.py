@@ -17,9 +17,9 @@ from models.instance.gang import turn
 from models.instance.policy import KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds, seconds
 from planner.read.findings import Remarks
+from planner.read.kube.dialect_registry import holders
 from planner.read.kube.dialects import hived
 from planner.read.kube.dialects.kai import is_empty_reservation
-from planner.read.kube.dialects.kueue import Workloads, admitted_at
 from planner.read.kube.gangs.communication import (
     mark_mixed_roles,
     mark_parallel_roles,
@@ -157,9 +157,8 @@ def _gang(
     gang.queue = next((name for system, name in gang.queues if system != "HiveD"), None)
     gang.submitted_at = _submitted_at(gang, members, objects, policy, remarks)
     if gang.submitted_at is not None and not policy.trust_submitted_at:
-        workload = api.once(Workloads.of).standing_for(every)
-        released = None if workload is None else admitted_at(workload)
-        gang.submitted_at = max(gang.submitted_at, released or 0)
+        released = (holder.released_at(api, every) or 0 for holder in holders())
+        gang.submitted_at = max(gang.submitted_at, *released)
     gang.preemptible = any(group.preemptible for group in members.groups.values()) or any(
         _is_marked(members, objects, key, value) for key, value in _PREEMPTIBLE
     )
@@ -193,9 +192,9 @@ def _priority(
     remarks: Remarks,
 ) -> int:
     """That of its Workload in Kueue's queue, else the lowest of its pods that have not finished."""
-    queued = api.once(Workloads.of).priority_of_pods(every)
-    if queued is not None:
-        return bounded_priority(queued)
+    for holder in holders():
+        if (queued := holder.priority(api, every)) is not None:
+            return bounded_priority(queued)
     priorities = {pod.priority for pod in members.unfinished}
     if len(priorities) > 1:
         remarks.add(gang.subject, PRIORITIES)

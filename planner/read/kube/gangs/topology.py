@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialects import kai, kueue
-from planner.read.kube.dialects.base import Colocation, GroupKey, PodKey
+from planner.read.kube.dialect_registry import asked_topology
+from planner.read.kube.dialects import kai
+from planner.read.kube.dialects.base import ASKS_NOTHING, Asked, Colocation, GroupKey, PodKey
 from planner.read.kube.gangs.membership import Membership
 from planner.read.kube.records import KubeGang, KubeRole, LevelAsk, Objects, SliceAsk
 
@@ -97,12 +98,12 @@ class _Topology:
                 names = ", ".join(self.roles[place].name for place in places)
                 self.gang.problems += (f"pod set group {name}: roles {names} in one domain",)
 
-    def podset_topology(self, role: KubeRole) -> kueue.PodSetTopology:
+    def podset_topology(self, role: KubeRole) -> Asked:
         size = role.stride if role.stride > 1 else 0
-        asks = [kueue.podset_topology(pod.annotations, size) for _, pod in role.members]
-        counted = Counter(ask for ask in asks if ask != kueue.NOTHING)
+        asks = [asked_topology(pod.annotations, size) for _, pod in role.members]
+        counted = Counter(ask for ask in asks if ask != ASKS_NOTHING)
         if not counted:
-            return kueue.NOTHING
+            return ASKS_NOTHING
         # A pod that lost its annotations does not free the others; ties go to the first by index.
         chosen = max(counted, key=lambda ask: counted[ask])
         disagree = (DISAGREE,) if len(counted) > 1 else ()
