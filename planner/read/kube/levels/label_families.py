@@ -23,122 +23,80 @@ class Family:
     wide: bool = False
 
 
-_GENERATIONS = ("topology.kubernetes.io", "failure-domain.beta.kubernetes.io")
-_WIDE = tuple(
-    Family(name, tuple(f"{prefix}/{name}" for prefix in _GENERATIONS), wide=True)
-    for name in ("region", "zone")
-)
-_OLD = "network.topology.nvidia.com"
-_DATACENTER = f"{_OLD}/datacenter"
-_COREWEAVE = ("backend.coreweave.cloud", "ib.coreweave.cloud")
-_GOOGLE = "cloud.google.com/gce-topology"
-_ORACLE = "oci.oraclecloud.com"
-_KUEUE = "cloud.provider.com/topology"  # of Kueue's documentation, which people copy
+_FAMILIES = """
+region topology.kubernetes.io/region failure-domain.beta.kubernetes.io/region
+zone topology.kubernetes.io/zone failure-domain.beta.kubernetes.io/zone
+tier- fabric.topograph.run/tier-
+core fabric.topograph.run/tier-2 network.topology.nvidia.com/core network.topology.nvidia.com/datacenter
+spine fabric.topograph.run/tier-1 network.topology.nvidia.com/spine
+leaf fabric.topograph.run/tier-0 network.topology.nvidia.com/leaf network.topology.nvidia.com/block
+block cloud.google.com/gce-topology-block cloud.provider.com/topology-block
+subblock cloud.google.com/gce-topology-subblock
+rack cloud.provider.com/topology-rack
+host cloud.google.com/gce-topology-host
+layer- topology.k8s.aws/network-node-layer-
+network-block oci.oraclecloud.com/host.network_block_id oci.oraclecloud.com/rdma.network_block_id
+local-block oci.oraclecloud.com/host.local_block_id oci.oraclecloud.com/rdma.local_block_id
+rack oci.oraclecloud.com/host.rack_id
+fabric backend.coreweave.cloud/fabric ib.coreweave.cloud/fabric
+superpod backend.coreweave.cloud/superpod ib.coreweave.cloud/superpod
+leafgroup backend.coreweave.cloud/leafgroup ib.coreweave.cloud/leafgroup
+rack node.coreweave.cloud/rack
+tier- topologyconf.slurm.nebius.ai/tier-
+nvlink-domain accelerator.topograph.run/domain network.topology.nvidia.com/accelerator
+nvlink-subdomain accelerator.topograph.run/sub-domain
+nvlink-domain ds.coreweave.com/nvlink.domain
+ultraserver topology.k8s.aws/ultraserver-id
+"""
+"""Families widest first: name and labels, newer ones before older ones. Kueue's documentation has those of
+cloud.provider.com. Where both end in ``-``, numbers follow: the nearest switch is the lowest tier and the
+highest layer.
+"""
 
-# One family above another: what is nearer to the nodes comes later.
-_BEFORE_AWS = (
-    Family("block", (f"{_GOOGLE}-block", f"{_KUEUE}-block")),
-    Family("subblock", (f"{_GOOGLE}-subblock",)),
-    Family("rack", (f"{_KUEUE}-rack",)),
-    Family("host", (f"{_GOOGLE}-host",)),
-)
-_AFTER_AWS = (
-    *(
-        Family(f"{name}-block", tuple(f"{_ORACLE}/{of}.{name}_block_id" for of in ("host", "rdma")))
-        for name in ("network", "local")
-    ),
-    Family("rack", (f"{_ORACLE}/host.rack_id",)),
-    *(
-        Family(name, tuple(f"{prefix}/{name}" for prefix in _COREWEAVE))
-        for name in ("fabric", "superpod", "leafgroup")
-    ),
-    Family("rack", ("node.coreweave.cloud/rack",)),
-)
-
+_WIDE = ("region", "zone")
+_DATACENTER = "network.topology.nvidia.com/datacenter"
 CLIQUE = "nvidia.com/gpu.clique"
-_ACCELERATOR = Family("nvlink-domain", ("accelerator.topograph.run/domain", f"{_OLD}/accelerator"))
-_SUBDOMAIN = Family("nvlink-subdomain", ("accelerator.topograph.run/sub-domain",))
-
-NVLINK = (
-    Family("clique", (CLIQUE,)),
-    _ACCELERATOR,
-    Family("nvlink-domain", ("ds.coreweave.com/nvlink.domain",)),
-    Family("ultraserver", ("topology.k8s.aws/ultraserver-id",)),
-)
-"""Labels of NVLink domains: the first of these that any node has counts for the cluster."""
-
-_ACCELERATORS = {family.name for family in (_SUBDOMAIN, *NVLINK)}
-
-_TIER = re.compile(r"fabric\.topograph\.run/tier-([0-9]{1,3})")
-_LAYER = re.compile(r"topology\.k8s\.aws/network-node-layer-([0-9]{1,3})")
-_NEBIUS = re.compile(r"topologyconf\.slurm\.nebius\.ai/tier-([0-9]{1,3})")
+NVLINK_NAMES = ("clique", "nvlink-domain", "ultraserver")
+_ACCELERATORS = ("nvlink-subdomain", *NVLINK_NAMES)
+_NUMBER = re.compile(r"[0-9]{1,3}")
 
 SOURCE = "node labels"
-
 _MOST = 16  # levels of one numbered family
 
-# The older keys name the tiers that the newer ones number, the nearest switch being tier 0.
-_OLDER: dict[int, tuple[str, tuple[str, ...]]] = {
-    0: ("leaf", (f"{_OLD}/leaf", f"{_OLD}/block")),
-    1: ("spine", (f"{_OLD}/spine",)),
-    2: ("core", (f"{_OLD}/core", _DATACENTER)),
-}
+_TABLE = [
+    Family(name, tuple(keys), name in _WIDE)
+    for name, *keys in (row.split() for row in _FAMILIES.strip().splitlines())
+]
+_KNOWN = {key: family for family in (*_TABLE, Family("clique", (CLIQUE,))) for key in family.keys}
+"""By label; of those that are numbered by what comes before the number."""
+
+NVLINK = [Family("clique", (CLIQUE,)), *(one for one in _TABLE if one.name in NVLINK_NAMES)]
+"""Labels of NVLink domains: the first of these that any node has counts for the cluster."""
 
 
 def families(keys: set[str]) -> list[Family]:
     """The families of which the nodes have a key, widest first."""
-    order = [
-        *_WIDE,
-        *_topograph(keys),
-        *_BEFORE_AWS,
-        *_numbered(keys, _LAYER, "layer", widest_first=True),
-        *_AFTER_AWS,
-        *_numbered(keys, _NEBIUS, "tier", widest_first=False),
-        _ACCELERATOR,
-        _SUBDOMAIN,
-        *NVLINK[2:],
-    ]
-    present = (
-        replace(family, keys=tuple(key for key in family.keys if key in keys)) for family in order
-    )
-    return [family for family in present if family.keys]
-
-
-def _topograph(keys: set[str]) -> list[Family]:
-    """Tiers of the fabric, the farthest first."""
-    numbers = {int(found[1]) for key in keys if (found := _TIER.fullmatch(key))}
-    numbers.update(_OLDER)
-    result = []
-    for number in sorted(sorted(numbers)[:_MOST], reverse=True):
-        name, older = _OLDER.get(number, (f"tier-{number}", ()))
-        result.append(Family(name, (f"fabric.topograph.run/tier-{number}", *older)))
-    return result
-
-
-def _numbered(
-    keys: set[str], form: re.Pattern[str], name: str, *, widest_first: bool
-) -> list[Family]:
-    """Families that are numbered, from the widest."""
-    found = {(int(match[1]), key) for key in keys if (match := form.fullmatch(key))}
-    ordered = sorted(found, reverse=not widest_first)
-    return [Family(f"{name}-{number}", (key,)) for number, key in ordered[:_MOST]]
+    found = []
+    for family in _TABLE:
+        own: Sequence[Family] = [replace(family, keys=tuple(k for k in family.keys if k in keys))]
+        if family.name.endswith("-"):
+            (prefix,) = family.keys
+            numbers = [key.removeprefix(prefix) for key in keys - _KNOWN.keys()]
+            own = [
+                Family(f"{family.name}{int(number)}", (prefix + number,))
+                for number in sorted(filter(_NUMBER.fullmatch, numbers), key=lambda n: (int(n), n))
+            ][:_MOST]
+            own = own if family.name == "layer-" else own[::-1]
+        found += [one for one in own if one.keys]
+    return found
 
 
 def family_of(key: str) -> Family:
     """The family of a label, with all keys that mean the same level; else one of its own."""
-    if key in _KNOWN:
-        return _KNOWN[key]
-    if (layer := _LAYER.fullmatch(key)) is not None:
-        return Family(f"layer-{layer[1]}", (key,))
-    return Family(key.rpartition("/")[2], (key,))
-
-
-_KNOWN = {
-    key: family
-    for family in (*_WIDE, *_topograph(set()), *_BEFORE_AWS, *_AFTER_AWS, *NVLINK, _SUBDOMAIN)
-    for key in family.keys
-}
-"""Known label keys and their families, without numbered ones."""
+    prefix, dash, number = key.rpartition("-")
+    if (known := _KNOWN.get(prefix + dash)) is not None and _NUMBER.fullmatch(number):
+        return _KNOWN.get(key) or Family(f"{known.name}{number}", (key,))
+    return _KNOWN.get(key) or Family(key.rpartition("/")[2], (key,))
 
 
 def from_labels(nodes: Sequence[KubeNode], remarks: Remarks) -> Found:
