@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -63,7 +62,7 @@ def pinned_cells(trees: Sequence[tuple[Source, Tree]]) -> dict[str, frozenset[st
     """The nodes of each pinned cell, by its id; of two files the first."""
     found: dict[str, frozenset[str]] = {}
     for _, tree in trees:
-        physical = _cells_of(mapping(tree, "physicalCluster"))
+        physical = _Cells(mapping(tree, "physicalCluster"))
         for pin, (_, nodes) in physical.pinned.items():
             found.setdefault(pin, nodes)
     return found
@@ -78,16 +77,14 @@ def read_hived(
 ) -> list[Entry[QueueDocument]]:
     """A Queue for each virtual cluster. ``taken``: names that count instead."""
     found: list[Entry[QueueDocument]] = []
-    left = set(virtual_clusters(trees)) - set(taken)
-    seen = set(taken)
+    known, seen = set(virtual_clusters(trees)), set(taken)
     for source, tree in trees:
-        reader = _Reader(_cells_of(mapping(tree, "physicalCluster")), cluster, remarks)
+        reader = _Reader(_Cells(mapping(tree, "physicalCluster")), cluster, remarks)
         for name, own in mapping(tree, "virtualClusters").items():
             subject = f"virtual cluster {shown(str(name))}"
-            if str(name) not in left:
+            if str(name) in seen or str(name) not in known:
                 remarks.add(subject, TWICE if str(name) in seen else TOO_MANY)
                 continue
-            left.remove(str(name))
             seen.add(str(name))
             document = {
                 "apiVersion": API_VERSION,
@@ -104,8 +101,7 @@ def read_hived(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
+class _Shape(NamedTuple):
     """What a cell is made of. ``nodes``: how many, None for a part of one; ``gpus``: of that part."""
 
     nodes: int | None
@@ -113,31 +109,29 @@ class _Shape:
     leaf: str
 
 
-@dataclass(slots=True)
 class _Cells:
     """``types``: as the file has them. ``nodes``: of each physical cell, by type.
 
     ``pinned``: (type, nodes) by id.
     """
 
-    types: Tree
-    nodes: dict[str, list[frozenset[str]]] = field(default_factory=dict)
-    pinned: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    def __init__(self, physical: Tree) -> None:
+        self.types = mapping(physical, "cellTypes")
+        self.nodes: dict[str, list[frozenset[str]]] = {}
+        self.pinned: dict[str, tuple[str, frozenset[str]]] = {}
+        for cell in objects(physical, "physicalCells"):
+            self.add(cell, text(cell, "cellType") or "")
 
     def shape(self, name: str) -> _Shape | None:
         """None for a type that contains itself."""
-        above = inside = 1
-        in_node = False
+        nodes, parts = None, 1
         for _ in range(MAX_HEIGHT):
-            if not isinstance(self.types.get(name), dict):
-                return _Shape(above if in_node else None, inside if in_node else above, name)
-            kind = self.types[name]
-            in_node = in_node or flag(kind, "isNodeLevel")
+            if not isinstance(kind := self.types.get(name), dict):
+                return _Shape(nodes, parts, name)
+            if nodes is None and flag(kind, "isNodeLevel"):
+                nodes, parts = parts, 1
             number = min(max(1, whole(kind, "childCellNumber") or 1), MAX_GPUS)
-            if in_node:
-                inside = min(inside * number, MAX_GPUS)
-            else:
-                above = min(above * number, MAX_GPUS)
+            parts = min(parts * number, MAX_GPUS)
             name = text(kind, "childCellType") or ""
         return None
 
@@ -154,13 +148,6 @@ class _Cells:
             self.pinned.setdefault(pin, (name, frozenset(nodes)))
         self.nodes.setdefault(name, []).append(frozenset(nodes))
         return frozenset(nodes)
-
-
-def _cells_of(tree: Tree) -> _Cells:
-    found = _Cells(mapping(tree, "cellTypes"))
-    for cell in objects(tree, "physicalCells"):
-        found.add(cell, text(cell, "cellType") or "")
-    return found
 
 
 class _Reader:
@@ -200,17 +187,11 @@ class _Reader:
                 counts[level, None, model] += count * times
         if len(counts) + len(pins) > MAX_CELLS:
             self._remarks.add(subject, TOO_MANY_CELLS)
-        return [
-            *(
-                {
-                    "count": min(count, MAX_GPUS),
-                    **({"gpus": gpus} if level is None else {"level": level}),
-                    "model": model,
-                }
-                for (level, gpus, model), count in list(counts.items())[: MAX_CELLS - len(pins)]
-            ),
-            *({"nodes": nodes} for nodes in pins),
+        cells: list[dict[str, Any]] = [
+            {"count": min(count, MAX_GPUS), "gpus": gpus, "level": level, "model": model}
+            for (level, gpus, model), count in counts.items()
         ]
+        return [*cells[: MAX_CELLS - len(pins)], *({"nodes": nodes} for nodes in pins)]
 
     def _promised(
         self, own: object, subject: str, pins: list[list[str]]
@@ -231,14 +212,13 @@ class _Reader:
             name, nodes = self._physical.pinned[pin]
             known = sorted(nodes & self._model_of.keys())
             why = PARTS if not nodes else UNKNOWN_NODES if not known else None
-            if why is None and not self._pinned.isdisjoint(known):
-                why = PINNED_BEFORE
-            if why is not None or len(pins) == MAX_CELLS:
-                self._remarks.add(subject, PINNED.format(why) if why else TOO_MANY_CELLS)
-                yield name, 1
+            why = why or (None if self._pinned.isdisjoint(known) else PINNED_BEFORE)
+            if why is None and len(pins) < MAX_CELLS:
+                self._pinned.update(known)
+                pins.append(known)
                 continue
-            self._pinned.update(known)
-            pins.append(known)
+            self._remarks.add(subject, PINNED.format(why) if why else TOO_MANY_CELLS)
+            yield name, 1
 
     def _model(self, leaf: str) -> str | None:
         """The GPU model of a device type: that of its nodes, else the one of its name, or the only one."""
