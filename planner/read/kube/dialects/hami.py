@@ -18,16 +18,7 @@ from planner.read.kube.dialects.base import (
     gpu_indices,
     json_value,
 )
-from planner.read.kube.lookup import (
-    Tree,
-    flag,
-    items,
-    mapping,
-    number,
-    objects,
-    text,
-    whole,
-)
+from planner.read.kube.lookup import Tree, flag, items, mapping, number, objects, text, whole
 from planner.read.kube.records import MAX_GPUS, KubeNode, MigKind
 
 PODS = (
@@ -130,12 +121,8 @@ def _registrations(annotations: Mapping[str, str]) -> Iterator[tuple[Card, ...]]
 
 def registered(annotations: Mapping[str, str]) -> dict[str, int]:
     """Index of every uuid that a node registered."""
-    return {
-        card.uuid: card.index
-        for cards in _registrations(annotations)
-        for card in cards
-        if card.index is not None
-    }
+    cards = (card for cards in _registrations(annotations) for card in cards)
+    return {card.uuid: card.index for card in cards if card.index is not None}
 
 
 def count_registered(annotations: Mapping[str, str]) -> int:
@@ -146,10 +133,11 @@ def count_registered(annotations: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """Whole cards of a node, numbered from 0 to ``count`` - 1; ``sick``: unhealthy ones, ascending.
+    """Cards of a node, numbered from 0 to ``count`` - 1, all whole or all in MIG mode.
 
-    ``memory_MiB``, ``cores``, ``pods``: the least that any of them has; ``alike``: all have as much memory.
-    ``key``: the annotation that registers them.
+    ``sick``: unhealthy ones, ascending. ``memory_MiB``, ``cores``, ``pods``: the least that any of them has;
+    ``alike``: all have as much memory. ``key``: the annotation that registers them. ``kinds``: what each can
+    have.
     """
 
     count: int
@@ -159,36 +147,7 @@ class Cards:
     pods: int = 0
     alike: bool = True
     key: str = REGISTER
-
-
-def whole_cards(annotations: Mapping[str, str], key: str = REGISTER) -> Cards | None:
-    """The cards of a node; None if none are registered there, or some are partitioned or misnumbered."""
-    cards = registration((annotations.get(key) or "").strip(), volcano=key == VOLCANO_REGISTER)
-    indices = sorted(-1 if card.index is None else card.index for card in cards)
-    if any(card.partitioned for card in cards) or indices != list(range(len(cards))):
-        return None
-    if not 0 < len(cards) <= MAX_GPUS:
-        return None
-    sick = sorted(card.index or 0 for card in cards if not card.healthy)
-    memories = {card.memory_MiB for card in cards}
-    return Cards(
-        len(cards),
-        tuple(sick),
-        min(memories),
-        min(card.cores for card in cards),
-        min(card.pods for card in cards),
-        alike=len(memories) == 1,
-        key=key,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class MigCards:
-    """The cards of a node, all in MIG mode, numbered from 0. ``kinds``: what each of them can have."""
-
-    count: int
-    sick: tuple[int, ...]
-    kinds: tuple[MigKind, ...]
+    kinds: tuple[MigKind, ...] = ()
 
     def board(self, boards: Sequence[Board]) -> Board | None:
         """The one of these boards that has such instances just there; None if several have, or none."""
@@ -196,22 +155,40 @@ class MigCards:
         return found[0] if len(found) == 1 else None
 
 
+def whole_cards(
+    annotations: Mapping[str, str], key: str = REGISTER, *, in_mig_mode: bool = False
+) -> Cards | None:
+    """The cards of a node; None if none are registered there, some are partitioned, or misnumbered."""
+    cards = registration((annotations.get(key) or "").strip(), volcano=key == VOLCANO_REGISTER)
+    indices = sorted(-1 if card.index is None else card.index for card in cards)
+    if indices != list(range(len(cards))) or not 0 < len(cards) <= MAX_GPUS:
+        return None
+    kinds = {frozenset(card.kinds) for card in cards}
+    same = len(kinds) == 1 and frozenset() not in kinds
+    if any(card.partitioned != in_mig_mode for card in cards) or (in_mig_mode and not same):
+        return None
+    memories = {card.memory_MiB for card in cards}
+    return Cards(
+        len(cards),
+        tuple(sorted(card.index or 0 for card in cards if not card.healthy)),
+        min(memories),
+        min(card.cores for card in cards),
+        min(card.pods for card in cards),
+        alike=len(memories) == 1,
+        key=key,
+        kinds=cards[0].kinds,
+    )
+
+
+def mig_cards(annotations: Mapping[str, str]) -> Cards | None:
+    """The cards of a node; None if some are not in MIG mode, are misnumbered, or have other instances."""
+    return whole_cards(annotations, in_mig_mode=True)
+
+
 def _is_of(board: Board, kind: MigKind) -> bool:
     profile = board.profile(kind.profile)
     places = () if profile is None else [(start, profile.size) for start in profile.starts]
     return bool(places) and kind.places == frozenset(places)
-
-
-def mig_cards(annotations: Mapping[str, str]) -> MigCards | None:
-    """The cards of a node; None if some are not in MIG mode, are misnumbered, or have other instances."""
-    cards = registration((annotations.get(REGISTER) or "").strip())
-    indices = sorted(-1 if card.index is None else card.index for card in cards)
-    kinds = {frozenset(card.kinds) for card in cards if card.partitioned and card.kinds}
-    whole_ = any(not card.partitioned or not card.kinds for card in cards)
-    if whole_ or len(kinds) != 1 or indices != list(range(len(cards))) or len(cards) > MAX_GPUS:
-        return None
-    sick = sorted(card.index or 0 for card in cards if not card.healthy)
-    return MigCards(len(cards), tuple(sick), cards[0].kinds)
 
 
 def wants_instance(annotations: Mapping[str, str]) -> bool:

@@ -163,7 +163,7 @@ class GpuReader:
         node.sick = tuple(sorted(self._sick(devices)))
         node.mig_mode = tuple(gpu for gpu in bare if node.possible and gpu not in node.sick)
 
-    def _in_mig_mode(self, cards: hami.MigCards) -> bool:
+    def _in_mig_mode(self, cards: hami.Cards) -> bool:
         """Whether HAMi gives instances of its cards that plans know, and no card whole."""
         node, written = self.node, self.labels.get(PRODUCT)
         board = cards.board(mig_boards(written)) if written else None
