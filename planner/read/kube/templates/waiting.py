@@ -188,7 +188,7 @@ class _Workload:
 class _Existing:
     """What the pods of the input say of workloads that have pods.
 
-    ``busy``: unfinished pods and whatever owns them; ``controllers``, ``named``: the controllers and the
+    ``busy``: whatever owns unfinished pods; ``controllers``, ``named``: the controllers and the
     groups that their labels and annotations name. ``done``: completion indexes of pods that succeeded, by
     Job.
     """
@@ -207,7 +207,6 @@ class _Existing:
             phase, owner = text(pod.tree, "status", "phase"), pod.owner_key
             if phase not in FINISHED:
                 groups, controller = names(api).of(pod)
-                found.busy.add(pod.key)
                 line = (owner, pod.owner and pod.owner.uid)
                 if line not in lines:
                     lines.add(line)
@@ -297,7 +296,12 @@ class _Waiting:
         if key[:2] not in self.holders:
             return key in existing.busy
         owners = self.api.owners(self.api.index[key])
-        return key[2:] in existing.named or not existing.busy.isdisjoint(owners)
+        lone = (self.api.index.get(owner) for owner in owners if owner[:2] == ("", "Pod"))
+        return (
+            key[2:] in existing.named
+            or not existing.busy.isdisjoint(owners)
+            or any(text(pod.tree, "status", "phase") not in FINISHED for pod in lone if pod)
+        )
 
     def standing(self, holder: Holder, line: Sequence[Key]) -> KubeObject | None:
         """What stands for a workload or its owners: itself, what one owns, or what has its name."""
