@@ -74,8 +74,7 @@ def holders() -> tuple[Holder, ...]:
 
 def asked_topology(annotations: dict[str, str], job_size: int) -> Asked:
     """What the annotations of a pod ask of the topology: of the first dialect that finds anything."""
-    readers = (one.topology for one in DIALECTS if one.topology is not None)
-    found = (read(annotations, job_size) for read in readers)
+    found = (one.topology(annotations, job_size) for one in DIALECTS if one.topology is not None)
     return next((one for one in found if one != ASKS_NOTHING), ASKS_NOTHING)
 
 

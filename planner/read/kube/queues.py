@@ -98,8 +98,7 @@ class Quotas:
             gang.stopped = self._stopped(gang)
             found = self._of(gang)
             if len(set(found.values())) > 1:
-                system = next(iter(found))
-                self.sources.remarks.add(gang.subject, SEVERAL.format(system))
+                self.sources.remarks.add(gang.subject, SEVERAL.format(next(iter(found))))
             queue = next(iter(found.values()), gang.queue)
             if not found and gang.queue is not None:
                 self._remark_unknown(gang, gang.queue)
@@ -110,16 +109,16 @@ class Quotas:
                     gang.queue = name
                     where = "in no queue" if name is None else f"in queue {name}"
                     self.sources.remarks.add(gang.subject, HOLDS.format(where))
-            if "HiveD" in found and all(hived.is_opportunistic(p.annotations) for p in gang.pods()):
-                gang.preemptible = True
             if "HiveD" in found:
+                lent = all(hived.is_opportunistic(pod.annotations) for pod in gang.pods())
+                gang.preemptible = gang.preemptible or lent
                 _keep_to_cells(gang, pinned)
 
     def _remark_unknown(self, gang: KubeGang, name: str) -> None:
         local = self.sources.api.of("LocalQueue", "kueue.x-k8s.io")
         known = {one.name for one in local if one.namespace == gang.namespace}
-        lost = known and name not in known
-        hint = suggestion(name, known, "LocalQueues of its namespace") if lost else None
+        lost = suggestion(name, known, "LocalQueues of its namespace")
+        hint = lost if known and name not in known else None
         self.sources.remarks.add(gang.subject, f"names queue {shown(name)}, {UNKNOWN}", hint)
 
     def _stopped(self, gang: KubeGang) -> str | None:
@@ -131,11 +130,9 @@ class Quotas:
 
     def _elsewhere(self, gang: KubeGang, taken: Collection[str]) -> str | None:
         """The name of the queue, not in the plan, of a gang that another system manages; None for others."""
-        if gang.scheduler is None:
-            return None
-        managed = (reader.default.get(gang.scheduler) for reader in quota_readers().values())
+        managed = (reader.default.get(gang.scheduler or "") for reader in quota_readers().values())
         name = gang.queue or next((name for name in managed if name is not None), None)
-        if name is None:
+        if name is None or gang.scheduler is None:
             return None
         if name in self.own or name in taken:  # such as a LocalQueue and another's ClusterQueue
             self.aliases.setdefault(name, distinct(name, {*taken, *self.own}))
@@ -242,8 +239,8 @@ class _Models:
         """Of the nodes with these labels, each once, sorted."""
         wanted = frozenset(labels.items())
         if wanted not in self._found:
-            models = {gpu for own, gpu in self._known if wanted <= own.items()}
-            self._found[wanted] = tuple(sorted(models))
+            found = {gpu for own, gpu in self._known if wanted <= own.items()}
+            self._found[wanted] = tuple(sorted(found))
         return self._found[wanted]
 
     @cached_property
