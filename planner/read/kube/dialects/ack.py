@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from planner.read.kube.dialects.base import (
-    Dialect,
-    HoldingReader,
-    annotation,
-    gpu_indices,
-    json_value,
-    listed,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.lookup import number
 from planner.read.kube.records import KubeNode
 
@@ -23,10 +16,10 @@ OLD_SHARE = "ALIYUN_COM_GPU_MEM_IDX"
 
 def share(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
     """``{"0": {"1": 4}}``: container to GPU to memory; of old, one index as text."""
-    found = annotation(annotations, SHARE)
+    found = base.annotation(annotations, SHARE)
     if found is None:
-        return listed(OLD_SHARE)(annotations, node)
-    containers = json_value(found)
+        return base.listed(OLD_SHARE)(annotations, node)
+    containers = base.json_value(found)
     if not isinstance(containers, dict):
         return ()
     indices: dict[int | None, None] = {}
@@ -34,14 +27,16 @@ def share(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | N
         if not isinstance(gpus, dict):
             return ()
         indices |= {number(index): None for index in gpus}
-    return gpu_indices(indices)
+    return base.gpu_indices(indices)
 
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "ACK",
     precedence=100,
     holdings=(
-        HoldingReader(f"annotation {VISIBLE}", (VISIBLE, GPU_GROUP), listed(VISIBLE, GPU_GROUP)),
-        HoldingReader("annotation of the GPU share", (SHARE, OLD_SHARE), share),
+        base.HoldingReader(
+            f"annotation {VISIBLE}", (VISIBLE, GPU_GROUP), base.listed(VISIBLE, GPU_GROUP)
+        ),
+        base.HoldingReader("annotation of the GPU share", (SHARE, OLD_SHARE), share),
     ),
 )

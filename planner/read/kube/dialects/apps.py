@@ -6,16 +6,7 @@ theirs are replicas of a service. Annotations of a Deployment are also on its Re
 
 from __future__ import annotations
 
-from planner.read.kube.dialects.base import (
-    Controlled,
-    Controller,
-    ControllerReader,
-    Dialect,
-    RoleIndex,
-    RoleSpec,
-    Scale,
-    count,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.dialects.gangplan import GANG, is_elastic
 from planner.read.kube.lookup import holds_condition, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
@@ -42,15 +33,15 @@ def name_on(pod: KubeObject, api: Objects) -> str | None:
     return f"{named.kind}/{named.name}"
 
 
-def describe(of: Controlled) -> Controller:
+def describe(of: base.Controlled) -> base.Controller:
     key, _, pods, api = of
     kind, _, name = key.name.partition("/")
     found = (api.owner_of(pod.object) for pod in pods)
     sets = {id(one): one for one in found if one is not None}
     made = max(sets.values(), key=_precedence, default=None)
-    sizes = [count(one.tree, "spec", "replicas", absent=1) for one in sets.values()]
+    sizes = [base.count(one.tree, "spec", "replicas", absent=1) for one in sets.values()]
     known = [size for size in sizes if size is not None]
-    role = RoleSpec(
+    role = base.RoleSpec(
         ROLE,
         sum(known) if known else None,
         first_index=_first_index(made) if kind == "StatefulSet" else 0,
@@ -59,7 +50,7 @@ def describe(of: Controlled) -> Controller:
     )
     stays_first = sorted(pods, key=_removal)
     ranks = {pod.name: place for place, pod in enumerate(stays_first)}
-    return Controller(key, kind, name, made, {ROLE: role}, ranks=ranks)
+    return base.Controller(key, kind, name, made, {ROLE: role}, ranks=ranks)
 
 
 def _precedence(one: KubeObject) -> tuple[int, int, str]:
@@ -89,22 +80,22 @@ def _removal(pod: KubePod) -> tuple[object, ...]:
     )
 
 
-def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+def role_index(pod: KubePod, controller: base.Controller) -> base.RoleIndex:
     if controller.kind != "StatefulSet":
-        return RoleIndex(ROLE, controller.ranks.get(pod.name))
+        return base.RoleIndex(ROLE, controller.ranks.get(pod.name))
     index = number(pod.labels.get(INDEX))
-    return RoleIndex(ROLE, number(pod.name.rpartition("-")[2]) if index is None else index)
+    return base.RoleIndex(ROLE, number(pod.name.rpartition("-")[2]) if index is None else index)
 
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "apps",
     precedence=160,
-    controller=ControllerReader(
+    controller=base.ControllerReader(
         "Workload", describe, role_index, replaces=True, owners=_OWNERS, find=name_on
     ),
     scales={
-        ("apps", "StatefulSet"): Scale("statefulsets"),
-        ("apps", "ReplicaSet"): Scale("replicasets"),
-        ("apps", "Deployment"): Scale("deployments"),
+        ("apps", "StatefulSet"): base.Scale("statefulsets"),
+        ("apps", "ReplicaSet"): base.Scale("replicasets"),
+        ("apps", "Deployment"): base.Scale("deployments"),
     },
 )

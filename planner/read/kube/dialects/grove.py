@@ -5,14 +5,7 @@ Role names drop the name of the gang, which Grove puts before them.
 
 from __future__ import annotations
 
-from planner.read.kube.dialects.base import (
-    Controlled,
-    Controller,
-    ControllerReader,
-    Dialect,
-    RoleIndex,
-    RoleSpec,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.lookup import items, mapping, number, objects, text
 from planner.read.kube.records import KubePod, LevelAsk
 
@@ -23,15 +16,15 @@ CLIQUE = "grove.io/podclique"
 INDEX = "grove.io/podclique-pod-index"
 
 
-def describe(of: Controlled) -> Controller:
-    roles: dict[str, RoleSpec] = {}
+def describe(of: base.Controlled) -> base.Controller:
+    roles: dict[str, base.RoleSpec] = {}
     spec, gang = mapping(of.tree, "spec"), of.key.name
     for part in objects(spec, "podgroups"):
         name = text(part, "name")
         if name is not None:
             role, size = _without_gang(name, gang), len(items(part, "podReferences"))
-            roles.setdefault(role, RoleSpec(role, size, required=_packed(part, "required")))
-    return Controller(
+            roles.setdefault(role, base.RoleSpec(role, size, required=_packed(part, "required")))
+    return base.Controller(
         of.key,
         KIND,
         gang,
@@ -51,9 +44,9 @@ def _without_gang(clique: str, gang: str) -> str:
     return clique.removeprefix(f"{gang}-") or clique
 
 
-def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+def role_index(pod: KubePod, controller: base.Controller) -> base.RoleIndex:
     role = _without_gang(pod.labels.get(CLIQUE) or "worker", controller.key.name)
-    return RoleIndex(role, number(pod.labels.get(INDEX)))
+    return base.RoleIndex(role, number(pod.labels.get(INDEX)))
 
 
 _KINDS = """
@@ -68,10 +61,10 @@ podgangs.scheduler.grove.io PodGang v1alpha1
   }
 """
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "Grove",
     precedence=10,
-    controller=ControllerReader(
+    controller=base.ControllerReader(
         KIND, describe, role_index, replaces=True, labels=(NAME,), owners=((GROUP, KIND),)
     ),
     annotations="grove.io/",

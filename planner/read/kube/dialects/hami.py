@@ -10,14 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from models.mig import Board
-from planner.read.kube.dialects.base import (
-    MAX_ANNOTATION,
-    Dialect,
-    HoldingReader,
-    annotation,
-    gpu_indices,
-    json_value,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.lookup import Tree, flag, items, mapping, number, objects, text, whole
 from planner.read.kube.records import MAX_GPUS, KubeNode, MigKind
 
@@ -66,7 +59,7 @@ def registration(written: str, *, volcano: bool = False) -> tuple[Card, ...]:
     JSON, or of old ``uuid,count,memory,cores,type,numa,health[,index,mode]:`` for each card. ``volcano``:
     ``uuid,count,memory,type,health[,mode]:``.
     """
-    if len(written) > MAX_ANNOTATION:
+    if len(written) > base.MAX_ANNOTATION:
         return ()
     if written.lstrip().startswith("["):
         return tuple(_json_cards(written))
@@ -75,7 +68,7 @@ def registration(written: str, *, volcano: bool = False) -> tuple[Card, ...]:
 
 def _json_cards(written: str) -> Iterator[Card]:
     """HAMi leaves out what is 0, false or empty."""
-    for entry in items({"cards": json_value(written)}, "cards"):
+    for entry in items({"cards": base.json_value(written)}, "cards"):
         tree: Tree = entry if isinstance(entry, dict) else {}
         index = whole(tree, "index") if "index" in tree else 0
         uuid, partitioned = text(tree, "id") or "", text(tree, "mode") == "mig"
@@ -198,7 +191,7 @@ def wants_instance(annotations: Mapping[str, str]) -> bool:
 
 def mig_allocation(annotations: Mapping[str, str]) -> tuple[str, str, tuple[int, int]] | None:
     """The uuid of the card, the profile and the place of a pod's only instance; None if it has not one."""
-    found = items({"made": json_value(annotations.get(MIG_ALLOCATIONS) or "")}, "made")
+    found = items({"made": base.json_value(annotations.get(MIG_ALLOCATIONS) or "")}, "made")
     if len(found) != 1 or not isinstance(found[0], dict):
         return None
     uuid, profile = text(found[0], "gpuUUID"), text(found[0], "profile")
@@ -218,7 +211,7 @@ def allocated(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...]
     if not devices:
         return None
     known = indices_by_uuid(node)
-    return gpu_indices(dict.fromkeys(known.get(fields[0]) for fields in devices))
+    return base.gpu_indices(dict.fromkeys(known.get(fields[0]) for fields in devices))
 
 
 def _devices(annotations: Mapping[str, str]) -> list[list[str]]:
@@ -227,8 +220,8 @@ def _devices(annotations: Mapping[str, str]) -> list[list[str]]:
     HAMi has written ``,,0,0`` for containers without one.
     """
     for key in PODS:
-        found = annotation(annotations, key)
-        if found is not None and len(found) <= MAX_ANNOTATION:
+        found = base.annotation(annotations, key)
+        if found is not None and len(found) <= base.MAX_ANNOTATION:
             devices = [fields for fields in _fields(found.replace(";", ":")) if fields[0]]
             if devices:
                 return devices
@@ -254,10 +247,10 @@ def chosen(annotations: Mapping[str, str], node: KubeNode, gpus: int) -> tuple[i
     return tuple(indices) if len(indices) == len(uuids) == gpus else None
 
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "HAMi",
     precedence=120,
-    holdings=(HoldingReader("HAMi annotation of devices", PODS, allocated),),
+    holdings=(base.HoldingReader("HAMi annotation of devices", PODS, allocated),),
     annotations="""
     nvidia.com/use-gpuuuid nvidia.com/nouse-gpuuuid nvidia.com/use-gputype nvidia.com/vgpu-mode
     nvidia.com/mig-profile-preference hami.io/vgpu-mig-allocations hami.io/vgpu-node

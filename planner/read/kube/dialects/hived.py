@@ -8,14 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from planner.read.kube.dialects.base import (
-    MAX_ANNOTATION,
-    Dialect,
-    HoldingReader,
-    annotation,
-    comma_list,
-    gpu_indices,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.lookup import number
 from planner.read.kube.records import KubeNode
 
@@ -46,24 +39,26 @@ _NUMBER = re.compile(r"\"?(?:leafCellNumber|gpuNumber)\"?\s{0,9}:\s{0,9}([0-9]{1
 def isolation(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
     """``"0,3"``, else ``leafCellIsolation`` of bind info (YAML or JSON) made for this node."""
     for key in ISOLATION:
-        if (found := annotation(annotations, key)) is not None:
-            return comma_list(found)
-    info = annotation(annotations, BIND_INFO)
+        if (found := base.annotation(annotations, key)) is not None:
+            return base.comma_list(found)
+    info = base.annotation(annotations, BIND_INFO)
     if info is None:
         return None
-    bound = _NODE.search(info) if len(info) <= MAX_ANNOTATION else None
+    bound = _NODE.search(info) if len(info) <= base.MAX_ANNOTATION else None
     if bound is None or bound.group(1) != node.name:
         return ()
     if (inline := _INLINE.search(info)) is not None:
-        return gpu_indices(number(part.strip()) for part in inline.group(1).split(","))
+        return base.gpu_indices(number(part.strip()) for part in inline.group(1).split(","))
     block = _BLOCK.search(info)
-    return gpu_indices(number(part) for part in _ENTRY.findall(block.group(1))) if block else ()
+    return (
+        base.gpu_indices(number(part) for part in _ENTRY.findall(block.group(1))) if block else ()
+    )
 
 
 def _in_spec(annotations: Mapping[str, str], pattern: re.Pattern[str]) -> str | None:
     """What a pattern finds in the scheduling spec."""
-    spec = annotation(annotations, SPEC)
-    found = None if spec is None or len(spec) > MAX_ANNOTATION else pattern.search(spec)
+    spec = base.annotation(annotations, SPEC)
+    found = None if spec is None or len(spec) > base.MAX_ANNOTATION else pattern.search(spec)
     return None if found is None else found.group(1)
 
 
@@ -87,9 +82,11 @@ def is_opportunistic(annotations: Mapping[str, str]) -> bool:
     return _in_spec(annotations, _NEGATIVE) is not None
 
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "HiveD",
     precedence=110,
-    holdings=(HoldingReader("HiveD annotation of leaf cells", (*ISOLATION, BIND_INFO), isolation),),
+    holdings=(
+        base.HoldingReader("HiveD annotation of leaf cells", (*ISOLATION, BIND_INFO), isolation),
+    ),
     annotations="hivedscheduler.microsoft.com/",
 )

@@ -5,24 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from planner.read.kube.dialects.base import (
-    COMPLETION_INDEX,
-    JOB_NAME,
-    Controlled,
-    Controller,
-    ControllerReader,
-    Dialect,
-    MadePod,
-    Makes,
-    PodSet,
-    RoleIndex,
-    RoleSpec,
-    allowed_range,
-    completion_index,
-    count,
-    owned_by,
-    parallel_pods,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.lookup import mapping, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
@@ -30,7 +13,7 @@ ROLE = "worker"
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 """With how few pods Kueue may start the Job."""
 
-_NAMES = (JOB_NAME, "job-name")
+_NAMES = (base.JOB_NAME, "job-name")
 
 
 def name_on(pod: KubeObject, api: Objects) -> str | None:
@@ -42,57 +25,57 @@ def name_on(pod: KubeObject, api: Objects) -> str | None:
     return next((pod.labels[key] for key in _NAMES if pod.labels.get(key)), None)
 
 
-def describe(of: Controlled) -> Controller:
+def describe(of: base.Controlled) -> base.Controller:
     key, job, pods, _ = of
     if job is None:
-        return Controller(key, "Job", key.name, None, {ROLE: RoleSpec(ROLE, None)})
-    size = parallel_pods(mapping(job.tree, "spec"))
-    completions = count(job.tree, "spec", "completions", absent=None)
+        return base.Controller(key, "Job", key.name, None, {ROLE: base.RoleSpec(ROLE, None)})
+    size = base.parallel_pods(mapping(job.tree, "spec"))
+    completions = base.count(job.tree, "spec", "completions", absent=None)
     queue_like = completions is not None and size is not None and completions > size
     if completions is not None and size is not None and queue_like:
         # Towards the end fewer pods run at once: those that succeeded are not created again.
         left = completions - (whole(job.tree, "status", "succeeded") or 0)
         size = max(min(size, left), sum(pod.finished is None for pod in pods))
     least = number(job.annotations.get(MIN_PARALLELISM))
-    role = RoleSpec(
+    role = base.RoleSpec(
         ROLE,
         size,
         queue_like=queue_like,
-        range=allowed_range(least, size),
+        range=base.allowed_range(least, size),
         succeeded=0 if queue_like else whole(job.tree, "status", "succeeded") or 0,
     )
-    return Controller(key, "Job", key.name, job, {ROLE: role})
+    return base.Controller(key, "Job", key.name, job, {ROLE: role})
 
 
-def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+def role_index(pod: KubePod, controller: base.Controller) -> base.RoleIndex:
     del controller
-    return RoleIndex(ROLE, completion_index(pod))
+    return base.RoleIndex(ROLE, base.completion_index(pod))
 
 
-def job_pods(job: KubeObject, done: frozenset[int] = frozenset()) -> Iterator[PodSet]:
+def job_pods(job: KubeObject, done: frozenset[int] = frozenset()) -> Iterator[base.PodSet]:
     """``done``: completion indexes of the pods that succeeded."""
     spec = mapping(job.tree, "spec")
-    wanted, completions = parallel_pods(spec), count(spec, "completions", absent=None)
+    wanted, completions = base.parallel_pods(spec), base.count(spec, "completions", absent=None)
     if wanted is not None and completions is not None:
         wanted = max(0, min(wanted, completions - (whole(job.tree, "status", "succeeded") or 0)))
-    indexed, owner = text(spec, "completionMode") == "Indexed", owned_by(job)
+    indexed, owner = text(spec, "completionMode") == "Indexed", base.owned_by(job)
     left_before = [index - place for place, index in enumerate(sorted(done))]
 
-    def made(number: int) -> MadePod:
+    def made(number: int) -> base.MadePod:
         number += bisect_right(left_before, number)  # the indexes that are left, in order
-        labels = {JOB_NAME: job.name, "job-name": job.name}
-        labels |= {COMPLETION_INDEX: str(number)} if indexed else {}
-        return MadePod(f"{job.name}-{number}", labels, owner)
+        labels = {base.JOB_NAME: job.name, "job-name": job.name}
+        labels |= {base.COMPLETION_INDEX: str(number)} if indexed else {}
+        return base.MadePod(f"{job.name}-{number}", labels, owner)
 
-    yield PodSet(RoleSpec(ROLE, wanted), mapping(spec, "template"), made)
+    yield base.PodSet(base.RoleSpec(ROLE, wanted), mapping(spec, "template"), made)
 
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "Job",
     precedence=150,
-    controller=ControllerReader(
+    controller=base.ControllerReader(
         "Job", describe, role_index, labels=_NAMES, owners=(("batch", "Job"),), find=name_on
     ),
     annotations="batch.kubernetes.io/",
-    makes={("batch", "Job"): Makes(job_pods, left=job_pods)},
+    makes={("batch", "Job"): base.Makes(job_pods, left=job_pods)},
 )

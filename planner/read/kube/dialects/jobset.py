@@ -8,27 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from planner.read.kube.dialects.base import (
-    COMPLETION_INDEX,
-    JOB_NAME,
-    Controlled,
-    Controller,
-    ControllerReader,
-    Dialect,
-    MadePod,
-    Makes,
-    PodSet,
-    RoleIndex,
-    RoleSpec,
-    allowed_range,
-    completion_index,
-    count,
-    mark,
-    parallel_pods,
-    product,
-    reference,
-    roles_of,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.lookup import items, mapping, number, objects, text, whole
 from planner.read.kube.records import (
     KubeObject,
@@ -51,7 +31,7 @@ EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _POLICY = ("spec", "mlPolicy", "torch", "elasticPolicy")
 
 
-def describe(of: Controlled) -> Controller:
+def describe(of: base.Controlled) -> base.Controller:
     key, jobset, pods, api = of
     train = api.named(TRAINER, "TrainJob", key.namespace, key.name)
     owner = None if jobset is None else jobset.owner
@@ -61,13 +41,13 @@ def describe(of: Controlled) -> Controller:
     else:
         name, kind = key.name, "JobSet" if train is None else "TrainJob"
     nodes = _torch_range(train, api)
-    roles = {} if jobset is None else roles_of(jobset_pods(jobset, nodes))
+    roles = {} if jobset is None else base.roles_of(jobset_pods(jobset, nodes))
     roles.pop("", None)
     for role in _roles_of_pods(pods, api):
         # The labels of pods fill in what no object says.
         if role.name not in roles or roles[role.name].size is None:
             roles[role.name] = role
-    return Controller(key, kind, name, train if train is not None else jobset, roles)
+    return base.Controller(key, kind, name, train if train is not None else jobset, roles)
 
 
 def _torch_range(train: KubeObject | None, api: Objects) -> ReplicaRange | None:
@@ -79,10 +59,12 @@ def _torch_range(train: KubeObject | None, api: Objects) -> ReplicaRange | None:
     namespace = train.namespace if kind == "TrainingRuntime" else ""
     runtime = api.named(TRAINER, kind, namespace, name or "")
     policy = mapping(None if runtime is None else runtime.tree, *_POLICY)
-    return allowed_range(*(count(policy, f"{bound}Nodes", absent=None) for bound in ("min", "max")))
+    return base.allowed_range(
+        *(base.count(policy, f"{bound}Nodes", absent=None) for bound in ("min", "max"))
+    )
 
 
-def jobset_pods(jobset: KubeObject, nodes: ReplicaRange | None = None) -> Iterator[PodSet]:
+def jobset_pods(jobset: KubeObject, nodes: ReplicaRange | None = None) -> Iterator[base.PodSet]:
     """``nodes``: how many pods the role that trains may have."""
     everywhere = jobset.annotations.get(EXCLUSIVE)
     in_order = text(jobset.tree, "spec", "startupPolicy", "startupPolicyOrder") == "InOrder"
@@ -92,31 +74,31 @@ def jobset_pods(jobset: KubeObject, nodes: ReplicaRange | None = None) -> Iterat
     }
     for place, replicated in enumerate(objects(jobset.tree, "spec", "replicatedJobs")):
         name = text(replicated, "name") or ""
-        jobs = count(replicated, "replicas", absent=1)
+        jobs = base.count(replicated, "replicas", absent=1)
         job = mapping(replicated, "template", "spec")
-        each = parallel_pods(job)
+        each = base.parallel_pods(job)
         label = text(replicated, "template", "metadata", "annotations", EXCLUSIVE) or everywhere
         later = bool(items(replicated, "dependsOn")) or (in_order and place > 0)
         step = text(replicated, "template", "metadata", "labels", STEP)
         allowed = nodes if (step or name) in ("trainer", "node") else None
         level = LevelAsk(label=label) if label else None
         stride = max(each or 1, 1)
-        role = RoleSpec(
+        role = base.RoleSpec(
             name,
-            product(jobs, each),
+            base.product(jobs, each),
             stride=stride,
             later=later,
             # Each Job has a domain of the exclusive label.
             required=level if jobs == 1 else None,
             slices=(SliceAsk(stride, level),) if level and jobs != 1 and stride > 1 else (),
             range=allowed,
-            succeeded=product(done.get(name, 0), each) or 0,
+            succeeded=base.product(done.get(name, 0), each) or 0,
         )
         made = partial(_jobset_pod, jobset, name, jobs, each or 1)
-        yield PodSet(role, mapping(job, "template"), made)
+        yield base.PodSet(role, mapping(job, "template"), made)
 
 
-def _roles_of_pods(pods: Sequence[KubePod], api: Objects) -> list[RoleSpec]:
+def _roles_of_pods(pods: Sequence[KubePod], api: Objects) -> list[base.RoleSpec]:
     """Roles as pods describe them: Jobs from their labels, pods of one from its Job or the pods."""
     by_role: dict[str, list[KubePod]] = {}
     for pod in pods:
@@ -126,30 +108,32 @@ def _roles_of_pods(pods: Sequence[KubePod], api: Objects) -> list[RoleSpec]:
         jobs = max(number(pod.labels.get(REPLICAS)) or 1 for pod in members)
         made = (api.owner_of(pod.object) for pod in members)
         trees = (one.tree for one in made if one is not None and one.kind == "Job")
-        parallel = (parallel_pods(mapping(tree, "spec")) or 1 for tree in trees)
-        each = max([*parallel, *(1 + (completion_index(pod) or 0) for pod in members)])
-        roles.append(RoleSpec(role, jobs * each, stride=each))
+        parallel = (base.parallel_pods(mapping(tree, "spec")) or 1 for tree in trees)
+        each = max([*parallel, *(1 + (base.completion_index(pod) or 0) for pod in members)])
+        roles.append(base.RoleSpec(role, jobs * each, stride=each))
     return roles
 
 
 def _role(pod: KubePod) -> str:
-    return mark(pod, ROLE) or "worker"
+    return base.mark(pod, ROLE) or "worker"
 
 
-def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+def role_index(pod: KubePod, controller: base.Controller) -> base.RoleIndex:
     role = _role(pod)
     spec = controller.roles.get(role)
-    index = completion_index(pod)
+    index = base.completion_index(pod)
     if index is None:
-        return RoleIndex(role, None)
-    job = number(mark(pod, JOB_INDEX))
+        return base.RoleIndex(role, None)
+    job = number(base.mark(pod, JOB_INDEX))
     if spec is None or job is None:
         jobs = 1 if spec is None or spec.size is None else spec.size // max(spec.stride, 1)
-        return RoleIndex(role, index if jobs <= 1 else None)
-    return RoleIndex(role, job * spec.stride + index if index < spec.stride else None)
+        return base.RoleIndex(role, index if jobs <= 1 else None)
+    return base.RoleIndex(role, job * spec.stride + index if index < spec.stride else None)
 
 
-def _jobset_pod(one: KubeObject, role: str, jobs: int | None, each: int, number: int) -> MadePod:
+def _jobset_pod(
+    one: KubeObject, role: str, jobs: int | None, each: int, number: int
+) -> base.MadePod:
     job, index = divmod(number, each)
     name = f"{one.name}-{role}-{job}"
     labels = {
@@ -157,10 +141,10 @@ def _jobset_pod(one: KubeObject, role: str, jobs: int | None, each: int, number:
         ROLE: role,
         REPLICAS: str(jobs),
         JOB_INDEX: str(job),
-        JOB_NAME: name,
-        COMPLETION_INDEX: str(index),
+        base.JOB_NAME: name,
+        base.COMPLETION_INDEX: str(index),
     }
-    return MadePod(f"{name}-{index}", labels, reference("batch/v1", "Job", name))
+    return base.MadePod(f"{name}-{index}", labels, base.reference("batch/v1", "Job", name))
 
 
 _KINDS = """
@@ -189,10 +173,10 @@ clustertrainingruntimes.trainer.kubeflow.org ClusterTrainingRuntime v1alpha1 clu
   spec { mlPolicy=TorchPolicy }
 """
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "JobSet",
     precedence=30,
-    controller=ControllerReader(
+    controller=base.ControllerReader(
         "JobSet",
         describe,
         role_index,
@@ -202,7 +186,7 @@ DIALECT = Dialect(
     ),
     annotations="jobset.sigs.k8s.io/ alpha.jobset.sigs.k8s.io/ trainer.kubeflow.org/",
     kinds=_KINDS,
-    makes={(GROUP, "JobSet"): Makes(jobset_pods)},
+    makes={(GROUP, "JobSet"): base.Makes(jobset_pods)},
     without={
         f"{plural}.{TRAINER}": "elastic TrainJobs are planned with the number of nodes of their JobSets"
         for plural in ("trainingruntimes", "clustertrainingruntimes")

@@ -7,16 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from planner.read.kube.dialects.base import (
-    Colocation,
-    Dialect,
-    Grouped,
-    GroupReader,
-    HoldingReader,
-    PodGroup,
-    annotation,
-    gpu_indices,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.dialects.hami import indices_by_uuid
 from planner.read.kube.dialects.quotas import (
     Quota,
@@ -60,23 +51,23 @@ def group_name(pod: KubeObject, api: Objects) -> str | None:
     return pod.labels.get(KEY) or None
 
 
-def describe(of: Grouped) -> PodGroup:
+def describe(of: base.Grouped) -> base.PodGroup:
     key, group, pods, api, remarks = of
     subgroup = {pod.key: name for pod in pods if (name := pod.labels.get(SUBGROUP))}
     if group is None:
-        return PodGroup(key, roles=subgroup)
+        return base.PodGroup(key, roles=subgroup)
     constraint = mapping(group.tree, "spec", "topologyConstraint")
     required, preferred, unknown = _levels(constraint, _FIELDS, api)
     subgroups: dict[str, Tree] = {}
     for tree in objects(group.tree, "spec", "subGroups"):
         if (name := text(tree, "name")) is not None:
             subgroups.setdefault(name, tree)
-    colocations: list[Colocation] = []
+    colocations: list[base.Colocation] = []
     for name, tree in subgroups.items():
         *levels, lost = _levels(mapping(tree, "topologyConstraint"), _FIELDS, api)
         members = frozenset(pod for pod, own in subgroup.items() if _under(own, name, subgroups))
         colocations += [
-            Colocation(members, level, hard, f"sub-group {name}")
+            base.Colocation(members, level, hard, f"sub-group {name}")
             for level, hard in zip(levels, (True, False), strict=True)
             if level is not None
         ]
@@ -87,7 +78,7 @@ def describe(of: Grouped) -> PodGroup:
     minimum = whole(group.tree, "spec", "minMember")
     if minimum is None and sizes:
         minimum = sum(size for size in sizes.values() if size > 0)
-    return PodGroup(
+    return base.PodGroup(
         key,
         group,
         minimum=minimum,
@@ -155,12 +146,12 @@ def segments(annotations: dict[str, str], api: Objects) -> tuple[SliceAsk | None
 
 def reserved(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
     """The GPU of a reservation pod, by index or by uuid; None if its node names no such uuid."""
-    found = (annotation(annotations, RESERVED) or "").strip()
+    found = (base.annotation(annotations, RESERVED) or "").strip()
     index = number(found)
     if index is None and found.startswith(_UUID):
         index = indices_by_uuid(node).get(found)
         return None if index is None else (index,)
-    return gpu_indices([index]) if found else None
+    return base.gpu_indices([index]) if found else None
 
 
 def is_empty_reservation(pod: KubePod) -> bool:
@@ -216,16 +207,18 @@ topologies.kai.scheduler Topology v1alpha1 cluster
   spec { levels[] { nodeLabel alias } }
 """
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "KAI",
     precedence=90,
     quotas=QuotaReader(
         read_queues, find_by_name, dict.fromkeys(SCHEDULERS, "default-queue"), precedence=10
     ),
     groups=(
-        GroupReader("KAI", GROUP, describe, labels=(KEY,), annotations=(KEY,), find=group_name),
+        base.GroupReader(
+            "KAI", GROUP, describe, labels=(KEY,), annotations=(KEY,), find=group_name
+        ),
     ),
-    holdings=(HoldingReader(f"annotation {RESERVED}", (RESERVED,), reserved),),
+    holdings=(base.HoldingReader(f"annotation {RESERVED}", (RESERVED,), reserved),),
     annotations="kai.scheduler/ scheduling.run.ai/ pod-group-name gpu-fraction "
     "gpu-fraction-num-devices gpu-memory runai-gpu-group",
     kinds=_KINDS,

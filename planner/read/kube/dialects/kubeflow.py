@@ -8,22 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from planner.read.kube.dialects.base import (
-    Controlled,
-    Controller,
-    ControllerReader,
-    Dialect,
-    Makes,
-    PodSet,
-    RoleIndex,
-    RoleSpec,
-    Scale,
-    allowed_range,
-    count,
-    numbered,
-    owned_by,
-    roles_of,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.lookup import Tree, flag, items, mapping, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod
 
@@ -56,35 +41,35 @@ _ORDER = ("launcher", "chief", "master", "scheduler", "ps", "server", "worker", 
 """Roles in the order shown: the API keeps replica types in a map, which has none."""
 
 
-def describe(of: Controlled) -> Controller:
+def describe(of: base.Controlled) -> base.Controller:
     key, _, pods, api = of
     kinds = _kinds(pods)
     jobs = (api.named(GROUP, kind, key.namespace, key.name) for kind in kinds)
     job = next((one for one in jobs if one is not None), None)
     kind = job.kind if job is not None else kinds[0]
-    roles = roles_of(training_pods(job)) if job is not None else {}
+    roles = base.roles_of(training_pods(job)) if job is not None else {}
     for role in (_role(pod, key.name) for pod in pods):
-        roles.setdefault(role, RoleSpec(role, None))
+        roles.setdefault(role, base.RoleSpec(role, None))
     found = [replace(one, ends_gang=one.name in _ENDS) for one in roles.values()]
     spec = mapping(None if job is None else job.tree, "spec")
     if kind == "MPIJob" and flag(spec, "runLauncherAsWorker"):
         # The launcher is worker 0, and the others count from 1 unless one of them is 0.
-        first = int(RoleIndex("worker", 0) not in [_role_index(pod, key.name) for pod in pods])
+        first = int(base.RoleIndex("worker", 0) not in [_role_index(pod, key.name) for pod in pods])
         found = [replace(one, first_index=first * (one.name == "worker")) for one in found]
     if text(spec, "launcherCreationPolicy") == _AFTER_WORKERS:
         found = [replace(one, later=one.name == "launcher") for one in found]
     if kind == SCALED:
         found = [_elastic(one, spec) if one.name == "worker" else one for one in found]
-    return Controller(
+    return base.Controller(
         key, kind, key.name, job, {one.name: one for one in sorted(found, key=_place)}
     )
 
 
-def _elastic(workers: RoleSpec, spec: Tree) -> RoleSpec:
+def _elastic(workers: base.RoleSpec, spec: Tree) -> base.RoleSpec:
     """The workers with the range of the elasticPolicy; its metrics let an autoscaler set their number."""
     policy = mapping(spec, "elasticPolicy")
-    least, most = (count(policy, f"{bound}Replicas", absent=None) for bound in ("min", "max"))
-    allowed = allowed_range(most if least is None else least, least if most is None else most)
+    least, most = (base.count(policy, f"{bound}Replicas", absent=None) for bound in ("min", "max"))
+    allowed = base.allowed_range(most if least is None else least, least if most is None else most)
     return replace(workers, range=allowed, scalable=not items(policy, "metrics"))
 
 
@@ -97,7 +82,7 @@ def _kinds(pods: Sequence[KubePod]) -> list[str]:
     return list(dict.fromkeys([*likely, *KINDS.values()]))
 
 
-def _place(role: RoleSpec) -> tuple[int, str]:
+def _place(role: base.RoleSpec) -> tuple[int, str]:
     return (_ORDER.index(role.name) if role.name in _ORDER else len(_ORDER), role.name)
 
 
@@ -109,20 +94,20 @@ def _role(pod: KubePod, job: str) -> str:
     return rest if rest in _ORDER else "worker"
 
 
-def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+def role_index(pod: KubePod, controller: base.Controller) -> base.RoleIndex:
     return _role_index(pod, controller.key.name)
 
 
-def _role_index(pod: KubePod, job: str) -> RoleIndex:
+def _role_index(pod: KubePod, job: str) -> base.RoleIndex:
     role = _role(pod, job)
     index = number(pod.labels.get(INDEX))
     if index is None:
         # Names end in the index, where a batch Job did not add letters of its own.
         index = 0 if role == "launcher" else number(pod.name.rpartition("-")[2])
-    return RoleIndex(role, index)
+    return base.RoleIndex(role, index)
 
 
-def training_pods(job: KubeObject) -> Iterator[PodSet]:
+def training_pods(job: KubeObject) -> Iterator[base.PodSet]:
     """The pods of a job of Kubeflow's operators; the launcher of an MPIJob too, whenever it starts."""
     spec = mapping(job.tree, "spec")
     launched = job.kind == "MPIJob" and flag(spec, "runLauncherAsWorker")
@@ -130,10 +115,10 @@ def training_pods(job: KubeObject) -> Iterator[PodSet]:
     for kind, replica in (one for own in types if isinstance(own, dict) for one in own.items()):
         name, labels = kind.lower(), {NAME: job.name, ROLE: kind.lower()}
         done = whole(job.tree, "status", "replicaStatuses", kind, "succeeded") or 0
-        role = RoleSpec(name, count(replica, "replicas", absent=1), succeeded=done)
+        role = base.RoleSpec(name, base.count(replica, "replicas", absent=1), succeeded=done)
         first = int(launched and name == "worker")
-        made = numbered(f"{job.name}-{name}", labels, owned_by(job), INDEX, first)
-        yield PodSet(role, mapping(replica, "template"), made)
+        made = base.numbered(f"{job.name}-{name}", labels, base.owned_by(job), INDEX, first)
+        yield base.PodSet(role, mapping(replica, "template"), made)
 
 
 _KINDS = """
@@ -160,10 +145,10 @@ jaxjobs.kubeflow.org JAXJob v1
   spec { jaxReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
 """
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "Kubeflow",
     precedence=40,
-    controller=ControllerReader(
+    controller=base.ControllerReader(
         "TrainingJob",
         describe,
         role_index,
@@ -172,6 +157,8 @@ DIALECT = Dialect(
     ),
     annotations="training.kubeflow.org/",
     kinds=_KINDS,
-    makes={(GROUP, kind): Makes(training_pods, group_of_its_name=True) for kind in KINDS.values()},
-    scales={(GROUP, SCALED): Scale("pytorchjobs", role="worker")},
+    makes={
+        (GROUP, kind): base.Makes(training_pods, group_of_its_name=True) for kind in KINDS.values()
+    },
+    scales={(GROUP, SCALED): base.Scale("pytorchjobs", role="worker")},
 )

@@ -15,29 +15,7 @@ from functools import lru_cache
 from models.instance.policy import KUEUE
 from models.units import InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
-from planner.read.kube.dialects import kueue_quotas
-from planner.read.kube.dialects.base import (
-    ASKS_NOTHING,
-    Asked,
-    Controlled,
-    Controller,
-    ControllerReader,
-    Dialect,
-    Grouped,
-    GroupReader,
-    Holder,
-    PodGroup,
-    PodSet,
-    RoleSpec,
-    Terms,
-    allowed_range,
-    count,
-    json_value,
-    marked_role,
-    numbered,
-    owned_by,
-    roles_of,
-)
+from planner.read.kube.dialects import base, kueue_quotas
 from planner.read.kube.lookup import (
     Tree,
     at,
@@ -82,22 +60,26 @@ DEEP_SLICES = "asks for more than three layers of slices, which Kueue refuses"
 NOT_NESTED = "asks for slices whose sizes do not divide each other"
 
 
-def describe(of: Grouped) -> PodGroup:
+def describe(of: base.Grouped) -> base.PodGroup:
     counts = {pod.annotations.get(TOTAL) for pod in of.pods} - {None}
-    found = PodGroup(of.key, minimum=max((number(one) or 0 for one in counts), default=0) or None)
+    found = base.PodGroup(
+        of.key, minimum=max((number(one) or 0 for one in counts), default=0) or None
+    )
     if len(counts) > 1:
         of.remarks.add(found.subject, f"its pods disagree about {TOTAL}; the largest counts")
     return found
 
 
-def podset_topology(annotations: dict[str, str], job_size: int) -> Asked:
+def podset_topology(annotations: dict[str, str], job_size: int) -> base.Asked:
     """What a pod's annotations ask; ``job_size``: default size of slices, 0 if there is none."""
     values = tuple(annotations.get(key) for key in _KEYS)
-    return _read(values, job_size) if any(value is not None for value in values) else ASKS_NOTHING
+    return (
+        _read(values, job_size) if any(value is not None for value in values) else base.ASKS_NOTHING
+    )
 
 
 @lru_cache(maxsize=4096)
-def _read(values: tuple[str | None, ...], job_size: int) -> Asked:
+def _read(values: tuple[str | None, ...], job_size: int) -> base.Asked:
     required, preferred, free, level, size, layers, group = values
     remarks = []
     if required and preferred:
@@ -105,7 +87,7 @@ def _read(values: tuple[str | None, ...], job_size: int) -> Asked:
     if free is not None and free.lower() != "false" and (required or preferred):
         remarks.append(FREE_AND_BOUND)
     slices, problem = _slices(level, size, layers, job_size)
-    return Asked(
+    return base.Asked(
         LevelAsk(label=required) if required else None,
         LevelAsk(label=preferred) if preferred else None,
         slices,
@@ -130,7 +112,7 @@ def _slices(
 
 def _layered(written: str) -> tuple[tuple[SliceAsk, ...], str | None]:
     """Slices in slices, from the widest level to the nearest."""
-    parsed = json_value(written)
+    parsed = base.json_value(written)
     if not isinstance(parsed, list) or not parsed:
         return (), BAD_SLICES
     if len(parsed) > _MAX_LAYERS:
@@ -148,28 +130,28 @@ def _layered(written: str) -> tuple[tuple[SliceAsk, ...], str | None]:
     return tuple(found), None
 
 
-def describe_workload(of: Controlled) -> Controller:
+def describe_workload(of: base.Controlled) -> base.Controller:
     key, made, *_ = of
     owner = None if made is None else made.owner
     kind, name = ("Workload", key.name) if owner is None else (owner.kind, owner.name)
-    roles = {} if made is None else roles_of(workload_pods(made))
+    roles = {} if made is None else base.roles_of(workload_pods(made))
     queue = text(of.tree, "spec", "queueName")
-    return Controller(key, kind, name, made, roles, queue=queue)
+    return base.Controller(key, kind, name, made, roles, queue=queue)
 
 
-def workload_pods(workload: KubeObject) -> Iterator[PodSet]:
+def workload_pods(workload: KubeObject) -> Iterator[base.PodSet]:
     """The pod sets of a Kueue Workload, for owners whose templates are not in the input."""
-    owner = owned_by(workload)
+    owner = base.owned_by(workload)
     name = workload.name if workload.owner is None else workload.owner.name
     for podset in objects(workload.tree, "spec", "podSets"):
-        role, size = text(podset, "name") or "main", count(podset, "count", absent=1)
-        spec = RoleSpec(role, size, range=allowed_range(whole(podset, "minCount"), size))
-        made = numbered(f"{name}-{role}", {PODSET: role}, owner, PODSET_INDEX)
-        yield PodSet(spec, mapping(podset, "template"), made)
+        role, size = text(podset, "name") or "main", base.count(podset, "count", absent=1)
+        spec = base.RoleSpec(role, size, range=base.allowed_range(whole(podset, "minCount"), size))
+        made = base.numbered(f"{name}-{role}", {PODSET: role}, owner, PODSET_INDEX)
+        yield base.PodSet(spec, mapping(podset, "template"), made)
 
 
 def set_terms(
-    terms: Terms, api: Objects, line: Sequence[KubeObject], workload: KubeObject | None
+    terms: base.Terms, api: Objects, line: Sequence[KubeObject], workload: KubeObject | None
 ) -> None:
     """Kueue's order counts, and it lets go what it has not admitted."""
     own = None if workload is None else text(workload.tree, "spec", "queueName")
@@ -362,18 +344,18 @@ workloads.kueue.x-k8s.io Workload v1beta2 v1beta1
   }
 """
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "Kueue",
     precedence=130,
-    groups=(GroupReader("Kueue", None, describe, labels=(NAME,)),),
-    controller=ControllerReader(
+    groups=(base.GroupReader("Kueue", None, describe, labels=(NAME,)),),
+    controller=base.ControllerReader(
         "KueueWorkload",
         describe_workload,
-        marked_role(PODSET, PODSET_INDEX, "main"),
+        base.marked_role(PODSET, PODSET_INDEX, "main"),
         owners=((GROUP, "Workload"),),
     ),
     quotas=kueue_quotas.QUOTAS,
-    holder=Holder(
+    holder=base.Holder(
         GROUP,
         "Workload",
         lambda api: api.once(Workloads.of).by_owner,

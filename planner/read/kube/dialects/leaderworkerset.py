@@ -7,20 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.read.kube.dialects.base import (
-    Controlled,
-    Controller,
-    ControllerReader,
-    Dialect,
-    MadePod,
-    Makes,
-    PodSet,
-    RoleIndex,
-    RoleSpec,
-    count,
-    product,
-    reference,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.lookup import mapping, number, text
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk
 
@@ -47,23 +34,23 @@ def group_of(pod: KubeObject, name: str) -> str:
     return str(part or 0)
 
 
-def describe(of: Controlled) -> Controller:
+def describe(of: base.Controlled) -> base.Controller:
     key, made, pods, api = of
     leaders = api.named("apps", "StatefulSet", key.namespace, key.name)
     sized = made if made is not None else leaders
-    replicas = count(sized.tree, "spec", "replicas", absent=1) if sized is not None else None
+    replicas = base.count(sized.tree, "spec", "replicas", absent=1) if sized is not None else None
     # A second group in a set of one group is the surge of a rolling update: it keeps its number.
     name = key.name if replicas == 1 and key.part == "0" else f"{key.name}-{key.part}"
     size = _size(made, pods)
     # LeaderReady: the controller creates workers once their leader is ready.
     later = made is not None and text(made.tree, "spec", "startupPolicy") == "LeaderReady"
-    roles = [RoleSpec("leader", 1)]
+    roles = [base.RoleSpec("leader", 1)]
     if size is None:
-        roles.append(RoleSpec("worker", None, first_index=1))
+        roles.append(base.RoleSpec("worker", None, first_index=1))
     elif size > 1:
-        roles.append(RoleSpec("worker", size - 1, first_index=1, later=later))
+        roles.append(base.RoleSpec("worker", size - 1, first_index=1, later=later))
     label = _annotation(EXCLUSIVE, made, pods)
-    return Controller(
+    return base.Controller(
         key,
         KIND,
         name,
@@ -76,7 +63,7 @@ def describe(of: Controlled) -> Controller:
 
 def _size(made: KubeObject | None, pods: Sequence[KubePod]) -> int | None:
     if made is not None:
-        size = count(made.tree, "spec", "leaderWorkerTemplate", "size", absent=1)
+        size = base.count(made.tree, "spec", "leaderWorkerTemplate", "size", absent=1)
         if size is not None:
             return size
     return max((number(pod.annotations.get(SIZE)) or 0 for pod in pods), default=0) or None
@@ -89,36 +76,36 @@ def _annotation(key: str, made: KubeObject | None, pods: Sequence[KubePod]) -> s
     return next((pod.annotations[key] for pod in pods if pod.annotations.get(key)), None)
 
 
-def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+def role_index(pod: KubePod, controller: base.Controller) -> base.RoleIndex:
     del controller
     index = number(pod.labels.get(WORKER_INDEX))
     if index is None:
-        return RoleIndex("worker" if pod.annotations.get(LEADER_NAME) else "leader", None)
-    return RoleIndex("leader" if index == 0 else "worker", index)
+        return base.RoleIndex("worker" if pod.annotations.get(LEADER_NAME) else "leader", None)
+    return base.RoleIndex("leader" if index == 0 else "worker", index)
 
 
-def leader_worker_pods(one: KubeObject) -> list[PodSet]:
-    groups = count(one.tree, "spec", "replicas", absent=1)
+def leader_worker_pods(one: KubeObject) -> list[base.PodSet]:
+    groups = base.count(one.tree, "spec", "replicas", absent=1)
     template = mapping(one.tree, "spec", "leaderWorkerTemplate")
-    size = count(template, "size", absent=1)
+    size = base.count(template, "size", absent=1)
     workers = mapping(template, "workerTemplate")
     leaders = mapping(template, "leaderTemplate") or workers
     others = None if size is None else max(0, size - 1)
 
-    def leader(number: int) -> MadePod:
+    def leader(number: int) -> base.MadePod:
         labels = {NAME: one.name, GROUP_INDEX: str(number), WORKER_INDEX: "0"}
-        owner = reference("apps/v1", "StatefulSet", one.name)
-        return MadePod(f"{one.name}-{number}", labels, owner)
+        owner = base.reference("apps/v1", "StatefulSet", one.name)
+        return base.MadePod(f"{one.name}-{number}", labels, owner)
 
-    def worker(number: int) -> MadePod:
+    def worker(number: int) -> base.MadePod:
         group, place = divmod(number, others or 1)
         of, index = f"{one.name}-{group}", str(place + 1)
         labels = {NAME: one.name, GROUP_INDEX: str(group), WORKER_INDEX: index}
-        return MadePod(f"{of}-{index}", labels, reference("apps/v1", "StatefulSet", of))
+        return base.MadePod(f"{of}-{index}", labels, base.reference("apps/v1", "StatefulSet", of))
 
     return [
-        PodSet(RoleSpec("leader", groups), leaders, leader),
-        PodSet(RoleSpec("worker", product(groups, others)), workers, worker),
+        base.PodSet(base.RoleSpec("leader", groups), leaders, leader),
+        base.PodSet(base.RoleSpec("worker", base.product(groups, others)), workers, worker),
     ]
 
 
@@ -134,13 +121,13 @@ leaderworkersets.leaderworkerset.x-k8s.io LeaderWorkerSet v1
   status { replicas conditions[]=Condition }
 """
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     KIND,
     precedence=20,
-    controller=ControllerReader(
+    controller=base.ControllerReader(
         KIND, describe, role_index, group_of, replaces=True, labels=(NAME,), owners=((GROUP, KIND),)
     ),
     annotations="leaderworkerset.sigs.k8s.io/",
     kinds=_KINDS,
-    makes={(GROUP, KIND): Makes(leader_worker_pods, waits=lambda _: True)},
+    makes={(GROUP, KIND): base.Makes(leader_worker_pods, waits=lambda _: True)},
 )

@@ -9,23 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from planner.read.kube.dialects.base import (
-    Controlled,
-    Controller,
-    ControllerReader,
-    Dialect,
-    MadePod,
-    Makes,
-    PodSet,
-    RoleIndex,
-    RoleSpec,
-    allowed_range,
-    count,
-    owned_by,
-    product,
-    reference,
-    roles_of,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.lookup import Tree, flag, mapping, number, objects, text
 from planner.read.kube.records import KubeObject, KubePod, ReplicaRange
 
@@ -44,15 +28,15 @@ JOB = "RayJob"
 HEAD = "head"
 
 
-def describe(of: Controlled) -> Controller:
+def describe(of: base.Controlled) -> base.Controller:
     key, cluster, pods, api = of
     name = _job_name(cluster, pods)
     job = api.named(GROUP, JOB, key.namespace, name) if name is not None else None
     # A job that waits has no cluster yet.
     made = cluster if job is None or cluster is not None else job
-    roles = {HEAD: RoleSpec(HEAD, 1)} | ({} if made is None else roles_of(ray_pods(made)))
+    roles = {HEAD: base.RoleSpec(HEAD, 1)} | ({} if made is None else base.roles_of(ray_pods(made)))
     kind, name = (KIND, key.name) if name is None else (JOB, name)
-    return Controller(key, kind, name, job or cluster, roles, ranks=_ranks(pods))
+    return base.Controller(key, kind, name, job or cluster, roles, ranks=_ranks(pods))
 
 
 def _job_name(cluster: KubeObject | None, pods: Sequence[KubePod]) -> str | None:
@@ -77,8 +61,11 @@ def group_replicas(group: Tree) -> int | None:
     """Workers that the operator makes of a group; None if their number is malformed."""
     if flag(group, "suspend"):
         return 0
-    least = count(group, "minReplicas", absent=0)
-    wanted, most = count(group, "replicas", absent=least), count(group, "maxReplicas", absent=None)
+    least = base.count(group, "minReplicas", absent=0)
+    wanted, most = (
+        base.count(group, "replicas", absent=least),
+        base.count(group, "maxReplicas", absent=None),
+    )
     if wanted is None:
         return None
     return max(wanted, least or 0) if most is None else min(max(wanted, least or 0), most)
@@ -86,10 +73,12 @@ def group_replicas(group: Tree) -> int | None:
 
 def _allowed(group: Tree, hosts: int | None, *, scales: bool) -> ReplicaRange | None:
     """The numbers of pods of a group; a minimum of 0, which the API fills in, counts only if Ray scales."""
-    least, most = (count(group, f"{bound}Replicas", absent=None) for bound in ("min", "max"))
+    least, most = (base.count(group, f"{bound}Replicas", absent=None) for bound in ("min", "max"))
     if not least and not scales:
         return None
-    return allowed_range(product(max(least or 0, 1), hosts), product(most, hosts), hosts)
+    return base.allowed_range(
+        base.product(max(least or 0, 1), hosts), base.product(most, hosts), hosts
+    )
 
 
 def _role(pod: KubePod) -> str:
@@ -98,48 +87,50 @@ def _role(pod: KubePod) -> str:
     return pod.labels.get(WORKER_GROUP) or "worker"
 
 
-def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+def role_index(pod: KubePod, controller: base.Controller) -> base.RoleIndex:
     role = _role(pod)
     if role == HEAD:
-        return RoleIndex(role, 0)
+        return base.RoleIndex(role, 0)
     spec = controller.roles.get(role)
     replica, host = number(pod.labels.get(REPLICA)), number(pod.labels.get(HOST))
     if replica is None:
         replica = controller.ranks.get(pod.labels.get(REPLICA_NAME, ""))
     if replica is None:
-        return RoleIndex(role, None)
+        return base.RoleIndex(role, None)
     stride = 1 if spec is None else spec.stride
-    return RoleIndex(role, replica * stride + min(host or 0, stride - 1))
+    return base.RoleIndex(role, replica * stride + min(host or 0, stride - 1))
 
 
-def ray_pods(one: KubeObject) -> Iterator[PodSet]:
+def ray_pods(one: KubeObject) -> Iterator[base.PodSet]:
     """The head and the workers of a RayCluster, or of the one that a RayJob will have."""
     spec, name, labels = mapping(one.tree, "spec"), one.name, {NAME: one.name}
-    owner = owned_by(one)
+    owner = base.owned_by(one)
     if one.kind == JOB:
         spec = mapping(spec, "rayClusterSpec")
         cluster = f"{name}-raycluster"  # not its own name, which a RayCluster may have
         labels = {NAME: cluster, ORIGIN_KIND: JOB, ORIGIN_NAME: name}
-        owner = reference("ray.io/v1", KIND, cluster)
+        owner = base.reference("ray.io/v1", KIND, cluster)
 
-    head = MadePod(f"{name}-head", {**labels, NODE_TYPE: HEAD}, owner)
-    yield PodSet(RoleSpec(HEAD, 1), mapping(spec, "headGroupSpec", "template"), lambda _: head)
+    head = base.MadePod(f"{name}-head", {**labels, NODE_TYPE: HEAD}, owner)
+    yield base.PodSet(
+        base.RoleSpec(HEAD, 1), mapping(spec, "headGroupSpec", "template"), lambda _: head
+    )
     scales = flag(spec, "enableInTreeAutoscaling")
     for group in objects(spec, "workerGroupSpecs"):
-        hosts = count(group, "numOfHosts", absent=1)
+        hosts = base.count(group, "numOfHosts", absent=1)
         role = text(group, "groupName") or "worker"
-        size, stride = product(group_replicas(group), hosts), max(hosts or 1, 1)
+        size, stride = base.product(group_replicas(group), hosts), max(hosts or 1, 1)
         allowed = _allowed(group, hosts, scales=scales) if size else None
         marks = {**labels, NODE_TYPE: "worker", WORKER_GROUP: role}
-        made = partial(_worker, MadePod(f"{name}-{role}-worker", marks, owner), stride)
-        spec_ = RoleSpec(role, size, stride=stride, range=allowed)
-        yield PodSet(spec_, mapping(group, "template"), made)
+        made = partial(_worker, base.MadePod(f"{name}-{role}-worker", marks, owner), stride)
+        spec_ = base.RoleSpec(role, size, stride=stride, range=allowed)
+        yield base.PodSet(spec_, mapping(group, "template"), made)
 
 
-def _worker(of: MadePod, hosts: int, number: int) -> MadePod:
+def _worker(of: base.MadePod, hosts: int, number: int) -> base.MadePod:
     replica, host = divmod(number, hosts)
     labels = {**of.labels, REPLICA: str(replica), HOST: str(host)}
-    return MadePod(f"{of.name}-{number}", labels, of.owner)
+    return base.MadePod(f"{of.name}-{number}", labels, of.owner)
 
 
 _KINDS = """
@@ -156,13 +147,13 @@ rayjobs.ray.io RayJob v1 v1alpha1
   status { jobStatus jobDeploymentStatus }
 """
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "Ray",
     precedence=80,
-    controller=ControllerReader(
+    controller=base.ControllerReader(
         KIND, describe, role_index, replaces=True, labels=(NAME,), owners=((GROUP, KIND),)
     ),
     annotations="ray.io/num-hosts",
     kinds=_KINDS,
-    makes={(GROUP, kind): Makes(ray_pods) for kind in (KIND, JOB)},
+    makes={(GROUP, kind): base.Makes(ray_pods) for kind in (KIND, JOB)},
 )

@@ -8,29 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.base import (
-    Colocation,
-    Controlled,
-    Controller,
-    ControllerReader,
-    Dialect,
-    Grouped,
-    GroupKey,
-    GroupReader,
-    Holder,
-    MadePod,
-    Makes,
-    PodGroup,
-    PodSet,
-    RoleSpec,
-    Terms,
-    count,
-    mark,
-    marked_role,
-    numbered,
-    owned_by,
-    roles_of,
-)
+from planner.read.kube.dialects import base
 from planner.read.kube.dialects.quotas import (
     Quota,
     QuotaReader,
@@ -95,7 +73,7 @@ ANNOTATION = "scheduling.k8s.io/group-name"
 NAMES = (ANNOTATION, "scheduling.volcano.sh/group-name")
 
 
-def describe_group(of: Grouped) -> PodGroup:
+def describe_group(of: base.Grouped) -> base.PodGroup:
     key, group, pods, _, remarks = of
     if group is None:
         return _group_of_pods(key, pods, remarks)
@@ -115,7 +93,7 @@ def describe_group(of: Grouped) -> PodGroup:
         for policy in objects(group.tree, "spec", "subGroupPolicy")
         for one in _sub_groups(policy, group, pods, remarks)
     ]
-    return PodGroup(
+    return base.PodGroup(
         key,
         group,
         minimum=minimum,
@@ -132,20 +110,20 @@ def _kept_minimums(minimum: int | None, tasks: dict[str, int]) -> dict[str, int]
     return tasks if minimum is None or sum(tasks.values()) <= minimum else {}
 
 
-def _group_of_pods(key: GroupKey, pods: Sequence[KubePod], remarks: Remarks) -> PodGroup:
+def _group_of_pods(key: base.GroupKey, pods: Sequence[KubePod], remarks: Remarks) -> base.PodGroup:
     """The group as the annotations of its pods describe it."""
     for pod in pods:
         required, preferred, odd = _annotated_topology(pod.annotations)
         if odd is not None:
             remarks.add(pod.subject, odd)
         if required is not None or preferred is not None:
-            return PodGroup(key, required=required, preferred=preferred)
-    return PodGroup(key)
+            return base.PodGroup(key, required=required, preferred=preferred)
+    return base.PodGroup(key)
 
 
 def _sub_groups(
     policy: Tree, group: KubeObject, pods: Sequence[KubePod], remarks: Remarks
-) -> list[Colocation]:
+) -> list[base.Colocation]:
     """Every ``subGroupSize`` pods, or those with equal labels, share a domain."""
     name = text(policy, "name") or "sub-group"
     required, preferred, odd = _topology(policy, "networkTopology")
@@ -163,7 +141,7 @@ def _sub_groups(
             # Without keys all selected pods are alike, and only the size separates sub-groups.
             by_labels.setdefault(tuple(pod.labels.get(key) for key in keys), []).append(pod)
     return [
-        Colocation(
+        base.Colocation(
             frozenset(pod.key for pod in members),
             level,
             required is not None,
@@ -183,26 +161,26 @@ TASK = f"{_KEY}task-spec"
 INDEX = f"{_KEY}task-index"
 
 
-def describe_job(of: Controlled) -> Controller:
+def describe_job(of: base.Controlled) -> base.Controller:
     key, job, pods, _ = of
     if job is None:
-        return Controller(key, KIND, key.name)
+        return base.Controller(key, KIND, key.name)
     sets = list(volcano_pods(job))
     minimums: dict[str, int] = {}
-    here = {mark(pod, TASK) for pod in pods}
+    here = {base.mark(pod, TASK) for pod in pods}
     total = 0
     for task, role in zip(_tasks(job), (one.role for one in sets), strict=True):
         if not role.later or role.name in here:
-            minimums[role.name] = count(task, "minAvailable", absent=role.size) or 0
+            minimums[role.name] = base.count(task, "minAvailable", absent=role.size) or 0
             total += role.size or 0
     required, preferred, _ = _topology(job.tree, "spec", "networkTopology")
     minimum = min(whole(job.tree, "spec", "minAvailable") or sum(minimums.values()), total)
-    return Controller(
+    return base.Controller(
         key,
         KIND,
         key.name,
         job,
-        roles_of(sets),
+        base.roles_of(sets),
         required=required,
         preferred=preferred,
         queue=text(job.tree, "spec", "queue"),
@@ -270,7 +248,7 @@ def may_be_alone(api: Objects, owner: Key) -> bool:
 
 
 def set_terms(
-    terms: Terms, api: Objects, line: Sequence[KubeObject], group: KubeObject | None
+    terms: base.Terms, api: Objects, line: Sequence[KubeObject], group: KubeObject | None
 ) -> None:
     """The pods of a group are Volcano's, and start together."""
     del api, line
@@ -292,23 +270,23 @@ def _is_held_back(job: KubeObject) -> bool:
     return text(job.tree, "status", "state", "phase") in (*_PENDING, "Restarting")
 
 
-def volcano_pods(job: KubeObject) -> Iterator[PodSet]:
+def volcano_pods(job: KubeObject) -> Iterator[base.PodSet]:
     scheduler = text(job.tree, "spec", "schedulerName") or SCHEDULER
     priority = text(job.tree, "spec", "priorityClassName")
     for place, task in enumerate(_tasks(job)):
-        name, size = text(task, "name") or f"default{place}", count(task, "replicas", absent=1)
+        name, size = text(task, "name") or f"default{place}", base.count(task, "replicas", absent=1)
         later = bool(task.get("dependsOn"))
-        role = RoleSpec(name, size, later=later, slices=_partitions(task))
+        role = base.RoleSpec(name, size, later=later, slices=_partitions(task))
         labels = {NAME: job.name, TASK: name}
-        made = numbered(f"{job.name}-{name}", labels, owned_by(job), INDEX)
-        yield PodSet(role, mapping(task, "template"), made, scheduler, priority)
+        made = base.numbered(f"{job.name}-{name}", labels, base.owned_by(job), INDEX)
+        yield base.PodSet(role, mapping(task, "template"), made, scheduler, priority)
 
 
 def _tasks(job: KubeObject) -> list[Tree]:
     return objects(job.tree, "spec", "tasks")
 
 
-def group_pods(group: KubeObject) -> Sequence[PodSet]:
+def group_pods(group: KubeObject) -> Sequence[base.PodSet]:
     """The pods that a PodGroup needs: each an equal share of what it says that they need together."""
     stated = mapping(group.tree, "spec", "minResources")
     quota = {name.removeprefix("requests."): amount for name, amount in stated.items()}
@@ -328,8 +306,10 @@ def group_pods(group: KubeObject) -> Sequence[PodSet]:
         )
     name = group.name if group.owner is None else group.owner.name
     priority = text(group.tree, "spec", "priorityClassName")
-    role = RoleSpec("worker", pods)
-    return [PodSet(role, template, lambda n: MadePod(f"{name}-{n}", {}, {}), None, priority)]
+    role = base.RoleSpec("worker", pods)
+    return [
+        base.PodSet(role, template, lambda n: base.MadePod(f"{name}-{n}", {}, {}), None, priority)
+    ]
 
 
 def _one_container(requests: Tree) -> Tree:
@@ -381,20 +361,20 @@ jobs.batch.volcano.sh Job v1alpha1
   }
 """
 
-DIALECT = Dialect(
+DIALECT = base.Dialect(
     "Volcano",
     precedence=60,
     quotas=QuotaReader(read_queues, find_by_name, {SCHEDULER: "default"}, precedence=20),
-    groups=(GroupReader("Volcano", GROUP, describe_group, annotations=NAMES),),
-    controller=ControllerReader(
+    groups=(base.GroupReader("Volcano", GROUP, describe_group, annotations=NAMES),),
+    controller=base.ControllerReader(
         KIND,
         describe_job,
-        marked_role(TASK, INDEX, "worker"),
+        base.marked_role(TASK, INDEX, "worker"),
         labels=(NAME,),
         annotations=(NAME,),
         owners=((JOB_GROUP, "Job"),),
     ),
-    holder=Holder(
+    holder=base.Holder(
         GROUP,
         "PodGroup",
         groups_by_owner,
@@ -407,5 +387,5 @@ DIALECT = Dialect(
     ),
     annotations="volcano.sh/ scheduling.volcano.sh/ topology.volcano.sh/",
     kinds=_KINDS,
-    makes={(JOB_GROUP, "Job"): Makes(volcano_pods, waits=_is_held_back)},
+    makes={(JOB_GROUP, "Job"): base.Makes(volcano_pods, waits=_is_held_back)},
 )
