@@ -36,10 +36,9 @@ def name_on(pod: KubeObject, api: Objects) -> str | None:
 def describe(of: base.Controlled) -> base.Controller:
     key, _, pods, api = of
     kind, _, name = key.name.partition("/")
-    found = (api.owner_of(pod.object) for pod in pods)
-    sets = {id(one): one for one in found if one is not None}
-    made = max(sets.values(), key=_precedence, default=None)
-    sizes = [base.count(one.tree, "spec", "replicas", absent=1) for one in sets.values()]
+    sets = {one for pod in pods if (one := api.owner_of(pod.object)) is not None}
+    made = max(sets, key=_precedence, default=None)
+    sizes = (base.count(one.tree, "spec", "replicas", absent=1) for one in sets)
     known = [size for size in sizes if size is not None]
     role = base.RoleSpec(
         ROLE,

@@ -33,9 +33,7 @@ def describe(of: Grouped) -> PodGroup:
     )
     required = _required(spec, group, remarks) or _required(template, group, remarks)
     parent = _outermost(group, api)
-    if parent is None:
-        return PodGroup(key, group, gang=gang, minimum=minimum, required=required)
-    composite = api.named(GROUP, COMPOSITE, group.namespace, parent)
+    composite = api.named(GROUP, COMPOSITE, group.namespace, parent or "")
     around = mapping(None if composite is None else composite.tree, "spec")
     return PodGroup(
         key,
@@ -44,7 +42,7 @@ def describe(of: Grouped) -> PodGroup:
         minimum=minimum,
         required=required,
         parent=parent,
-        siblings=api.once(_composites)[group.namespace, parent],
+        siblings=api.once(_composites)[group.namespace, parent] if parent else (),
         parent_required=_required(around, group, Remarks()),
     )
 
@@ -112,8 +110,8 @@ def describe_workload_group(of: Grouped) -> PodGroup:
     key, workload, _, _, remarks = of
     if workload is None:
         return PodGroup(key)
-    groups = objects(workload.tree, "spec", "podGroups")
-    groups += objects(workload.tree, "spec", "podGroupTemplates")
+    parts = ("podGroups", "podGroupTemplates")
+    groups = (entry for part in parts for entry in objects(workload.tree, "spec", part))
     name = [*key.name.split("/"), None][1]
     spec = next((entry for entry in groups if text(entry, "name") == name), None)
     if spec is None:

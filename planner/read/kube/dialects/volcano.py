@@ -78,15 +78,13 @@ def describe_group(of: base.Grouped) -> base.PodGroup:
     if group is None:
         return _group_of_pods(key, pods, remarks)
     topology = _topology(group.tree, "spec", "networkTopology")
-    required, preferred, odd = (
-        _annotated_topology(group.annotations) if topology == NO_TOPOLOGY else topology
-    )
+    if topology == NO_TOPOLOGY:
+        topology = _annotated_topology(group.annotations)
+    required, preferred, odd = topology
     if odd is not None:
         remarks.add(group.subject, odd)
-    minimum, by_task = (
-        whole(group.tree, "spec", "minMember"),
-        mapping(group.tree, "spec", "minTaskMember"),
-    )
+    minimum = whole(group.tree, "spec", "minMember")
+    by_task = mapping(group.tree, "spec", "minTaskMember")
     tasks = {task: size for task in by_task if (size := whole(by_task, task)) is not None}
     colocations = [
         one
