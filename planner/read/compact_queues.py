@@ -38,9 +38,8 @@ def read_queues(
         name = entry.document.metadata.name
         entry.report_errors(entry.document.field_errors())
         if name in by_name:
-            what = (
-                f"two queues are named {shown(name)}; the other is in {by_name[name].source.name}"
-            )
+            other = by_name[name].source.name
+            what = f"two queues are named {shown(name)}; the other is in {other}"
             entry.fault(("metadata", "name"), what, "rename one")
         by_name.setdefault(name, entry)
         _check_levels(entry, merged)
@@ -132,10 +131,8 @@ class _Places:
                     what = f"queue {shown(other)} pins node {node}"
                     hint = "a node is pinned by one queue, and by those above it"
                     if other == name:
-                        what, hint = (
-                            f"node {node} is pinned twice",
-                            "leave it out of one of the cells",
-                        )
+                        what = f"node {node} is pinned twice"
+                        hint = "leave it out of one of the cells"
                     by_name[name].fault(path, what, hint)
                     break
                 own.append(name)

@@ -41,23 +41,16 @@ class Tiers:
 
     def tier(self, ask: LevelAsk) -> int | None:
         """The tier a gang may span: the highest that exists up to the one it names."""
-        tier = ask.tier
-        if ask.tier_name is not None:
-            tier = self.names.get(ask.tier_name)
+        tier = ask.tier if ask.tier_name is None else self.names.get(ask.tier_name)
         if tier is None or not self.columns:
             return None
-        if tier == 0:
-            return min(self.columns)
-        return max((one for one in self.columns if one <= tier), default=None)
+        most = tier or min(self.columns)
+        return max((one for one in self.columns if one <= most), default=None)
 
     def found(self) -> Found | None:
         """The tiers as levels, widest first."""
-        widest_first = sorted(self.columns, reverse=True)
-        return (
-            Found("HyperNodes", tuple(map(self.columns.__getitem__, widest_first)))
-            if self.columns
-            else None
-        )
+        columns = tuple(self.columns[tier] for tier in sorted(self.columns, reverse=True))
+        return Found("HyperNodes", columns) if columns else None
 
 
 def read_tiers(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -> Tiers:

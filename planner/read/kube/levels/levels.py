@@ -47,9 +47,8 @@ def found_text(source: str, chain: Chain) -> str:
             for node, number in zip(chain.nodes, chain.divisions[i], strict=True)
             if all(node.name in one.values for one in chain.columns[: i + 1])
         }
-        count = f"{len(inside)}"
-        if i == 0:
-            count += " domain" if len(inside) == 1 else " domains"
+        domains = "" if i else " domain" if len(inside) == 1 else " domains"
+        count = f"{len(inside)}{domains}"
         facts = [count, *(["NVLink"] if column.nvlink else []), *filter(None, [column.origin])]
         parts.append(f"{column.name} ({', '.join(facts)})")
     return printable(f"levels from {source}: {', '.join(parts)}")
