@@ -250,7 +250,7 @@ class PodSets:
             for one in self._ruled
             if not one.problems
             for pod in one.pods
-            if pod.rules is one.model.rules
+            if pod.rules == one.model.rules
         }
 
     def write(self, partial: Collection[str]) -> None:

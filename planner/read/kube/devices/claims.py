@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -77,22 +77,20 @@ def is_part_name(device: str) -> bool:
     return "mig" in re.split(r"[^a-z]+", device.lower())
 
 
-@dataclass(slots=True)
 class DeviceClasses:
     """Device classes of one input. ``drivers``: those known to have GPUs.
 
     ``extended_resources``: names by which classes can be requested without a claim.
     """
 
-    input: Objects
-    drivers: frozenset[str]
-    extended_resources: dict[str, Sort] = field(default_factory=dict)
-    _known: dict[str, tuple[Sort, str | None]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for one in self.input.of("DeviceClass", GROUP):
-            for name in _resource_names(one):
-                self.extended_resources[name] = self.sort(one.name)
+    def __init__(self, found: Objects, drivers: Collection[str]) -> None:
+        self.input, self.drivers = found, drivers
+        self._known: dict[str, tuple[Sort, str | None]] = {}
+        self.extended_resources = {
+            name: self.sort(one.name)
+            for one in found.of("DeviceClass", GROUP)
+            for name in _resource_names(one)
+        }
 
     def sort(self, name: str) -> Sort:
         """What devices of the class are."""

@@ -8,7 +8,6 @@ for nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from models.documents.cluster import HOSTNAME_LABEL
 from models.instance.policy import KubernetesPolicy
@@ -38,23 +37,15 @@ DEFAULT_SCHEDULER = "default-scheduler"
 _WAITING = (None, "Pending", "Unknown")
 
 
-@dataclass(frozen=True, slots=True)
 class Places:
     """Nodes by name, and node names by a hostname label that is one node's alone."""
 
-    nodes: dict[str, KubeNode]
-    hosts: dict[str, str]
-
-    @classmethod
-    def of(cls, nodes: Iterable[KubeNode]) -> Places:
-        by_name = {node.name: node for node in nodes}
-        hosts: dict[str, str] = {}
-        ambiguous = set()
-        for node in by_name.values():
-            host = node.labels.get(HOSTNAME_LABEL, node.name)
-            if hosts.setdefault(host, node.name) != node.name:
-                ambiguous.add(host)
-        return cls(by_name, {host: hosts[host] for host in hosts if host not in ambiguous})
+    def __init__(self, nodes: Iterable[KubeNode]) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        hosts: dict[str, list[str]] = {}
+        for node in self.nodes.values():
+            hosts.setdefault(node.labels.get(HOSTNAME_LABEL, node.name), []).append(node.name)
+        self.hosts = {host: names[0] for host, names in hosts.items() if len(names) == 1}
 
     def pinned(self, pod: KubePod) -> str | None:
         """The one node that its spec allows: by hostname or, with required affinity, by name."""
@@ -113,7 +104,9 @@ def read_placement(
     elif pod.finished is None and not pod.terminating:
         ours = EXPECTED not in tree and policy.scheduling_gate in pod.gates
         pod.mode = "gate" if ours else None
-        pod.queued = not is_of_node(pod.object)
+        owner = pod.object.owner
+        # Pods that one node alone needs, as long as it is there, stand in no queue.
+        pod.queued = owner is None or owner.kind not in ("DaemonSet", "Node")
         # What gangplan cannot start is only in what-ifs: else it would keep the plan from being applied.
         what_if = policy.plans_others and policy.plans(pod.scheduler)
         pod.planned = pod.mode is not None or (pod.queued and what_if)
@@ -132,11 +125,6 @@ def read_placement(
 def is_proven(pod: KubePod) -> bool:
     """Whether a run of gangplan wrote the intent on the pod."""
     return pod.object.tree.get(PROVEN) is True
-
-
-def is_of_node(found: KubeObject) -> bool:
-    """Whether one node alone needs the pod, as long as it is there: it stands in no queue."""
-    return found.owner is not None and found.owner.kind in ("DaemonSet", "Node")
 
 
 def _ties(

@@ -122,7 +122,6 @@ class PodRules:
     ignore: Collection[str]
     # by the identity of trees, which are kept for that, and the namespace
     _selectors: dict[tuple[int, str], tuple[object, Selector | None]] = field(default_factory=dict)
-    _known: dict[tuple[PodRule, ...], tuple[PodRule, ...]] = field(default_factory=dict)
     _parts: dict[str, int] = field(default_factory=dict)
 
     def read(self, spec: Tree, namespace: str) -> tuple[tuple[PodRule, ...], tuple[str, ...]]:
@@ -144,8 +143,7 @@ class PodRules:
                 if None in read:
                     faults.append(kind.problem(UNREADABLE_RULE))
                 found += [one for one in read if isinstance(one, PodRule)]
-        rules = () if faults else tuple(dict.fromkeys(found))
-        return self._known.setdefault(rules, rules), tuple(faults)
+        return () if faults else tuple(dict.fromkeys(found)), tuple(faults)
 
     def _stated(self, spec: Tree, affinity: Tree) -> Iterator[tuple[RuleKind, Sequence[object]]]:
         terms = items(affinity, RuleKind.ANTI_AFFINITY.ignored, REQUIRED)

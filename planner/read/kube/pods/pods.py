@@ -148,7 +148,7 @@ class _Reader:
     def __init__(
         self, found: Objects, nodes: Sequence[KubeNode], policy: KubernetesPolicy, remarks: Remarks
     ) -> None:
-        self.places = Places.of(nodes)
+        self.places = Places(nodes)
         self.policy = policy
         self.remarks = remarks
         self.claims = Claims(found, nodes)
