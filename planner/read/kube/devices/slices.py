@@ -42,6 +42,7 @@ PROFILE = r"[1-9][a-z0-9.+-]{0,38}[a-z0-9]"
 _PROFILE = re.compile(PROFILE)
 
 _CLOSING = frozenset({"NoSchedule", "NoExecute"})
+_BY_CEL = frozenset({"deviceClassName", "selectors"})
 
 _BUS = re.compile(
     r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})[.:]([0-9a-f]{1,2})", re.IGNORECASE
@@ -118,6 +119,8 @@ def read_slices(
         mapping(one.tree, "spec", "deviceSelector")
         for one in objects_.of("DeviceTaintRule", GROUP)
         if text(one.tree, "spec", "taint", "effect") in _CLOSING
+        # An older form selects by CEL. A field that is absent selects all.
+        and _BY_CEL.isdisjoint(mapping(one.tree, "spec", "deviceSelector"))
     ]
     for (driver, pool), slices in sorted(_pools(objects_).items()):
         _check_complete(driver, pool, slices, remarks)
@@ -140,7 +143,10 @@ def read_slices(
                     continue
                 taken.add((node, name))
                 device = _found(tree, driver, pool, name, instance=instance)
-                device.sick |= any(_applies(rule, driver, pool, name) for rule in rules)
+                own = {"driver": driver, "pool": pool, "device": name}.items()
+                device.sick |= any(
+                    all(rule.get(field) in (None, value) for field, value in own) for rule in rules
+                )
                 found.setdefault((node, driver), []).append(device)
     result: dict[str, tuple[NodeDevices, ...]] = {}
     for node, driver in sorted({*found, *partitioned}):
@@ -167,14 +173,6 @@ def _pools(objects_: Objects) -> dict[tuple[str, str], list[KubeObject]]:
         elif generation == newest:
             slices.append(one)
     return {key: slices for key, (_, slices) in pools.items()}
-
-
-def _applies(rule: Tree, driver: str, pool: str, device: str) -> bool:
-    """Whether a rule selects the device; a field that is absent selects all."""
-    if "deviceClassName" in rule or "selectors" in rule:
-        return False  # an older form that selects by CEL
-    own = (("driver", driver), ("pool", pool), ("device", device))
-    return all(rule.get(name) in (None, value) for name, value in own)
 
 
 def _check_complete(driver: str, pool: str, slices: Sequence[KubeObject], remarks: Remarks) -> None:

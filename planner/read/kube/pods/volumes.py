@@ -150,7 +150,10 @@ class _Volumes:
         if volume is None:
             missing = f"{claim.where} is for {VOLUME} {name}, which does not exist"
             return self._absent(VOLUME, missing)
-        if mapping(volume.tree, "spec", "claimRef") and not _is_for(volume, claim):
+        reference = mapping(volume.tree, "spec", "claimRef")
+        named = text(reference, "namespace"), text(reference, "name")
+        uids = {text(reference, "uid"), claim.uid} - {None}  # they count where both have one
+        if reference and (named != (claim.namespace, claim.name) or len(uids) > 1):
             return _Claim(waits=f"{claim.where} is for {volume.where}, which another claim has")
         if text(volume.tree, "status", "phase") in ("Released", "Failed"):
             return _Claim(waits=f"{volume.where} of {claim.where} is not usable")
@@ -184,11 +187,3 @@ class _Volumes:
         if zones:
             affinity = tuple((*term, *zones) for term in affinity or ((),))
         return self._equal.setdefault(affinity, affinity)
-
-
-def _is_for(volume: KubeObject, claim: KubeObject) -> bool:
-    """Whether a volume's claimRef is to this claim: by namespace and name, and by uid where both have one."""
-    reference = mapping(volume.tree, "spec", "claimRef")
-    if (text(reference, "namespace"), text(reference, "name")) != (claim.namespace, claim.name):
-        return False
-    return None in (text(reference, "uid"), claim.uid) or text(reference, "uid") == claim.uid
