@@ -166,7 +166,7 @@ OTHERS_WORDS = {
     "planner/read/json_items.py",  # msgspec's
     "planner/read/model_files.py",
     "planner/read/topo/server_match.py",  # the confidence that a server model states
-    "planner/read/topo/topology.py",
+    "planner/read/topo/tools.py",
 }
 """Files that look for words which other programs, or people, write."""
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import Fault, InputError
-from planner.read.sources import Source, read_sources
+from planner.read.sources import Source, open_sources, too_long
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -53,7 +53,15 @@ def read_models(
     ``gpu``, ``name``: of servers in a tool's output. Raises MissingPathError, and InputError with
     every fault (at most 20) and its place.
     """
-    texts, faults = read_sources([path], stdin)
+    texts: list[Source] = []
+    faults: list[Fault] = []
+    for source in open_sources([path], stdin):
+        if isinstance(source, Fault):
+            faults.append(source)
+        elif source.rest is not None:
+            faults.append(too_long(source.name))
+        else:
+            texts.append(source)
     if faults:
         raise InputError(*faults)
     if any(_is_output(text) for text in texts):
@@ -72,16 +80,13 @@ def _is_output(source: Source) -> bool:
 
 def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
     """Every topology of a tool's output, in order. Raises InputError if there is none or one is broken."""
-    from planner.read.topo import nvidia_smi, rocm_smi
-    from planner.read.topo.topology import plain_lines
+    from planner.read.topo import tools
 
     if len(text) > MAX_TEXT:
         what = f"a text of more than {MAX_TEXT:,} characters"
         raise InputError(Fault(what, "save only what the tool prints", file))
-    lines = plain_lines(text)
-    tool = rocm_smi if rocm_smi.is_output(lines) else nvidia_smi
     found = []
-    for topology in tool.read(file, lines):
+    for topology in tools.read(file, text):
         found.append(topology)
         if len(found) > MAX_TOPOLOGIES:
             what = f"more than {MAX_TOPOLOGIES} servers in one text"

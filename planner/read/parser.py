@@ -195,24 +195,25 @@ def _json_faults(text: str) -> Parsed:
     """What ``json`` accepts and documents may not have; a document only if the rest is sound."""
     faults: list[Malformed] = []
     names: dict[Path, set[str]] = {}
+
+    def found(start: int, what: str, hint: str) -> Malformed:
+        return Malformed(what, *_line_and_column(text, start), hint)
+
     try:
         for path, at_key, start, word in _json_items(text):
             if at_key:
                 fields = names.setdefault(path[:-1], set())
                 if path[-1] in fields:
-                    line, column = _line_and_column(text, start)
-                    faults.append(_duplicate(str(path[-1]), line, column))
+                    faults.append(found(start, *_twice(str(path[-1]))))
                 fields.add(str(path[-1]))
                 if len(fields) > MAX_FIELDS:
                     raise TooWide(*_line_and_column(text, start))
             elif len(path) - 1 > MAX_DEPTH:
                 raise nested_too_deep(*_line_and_column(text, start))
             elif word in ("NaN", "Infinity", "-Infinity"):
-                raise _not_finite(word, *_line_and_column(text, start))
-            elif len(word) > MAX_NUMBER_DIGITS:
-                raise _too_long_a_number(len(word), *_line_and_column(text, start))
-            elif "e" in word.lower() and not _fitsdecimal(word):
-                raise _too_large_an_exponent(*_line_and_column(text, start))
+                raise found(start, f"not JSON: {word} is no number", "write a finite number")
+            elif word not in ("", "true", "false", "null") and (wrong := _wrong_number(word)):
+                raise found(start, *wrong)
             else:
                 names.pop(path, None)  # a duplicate field's object starts without names
     except Malformed as fault:
@@ -294,28 +295,24 @@ def decimal(text: str) -> Decimal:
         raise ValueError from None
 
 
-def _fitsdecimal(word: str) -> bool:
-    """Whether a word with an ``e``, such as ``1e9`` or ``true``, is no number beyond Decimal."""
+def _wrong_number(word: str) -> tuple[str, str] | None:
+    """(what, hint) of a number that is too long, or beyond what Decimal holds."""
+    if len(word) > MAX_NUMBER_DIGITS:
+        return f"a number of {len(word):,} characters", f"the most is {MAX_NUMBER_DIGITS}"
     try:
         Decimal(word)
     except ArithmeticError:
-        return word in ("true", "false")
-    return True
+        return "a number with too large an exponent", "write it in full"
+    return None
 
 
 _FIRST, _LATER = ("apiVersion", "kind"), frozenset({"metadata", "spec"})
 """Fields that a document starts with, and those that come after them."""
 _NEXT_DOCUMENT = "a second document starts here, and the line '---' before it is missing"
-_NEXT_HINT = "write --- on a line of its own above"
 
 
-def _duplicate(name: str, line: int, column: int) -> Malformed:
-    what = f"the field {shown(name)} appears twice"
-    return Malformed(what, line, column, "remove one of the two")
-
-
-def _not_finite(word: str, line: int, column: int) -> Malformed:
-    return Malformed(f"not JSON: {word} is no number", line, column, "write a finite number")
+def _twice(name: str) -> tuple[str, str]:
+    return f"the field {shown(name)} appears twice", "remove one of the two"
 
 
 class TooWide(Malformed):
@@ -330,15 +327,6 @@ class TooWide(Malformed):
 def nested_too_deep(line: int, column: int) -> Malformed:
     what = f"nested more than {MAX_DEPTH} levels deep"
     return Malformed(what, line, column, "no document needs so many")
-
-
-def _too_long_a_number(digits: int, line: int, column: int) -> Malformed:
-    what = f"a number of {digits:,} characters"
-    return Malformed(what, line, column, f"the most is {MAX_NUMBER_DIGITS}")
-
-
-def _too_large_an_exponent(line: int, column: int) -> Malformed:
-    return Malformed("a number with too large an exponent", line, column, "write it in full")
 
 
 # YAML 1.1 turns NO, on, 010, 12:30 and dates into other values. Here only true, false, null and
@@ -408,7 +396,8 @@ class YamlReader:
             if error.problem == _TOO_DEEP:
                 raise nested_too_deep(line, column) from None
             what = _one_line(error.problem or error.context or "cannot be read")
-            raise Malformed(f"not YAML: {what}", line, column, _yaml_hint(what)) from None
+            hint = next(hint for said, hint in _HINTS.items() if said in what)
+            raise Malformed(f"not YAML: {what}", line, column, hint) from None
         except yaml.YAMLError as error:
             raise Malformed(f"not YAML: {_one_line(str(error))}", 1, 1) from None
 
@@ -472,32 +461,28 @@ class YamlReader:
         if self.values > MAX_VALUES:
             if self.values == MAX_VALUES + 1:
                 what = f"more than {MAX_VALUES:,} values in one document"
-                self._left_out(Malformed(what, *_place(event), "use host ranges, or write JSON"))
+                self._left_out(event, what, "use host ranges, or write JSON")
             self._skip(event)
             return None
         if self.visit is not None:
             self.visit(path, False, *_place(event))  # noqa: FBT003
         kind = type(event)
         if kind is yaml.ScalarEvent:
-            try:
-                value = _scalar(event)
-            except Malformed as fault:
-                self._left_out(fault)
-                return None
+            value = self._scalar(event)
             if event.anchor is not None:
                 self._anchor(event, (value, 1))
             return value
-        if kind is yaml.AliasEvent:
-            return self._alias(event)
-        return self._collection(event, path, depth)
+        return (
+            self._alias(event) if kind is yaml.AliasEvent else self._collection(event, path, depth)
+        )
 
     def _collection(self, event: Any, path: Path, depth: int) -> object:  # noqa: ANN401
-        if depth > MAX_DEPTH:
-            self._left_out(nested_too_deep(*_place(event)))
-            self._skip(event)
-            return None
-        if event.tag is not None and event.tag not in _COLLECTION_TAGS:
-            self._left_out(_tagged(event))
+        tagged = event.tag is not None and event.tag not in _COLLECTION_TAGS
+        if depth > MAX_DEPTH or tagged:
+            if depth > MAX_DEPTH:
+                self._report(nested_too_deep(*_place(event)))
+            else:
+                self._left_out(event, *_tagged(event.tag))
             self._skip(event)
             return None
         before = self.values + self.aliased
@@ -534,7 +519,29 @@ class YamlReader:
                 return
             event = self.next_event()
 
-    def _left_out(self, fault: Malformed) -> None:
+    def _scalar(self, event: Any) -> object:  # noqa: ANN401
+        """The value of a scalar; None for one that cannot be read."""
+        text: str = event.value
+        if event.tag is not None and event.tag not in _STRING_TAGS:
+            self._left_out(event, *_tagged(event.tag))
+            return None
+        plain = event.tag is None and not event.style
+        if plain and text in _CONSTANTS:
+            return _CONSTANTS[text]
+        if not plain or text[0] not in "+-.0123456789":
+            return text
+        number = int if _INTEGER.fullmatch(text) else Decimal if _DECIMAL.fullmatch(text) else None
+        if number is None:
+            return text
+        if (wrong := _wrong_number(text)) is not None:
+            self._left_out(event, *wrong)
+            return None
+        return number(text)
+
+    def _left_out(self, event: Any, what: str, hint: str) -> None:  # noqa: ANN401
+        self._report(Malformed(what, *_place(event), hint))
+
+    def _report(self, fault: Malformed) -> None:
         """The first such fault is reported: others may follow from it."""
         if not self.fatal:
             self.faults.append(fault)
@@ -543,9 +550,10 @@ class YamlReader:
     def _twice(self, event: Any, document: Collection[str]) -> None:  # noqa: ANN401
         """A field that was there before. ``document``: the fields before it at the top of a document."""
         if event.value in _FIRST and not _LATER.isdisjoint(document):
-            self._left_out(Malformed(_NEXT_DOCUMENT, *_place(event), _NEXT_HINT))
+            self._left_out(event, _NEXT_DOCUMENT, "write --- on a line of its own above")
         elif not self.fatal and len(self.faults) < _MOST_FAULTS:
-            self.faults.append(_duplicate(event.value, *_place(event)))
+            what, hint = _twice(event.value)
+            self.faults.append(Malformed(what, *_place(event), hint))
 
     def _fields(
         self,
@@ -559,7 +567,7 @@ class YamlReader:
         while type(event := self.next_event()) is not yaml.MappingEndEvent:
             if type(event) is not yaml.ScalarEvent:
                 hint = "put a name that starts with a bracket, '*' or '&' in quotes"
-                self._left_out(Malformed("a field name must be text", *_place(event), hint))
+                self._left_out(event, "a field name must be text", hint)
                 self._skip(event)
                 self._skip(self.next_event())
                 continue
@@ -567,12 +575,9 @@ class YamlReader:
             if name == "<<" and event.tag is None and not event.style:
                 merged += self._merge(self.next_event(), path, depth)
                 continue
-            try:
-                _scalar(event)  # checks its tag and the length of a number
-            except Malformed as fault:
-                self._left_out(fault)
+            self._scalar(event)  # checks its tag and the length of a number
             if len(fields) == MAX_FIELDS:
-                self._left_out(TooWide(*_place(event)))
+                self._report(TooWide(*_place(event)))
             if name in fields:
                 self._twice(event, fields if not depth else ())
             if self.visit is not None:
@@ -588,22 +593,21 @@ class YamlReader:
         sources = value if isinstance(value, list) else [value]
         found = [source for source in sources if isinstance(source, dict)]
         if len(found) != len(sources):
-            self._left_out(Malformed("'<<' merges objects only", *_place(event), "remove it"))
+            self._left_out(event, "'<<' merges objects only", "remove it")
         return found
 
     def _alias(self, event: Any) -> object:  # noqa: ANN401
         target = self.anchors.get(event.anchor)
         if target is None:
-            what = (
-                "unknown alias" if event.anchor not in self.anchors else "an alias inside itself:"
-            )
+            inside = event.anchor in self.anchors
+            what = "an alias inside itself:" if inside else "unknown alias"
             hint = "an alias repeats an anchor (&name) written in full before it"
-            self._left_out(Malformed(f"{what} {shown(event.anchor)}", *_place(event), hint))
+            self._left_out(event, f"{what} {shown(event.anchor)}", hint)
             return None
         value, size = target
         if self.aliased + size > MAX_ALIASED:
             what = f"aliases of more than {MAX_ALIASED:,} values"
-            self._left_out(Malformed(what, *_place(event), "write the values out"))
+            self._left_out(event, what, "write the values out")
             return None
         self.aliased += size
         return value
@@ -617,43 +621,18 @@ def _place(event: Any) -> tuple[int, int]:  # noqa: ANN401
     return event.start_mark.line + 1, event.start_mark.column + 1
 
 
-def _scalar(event: Any) -> object:  # noqa: ANN401
-    text: str = event.value
-    if event.tag is not None:
-        if event.tag not in _STRING_TAGS:
-            raise _tagged(event)
-        return text
-    if event.style:
-        return text
-    if text in _CONSTANTS:
-        return _CONSTANTS[text]
-    if text[0] not in "+-.0123456789":
-        return text
-    number = int if _INTEGER.fullmatch(text) else Decimal if _DECIMAL.fullmatch(text) else None
-    if number is None:
-        return text
-    if len(text) > MAX_NUMBER_DIGITS:
-        raise _too_long_a_number(len(text), *_place(event))
-    try:
-        return number(text)
-    except ArithmeticError:
-        raise _too_large_an_exponent(*_place(event)) from None
-
-
-def _tagged(event: Any) -> Malformed:  # noqa: ANN401
-    short = event.tag.replace("tag:yaml.org,2002:", "!!")
-    return Malformed(f"the tag {shown(short)} is not supported", *_place(event), "remove the tag")
+def _tagged(tag: str) -> tuple[str, str]:
+    short = tag.replace("tag:yaml.org,2002:", "!!")
+    return f"the tag {shown(short)} is not supported", "remove the tag"
 
 
 def _one_line(text: str) -> str:
     return shown(" ".join(text.split()))[1:-1]
 
 
-def _yaml_hint(problem: str) -> str:
-    if "cannot start any token" in problem:
-        return "indent with blanks, not tabs, and put special characters in quotes"
-    if "mapping values are not allowed" in problem:
-        return "check the indentation, or put text that holds ': ' in quotes"
-    if "undefined alias" in problem:
-        return "an alias repeats an anchor (&name) written before it"
-    return "check the indentation, the quotes and the brackets near this place"
+_HINTS = {
+    "cannot start any token": "indent with blanks, not tabs, and put special characters in quotes",
+    "mapping values are not allowed": "check the indentation, or put text that holds ': ' in quotes",
+    "": "check the indentation, the quotes and the brackets near this place",
+}
+"""By what libyaml says."""

@@ -93,23 +93,6 @@ def open_sources(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Sourc
             yield _source(name, stdin, opened, named=name in given)
 
 
-def read_sources(paths: Sequence[str], stdin: BinaryIO | None) -> tuple[list[Source], list[Fault]]:
-    """Every text of the paths, whole, and a fault for every file that is no text or too long.
-
-    Raises what ``open_sources`` raises.
-    """
-    found: list[Source] = []
-    faults: list[Fault] = []
-    for source in open_sources(paths, stdin):
-        if isinstance(source, Fault):
-            faults.append(source)
-        elif source.rest is None:
-            found.append(source)
-        else:
-            faults.append(too_long(source.name))
-    return found, faults
-
-
 def whole(source: Source) -> Source:
     """The source with all of its text. Raises Malformed beyond MAX_BYTES, MissingPathError."""
     text = source.text
@@ -166,13 +149,14 @@ def _folder(path: str, missing: list[Fault]) -> Iterator[str]:
     def unreadable(error: OSError) -> None:
         missing.append(_unreadable(str(error.filename), error))
 
-    names = []
+    names: list[str] = []
     for folder, below, files in os.walk(path, onerror=unreadable):
         below[:] = [name for name in below if not name.startswith(".")]
-        for name in files:
-            whole = str(Path(folder, name))
-            if name.lower().endswith((*SUFFIXES, ".txt")) and not name.startswith("."):
-                names.append(whole)
+        names += (
+            str(Path(folder, name))
+            for name in files
+            if name.lower().endswith((*SUFFIXES, ".txt")) and not name.startswith(".")
+        )
     yield from sorted(name for name in names if _is_file(name) and not _is_note(name))
 
 
@@ -222,24 +206,45 @@ def _source(name: str, stdin: BinaryIO | None, opened: ExitStack, *, named: bool
 
 def _pieces(name: str, stdin: BinaryIO | None, opened: ExitStack) -> Iterator[str]:
     """The text of a file, the first piece the longest. Raises Malformed, MissingPathError."""
-    decoder = _Decoder()
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    place = (1, 1)
     size = WHOLE_BYTES
     try:
         file = _unpacked(name, stdin, opened)
         while True:
             raw = file.read(size)
             last = len(raw) < size
-            yield decoder.decode(raw, final=last)
+            text = decoder.decode(raw, last)
+            yield text
             if last:
                 return
+            place = _place_after(place, text)
             size = _PIECE_BYTES
+    except UnicodeDecodeError as error:
+        raise _not_utf8(error, place) from None
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise _NOT_GZIP from None
+        hint = "pack it again, or give it unpacked"
+        raise Malformed("not a whole gzip file", 1, 1, hint) from None
     except OSError as error:
         raise MissingPathError(_unreadable(name, error)) from error
 
 
-_NOT_GZIP = Malformed("not a whole gzip file", 1, 1, "pack it again, or give it unpacked")
+def _place_after(place: tuple[int, int], text: str) -> tuple[int, int]:
+    lines = text.count("\n")
+    column = len(text) - text.rfind("\n") if lines else place[1] + len(text)
+    return place[0] + lines, column
+
+
+def _not_utf8(error: UnicodeDecodeError, place: tuple[int, int]) -> Malformed:
+    """The fault of a text of which all before ``place`` has been decoded."""
+    raw = bytes(error.object)  # bytes that an earlier piece ended with come first
+    what, hint = (
+        f"not UTF-8: the byte 0x{raw[error.start]:02x} is not allowed here",
+        "save the file as UTF-8",
+    )
+    if place == (1, 1) and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        what = "not UTF-8, but UTF-16 or UTF-32"
+    return Malformed(what, *_place_after(place, raw[: error.start].decode("utf-8")), hint)
 
 
 class _Bytes(Protocol):
@@ -272,42 +277,6 @@ class _Joined:
         return start + self._file.read(size - len(start)) if len(start) < size else start
 
 
-class _Decoder:
-    """Bytes to text, without a byte order mark; knows the place where it stands."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._line = 1
-        self._column = 1
-        self._begun = False
-
-    def decode(self, raw: bytes, *, final: bool) -> str:
-        """The text of the next bytes. Raises Malformed."""
-        if not self._begun and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-            what, hint = "not UTF-8, but UTF-16 or UTF-32", "save the file as UTF-8"
-            raise Malformed(what, 1, 1, hint)
-        try:
-            text = self._decoder.decode(raw, final)
-        except UnicodeDecodeError as error:
-            # Bytes that an earlier piece ended with come first; no character has been lost.
-            whole = error.object
-            self._advance(bytes(whole[: error.start]).decode("utf-8").removeprefix(self._mark()))
-            what = f"not UTF-8: the byte 0x{whole[error.start]:02x} is not allowed here"
-            raise Malformed(what, self._line, self._column, "save the file as UTF-8") from None
-        text = text.removeprefix(self._mark())
-        self._begun = self._begun or bool(text)
-        self._advance(text)
-        return text
-
-    def _mark(self) -> str:
-        return "" if self._begun else "\ufeff"
-
-    def _advance(self, text: str) -> None:
-        lines = text.count("\n")
-        self._column = len(text) - text.rfind("\n") if lines else self._column + len(text)
-        self._line += lines
-
-
 def _unreadable(name: str, error: OSError) -> Fault:
     if name == "-":
         return Fault("cannot read standard input: it is closed or broken", "give a file or a pipe")
@@ -322,23 +291,13 @@ def _format(name: str) -> Format:
     return "yaml" if lower.endswith((".yaml", ".yml")) else "either"
 
 
-_CONF = re.compile(r"(switchname|blockname|blocksizes)[ \t]*=", re.IGNORECASE)
+_CONF = re.compile(r"(?:\s+|#[^\n]*\n)*+(?:switchname|blockname|blocksizes)[ \t]*=", re.IGNORECASE)
 _CONF_NAME = re.compile(r"(.*[/\\.])?topology\.conf", re.IGNORECASE | re.DOTALL)
 
 
 def is_topology_conf(name: str, text: str) -> bool:
     """Whether a text is a topology file of Slurm, by its name or its first line with content."""
-    if _CONF_NAME.fullmatch(name) is not None:
-        return True
-    at = 0
-    while at < len(text):
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        line = text[at:end].strip()
-        if line and not line.startswith("#"):
-            return _CONF.match(line) is not None
-        at = end + 1
-    return False
+    return (_CONF_NAME.fullmatch(name) or _CONF.match(text)) is not None
 
 
 _NODE_RECORDS = re.compile(r"\s*NodeName=\S+\s+(?:Arch|CoresPerSocket|CPUAlloc)=")
@@ -349,25 +308,23 @@ def is_node_records(text: str) -> bool:
     return _NODE_RECORDS.match(text) is not None
 
 
-SLURM_LISTS = ("nodes", "jobs", "sinfo", "partitions", "reservations")
-"""Names of the lists that Slurm's commands write as JSON."""
+SLURM_LISTS = {
+    "nodes": "real_memory", "jobs": "job_id", "sinfo": "partition", "partitions": "", "reservations": "",
+}  # fmt: skip
+"""Names of the lists that Slurm's commands write as JSON, and a field that each entry of them has."""
 
 
 def is_slurm_output(tree: dict[str, object]) -> bool:
     """Whether a document is what a command of Slurm wrote with ``--json``."""
     if "kind" in tree or "apiVersion" in tree:
         return False
-    known = any(isinstance(tree.get(name), list) for name in SLURM_LISTS)
-    return known and (isinstance(tree.get("meta"), dict) or _has_numbers(tree))
-
-
-def _has_numbers(tree: dict[str, object]) -> bool:
-    """Whether its first node or job looks like one of Slurm."""
-    for name, field in (("jobs", "job_id"), ("nodes", "real_memory"), ("sinfo", "partition")):
-        found = tree.get(name)
-        if isinstance(found, list) and found and isinstance(found[0], dict) and field in found[0]:
-            return True
-    return False
+    lists = {name: one for name in SLURM_LISTS if isinstance(one := tree.get(name), list)}
+    return bool(lists) and (
+        isinstance(tree.get("meta"), dict)
+        or any(
+            isinstance(one, dict) and SLURM_LISTS[n] in one for n in lists for one in lists[n][:1]
+        )
+    )
 
 
 def printable(name: str) -> str:

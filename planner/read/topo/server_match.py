@@ -77,14 +77,22 @@ def _match(topology: Topology, model: ServerModel) -> Match | None:
         if model.fabric != "pcie" or "pcie" not in comparable:
             return None
         needed = ("pcie",)
-    if isomorphism(_printed(topology, ()), _known(topology, model, ())) is None:
+    near, theirs = near_gpus(topology), [nic.gpus for nic in model.nics]
+    numa, paths = numa_ids(topology), known_paths(model)
+
+    def renumbered(aspects: Sequence[str]) -> tuple[int, ...] | None:
+        counted = topology.counted
+        printed = _colours(topology.matrix, numa, near, aspects, counted=counted)
+        return isomorphism(printed, _colours(paths, model.numa, theirs, aspects, counted=counted))
+
+    if renumbered(()) is None:
         return None
     for kept in product((True, False), repeat=len(comparable)):  # earlier aspects count more
         chosen = tuple(compress(comparable, kept))
         if not set(needed) <= set(chosen):
             continue
-        gpus = isomorphism(_printed(topology, chosen), _known(topology, model, chosen))
-        if gpus is not None and ("nics" not in chosen or _same_nics(topology, model, gpus)):
+        gpus = renumbered(chosen)
+        if gpus is not None and ("nics" not in chosen or _same_nics(near, model, gpus)):
             differs = tuple(aspect for aspect in comparable if aspect not in chosen)
             return Match(model, gpus, chosen, differs)
     return None
@@ -100,17 +108,6 @@ def _comparable(topology: Topology, model: ServerModel) -> Iterator[str]:
         yield "numa"
     if topology.nics and model.nics:
         yield "nics"
-
-
-def _printed(topology: Topology, aspects: Sequence[str]) -> Colours:
-    near = near_gpus(topology)
-    counted = topology.counted
-    return _colours(topology.matrix, numa_ids(topology), near, aspects, counted=counted)
-
-
-def _known(topology: Topology, model: ServerModel, aspects: Sequence[str]) -> Colours:
-    near = [nic.gpus for nic in model.nics]
-    return _colours(known_paths(model), model.numa, near, aspects, counted=topology.counted)
 
 
 def _colours(
@@ -131,11 +128,10 @@ def _colours(
     return [[colour(a, b) for b in gpus] for a in gpus]
 
 
-def _same_nics(topology: Topology, model: ServerModel, gpus: Sequence[int]) -> bool:
+def _same_nics(near: Near, model: ServerModel, gpus: Sequence[int]) -> bool:
     everything = tuple(range(model.gpus))
     here = sorted(
-        everything if near is None else tuple(sorted(gpus[g] for g in near))
-        for near in near_gpus(topology)
+        everything if own is None else tuple(sorted(gpus[g] for g in own)) for own in near
     )
     return here == sorted(everything if nic.gpus is None else nic.gpus for nic in model.nics)
 
@@ -157,10 +153,8 @@ def isomorphism(one: Colours, other: Colours) -> tuple[int, ...] | None:
     size = len(one)
     if all(list(one[a]) == list(other[a]) for a in range(size)):
         return tuple(range(size))
-    classes, theirs = _refined(one, other)
-    if Counter(classes) != Counter(theirs):
-        return None
-    candidates = [[x for x in range(size) if theirs[x] == mine] for mine in classes]
+    mine, theirs = ([_kind(row, v) for v, row in enumerate(some)] for some in (one, other))
+    candidates = [[x for x in range(size) if theirs[x] == kind] for kind in mine]
     # Few candidates first, so that a dead end shows early.
     order = sorted(range(size), key=lambda a: (len(candidates[a]), a))
     image = [-1] * size
@@ -188,30 +182,10 @@ def isomorphism(one: Colours, other: Colours) -> tuple[int, ...] | None:
     return tuple(image) if extend(0) else None
 
 
-def _refined(one: Colours, other: Colours) -> tuple[list[int], list[int]]:
-    """Colour refinement: classes of the vertices of both, equal where no neighbour count differs."""
-    numbers: dict[Hashable, int] = {}
-    classes = [
-        [numbers.setdefault(row[a], len(numbers)) for a, row in enumerate(matrix)]
-        for matrix in (one, other)
-    ]
-    distinct = 0
-    while len(numbers) != distinct:
-        distinct = len(numbers)
-        numbers = {}
-        classes = [
-            [
-                numbers.setdefault((old[v], _neighbours(row, old, v)), len(numbers))
-                for v, row in enumerate(matrix)
-            ]
-            for matrix, old in zip((one, other), classes, strict=True)
-        ]
-    return classes[0], classes[1]
-
-
-def _neighbours(row: Sequence[Hashable], classes: Sequence[int], vertex: int) -> Hashable:
-    counts = Counter((row[w], classes[w]) for w in range(len(row)) if w != vertex)
-    return frozenset(counts.items())
+def _kind(row: Sequence[Hashable], vertex: int) -> Hashable:
+    """What a vertex is, and how many neighbours it has by each colour."""
+    counts = Counter(colour for other, colour in enumerate(row) if other != vertex)
+    return row[vertex], frozenset(counts.items())
 
 
 def connected(paths: Matrix) -> bool:

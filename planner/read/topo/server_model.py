@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
 from models.rates.catalogue import relative_speed
@@ -87,6 +87,7 @@ def recognise(
     matrix, counted = _counted(topology, matches)
     generation = None if known is None else generation_of(known)
     fabric = _fabric(topology, matrix, matches, generation)
+    speeds = _speeds(near, matches, topology.gpus)
     pcie = _agreed(matches, lambda model: model.pcie_MBps)
     sockets = _agreed(matches, lambda model: model.sys_MBps)
     if pcie is None and generation is not None:
@@ -102,26 +103,20 @@ def recognise(
         links_per_gpu=_links_per_gpu(matrix, fabric, matches),
         numa=numa_ids(topology),
         pcie_switch=switch_groups(topology),
-        nics=tuple(
-            Nic(nic.name, speed, gpus)
-            for nic, speed, gpus in zip(
-                topology.nics, _speeds(near, matches, topology.gpus), near, strict=True
-            )
-        ),
+        nics=tuple(map(Nic, (nic.name for nic in topology.nics), speeds, near)),
         nvlink_domain_nodes=_agreed(matches, lambda model: model.nvlink_domain_nodes) or 1,
         pcie_MBps=pcie or PCIE_MBPS,
         sys_MBps=sockets or SYS_MBPS,
         relative_speed=None if known is None else relative_speed(known),
     )
-    rates = {"pcieMBps": pcie, "sysMBps": sockets}
-    return Recognition(
-        topology,
-        model,
-        matches,
-        known,
-        tuple(field for field, rate in rates.items() if rate is None),
-        (*topology.remarks, *_remarks(topology, near, found, matches, gpu), *counted),
-    )
+    assumed = [name for name, rate in (("pcieMBps", pcie), ("sysMBps", sockets)) if rate is None]
+    remarks = list(topology.remarks)
+    if far := [nic.name for nic, own in zip(topology.nics, near, strict=True) if own == ()]:
+        remarks.append(f"near no GPU, SYS to all: {', '.join(far)}")
+    if gpu is not None and found and not matches:
+        remarks.append(f"no known server with these links has GPU model {_without_brand(gpu)}")
+    remarks += counted
+    return Recognition(topology, model, matches, known, tuple(assumed), tuple(remarks))
 
 
 def _choose(
@@ -136,9 +131,8 @@ def _choose(
         )
         return pool, _agreed(pool, lambda model: model.gpu)
     words = set(slug(stated).split("-"))
-    named = {
-        match.model.gpu for match in found if set(slug(match.model.gpu).split("-")) <= words
-    }  # fmt: skip
+    gpus = (match.model.gpu for match in found)
+    named = {gpu for gpu in gpus if set(slug(gpu).split("-")) <= words}
     # The longest name whose every word the user says: H100 NVL before H100.
     gpu = max(named, key=lambda one: (len(one), one), default=None)
     if gpu is None:
@@ -273,26 +267,7 @@ def _name(topology: Topology, matches: Sequence[Match], gpu: str | None) -> str:
     return f"{topology.gpus}x {gpu or 'GPU'}"
 
 
-def _remarks(
-    topology: Topology,
-    near: Near,
-    found: Sequence[Match],
-    matches: Sequence[Match],
-    stated: str | None,
-) -> list[str]:
-    remarks = []
-    far = [nic.name for nic, gpus in zip(topology.nics, near, strict=True) if gpus == ()]
-    if far:
-        remarks.append(f"near no GPU, SYS to all: {', '.join(far)}")
-    if stated is not None and found and not matches:
-        remarks.append(
-            f"no known server with these links has GPU model {_without_brand(stated)}"
-        )  # fmt: skip
-    return remarks
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(NamedTuple):
     """MB/s of one NVLink and links of one GPU, None without NVLink; MB/s below one PCIe switch."""
 
     link_MBps: int | None

@@ -1,32 +1,14 @@
-"""The topology that one server's tool prints: links, NUMA nodes, CPUs and NICs.
-
-Also the square tables both tools print, and what follows from the paths in them. No GPU model
-and no rate is derived here.
-"""
+"""The topology of one server as a tool prints it, and what follows from its paths: no GPU model, no rate."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, NamedTuple
-
-from models.units import shown
-from planner.errors import Fault, InputError
+from typing import Literal
 
 Tool = Literal["nvidia-smi topo -m", "rocm-smi --showtopo"]
 
 VENDORS: dict[Tool, str] = {"nvidia-smi topo -m": "NVIDIA", "rocm-smi --showtopo": "AMD"}
-
-MAX_GPUS = 64
-"""Most GPUs of one server; the tools have not been seen to print more than 16."""
-
-MAX_NICS = 256
-"""Most NIC columns; the largest known server has 32."""
-
-MAX_CHARACTERS = 16_384
-"""Longest line that can be a row: 64 GPUs and 256 NICs take 2,600 characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,175 +42,12 @@ class Topology:
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs."""
         return len(self.matrix)
 
     @property
     def vendor(self) -> str:
         """Vendor of the GPUs, as in the catalogue."""
         return VENDORS[self.tool]
-
-
-class Cell(NamedTuple):
-    """A word of a line; ``column`` counts from 1."""
-
-    text: str
-    column: int
-
-
-@dataclass(slots=True)
-class Table:
-    """A square table. ``titles``: columns after the square, whose words are in ``rest`` by row."""
-
-    file: str
-    line: int
-    column: int
-    labels: tuple[str, ...]
-    titles: tuple[str, ...]
-    cells: dict[str, tuple[Cell, ...]] = field(default_factory=dict)
-    rest: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def gpus(self) -> tuple[str, ...]:
-        """Labels of the GPU columns."""
-        return tuple(label for label in self.labels if _GPU.fullmatch(label))
-
-    @property
-    def nics(self) -> tuple[str, ...]:
-        """Labels of the other columns."""
-        return self.labels[len(self.gpus) :]
-
-    def text(self, row: str, column: str) -> str:
-        """The cell of two labels."""
-        return self.cells[row][self.labels.index(column)].text
-
-    def fault(self, what: str, hint: str) -> InputError:
-        """An error at the labels of the table."""
-        return InputError(Fault(what, hint, self.file, self.line, self.column))
-
-
-WHOLE_HINT = "save it without a terminal that cuts or wraps lines: nvidia-smi topo -m > FILE"
-
-_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-_GPU = re.compile(r"GPU[0-9]{1,4}")
-_NIC = re.compile(r"(?!(?:NV|GPU)[0-9]+$)(?=\S*[0-9_])[A-Za-z][\w.-]*")
-_NAME = r"(?:CPU Affinity|Memory Affinity|NUMA Affinity|GPU NUMA ID)"
-_TITLE = re.compile(rf"(?<=[ \t]){_NAME}")
-_TITLES = re.compile(rf"(?:{_NAME}(?:[ \t]+|$))*")
-_AFFINITY = re.compile(r"[0-9][0-9,-]*|N/A")
-
-
-def plain_lines(text: str) -> list[str]:
-    """The lines without colours and underlines; a line too long for a table becomes empty."""
-    lines = [line.rstrip("\r") for line in text.split("\n")]
-    return [
-        _ESCAPE.sub(lambda found: " " * len(found[0]), line) if len(line) <= MAX_CHARACTERS else ""
-        for line in lines
-    ]
-
-
-def table_labels(line: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Labels and titles of the line above a table; None for any other line."""
-    if not line.lstrip().startswith("GPU0"):
-        return None
-    first = _TITLE.search(line)
-    end = len(line) if first is None else first.start()
-    labels = tuple(line[:end].split())
-    if not all(_GPU.fullmatch(label) or _NIC.fullmatch(label) for label in labels):
-        return None
-    if labels[0] != "GPU0" or _TITLES.fullmatch(line, end) is None:
-        return None
-    return labels, tuple(_TITLE.findall(line, end))
-
-
-def read_table(
-    file: str, lines: Sequence[str], number: int, known: Callable[[str], object], hint: str
-) -> Table | None:
-    """The table whose labels are in line ``number`` (from 1); None if they are not there.
-
-    ``known``: whether the tool prints such a cell; ``hint``: which it prints. Raises InputError for
-    rows that are missing or cut off and for a cell that is not known.
-    """
-    header = table_labels(lines[number - 1])
-    if header is None:
-        return None
-    line = lines[number - 1]
-    table = Table(file, number, len(line) - len(line.lstrip()) + 1, *header)
-    _check_labels(table)
-    at = number
-    for label in table.labels:
-        words = _words(lines, at)
-        if not words or words[0].text != label:
-            if label not in table.gpus:
-                break  # rows of NICs repeat what their columns say
-            what = f"the matrix is cut off: the row of {label} is missing"
-            raise table.fault(what, WHOLE_HINT)
-        at += 1
-        _check_row(table, words, at, known, hint)
-        width = len(table.labels) + 1
-        table.cells[label] = tuple(words[1:width])
-        table.rest[label] = tuple(word.text for word in words[width:])
-        table.lines[label] = at
-    words = _words(lines, at)
-    if len(words) > 1 and _GPU.fullmatch(words[0].text) and known(words[1].text):
-        raise table.fault(f"the matrix is cut off: {words[0].text} has no column", WHOLE_HINT)
-    return table
-
-
-def _words(lines: Sequence[str], at: int) -> list[Cell]:
-    line = lines[at] if at < len(lines) else ""
-    return [Cell(word[0], word.start() + 1) for word in re.finditer(r"\S+", line)]
-
-
-def _check_labels(table: Table) -> None:
-    gpus = table.gpus
-    if len(gpus) > MAX_GPUS or len(table.nics) > MAX_NICS:
-        what = f"{len(gpus)} GPUs and {len(table.nics)} NICs in one server"
-        raise table.fault(what, f"the most is {MAX_GPUS} GPUs and {MAX_NICS} NICs")
-    if table.labels[: len(gpus)] != tuple(f"GPU{g}" for g in range(len(gpus))):
-        what = f"the columns {' '.join(gpus)} are not GPU0, GPU1, ... in order"
-        raise table.fault(what, WHOLE_HINT)
-    twice = [label for label in table.nics if table.nics.count(label) > 1]
-    if twice:
-        raise table.fault(f"two columns are labelled {twice[0]}", WHOLE_HINT)
-
-
-def _check_row(
-    table: Table, words: Sequence[Cell], line: int, known: Callable[[str], object], hint: str
-) -> None:
-    label, cells = words[0], words[1 : len(table.labels) + 1]
-    bad = next((i for i, cell in enumerate(cells) if not known(cell.text)), len(cells))
-    if bad < len(cells) and not _AFFINITY.fullmatch(cells[bad].text):
-        cell = cells[bad]
-        what = f"{shown(cell.text)} between {label.text} and {table.labels[bad]} is no path"
-        raise InputError(Fault(what, hint, table.file, line, cell.column))
-    if bad < len(table.labels):
-        what = f"the row of {label.text} is cut off: {bad} of {len(table.labels)} cells"
-        raise InputError(Fault(what, WHOLE_HINT, table.file, line, label.column))
-    rest = words[len(table.labels) + 1 :]
-    if rest and known(rest[0].text) and not _AFFINITY.fullmatch(rest[0].text):
-        what = f"the row of {label.text} has more cells than there are columns, {len(cells)}"
-        raise InputError(Fault(what, WHOLE_HINT, table.file, line, rest[0].column))
-
-
-def check_symmetric(table: Table, meaning: Callable[[str], str]) -> None:
-    """Raise InputError for two cells that differ from their mirror image.
-
-    ``meaning``: the name of a path, of which a tool may print several forms.
-    """
-    for a, b in combinations(table.labels, 2):
-        if a not in table.cells or b not in table.cells:
-            continue
-        there, back = table.text(a, b), table.text(b, a)
-        if meaning(there) != meaning(back):
-            what = (
-                f"the matrix is not symmetric: {a} to {b} is {shown(there)}, {b} to {a} is"
-                f" {shown(back)}"
-            )
-            cell = table.cells[a][table.labels.index(b)]
-            hint = "a path has one name in both directions: save the output again"
-            raise InputError(Fault(what, hint, table.file, table.lines[a], cell.column))
 
 
 _BEST_FIRST = ("PIX", "PXB", "PHB", "NODE")
