@@ -1,6 +1,7 @@
 """The strict base of every document, and the field types and hints that documents share."""
 
 import bisect
+import json
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -181,19 +182,10 @@ def fields_of(kind: type[BaseModel | Data]) -> dict[str, FieldInfo]:
 
 def _finite(value: object) -> object:
     """The value, unless a number in it is beyond what JSON can be written with again."""
-    ahead, seen = [value], set()
-    while ahead:
-        one = ahead.pop()
-        if isinstance(one, dict | list):
-            if id(one) in seen:
-                continue  # shared, or inside itself, which a text cannot be
-            seen.add(id(one))
-        if isinstance(one, float) and not math.isfinite(one):
-            raise InvalidValueError("this number is too large", "write a finite number")
-        if isinstance(one, dict):
-            ahead.extend(one.values())
-        elif isinstance(one, list):
-            ahead.extend(one)
+    try:
+        json.dumps(value, allow_nan=False, default=float)
+    except ValueError:
+        raise InvalidValueError("this number is too large", "write a finite number") from None
     return value
 
 
@@ -214,18 +206,20 @@ def omitted(default: Any = None, description: str | None = None, **field: Any) -
     return Field(default=default, exclude_if=lambda value: value == default, **field)
 
 
-def bounded_list(value: object) -> object:
-    """The value, unless it is a list of more than MAX_ITEMS."""
-    if isinstance(value, list) and len(value) > MAX_ITEMS:
-        raise InvalidValueError(f"a list of {len(value):,} entries", f"the most is {MAX_ITEMS:,}")
-    return value
+_BOUNDS: tuple[tuple[type[list[Any] | dict[Any, Any]], int, str], ...] = (
+    (list, MAX_ITEMS, "a list of {:,} entries"),
+    (dict, MAX_FIELDS, "an object of {:,} fields"),
+)
 
 
-def _bounded_map(value: object) -> object:
-    if isinstance(value, dict) and len(value) > MAX_FIELDS:
-        raise InvalidValueError(
-            f"an object of {len(value):,} fields", f"the most is {MAX_FIELDS:,}"
-        )
+def bounded(value: object) -> object:
+    """The value, unless it is a list of more than MAX_ITEMS, or an object of more than MAX_FIELDS."""
+    for kind, most, what in (
+        (list, MAX_ITEMS, "a list of {:,} entries"),
+        (dict, MAX_FIELDS, "an object of {:,} fields"),
+    ):
+        if isinstance(value, kind) and len(value) > most:
+            raise InvalidValueError(what.format(len(value)), f"the most is {most:,}")
     return value
 
 
@@ -277,10 +271,10 @@ def _shares(wanted: tuple[Any, ...], sources: tuple[type, ...]) -> tuple[Share, 
     return tuple(found)
 
 
-Many = Annotated[tuple[T, ...], Field(strict=False), BeforeValidator(bounded_list)]
+Many = Annotated[tuple[T, ...], Field(strict=False), BeforeValidator(bounded)]
 """A list, kept as a tuple; only the conversion of the list itself is not strict."""
 
-Mapped = Annotated[dict[K, T], BeforeValidator(_bounded_map)]
+Mapped = Annotated[dict[K, T], BeforeValidator(bounded)]
 """An object with free field names."""
 
 
@@ -369,10 +363,8 @@ LabelValue = Annotated[
 @lru_cache(maxsize=1 << 12)
 def _title(text: str) -> str:
     if not text or text != text.strip() or not text.isprintable():
-        raise InvalidValueError(
-            f"{shown(text)} cannot be a name",
-            "write printable characters, at least one, without blanks at the ends",
-        )
+        hint = "write printable characters, at least one, without blanks at the ends"
+        raise InvalidValueError(f"{shown(text)} cannot be a name", hint)
     if len(text) > 253:
         raise InvalidValueError(f"the name {shown(text)} is too long", "the most is 253 characters")
     return text
@@ -380,17 +372,13 @@ def _title(text: str) -> str:
 
 def _prose(text: str) -> str:
     if len(text) > 2000 or not text.isprintable():
-        raise InvalidValueError(
-            f"{shown(text)} is not allowed here", "write at most 2,000 printable characters"
-        )
+        hint = "write at most 2,000 printable characters"
+        raise InvalidValueError(f"{shown(text)} is not allowed here", hint)
     return text
 
 
-Title = Annotated[
-    str,
-    AfterValidator(_title),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 253}),
-]
+_TITLE = WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 253})
+Title = Annotated[str, AfterValidator(_title), _TITLE]
 """A product's name: blanks and brackets allowed, control characters not."""
 
 Prose = Annotated[str, AfterValidator(_prose)]
@@ -420,7 +408,6 @@ def _quantity(value: object) -> Fraction:
 
 
 def _number(value: object, expected: str, hint: str) -> Fraction:
-    """A number, exact."""
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return exact(value)
     raise InvalidValueError(f"expected {expected}, not {described(value)}", hint)
@@ -437,22 +424,23 @@ Quantity = Annotated[Fraction, PlainValidator(_quantity), _QUANTITY]
 """A Kubernetes quantity, exact."""
 
 
-def _MiB(rounded: Callable[[Fraction], int]) -> Callable[[object], int]:  # noqa: N802  # a unit
+def _in_MiB(  # noqa: N802  # a unit
+    rounded: Callable[[Fraction], int],
+) -> tuple[PlainValidator, PlainSerializer, WithJsonSchema]:
     def read(value: object) -> int:
         found = rounded(_quantity(value) / 2**20)
         if not found:
             raise InvalidValueError("less than 1Mi of memory", "write it like 12Gi")
         return found
 
-    return read
+    text = PlainSerializer(lambda amount: f"{amount}Mi", return_type=str)
+    return PlainValidator(read), text, _QUANTITY
 
 
-_MI_TEXT = PlainSerializer(lambda amount: f"{amount}Mi", return_type=str)
-
-RequestedMiB = Annotated[int, PlainValidator(_MiB(math.ceil)), _MI_TEXT, _QUANTITY]
+RequestedMiB = Annotated[int, *_in_MiB(math.ceil)]
 """Memory in MiB, written as a quantity, rounded up."""
 
-OfferedMiB = Annotated[int, PlainValidator(_MiB(math.floor)), _MI_TEXT, _QUANTITY]
+OfferedMiB = Annotated[int, *_in_MiB(math.floor)]
 """The same, rounded down."""
 
 
@@ -525,12 +513,18 @@ def decimal(
     least: int | Fraction, most: int | Fraction
 ) -> tuple[PlainValidator, PlainSerializer, WithJsonSchema]:
     """Annotations of an exact decimal between two bounds."""
-    bounds = number(Fraction(least)), number(Fraction(most))
-    return (
-        PlainValidator(decimal_check(least, most)),
-        PlainSerializer(number),
-        WithJsonSchema({"type": "number", "minimum": bounds[0], "maximum": bounds[1]}),
-    )
+    bounds = {"minimum": number(Fraction(least)), "maximum": number(Fraction(most))}
+    schema = WithJsonSchema({"type": "number", **bounds})
+    return PlainValidator(decimal_check(least, most)), PlainSerializer(number), schema
+
+
+def positive(
+    most: int, what: str, hint: str
+) -> tuple[PlainValidator, AfterValidator, PlainSerializer, WithJsonSchema]:
+    """Annotations of an exact decimal above 0."""
+    schema = WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": most})
+    read = PlainValidator(decimal_check(0, most))
+    return read, above_zero(what, hint), PlainSerializer(number), schema
 
 
 MAX_GPUS = 1_000_000_000
@@ -556,28 +550,25 @@ GpuAmount = Annotated[
 """GPUs, to thousandths; whole ones are integers, others the float that prints as they do."""
 
 
-def _parsed(parse: Callable[[str], int], expected: str, hint: str) -> PlainValidator:
+def _parsed(
+    parse: Callable[[str], int], text: Callable[[int], str], expected: str, hint: str, **schema: str
+) -> tuple[PlainValidator, PlainSerializer, WithJsonSchema]:
     def check(value: object) -> int:
         if not isinstance(value, str):
             raise InvalidValueError(f"expected {expected}, not {described(value)}", hint)
         return parse(value)
 
-    return PlainValidator(check)
+    form = WithJsonSchema({"type": "string", **schema})
+    return PlainValidator(check), PlainSerializer(text), form
 
 
-Duration = Annotated[
-    int,
-    _parsed(seconds, "a duration", "write it like 90m, 6h, 1h30m or 21600s"),
-    PlainSerializer(duration_text),
-    WithJsonSchema({"type": "string", "description": "A duration such as 90m, 6h, 1h30m"}),
-]
+_LONG, _LIKE = "A duration such as 90m, 6h, 1h30m", "write it like 90m, 6h, 1h30m or 21600s"
+Duration = Annotated[int, *_parsed(seconds, duration_text, "a duration", _LIKE, description=_LONG)]
 """Whole seconds."""
 
+_LIKE = "write it like 2026-11-20T08:00:00Z"
 Time = Annotated[
-    int,
-    _parsed(epoch_seconds, "an RFC 3339 time", "write it like 2026-11-20T08:00:00Z"),
-    PlainSerializer(time_text),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
+    int, *_parsed(epoch_seconds, time_text, "an RFC 3339 time", _LIKE, format="date-time")
 ]
 """Seconds since 1970, UTC."""
 
@@ -605,8 +596,6 @@ def suggestion(word: str, known: Iterable[str], called: str = "known") -> str:
 
     A name that differs only in zeros before a number, or in case, goes before the others.
     """
-    import difflib  # slow to import, and only errors need it
-
     options = sorted(set(known))
     meant = _plain(word[:100])
     if same := [option for option in options if _plain(option) == meant]:
@@ -615,9 +604,8 @@ def suggestion(word: str, known: Iterable[str], called: str = "known") -> str:
     if len(options) > 2 * MAX_COMPARED:
         at = bisect.bisect(options, word)
         compared = options[max(0, at - MAX_COMPARED) : at + MAX_COMPARED]
-    folded = {option.lower(): option for option in reversed(compared)}
-    if near := difflib.get_close_matches(word[:100].lower(), folded, n=1, cutoff=0.6):
-        return f"did you mean {shown(folded[near[0]])}?"
+    if near := _nearest(word, compared):
+        return f"did you mean {shown(near[0])}?"
     if not options:
         return f"{called}: none"
     first = options if len(options) <= _ALL_LISTED else options[: shown_of(len(options), _LISTED)]
@@ -632,18 +620,20 @@ def similar(word: str, known: Iterable[str]) -> list[str]:
 
     For product names, of which people write one part: GB200, dgx1, MI300X.
     """
-    import difflib
-
     names = sorted(set(known))
     part = _squeezed(word[:100])
-    if len(part) >= _SHORTEST_PART:
-        containing = [name for name in names if part in _squeezed(name)]
-        if containing:
-            containing.sort(
-                key=lambda name: (not _squeezed(name).startswith(part), len(name), name)
-            )
-            return containing[:_SIMILAR]
-    folded = {name.lower(): name for name in reversed(names)}
+    found = [name for name in names if part in _squeezed(name)]
+    if len(part) < _SHORTEST_PART or not found:
+        return _nearest(word, names)
+    found.sort(key=lambda name: (not _squeezed(name).startswith(part), len(name), name))
+    return found[:_SIMILAR]
+
+
+def _nearest(word: str, names: Iterable[str]) -> list[str]:
+    """The name most like the word, if any is like it. ``names``: sorted."""
+    import difflib  # slow to import, and only errors need it
+
+    folded = {name.lower(): name for name in reversed(list(names))}
     near = difflib.get_close_matches(word[:100].lower(), folded, n=1, cutoff=0.6)
     return [folded[match] for match in near]
 

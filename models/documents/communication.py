@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, PlainSerializer, PlainValidator, Tag, WithJsonSchema
+from pydantic import Discriminator, Field, PlainSerializer, Tag
 
 from models.documents.base import (
     Document,
@@ -15,8 +15,8 @@ from models.documents.base import (
     Quantity,
     above_zero,
     decimal,
-    decimal_check,
     omitted,
+    positive,
     whole,
     within,
 )
@@ -56,11 +56,7 @@ class StepModel(Document):
         None, "All-reduced by each GPU in a step; absent: 2 for each parameter"
     )
     compute_seconds: Annotated[
-        Fraction,
-        PlainValidator(decimal_check(0, 100_000)),
-        above_zero("it must be above zero", "write seconds, such as 0.25"),
-        PlainSerializer(number),
-        WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 100_000}),
+        Fraction, *positive(100_000, "it must be above zero", "write seconds, such as 0.25")
     ] = Field(description="Of a step, without communication, on the fastest GPUs it may use")
     overlap: Overlap = Field(
         default=OVERLAP, description="Part of the computation that can hide communication"

@@ -24,7 +24,7 @@ from models.documents.base import (
     SchedulerName,
     Time,
     Title,
-    bounded_list,
+    bounded,
     decimal,
     omitted,
     suggestion,
@@ -186,7 +186,7 @@ class Reservations(Data):
     priorities: Annotated[
         tuple[Comparison, ...],
         Field(strict=False, max_length=MAX_PRIORITIES),
-        BeforeValidator(bounded_list),
+        BeforeValidator(bounded),
         omitted((), 'Of these priorities, such as ">=1000"; absent: of all'),
     ] = ()
     horizon_s: Annotated[

@@ -13,11 +13,11 @@ from models.documents.base import (
     Many,
     Prose,
     Title,
-    above_zero,
-    bounded_list,
+    bounded,
     decimal_check,
     made,
     omitted,
+    positive,
     twice,
     whole,
     within,
@@ -36,7 +36,7 @@ _LINK_HINT = "nvidia-smi's names: X, NV1, NV2, ..., PIX, PXB, PHB, NODE, SYS"
 
 GpuIndex = Annotated[int, whole(0, MAX_GPUS - 1)]
 GpuIndices = Annotated[
-    tuple[GpuIndex, ...], Field(strict=False, max_length=MAX_GPUS), BeforeValidator(bounded_list)
+    tuple[GpuIndex, ...], Field(strict=False, max_length=MAX_GPUS), BeforeValidator(bounded)
 ]
 GroupIndex = Annotated[int, whole(0, 10_000)]
 Rate = Annotated[int, whole(1, 10**9)]
@@ -56,13 +56,8 @@ def _megabits(value: object) -> int:
     return megabits.numerator
 
 
-RelativeSpeed = Annotated[
-    Fraction,
-    PlainValidator(decimal_check(0, MAX_SPEED)),
-    above_zero("a relative speed must be above zero", "remove it if the speed is not known"),
-    PlainSerializer(number),
-    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SPEED}),
-]
+_NO_SPEED = ("a relative speed must be above zero", "remove it if the speed is not known")
+RelativeSpeed = Annotated[Fraction, *positive(MAX_SPEED, *_NO_SPEED)]
 
 Megabits = Annotated[
     int,
