@@ -562,8 +562,11 @@ def _parsed(
     return PlainValidator(check), PlainSerializer(text), form
 
 
-_LONG, _LIKE = "A duration such as 90m, 6h, 1h30m", "write it like 90m, 6h, 1h30m or 21600s"
-Duration = Annotated[int, *_parsed(seconds, duration_text, "a duration", _LIKE, description=_LONG)]
+DURATION = "A duration such as 90m, 6h, 1h30m"
+_LIKE = "write it like 90m, 6h, 1h30m or 21600s"
+Duration = Annotated[
+    int, *_parsed(seconds, duration_text, "a duration", _LIKE, description=DURATION)
+]
 """Whole seconds."""
 
 _LIKE = "write it like 2026-11-20T08:00:00Z"

@@ -20,9 +20,8 @@ class CapacityQuestion(Open):
 
     model: str | None = omitted(None, "A GPU model or a server model")
     node_selector: Mapped[str, str] = omitted({}, "Labels the nodes must have")
-    tolerate: Many[str] = omitted(
-        (), "Keys of taints that the pods tolerate besides those of GPU resources"
-    )
+    tolerate: Many[str] = omitted(())
+    """Keys of taints that the pods tolerate besides those of GPU resources"""
 
 
 class CapacityCluster(Open):
@@ -39,9 +38,8 @@ class CapacityLevel(Open):
     """Gangs of a shape that could start together, each in one domain of a level."""
 
     level: LevelName
-    domain: str | None = Field(
-        description="Path of the domain, such as b1/r2; null: all domains of the level together"
-    )
+    domain: str | None
+    """Path of the domain, such as b1/r2; null: all domains of the level together"""
     before: Natural
     after: After
 
@@ -53,14 +51,12 @@ class CapacityShape(Open):
     pods: Positive
     gpus: Positive = Field(description="GPUs of each pod")
     level: LevelName | None = Field(description="The level that a gang may not leave; null: none")
-    before: Natural = Field(
-        description="The most that could start together now, none sharing a GPU"
-    )
+    before: Natural
+    """The most that could start together now, none sharing a GPU"""
     after: After
-    levels: Many[CapacityLevel] = Field(
-        description="All domains of every level together, then each domain with room of the levels "
-        "above node, widest first"
-    )
+    levels: Many[CapacityLevel]
+    """All domains of every level together, then each domain with room of the levels above node, widest
+    first"""
 
 
 class CapacityLargest(Open):
@@ -70,9 +66,8 @@ class CapacityLargest(Open):
     level: LevelName | None = Field(description="null: anywhere in the cluster")
     before: Natural = Field(description="Pods")
     after: After
-    domain: str | None = Field(
-        description="Where: after the plan, else now; null for the whole cluster and where none fits"
-    )
+    domain: str | None
+    """Where: after the plan, else now; null for the whole cluster and where none fits"""
 
 
 class CapacityOfPart(Open):
@@ -80,14 +75,12 @@ class CapacityOfPart(Open):
 
     part: str = Field(description="The profile of the instance, or what is asked of a shared GPU")
     level: LevelName | None = Field(description="null: anywhere in the cluster")
-    before: Natural = Field(
-        description="Pods, beside whole GPUs and parts that are given; on GPUs that are shared at "
-        "least so many, for these parts stay where they are"
-    )
+    before: Natural
+    """Pods, beside whole GPUs and parts that are given; on GPUs that are shared at least so many, for these
+    parts stay where they are"""
     after: After
-    domain: str | None = Field(
-        description="Where: after the plan, else now; null for the whole cluster and where none fits"
-    )
+    domain: str | None
+    """Where: after the plan, else now; null for the whole cluster and where none fits"""
 
 
 class CapacityStatus(Open):
@@ -95,9 +88,8 @@ class CapacityStatus(Open):
 
     shapes: Many[CapacityShape]
     largest: Many[CapacityLargest] = Field(description="By GPUs of a pod, then widest level first")
-    parts: Many[CapacityOfPart] = omitted(
-        (), "By part, as one that gangs ask for or nodes offer, then widest level first"
-    )
+    parts: Many[CapacityOfPart] = omitted(())
+    """By part, as one that gangs ask for or nodes offer, then widest level first"""
     notes: Many[str] = omitted((), "What the counts leave out")
 
 

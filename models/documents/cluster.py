@@ -70,22 +70,13 @@ class Level(Data):
     """One topology level."""
 
     name: Annotated[ShortName, Field(description="Level name; `node` is reserved")]
-    label: Annotated[
-        LabelKey | None, omitted(None, "Node label that names the domain of this level")
-    ] = None
-    oversubscription: Annotated[
-        Oversubscription,
-        Field(description="Divides the bandwidth that crosses domains; at least 1"),
-    ] = Fraction(1)
+    label: Annotated[LabelKey | None, omitted(None)] = None
+    """Node label that names the domain of this level"""
+    oversubscription: Oversubscription = Fraction(1)
+    """Divides the bandwidth that crosses domains; at least 1"""
     nvlink: Annotated[bool, Field(description="Its domains share one NVLink fabric")] = False
-    counted: Annotated[
-        bool,
-        omitted(
-            default=True,
-            description="Whether tiers such as `span` count its domains; false: only gangs that name it "
-            "are bound by it",
-        ),
-    ] = True
+    counted: Annotated[bool, omitted(default=True)] = True
+    """Whether tiers such as `span` count its domains; false: only gangs that name it are bound by it"""
 
 
 class TaintDocument(Document):
@@ -101,71 +92,54 @@ class MigGpus(Data):
     """GPUs of a node that the administrator partitioned (MIG) in one way."""
 
     gpus: Annotated[GpuIndices, Field(description="Indices of the GPUs; none is given whole")]
-    profiles: Annotated[
-        Many[Title], Field(description="Profile of every instance on each of them, as `1g.10gb`")
-    ]
+    profiles: Many[Title]
+    """Profile of every instance on each of them, as `1g.10gb`"""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSharing(Data):
     """How pods share GPUs of a node."""
 
-    memory: Annotated[
-        OfferedMiB | None,
-        Field(description="Of each GPU; absent: pods that ask for memory share none"),
-    ] = None
-    pods: Annotated[
-        int, whole(1, MAX_SHARING), Field(description="Most pods that share one GPU")
-    ] = MAX_SHARING
+    memory: OfferedMiB | None = None
+    """Of each GPU; absent: pods that ask for memory share none"""
+    pods: Annotated[int, whole(1, MAX_SHARING)] = MAX_SHARING
+    """Most pods that share one GPU"""
 
 
 class NodeDocument(Document):
     """One server, or a range of equal servers."""
 
-    name: Hosts = Field(
-        description="Name or host range such as gpu-[01-16,20]; several brackets: all combinations"
-    )
-    model: Title | None = omitted(
-        None, "Server model by name or alias; absent: a node without GPUs"
-    )
-    domains: Mapped[str, Name] = Field(
-        default={}, description="Short name of its domain at each level"
-    )
-    allocatable: Annotated[Offered, read_once()] = Field(
-        default={}, description="What pods may use of each resource; absent: not limiting"
-    )
+    name: Hosts
+    """Name or host range such as gpu-[01-16,20]; several brackets: all combinations"""
+    model: Title | None = omitted(None)
+    """Server model by name or alias; absent: a node without GPUs"""
+    domains: Mapped[str, Name] = Field(default={})
+    """Short name of its domain at each level"""
+    allocatable: Annotated[Offered, read_once()] = Field(default={})
+    """What pods may use of each resource; absent: not limiting"""
     unschedulable: bool = Field(default=False, description="Cordoned")
     ready: bool = True
     unhealthy_gpus: GpuIndices = Field(default=(), description="Indices of unhealthy GPUs")
-    unknown_unhealthy: Annotated[int, whole(0, MAX_GPUS)] = Field(
-        default=0, description="Number of unhealthy GPUs of unknown index, besides `unhealthyGpus`"
-    )
-    mig: Many[MigGpus] = omitted(
-        (),
-        "Partitioned GPUs; of each profile, `allocatable` has what pods may use of the instances "
-        "as `nvidia.com/mig-1g.10gb`, by default all that are not `held`. Beside `dynamicMig` a plan gives "
-        "instances to those without any, which are in MIG mode",
-    )
-    unknown_partitioned: Annotated[int, whole(0, MAX_GPUS)] = omitted(
-        0, "Number of partitioned GPUs of unknown index, besides `mig`"
-    )
-    dynamic_mig: Title | None = omitted(
-        None,
-        "Board of its GPUs, as `H100-80`: a plan may partition those that are idle and not in "
-        "`mig`, or give them whole",
-    )
-    sharing: GpuSharing | None = omitted(
-        None, "Its GPUs may be shared by pods that ask for a fraction, or for memory and cores"
-    )
+    unknown_unhealthy: Annotated[int, whole(0, MAX_GPUS)] = 0
+    """Number of unhealthy GPUs of unknown index, besides `unhealthyGpus`"""
+    mig: Many[MigGpus] = omitted(())
+    """Partitioned GPUs; of each profile, `allocatable` has what pods may use of the instances as
+    `nvidia.com/mig-1g.10gb`, by default all that are not `held`. Beside `dynamicMig` a plan gives
+    instances to those without any, which are in MIG mode"""
+    unknown_partitioned: Annotated[int, whole(0, MAX_GPUS)] = omitted(0)
+    """Number of partitioned GPUs of unknown index, besides `mig`"""
+    dynamic_mig: Title | None = omitted(None)
+    """Board of its GPUs, as `H100-80`: a plan may partition those that are idle and not in `mig`, or give
+    them whole"""
+    sharing: GpuSharing | None = omitted(None)
+    """Its GPUs may be shared by pods that ask for a fraction, or for memory and cores"""
     labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
     taints: Many[TaintDocument] = ()
     nics: Many[NicDocument] | None = omitted(None, "Its NICs, in place of its model's")
-    held: Offered = omitted(
-        {}, "What pods of no gang hold: `allocatable` is less by that while they run"
-    )
-    last_failure: Time | None = omitted(
-        None, "When it, or a link of it, last failed; the tier `suspect` keeps such nodes free"
-    )
+    held: Offered = omitted({})
+    """What pods of no gang hold: `allocatable` is less by that while they run"""
+    last_failure: Time | None = omitted(None)
+    """When it, or a link of it, last failed; the tier `suspect` keeps such nodes free"""
 
     @property
     def partitioned(self) -> frozenset[int]:
@@ -270,11 +244,8 @@ class DisruptionBudget(Data):
 
     namespace: Annotated[Name, Field(description="Of the gangs whose pods name it")]
     name: Name
-    allowed: Annotated[
-        int,
-        whole(0, MAX_EVICTIONS),
-        Field(description="Evictions that one plan may make of its pods"),
-    ]
+    allowed: Annotated[int, whole(0, MAX_EVICTIONS)]
+    """Evictions that one plan may make of its pods"""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -285,18 +256,13 @@ class DisruptionBudget(Data):
 class ClusterSpec(Document):
     """Levels, widest first; server models that the catalogue lacks; nodes; disruption budgets."""
 
-    levels: Many[Level] = Field(
-        default=(),
-        description="Topology levels, widest first; `node` is implied",
-        max_length=MAX_LEVELS,
-    )
-    server_models: Many[ServerModelDocument] = Field(
-        default=(), description="Additions to the shipped catalogue"
-    )
+    levels: Many[Level] = Field(default=(), max_length=MAX_LEVELS)
+    """Topology levels, widest first; `node` is implied"""
+    server_models: Many[ServerModelDocument] = ()
+    """Additions to the shipped catalogue"""
     nodes: Many[NodeDocument] = ()
-    disruption_budgets: Many[DisruptionBudget] = omitted(
-        (), "How many pods of running gangs may be evicted"
-    )
+    disruption_budgets: Many[DisruptionBudget] = omitted(())
+    """How many pods of running gangs may be evicted"""
 
 
 class ClusterMetadata(Document):
@@ -357,12 +323,8 @@ def level_errors(levels: Sequence[Level], at: Path) -> Iterator[FieldError]:
 class PolicyLevel(Level):
     """One topology level: by a node label, or with the nodes of every domain."""
 
-    domains: Annotated[
-        Mapped[Name, Many[Hosts]] | None,
-        omitted(
-            None, "Nodes of every domain, in place of a label; any other node is a domain by itself"
-        ),
-    ] = None
+    domains: Annotated[Mapped[Name, Many[Hosts]] | None, omitted(None)] = None
+    """Nodes of every domain, in place of a label; any other node is a domain by itself"""
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions; paths start at the level."""

@@ -52,15 +52,13 @@ class StepModel(Document):
     """A measured step: every GPU computes, and all-reduces the gradients."""
 
     parameters: Amount | None = omitted(None, "Number of parameters, such as 7G")
-    bytes_per_step: Amount | None = omitted(
-        None, "All-reduced by each GPU in a step; absent: 2 for each parameter"
-    )
+    bytes_per_step: Amount | None = omitted(None)
+    """All-reduced by each GPU in a step; absent: 2 for each parameter"""
     compute_seconds: Annotated[
         Fraction, *positive(100_000, "it must be above zero", "write seconds, such as 0.25")
     ] = Field(description="Of a step, without communication, on the fastest GPUs it may use")
-    overlap: Overlap = Field(
-        default=OVERLAP, description="Part of the computation that can hide communication"
-    )
+    overlap: Overlap = OVERLAP
+    """Part of the computation that can hide communication"""
 
     def field_errors(self) -> Iterator[FieldError]:
         """No message size; paths start at the model."""
@@ -85,12 +83,10 @@ class TransformerModel(Document):
 
     parameters: Amount = Field(description="Number of parameters, such as 70G")
     parallelism: TransformerDegrees
-    tokens: Amount = Field(
-        default=TRANSFORMER_TOKENS, description="Tokens of a step, of all replicas together"
-    )
-    overlap: Overlap = Field(
-        default=OVERLAP, description="Part of the computation that can hide communication"
-    )
+    tokens: Amount = TRANSFORMER_TOKENS
+    """Tokens of a step, of all replicas together"""
+    overlap: Overlap = OVERLAP
+    """Part of the computation that can hide communication"""
 
     def replicas(self, gpus: int) -> int:
         """`data`, or what `tensor` and `pipeline` leave of the gang's GPUs."""
@@ -130,19 +126,13 @@ class Communication(Document):
 
     pattern: Pattern = "all-reduce"
     weight: Annotated[int, whole(0, 1000)] = 1
-    nvlink_across_nodes: bool = omitted(
-        default=True,
-        description="false: its pods use only the network between servers, even in an NVLink domain",
-    )
-    fraction: CommunicatingPart = Field(
-        default=DEFAULT_FRACTION,
-        description="Part of a step spent in communication where links are ideal",
-    )
-    model: CommunicationModel | None = omitted(
-        None,
-        "What it trains, from which `fraction` is computed: an example model, "
-        "{parameters, bytesPerStep, computeSeconds, overlap} or {parameters, parallelism, tokens}",
-    )
+    nvlink_across_nodes: bool = omitted(default=True)
+    """false: its pods use only the network between servers, even in an NVLink domain"""
+    fraction: CommunicatingPart = DEFAULT_FRACTION
+    """Part of a step spent in communication where links are ideal"""
+    model: CommunicationModel | None = omitted(None)
+    """What it trains, from which `fraction` is computed: an example model, {parameters, bytesPerStep,
+    computeSeconds, overlap} or {parameters, parallelism, tokens}"""
     speed: Literal["count", "ignore"] = omitted("count", "ignore: as fast on slower GPU models")
 
     def field_errors(self, gpus: int) -> Iterator[FieldError]:

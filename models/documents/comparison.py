@@ -62,9 +62,8 @@ class ComparedDecision(Open):
 
     decision: str
     pods: Natural
-    gpus: GpuAmount | None = Field(
-        description="null where the node decides and the request is unknown"
-    )
+    gpus: GpuAmount | None
+    """null where the node decides and the request is unknown"""
     nodes: Many[str] = Field(description="Its nodes, as host ranges")
     bandwidth: Natural | None = Field(alias="bandwidthMBps")
     share: Natural | None
@@ -79,10 +78,9 @@ class ComparedGang(Open):
     first: ComparedDecision | None = Field(description="null where the plan does not have the gang")
     second: ComparedDecision | None
     changed: Many[Change]
-    effect: Effect = Field(
-        description="From the base, else the first, to the other plan: `runs` instead of waiting, `waits`"
-        " instead of running, `stops`, `moves`, is `elsewhere`, `new` or `gone`, or differs in something else"
-    )
+    effect: Effect
+    """From the base, else the first, to the other plan: `runs` instead of waiting, `waits` instead of
+    running, `stops`, `moves`, is `elsewhere`, `new` or `gone`, or differs in something else"""
 
 
 class ComparedQueue(Open):
@@ -121,13 +119,11 @@ class ComparisonStatus(Open):
     """What differs."""
 
     same: bool = Field(description="Nothing below differs")
-    base: Side | None = Field(
-        description="Which one the other, a what-if, changes; null if neither states so"
-    )
+    base: Side | None
+    """Which one the other, a what-if, changes; null if neither states so"""
     input: ComparedInput
-    better: Side | None = Field(
-        description="Better at the first tier of both that differs; null where the inputs differ"
-    )
+    better: Side | None
+    """Better at the first tier of both that differs; null where the inputs differ"""
     decided_by: str | None = Field(description="That tier")
     tiers: Many[ComparedTier] = Field(description="All of them, in order")
     gangs: Many[ComparedGang] = Field(description="Those that differ")

@@ -52,9 +52,8 @@ class WhatIfDocument(Document):
     """What was supposed: files added, nodes drained, gangs left out and requirements relaxed."""
 
     added: Many[Sentence] = omitted((), "Files")
-    drained: Many[Name] = omitted(
-        (), "Nodes, sorted: they take nobody, and who stood there is placed anew"
-    )
+    drained: Many[Name] = omitted(())
+    """Nodes, sorted: they take nobody, and who stood there is placed anew"""
     without: Many[Sentence] = omitted((), "namespace/name of gangs, sorted")
     relaxed: Many[RelaxedDocument] = omitted((), "By gang")
 
@@ -91,11 +90,8 @@ class PlanInstance(Document):
     gangs: Many[GangDocument]
     policy: PolicyDocument
     queues: Many[QueueDocument] = omitted(())
-    changes: WhatIfDocument | None = omitted(
-        None,
-        "How it differs from the input of the plan, which then cannot be applied",
-        alias="whatIf",
-    )
+    changes: WhatIfDocument | None = omitted(None, alias="whatIf")
+    """How it differs from the input of the plan, which then cannot be applied"""
 
     @property
     def now(self) -> int:
@@ -147,9 +143,8 @@ class PlanPod(Open):
     node: Name
     gpus: GpuIndices | None = Field(description="Indices of its GPUs; null: the node decides")
     uid: Name | None = omitted()
-    rank: Annotated[int, whole(0, MAX_RANK)] | None = omitted(
-        None, "Rank of its first GPU among those of its role"
-    )
+    rank: Annotated[int, whole(0, MAX_RANK)] | None = omitted(None)
+    """Rank of its first GPU among those of its role"""
 
 
 class PlanReservation(Open):
@@ -165,24 +160,21 @@ class PlanReservation(Open):
     )
     nodes: Many[Name] = Field(description="Its nodes, sorted")
     pods: Many[PlanPod] = Field(description="Its pods, at their least number")
-    beside: Many[str] = omitted(
-        (), "namespace/name of gangs before it that may come to the nodes, sorted"
-    )
+    beside: Many[str] = omitted(())
+    """namespace/name of gangs before it that may come to the nodes, sorted"""
 
 
 class PlanDelay(Open):
     """A start that an earlier plan stated, and why it is later now, or dropped."""
 
     promised: Time
-    cause: Cause = Field(
-        description="Arrival: gangs came since that go before it, or run where it was to start, or are "
-        "within the guarantee of a queue, or need less by now (order: shortest). Failure: nodes there, or "
-        "others since, are out of order or gone. "
-        "Overrun: gangs end later than was expected. Input: none of these, the input is another"
-    )
-    by: Many[str] = omitted(
-        (), "namespace/name of the gangs, or names of the nodes; at most 8, sorted"
-    )
+    cause: Cause
+    """Arrival: gangs came since that go before it, or run where it was to start, or are within the
+    guarantee of a queue, or need less by now (order: shortest). Failure: nodes there, or others since,
+    are out of order or gone. Overrun: gangs end later than was expected. Input: none of these, the
+    input is another"""
+    by: Many[str] = omitted(())
+    """namespace/name of the gangs, or names of the nodes; at most 8, sorted"""
 
 
 class PlanReason(Open):
@@ -199,38 +191,28 @@ class PlanGang(Open):
     namespace: Name
     name: Name
     decision: Decision
-    aged: bool = omitted(
-        default=False, description="It has waited for longer than the policy's starvation limit"
-    )
+    aged: bool = omitted(default=False)
+    """It has waited for longer than the policy's starvation limit"""
     pods: Many[PlanPod]
-    gpus: GpuAmount | None = omitted(
-        None,
-        "Of a gang with parts of GPUs, how many it counts: after the plan; at its smallest if it"
-        " waits; before the plan if it is stopped",
-    )
+    gpus: GpuAmount | None = omitted(None)
+    """Of a gang with parts of GPUs, how many it counts: after the plan; at its smallest if it waits; before
+    the plan if it is stopped"""
     bandwidth: Natural | None = Field(alias="bandwidthMBps")
     share: Natural | None
-    speed: Natural | None = Field(
-        default=None,
-        description="The predicted speed that counts, in permille; null where it does not run",
-    )
-    speed_after: Natural | None = omitted(
-        None, "The speed that it will have, where a lower one before the plan counts"
-    )
+    speed: Natural | None = None
+    """The predicted speed that counts, in permille; null where it does not run"""
+    speed_after: Natural | None = omitted(None)
+    """The speed that it will have, where a lower one before the plan counts"""
     domains: Mapped[str, Natural] | None
     reason: PlanReason | None
     reserved: PlanReservation | None = omitted()
-    expected_start: Time | None = omitted(
-        None, "An estimate, if nothing new arrives; of gangs that wait without a reservation"
-    )
-    passed_over: PassedOver | None = omitted(
-        None,
-        "Why a gang behind it, of its priority, holds a reservation and it does not. NoStart: "
-        "no start was found within the horizon. Promised: an earlier plan promised that gang a start",
-    )
-    delayed: PlanDelay | None = omitted(
-        None, "With --previous: it starts later than that plan stated, or has no reservation now"
-    )
+    expected_start: Time | None = omitted(None)
+    """An estimate, if nothing new arrives; of gangs that wait without a reservation"""
+    passed_over: PassedOver | None = omitted(None)
+    """Why a gang behind it, of its priority, holds a reservation and it does not. NoStart: no start was found
+    within the horizon. Promised: an earlier plan promised that gang a start"""
+    delayed: PlanDelay | None = omitted(None)
+    """With --previous: it starts later than that plan stated, or has no reservation now"""
 
     @property
     def key(self) -> GangKey:
@@ -258,10 +240,8 @@ class PlanPartition(Open):
     node: Name
     gpu: Natural
     profiles: Many[Title]
-    anew: bool = omitted(
-        default=False,
-        description="The instances that it has are all gone first; without `profiles` it is whole then",
-    )
+    anew: bool = omitted(default=False)
+    """The instances that it has are all gone first; without `profiles` it is whole then"""
 
 
 class PlanShare(Open):
@@ -269,24 +249,20 @@ class PlanShare(Open):
 
     node: Name
     gpu: Natural | None = Field(description="Its index; null: not known, or the node decides")
-    gpu_group: Title | None = omitted(
-        None, "Its name, where pods share it already and its index is not known"
-    )
-    parts: Many[Title] = Field(
-        description="Fractions as `0.25`, memory and cores in percent as `12288Mi-30` or `0.5-30`"
-    )
+    gpu_group: Title | None = omitted(None)
+    """Its name, where pods share it already and its index is not known"""
+    parts: Many[Title]
+    """Fractions as `0.25`, memory and cores in percent as `12288Mi-30` or `0.5-30`"""
 
 
 class PlanSpec(Open):
     """One decision a gang, by (namespace, name)."""
 
     gangs: Many[PlanGang]
-    partitions: Many[PlanPartition] = omitted(
-        (), "GPUs to partition before the plan is applied, by node and GPU"
-    )
-    shares: Many[PlanShare] = omitted(
-        (), "GPUs that pods which come share, by node; first those that are shared already"
-    )
+    partitions: Many[PlanPartition] = omitted(())
+    """GPUs to partition before the plan is applied, by node and GPU"""
+    shares: Many[PlanShare] = omitted(())
+    """GPUs that pods which come share, by node; first those that are shared already"""
 
 
 class PlanObjective(Open):
@@ -321,9 +297,8 @@ class PlanSearch(Open):
     solver: str
     seed: int
     effort: float = 0.0
-    solver_calls: Annotated[int, Field(ge=0)] | None = omitted(
-        None, "Calls of solvers in the search"
-    )
+    solver_calls: Annotated[int, Field(ge=0)] | None = omitted(None)
+    """Calls of solvers in the search"""
     stopped_by: StoppedBy
 
 
@@ -340,14 +315,11 @@ class PlanEffectiveGpus(Open):
 
     before: EffectiveGpus = Field(description="Of the gangs that run now")
     after: EffectiveGpus = Field(description="Of the gangs that run after the plan")
-    one_at_a_time: EffectiveGpus | None = omitted(
-        None, "What the same queue gives if gangs are taken one after another"
-    )
-    by_priority: Many[PlanPriorityGpus] = omitted(
-        (),
-        "Only in plans with fewer than `oneAtATime`: which priorities have more and which "
-        "fewer, the highest first; priorities with none are left out",
-    )
+    one_at_a_time: EffectiveGpus | None = omitted(None)
+    """What the same queue gives if gangs are taken one after another"""
+    by_priority: Many[PlanPriorityGpus] = omitted(())
+    """Only in plans with fewer than `oneAtATime`: which priorities have more and which fewer, the highest
+    first; priorities with none are left out"""
 
     def known(self) -> dict[str, float]:
         """The figures that it has, by name."""
@@ -362,12 +334,10 @@ class PlanBought(Open):
 
     gangs: Many[str] = Field(description="namespace/name of the gangs admitted beyond it")
     gpus: int | float = Field(description="GPUs of all admitted gangs")
-    effective_gpus: float | None = omitted(
-        None, "Effective GPUs of all admitted gangs; only where the policy lists goodput"
-    )
-    bandwidth: int | float = Field(
-        description="GPUs times permille of their best possible bandwidth"
-    )
+    effective_gpus: float | None = omitted(None)
+    """Effective GPUs of all admitted gangs; only where the policy lists goodput"""
+    bandwidth: int | float
+    """GPUs times permille of their best possible bandwidth"""
     whole_nodes: int = Field(description="Nodes left wholly free")
     whole_domains: int = Field(description="Innermost domains left wholly free")
 
@@ -378,9 +348,8 @@ class PlanMoves(Open):
     gangs: Many[str] = Field(description="namespace/name of the gangs that move")
     gpus: GpuAmount = Field(description="All GPUs that they hold")
     bought: PlanBought
-    gain: float = Field(
-        description="GPUs bought, of all kinds, for each GPU moved; effective ones under goodput"
-    )
+    gain: float
+    """GPUs bought, of all kinds, for each GPU moved; effective ones under goodput"""
 
 
 class PlanQueueModel(Open):
@@ -415,9 +384,8 @@ class PlanQueue(Open):
     after: GpuAmount = Field(description="Held after the plan")
     borrowed: GpuAmount = Field(description="Of them, beyond the guarantee")
     waiting: GpuAmount = Field(description="GPUs of its gangs that do not run after the plan")
-    models: Many[PlanQueueModel] = omitted(
-        (), "The same of each GPU model that its guarantee or its limit names"
-    )
+    models: Many[PlanQueueModel] = omitted(())
+    """The same of each GPU model that its guarantee or its limit names"""
     cells: Many[PlanQueueCell] = omitted((), "Its cells, equal ones together")
 
 
@@ -444,43 +412,34 @@ class PlanUnable(Open):
 
     gang: str = Field(description="namespace/name")
     proven: bool = Field(description="Whether it is proven that it cannot")
-    now: bool = omitted(
-        default=False,
-        description="true: it could if every node were in order and free of pods of no gang; as they are, no",
-    )
+    now: bool = omitted(default=False)
+    """true: it could if every node were in order and free of pods of no gang; as they are, no"""
 
 
 class PlanStatus(Open):
     """What was proven, how it was found, and digests of what it is about."""
 
     outcome: Literal["optimal", "feasible"]
-    gpu_unit: Literal[1, 1000] = omitted(
-        1, "What tiers count a whole GPU as: 1000, so thousandths, where pods have parts of GPUs"
-    )
+    gpu_unit: Literal[1, 1000] = omitted(1)
+    """What tiers count a whole GPU as: 1000, so thousandths, where pods have parts of GPUs"""
     objectives: Many[PlanObjective]
     search: PlanSearch
     effective_gpus: PlanEffectiveGpus | None = omitted()
     queues: Many[PlanQueue] = omitted((), "By name; only with Queues")
-    unable: Many[PlanUnable] = omitted(
-        (),
-        "Gangs that go on waiting, are in a strict queue or would use up a guarantee, and are"
-        " not known to be able to start on the empty cluster: by namespace and name",
-    )
-    unclaiming: Many[str] = omitted(
-        (),
-        "Gangs that the plan starts though they are not known to be able to start on the empty"
-        " cluster (queues hold more than they may, or cells are broken into): namespace/name, sorted."
-        " While they waited they used up no guarantee",
-    )
+    unable: Many[PlanUnable] = omitted(())
+    """Gangs that go on waiting, are in a strict queue or would use up a guarantee, and are not known to be
+    able to start on the empty cluster: by namespace and name"""
+    unclaiming: Many[str] = omitted(())
+    """Gangs that the plan starts though they are not known to be able to start on the empty cluster (queues
+    hold more than they may, or cells are broken into): namespace/name, sorted. While they waited they used
+    up no guarantee"""
     moves: Many[PlanMoves] = omitted((), "Only in plans that move gangs")
     notes: Many[str] = Field(default=(), description="What the plan assumes")
     remarks: Many[str] = omitted((), "What was odd in the input")
-    left_out: Mapped[Name, Natural] = omitted(
-        {}, "Waiting pods of other schedulers that are not planned, by scheduler"
-    )
-    unchecked: Many[PlanUnchecked] = omitted(
-        (), "What `verify` does not check, or not wholly; all of it, if anything"
-    )
+    left_out: Mapped[Name, Natural] = omitted({})
+    """Waiting pods of other schedulers that are not planned, by scheduler"""
+    unchecked: Many[PlanUnchecked] = omitted(())
+    """What `verify` does not check, or not wholly; all of it, if anything"""
     digests: PlanDigests
 
 

@@ -85,17 +85,13 @@ Price = Annotated[Fraction, *decimal(0, MAX_PRICE)]
 class MovesDocument(Document):
     """How much may restart elsewhere in one plan, and what it must gain."""
 
-    max_gangs: Limit | None = Field(
-        default=None,
-        description="Most gangs of which any pod moves; absent: 5 % of the gangs that run, at least 10, and "
-        "no limit where restarts are free; null: no limit",
-    )
-    max_gpus: Limit | None = omitted(
-        None, "Most GPUs of those gangs together; absent: no limit", alias="maxGPUs"
-    )
-    min_gain: Gain = Field(
-        Fraction(0), description="GPUs that a set of moves must gain for each GPU that it restarts"
-    )
+    max_gangs: Limit | None = None
+    """Most gangs of which any pod moves; absent: 5 % of the gangs that run, at least 10, and no limit where
+    restarts are free; null: no limit"""
+    max_gpus: Limit | None = omitted(None, alias="maxGPUs")
+    """Most GPUs of those gangs together; absent: no limit"""
+    min_gain: Gain = Fraction(0)
+    """GPUs that a set of moves must gain for each GPU that it restarts"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,48 +99,28 @@ class Disruption(Data):
     """What it costs to stop, move or shrink a gang."""
 
     # NO_COST also lets a running gang count the speed that it has after the plan, whatever it was before
-    weight: Annotated[
-        Literal["gpus", "lostRuntime", "none"],
-        Field(
-            description="gpus: its GPUs; lostRuntime: GPUs times seconds of lost work; none: nothing, as a "
-            "what-if that cannot be applied"
-        ),
-    ] = GPUS
-    cap_s: Annotated[
-        Duration,
-        Field(
-            alias="cap",
-            description="The most lost work that counts, and what an unknown start counts",
-            json_schema_extra={"default": "24h"},
-        ),
-    ] = DAY_S
+    weight: Literal["gpus", "lostRuntime", "none"] = GPUS
+    """gpus: its GPUs; lostRuntime: GPUs times seconds of lost work; none: nothing, as a what-if that cannot
+    be applied"""
+    cap_s: Annotated[Duration, Field(alias="cap")] = DAY_S
+    """The most lost work that counts, and what an unknown start counts"""
 
 
 class StarvationDocument(Document):
     """When a gang has waited too long."""
 
-    after: Duration = Field(
-        default=DAY_S,
-        description="A gang that waited longer goes before others of its priority",
-        json_schema_extra={"default": "24h"},
-    )
+    after: Duration = DAY_S
+    """A gang that waited longer goes before others of its priority"""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionBackoff(Data):
     """How long a gang that a plan stopped waits before it may start again."""
 
-    base_s: Annotated[
-        Duration,
-        Field(
-            alias="base",
-            description="After the first eviction; twice as long after each further one",
-            json_schema_extra={"default": "10m"},
-        ),
-    ] = 10 * 60
-    max_s: Annotated[
-        Duration, Field(alias="max", description="The longest", json_schema_extra={"default": "2h"})
-    ] = 2 * 60 * 60
+    base_s: Annotated[Duration, Field(alias="base")] = 10 * 60
+    """After the first eviction; twice as long after each further one"""
+    max_s: Annotated[Duration, Field(alias="max")] = 2 * 60 * 60
+    """The longest"""
 
 
 _COMPARED = re.compile(r"(>=|<=|>|<|=?)\s?(-?[0-9]{1,10})")
@@ -178,25 +154,16 @@ MAX_SPARES = 1_000_000
 class Reservations(Data):
     """Which waiting gangs hold a reservation: a time and nodes that others leave to them."""
 
-    per_priority: Annotated[
-        int,
-        whole(1, MAX_QUEUE),
-        Field(description="Most gangs of one priority that hold one, the first in the queue"),
-    ] = 1
+    per_priority: Annotated[int, whole(1, MAX_QUEUE)] = 1
+    """Most gangs of one priority that hold one, the first in the queue"""
     priorities: Annotated[
         tuple[Comparison, ...],
         Field(strict=False, max_length=MAX_PRIORITIES),
         BeforeValidator(bounded),
         omitted((), 'Of these priorities, such as ">=1000"; absent: of all'),
     ] = ()
-    horizon_s: Annotated[
-        Duration,
-        Field(
-            alias="horizon",
-            description="Gangs that could not start within this time hold none",
-            json_schema_extra={"default": "24h"},
-        ),
-    ] = DAY_S
+    horizon_s: Annotated[Duration, Field(alias="horizon")] = DAY_S
+    """Gangs that could not start within this time hold none"""
 
 
 MAX_TOLERANCE = 1000
@@ -237,15 +204,10 @@ class SolveLimits(Data):
     """Limits of the search."""
 
     # 1 is about a second of one core
-    budget: Annotated[
-        int, whole(1, MAX_BUDGET), Field(description="Deterministic search budget")
-    ] = 60
-    time_limit_s: Annotated[
-        Duration,
-        Field(
-            alias="timeLimit", description="Wall-clock limit", json_schema_extra={"default": "120s"}
-        ),
-    ] = 120
+    budget: Annotated[int, whole(1, MAX_BUDGET)] = 60
+    """Deterministic search budget"""
+    time_limit_s: Annotated[Duration, Field(alias="timeLimit")] = 120
+    """Wall-clock limit"""
     workers: Annotated[int, whole(1, 256)] = 2
     seed: Annotated[int, whole(0, 2**31 - 1)] = 0
 
@@ -253,75 +215,48 @@ class SolveLimits(Data):
 class ServerModelChoice(Document):
     """Nodes with these labels are servers of this model; without labels: every node."""
 
-    node_selector: Mapped[LabelKey, LabelValue] = Field(
-        default={}, description="Labels its nodes have; absent: every node"
-    )
+    node_selector: Mapped[LabelKey, LabelValue] = Field(default={})
+    """Labels its nodes have; absent: every node"""
     model: Title = Field(description="Server model by name or alias")
 
 
 class KubernetesDocument(Document):
     """How Kubernetes objects are read, and how a plan is applied to them."""
 
-    scheduling_gate: LabelKey = Field(
-        default=GATE, description="Waiting pods with this gate are planned"
-    )
-    scheduler_names: Many[SchedulerName] = omitted(
-        (),
-        "Other schedulers whose waiting pods are planned too, as a what-if that cannot be "
-        'applied; "*": every scheduler',
-        max_length=MAX_SCHEDULERS,
-    )
-    gpu_resources: Many[LabelKey] = Field(
-        default=GPU_RESOURCES,
-        description="Resource names that count whole GPUs",
-        max_length=MAX_GPU_RESOURCES,
-    )
-    levels: Many[PolicyLevel] | None = omitted(
-        None, "Topology levels, widest first; absent: detected, []: none"
-    )
-    server_models: Many[ServerModelChoice] = Field(
-        default=(), description="Server model of nodes, by their labels; the first match applies"
-    )
+    scheduling_gate: LabelKey = GATE
+    """Waiting pods with this gate are planned"""
+    scheduler_names: Many[SchedulerName] = omitted((), max_length=MAX_SCHEDULERS)
+    """Other schedulers whose waiting pods are planned too, as a what-if that cannot be applied; "*": every
+    scheduler"""
+    gpu_resources: Many[LabelKey] = Field(default=GPU_RESOURCES, max_length=MAX_GPU_RESOURCES)
+    """Resource names that count whole GPUs"""
+    levels: Many[PolicyLevel] | None = omitted(None)
+    """Topology levels, widest first; absent: detected, []: none"""
+    server_models: Many[ServerModelChoice] = ()
+    """Server model of nodes, by their labels; the first match applies"""
     ignore: Many[str] = Field(
-        default=(),
-        description="Constraints that a plan leaves out",
-        json_schema_extra={"items": {"type": "string", "enum": list(CONSTRAINTS)}},
+        default=(), json_schema_extra={"items": {"type": "string", "enum": list(CONSTRAINTS)}}
     )
-    trust_submitted_at: bool = Field(
-        default=False, description="Whether an annotation may set the submission time of a gang"
-    )
-    trust_communication: bool = omitted(
-        default=False,
-        description="Whether annotations about its communication may make a gang count as faster than "
-        "one that says nothing",
-    )
-    trust_min_run_time: bool = omitted(
-        default=False,
-        description="Whether an annotation may state a `minRunTime` above that of the queue or the policy",
-    )
-    trust_elastic_quotas: bool = omitted(
-        default=False,
-        description="Whether only administrators write ElasticQuotas, so that they promise GPUs, too",
-    )
-    nvlink_across_nodes: Literal["assumed", "claimed"] = Field(
-        default="assumed",
-        description="Whether NVLink between servers counts for every gang, or only where all GPU pods "
-        "have a ComputeDomain claim",
-    )
-    gpu_backend: Literal["annotation", "none", "hami", "dra"] = omitted(
-        "annotation", "How `apply` passes the GPU indices of a pod to its node"
-    )
-    other_schedulers: Many[Name] | None = omitted(
-        None,
-        "Schedulers whose pods hold room on the node they select before they are bound; "
-        "absent: default-scheduler, and those with a running pod in another namespace",
-    )
-    pending_limit_s: Duration | None = omitted(
-        PENDING_LIMIT_S,
-        "How long a started pod may stay unbound before its gang is reported as stuck; "
-        "null: for ever",
-        alias="pendingLimit",
-    )
+    """Constraints that a plan leaves out"""
+    trust_submitted_at: bool = False
+    """Whether an annotation may set the submission time of a gang"""
+    trust_communication: bool = omitted(default=False)
+    """Whether annotations about its communication may make a gang count as faster than one that says
+    nothing"""
+    trust_min_run_time: bool = omitted(default=False)
+    """Whether an annotation may state a `minRunTime` above that of the queue or the policy"""
+    trust_elastic_quotas: bool = omitted(default=False)
+    """Whether only administrators write ElasticQuotas, so that they promise GPUs, too"""
+    nvlink_across_nodes: Literal["assumed", "claimed"] = "assumed"
+    """Whether NVLink between servers counts for every gang, or only where all GPU pods have a ComputeDomain
+    claim"""
+    gpu_backend: Literal["annotation", "none", "hami", "dra"] = omitted("annotation")
+    """How `apply` passes the GPU indices of a pod to its node"""
+    other_schedulers: Many[Name] | None = omitted(None)
+    """Schedulers whose pods hold room on the node they select before they are bound; absent:
+    default-scheduler, and those with a running pod in another namespace"""
+    pending_limit_s: Duration | None = omitted(PENDING_LIMIT_S, alias="pendingLimit")
+    """How long a started pod may stay unbound before its gang is reported as stuck; null: for ever"""
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions; paths start at `kubernetes`."""
@@ -346,82 +281,50 @@ class KubernetesDocument(Document):
 class PolicySpec(Document):
     """Objectives, defaults and limits."""
 
-    preset: Preset | None = omitted(
-        None,
-        "Which list of objectives, where none is written: goodput (default) settles how many "
-        "GPUs run against how fast they run, admission puts the number first",
-    )
-    objectives: Many[Objective] | None = Field(
-        default=None, description="Tiers in order; absent: those of the preset"
-    )
-    mix: Mapped[GpuCount, Annotated[int, whole(0, 1000)]] | None = Field(
-        default=None, description="Permille of future requests by GPUs; absent: from the input"
-    )
+    preset: Preset | None = omitted(None)
+    """Which list of objectives, where none is written: goodput (default) settles how many GPUs run against
+    how fast they run, admission puts the number first"""
+    objectives: Many[Objective] | None = None
+    """Tiers in order; absent: those of the preset"""
+    mix: Mapped[GpuCount, Annotated[int, whole(0, 1000)]] | None = None
+    """Permille of future requests by GPUs; absent: from the input"""
     min_bandwidth_share: Share = Field(Fraction(0), description="Default for every gang")
-    gpu_binding: Literal["exact", "none"] = Field(
-        default="exact", description="exact: pods get the planned GPUs; none: the node decides"
-    )
-    node_selector: Mapped[LabelKey, LabelValue] = Field(
-        default={}, description="Labels of the nodes that may be used"
-    )
+    gpu_binding: Literal["exact", "none"] = "exact"
+    """exact: pods get the planned GPUs; none: the node decides"""
+    node_selector: Mapped[LabelKey, LabelValue] = Field(default={})
+    """Labels of the nodes that may be used"""
     solve: SolveLimits = SolveLimits()
     moves: MovesDocument = MovesDocument.model_construct()
     disruption: Disruption = omitted(Disruption())
-    starvation: StarvationDocument | None = Field(
-        StarvationDocument.model_construct(),
-        description="Absent: after 24h; null: waiting time gives no gang precedence",
-    )
-    min_run_time_s: Duration = omitted(
-        0,
-        "For so long after its start a running gang is not stopped, shrunk or moved",
-        alias="minRunTime",
-        json_schema_extra={"default": "0s"},
-    )
-    eviction_backoff: EvictionBackoff | None = omitted(
-        EvictionBackoff(), "When a gang that plans stopped may start again; null: at once"
-    )
+    starvation: StarvationDocument | None = StarvationDocument.model_construct()
+    """Absent: after 24h; null: waiting time gives no gang precedence"""
+    min_run_time_s: Duration = omitted(0, alias="minRunTime")
+    """For so long after its start a running gang is not stopped, shrunk or moved"""
+    eviction_backoff: EvictionBackoff | None = omitted(EvictionBackoff())
+    """When a gang that plans stopped may start again; null: at once"""
     now: Time | None = omitted(None, "Reference time of ages; absent: the latest time in the input")
-    queue_limit: Annotated[int, whole(1, MAX_QUEUE)] | None = omitted(
-        QUEUE_LIMIT,
-        "The most waiting gangs of a namespace that are planned, the oldest of the highest "
-        "priorities; null: all",
-    )
-    order: Order = omitted(
-        "submitted",
-        "Who goes first within a priority. submitted: who has waited longer; shortest: who is "
-        "expected to need much less GPU time, and others that may be stopped are stopped for it",
-    )
-    trust_durations: bool = omitted(
-        default=False,
-        description="Whether under `order: shortest` the `expectedDuration` of a gang counts until it is "
-        "over",
-    )
-    reservations: Reservations | None = omitted(
-        None,
-        "Gangs that cannot start hold a reservation, and others start there only if they end "
-        "before it; absent or null: none does",
-    )
-    gpu_hour_price: Price | None = omitted(
-        None, "Price of one GPU for an hour, in any currency, for the losses of an audit"
-    )
-    slurm_priorities: Annotated[int, whole(1, MAX_QUEUE)] = omitted(
-        SLURM_PRIORITIES,
-        "Most different priorities of waiting jobs of Slurm; jobs whose priorities lie close "
-        "together count as equal",
-    )
-    spares: Mapped[LevelName, Annotated[int, whole(0, MAX_SPARES)]] = omitted(
-        {}, "Nodes with GPUs kept free in every domain of a level, for failures"
-    )
-    per_gpu: Requested = omitted(
-        {},
-        "What a free GPU needs of its node, such as cpu and memory, not to be stranded",
-        alias="perGpu",
-    )
-    suspect_for_s: Duration = omitted(
-        DAY_S,
-        "So long after its last failure a node counts in the tier `suspect`",
-        alias="suspectFor",
-    )
+    queue_limit: Annotated[int, whole(1, MAX_QUEUE)] | None = omitted(QUEUE_LIMIT)
+    """The most waiting gangs of a namespace that are planned, the oldest of the highest priorities; null:
+    all"""
+    order: Order = omitted("submitted")
+    """Who goes first within a priority. submitted: who has waited longer; shortest: who is expected to need
+    much less GPU time, and others that may be stopped are stopped for it"""
+    trust_durations: bool = omitted(default=False)
+    """Whether under `order: shortest` the `expectedDuration` of a gang counts until it is over"""
+    reservations: Reservations | None = omitted(None)
+    """Gangs that cannot start hold a reservation, and others start there only if they end before it; absent
+    or null: none does"""
+    gpu_hour_price: Price | None = omitted(None)
+    """Price of one GPU for an hour, in any currency, for the losses of an audit"""
+    slurm_priorities: Annotated[int, whole(1, MAX_QUEUE)] = omitted(SLURM_PRIORITIES)
+    """Most different priorities of waiting jobs of Slurm; jobs whose priorities lie close together count as
+    equal"""
+    spares: Mapped[LevelName, Annotated[int, whole(0, MAX_SPARES)]] = omitted({})
+    """Nodes with GPUs kept free in every domain of a level, for failures"""
+    per_gpu: Requested = omitted({}, alias="perGpu")
+    """What a free GPU needs of its node, such as cpu and memory, not to be stranded"""
+    suspect_for_s: Duration = omitted(DAY_S, alias="suspectFor")
+    """So long after its last failure a node counts in the tier `suspect`"""
     kubernetes: KubernetesDocument = omitted(KubernetesDocument.model_construct())
 
     def to_objectives(self) -> tuple[Objective, ...]:

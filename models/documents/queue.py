@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from models.documents.base import (
     MAX_GPUS,
     ApiVersion,
@@ -51,20 +49,16 @@ class AmountDocument(Document):
 class CellDocument(Document):
     """So many domains of a level, or so many times some GPUs of one server; or pinned: these very nodes."""
 
-    count: Annotated[int, whole(1, MAX_GPUS)] | None = omitted(
-        None, "How many; absent where the cell is pinned, which is one place"
-    )
+    count: Annotated[int, whole(1, MAX_GPUS)] | None = omitted(None)
+    """How many; absent where the cell is pinned, which is one place"""
     level: LevelName | None = omitted()
-    domain: Title | None = omitted(
-        None, "The very domain of `level`, by its whole path such as b1/r2: the cell is pinned"
-    )
+    domain: Title | None = omitted(None)
+    """The very domain of `level`, by its whole path such as b1/r2: the cell is pinned"""
     nodes: Many[Hosts] = omitted((), "The very nodes, names or host ranges: the cell is pinned")
-    gpus: Annotated[int, whole(1, MAX_GPUS_A_POD)] | None = omitted(
-        None, "GPUs of one server; in place of a level"
-    )
-    model: Title | None = omitted(
-        None, "GPU model of its nodes; absent: the one that most GPUs of the cluster have"
-    )
+    gpus: Annotated[int, whole(1, MAX_GPUS_A_POD)] | None = omitted(None)
+    """GPUs of one server; in place of a level"""
+    model: Title | None = omitted(None)
+    """GPU model of its nodes; absent: the one that most GPUs of the cluster have"""
 
     @property
     def pinned(self) -> bool:
@@ -116,48 +110,28 @@ class QueueSpec(Document):
     """What it is promised, and the most that it may hold."""
 
     parent: Title | None = omitted(None, "The queue that it is a part of")
-    guarantee: AmountDocument = omitted(
-        AmountDocument.model_construct(), "GPUs that its gangs may always have"
-    )
-    limit: AmountDocument = omitted(
-        AmountDocument.model_construct(),
-        "Most GPUs that its gangs, and those of queues below it, hold together",
-    )
-    lending_limit: AmountDocument = omitted(
-        AmountDocument.model_construct(),
-        "Most GPUs of its guarantee that others may hold, preemptible gangs too; absent: all",
-    )
-    non_preemptible_limit: AmountDocument = omitted(
-        AmountDocument.model_construct(),
-        "Most GPUs that its gangs without `preemptible`, also of queues below it, hold",
-    )
-    borrowing: bool = Field(
-        default=True, description="false: it never holds more than its guarantee"
-    )
-    reclaim: bool = Field(
-        default=True,
-        description="Within its guarantee its gangs may stop preemptible gangs of queues that hold more "
-        "than theirs, whatever their priority",
-    )
-    weight: Annotated[int, whole(1, MAX_WEIGHT)] = Field(
-        default=1, description="Of its fair share, next to other queues of its parent"
-    )
-    order: Literal["strict", "bestEffort"] = omitted(
-        "bestEffort",
-        "strict: no gang that names it starts while an earlier one waits that could ever start; "
-        "bestEffort: it may",
-    )
-    min_run_time_s: Duration | None = omitted(
-        None,
-        "`minRunTime` of gangs that state none; absent: that of the queue above, else of the "
-        "policy",
-        alias="minRunTime",
-    )
-    cells: Many[CellDocument] = omitted(
-        (),
-        "Domains and parts of servers that stay reachable for it, whatever others run",
-        max_length=MAX_CELLS,
-    )
+    guarantee: AmountDocument = omitted(AmountDocument.model_construct())
+    """GPUs that its gangs may always have"""
+    limit: AmountDocument = omitted(AmountDocument.model_construct())
+    """Most GPUs that its gangs, and those of queues below it, hold together"""
+    lending_limit: AmountDocument = omitted(AmountDocument.model_construct())
+    """Most GPUs of its guarantee that others may hold, preemptible gangs too; absent: all"""
+    non_preemptible_limit: AmountDocument = omitted(AmountDocument.model_construct())
+    """Most GPUs that its gangs without `preemptible`, also of queues below it, hold"""
+    borrowing: bool = True
+    """false: it never holds more than its guarantee"""
+    reclaim: bool = True
+    """Within its guarantee its gangs may stop preemptible gangs of queues that hold more than theirs,
+    whatever their priority"""
+    weight: Annotated[int, whole(1, MAX_WEIGHT)] = 1
+    """Of its fair share, next to other queues of its parent"""
+    order: Literal["strict", "bestEffort"] = omitted("bestEffort")
+    """strict: no gang that names it starts while an earlier one waits that could ever start; bestEffort: it
+    may"""
+    min_run_time_s: Duration | None = omitted(None, alias="minRunTime")
+    """`minRunTime` of gangs that state none; absent: that of the queue above, else of the policy"""
+    cells: Many[CellDocument] = omitted((), max_length=MAX_CELLS)
+    """Domains and parts of servers that stay reachable for it, whatever others run"""
 
 
 class QueueDocument(Document):

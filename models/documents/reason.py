@@ -44,66 +44,46 @@ class ReasonGang(Open):
 class ReasonFields(Open):
     """Facts that the reason consists of; which ones a code has is in the table of codes."""
 
-    text: str | None = omitted(
-        None, "Why nothing of it starts, as the reader of its objects found it"
-    )
-    cause: str | None = omitted(
-        None,
-        "Of `Incomplete`: code of the reason why its missing pods do not start, whose fields are"
-        " here too. Of `Never`: the rule that no place on the empty cluster keeps",
-    )
-    role: str | None = omitted(
-        None, "The role that is short; absent if the gang has only one, or all roles together are"
-    )
+    text: str | None = omitted(None)
+    """Why nothing of it starts, as the reader of its objects found it"""
+    cause: str | None = omitted(None)
+    """Of `Incomplete`: code of the reason why its missing pods do not start, whose fields are here too. Of
+    `Never`: the rule that no place on the empty cluster keeps"""
+    role: str | None = omitted(None)
+    """The role that is short; absent if the gang has only one, or all roles together are"""
     pods: Natural | None = omitted(None, "Pods of the role that it needs")
-    gpus: GpuAmount | None = omitted(
-        None,
-        "GPUs that it needs: of these pods, or, without `pods`, in all; where a queue is why,"
-        " parts of GPUs too",
-    )
-    level: str | None = omitted(
-        None,
-        "The level of which one domain must hold these pods, or each slice of them; of `Quota`:"
-        " of the cells that it would take",
-    )
+    gpus: GpuAmount | None = omitted(None)
+    """GPUs that it needs: of these pods, or, without `pods`, in all; where a queue is why, parts of GPUs
+    too"""
+    level: str | None = omitted(None)
+    """The level of which one domain must hold these pods, or each slice of them; of `Quota`: of the cells
+    that it would take"""
     domain: str | None = omitted(None, "The domain with most room, by its path, or the node")
-    model: str | None = omitted(
-        None, "The GPU model with most room, of which all these pods must be; or that is limited"
-    )
-    nodes_with: str | None = omitted(
-        None, "What its nodes must have: labels, affinity, model; shortened"
-    )
+    model: str | None = omitted(None)
+    """The GPU model with most room, of which all these pods must be; or that is limited"""
+    nodes_with: str | None = omitted(None)
+    """What its nodes must have: labels, affinity, model; shortened"""
     taints: Many[str] = omitted((), "Keys of taints that it does not tolerate")
-    resources: Many[str] = omitted(
-        (), "Resources of a node of which there is too little, besides GPUs"
-    )
-    offered: QuantityText | None = omitted(
-        None, "The most of the resource, or of GPUs where none is named, that a node offers"
-    )
+    resources: Many[str] = omitted(())
+    """Resources of a node of which there is too little, besides GPUs"""
+    offered: QuantityText | None = omitted(None)
+    """The most of the resource, or of GPUs where none is named, that a node offers"""
     room_pods: Natural | None = omitted(None, "Pods for which there is room")
     room_gpus: Natural | None = omitted(None, "GPUs that are free there")
-    by: Many[ReasonGang] = omitted(
-        (),
-        "Gangs without all of which it could start, and without fewer it could not, those of the"
-        " lowest priority with the fewest GPUs; that take its nodes; for which nodes are reserved; or that"
-        " come before it in its queue. At most five",
-    )
+    by: Many[ReasonGang] = omitted(())
+    """Gangs without all of which it could start, and without fewer it could not, those of the lowest priority
+    with the fewest GPUs; that take its nodes; for which nodes are reserved; or that come before it in its
+    queue. At most five"""
     queue: str | None = omitted(None, "The queue whose limit or guarantee it is")
-    held: GpuAmount | None = omitted(
-        None,
-        "GPUs that gangs like it in the queue hold after the plan, with those not lent below it",
-    )
-    limit: GpuAmount | None = omitted(
-        None,
-        "GPUs that gangs like it in the queue may hold; without `held`: that are promised to the"
-        " queue; of `QueueLimit`: waiting gangs that are planned",
-    )
+    held: GpuAmount | None = omitted(None)
+    """GPUs that gangs like it in the queue hold after the plan, with those not lent below it"""
+    limit: GpuAmount | None = omitted(None)
+    """GPUs that gangs like it in the queue may hold; without `held`: that are promised to the queue; of
+    `QueueLimit`: waiting gangs that are planned"""
     until: Time | None = omitted(None, "When it may start again")
-    proven: bool = omitted(
-        default=False,
-        description="That it is proven: no plan that is as good in the earlier tiers starts more of its"
-        " priority, or none starts it whoever gives way",
-    )
+    proven: bool = omitted(default=False)
+    """That it is proven: no plan that is as good in the earlier tiers starts more of its priority, or none
+    starts it whoever gives way"""
 
     @classmethod
     def with_values(cls, **fields: Any) -> Self:  # noqa: ANN401  # of every field's own type

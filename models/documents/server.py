@@ -71,9 +71,8 @@ class NicDocument(Document):
     """One network interface."""
 
     name: Title = Field(description="Interface name, unique in its server")
-    megabits: Megabits | None = Field(
-        default=None, alias="gbps", description="Line rate in Gb/s, whole or decimal; null: unknown"
-    )
+    megabits: Megabits | None = Field(default=None, alias="gbps")
+    """Line rate in Gb/s, whole or decimal; null: unknown"""
     gpus: GpuIndices | None = omitted(None, "Indices of the near GPUs; absent: near all of them")
 
     def to_nic(self) -> Nic:
@@ -109,28 +108,22 @@ class ServerModelDocument(Document):
     gpu: Title = Field(description="GPU model, such as H100")
     gpus: Annotated[int, whole(1, MAX_GPUS)] = Field(description="GPUs in one server")
     fabric: Fabric = Field(description="How its GPUs are linked")
-    matrix: Many[Many[str]] | None = omitted(
-        None, "nvidia-smi link names, gpus x gpus; may be absent for nvswitch alone"
-    )
-    link_MBps: Rate | None = omitted(
-        None, "Planning rate of one NVLink in MB/s; null: unknown", alias="linkMBps"
-    )
+    matrix: Many[Many[str]] | None = omitted(None)
+    """nvidia-smi link names, gpus x gpus; may be absent for nvswitch alone"""
+    link_MBps: Rate | None = omitted(None, alias="linkMBps")
+    """Planning rate of one NVLink in MB/s; null: unknown"""
     links_per_gpu: Annotated[int, whole(1, 1000)] | None = omitted(None, "NVLinks of one GPU")
-    pcie_MBps: Rate = Field(
-        default=20000, alias="pcieMBps", description="Two GPUs under one PCIe switch, MB/s"
-    )
-    sys_MBps: Rate = Field(
-        default=10000, alias="sysMBps", description="Two GPUs on different sockets, MB/s"
-    )
+    pcie_MBps: Rate = Field(default=20000, alias="pcieMBps")
+    """Two GPUs under one PCIe switch, MB/s"""
+    sys_MBps: Rate = Field(default=10000, alias="sysMBps")
+    """Two GPUs on different sockets, MB/s"""
     numa: Many[GroupIndex | None] | None = omitted(None, "NUMA node of each GPU")
     pcie_switch: Many[GroupIndex | None] | None = omitted(None, "PCIe switch of each GPU")
     nics: Many[NicDocument] = ()
-    nvlink_domain_nodes: Annotated[int, whole(1, 10_000)] = Field(
-        default=1, description="Number of such servers that share one NVLink fabric"
-    )
-    relative_speed: RelativeSpeed | None = omitted(
-        None, "Speed of one GPU next to other models: dense BF16 or FP16 tensor peak, TFLOP/s"
-    )
+    nvlink_domain_nodes: Annotated[int, whole(1, 10_000)] = 1
+    """Number of such servers that share one NVLink fabric"""
+    relative_speed: RelativeSpeed | None = omitted(None)
+    """Speed of one GPU next to other models: dense BF16 or FP16 tensor peak, TFLOP/s"""
     sources: Many[Prose] = ()
     confidence: Prose = ""
 

@@ -5,16 +5,19 @@ What a kind takes from another, as a plan takes the cluster, it refers to in tha
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import sys
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from models.documents.base import Data
+from models.documents.base import DURATION, Data, fields_of
 from models.documents.capacity import CapacityDocument
 from models.documents.cluster import ClusterDocument
 from models.documents.comparison import ComparisonDocument
@@ -41,7 +44,7 @@ _OWN = "#/$defs/"
 
 
 class _Readable(GenerateJsonSchema):
-    """Fields without titles; defaults as people write them."""
+    """Fields without titles; described by the text below them; defaults as people write them."""
 
     def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002
         return False
@@ -50,6 +53,39 @@ class _Readable(GenerateJsonSchema):
         if isinstance(dft, BaseModel | Data):
             return {}  # each of its fields states its own
         return number(dft) if isinstance(dft, Fraction) else super().encode_default(dft)
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401  # as of a core schema
+        found = super().default_schema(schema)
+        kinds = found.get("anyOf", [found])
+        if type(found.get("default")) is int and DURATION in (k.get("description") for k in kinds):
+            found["default"] = _duration(found["default"])
+        return found
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401
+        return _described(schema["cls"], super().model_schema(schema))
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401
+        return _described(schema["cls"], super().dataclass_schema(schema))
+
+
+def _duration(seconds: int) -> str:
+    """``24h``, ``120s``: in hours where they are whole."""
+    return f"{seconds // 3600}h" if seconds and seconds % 3600 == 0 else f"{seconds}s"
+
+
+def _described(kind: type[BaseModel | Data], schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with the texts that stand below fields of the class, or of those that it is made of."""
+    names = kind.model_fields if issubclass(kind, BaseModel) else kind.__match_args__  # type: ignore[attr-defined]
+    aliases = dict(zip(names, fields_of(kind), strict=True))
+    for one in kind.__mro__[:-1]:
+        source = inspect.getsource(one) if one.__module__.startswith("models.") else ""
+        for field, text in pairwise(
+            node for top in ast.parse(source).body for node in ast.iter_child_nodes(top)
+        ):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                words = " ".join(ast.literal_eval(text.value).split())
+                schema["properties"][aliases[ast.unparse(field.target)]]["description"] = words
+    return schema
 
 
 def schemas() -> dict[str, dict[str, Any]]:
