@@ -7,11 +7,12 @@ for a name that is not inline. Clashes are reported at their second place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from models.documents.base import Path, made, similar, suggestion
+from models.documents.base import FieldError, Path, made, similar, suggestion, within
 from models.documents.cluster import ClusterDocument, DisruptionBudget, Level, NodeDocument
 from models.documents.gang import GangDocument
 from models.documents.queue import QueueDocument
@@ -89,12 +90,10 @@ class ServerModels:
             model = document.to_server_model()
             for text in model.slugs:
                 if (clash := self._clash(text, model, own)) is not None:
-                    entry.fault(
-                        ("spec", "serverModels", i, "name"),
-                        f"server model {shown(model.name)} differs from {clash},"
-                        f" which is also found as {shown(text)}",
-                        "give it another name, and another alias",
-                    )
+                    name = f"server model {shown(model.name)}"
+                    what = f"{name} differs from {clash}, which is also found as {shown(text)}"
+                    path = ("spec", "serverModels", i, "name")
+                    entry.fault(path, what, "give it another name, and another alias")
                     break
                 own.add(text)
                 self.inline.setdefault(text, model)
@@ -155,7 +154,8 @@ def merge_clusters(
     places: dict[str, Place] = {}
     for entry in entries:
         for i, document in enumerate(entry.document.spec.nodes):
-            _expand(document, (entry, i), levels, models, nodes, places)
+            model = _model(document, entry, ("spec", "nodes", i), models)
+            _expand(_node(document, model, levels), document, (entry, i), nodes, places)
     return MergedCluster(_cluster(entries, levels, nodes), places)
 
 
@@ -214,29 +214,22 @@ def _levels(entries: Sequence[Entry[ClusterDocument]]) -> tuple[Level, ...]:
     return first or ()
 
 
-def _expand(  # one entry of the input, and what it goes into
+def _expand(
+    node: Node,
     document: NodeDocument,
     place: Place,
-    levels: tuple[Level, ...],
-    models: ServerModels,
     nodes: dict[str, Node],
     places: dict[str, Place],
 ) -> None:
     """Add every node of one entry, which may be a host range."""
     entry, i = place
-    at: Path = ("spec", "nodes", i)
-    model = _model(document, entry, at, models)
-    node = _node(document, model, levels)
     for name in hosts(document.name):
         if name in places:
             other, j = places[name]
             where = other.document.spec.nodes[j].name
-            entry.fault(
-                (*at, "name"),
-                f"node {shown(name)} is in the input twice"
-                + (f", also in {shown(where)}" if where != name else ""),
-                "rename it, or narrow the range",
-            )
+            also = f", also in {shown(where)}" if where != name else ""
+            what = f"node {shown(name)} is in the input twice{also}"
+            entry.fault(("spec", "nodes", i, "name"), what, "rename it, or narrow the range")
             return
         places[name] = place
         nodes[name] = node if name == node.name else replace(node, name=name)
@@ -247,7 +240,7 @@ def _model(
 ) -> ServerModel | None:
     """The node's server model; reports an unknown name and contradictions with the model."""
     if document.model is None:
-        _without_gpus(document, entry, at)
+        entry.report_errors(within(at, _without_gpus(document)))
         return None
     model = models.find_model(document.model)
     if model is None:
@@ -255,79 +248,68 @@ def _model(
             what = f"unknown server model {shown(document.model)}"
             entry.fault((*at, "model"), what, models.hint(document.model))
         return None
-    if model.matrix is None and model.fabric != "nvswitch":
-        what = f"the link matrix of {shown(model.name)} is not known"
-        entry.fault((*at, "model"), what, "write a model of your own, with its `matrix`")
-    _check_gpus(document, model, entry, at)
-    for fault in nic_errors(document.nics or (), model.gpus):
-        entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
+    entry.report_errors(within(at, _gpu_errors(document, model)))
     return model
 
 
-def _check_gpus(
-    document: NodeDocument, model: ServerModel, entry: Entry[ClusterDocument], at: Path
-) -> None:
-    """Report GPUs that the node does not have."""
+def _gpu_errors(document: NodeDocument, model: ServerModel) -> Iterator[FieldError]:
+    """GPUs that the node does not have, and what they cannot have; paths start at the node."""
+    if model.matrix is None and model.fabric != "nvswitch":
+        what = f"the link matrix of {shown(model.name)} is not known"
+        yield FieldError(("model",), what, "write a model of your own, with its `matrix`")
     lists: list[tuple[Path, tuple[int, ...]]] = [(("unhealthyGpus",), document.unhealthy_gpus)]
     lists += [(("mig", i, "gpus"), one.gpus) for i, one in enumerate(document.mig)]
     for path, gpus in lists:
         for j, gpu in enumerate(gpus):
             if gpu >= model.gpus:
-                entry.report_errors(iter((out_of_range((*at, *path, j), gpu, model.gpus),)))
+                yield out_of_range((*path, j), gpu, model.gpus)
     if document.mig or document.dynamic_mig is not None:
-        _check_mig(document, model, entry, at)
+        yield from islice(_mig_errors(document, model), 1)
     if document.sharing is not None and document.dynamic_mig is not None:
-        what, hint = "GPUs that are shared, and that may be partitioned", "remove one of both"
-        entry.fault((*at, "sharing"), what, hint, at_key=True)
+        what = "GPUs that are shared, and that may be partitioned"
+        yield FieldError(("sharing",), what, "remove one of both", at_key=True)
     healthy = model.gpus - len({*document.unhealthy_gpus, *document.partitioned})
     unknown = document.unknown_unhealthy + document.unknown_partitioned
     if unknown > healthy:
         partitioned = " or partitioned" * bool(document.unknown_partitioned)
-        entry.fault(
-            (*at, "unknownPartitioned" if document.unknown_partitioned else "unknownUnhealthy"),
+        yield FieldError(
+            ("unknownPartitioned" if document.unknown_partitioned else "unknownUnhealthy",),
             f"{unknown} unknown unhealthy{partitioned} GPUs among {healthy}",
             f"{model.name} has {model.gpus}, less those in unhealthyGpus"
             + " and mig" * bool(document.mig),
         )
+    yield from within(("nics",), nic_errors(document.nics or (), model.gpus))
 
 
-def _check_mig(
-    document: NodeDocument, model: ServerModel, entry: Entry[ClusterDocument], at: Path
-) -> None:
-    """Report the first instance that the node's GPUs cannot have, or not beside the others.
+def _mig_errors(document: NodeDocument, model: ServerModel) -> Iterator[FieldError]:
+    """First the instance that its GPUs cannot have, or not beside the others; more may follow from it.
 
     Where the server model does not tell which board it has, as an A100 of 40 or 80 GB, the profiles do.
     """
     fitting: Sequence[Board] = boards_of(model.gpu)
     if not fitting:
         what = f"no MIG profiles of {shown(model.gpu)} are known"
-        known = ", ".join(board.name for board in boards())
-        key = "mig" if document.mig else "dynamicMig"
-        entry.fault((*at, key), what, f"known boards: {known}", at_key=True)
+        hint = f"known boards: {', '.join(board.name for board in boards())}"
+        yield FieldError(("mig" if document.mig else "dynamicMig",), what, hint, at_key=True)
         return
     if document.dynamic_mig is not None:
         fitting = [board for board in fitting if board is board_named(document.dynamic_mig or "")]
-        if not fitting:
-            what = f"{shown(model.name)} has no board {shown(document.dynamic_mig)}"
-            hint = f"write {_either(boards_of(model.gpu))}"
-            entry.fault((*at, "dynamicMig"), what, hint)
-            return
-        if not fitting[0].placed:
+        what = f"{shown(model.name)} has no board {shown(document.dynamic_mig)}"
+        hint = f"write {_either(boards_of(model.gpu))}"
+        if fitting:
             what = (
                 f"where instances of {fitting[0].name} may begin was not published: plans make none"
             )
-            entry.fault(
-                (*at, "dynamicMig"), what, "state those that there are in `mig`, or remove it"
-            )
-            return
+            hint = "state those that there are in `mig`, or remove it"
+        if not fitting or not fitting[0].placed:
+            yield FieldError(("dynamicMig",), what, hint)
     for i, one in enumerate(document.mig):
         for j, name in enumerate(one.profiles):
             having = [board for board in fitting if board.profile(name)]
             if not having:
                 what = f"{_either(fitting)} has no profile {shown(name)}"
                 hint = "; ".join(f"{b.name}: {', '.join(map(str, b.profiles))}" for b in fitting)
-                entry.fault((*at, "mig", i, "profiles", j), what, hint)
-                return
+                yield FieldError(("mig", i, "profiles", j), what, hint)
             fitting = having
     for i, one in enumerate(document.mig):
         having = [board for board in fitting if board.can_have(one.profiles)]
@@ -336,8 +318,7 @@ def _check_mig(
             cannot = "cannot" if fitting[0].placed else "are not known to"
             what = f"these instances {cannot} stand on one {_either(fitting)} at once"
             hint = "; ".join(profile.places for profile in used if profile)
-            entry.fault((*at, "mig", i, "profiles"), what, hint)
-            return
+            yield FieldError(("mig", i, "profiles"), what, hint)
         fitting = having
 
 
@@ -358,23 +339,23 @@ def with_all_instances(cluster: Cluster, gangs: Iterable[Gang]) -> Cluster:
     return replace(cluster, nodes=tuple(nodes))
 
 
-def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Path) -> None:
-    if document.unhealthy_gpus or document.unknown_unhealthy:
-        field_ = "unhealthyGpus" if document.unhealthy_gpus else "unknownUnhealthy"
-        what = "unhealthy GPUs on a node without a server model"
-        entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
-    of_parts = {
+def _without_gpus(document: NodeDocument) -> Iterator[FieldError]:
+    """What a node without a server model cannot have; paths start at the node."""
+    unhealthy = {
+        "unhealthyGpus": document.unhealthy_gpus, "unknownUnhealthy": document.unknown_unhealthy
+    }  # fmt: skip
+    parts = {
         "mig": document.mig,
         "unknownPartitioned": document.unknown_partitioned,
         "dynamicMig": document.dynamic_mig,
         "sharing": document.sharing,
     }
-    for field_ in [name for name, value in of_parts.items() if value][:1]:
-        kind = "shared" if field_ == "sharing" else "partitioned"
-        what = f"{kind} GPUs on a node without a server model"
-        entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
-    for fault in nic_errors(document.nics or (), 0):
-        entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
+    for fields in (unhealthy, parts):
+        for field_ in [name for name, value in fields.items() if value][:1]:
+            kind = {**dict.fromkeys(unhealthy, "unhealthy"), "sharing": "shared"}
+            what = f"{kind.get(field_, 'partitioned')} GPUs on a node without a server model"
+            yield FieldError((field_,), what, "add `model`, or remove this", at_key=True)
+    yield from within(("nics",), nic_errors(document.nics or (), 0))
 
 
 def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level, ...]) -> Node:
