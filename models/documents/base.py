@@ -391,7 +391,6 @@ Natural = Annotated[int, Field(ge=0)]
 
 
 def whole(least: int, most: int) -> FieldInfo:
-    """Annotation of an integer between two bounds."""
     bounds: FieldInfo = Field(ge=least, le=most)
     return bounds
 
@@ -499,7 +498,6 @@ def decimal_check(least: int | Fraction, most: int | Fraction) -> Callable[[obje
 
 
 def above_zero(what: str, hint: str) -> AfterValidator:
-    """Annotation of a number that is not 0."""
 
     def check(value: Fraction) -> Fraction:
         if not value:

@@ -249,7 +249,6 @@ class DisruptionBudget(Data):
 
     @property
     def key(self) -> tuple[str, str]:
-        """(namespace, name)."""
         return (self.namespace, self.name)
 
 

@@ -60,7 +60,6 @@ def models_first(models: Mapping[str, ServerModel], find: FindModel) -> FindMode
 
 
 def catalogue_model(name: str) -> ServerModel | None:
-    """A model of the catalogue."""
     from models.rates import catalogue  # opened only when something asks for it
 
     return catalogue.find(name)
@@ -109,13 +108,11 @@ class ServerModels:
         return None
 
     def find_model(self, name: str) -> ServerModel | None:
-        """The model of a name or alias, inline first."""
         if name not in self.found:
             self.found[name] = self.inline.get(slug(name)) or self.find(name)
         return self.found[name]
 
     def hint(self, name: str) -> str:
-        """A hint for an unknown name."""
         names = {model.name for model in self.inline.values()}
         aliases: set[str] = set()
         if self.find is not no_model:

@@ -53,17 +53,13 @@ def read_models(
     ``gpu``, ``name``: of servers in a tool's output. Raises MissingPathError, and InputError with
     every fault (at most 20) and its place.
     """
-    texts: list[Source] = []
-    faults: list[Fault] = []
-    for source in open_sources([path], stdin):
-        if isinstance(source, Fault):
-            faults.append(source)
-        elif source.rest is not None:
-            faults.append(too_long(source.name))
-        else:
-            texts.append(source)
-    if faults:
+    found = [
+        too_long(one.name) if isinstance(one, Source) and one.rest is not None else one
+        for one in open_sources([path], stdin)
+    ]
+    if faults := [one for one in found if isinstance(one, Fault)]:
         raise InputError(*faults)
+    texts = [one for one in found if isinstance(one, Source)]
     if any(_is_output(text) for text in texts):
         return tuple((one.model, one) for one in _from_output(texts, gpu, name))
     return tuple((model, None) for model in _from_documents(texts, path))
@@ -130,9 +126,8 @@ def _from_documents(texts: Sequence[Source], path: str) -> tuple[ServerModel, ..
         for place, tree in _models(parsed.documents):
             entry = validate(ServerModelDocument, tree, source, place, findings)
             if entry is not None:
-                field_errors = list(entry.document.field_errors())
-                entry.report_errors(iter(field_errors))
-                found += [] if field_errors else [entry.document.to_server_model()]
+                entry.report_errors(iter(entry.document.field_errors()))
+                found.append(entry.document)
     if findings:
         findings.raise_all()
     if not found:
@@ -141,7 +136,7 @@ def _from_documents(texts: Sequence[Source], path: str) -> tuple[ServerModel, ..
             " or save what `nvidia-smi topo -m` prints"
         )
         raise InputError(Fault("no server model in this file", hint, path))
-    return tuple(found)
+    return tuple(document.to_server_model() for document in found)
 
 
 def _models(documents: list[Any]) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -31,14 +31,12 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 class _NotFiniteError(Exception):
     """NaN or an infinity, which JSON does not have, or a number too large for a float."""
 
-    @classmethod
-    def refuse(cls, word: str) -> float:
-        raise cls(word)
 
-    @classmethod
-    def number(cls, word: str) -> float:
-        value = float(word)
-        return value if math.isfinite(value) else cls.refuse(word)
+def _finite(word: str) -> float:
+    value = float(word)
+    if not math.isfinite(value):
+        raise _NotFiniteError(word)
+    return value
 
 
 def read_bytes(path: str, stdin: IO[bytes] | None = None) -> bytes:
@@ -72,11 +70,8 @@ def read_plan(content: bytes, path: str) -> PlanDocument:
     try:
         return PlanDocument.model_validate_json(content, context={})
     except ValidationError:
-        return _read_slowly(content, path, parse(content, path))
-
-
-def _read_slowly(content: bytes, path: str, tree: dict[str, Any]) -> PlanDocument:
-    """The plan, read as input documents are: every fault has a line and a column. Raises InputError."""
+        tree = parse(content, path)
+    # read as input documents are: every fault has a line and a column
     from planner.read.findings import Findings
     from planner.read.sources import Source
     from planner.read.validation import validate
@@ -95,37 +90,31 @@ def parse(content: bytes, path: str) -> dict[str, Any]:
     Raises InputError with line and column.
     """
     try:
-        document = json.loads(
-            content.decode("utf-8-sig"),
-            parse_float=_NotFiniteError.number,
-            parse_constant=_NotFiniteError.refuse,
-        )
+        text = content.decode("utf-8-sig")
+        document = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except json.JSONDecodeError as error:
         ends = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
         hint = "the file is cut short" if error.doc.strip() and ends else _HINT
         what = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
         raise InputError(Fault(what, hint, path, error.lineno, error.colno)) from None
     except UnicodeDecodeError as error:
-        what = f"not a plan: byte {error.start} is not UTF-8"
-        raise InputError(Fault(what, _HINT, path)) from None
+        raise _no_plan(f"byte {error.start} is not UTF-8", path) from None
     except _NotFiniteError as error:
         from planner.read.parser import place_of_word
 
         what = f"not a plan: {shortened(str(error), 60)} is not a finite number"
-        place = place_of_word(content.decode("utf-8-sig"), str(error))
-        raise InputError(Fault(what, _HINT, path, *place)) from None
+        raise InputError(Fault(what, _HINT, path, *place_of_word(text, str(error)))) from None
     except RecursionError:
-        raise InputError(Fault("not a plan: nested too deeply", _HINT, path)) from None
+        raise _no_plan("nested too deeply", path) from None
     except ValueError:
-        raise InputError(Fault("not a plan: a number is far too long", _HINT, path)) from None
+        raise _no_plan("a number is far too long", path) from None
     if not isinstance(document, dict):
-        raise InputError(Fault("not a plan: an object is expected", _HINT, path))
+        raise _no_plan("an object is expected", path)
     try:
         if _SURROGATE.search(content):
             json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        what = "not a plan: half of a surrogate pair in a text"
-        raise InputError(Fault(what, _HINT, path)) from None
+        raise _no_plan("half of a surrogate pair in a text", path) from None
     _check_header(document, path)
     return document
 
@@ -133,9 +122,13 @@ def parse(content: bytes, path: str) -> dict[str, Any]:
 def _check_header(document: dict[str, Any], path: str) -> None:
     kind, version = document.get("kind"), document.get("apiVersion")
     if kind != "Plan":
-        found = "it has no kind" if kind is None else f"kind is {shortened(repr(kind), 60)}"
-        raise InputError(Fault(f"not a plan: {found}", _HINT, path))
+        said = "it has no kind" if kind is None else f"kind is {shortened(repr(kind), 60)}"
+        raise _no_plan(said, path)
     if version != API_VERSION:
         what = f"unknown version of a plan: apiVersion is {shortened(repr(version), 60)}"
         hint = f"this gangplan reads {API_VERSION}; plan again or use the gangplan that wrote it"
         raise InputError(Fault(what, hint, path))
+
+
+def _no_plan(why: str, path: str) -> InputError:
+    return InputError(Fault(f"not a plan: {why}", _HINT, path))

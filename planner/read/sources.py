@@ -54,7 +54,6 @@ class Malformed(Exception):  # noqa: N818  # it is about the text, not the progr
         self.hint = hint
 
     def fault(self, name: str) -> Fault:
-        """The fault of a text of that name."""
         return Fault(self.what, self.hint, name, self.line, self.column)
 
 
@@ -304,7 +303,6 @@ _NODE_RECORDS = re.compile(r"\s*NodeName=\S+\s+(?:Arch|CoresPerSocket|CPUAlloc)=
 
 
 def is_node_records(text: str) -> bool:
-    """Whether a text is the output of ``scontrol show nodes``."""
     return _NODE_RECORDS.match(text) is not None
 
 

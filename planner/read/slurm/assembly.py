@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from planner.read.slurm.constraints import Constraints
 from planner.read.slurm.fields import expanded, said
 from planner.read.slurm.gang_documents import GangDocuments, PriorityClasses
 from planner.read.slurm.jobs import SlurmJob, SlurmJobs
-from planner.read.slurm.levels import SlurmTopology, remark_alone
+from planner.read.slurm.levels import BLOCK_LEVEL, SlurmTopology, remark_alone
 from planner.read.slurm.node_documents import Held, Json, NodeDocuments, count_pods
 from planner.read.slurm.nodes import SlurmNode, SlurmNodes
 from planner.read.sources import Source
@@ -65,7 +65,6 @@ class Assembled:
     gangs: list[Entry[GangDocument]]
     cluster: Entry[ClusterDocument] | None = None
     models: dict[str, ServerModel] = field(default_factory=dict)
-    levels: tuple[str, ...] = ()
 
 
 def assemble(
@@ -87,13 +86,16 @@ def assemble(
         what = "are in the input together; jobs of one may be taken for those of another"
         remarks.add(f"Slurm clusters {', '.join(clusters)}", what, "plan one cluster at a time")
     jobs = state.jobs.throttled()
-    levels = _Levels(topology, policy)
+    levels = topology or _of_policy(policy, state.nodes.all)
+    innermost = levels.names[-1] if levels.names else None
+    block = innermost if topology is not None and innermost == BLOCK_LEVEL else None
+    leaf = innermost if block is None else None
     names = set(state.nodes.all)
     names.update(topology.domains if nodes is None and topology is not None else ())
     names.update(name for node in stated for name in expanded(node.name, MAX_NAMES) or ())
     classes = PriorityClasses([j for j in jobs if j.asks_for_gpus], policy.slurm_priorities)
     now = policy.now or state.jobs.now or 0
-    documents = GangDocuments(constraints, names, classes, levels.leaf, levels.block, now)
+    documents = GangDocuments(constraints, names, classes, leaf, block, now)
     source = Source(SOURCE, "", "json")
     entries: list[Entry[GangDocument]] = []
     gangs: list[Json] = []
@@ -120,8 +122,7 @@ def assemble(
             what = f"names {plural(missing, 'node')} that Slurm's list of nodes does not have; left out"
             remarks.add(topology.source, what)
     _check_nvlink(nodes.nodes.values(), levels, remarks)
-    entry = Entry(source, (), cluster, state.findings)
-    return Assembled(entries, entry, nodes.models, tuple(levels.names))
+    return Assembled(entries, Entry(source, (), cluster, state.findings), nodes.models)
 
 
 def _remark_queue(documents: GangDocuments, jobs: Sequence[SlurmJob], remarks: Remarks) -> None:
@@ -156,39 +157,25 @@ def cluster_document(name: str, levels: Iterable[Level], nodes: Sequence[Json]) 
     )
 
 
-class _Levels:
-    """Levels and domains: of the topology file, else as the Policy states them.
-
-    ``leaf``: the level of leaf switches, ``block``: that of base blocks. ``listed``: by node, its domains by
-    level, where the Policy names the nodes of every domain.
-    """
-
-    def __init__(self, topology: SlurmTopology | None, policy: Policy) -> None:
-        self.topology = topology
-        stated = policy.kubernetes.levels or ()
-        self.levels = stated if topology is None else topology.levels
-        self.names = [level.name for level in self.levels]
-        last = self.names[-1] if self.names else None
-        self.block = last if topology is not None and last == "block" else None
-        self.leaf = last if self.block is None else None
-        self.listed: dict[str, dict[str, str]] = {}
-        for level, domains in policy.kubernetes.level_domains:
-            for domain, members in domains:
-                for node in members:
-                    self.listed.setdefault(node, {})[level] = domain
-
-    def domains(self, node: SlurmNode) -> dict[str, str]:
-        if self.topology is not None:
-            return self.topology.named_domains(node.name)
-        found = {
-            level.name: node.labels[level.label]
-            for level in self.levels
-            if level.label is not None and level.label in node.labels
-        }
-        return found | self.listed.get(node.name, {})
+def _of_policy(policy: Policy, nodes: Mapping[str, SlurmNode]) -> SlurmTopology:
+    """The levels as the Policy states them, by labels of nodes or with the nodes of every domain."""
+    levels = policy.kubernetes.levels or ()
+    listed = {
+        (level, node): domain
+        for level, domains in policy.kubernetes.level_domains
+        for domain, members in domains
+        for node in members
+    }
+    domains = {
+        name: tuple(
+            listed.get((level.name, name)) or node.labels.get(level.label or "") for level in levels
+        )
+        for name, node in nodes.items()
+    }
+    return SlurmTopology("the Policy", levels, domains)
 
 
-def _node_trees(nodes: NodeDocuments, levels: _Levels, gangs: Sequence[Json]) -> list[Json]:
+def _node_trees(nodes: NodeDocuments, topology: SlurmTopology, gangs: Sequence[Json]) -> list[Json]:
     """Nodes that have GPUs or jobs, and all where a gang waits for one without."""
     held = count_pods(gangs)
     waits_without = any(
@@ -201,11 +188,11 @@ def _node_trees(nodes: NodeDocuments, levels: _Levels, gangs: Sequence[Json]) ->
     for name, node in sorted(nodes.nodes.items()):
         if "FUTURE" in node.states or not (node.gpus or waits_without or name in held):
             continue
-        trees.append(nodes.tree(node, levels.domains(node), held.get(name, Held())))
+        trees.append(nodes.tree(node, topology.named_domains(name), held.get(name, Held())))
     return trees
 
 
-def _check_nvlink(nodes: Iterable[SlurmNode], levels: _Levels, remarks: Remarks) -> None:
+def _check_nvlink(nodes: Iterable[SlurmNode], levels: SlurmTopology, remarks: Remarks) -> None:
     linked = [n for n in nodes if n.server is not None and n.server.nvlink_domain_nodes > 1]
     if any(level.nvlink for level in levels.levels):
         return

@@ -127,7 +127,6 @@ def malformed(text: str) -> str | None:
 
 
 def gpus(text: str) -> tuple[Gres, ...]:
-    """The GPUs in a list of generic resources."""
     return tuple(one for one in gres(text) if one.name == "gpu")
 
 
@@ -203,5 +202,4 @@ def expanded(text: str, most: int) -> tuple[str, ...] | None:
 
 
 def first_known(values: Iterable[int | None]) -> int | None:
-    """The first number that is set."""
     return next((value for value in values if value is not None), None)

@@ -153,7 +153,6 @@ class SlurmJob:
 
     @property
     def subject(self) -> str:
-        """What a remark calls it."""
         return f"job {self.label}"
 
     @property
@@ -162,7 +161,6 @@ class SlurmJob:
 
     @property
     def kinds(self) -> set[str]:
-        """The types of GPUs that it asks for."""
         found = (one.kind for some in self.asked.values() for one in some)
         return {kind for kind in found if kind is not None}
 

@@ -41,6 +41,7 @@ _BLANK = re.compile(r"\s*")
 _COMMENT = re.compile(r"(?<!\\)#")
 
 SWITCH, BLOCK, SIZES = "SwitchName", "BlockName", "BlockSizes"
+BLOCK_LEVEL = "block"
 _LINES = {SWITCH: ("Switches", "Nodes", "LinkSpeed"), BLOCK: ("Nodes",), SIZES: ()}
 _NO_NODES = "write SwitchName=... Nodes=..., or BlockName=... Nodes=..."
 
@@ -67,7 +68,6 @@ class SlurmTopology:
         return self.domains.get(node, (None,) * len(self.levels))
 
     def named_domains(self, node: str) -> dict[str, str]:
-        """The node's domains by level."""
         own = zip(self.names, self.domain(node), strict=True)
         return {level: domain for level, domain in own if domain is not None}
 
@@ -324,7 +324,7 @@ class _Reader:
             groups = (_group(names, i, per, size) for size, per in wider)
             domains.update(dict.fromkeys(members.get(name, ()), (*groups, name)))
         levels = (Level(f"block-{size}") for size, _ in wider)
-        return SlurmTopology(self.called, (*levels, Level("block")), domains)
+        return SlurmTopology(self.called, (*levels, Level(BLOCK_LEVEL)), domains)
 
     def _groups(self, blocks: int) -> list[tuple[int, int]]:
         """(nodes, blocks) of groups of blocks, the widest first, up to one group of all blocks."""

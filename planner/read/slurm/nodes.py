@@ -177,7 +177,6 @@ class SlurmNode:
 
     @property
     def subject(self) -> str:
-        """What a remark calls it."""
         return f"node {self.name}"
 
     def count_gpus(self, remarks: Remarks) -> None:
