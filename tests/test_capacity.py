@@ -18,7 +18,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.documents.capacity import CapacityDocument
+from models.documents.answers import CapacityDocument
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS
 from planner.pipelines.capacity import counted

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import RunCli
 
-from models.documents.comparison import ComparisonDocument
+from models.documents.answers import ComparisonDocument
 
 ROOT = Path(__file__).parent.parent
 QUICKSTART = str(ROOT / "inputs" / "quickstart")

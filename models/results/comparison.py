@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from models.documents.base import API_VERSION
-from models.documents.comparison import (
+from models.documents.answers import (
     Change,
     ComparedDecision,
     ComparedGang,
@@ -21,6 +20,7 @@ from models.documents.comparison import (
     Effect,
     Side,
 )
+from models.documents.base import API_VERSION
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanMetadata, PlanObjective
 from models.documents.policy import PolicyDocument, PolicySpec

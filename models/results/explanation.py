@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from models.documents.explanation import Candidates, Excluded
+from models.documents.answers import Candidates, Excluded
 from models.documents.gang import slurm_option
 from models.documents.plan import PlanDocument, PlanGang
 from models.documents.reason import ReasonFields

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from models.documents.base import API_VERSION, suggestion
-from models.documents.capacity import (
+from models.documents.answers import (
     CapacityCluster,
     CapacityDocument,
     CapacityLargest,
@@ -24,6 +23,7 @@ from models.documents.capacity import (
     CapacityShape,
     CapacityStatus,
 )
+from models.documents.base import API_VERSION, suggestion
 from models.documents.plan import PlanMetadata
 from models.gpu_shares import SHARE
 from models.instance.cluster import Node

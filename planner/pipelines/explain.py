@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from models.documents.explanation import PlaceReasons, Why, WhyPod, WhyRemedy, WhyTier
+from models.documents.answers import PlaceReasons, Why, WhyPod, WhyRemedy, WhyTier
 from models.documents.plan import PlanDocument
 from models.documents.policy import MAX_BUDGET, SolveLimits
 from models.hardware import bits

@@ -17,10 +17,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
+from models.documents.answers import CapacityDocument, ComparisonDocument
 from models.documents.base import DURATION, Data, fields_of
-from models.documents.capacity import CapacityDocument
 from models.documents.cluster import ClusterDocument
-from models.documents.comparison import ComparisonDocument
 from models.documents.gang import GangDocument
 from models.documents.plan import PlanDocument
 from models.documents.policy import PolicyDocument

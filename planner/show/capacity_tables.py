@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.documents.capacity import (
+from models.documents.answers import (
     CapacityDocument,
     CapacityLargest,
     CapacityLevel,

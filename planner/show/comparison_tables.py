@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from models.documents.comparison import ComparedQueue, ComparisonDocument, Effect, Side
+from models.documents.answers import ComparedQueue, ComparisonDocument, Effect, Side
 from models.results.comparison import equal
 from models.units import first_of, plural
 from planner.show.table import Cell, Table, columns_of, row_of

@@ -55,7 +55,7 @@ def capacity(
     output: Annotated[Format, output_option(": wide lists every domain", *NO_NAMES)] = Format.table,
 ) -> None:
     """Count the gangs that could start, now and after a plan."""
-    from models.documents.capacity import CapacityQuestion
+    from models.documents.answers import CapacityQuestion
     from planner.pipelines.capacity import capacity_document, read_occupied
     from planner.pipelines.plan import now
 

@@ -16,7 +16,7 @@ from planner.show.console import Console
 from planner.show.text import Format
 
 if TYPE_CHECKING:
-    from models.documents.explanation import PlaceReasons, Why
+    from models.documents.answers import PlaceReasons, Why
     from models.documents.plan import PlanDocument
     from models.results.explanation import Explanation
 

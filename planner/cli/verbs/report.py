@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.show.console import Console
 
 if TYPE_CHECKING:
-    from models.documents.capacity import CapacityDocument
+    from models.documents.answers import CapacityDocument
     from models.documents.plan import PlanDocument
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from models.documents.explanation import OtherPlace, PlaceReasons, WhyTier
+from models.documents.answers import OtherPlace, PlaceReasons, WhyTier
 from models.documents.reason import ReasonFields
 from models.instance.solution import Reason
 from models.program.base_state import outcome

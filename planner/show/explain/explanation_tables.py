@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from models.documents.explanation import Candidates, PlaceReasons, Why
+from models.documents.answers import Candidates, PlaceReasons, Why
 from models.documents.plan import PlanDocument, PlanGang, PlanQueue
 from models.gpu_shares import share_in
 from models.instance.cluster import Cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from models.documents.explanation import OtherPlace, PlaceReasons, Why, WhyPod, WhyRemedy
+from models.documents.answers import OtherPlace, PlaceReasons, Why, WhyPod, WhyRemedy
 from models.gpu_shares import part_of
 from models.instance.gang import Gang
 from models.instance.policy import SLURM

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from models.documents.capacity import CapacityDocument
+from models.documents.answers import CapacityDocument
 from models.documents.cluster import NO_NAME, ClusterDocument
 from models.documents.plan import PlanDocument
 from models.instance.solution import STARTS, Decision
