@@ -6,9 +6,9 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
 from models.rates.catalogue import relative_speed
@@ -39,8 +39,6 @@ _UNCOUNTED = (
     " edit the matrix if they have more"
 )
 _BRANDS = ("nvidia ", "amd ", "tesla ", "instinct ")
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +86,10 @@ def recognise(
     generation = None if known is None else generation_of(known)
     fabric = _fabric(topology, matrix, matches, generation)
     speeds = _speeds(near, matches, topology.gpus)
-    pcie = _agreed(matches, lambda model: model.pcie_MBps)
-    sockets = _agreed(matches, lambda model: model.sys_MBps)
-    if pcie is None and generation is not None:
-        pcie = generation.pcie_MBps
+    link, pcie = _agreed(matches, "link_MBps"), _agreed(matches, "pcie_MBps")
+    sockets = _agreed(matches, "sys_MBps")
+    if generation is not None:
+        link, pcie = link or generation.link_MBps, pcie or generation.pcie_MBps
     model = ServerModel(
         name=name or _name(topology, matches, known),
         gpu=known or UNKNOWN_GPU,
@@ -99,12 +97,12 @@ def recognise(
         fabric=fabric,
         vendor=topology.vendor,
         matrix=matrix,
-        link_MBps=_link_rate(fabric, matches, generation),
+        link_MBps=None if fabric == "pcie" else link,
         links_per_gpu=_links_per_gpu(matrix, fabric, matches),
         numa=numa_ids(topology),
         pcie_switch=switch_groups(topology),
         nics=tuple(map(Nic, (nic.name for nic in topology.nics), speeds, near)),
-        nvlink_domain_nodes=_agreed(matches, lambda model: model.nvlink_domain_nodes) or 1,
+        nvlink_domain_nodes=_agreed(matches, "nvlink_domain_nodes") or 1,
         pcie_MBps=pcie or PCIE_MBPS,
         sys_MBps=sockets or SYS_MBPS,
         relative_speed=None if known is None else relative_speed(known),
@@ -126,10 +124,9 @@ def _choose(
     if stated is None:
         # GPU memory with a NUMA node of its own is that of a Grace superchip, and no other's.
         coherent = topology.own_numa is not None and None not in topology.own_numa
-        pool = tuple(
-            match for match in found if match.model.gpu.startswith(("GB", "GH")) == coherent
-        )
-        return pool, _agreed(pool, lambda model: model.gpu)
+        grace = ("GB", "GH")
+        pool = tuple(one for one in found if one.model.gpu.startswith(grace) == coherent)
+        return pool, _agreed(pool, "gpu")
     words = set(slug(stated).split("-"))
     gpus = (match.model.gpu for match in found)
     named = {gpu for gpu in gpus if set(slug(gpu).split("-")) <= words}
@@ -152,10 +149,10 @@ def _closest(matches: Sequence[Match]) -> tuple[Match, ...]:
     return tuple(match for match in matches if match.closeness == matches[0].closeness)
 
 
-def _agreed(matches: Sequence[Match], value: Callable[[ServerModel], Value | None]) -> Value | None:
-    """The value all of them have; None if they differ."""
-    values = [value(match.model) for match in matches]
-    return values[0] if values and all(other == values[0] for other in values) else None
+def _agreed(matches: Sequence[Match], name: str) -> Any:  # noqa: ANN401  # an attribute
+    """What all their models have; None if they differ."""
+    values = {getattr(match.model, name) for match in matches}
+    return values.pop() if len(values) == 1 else None
 
 
 def _counted(topology: Topology, matches: Sequence[Match]) -> tuple[Matrix, tuple[str, ...]]:
@@ -200,7 +197,7 @@ def _fabric(
             hint = "are links or the fabric manager down? use a healthy server of this kind"
             raise InputError(Fault(what, hint, *place))
         return "nvswitch"
-    if len(pairs) == 1 and _agreed(matches, lambda model: model.fabric) == "nvswitch":
+    if len(pairs) == 1 and _agreed(matches, "fabric") == "nvswitch":
         return "nvswitch"
     if topology.gpus > MAX_MESH_GPUS:
         what = f"{topology.gpus} GPUs without a switch"
@@ -221,22 +218,12 @@ def _least_linked(counts: list[list[int]]) -> tuple[int, int]:
     return first, min((g for g in gpus if g != first), key=lambda g: (counts[first][g], g))
 
 
-def _link_rate(
-    fabric: Fabric, matches: Sequence[Match], generation: Generation | None
-) -> int | None:
-    """MB/s of one link: of all servers of these links, or of the generation of the GPU."""
-    if fabric == "pcie":
-        return None
-    rate = _agreed(matches, lambda model: model.link_MBps)
-    return generation.link_MBps if rate is None and generation is not None else rate
-
-
 def _links_per_gpu(matrix: Matrix, fabric: Fabric, matches: Sequence[Match]) -> int | None:
     if fabric == "nvswitch":
         return max(link_count(path) for path in matrix[0]) or None
     if fabric == "pcie":
         return None
-    links = _agreed(matches, lambda model: model.links_per_gpu)
+    links = _agreed(matches, "links_per_gpu")
     most = max(sum(link_count(path) for path in row) for row in matrix)
     return links if links is not None and links >= most else None
 
