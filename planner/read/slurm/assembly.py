@@ -98,19 +98,17 @@ def assemble(
     documents = GangDocuments(constraints, names, classes, leaf, block, now)
     source = Source(SOURCE, "", "json")
     entries: list[Entry[GangDocument]] = []
-    gangs: list[Json] = []
     for tree in documents.trees(jobs):
         document, wrong = sound_gang(tree)
         if document is None:  # what its pods hold counts as used by others
             subject = f"job {tree['metadata']['name']}"
             remarks.add(subject, f"cannot be planned ({wrong}); it is left out")
         else:
-            entries.append(Entry(source, ("items", len(gangs)), document, state.findings))
-            gangs.append(tree)
+            entries.append(Entry(source, ("items", len(entries)), document, state.findings))
     _remark_queue(documents, jobs, remarks)
     if nodes is None:
         return Assembled(entries)
-    trees = _node_trees(nodes, levels, gangs)
+    trees = _node_trees(nodes, levels, [entry.document for entry in entries])
     name = next(iter(state.cluster_names()), "slurm")
     cluster = cluster_document(clean(name), levels.levels, trees)
     if topology is not None:
@@ -175,15 +173,13 @@ def _of_policy(policy: Policy, nodes: Mapping[str, SlurmNode]) -> SlurmTopology:
     return SlurmTopology("the Policy", levels, domains)
 
 
-def _node_trees(nodes: NodeDocuments, topology: SlurmTopology, gangs: Sequence[Json]) -> list[Json]:
+def _node_trees(
+    nodes: NodeDocuments, topology: SlurmTopology, gangs: Sequence[GangDocument]
+) -> list[Json]:
     """Nodes that have GPUs or jobs, and all where a gang waits for one without."""
     held = count_pods(gangs)
-    waits_without = any(
-        not role["gpus"]
-        for gang in gangs
-        if "hold" not in gang["status"]
-        for role in gang["spec"]["roles"]
-    )
+    may_start = (gang for gang in gangs if gang.status.hold is None)
+    waits_without = any(not role.gpus for gang in may_start for role in gang.spec.roles)
     trees = []
     for name, node in sorted(nodes.nodes.items()):
         if "FUTURE" in node.states or not (node.gpus or waits_without or name in held):

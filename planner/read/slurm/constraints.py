@@ -5,8 +5,7 @@ They become labels that a node has, or expressions on its name. What they cannot
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import product
 
 from models.units import shown
@@ -15,7 +14,14 @@ from planner.read.kube.lookup import LabelSets, bits
 from planner.read.slurm.fields import expanded
 from planner.read.slurm.jobs import SlurmJob
 from planner.read.slurm.node_documents import Json, NodeDocuments
-from planner.read.slurm.nodes import FEATURE, PARTITION, RESERVATION, label_key, label_value
+from planner.read.slurm.nodes import (
+    FEATURE,
+    PARTITION,
+    RESERVATION,
+    SlurmNode,
+    label_key,
+    label_value,
+)
 
 MAX_TERMS = 64
 """Most alternatives of one job: of features, and of partitions."""
@@ -29,15 +35,6 @@ MAX_ALL_NAMED = 200_000
 
 class NotExpressed(Exception):  # noqa: N818  # of the job, not of the program
     """What a job asks for that a gang cannot state."""
-
-
-@dataclass(slots=True)
-class Where:
-    """Labels that nodes must have; terms of which one must hold; tolerations of a reservation."""
-
-    selector: dict[str, str] = field(default_factory=dict)
-    terms: list[list[Json]] = field(default_factory=list)
-    tolerations: list[Json] = field(default_factory=list)
 
 
 class Constraints:
@@ -61,25 +58,26 @@ class Constraints:
         self.named = 0
         self._whole: dict[object, tuple[set[int], set[int]]] = {}
 
-    def of(self, job: SlurmJob) -> Where:
-        """The nodes that the job may use. Raises NotExpressed."""
-        where = Where()
-        alternatives = [self._partitions(job, where), _features(job, where)]
+    def of(self, job: SlurmJob) -> Json:
+        """What a role says of the nodes that the job may use. Raises NotExpressed."""
+        selector: dict[str, str] = {}
+        alternatives = [self._partitions(job, selector), _features(job, selector)]
         lists = self._lists(job)
+        found: Json = {"nodeSelector": selector}
         if any(alternatives) or lists:
-            where.terms = [
+            found["nodeAffinity"] = [
                 [*(one for part in parts for one in part), *lists]
                 for parts in product(*filter(None, alternatives))
             ]
-        if len(where.terms) > MAX_TERMS:
+        if len(found.get("nodeAffinity", ())) > MAX_TERMS:
             raise NotExpressed("its partitions and features have too many alternatives")
         if job.reservation:
             key, value = f"slurm/{RESERVATION}", label_value(job.reservation)
-            where.selector[key] = value
-            where.tolerations = [{"key": key, "value": value, "effect": "NoSchedule"}]
-        return where
+            selector[key] = value
+            found["tolerations"] = [{"key": key, "value": value, "effect": "NoSchedule"}]
+        return found
 
-    def _partitions(self, job: SlurmJob, where: Where) -> list[list[Json]]:
+    def _partitions(self, job: SlurmJob, selector: dict[str, str]) -> list[list[Json]]:
         """Alternatives of labels; one partition is a label that nodes must have."""
         if not self.knows_partitions:
             if job.partitions:
@@ -93,7 +91,7 @@ class Constraints:
         # of one partition, or of several of which one has all nodes of the others
         if not masks or every in masks.values():
             for name in [name for name in masks if masks[name] == every][:1]:
-                where.selector[label_key(PARTITION, name)] = "true"
+                selector[label_key(PARTITION, name)] = "true"
             return []
         if job.node_count > 1 or not job.asked["node"]:
             self._check_apart(masks)
@@ -136,18 +134,18 @@ class Constraints:
             )
         return found
 
-    def _eligible(self, where: Where) -> int:
-        """Nodes that satisfy the labels, as bits; expressions on names are not looked at."""
+    def _eligible(self, asked: Json) -> Iterator[SlurmNode]:
+        """Nodes that satisfy the labels; expressions on names are not looked at."""
         found = self.sets.all
-        for key in where.selector:
+        for key in asked["nodeSelector"]:
             found &= self._having(key)
-        any_of = 0 if where.terms else found
-        for term in where.terms:
+        any_of = 0 if "nodeAffinity" in asked else found
+        for term in asked.get("nodeAffinity", ()):
             mask = found
             for one in term:
                 mask &= self._having(one["key"]) if one["operator"] == "Exists" else mask
             any_of |= mask
-        return any_of
+        return (self.nodes[i] for i in bits(any_of))
 
     def whole_nodes(
         self, job: SlurmJob, kind: str | None, gpus: int, cpus: int
@@ -164,7 +162,7 @@ class Constraints:
         if key not in self._whole:
             fitting = [
                 node
-                for node in (self.nodes[i] for i in bits(self._eligible(self.of(job))))
+                for node in self._eligible(self.of(job))
                 if node.count >= max(asked, 1) and kind in (None, node.kind)
             ]
             self._whole[key] = ({one.count for one in fitting}, {one.cpus for one in fitting})
@@ -188,7 +186,7 @@ def _exists(key: str) -> Json:
     return {"key": key, "operator": "Exists"}
 
 
-def _features(job: SlurmJob, where: Where) -> list[list[Json]]:
+def _features(job: SlurmJob, selector: dict[str, str]) -> list[list[Json]]:
     """Alternatives of ``a|b``; the features of ``a&b`` are labels that nodes must have."""
     text = job.features.replace(" ", "")
     if not text:
@@ -205,7 +203,7 @@ def _features(job: SlurmJob, where: Where) -> list[list[Json]]:
         if any(not name or set(name) & set("[]()*!,") for name in names):
             raise refused
         if len(names) == 1:
-            where.selector[label_key(FEATURE, names[0])] = "true"
+            selector[label_key(FEATURE, names[0])] = "true"
             continue
         alternatives = [[*one, name] for one in alternatives for name in names]
         if len(alternatives) > MAX_TERMS:

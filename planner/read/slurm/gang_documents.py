@@ -183,11 +183,7 @@ class GangDocuments:
 
     def _keep_to(self, job: SlurmJob, role: Json) -> None:
         """Keep a role to the nodes that its job may use, one pod a node. Raises NotExpressed."""
-        where = self.constraints.of(job)
-        role["nodeSelector"] = where.selector
-        role["tolerations"] = where.tolerations
-        if where.terms:
-            role["nodeAffinity"] = where.terms
+        role |= self.constraints.of(job)
         if len(job.kinds) == 1 and role["gpus"]:
             role["nodeSelector"][GPU_LABEL] = label_value(next(iter(job.kinds)))
         pods = role["replicas"]

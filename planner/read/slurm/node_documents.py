@@ -7,11 +7,13 @@ which type a node has, not how they are linked: what is assumed is a remark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from models.documents.cluster import HOSTNAME_LABEL
+from models.documents.gang import GangDocument
 from models.hardware import FindModel, ServerModel, slug
 from models.instance.policy import KubernetesPolicy
 from models.units import shown
@@ -45,19 +47,18 @@ class Held:
     memory: int = 0
 
 
-def count_pods(gangs: Sequence[Json]) -> dict[str, Held]:
+def count_pods(gangs: Iterable[GangDocument]) -> dict[str, Held]:
     """What the running pods of these gangs hold, by node."""
-    found: dict[str, Held] = {}
+    found: dict[str, Held] = defaultdict(Held)
     for gang in gangs:
-        roles = {role["name"]: role for role in gang["spec"]["roles"]}
-        for pod in gang["status"]["pods"]:
-            role = roles[pod["role"]]
-            held = found.setdefault(pod["node"], Held())
-            held.gpus += role["gpus"]
-            held.cpus += role["requests"].get("cpu", 0)
-            held.memory += int(str(role["requests"].get("memory", "0")).removesuffix("Mi"))
-            held.known = held.known and (pod["gpus"] is not None or not role["gpus"])
-            held.indices.update(pod["gpus"] or ())
+        roles = {role.name: role for role in gang.spec.roles}
+        for pod in gang.status.pods:
+            role, held = roles[pod.role], found[pod.node or ""]
+            held.gpus += role.gpus
+            held.cpus += role.requests.get("cpu", 0) // 1000
+            held.memory += role.requests.get("memory", 0) // 2**20
+            held.known = held.known and (pod.gpus is not None or not role.gpus)
+            held.indices.update(pod.gpus or ())
     return found
 
 
