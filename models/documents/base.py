@@ -323,6 +323,16 @@ def _matching(
     return AfterValidator(lru_cache(1 << 16)(check) if repeats else check), WithJsonSchema(schema)
 
 
+def checked(check: Callable[[str], object]) -> AfterValidator:
+    """Annotation of a text that a check, which raises for others, lets pass."""
+
+    def read(text: str) -> str:
+        check(text)
+        return text
+
+    return AfterValidator(read)
+
+
 _NAME_HINT = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
 _NAME_FORM = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from models.documents.base import (
     ApiVersion,
@@ -25,6 +25,7 @@ from models.documents.base import (
     ShortName,
     Time,
     Title,
+    checked,
     decimal,
     omitted,
     read_once,
@@ -41,7 +42,6 @@ from models.mig import RESOURCE, resource_of
 from models.units import MAX_AMOUNT, shown
 
 MAX_LEVELS = 10
-MAX_OVERSUBSCRIPTION = 10_000
 MAX_SHARING = 100
 NODE_LEVEL = "node"
 NO_NAME = "kubernetes"
@@ -49,16 +49,10 @@ NO_NAME = "kubernetes"
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
-Oversubscription = Annotated[Fraction, *decimal(1, MAX_OVERSUBSCRIPTION)]
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
-def _expandable(pattern: str) -> str:
-    check_hosts(pattern)
-    return pattern
-
-
-Hosts = Annotated[HostRange, AfterValidator(_expandable)]
+Hosts = Annotated[HostRange, checked(check_hosts)]
 
 
 Domains = tuple[tuple[str, tuple[str, ...]], ...]
@@ -72,7 +66,7 @@ class Level(Data):
     name: Annotated[ShortName, Field(description="Level name; `node` is reserved")]
     label: Annotated[LabelKey | None, omitted(None)] = None
     """Node label that names the domain of this level"""
-    oversubscription: Oversubscription = Fraction(1)
+    oversubscription: Annotated[Fraction, *decimal(1, 10_000)] = Fraction(1)
     """Divides the bandwidth that crosses domains; at least 1"""
     nvlink: Annotated[bool, Field(description="Its domains share one NVLink fabric")] = False
     counted: Annotated[bool, omitted(default=True)] = True

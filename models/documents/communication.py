@@ -39,9 +39,6 @@ Pattern = Literal[
 """Patterns; those without a formula of their own (``models.instance.gang``) count as all-reduce."""
 
 
-CommunicatingPart = Annotated[Fraction, *decimal(0, MOST_FRACTION)]
-
-
 Amount = Annotated[
     Quantity, above_zero("it must be above zero", "write it like 7G"), PlainSerializer(number)
 ]
@@ -128,7 +125,7 @@ class Communication(Document):
     weight: Annotated[int, whole(0, 1000)] = 1
     nvlink_across_nodes: bool = omitted(default=True)
     """false: its pods use only the network between servers, even in an NVLink domain"""
-    fraction: CommunicatingPart = DEFAULT_FRACTION
+    fraction: Annotated[Fraction, *decimal(0, MOST_FRACTION)] = DEFAULT_FRACTION
     """Part of a step spent in communication where links are ideal"""
     model: CommunicationModel | None = omitted(None)
     """What it trains, from which `fraction` is computed: an example model, {parameters, bytesPerStep,

@@ -72,14 +72,7 @@ SLURM_PRIORITIES = 8
 PENDING_LIMIT_S = 300
 """Seconds that a started pod may wait for its scheduler, unless the policy says otherwise."""
 
-MAX_GAIN = 1_000_000
-MAX_MOVED = 1_000_000_000
-
-Gain = Annotated[Fraction, *decimal(0, MAX_GAIN)]
-Limit = Annotated[int, whole(0, MAX_MOVED)]
-
-MAX_PRICE = 1_000_000_000
-Price = Annotated[Fraction, *decimal(0, MAX_PRICE)]
+Limit = Annotated[int, whole(0, 1_000_000_000)]
 
 
 class MovesDocument(Document):
@@ -90,7 +83,7 @@ class MovesDocument(Document):
     restarts are free; null: no limit"""
     max_gpus: Limit | None = omitted(None, alias="maxGPUs")
     """Most GPUs of those gangs together; absent: no limit"""
-    min_gain: Gain = Fraction(0)
+    min_gain: Annotated[Fraction, *decimal(0, 1_000_000)] = Fraction(0)
     """GPUs that a set of moves must gain for each GPU that it restarts"""
 
 
@@ -145,9 +138,7 @@ Comparison = Annotated[
 ]
 """(comparison, priority)."""
 
-MAX_PRIORITIES = 100
 MAX_QUEUE = 1_000_000
-MAX_SPARES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +149,7 @@ class Reservations(Data):
     """Most gangs of one priority that hold one, the first in the queue"""
     priorities: Annotated[
         tuple[Comparison, ...],
-        Field(strict=False, max_length=MAX_PRIORITIES),
+        Field(strict=False, max_length=100),
         BeforeValidator(bounded),
         omitted((), 'Of these priorities, such as ">=1000"; absent: of all'),
     ] = ()
@@ -166,15 +157,10 @@ class Reservations(Data):
     """Gangs that could not start within this time hold none"""
 
 
-MAX_TOLERANCE = 1000
-MAX_MIX_GPUS = 1_000_000_000
-MAX_GPU_RESOURCES = 64
-MAX_SCHEDULERS = 64
-
 Order = Literal["submitted", "shortest"]
 """Who goes first within a priority."""
 
-Tolerance = Annotated[Fraction, *decimal(0, MAX_TOLERANCE)]
+MAX_MIX_GPUS = 1_000_000_000
 
 
 def _gpu_count(key: object) -> int:
@@ -196,7 +182,7 @@ class Objective(Data):
     """One tier; later tiers may give away `tolerance` of it."""
 
     name: Annotated[str, Field(json_schema_extra={"enum": list(objective_names())})]
-    tolerance: Tolerance = Fraction(0)
+    tolerance: Annotated[Fraction, *decimal(0, 1000)] = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +211,10 @@ class KubernetesDocument(Document):
 
     scheduling_gate: LabelKey = GATE
     """Waiting pods with this gate are planned"""
-    scheduler_names: Many[SchedulerName] = omitted((), max_length=MAX_SCHEDULERS)
+    scheduler_names: Many[SchedulerName] = omitted((), max_length=64)
     """Other schedulers whose waiting pods are planned too, as a what-if that cannot be applied; "*": every
     scheduler"""
-    gpu_resources: Many[LabelKey] = Field(default=GPU_RESOURCES, max_length=MAX_GPU_RESOURCES)
+    gpu_resources: Many[LabelKey] = Field(default=GPU_RESOURCES, max_length=64)
     """Resource names that count whole GPUs"""
     levels: Many[PolicyLevel] | None = omitted(None)
     """Topology levels, widest first; absent: detected, []: none"""
@@ -314,12 +300,12 @@ class PolicySpec(Document):
     reservations: Reservations | None = omitted(None)
     """Gangs that cannot start hold a reservation, and others start there only if they end before it; absent
     or null: none does"""
-    gpu_hour_price: Price | None = omitted(None)
+    gpu_hour_price: Annotated[Fraction, *decimal(0, 1_000_000_000)] | None = omitted(None)
     """Price of one GPU for an hour, in any currency, for the losses of an audit"""
     slurm_priorities: Annotated[int, whole(1, MAX_QUEUE)] = omitted(SLURM_PRIORITIES)
     """Most different priorities of waiting jobs of Slurm; jobs whose priorities lie close together count as
     equal"""
-    spares: Mapped[LevelName, Annotated[int, whole(0, MAX_SPARES)]] = omitted({})
+    spares: Mapped[LevelName, Annotated[int, whole(0, 1_000_000)]] = omitted({})
     """Nodes with GPUs kept free in every domain of a level, for failures"""
     per_gpu: Requested = omitted({}, alias="perGpu")
     """What a free GPU needs of its node, such as cpu and memory, not to be stranded"""

@@ -9,18 +9,13 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from models.documents.base import GpuAmount, Many, Open, Time, omitted, whole
+from models.documents.base import GpuAmount, Many, Open, Time, checked, omitted, whole
 from models.units import quantity
 
 MAX_NAMED = 5
 """Most entries in a list of a reason."""
-
-
-def _quantity(text: str) -> str:
-    quantity(text)
-    return text
 
 
 Natural = Annotated[int, whole(0, 10**12)]
@@ -28,7 +23,7 @@ Natural = Annotated[int, whole(0, 10**12)]
 
 Priority = Annotated[int, whole(-(10**10), 10**10)]
 
-QuantityText = Annotated[str, AfterValidator(_quantity)]
+QuantityText = Annotated[str, checked(quantity)]
 """A Kubernetes quantity, as it is written."""
 
 

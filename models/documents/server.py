@@ -29,7 +29,6 @@ MAX_GPUS = 1024
 """Most GPUs of one server."""
 
 MAX_GBPS = 1_000_000
-MAX_SPEED = 1_000_000
 
 _LINK = re.compile(r"X|NV([1-9][0-9]{0,2})|PIX|PXB|PHB|NODE|SYS")
 _LINK_HINT = "nvidia-smi's names: X, NV1, NV2, ..., PIX, PXB, PHB, NODE, SYS"
@@ -57,7 +56,7 @@ def _megabits(value: object) -> int:
 
 
 _NO_SPEED = ("a relative speed must be above zero", "remove it if the speed is not known")
-RelativeSpeed = Annotated[Fraction, *positive(MAX_SPEED, *_NO_SPEED)]
+RelativeSpeed = Annotated[Fraction, *positive(1_000_000, *_NO_SPEED)]
 
 Megabits = Annotated[
     int,

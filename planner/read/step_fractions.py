@@ -7,12 +7,12 @@ nodes are cordoned, sick or full or not; so it changes only with the hardware of
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 
 from models.documents.communication import (
     DEFAULT_FRACTION,
-    ExampleModel,
     StepModel,
     TransformerModel,
 )
@@ -44,8 +44,10 @@ def with_fractions(
 
     Reports a transformer on GPUs of unknown speed. ``entries``: documents with one by (namespace, name).
     """
-    servers = (node for node in instance.cluster.nodes if node.gpus and instance.ours(node))
-    nodes = sorted(servers, key=_fastest_first)
+    servers = [
+        (one.model, one) for one in instance.cluster.nodes if one.model and instance.ours(one)
+    ]
+    servers.sort(key=lambda one: (-(one[0].relative_speed or 0), one[0].name))
     known: dict[Hashable, Fraction] = {}
     gangs = []
     for gang in instance.gangs:
@@ -56,36 +58,29 @@ def with_fractions(
             continue
         kind = (model, gang.roles, gang.nvlink_across_nodes)
         if kind not in known:
-            known[kind] = _fraction(instance, gang, entry, nodes)
+            known[kind] = _fraction(instance, gang, entry, servers)
         gangs.append(replace(gang, fraction=known[kind]))
     return replace(instance, gangs=tuple(gangs))
 
 
-def _fastest_first(node: Node) -> tuple[Fraction, str]:
-    assert node.model is not None
-    return (-(node.model.relative_speed or Fraction(0)), node.model.name)
-
-
 def _fraction(
-    instance: Instance, gang: Gang, entry: Entry[GangDocument], nodes: Sequence[Node]
+    instance: Instance,
+    gang: Gang,
+    entry: Entry[GangDocument],
+    servers: Sequence[tuple[ServerModel, Node]],
 ) -> Fraction:
-    """The default where the gang may use no node, or a rate it needs is not known."""
-    server = _server_model(instance, gang, nodes)
-    if server is None:
-        return DEFAULT_FRACTION
-    try:
-        return _fraction_on(server, gang, entry)
-    except UnknownRate:  # reported where it matters: planner.read.unkeepable_promises
-        return DEFAULT_FRACTION
+    """On the first of the servers that a role with GPUs may use, as the cluster is built.
 
-
-def _server_model(instance: Instance, gang: Gang, nodes: Sequence[Node]) -> ServerModel | None:
-    """Of the first of the nodes that a role with GPUs may use, as the cluster is built."""
+    The default where there is none, or a rate that it needs is not known.
+    """
     roles = [role for role in gang.roles if role.gpus]
-    for node in nodes:
+    for model, node in servers:
         if any(role.gpus <= node.gpus and instance.suits(role, node) for role in roles):
-            return node.model
-    return None
+            # an unknown rate is reported where it matters: planner.read.unkeepable_promises
+            with suppress(UnknownRate):
+                return _fraction_on(model, gang, entry)
+            break
+    return DEFAULT_FRACTION
 
 
 def _fraction_on(server: ServerModel, gang: Gang, entry: Entry[GangDocument]) -> Fraction:
@@ -97,7 +92,11 @@ def _fraction_on(server: ServerModel, gang: Gang, entry: Entry[GangDocument]) ->
         return MOST_FRACTION
     model = entry.document.spec.communication.model
     if not isinstance(model, TransformerModel):
-        training = _training(model, server)
+        if isinstance(model, StepModel):
+            size = model.bytes_per_step or ELEMENT_BYTES * (model.parameters or Fraction(0))
+            training = Training(size, model.compute_seconds, model.overlap)
+        else:
+            training = _EXAMPLES[str(model)].on_speed(server.relative_speed)
         return training.fraction(training.communication_s(gpus, ideal, NO_LATENCY))
     if server.relative_speed is None:
         what = f"the speed of {server.gpu} GPUs is not known, and a transformer's step needs it"
@@ -118,11 +117,3 @@ def _fraction_on(server: ServerModel, gang: Gang, entry: Entry[GangDocument]) ->
     if transformer.tensor > 1 and not tensor:
         return MOST_FRACTION
     return training.fraction(gradients_s + transformer.tensor_s(tensor))
-
-
-def _training(model: ExampleModel | StepModel | None, server: ServerModel) -> Training:
-    """The step of an example model on the GPUs of the server, or the measured one."""
-    if not isinstance(model, StepModel):
-        return _EXAMPLES[str(model)].on_speed(server.relative_speed)
-    size = model.bytes_per_step or ELEMENT_BYTES * (model.parameters or Fraction(0))
-    return Training(size, model.compute_seconds, model.overlap)
