@@ -184,6 +184,8 @@ def _finite(value: object) -> object:
     """The value, unless a number in it is beyond what JSON can be written with again."""
     try:
         json.dumps(value, allow_nan=False, default=float)
+    except RecursionError:
+        return value  # of no text; whoever writes it refuses it
     except ValueError:
         raise InvalidValueError("this number is too large", "write a finite number") from None
     return value
