@@ -141,9 +141,8 @@ class NodeExpression(Data):
     key: LabelKey
     operator: Operator
     values: Many[Prose] = ()
-    field: Annotated[
-        bool, omitted(default=False, description="On the field metadata.name, not on a label")
-    ] = False
+    field: Annotated[bool, omitted(default=False)] = False
+    """On the field metadata.name, not on a label"""
 
     def __str__(self) -> str:
         named = ", ".join(host_ranges(self.values) if self.field else self.values)
@@ -204,9 +203,8 @@ class Parallelism(Data):
 
     tensor: Count = 1
     pipeline: Count = 1
-    data: Annotated[
-        Count | None, omitted(None, "Replicas; absent: what the others leave of the GPUs")
-    ] = None
+    data: Annotated[Count | None, omitted(None)] = None
+    """Replicas; absent: what the others leave of the GPUs"""
     expert: Annotated[Count, Field(description="Divides data x context")] = 1
     context: Count = 1
 
@@ -232,25 +230,19 @@ class PodDocument(Document):
     role: str
     index: Annotated[int, whole(0, MAX_PODS - 1)]
     node: Name | None = omitted()
-    gpus: GpuIndices | None = Field(
-        default=None, description="Indices of its GPUs; null: not known, or it waits"
-    )
+    gpus: GpuIndices | None = None
+    """Indices of its GPUs; null: not known, or it waits"""
     mode: Literal["gate"] | None = omitted(None, "How a waiting pod can be started")
 
-    budgets: Many[Name] = omitted(
-        (), "Disruption budgets of its namespace that count its eviction while it runs"
-    )
-    rank: Annotated[int, whole(0, MAX_RANK)] | None = omitted(
-        None, "Rank of its first GPU, where an earlier plan dealt it one"
-    )
-    gpu_group: Title | None = omitted(
-        None,
-        "Name of the GPU that it shares, where its index is not known: pods of one name share it."
-        " Of several: their names, with commas between",
-    )
-    start: Annotated[int, whole(0, MAX_SLICES - 1)] | None = omitted(
-        None, "Memory slice where its instance begins on that GPU, of a node with dynamicMig"
-    )
+    budgets: Many[Name] = omitted(())
+    """Disruption budgets of its namespace that count its eviction while it runs"""
+    rank: Annotated[int, whole(0, MAX_RANK)] | None = omitted(None)
+    """Rank of its first GPU, where an earlier plan dealt it one"""
+    gpu_group: Title | None = omitted(None)
+    """Name of the GPU that it shares, where its index is not known: pods of one name share it. Of several:
+    their names, with commas between"""
+    start: Annotated[int, whole(0, MAX_SLICES - 1)] | None = omitted(None)
+    """Memory slice where its instance begins on that GPU, of a node with dynamicMig"""
 
     @model_serializer(mode="wrap")
     def _without_gpus_while_it_waits(
@@ -286,32 +278,22 @@ class GangStatus(Document):
 
     pods: Many[PodDocument] = ()
     hold: Hold | None = omitted(None, "While it is set, no pod of the gang is placed")
-    scheduler: Name | None = omitted(
-        None, "Whose its waiting pods are, if not gangplan's: a plan of them cannot be applied"
-    )
-    scheduler_priority: Annotated[int, whole(0, 2**32)] | None = omitted(
-        None,
-        "The priority that its scheduler shows, and the tables; `spec.priority` is what counts",
-    )
+    scheduler: Name | None = omitted(None)
+    """Whose its waiting pods are, if not gangplan's: a plan of them cannot be applied"""
+    scheduler_priority: Annotated[int, whole(0, 2**32)] | None = omitted(None)
+    """The priority that its scheduler shows, and the tables; `spec.priority` is what counts"""
     started_at: Time | None = omitted(None, "When its pods started")
-    runs_since: Time | None = omitted(
-        None,
-        "When the first of its running pods started, from which `minRunTime` and the time that "
-        "it has run count; absent: `startedAt`",
-    )
-    expected_left_s: Duration | None = omitted(
-        None,
-        "How much longer it is expected to run at full speed, by the durations of others like "
-        "it; for the policy's `order`, and no promise",
-        alias="expectedLeft",
-    )
+    runs_since: Time | None = omitted(None)
+    """When the first of its running pods started, from which `minRunTime` and the time that it has run count;
+    absent: `startedAt`"""
+    expected_left_s: Duration | None = omitted(None, alias="expectedLeft")
+    """How much longer it is expected to run at full speed, by the durations of others like it; for the
+    policy's `order`, and no promise"""
     last_checkpoint: Time | None = omitted(None, "Work until then is not lost when it stops")
-    evicted_at: Time | None = omitted(
-        None, "When a plan stopped or moved it last: it pauses, or is left alone, from then on"
-    )
-    evictions: Annotated[int, whole(0, MAX_EVICTIONS)] = omitted(
-        0, "How often plans stopped or moved it"
-    )
+    evicted_at: Time | None = omitted(None)
+    """When a plan stopped or moved it last: it pauses, or is left alone, from then on"""
+    evictions: Annotated[int, whole(0, MAX_EVICTIONS)] = omitted(0)
+    """How often plans stopped or moved it"""
     planned: Many[PlannedDocument] = omitted((), "Where an earlier plan placed its pods")
 
 
@@ -368,18 +350,14 @@ class RoleTopology(Document):
 class GangTopology(RoleTopology):
     """The same for all pods of the gang, how they use domains, and the least share of the ideal bandwidth."""
 
-    min_bandwidth_share: Share | None = omitted(
-        None, "Wait rather than run below this share of the ideal bandwidth"
-    )
-    balance: LevelName | None = omitted(
-        None, "The domains used have equally many of its pods with GPUs, or one more"
-    )
-    exclusive: LevelName | None = omitted(
-        None, "No domain with GPU pods of it has one of another gang"
-    )
-    order: bool = omitted(
-        default=False, description="Consecutive pods of a role are dealt to places near each other"
-    )
+    min_bandwidth_share: Share | None = omitted(None)
+    """Wait rather than run below this share of the ideal bandwidth"""
+    balance: LevelName | None = omitted(None)
+    """The domains used have equally many of its pods with GPUs, or one more"""
+    exclusive: LevelName | None = omitted(None)
+    """No domain with GPU pods of it has one of another gang"""
+    order: bool = omitted(default=False)
+    """Consecutive pods of a role are dealt to places near each other"""
 
 
 class NextToDocument(Document):
@@ -392,9 +370,8 @@ class NextToDocument(Document):
 class SpreadDocument(NextToDocument):
     """How evenly the pods of a set are spread over the domains of a level."""
 
-    max_skew: Count = Field(
-        default=1, description="Most pods that a domain may have more than the one with the fewest"
-    )
+    max_skew: Count = 1
+    """Most pods that a domain may have more than the one with the fewest"""
     min_domains: Count = omitted(1, "With fewer domains, the one with the fewest counts as empty")
 
 
@@ -428,17 +405,13 @@ class GpuDocument(Document):
     """A part of a GPU: an instance, a fraction, or memory and cores."""
 
     profile: Title | None = omitted(None, "MIG profile of the instance that each pod gets")
-    fraction: GpuFraction | None = omitted(
-        None,
-        "Of memory and cores of a shared GPU, in thousandths, rounded up; with `cores` of memory",
-    )
+    fraction: GpuFraction | None = omitted(None)
+    """Of memory and cores of a shared GPU, in thousandths, rounded up; with `cores` of memory"""
     memory: RequestedMiB | None = omitted(None, "Of a shared GPU")
-    cores: Annotated[int, whole(0, 100)] | None = omitted(
-        None, "Cores of a shared GPU in percent; 0, and absent beside `memory`: whatever is left"
-    )
-    count: Annotated[int, whole(1, MOST_GPUS)] | None = omitted(
-        None, "Shared GPUs of one server, with so much of each; absent: 1"
-    )
+    cores: Annotated[int, whole(0, 100)] | None = omitted(None)
+    """Cores of a shared GPU in percent; 0, and absent beside `memory`: whatever is left"""
+    count: Annotated[int, whole(1, MOST_GPUS)] | None = omitted(None)
+    """Shared GPUs of one server, with so much of each; absent: 1"""
 
     @property
     def resource(self) -> str:
@@ -492,24 +465,19 @@ class RoleDocument(Document):
     name: ShortName
     replicas: Replicas = Field(description="How many pods, or {min, max, step}")
     first_index: Annotated[int, whole(0, MAX_PODS - 1)] = omitted(0, "Index of its first pod")
-    gpus: Annotated[int, whole(0, MAX_GPUS_A_POD)] = Field(
-        description="GPUs of each pod; 0 for a launcher, and the default beside `gpu`"
-    )
-    gpu: Annotated[GpuDocument | None, BeforeValidator(_part)] = omitted(
-        None,
-        "A part of a GPU; read as a request of `nvidia.com/mig-1g.10gb`, "
-        "`share.gangplan.dev/0.25`, `share.gangplan.dev/12288Mi-30` and so on",
-    )
+    gpus: Annotated[int, whole(0, MAX_GPUS_A_POD)]
+    """GPUs of each pod; 0 for a launcher, and the default beside `gpu`"""
+    gpu: Annotated[GpuDocument | None, BeforeValidator(_part)] = omitted(None)
+    """A part of a GPU; read as a request of `nvidia.com/mig-1g.10gb`, `share.gangplan.dev/0.25`,
+    `share.gangplan.dev/12288Mi-30` and so on"""
     requests: Requested = Field(default={}, description="Other resources of each pod")
     topology: RoleTopology = RoleTopology.model_construct()
     slice: SliceDocument | None = omitted()
-    outer_slices: Many[SliceDocument] = omitted(
-        (), "Slices around those of `slice`, each wider than the one before"
-    )
+    outer_slices: Many[SliceDocument] = omitted(())
+    """Slices around those of `slice`, each wider than the one before"""
     model: Title | None = omitted(None, "A GPU model or a server model")
-    node_selector: Mapped[LabelKey, LabelValue] = Field(
-        default={}, description="Labels its nodes must have"
-    )
+    node_selector: Mapped[LabelKey, LabelValue] = Field(default={})
+    """Labels its nodes must have"""
     node_affinity: Annotated[
         Many[Many[NodeExpression]],
         AfterValidator(SharedAffinity),
@@ -521,16 +489,13 @@ class RoleDocument(Document):
     tolerations: Many[Toleration] = ()
     mix_models: bool = Field(default=False, description="Its pods may run on several GPU models")
     pod_sets: Many[Title] = omitted((), "Sets of the gang that its pods belong to")
-    anti_affinity: Many[NextToDocument] = omitted(
-        (), "Pods that are never in one domain with a pod of this role"
-    )
-    affinity: Many[NextToDocument] = omitted(
-        (), "Pods of which one is in the domain of every pod of this role"
-    )
+    anti_affinity: Many[NextToDocument] = omitted(())
+    """Pods that are never in one domain with a pod of this role"""
+    affinity: Many[NextToDocument] = omitted(())
+    """Pods of which one is in the domain of every pod of this role"""
     spread: Many[SpreadDocument] = omitted((), "Domains over which pods are spread evenly")
-    parallelism: Parallelism | None = omitted(
-        None, "How its GPUs share the work of a model: which of them have to be near"
-    )
+    parallelism: Parallelism | None = omitted(None)
+    """How its GPUs share the work of a model: which of them have to be near"""
 
     @model_validator(mode="before")
     @classmethod
@@ -617,33 +582,24 @@ class GangSpec(Document):
     """What the gang requests."""
 
     queue: Title | None = omitted()
-    service: Title | None = omitted(
-        None,
-        "Gangs of one namespace and service run on one GPU model, unless a role of theirs "
-        "has `mixModels`",
-    )
+    service: Title | None = omitted(None)
+    """Gangs of one namespace and service run on one GPU model, unless a role of theirs has `mixModels`"""
     submitted_at: Time | None = omitted()
     expected_duration_s: Duration | None = omitted(alias="expectedDuration")
     resize_after: Time | None = omitted(None, "While it runs, its number of pods stays until then")
-    priority: Annotated[int, whole(-MAX_PRIORITY, MAX_PRIORITY)] = Field(
-        default=0, description="Larger goes first"
-    )
+    priority: Annotated[int, whole(-MAX_PRIORITY, MAX_PRIORITY)] = 0
+    """Larger goes first"""
     preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
     movable: bool = Field(default=False, description="May be restarted elsewhere")
-    min_run_time_s: Duration | None = omitted(
-        None,
-        "For so long after `startedAt` it is not stopped, shrunk or moved; absent: that of its "
-        "queue, else of the policy",
-        alias="minRunTime",
-    )
+    min_run_time_s: Duration | None = omitted(None, alias="minRunTime")
+    """For so long after `startedAt` it is not stopped, shrunk or moved; absent: that of its queue, else of
+    the policy"""
     topology: Annotated[GangTopology, read_once()] = GangTopology.model_construct()
     roles: Annotated[Many[RoleDocument], read_once()] = Field(json_schema_extra={"minItems": 1})
-    groups: Many[GroupDocument] = omitted(
-        (), "Roles that share a domain; `required` is read as podSets and affinity"
-    )
-    near: NearDocument | None = omitted(
-        None, "Gangs of which one should be in the same domain, if possible"
-    )
+    groups: Many[GroupDocument] = omitted(())
+    """Roles that share a domain; `required` is read as podSets and affinity"""
+    near: NearDocument | None = omitted(None)
+    """Gangs of which one should be in the same domain, if possible"""
     communication: Annotated[Communication, read_once()] = Communication.model_construct()
 
 
