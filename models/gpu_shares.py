@@ -30,7 +30,7 @@ MOST_SETS = 3_000
 MOST_SEARCHED = 120
 """Parts for which fewer GPUs are looked for than greedy ways need."""
 
-MOST_FILLINGS = 1_000
+MOST_FILLINGS = 4_000
 """Sets of parts that fill a GPU, of which more are not listed."""
 
 MOST_TRIED = 50_000

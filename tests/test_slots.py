@@ -122,16 +122,12 @@ def test_no_plan_beats_a_bound_where_a_gang_that_waits_has_an_equal_that_runs_sl
 
 
 @pytest.mark.parametrize("runs", [False, True])
-@pytest.mark.parametrize("ways", ["listed", "alike", "counted"])
+@pytest.mark.parametrize("ways", ["listed", "counted"])
 def test_no_plan_beats_a_bound_where_gpus_are_partitioned_or_shared(
     runs: bool, ways: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``ways``: the sets of parts that a GPU can have are listed, where some may count as smaller ones; or
-    memory, cores and pods are counted.
-    """
-    if ways == "alike":
-        parts_count_as_smaller_ones(monkeypatch)
-    elif ways == "counted":
+    """``ways``: the sets of parts that a GPU can have are listed; or memory, cores and pods are counted."""
+    if ways == "counted":
         monkeypatch.setattr(slot_parts.Sharing, "fillings", lambda _, room: None)
 
     def found(seed: int) -> list[str]:
@@ -147,12 +143,6 @@ def test_no_plan_beats_a_bound_where_gpus_are_partitioned_or_shared(
         ]
 
     assert wrong(range(examples(200, 15)), found) == {}
-
-
-def parts_count_as_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where GPUs have many sets of parts."""
-    monkeypatch.setattr(slot_parts, "MOST_FILLINGS", 2)
-    monkeypatch.setattr(slot_parts, "MOST_LOST", 1000)
 
 
 @pytest.mark.parametrize("kind", DRAWS)

@@ -35,7 +35,6 @@ from models.instance.instance import Instance, once
 from models.instance.solution import PodPlacement
 from models.mig import (
     IDLE,
-    NONE_HAS,
     RESOURCE,
     Board,
     InUse,
@@ -61,9 +60,6 @@ Amounts = tuple[int, ...]
 
 GpuRoom = Size | InUse
 """What is left of a GPU that is shared, or what instances have of one that is partitioned."""
-
-Filling = tuple[GpuRoom | None, Amounts]
-"""New parts on a GPU, and the room that it had; None: it was idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +109,6 @@ class Reshaping(ABC):
         """What is needed beyond what is there."""
         return tuple([max(0, a - b) for a, b in zip(amounts, self.there, strict=True)])
 
-    def decided(self, used: Mapping[str, int], chosen: Iterable[Filling]) -> Decided:
-        """The node once GPUs besides those that pods with these requests take have these parts."""
-        found = self._placed(self._wanted(self._amounts(used)))
-        chosen = list(chosen)
-        gpus = sum(room is None for room, _ in (*found, *chosen))
-        parts = (counts for _, counts in (*found, *chosen))
-        there = tuple(map(sum, zip(self.there, *parts, strict=True)))
-        return Decided(self.resources, there, self.most, gpus)
-
     def without(self, gone: frozenset[int]) -> Reshaping:
         """The same without some of the GPUs of which pods have parts, by position: they are idle."""
         return _without(self, gone) if gone else self
@@ -132,10 +119,6 @@ class Reshaping(ABC):
 
         None where there are too many.
         """
-
-    @abstractmethod
-    def _placed(self, wanted: Amounts) -> list[Filling]:
-        """GPUs that have what is wanted."""
 
     @abstractmethod
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int: ...
@@ -177,11 +160,6 @@ class Partitioning(Reshaping):
         beside = tuple(map(self._geometries, self.rooms))
         return cover(self._geometries(IDLE), wanted, beside)
 
-    def _placed(self, wanted: Amounts) -> list[Filling]:
-        beside, idle = self._cover(wanted) or ((), ())
-        found = [(room, one) for room, one in zip(self.rooms, beside, strict=False) if one]
-        return [*found, *((None, one) for one in idle)]
-
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
         beside = tuple(map(self._geometries, self.rooms))
         return fewest(self._geometries(IDLE), wanted, beside)
@@ -199,25 +177,6 @@ class Partitioning(Reshaping):
             else:
                 most = middle
         return least
-
-
-@dataclass(frozen=True, slots=True)
-class Decided(Reshaping):
-    """So many idle ``gpus`` have become what is ``there``; no other may be partitioned or shared."""
-
-    gpus: int
-
-    def fillings(self, room: GpuRoom | None) -> tuple[Amounts, ...] | None:  # noqa: ARG002
-        return ()
-
-    def _placed(self, wanted: Amounts) -> list[Filling]:  # noqa: ARG002
-        return []
-
-    def _taken(self, wanted: Amounts, enough: int | None = None) -> int:  # noqa: ARG002
-        return NONE_HAS if any(wanted) else self.gpus
-
-    def _more(self, amounts: Amounts, gpus: int) -> list[int]:  # noqa: ARG002
-        return [there - used for there, used in zip(self.there, amounts, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +207,6 @@ class Sharing(Reshaping):
     ) -> tuple[Amounts, ...]:
         rooms, empty, sizes = self.shared, self.empty, self.sizes
         return packed(rooms, empty, sizes, wanted, enough, each=self.each, roughly=roughly)
-
-    def _placed(self, wanted: Amounts) -> list[Filling]:
-        rooms = (*self.rooms, *[None] * sum(wanted))
-        on = self._packed(wanted)
-        return list(zip(rooms, on, strict=False))
 
     def _taken(self, wanted: Amounts, enough: int | None = None) -> int:
         return len(self._on(wanted, enough)) - len(self.rooms)
@@ -308,7 +262,7 @@ def _without(one: Reshaping, gone: frozenset[int]) -> Reshaping:
 def beside(one: Reshaping, node: Node, kept: int) -> Reshaping:
     """What a node's GPUs may become. ``kept``: mask of those of which some pod with a part is left."""
     released = node.releasable & ~kept
-    if not released or isinstance(one, Decided):
+    if not released:
         return one
     still = node.still_shared(kept)
     return one.without(frozenset(k for k, gpu in enumerate(node.shared) if gpu not in still))

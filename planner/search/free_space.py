@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -20,7 +19,7 @@ from models.instance.disruption_budgets import guards
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room
-from models.instance.reshaping import Filling, Reshaping, beside, is_blind, reshaping
+from models.instance.reshaping import Reshaping, beside, is_blind, reshaping
 from models.instance.run_times import protected
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.base_state import base_decisions, outcome
@@ -402,22 +401,6 @@ class FreeSpace:
         raw, more = one.left(raw, used)
         left.update(more)
         return raw
-
-    @contextmanager
-    def filled(self, fillings: Mapping[int, Sequence[Filling]]) -> Iterator[None]:
-        """Meanwhile GPUs of these nodes have such parts, and no others there are partitioned or shared."""
-        known = self._reshaping
-        own = {
-            n: self._beside[n].decided(self._wanted[n][1], chosen) for n, chosen in fillings.items()
-        }
-        tenants = {n: self.by_node[n].tenants for n in own}
-        self._reshaping = {**known, **own}
-        self._recount_nodes(tenants)
-        try:
-            yield
-        finally:
-            self._reshaping = known
-            self._recount_nodes({n: self.by_node[n].tenants for n in own})
 
     def _recount_nodes(self, touched: Mapping[int, Tenants]) -> None:
         for n, tenants in touched.items():

@@ -149,14 +149,12 @@ class SlotModel(Slots):
         """Slots of nodes, of every size, for each set of nodes that pods are held to."""
         sizes = {role.gpus for mode in self.modes for role in mode.option.demand.gpu_roles} | {1}
         sets = dict.fromkeys(map(self.room.known, (everywhere, *found)))
-        lost = {
-            (one.nodes, size): self._lost(one, size) for one in self.parts.groups for size in sizes
-        }
+        lost = {(one.nodes, size): self._lost(one, size) for one in self.parts for size in sizes}
         for nodes, size in product(sets, sorted(sizes)):
             taken = Linear(constant=self.spares.slots(nodes, size))
             for mode in self.modes:
                 taken.add(mode.variable, self.room.taken(mode, nodes, size))
-            for one in self.parts.groups:
+            for one in self.parts:
                 if one.nodes <= nodes:
                     taken.add_linear(lost[one.nodes, size])
             if taken.terms:
@@ -390,7 +388,7 @@ def stranded(model: SlotModel) -> Linear:
     models = [frozenset(nodes) for nodes in gpu_models(instance).values()]
     everywhere = frozenset[int]().union(*models)
     left, most = model.room.left_free(everywhere), model.room.left_free(everywhere, most=True)
-    for one in model.parts.groups:  # no request has a GPU that is partitioned or shared
+    for one in model.parts:  # no request has a GPU that is partitioned or shared
         most.add_linear(one.opened, -1)
     left_of = [most] if len(models) == 1 else _left(model, models, most)
     for size, permille in instance.policy.mix:
@@ -425,7 +423,7 @@ def _left(model: SlotModel, models: Sequence[frozenset[int]], most: Linear) -> l
         found.append(Linear({variable: 1}))
         together.add(variable)
         taken, there = model.slots_on(nodes, 1)
-        for one in model.parts.groups:
+        for one in model.parts:
             if one.nodes <= nodes:
                 taken.add_linear(one.opened)
         model.program.at_most(taken.add(variable).add_linear(there, -1))

@@ -174,14 +174,6 @@ class Slots:
                 left.add(variable, -taken[0])
         return left
 
-    def large_taken(self, values: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
-        """(nodes of an innermost domain, large slots that a solution takes there)."""
-        slots, inner = self._domain_slots, self.instance.cluster.node_level - 1
-        for (level, domain), taken in () if slots is None else slots.taken.items():
-            if level == inner:
-                own = sum(values[variable] * one[0] for variable, one in taken)
-                yield self.instance.cluster.domains[inner][domain].nodes, own
-
     def unsure(self, demand: Demand) -> bool:
         """Whether what pods that stay are worth depends on others: it is not known which GPUs they hold."""
         nodes, roles = self.instance.cluster.nodes, self.instance.gangs[demand.gang].roles

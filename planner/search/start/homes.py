@@ -22,10 +22,6 @@ from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
 from planner.search.start.greedy import admit, place, queue, queue_key
 from planner.search.start.mesh_places import MeshPlaces
-from planner.search.start.parts_places import fillings_of, is_free, on_few_nodes, withdraw
-
-FEW_WITHOUT = 100
-"""A plan is as its solution has it if not more than one gang in so many has no place, by weight."""
 
 
 def settle_in(
@@ -33,37 +29,11 @@ def settle_in(
 ) -> tuple[list[GangDecision], set[int]]:
     """The plan as the solution has it, and who was to move in it and has no place.
 
-    GPUs get the parts that they have in the solution. Where cores or other resources, which it does not
-    count, then keep many out, the nodes decide which parts lie on which GPUs, if more find places so.
+    Large pods come first, those that need narrow domains before others. What finds no place where the
+    solution has it is tried anywhere, and else left to others.
     """
     instance = model.instance
     chosen = {mode.option.demand.gang: mode for mode in model.modes if values[mode.variable]}
-
-    def without(plan: tuple[list[GangDecision], set[int]]) -> int:
-        absent = (gang for gang in chosen if not plan[0][gang].pods)
-        return sum(instance.gangs[gang].weight_gpus for gang in absent)
-
-    plan = _settle(model, values, chosen, budget, filled=True)
-    every = sum(instance.gangs[gang].weight_gpus for gang in chosen)
-    if model.parts.groups and without(plan) * FEW_WITHOUT > every and not budget.exhausted():
-        plan = min(plan, _settle(model, values, chosen, budget, filled=False), key=without)
-    return plan
-
-
-def _settle(
-    model: SlotModel,
-    values: Sequence[int],
-    chosen: Mapping[int, Mode],
-    budget: Budget,
-    *,
-    filled: bool,
-) -> tuple[list[GangDecision], set[int]]:
-    """Large pods come first, those that need narrow domains before others.
-
-    What finds no place where the solution has it is tried anywhere, and else left to others. ``filled``:
-    whether GPUs get just the parts that they have in the solution.
-    """
-    instance = model.instance
     decisions, homeless = list(base_decisions(instance)), set[int]()
     for choice in model.choices:
         mode = chosen.get(choice.gang)
@@ -76,24 +46,21 @@ def _settle(
     _keep_spares(model, values, space)
     homes = _Homes(model, values, space)
     coming = sorted(map(homes.settler, chosen.values()), key=lambda one: one.key)
-    parts = coming if model.parts.groups else []
-    beyond = _faster(model, chosen) if parts else {}
-    fillings = fillings_of(model, values, space) if filled else {}
-    with space.filled(fillings):
-        for settler in coming:
-            mode, moves = settler.mode, settler.mode.option.effect.moved
-            if mode.shape is None and not moves:
-                continue
-            gang, home = mode.option.demand.gang, homes.of(settler)
-            # once the budget is over the others wait, but nobody stays away who was only to move
-            found_one = not budget.exhausted() and (
-                homes.on_set(settler) or _place(space, mode, home, beyond.get(gang))
-            )
-            if moves and not found_one:
-                homeless.add(gang)
-                space.set(gang, ())
-        _admit_parts(space, parts, budget)
-    withdraw(space, fillings, {settler.mode.option.demand.gang for settler in parts})
+    beyond = _faster(model, chosen) if model.parts else {}
+    for settler in coming:
+        mode, moves = settler.mode, settler.mode.option.effect.moved
+        if mode.shape is None and not moves:
+            continue
+        gang, home = mode.option.demand.gang, homes.of(settler)
+        # once the budget is over the others wait, but nobody stays away who was only to move
+        found_one = not budget.exhausted() and (
+            homes.on_set(settler) or _place(space, mode, home, beyond.get(gang))
+        )
+        if moves and not found_one:
+            homeless.add(gang)
+            space.set(gang, ())
+    if model.parts:
+        _admit_parts(space, chosen.values(), budget)
     _start(space, chosen, budget)
     found = [
         one if space.pods[i] == one.pods and i not in homeless else space.decision(i)
@@ -136,20 +103,18 @@ def _place_apart(
     return any(admit(space, one, least_speed=mode.speed) for one in held)
 
 
-def _admit_parts(space: FreeSpace, settlers: Iterable[_Settler], budget: Budget) -> None:
-    """Gangs of the solution without whole GPUs start, those of most pods first, each on few nodes."""
+def _admit_parts(space: FreeSpace, modes: Iterable[Mode], budget: Budget) -> None:
+    """Gangs of the solution without whole GPUs start, those of most pods first."""
     gangs = space.instance.gangs
     found = [
-        demand
-        for settler in settlers
-        for demand in (settler.mode.option.demand,)
-        if settler.mode.shape is None and not gangs[demand.gang].running
+        mode.option.demand
+        for mode in modes
+        if mode.shape is None and not gangs[mode.option.demand.gang].running
     ]
     for demand in sorted(found, key=lambda own: -max(role.count for role in own.roles)):
         if budget.exhausted():
             break
-        if not is_free(space, demand) or not admit(space, demand, placing=on_few_nodes):
-            admit(space, demand)
+        admit(space, demand)
 
 
 def _keep_spares(model: SlotModel, values: Sequence[int], space: FreeSpace) -> None:
