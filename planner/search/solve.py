@@ -310,7 +310,8 @@ class Search:
             budget.record_limit()
             ledger.reopen()
         if not tolerant:
-            slots.renew()
+            with suppress(Interrupted):
+                slots.renew()
         if improving or last < len(ledger.tiers):
             self._enter("improving")
             polish(ledger, budget)

@@ -6,32 +6,21 @@ domains, and a plan follows that; solved tier by tier it proves how far the plan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from models.program.interruption import Interrupted
 from models.program.slots.slot_program import SlotModel
-from planner.search.bound.chain import Chain, Stated
+from planner.search.bound.chain import Chain
 from planner.search.bound.slot_problem import LAST, SlotProblem
 from planner.search.bound.tier_search import SHARE, Improvement, Narrowed, OpenGoals, TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
-from planner.search.engines.highs import branch
 from planner.search.engines.interface import Goal, Kept, kept
 from planner.search.engines.relaxation import Relaxation
 from planner.search.ledger import Ledger
 
 SHORT_OF = 50
 """Plans follow the program if in no tier about who runs they have a 50th less than it promised."""
-
-NARROWING_NODES = 200
-"""Branch-and-bound nodes for where gangs of a solution are that is kept."""
-
-NARROWING_SHARE = 0.1
-"""Share of what is left of the time for it."""
-
-ATTEMPTS = 3
-"""Solutions that plans follow at first: of gangs that rules kept from leaving, the next one knows."""
 
 
 @dataclass
@@ -82,10 +71,8 @@ class SlotSearch:
             with suppress(Interrupted):
                 problem.tell_apart()
                 if not problem.in_parts:  # their geometry decides, everywhere at once
-                    self._narrow(problem, last)
                     self._prove(problem, len(tiers), rough=True)
                     ledger.reopen()
-                    self._narrow(problem, last)
         self._prove(problem, len(tiers))
         ledger.reopen()
 
@@ -128,74 +115,28 @@ class SlotSearch:
         ).run()
 
     def aim(self) -> None:
-        """Offer plans of the chain, until one has all that was promised about who runs."""
+        """Offer the plan of the chain; see whether it has what was promised about who runs."""
         ledger, problem = self.ledger, self._problem
         if problem is None:
             return
-        stated = self._stated(problem)
+        stated = [
+            (position, tier, expression)
+            for position, tier in enumerate(ledger.tiers)
+            if (expression := problem.expression(tier)) is not None
+        ]
         chain = Chain(problem, stated, self.budget)
         if all(ledger.proven(position) for group in chain.groups for position, _, _ in group):
             self.follows = True
             return
-        solution, held = chain.solution(), set[int]()
-        for _ in range(ATTEMPTS):
-            if not solution:
-                break
-            plan = problem.decode(solution)
-            ledger.offer(plan)
-            ledger.offer(self._improved(plan))
-            if self._has(chain, solution) or self.budget.exhausted() or problem.refused <= held:
-                break
-            held |= problem.refused
-            problem.hold(held)
-            solution = chain.solution()
-        problem.hold(())
-
-    def _has(self, chain: Chain, solution: Sequence[int]) -> bool:
-        """Whether the plan has all that a solution promised about who runs; says whether it follows."""
-        values = self.ledger.incumbent.values
+        solution = chain.solution()
+        if not solution:
+            return
+        plan = problem.decode(solution)
+        ledger.offer(plan)
+        ledger.offer(self._improved(plan))
         promised = [(p, one.value(solution)) for p, _, one in chain.running]
+        values = ledger.incumbent.values
         self.follows = all(SHORT_OF * values[p] >= (SHORT_OF - 1) * best for p, best in promised)
-        return all(values[p] >= best for p, best in promised)
-
-    def _stated(self, problem: SlotProblem) -> list[Stated]:
-        """The tiers about which the program says something."""
-        return [
-            (position, tier, expression)
-            for position, tier in enumerate(self.ledger.tiers)
-            if (expression := problem.expression(tier)) is not None
-        ]
-
-    def _narrow(self, problem: SlotProblem, last: int) -> None:
-        """Offer the plan of the last solution, with who is where in it."""
-        latest = problem.latest
-        stated = self._stated(problem)
-        own = [one for one in stated if one[0] == last]
-        rows = [
-            kept(one, self.ledger.required(p), maximize=tier.sense == "max")
-            for p, tier, one in stated
-            if p < last
-        ]
-        if self.ledger.proven(last) or not own or not latest:
-            return
-        if any(not least <= one.value(latest) <= most for one, least, most in rows):
-            return
-        _, tier, expression = own[0]
-        goal = Goal(expression, tier.sense == "max", tuple(rows))
-        hint = latest if len(latest) == len(problem.program.lower) else ()
-        with problem.fixed(range(len(latest)), latest):
-            solution = branch(
-                problem.program,
-                goal,
-                self.budget,
-                nodes=NARROWING_NODES,
-                seconds=self.budget.seconds_left() * NARROWING_SHARE,
-                hint=hint,
-            ).values
-        if solution:
-            plan = problem.decode(solution)
-            self.ledger.offer(plan, solution)
-            self.ledger.offer(self._improved(plan))
 
     def renew(self, first: int = 0) -> None:
         """Bound the tiers from this one on by LPs, for plans that keep the earlier ones as they are."""

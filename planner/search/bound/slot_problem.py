@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,7 +13,6 @@ from models.program.linear_program import Linear, Program
 from models.program.slots.slot_program import SlotModel
 from models.program.slots.slot_rooms import Mode
 from models.program.tier_expressions import FREE_SPACE
-from models.rules.giving_way import unjustified_victims
 from models.tiers import Tier
 from planner.search.budget import Budget
 from planner.search.engines.portfolio import INTEGRAL
@@ -28,8 +27,7 @@ LAST = {"span", *FREE_SPACE}
 class SlotProblem:
     """The slots as a program whose assignments are followed by plans; see ``tier_search.Problem``.
 
-    ``latest``: the last assignment that a plan followed; ``refused``: gangs that leave their places in it
-    and may not, or have no other.
+    ``latest``: the last assignment that a plan followed.
     """
 
     def __init__(self, model: SlotModel, budget: Budget) -> None:
@@ -40,8 +38,6 @@ class SlotProblem:
         self._budget = budget
         self._expressions: dict[str, Linear | None] = {}
         self.latest: tuple[int, ...] = ()
-        self.refused: set[int] = set()
-        self._held: set[int] = set()
 
     @property
     def instance(self) -> Instance:
@@ -50,7 +46,7 @@ class SlotProblem:
     @property
     def in_parts(self) -> bool:
         """Whether GPUs may be partitioned or shared."""
-        return bool(self._model.parts.groups)
+        return bool(self._model.parts)
 
     def expression(self, tier: Tier) -> Linear | None:
         if tier.name not in self._expressions:
@@ -59,13 +55,11 @@ class SlotProblem:
 
     @contextmanager
     def without(self, closed: Callable[[Mode], bool]) -> Iterator[None]:
-        """No gang has a mode of which this is so, or stops for an idle node; who is held stays."""
+        """No gang has a mode of which this is so, or stops for an idle node."""
         ranges = self.program.lower, self.program.upper
         self.program.lower, self.program.upper = list(ranges[0]), list(ranges[1])
         for mode in self._model.modes:
-            if mode.option.demand.gang in self._held and self._unchanged(mode):
-                self.program.lower[mode.variable] = 1
-            elif closed(mode):
+            if closed(mode):
                 self.program.upper[mode.variable] = 0
         for variable in self._model.spares.emptied:
             self.program.upper[variable] = 0
@@ -73,10 +67,6 @@ class SlotProblem:
             yield
         finally:
             self.program.lower, self.program.upper = ranges
-
-    def hold(self, gangs: Collection[int]) -> None:
-        """These gangs that run stay as they are, wherever solutions are only to be followed."""
-        self._held = set(gangs)
 
     def _unchanged(self, mode: Mode) -> bool:
         """Whether a gang that runs stays as it is."""
@@ -144,6 +134,5 @@ class SlotProblem:
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         self.latest = tuple(values)
         found, homeless = settle_in(self._model, values, self._budget)
-        self.refused = {*homeless, *unjustified_victims(self._model.instance, found)}
         plan = back_in_place(self._model.instance, found, sorted(homeless))
         return needless_undone(self._model.instance, plan)
