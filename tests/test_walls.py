@@ -103,7 +103,7 @@ CIRCLES = (
     # A model, and parts of it whose functions name its type.
     "models.program.arrays models.program.linear_program",
     "models.program.queue_usage models.program.variables",
-    """models.program.slots.slot_program models.program.slots.slot_rules models.program.slots.slot_rooms
+    """models.program.slots.slot_program models.program.slots.slot_rooms
     models.program.slots.slot_spread models.program.slots.slot_program""",
 )
 """Files that import each other, also for types alone or inside functions: these, and no others."""

@@ -15,11 +15,10 @@ Nodes kept free, domain by domain: servers whose GPUs are all left >= those aske
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from models.program.interruption import check
-from models.program.linear_program import Linear, Program
+from models.program.linear_program import Linear
 from models.program.rules.gpus import FreeServers
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model, staying
@@ -39,21 +38,13 @@ def add_balance(model: Model, gang: GangVariables, _topology: Topology) -> None:
         for role in demand.gpu_roles:
             here.add_linear(gang.pods(role, (n,)))
     count = sum(role.count for role in demand.gpu_roles) + standing.total()
-    used = dict.fromkeys(standing, gang.admit)
-    share_evenly(model.program, pods, count, used)
-
-
-def share_evenly(
-    program: Program, pods: Mapping[int, Linear], count: int, used: Mapping[int, int]
-) -> None:
-    """The rows. ``pods``: by domain; ``count``: all of them, at most; ``used``: u where it is known."""
-    share = program.integer(0, count)
+    program, share = model.program, model.program.integer(0, count)
     for d, here in sorted(pods.items()):
-        here_used = used[d] if d in used else program.boolean()
+        used = gang.admit if d in standing else program.boolean()
         most = min(count, program.bound_above(here))
-        program.at_most(Linear().add_linear(here).add(here_used, -most))
+        program.at_most(Linear().add_linear(here).add(used, -most))
         program.at_most(Linear().add_linear(here).add(share, -1), 1)
-        program.at_least(Linear().add_linear(here).add(share, -1).add(here_used, -count), -count)
+        program.at_least(Linear().add_linear(here).add(share, -1).add(used, -count), -count)
 
 
 def keep_spares(model: Model) -> None:

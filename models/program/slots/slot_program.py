@@ -28,8 +28,7 @@ from models.program.queue_usage import QUEUE_TIERS
 from models.program.rules import guarantees, queue_order, running
 from models.program.slots.slot_meshes import SlotMeshes
 from models.program.slots.slot_parts import Reshaped, hold_parts
-from models.program.slots.slot_rooms import DomainSlots, Mode, Piece
-from models.program.slots.slot_rules import EvenShares, Spares, even_shares
+from models.program.slots.slot_rooms import DomainSlots, Mode, Piece, Spares
 from models.program.slots.slot_spread import SlotSpread
 from models.program.slots.slot_state import MAX_APART, Slots
 from models.program.tier_expressions import (
@@ -79,7 +78,6 @@ class SlotModel(Slots):
         self.complete = all(choice.complete for choice in self.choices)
         self.covers_admission = all(choice.covers_admission for choice in self.choices)
         self._base = Evaluation(instance, self._state.base)
-        self.shares: dict[int, EvenShares] = {}
         self.spread: SlotSpread | None = None
         for choice in self.choices:
             self._choose(choice)
@@ -190,8 +188,6 @@ class SlotModel(Slots):
         for piece, total in asked.items():
             self._house(slots, (piece,), total, everywhere)
         self._loosen(slots, everywhere)
-        if self.loose:
-            self.shares = even_shares(self, slots)
         idle = self._keep_spares(slots, everywhere)
         for (level, domain), here in slots.taken.items():
             own = (here, idle.get((level, domain), ()))

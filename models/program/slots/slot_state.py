@@ -13,50 +13,22 @@ from models.instance.speed import FULL_SPEED
 from models.program.base_state import BaseState
 from models.program.demand_builder import placing
 from models.program.linear_program import Linear, Program
-from models.program.options import Choice
 from models.program.packing import MeshKind, by_count, mesh_sets
 from models.program.slots.shapes import Shape, ShapeBounds, domain_rates, joins, nvlink_level
 from models.program.slots.slot_rooms import DomainSlots, Mode, Part, Piece, SlotRooms
 from models.program.tier_expressions import StandingValues, anywhere
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rules.demands import Demand, RoleDemand
-from models.rules.shape import may_be_uneven
 from models.values.tier_values import most_speed
 
 MAX_UNITS = 2
 """Sizes in GPUs whose slots are counted domain by domain."""
 
 MAX_APART = 8
-"""Sets of nodes with rows, spread kinds and evenly spread gangs that are told apart: the largest of each."""
+"""Sets of nodes with rows, and spread kinds, that are told apart: the largest of each."""
 
 Placed = tuple[int, Shape, frozenset[int] | None]
 """Level, shape, and the only nodes on which it has that shape (None: all that the gang may use)."""
-
-
-def even_gangs(model: Slots) -> dict[int, int]:
-    """Large slots that a pod takes, by gang, of those whose pods are counted: the largest of them."""
-    instance, cluster = model.instance, model.instance.cluster
-    inner, found = cluster.node_level - 1, dict[int, int]()
-    if inner < 0 or not model.units:
-        return {}
-    for choice in model.choices:
-        gang = instance.gangs[choice.gang]
-        if may_be_uneven(gang) and gang.balance is not None and gang.balance <= inner:
-            slots = _slots_a_pod(model, choice)
-            if slots is not None:
-                found[choice.gang] = slots
-    largest = sorted(found, key=lambda g: (-instance.gangs[g].weight_gpus, g))
-    return {gang: found[gang] for gang in largest[:MAX_APART]}
-
-
-def _slots_a_pod(model: Slots, choice: Choice) -> int | None:
-    """None where pods take unlike numbers of large slots, none at all, or are in slices."""
-    roles = [role for one in choice.options for role in one.demand.gpu_roles]
-    specs = model.instance.gangs[choice.gang].roles
-    slots = {role.gpus // model.units[0] for role in roles}
-    if len(slots) != 1 or 0 in slots or any(specs[role.role].slice_layers for role in roles):
-        return None
-    return slots.pop()
 
 
 class Slots:
@@ -78,11 +50,6 @@ class Slots:
         self.spare: dict[tuple[int, int], Linear] = {}
         self.room = SlotRooms(instance, state, self.modes)
         self._domain_slots: DomainSlots | None = None
-
-    @cached_property
-    def even(self) -> dict[int, int]:
-        """Large slots that a pod takes, by gang, of those that are spread evenly."""
-        return even_gangs(self)
 
     @cached_property
     def units(self) -> tuple[int, ...]:
@@ -110,8 +77,7 @@ class Slots:
         slots, weight = self.taken(mode), self.instance.gangs[demand.gang].weight_gpus
         if mode.level < 0 or max(slots) < 2:
             return tuple(parts.items())
-        own = demand.gang if demand.gang in self.even else None
-        piece = Piece(mode.level, slots, nodes, tuple(parts.items()), weight, whole=True, gang=own)
+        piece = Piece(mode.level, slots, nodes, tuple(parts.items()), weight, whole=True)
         return ((piece, 1),)
 
     def _parts(self, demand: Demand, role: RoleDemand, within: int, group: int) -> Iterator[Part]:

@@ -195,12 +195,8 @@ class _Homes:
         self._loose = _values(model.loose, values)
         self._spread = {} if model.spread is None else model.spread.pods(values)
         for own in {id(own): own for own in self._spread.values()}.values():
-            _take_all(self._loose, own)
-        self._even = {gang: dict(own.taken(values)) for gang, own in model.shares.items()}
-        for mode in model.modes:
-            even = self._even.get(mode.option.demand.gang)
-            if even and values[mode.variable]:
-                _take_all(self._spread.get(id(mode), self._loose), even)
+            for domain, slots in own.items():
+                _take(self._loose, domain, slots)
 
     def settler(self, mode: Mode) -> _Settler:
         """Give the gang the domains of its pieces."""
@@ -290,10 +286,6 @@ class _Homes:
         cluster, found, left = self._model.instance.cluster, set[int](), settler.loose
         of, demand = cluster.domain_of[cluster.node_level - 1], settler.mode.option.demand
         inside = None if settler.domains is None else {of[n] for n in settler.domains}
-        even = self._even.get(demand.gang)
-        if even:
-            own_nodes = (self._open_nodes(demand, domain, slots) for domain, slots in even.items())
-            return frozenset[int]().union(*own_nodes)
         own, pool = self._spread.get(id(settler.mode), {}), self._loose
         for slots in (own, pool):
             open_ = [d for d in slots if inside is None or d in inside]
@@ -345,12 +337,6 @@ def _values(variables: Mapping[int, int], values: Sequence[int]) -> dict[int, in
 def _closest(pool: Mapping[int, int], slots: int, domains: Iterable[int]) -> list[int]:
     """Domains with about so many slots first."""
     return sorted(domains, key=lambda d: (abs(pool[d] - slots), d))
-
-
-def _take_all(slots: dict[int, int], taken: Mapping[int, int]) -> None:
-    """Take slots of several domains."""
-    for domain, count in taken.items():
-        _take(slots, domain, count)
 
 
 def _take(slots: dict[int, int], domain: int, taken: int) -> None:
