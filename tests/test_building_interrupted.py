@@ -7,7 +7,7 @@ from building import build, gang
 
 from models.instance.instance import Instance
 from models.program.formulation import Formulation, formulate
-from models.program.interruption import Interrupted, Question
+from models.program.linear_program import Interrupted, Question
 from models.program.slots.slot_program import SlotModel
 
 

@@ -24,7 +24,7 @@ from models.instance.instance import Instance
 from models.instance.solution import Solution
 from models.program import linear_program
 from models.program.formulation import formulate
-from models.program.interruption import TooLarge
+from models.program.linear_program import TooLarge
 from models.program.slots.slot_program import SlotModel
 from models.results.plan import compose, dumps
 from models.tiers import TIERS, larger_is_better

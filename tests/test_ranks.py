@@ -18,7 +18,7 @@ from test_group_bandwidth import parallel
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
-from models.program.rules.group_bounds import GroupBounds
+from models.program.rules.bandwidth_carriers import GroupBounds
 from models.rates.gang_rates import own_sets
 from models.rates.group_bandwidth import EXPERT, TENSOR, GroupRates, Place, role_kinds
 from models.rates.nic_bandwidth import nics_MBps

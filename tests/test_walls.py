@@ -101,8 +101,6 @@ CIRCLES = (
     models.queues.queue_shares models.queues.reservations models.queues.reserved_quotas
     models.rules.shape models.values.tier_values""",
     # A model, and parts of it whose functions name its type.
-    "models.program.arrays models.program.linear_program",
-    "models.program.queue_usage models.program.variables",
     """models.program.slots.slot_program models.program.slots.slot_rooms
     models.program.slots.slot_spread models.program.slots.slot_program""",
 )

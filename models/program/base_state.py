@@ -16,7 +16,7 @@ from models.instance.instance import Instance, once
 from models.instance.occupancy import PODS, Room, rooms
 from models.instance.solution import GangDecision, PodPlacement, Reason, placed
 from models.program.demand_builder import identity
-from models.program.interruption import Question, check, never
+from models.program.linear_program import Question, check, never
 from models.program.options import Choice, Effect, choices_of
 from models.program.packing import by_count
 from models.rules.demands import Demand

@@ -12,16 +12,14 @@ from models.instance.instance import Instance
 from models.instance.solution import GangDecision
 from models.program.base_state import build_base_state
 from models.program.decoder import decode
-from models.program.interruption import Question, never
-from models.program.linear_program import Linear, Program
+from models.program.linear_program import Linear, Program, Question, never
 from models.program.rules import (
     admission,
     bandwidth,
     cells,
     gpus,
-    guarantees,
     pod_affinity,
-    queue_order,
+    queues,
     resources,
     running,
     shape,
@@ -43,8 +41,8 @@ ROWS = (
     running.add,
     admission.one_model_a_service,
     pod_affinity.add,
-    queue_order.add,
-    guarantees.add,
+    queues.keep_order,
+    queues.add,
     cells.add,
     shape.keep_domains,
     shape.keep_spares,

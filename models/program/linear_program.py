@@ -1,15 +1,41 @@
-"""An integer linear program as plain arrays, independent of any solver."""
+"""An integer linear program, independent of any solver: lists while it is built, and flat integer arrays.
+
+Arithmetic on arrays is exact: 64-bit where the largest possible sum allows it, Python integers elsewhere.
+Whoever builds a program knows the clock and the signals, models do not: they ask whether building is to end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
+import numpy.typing as npt
 
-from models.program.arrays import Rows, integers
-from models.program.interruption import Question, TooLarge, check, never
+
+class Interrupted(Exception):  # noqa: N818  # no error: the caller asked for it
+    """Building has ended because the caller asked that it end."""
+
+
+class TooLarge(Interrupted):
+    """Building has ended because the program is larger than any that an engine solves in time."""
+
+
+Question = Callable[[], bool]
+"""Whether building is to end; asked several times a second."""
+
+
+def never() -> bool:
+    """Building runs to its end."""
+    return False
+
+
+def check(interrupted: Question) -> None:
+    """Raises Interrupted if building is to end."""
+    if interrupted():
+        raise Interrupted
+
 
 CHECK_EVERY = 256
 """Rows or variables between two questions whether building is to end: some ten milliseconds."""
@@ -160,3 +186,62 @@ def rows_of(rows: Sequence[Row]) -> Rows:
         columns[order],
         coefficients[order],
     )
+
+
+Integers = npt.NDArray[np.int64]
+Exact = npt.NDArray[np.int64] | npt.NDArray[np.object_]
+
+LARGEST = float(1 << 62)
+"""Sums whose terms' absolute values stay below this in floating point fit 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """low <= matrix x <= high; entry k: row ``numbers[k]`` has ``coefficients[k]`` x ``columns[k]``."""
+
+    low: Integers
+    high: Integers
+    numbers: Integers
+    columns: Integers
+    coefficients: Integers
+
+    def followed_by(self, other: Rows) -> Rows:
+        """These rows, then the others."""
+        return Rows(
+            np.concatenate((self.low, other.low)),
+            np.concatenate((self.high, other.high)),
+            np.concatenate((self.numbers, other.numbers + len(self.low))),
+            np.concatenate((self.columns, other.columns)),
+            np.concatenate((self.coefficients, other.coefficients)),
+        )
+
+    def hold(self, values: Integers) -> bool:
+        """Whether an assignment satisfies every row."""
+        totals = row_sums(self, values)
+        return bool(((self.low <= totals) & (totals <= self.high)).all())
+
+
+def integers(values: Collection[int]) -> Integers:
+    return np.fromiter(values, np.int64, len(values))
+
+
+def row_sums(rows: Rows, values: Integers) -> Exact:
+    """The sum of every row under an assignment."""
+    return scattered_products(len(rows.low), rows.numbers, rows.coefficients, values[rows.columns])
+
+
+def scattered_products(size: int, targets: Integers, left: Exact, right: Exact) -> Exact:
+    """For each target in 0..size-1, the sum of left x right over the entries with that target."""
+    products = np.abs(left.astype(np.float64) * right.astype(np.float64))
+    if float(products.sum()) < LARGEST:
+        totals: Exact = np.zeros(size, dtype=np.int64)
+    else:
+        totals = np.array([0] * size, dtype=np.object_)
+        left, right = left.astype(np.object_), right.astype(np.object_)
+    np.add.at(totals, targets, left * right)
+    return totals
+
+
+def dot(left: Exact, right: Exact) -> int:
+    """The sum of left x right."""
+    return int(scattered_products(1, np.zeros(len(left), dtype=np.int64), left, right)[0])

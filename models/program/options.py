@@ -17,7 +17,7 @@ from models.instance.gang import ExistingPod, Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
 from models.program.demand_builder import demand_for
-from models.program.interruption import Question, check, never
+from models.program.linear_program import Question, check, never
 from models.program.packing import by_count
 from models.queues.queue_shares import counts_sizes
 from models.queues.reservations import due

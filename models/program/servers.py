@@ -21,8 +21,7 @@ from models.instance.instance import Instance
 from models.instance.occupancy import PODS, Room
 from models.instance.reshaping import reshaping
 from models.program.base_state import BaseState, NodeUsage, needs_cases
-from models.program.interruption import Question, check, never
-from models.program.linear_program import Linear, Program
+from models.program.linear_program import Linear, Program, Question, check, never
 from models.program.options import MAX_WAYS
 from models.program.packing import (
     LARGEST_MESH_STATE,

@@ -17,8 +17,8 @@ from models.instance.solution import placed
 from models.program.base_state import base_decisions
 from models.program.linear_program import Linear, Program
 from models.program.options import Effect, standing_gpus
-from models.program.queue_usage import QUEUE_TIERS
 from models.program.rules.gpus import FreeServers
+from models.program.rules.queues import QUEUE_TIERS
 from models.program.rules.topology import Topology
 from models.program.variables import (
     GangVariables,

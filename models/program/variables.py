@@ -14,8 +14,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.reshaping import Partitioning, Sharing, reshaping
 from models.program.base_state import BaseState, classes
-from models.program.interruption import TooLarge
-from models.program.linear_program import MAX_VARIABLES, Linear, Program
+from models.program.linear_program import MAX_VARIABLES, Linear, Program, TooLarge
 from models.program.options import Choice, Effect
 from models.program.packing import SetType
 from models.program.servers import Case, Server, Supply, supply_of

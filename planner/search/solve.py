@@ -19,7 +19,7 @@ from models.instance.solution import ByPriority, GangDecision, Solution
 from models.instance.speed import FULL_SPEED
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
-from models.program.interruption import Interrupted, TooLarge
+from models.program.linear_program import Interrupted, TooLarge
 from models.program.tier_expressions import FREE_SPACE
 from models.results.notes import notes_of, passed, unsearched
 from models.tiers import MAINS, Tier

@@ -30,11 +30,11 @@ from models.program.options import MAX_WAYS
 from models.program.rules.bandwidth_carriers import (
     Carrier,
     Rates,
+    bounded_role,
     carriers_of,
     rates_of,
     relative_speed,
 )
-from models.program.rules.group_bounds import bounded_role
 from models.program.rules.topology import Topology
 from models.program.variables import GangBandwidth, GangVariables, Model
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille

@@ -22,8 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from models.program.interruption import check
-from models.program.linear_program import Linear
+from models.program.linear_program import Linear, check
 from models.program.variables import GangVariables, Model, staying
 from models.rules.pod_rules import Kind, RoleKey, Rule, pod_rules
 

@@ -19,8 +19,7 @@ from typing import cast
 from models.gpu_shares import Size, times_in
 from models.instance.occupancy import PODS
 from models.instance.reshaping import GpuRoom, Partitioning, Reshaping, reshaping
-from models.program.interruption import check
-from models.program.linear_program import CHECK_EVERY, Linear, Program
+from models.program.linear_program import CHECK_EVERY, Linear, Program, check
 from models.program.servers import Server
 from models.program.variables import Model, SharedGpus, Variables
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from models.program.interruption import check
-from models.program.linear_program import Linear
+from models.program.linear_program import Linear, check
 from models.program.rules.gpus import FreeServers
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model, staying

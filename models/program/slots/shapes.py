@@ -21,11 +21,10 @@ from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.occupancy import Room
 from models.instance.speed import FULL_SPEED
-from models.program.arrays import Integers, integers
+from models.program.linear_program import Integers, integers
 from models.program.packing import MeshSets, by_count, inside_known_MBps, mesh_sets, network_MBps
 from models.program.rules.bandwidth import LEAST_GANG, Speeds
-from models.program.rules.bandwidth_carriers import relative_speed
-from models.program.rules.group_bounds import GroupBounds, bounded_role
+from models.program.rules.bandwidth_carriers import GroupBounds, bounded_role, relative_speed
 from models.program.tier_expressions import anywhere
 from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, share_permille
 from models.rates.gang_rates import ideal_of

@@ -21,11 +21,9 @@ from itertools import chain, product
 
 from models.instance.instance import Instance
 from models.program.base_state import BaseState, build_base_state
-from models.program.interruption import Question, never
-from models.program.linear_program import Linear, Program
+from models.program.linear_program import Linear, Program, Question, never
 from models.program.options import Choice, Option
-from models.program.queue_usage import QUEUE_TIERS
-from models.program.rules import guarantees, queue_order, running
+from models.program.rules import queues, running
 from models.program.slots.slot_meshes import SlotMeshes
 from models.program.slots.slot_parts import Reshaped, hold_parts
 from models.program.slots.slot_rooms import DomainSlots, Mode, Piece, Spares
@@ -46,8 +44,8 @@ from models.values.nearness import loosened
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, most_speed
 
 RULES = (
-    queue_order.add,
-    guarantees.add,
+    queues.keep_order,
+    queues.add,
     running.limit_moves,
     running.limit_evictions,
 )
@@ -321,8 +319,8 @@ class SlotModel(Slots):
         """The tier's value, or a bound that no plan with these options beats; None if there is none."""
         if tier.family == "stranded":
             return stranded(self)
-        if tier.family in QUEUE_TIERS:
-            return QUEUE_TIERS[tier.family](self._who_runs, tier)
+        if tier.family in queues.QUEUE_TIERS:
+            return queues.QUEUE_TIERS[tier.family](self._who_runs, tier)
         total = self._sum(tier)
         if total is not None:
             total.constant = self._base.tier(tier)

@@ -13,9 +13,8 @@ from models.instance.cluster import Cluster
 from models.instance.gang import ExistingPod
 from models.instance.instance import Instance
 from models.instance.occupancy import Room, rooms
-from models.program.arrays import integers
 from models.program.base_state import BaseState, base_decisions
-from models.program.linear_program import UNBOUNDED, Linear, Program
+from models.program.linear_program import UNBOUNDED, Linear, Program, integers
 from models.program.options import Option
 from models.program.slots.shapes import Shape
 from models.rules.shape import SpareNodes, spare_nodes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
-from models.program.interruption import Interrupted
+from models.program.linear_program import Interrupted
 from models.program.slots.slot_program import SlotModel
 from planner.search.bound.chain import Chain
 from planner.search.bound.slot_problem import LAST, SlotProblem

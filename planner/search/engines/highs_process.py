@@ -27,8 +27,7 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from models.program.arrays import Rows
-from models.program.linear_program import UNBOUNDED, Program, rows_of
+from models.program.linear_program import UNBOUNDED, Program, Rows, rows_of
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal, interruptible
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
 
-from models.program.arrays import Rows, integers
-from models.program.linear_program import UNBOUNDED, Linear, Program, Row, rows_of
+from models.program.linear_program import UNBOUNDED, Linear, Program, Row, Rows, integers, rows_of
 from planner.search.budget import Budget
 
 GRACE_S = 0.8

@@ -12,8 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.program.arrays import Exact, dot, integers, scattered_products
-from models.program.linear_program import UNBOUNDED, Program
+from models.program.linear_program import (
+    UNBOUNDED,
+    Exact,
+    Program,
+    dot,
+    integers,
+    scattered_products,
+)
 from planner.search.budget import Budget
 from planner.search.engines.highs_process import call
 from planner.search.engines.interface import Goal

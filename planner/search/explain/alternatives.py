@@ -13,7 +13,7 @@ from models.documents.reason import ReasonFields
 from models.instance.solution import Reason
 from models.program.base_state import outcome
 from models.program.demand_builder import remaining_demand
-from models.program.interruption import Question
+from models.program.linear_program import Question
 from models.rules.demands import Demand
 from models.tiers import Tier, larger_is_better
 from models.values.tier_values import Evaluation, tiers_of

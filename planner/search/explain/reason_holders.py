@@ -17,7 +17,7 @@ import numpy as np
 from models.documents.reason import MAX_NAMED
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
-from models.program.interruption import Question
+from models.program.linear_program import Question
 from models.rules.demands import Demand, RoleDemand
 from planner.search.explain.shortage import FreeCounts, shortage
 from planner.search.explain.world import Replan, World, named, needed_away, placed

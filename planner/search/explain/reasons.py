@@ -30,8 +30,7 @@ from models.instance.solution import (
 )
 from models.program.demand_builder import identity
 from models.program.formulation import formulate
-from models.program.interruption import Interrupted
-from models.program.linear_program import Linear
+from models.program.linear_program import Interrupted, Linear
 from models.queues.queue_order import behind
 from models.rules.demands import Demand
 from models.starts.empty_starts import Answer, EmptyStarts, not_claiming

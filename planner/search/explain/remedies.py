@@ -15,7 +15,7 @@ from models.instance.queue import Amount
 from models.instance.solution import GangDecision
 from models.mig import RESOURCE
 from models.program.demand_builder import remaining_demand
-from models.program.interruption import Question
+from models.program.linear_program import Question
 from models.queues.queue_shares import gpus_held, queue_counts
 from models.queues.reservations import LAST_TIME, end_of, yields
 from models.rules.bandwidth import SHARE

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from models.instance.solution import GangDecision
-from models.program.interruption import Question
+from models.program.linear_program import Question
 from models.rules.registry import named
 from planner.search.explain.world import One, Pods, World, in_turn, needed
 

@@ -12,8 +12,7 @@ from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision
 from models.program.formulation import formulate
-from models.program.interruption import Interrupted
-from models.program.linear_program import Linear
+from models.program.linear_program import Interrupted, Linear
 from models.rules.registry import own_variables
 from planner.search.budget import Budget
 from planner.search.engines.highs import branch

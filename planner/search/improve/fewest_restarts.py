@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
-from models.program.interruption import Question
+from models.program.linear_program import Question
 from models.program.options import standing_gpus
 from models.tiers import larger_is_better
 from models.values.effective_gpus import gpus_at_speed

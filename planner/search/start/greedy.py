@@ -15,7 +15,7 @@ from models.instance.instance import Instance
 from models.instance.reshaping import reshaping
 from models.instance.solution import GangDecision, PodPlacement
 from models.program.demand_builder import identity, remaining_demand
-from models.program.interruption import Question, never
+from models.program.linear_program import Question, never
 from models.queues.queue_order import line_up, must_wait, place_in_line
 from models.queues.queue_shares import within_guarantee
 from models.rules.demands import Demand
