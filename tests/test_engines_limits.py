@@ -17,9 +17,8 @@ import pytest
 from models.documents.policy import SolveLimits
 from models.program.linear_program import Linear, Program
 from planner.search.budget import Budget
-from planner.search.engines import highs, highs_process
-from planner.search.engines.highs import branch
-from planner.search.engines.highs_process import HighsProcess
+from planner.search.engines import highs
+from planner.search.engines.highs import HighsProcess, branch, call
 from planner.search.engines.interface import Goal, Status, interruptible
 from planner.search.engines.relaxation import Relaxation
 
@@ -79,7 +78,7 @@ def test_highs_gets_no_hint_that_breaks_a_row_or_range(
 
     def watched(*args: Any, **options: Any) -> Any:  # noqa: ANN401  # as it is called
         hints.append(len(options["hint"]))
-        return highs_process.call(*args, **options)
+        return call(*args, **options)
 
     monkeypatch.setattr(highs, "call", watched)
     program = Program()

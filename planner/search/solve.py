@@ -28,7 +28,7 @@ from models.values.tier_values import Evaluation
 from planner.search.bound.slot_bounds import SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
-from planner.search.engines.highs_process import HighsProcess
+from planner.search.engines.highs import HighsProcess
 from planner.search.explain.reasons import with_reasons
 from planner.search.explain.world import TURNS_A_SEARCH, Replan, affordable
 from planner.search.improve.alone import start_alone

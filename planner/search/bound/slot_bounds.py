@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from models.program.linear_program import Interrupted
 from models.program.slots.slot_program import SlotModel
-from planner.search.bound.chain import Chain
-from planner.search.bound.slot_problem import LAST, SlotProblem
+from planner.search.bound.chain import LAST, Chain, SlotProblem
 from planner.search.bound.tier_search import SHARE, Improvement, Narrowed, OpenGoals, TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.interface import Goal, Kept, kept

@@ -21,7 +21,7 @@ from models.program.linear_program import (
     scattered_products,
 )
 from planner.search.budget import Budget
-from planner.search.engines.highs_process import call
+from planner.search.engines.highs import call
 from planner.search.engines.interface import Goal
 
 SCALE = 1 << 36
