@@ -217,17 +217,14 @@ class Rows:
 
     def hold(self, values: Integers) -> bool:
         """Whether an assignment satisfies every row."""
-        totals = row_sums(self, values)
+        totals = scattered_products(
+            len(self.low), self.numbers, self.coefficients, values[self.columns]
+        )
         return bool(((self.low <= totals) & (totals <= self.high)).all())
 
 
 def integers(values: Collection[int]) -> Integers:
     return np.fromiter(values, np.int64, len(values))
-
-
-def row_sums(rows: Rows, values: Integers) -> Exact:
-    """The sum of every row under an assignment."""
-    return scattered_products(len(rows.low), rows.numbers, rows.coefficients, values[rows.columns])
 
 
 def scattered_products(size: int, targets: Integers, left: Exact, right: Exact) -> Exact:

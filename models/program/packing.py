@@ -106,8 +106,9 @@ class CountSets:
     def _make(self, gpus: int) -> SetType:
         node = self._node
         if self._relaxed:
-            model, network = node.model, _most_network(node)
+            model, network = node.model, None
             assert model is not None
+            network = network_MBps(node, ServerSet(model.all_gpus))  # every NIC of the node
             with_standing = tuple(
                 (best_inside_MBps(model, min(model.gpus, base.count + gpus)), network)
                 for base in self._with_standing
@@ -131,12 +132,6 @@ class CountSets:
         elif (both.candidates & ~both.known).bit_count() < both.blind:
             return Fraction(0), Fraction(0)
         return inside_known_MBps(node, both), network_MBps(node, both)
-
-
-def _most_network(node: Node) -> Fraction | None:
-    """An upper bound on N of any set of GPUs: every NIC of the node."""
-    assert node.model is not None
-    return network_MBps(node, ServerSet(node.model.all_gpus))
 
 
 def _good_set(node: Node, mask: int, gpus: int) -> int:

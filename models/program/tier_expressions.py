@@ -82,14 +82,10 @@ def _growth_pods(instance: Instance, demand: Demand, effect: Effect) -> int:
     return sum(count - role.min for role, count in counts if not role.units)
 
 
-def _age_if_aged(instance: Instance, gang: Gang) -> int:
-    return instance.age(gang) if instance.aged(gang) else 0
-
-
 SPEED_FACTORS: dict[str, Callable[[Instance, Gang], int]] = {
     "goodput": lambda _instance, _gang: 1,
     "aged": lambda instance, gang: int(instance.aged(gang)),
-    "aged-waiting": _age_if_aged,
+    "aged-waiting": lambda instance, gang: instance.age(gang) if instance.aged(gang) else 0,
 }
 """Tiers that depend on speeds if the policy lists goodput: what a gang's GPUs times speed count."""
 

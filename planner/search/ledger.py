@@ -201,7 +201,8 @@ class Ledger:
 
     def _tightest(self, position: int) -> Bound:
         factor = self._sign(position)
-        found = [Bound(self._implied_bound(position), None)]
+        kept = [(self.tiers[i], self.required(i)) for i in range(position)]
+        found = [Bound(self._implied.bound(self.tiers[position], kept), None)]
         top, own = self.tops[position], self.bounds[position]
         if top is not None:
             found.append(top)
@@ -214,10 +215,6 @@ class Ledger:
         if best.value == value and best.proof is None:
             best = Bound(value, "exact")
         return best
-
-    def _implied_bound(self, position: int) -> int:
-        kept = [(self.tiers[i], self.required(i)) for i in range(position)]
-        return self._implied.bound(self.tiers[position], kept)
 
     def _keeps(self, position: int, least: int) -> bool:
         """Whether later tiers must keep at least this value of a tier."""

@@ -298,7 +298,11 @@ class Search:
         with suppress(Interrupted):
             if large or not tolerant:  # a tolerance is granted once, as a tier closes
                 with budget.holding_back(POLISHING_SHARE if large else 1 - AIM_SHARE):
-                    self._aim(slots)
+                    self._enter("building")
+                    slots.build()
+                    self._enter("solving")
+                    self.started = True
+                    slots.aim()
                 budget.stopped_by = "proof"  # an aim that was cut short leaves nothing open
                 with budget.holding_back(POLISHING_SHARE + (0 if large else WHOLE_SHARE)):
                     self._search_slots(slots, tolerant=tolerant)
@@ -316,14 +320,6 @@ class Search:
             self._enter("improving")
             polish(ledger, budget)
         return exact
-
-    def _aim(self, slots: SlotSearch) -> None:
-        """Build the slots, and offer a plan that is good in all tiers."""
-        self._enter("building")
-        slots.build()
-        self._enter("solving")
-        self.started = True
-        slots.aim()
 
     def _search_slots(self, slots: SlotSearch, *, tolerant: bool) -> None:
         """Solve one tier after the other by counting slots.

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from itertools import chain, pairwise
 
 from models.instance.gang import Gang
-from models.instance.instance import Instance
 from models.program.linear_program import Linear
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, Model
@@ -27,16 +26,13 @@ def add(model: Model) -> None:
     for gang in variables.gangs:
         for role in gang.roles.values():
             program.equal(gang.pods(role, gang.nodes).add_all(gang.admits, -role.count))
-    across, gangs = _priorities_exchange(instance), instance.gangs
+    listed = {objective.name: objective.tolerance for objective in instance.policy.objectives}
+    # the tiers put a higher priority first, without tolerance
+    across = listed.get("admission") == 0 and listed.get("waiting", 0) == 0
+    gangs = instance.gangs
     for (first, before), (second, after) in chain.from_iterable(map(pairwise, variables.siblings)):
         if across or gangs[first.gang].priority == gangs[second.gang].priority:
             program.at_least(Linear().add(before).add(after, -1))
-
-
-def _priorities_exchange(instance: Instance) -> bool:
-    """Whether the tiers put a higher priority first, without tolerance."""
-    listed = {objective.name: objective.tolerance for objective in instance.policy.objectives}
-    return listed.get("admission") == 0 and listed.get("waiting", 0) == 0
 
 
 def one_model(model: Model, gang: GangVariables, _topology: Topology) -> None:

@@ -76,12 +76,6 @@ class Speeds:
         return speed if self._most is None else min(speed, self._most)
 
 
-def least_share(instance: Instance, gang: GangVariables) -> Fraction:
-    """The share of its ideal that the gang must have; 0 if it only stays, grows or shrinks."""
-    stays = gang.gang.running and not gang.effect.moved and not gang.gang.missing
-    return Fraction(0) if stays else instance.min_share(gang.gang)
-
-
 class Claims:
     """The claims of one gang, with the rows that bind them. ``share``, ``speed``: permille of the ideal."""
 
@@ -94,7 +88,9 @@ class Claims:
         self._speeds = Speeds(model.instance, gang.demand.gang, gang.gang)
         weighs = gang.gang.pattern != "none" and gang.gang.weight > 0
         self._counts = weighs or self._speeds.follow_share
-        self._min_share = least_share(model.instance, gang)
+        # 0 if it only stays, grows or shrinks
+        stays = gang.gang.running and not gang.effect.moved and not gang.gang.missing
+        self._min_share = Fraction(0) if stays else model.instance.min_share(gang.gang)
         self._carriers: list[Carrier] = []
         self._kinds: list[Rates] = []
         self._variables: dict[Claim, int] = {}
@@ -325,7 +321,8 @@ class Claims:
             for c in members:
                 self._program.at_most(Linear().add(c.variable).add(used, -c.most))
             needs = {
-                variable: self._need(mode, share, ideal)
+                # MB/s of network that a domain in use must have
+                variable: max(Fraction(share, FULL_SHARE), self._min_share) * ideal * mode.over
                 for (mode, share, ideal, _), variable in self._variables.items()
                 if mode.over is not None
             }
@@ -339,11 +336,6 @@ class Claims:
             for variable, need in needs.items():
                 row.add(variable, -int(need * scale))
             self._program.at_least(row)
-
-    def _need(self, mode: Mode, share: int, ideal: Fraction) -> Fraction:
-        """MB/s of network a domain in use must have under a spread claim."""
-        assert mode.over is not None
-        return max(Fraction(share, FULL_SHARE), self._min_share) * ideal * mode.over
 
     def _level_rows(self) -> None:
         by_level: dict[int, list[int]] = {}

@@ -105,12 +105,14 @@ def _in_parts(
 
     Where it does not, what they have is gone.
     """
-    node, stay = model.instance.cluster.nodes[n], kept_if(model)
+    node, keeping = model.instance.cluster.nodes[n], model.state.keeping
+    pairs = zip(keeping, model.variables.keeping, strict=True)
+    stay = {one.gpu: variable for one, variable in pairs if one.node == n}
     released = node.releasable & ~model.state.rooms[n].kept
     for gpu, room, held in zip(node.shared, one.rooms, one.held, strict=True):
         stays = None
         if gpu.gpu is not None and released >> gpu.gpu & 1:
-            stays = stay.get((n, 1 << gpu.gpu))
+            stays = stay.get(1 << gpu.gpu)
             for resource, count in zip(one.resources, held, strict=True):
                 own = found.setdefault((n, resource), Linear())
                 own.constant -= count
@@ -179,12 +181,6 @@ def _apart(
             needed.add(none, -there)
             program.at_most(Linear().add(pods).add(none, most), most)
         program.at_most(needed, -there)
-
-
-def kept_if(model: Model) -> Mapping[tuple[int, int], int]:
-    """By node and GPU (mask), whether it stays shared, where that is decided."""
-    pairs = zip(model.state.keeping, model.variables.keeping, strict=True)
-    return {(one.node, one.gpu): variable for one, variable in pairs}
 
 
 def keep_shared(model: Model) -> None:

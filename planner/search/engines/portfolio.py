@@ -67,7 +67,8 @@ def solve_goal(
             return answer
     if sign * relaxed <= sign * incumbent:
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
-    if not exact or _can_branch(budget, relaxed_to.effort * BRANCHING_LPS, share):
+    left = min(budget.effort_left(), budget.seconds_left()) * share
+    if not exact or left >= relaxed_to.effort * BRANCHING_LPS:
         seconds, known = budget.seconds_left() * share, answer.values or hint
         found = branch(
             program, goal, budget, nodes=NODES, seconds=seconds, hint=known, heuristics=heuristics
@@ -90,11 +91,6 @@ def _doubted(program: Program, goal: Goal, budget: Budget, effort: float, incumb
     answer = solve_exactly(program, goal.better_than(incumbent), budget, effort)
     nothing = answer.status is Status.INFEASIBLE
     return replace(answer, bound=incumbent) if nothing else answer
-
-
-def _can_branch(budget: Budget, effort: float, share: float) -> bool:
-    """Whether so much fits into a share of what is left."""
-    return min(budget.effort_left(), budget.seconds_left()) * share >= effort
 
 
 def confirm(

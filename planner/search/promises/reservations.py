@@ -329,16 +329,13 @@ class _Finder:
                 and other not in guarded
                 and yields(self._instance, gang, own)
             ):
-                at = self._stoppable_from(other)
+                comes = self.decisions[other].decision in COMES
+                at = stoppable_from(self._instance, other, comes=comes)
                 if at <= self._instance.now:
                     self._space.set(other, ())
                 elif at <= self._last:
                     found.append((at, other))
         return sorted([*self._ends, *found]) if found else self._ends
-
-    def _stoppable_from(self, other: int) -> int:
-        comes = self.decisions[other].decision in COMES
-        return stoppable_from(self._instance, other, comes=comes)
 
     def _earliest(self, demand: Demand, promised: Reserved | None, *, now: bool) -> Reserved | None:
         """The earliest start that is found, if possible one that every plan can keep.
