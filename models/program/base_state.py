@@ -140,11 +140,9 @@ class BaseState:
 
     @cached_property
     def demands(self) -> tuple[Demand, ...]:
-        """Their demands."""
         return tuple(self.choices[n].options[position].demand for n, position in self.origin)
 
     def effect(self, number: int) -> Effect:
-        """The effect of the option with that demand."""
         choice, position = self.origin[number]
         return self.choices[choice].options[position].effect
 

@@ -206,7 +206,6 @@ class Rows:
     coefficients: Integers
 
     def followed_by(self, other: Rows) -> Rows:
-        """These rows, then the others."""
         return Rows(
             np.concatenate((self.low, other.low)),
             np.concatenate((self.high, other.high)),
@@ -216,7 +215,6 @@ class Rows:
         )
 
     def hold(self, values: Integers) -> bool:
-        """Whether an assignment satisfies every row."""
         totals = scattered_products(
             len(self.low), self.numbers, self.coefficients, values[self.columns]
         )

@@ -314,8 +314,6 @@ class StayingSets:
 
 
 class _Running:
-    """The options of one gang that runs."""
-
     def __init__(
         self,
         instance: Instance,

@@ -347,8 +347,6 @@ class MeshSets:
 
 @dataclass(frozen=True)
 class MeshKind:
-    """All nodes of one kind, and their sets."""
-
     nodes: frozenset[int]
     sets: MeshSets
 

@@ -135,7 +135,6 @@ class Server:
 
     @property
     def most_left(self) -> int:
-        """The most GPUs that the choices may leave there."""
         options = self.usages.values()
         return sum(max(gpus_used(left, self.room.mask) for left in one) for one in options)
 

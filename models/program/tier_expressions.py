@@ -296,7 +296,6 @@ def gang_preference(gang: GangVariables, topology: Topology) -> Linear:
 
 
 def gang_span(instance: Instance, gang: GangVariables, topology: Topology) -> Linear:
-    """What the gang adds to ``span``."""
     total = Linear()
     weight, weights = gang.gang.weight_gpus, instance.cluster.span_weights
     for level in instance.cluster.counted_levels:

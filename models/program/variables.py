@@ -161,7 +161,6 @@ class Variables:
 
     @property
     def pieces(self) -> Iterator[Piece]:
-        """All pieces."""
         for owner in (*self.gangs, *self.partitions):
             yield from owner.pieces
 

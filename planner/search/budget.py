@@ -27,8 +27,6 @@ class Progress(Protocol):
 
 
 class NullProgress:
-    """Discards progress."""
-
     def update(self, tier: str, value: int | None, bound: int | None) -> None:
         del tier, value, bound
 

@@ -39,7 +39,6 @@ ANY_GPU: Kind = (1, (), None, None)
 
 
 def as_array(values: Iterable[int]) -> IntArray:
-    """The numbers as an array."""
     return np.array(tuple(values), dtype=np.int64)
 
 
@@ -138,7 +137,6 @@ class FreeArrays:
         return twin
 
     def forget(self) -> None:
-        """Drop all tables."""
         self.changes: list[int] = []
         self._tables: dict[Kind, Capacity] = {}
 
@@ -196,7 +194,6 @@ class Capacity:
         return self._sums[level]
 
     def refresh(self) -> None:
-        """Recount the nodes that have changed."""
         changes = self._arrays.changes
         if self._seen == len(changes):
             return

@@ -178,7 +178,6 @@ class FreeSpace:
             touched[pod.node][gang, pod.role, pod.index] = (pod, self._stays(gang, pod))
 
     def set(self, gang: int, pods: Iterable[PodPlacement]) -> None:
-        """Replace the pods of a gang."""
         old, new = self.pods[gang], tuple(sorted(pods, key=lambda p: (p.role, p.index)))
         if old == new:
             return
@@ -186,11 +185,9 @@ class FreeSpace:
         self._replace(gang, old, new)
 
     def mark(self) -> int:
-        """A mark for ``undo``."""
         return len(self._journal)
 
     def undo(self, mark: int) -> None:
-        """Undo every change since the mark."""
         while len(self._journal) > mark:
             gang, old = self._journal.pop()
             self._replace(gang, self.pods[gang], old)

@@ -131,7 +131,6 @@ class Ledger:
         return below_share.union(mixed(self.instance, plan.decisions))
 
     def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:
-        """All values of a plan."""
         return Evaluation(self.instance, decisions)
 
     def offer(self, decisions: Sequence[GangDecision], assignment: tuple[int, ...] = ()) -> bool:
@@ -238,7 +237,6 @@ class Ledger:
             self.close()
 
     def reopen(self) -> None:
-        """Reopen all tiers to improve the plan."""
         self.closed = 0
 
     def gap(self) -> int | None:

@@ -114,7 +114,6 @@ class Search:
 
     @property
     def effort_left(self) -> float:
-        """What is left of the budget."""
         return max(0.0, self._budget.limits.budget - self._budget.effort)
 
     @property

@@ -52,7 +52,6 @@ def one_model(model: Model, gang: GangVariables, _topology: Topology) -> None:
 
 
 def nodes_by_model(model: Model, owner: GangVariables) -> dict[str, set[int]]:
-    """The nodes of its pieces by GPU model."""
     found: dict[str, set[int]] = {}
     for piece in owner.pieces:
         name = model.servers[piece.n].gpu_name

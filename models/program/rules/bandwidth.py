@@ -357,7 +357,6 @@ class Claims:
 
 
 def add_claims(model: Model, gang: GangVariables, topology: Topology) -> None:
-    """The claims of a gang."""
     claims = Claims(model, gang, topology)
     model.bandwidth[gang.admit] = GangBandwidth(claims.share, claims.speed, claims.exact)
 

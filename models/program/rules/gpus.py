@@ -40,7 +40,6 @@ def add(model: Model) -> None:
 
 
 def pieces_by_node(model: Model) -> dict[int, list[Piece]]:
-    """All pieces on each server."""
     found: dict[int, list[Piece]] = {}
     for piece in model.variables.pieces:
         found.setdefault(piece.n, []).append(piece)

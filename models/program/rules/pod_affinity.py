@@ -65,8 +65,6 @@ def add(model: Model) -> None:
 
 
 class _Places:
-    """The domains with pods of a rule."""
-
     def __init__(self, model: Model, rule: Rule) -> None:
         self._rule = rule
         self.by_domain: dict[int, _Place] = {}
@@ -116,8 +114,6 @@ def _arrivals(gang: GangVariables) -> Iterator[tuple[int, int, Linear, int]]:
 
 
 class _Rows:
-    """The rows of one rule."""
-
     def __init__(self, model: Model, rule: Rule) -> None:
         self._program = model.program
         self._rule = rule

@@ -126,7 +126,6 @@ def limit_evictions(model: Model) -> None:
 
 
 def limit_moves(model: Model) -> None:
-    """The policy's limits on moves."""
     program, instance, limits = model.program, model.instance, model.instance.policy.moves
     if limits is None:
         return

@@ -190,7 +190,6 @@ class Topology:
         return chosen
 
     def _to_place(self, scope: Scope, *, gpus_only: bool) -> list[RoleDemand]:
-        """Roles with pods to place."""
         return [
             role
             for role in self._gang.roles.values()

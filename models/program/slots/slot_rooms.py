@@ -338,7 +338,6 @@ class SlotRooms:
 
     @cached_property
     def _leaving(self) -> dict[int, list[Leaving]]:
-        """The pods that may leave each node."""
         staying: dict[
             tuple[int, ExistingPod], Linear
         ] = {}  # 1 less the options under which they stay

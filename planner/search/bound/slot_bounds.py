@@ -41,7 +41,6 @@ class SlotSearch:
     follows: bool = False
 
     def build(self) -> None:
-        """Build the program."""
         ledger, budget = self.ledger, self.budget
         with suppress(Interrupted):
             model = SlotModel(ledger.instance, self.immovable, interrupted=budget.exhausted)

@@ -62,7 +62,6 @@ class Worker:
         self._kept: list[tuple[Any, ...]] = []
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Solve a request."""
         if request["anew"]:
             self._rows, self._lp = None, None
         self._rows = _joined(self._rows, request["rows"])
@@ -71,7 +70,6 @@ class Worker:
         return _branched(request, self._rows)
 
     def _relax(self, request: dict[str, Any], rows: Rows) -> dict[str, Any]:
-        """Solve the LP from the last basis."""
         lower, upper = request["lower"], request["upper"]
         if self._lp is None:
             self._lp, self._base, self._kept = _loaded(request, rows), len(rows[0]), []
@@ -143,7 +141,6 @@ class Worker:
 
 
 def _loaded(request: dict[str, Any], rows: Rows) -> Any:  # a Highs
-    """HiGHS with this program."""
     low, high, starts, columns, coefficients = rows
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(request["lower"]), len(low)

@@ -85,7 +85,6 @@ class Relaxation:
 
     @property
     def solved(self) -> bool:
-        """Whether there was an LP yet."""
         return self._effort > 0
 
     def bound(self, goal: Goal, *, seconds: float) -> RelaxedAnswer:

@@ -247,7 +247,6 @@ class RemedyFinder:
             yield from self._waited(gone, awaited, at)
 
     def _on(self, nodes: frozenset[int]) -> list[int]:
-        """Gangs with pods there after the plan."""
         found = enumerate(self._world.decisions)
         return [index for index, one in found if any(pod.node in nodes for pod in one.pods)]
 

@@ -63,7 +63,6 @@ class FreeCounts:
         return np.maximum(self._arrays.free, 0)
 
     def on(self, nodes: frozenset[int]) -> int:
-        """Free GPUs of these nodes."""
         return int(self.free[_array(nodes)].sum())
 
     def most(self, resource: str, nodes: frozenset[int]) -> int | None:

@@ -113,7 +113,6 @@ class FewestRestarts:
         return plan
 
     def good_of(self, plan: Evaluation) -> Good:
-        """How good a plan is."""
         starts = dict.fromkeys(sorted({-gang.priority for gang in self.instance.gangs})[:-1], 0)
         for line in plan.lines:
             if line.admitted and not line.gang.running and -line.gang.priority in starts:

@@ -152,7 +152,6 @@ class _Trials:
 
 
 def _moving(plan: Solution) -> frozenset[int]:
-    """Gangs that move."""
     return frozenset(i for i, one in enumerate(plan.decisions) if one.decision == "move")
 
 

@@ -51,7 +51,6 @@ class Order(NamedTuple):
     old: bool = False
 
     def key(self, instance: Instance, demand: Demand) -> tuple[int, ...]:
-        """Sort key."""
         gang = -_units(instance, demand) if self.large_gangs else 0
         largest = max((role.gpus for role in demand.roles), default=0)
         pods = 0 if demand.gpus or self.old else sum(role.count for role in demand.roles)

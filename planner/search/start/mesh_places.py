@@ -23,8 +23,6 @@ from planner.search.start.greedy import permitted, place
 
 @dataclass(frozen=True)
 class GpuSet:
-    """GPUs of a node."""
-
     mesh: SlotMeshes
     node: int
     mask: int

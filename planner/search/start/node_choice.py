@@ -28,7 +28,6 @@ class Room:
     unplanned: IntArray
 
     def part(self, chosen: BoolArray | IntArray) -> Room:
-        """Some of the nodes."""
         return Room(
             self.nodes[chosen], self.pods[chosen], self.free[chosen], self.unplanned[chosen]
         )

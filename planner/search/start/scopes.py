@@ -123,7 +123,6 @@ class _Try:
         self._rooms = [(batch, space.capacity(demand.gang, batch[0], model)) for batch in found]
 
     def fits_everywhere(self) -> bool:
-        """Whether the whole cluster may hold the gang."""
         return all(
             table.total >= pods_of(batch) and bool(self._inner(batch[0], table, -1).all())
             for batch, table in self._rooms

@@ -45,7 +45,6 @@ def batches(roles: Sequence[Role], demand: Demand) -> list[Batch]:
 
 
 def pods_of(batch: Batch) -> int:
-    """Number of pods."""
     return sum(role.count for role in batch)
 
 
@@ -84,7 +83,6 @@ class Trial:
         return True
 
     def pods(self) -> tuple[PodPlacement, ...]:
-        """The chosen pods with GPU indices."""
         pools = {n: self._space.pick(n, gpus) for n, gpus in sorted(self._gpus.items()) if gpus}
         placed = []
         for role, index, n in sorted(self._chosen, key=lambda c: (c[0].role, c[1])):
