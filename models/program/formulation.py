@@ -31,7 +31,6 @@ from models.program.tier_expressions import TierExpressions
 from models.program.variables import Model, create, is_single_piece
 from models.rules.registry import eligible_nodes
 from models.tiers import Tier
-from models.values.leftover import gpu_shares
 from models.values.tier_values import Evaluation
 
 ROWS = (
@@ -110,8 +109,7 @@ def formulate(
     state = build_base_state(
         instance, base=base, only=only, immovable=immovable, interrupted=interrupted
     )
-    shares = gpu_shares(instance) if instance.policy.lists("stranded") else {}
-    servers = build_servers(instance, state, shares, interrupted)
+    servers = build_servers(instance, state, interrupted)
     program = Program(interrupted)
     model = Model(program, instance, state, servers, create(instance, program, state, servers))
     topologies = add_rows(model)

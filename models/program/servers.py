@@ -11,15 +11,14 @@ that is asked for, 255 for eight GPUs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
 
 from models.hardware import Nic, ServerModel, bits
 from models.instance.cluster import Node
 from models.instance.instance import Instance
-from models.instance.occupancy import PODS, Room
-from models.instance.reshaping import reshaping
+from models.instance.occupancy import Room
 from models.program.base_state import BaseState, NodeUsage, needs_cases
 from models.program.linear_program import Linear, Program, Question, check, never
 from models.program.options import MAX_WAYS
@@ -35,7 +34,6 @@ from models.program.packing import (
     subsets,
 )
 from models.rates.gang_bandwidth import ServerSet, server_set
-from models.rules.demands import Demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,7 @@ class GpuSets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """``room``: next to the pods that stay under every option. ``tight``: some resource of it may bind.
+    """``room``: next to the pods that stay under every option.
 
     ``standing``: demands (by index) with GPUs that stay there, and their position in
     ``SetType.with_standing``. ``usages``: what each choice may leave there.
@@ -125,7 +123,6 @@ class Server:
     node: Node
     room: Room
     sets: GpuSets
-    tight: bool
     standing: Mapping[int, int] = field(default_factory=dict)
     usages: Mapping[int, tuple[NodeUsage, ...]] = field(default_factory=dict)
 
@@ -145,12 +142,9 @@ def gpus_used(left: NodeUsage, mask: int) -> int:
 
 
 def build_servers(
-    instance: Instance, base: BaseState, shares: Mapping[str, int], interrupted: Question = never
+    instance: Instance, base: BaseState, interrupted: Question = never
 ) -> dict[int, Server]:
-    """By node, every one that a demand may use or a choice may empty.
-
-    ``shares``: what a GPU that is left free needs of each resource.
-    """
+    """By node, every one that a demand may use or a choice may empty."""
     demands, nodes = base.demands, instance.cluster.nodes
     standing: dict[int, dict[ServerSet, int]] = {}
     positions: dict[int, dict[int, int]] = {}
@@ -159,7 +153,7 @@ def build_servers(
             found = standing.setdefault(n, {})
             positions.setdefault(n, {})[number] = found.setdefault(own, len(found))
     used = frozenset(base.node_usages).union(*(role.nodes for d in demands for role in d.roles))
-    loads, packings, servers = _Loads(demands, shares), Packings(), dict[int, Server]()
+    packings, servers = Packings(), dict[int, Server]()
     for n in sorted(used):
         check(interrupted)
         room, usages = base.rooms[n], base.node_usages.get(n, {})
@@ -171,63 +165,8 @@ def build_servers(
             held=base.held[n],
             packings=packings,
         )
-        server = Server(
-            n, nodes[n], room, sets, n in reshaping(instance), positions.get(n, {}), usages
-        )
-        tight = server.tight or loads.may_bind(server)
-        servers[n] = replace(server, tight=tight)
+        servers[n] = Server(n, nodes[n], room, sets, positions.get(n, {}), usages)
     return servers
-
-
-class _Loads:
-    """What may come to a node: to each GPU the most that one may need, and all pods without GPUs."""
-
-    def __init__(self, demands: Sequence[Demand], shares: Mapping[str, int]) -> None:
-        self._shares = shares
-        kinds = {(r.nodes, r.gpus, r.requests) for d in demands for r in d.gpu_roles}
-        self._gpu_roles = [(nodes, gpus, dict(requests)) for nodes, gpus, requests in kinds]
-        self._light: dict[int, list[list[tuple[frozenset[int], int, dict[str, int]]]]] = {}
-        for demand in demands:
-            roles = [(r.nodes, r.count, dict(r.requests)) for r in demand.cpu_only_roles]
-            if roles:
-                self._light.setdefault(demand.gang, []).append(roles)
-
-    def may_bind(self, server: Server) -> bool:
-        """Whether some resource may not suffice, whatever comes to the server and stays there."""
-        room = server.room
-        if server.most_left > room.free_gpus:
-            return True  # more stands there than fits already
-        here = [own for own in self._gpu_roles if server.n in own[0]]
-        return any(self._most(server, here, resource) > left for resource, left in room.left)
-
-    def _most(
-        self,
-        server: Server,
-        here: Sequence[tuple[frozenset[int], int, dict[str, int]]],
-        resource: str,
-    ) -> int:
-        each, beside = self._shares.get(resource, 0), 0
-        for _, gpus, requests in here:
-            each = max(each, -(-_amount(requests, resource) // gpus))
-        for options in server.usages.values():
-            most = 0
-            for left in options:
-                gpus, use = gpus_used(left, server.room.mask), dict(left.use).get(resource, 0)
-                if gpus:
-                    each = max(each, -(-use // gpus))
-                else:
-                    most = max(most, use)
-            beside += most
-        for demands in self._light.values():  # of the options of a gang only one is chosen
-            beside += max(
-                sum(_amount(own, resource) * n for nodes, n, own in roles if server.n in nodes)
-                for roles in demands
-            )
-        return each * server.room.free_gpus + beside
-
-
-def _amount(requests: Mapping[str, int], resource: str) -> int:
-    return 1 if resource == PODS else requests.get(resource, 0)
 
 
 Packings = dict[tuple[ServerModel, tuple[Nic, ...]], GpuSets]

@@ -182,7 +182,7 @@ class GangBandwidth:
 class Model:
     """A program under construction, as the rules see it.
 
-    ``bandwidth``: by admit variable. ``loads``: what is used of a resource of a tight server by pods that
+    ``bandwidth``: by admit variable. ``loads``: what is used of a resource of a server by pods that
     come and those that may stay.
     """
 

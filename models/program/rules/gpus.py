@@ -106,7 +106,7 @@ class FreeServers:
         return beside_parts(self.model.instance, n, self.model.state.rooms[n])
 
     def usable(self, n: int) -> Linear:
-        """GPUs left free that have their share of the other resources; a bound below on tight servers."""
+        """GPUs left free that have their share of the other resources, at least."""
         if n not in self._usable:
             self._usable[n] = self._find_usable(n)
         return self._usable[n]

@@ -1,8 +1,8 @@
 """cpu, memory, pods and any other resource of a node (contract 2.2, 2.6).
 
-For every tight server and limited resource: requests of pods placed <= what is left next to pods
+For every server and limited resource: requests of pods placed <= what is left next to pods
 that stay. Where pods that may stay can overfill the node: placed + staying <= left + M (1 - y), placed <= M
-y, where y is 1 if anything is placed. Other nodes need no row (``servers``). Instances that GPUs of the
+y, where y is 1 if anything is placed. Instances that GPUs of the
 node could have are not left: what partitions supply is taken off, also for pods whose place is given. What
 pods have of GPUs in parts is gone where these do not stay so. Of shared GPUs: parts on each, memory, cores
 and pods <= what it has, 0 unless it is opened; opened == pieces; they are opened in order; of parts that
@@ -27,10 +27,7 @@ from models.program.variables import Model, SharedGpus, Variables
 def add(model: Model) -> None:
     program, variables, rooms = model.program, model.variables, model.state.rooms
     rows: dict[tuple[int, str], Linear] = {
-        (n, resource): Linear()
-        for n, server in model.servers.items()
-        if server.tight
-        for resource, _ in rooms[n].left
+        (n, resource): Linear() for n in model.servers for resource, _ in rooms[n].left
     }
     resources = sorted({resource for _, resource in rows})
 

@@ -2,8 +2,7 @@
 
 For a gang (or role) with required level L: sum over domains D of L of d[D] == admit, and for each of
 its roles pods placed in D == count x d[D].
-used[l, D] >= pods in D / min(count, room of D) for every level l, and used[inner] <= used[outer];
-sum over D of used[l, D] >= admit x (fewest domains of l that can hold the role).
+used[l, D] >= pods in D / min(count, room of D) for every level l.
 whole(l) = sum over D of w[D], w[D] <= pods in D / count for each role: 1 only if all are in one domain.
 """
 
@@ -85,8 +84,6 @@ class Topology:
                 if domain not in standing
             }
             self._link(level)
-            self._nest(level)
-            self._fewest(level, standing)
 
     def _link(self, level: int) -> None:
         for domain, nodes in self.nodes_by_domain(level).items():
@@ -98,32 +95,6 @@ class Topology:
                 if placed.terms:
                     placed.add(self.used[level][domain], -min(role.count, room))
                     self._program.at_most(placed)
-
-    def _nest(self, level: int) -> None:
-        if level - 1 not in self.used:
-            return
-        outer = self._instance.cluster.domain_of[level - 1]
-        for domain, nodes in self.nodes_by_domain(level).items():
-            wide = outer[nodes[0]]
-            if domain in self.used[level] and wide in self.used[level - 1]:
-                pair = Linear().add(self.used[level][domain])
-                self._program.at_most(pair.add(self.used[level - 1][wide], -1))
-
-    def _fewest(self, level: int, standing: set[int]) -> None:
-        if standing:
-            return
-        for role in self._gang.demand.gpu_roles:
-            rooms = sorted(
-                (self._room(nodes, role.gpus) for nodes in self.nodes_by_domain(level).values()),
-                reverse=True,
-            )
-            need, left = 0, role.count
-            while left > 0 and need < len(rooms) and rooms[need]:
-                left -= rooms[need]
-                need += 1
-            if need > 1 and left <= 0:
-                total = Linear().add_all(self.used[level].values())
-                self._program.at_least(total.add(self._gang.admit, -need))
 
     def _room(self, nodes: Sequence[int], gpus: int) -> int:
         """Pods of so many GPUs that the free GPUs of these nodes hold."""

@@ -289,28 +289,13 @@ class _Homes:
         own, pool = self._spread.get(id(settler.mode), {}), self._loose
         for slots in (own, pool):
             open_ = [d for d in slots if inside is None or d in inside]
-            # one that is alone leaves the domains with many slots to others
-            order = self._narrowly(own, open_) if slots is own else _closest(pool, left, open_)
-            for domain in order:
+            for domain in sorted(open_):
                 taken = min(left, slots[domain])
                 if taken:
                     found |= self._open_nodes(demand, domain, taken)
                     _take(slots, domain, taken)
                     left -= taken
         return settler.domains if left else frozenset(found)
-
-    def _narrowly(self, slots: Mapping[int, int], domains: Iterable[int]) -> list[int]:
-        """Domains in an order in which few wider ones have many slots."""
-        cluster = self._model.instance.cluster
-        inner, wider = cluster.node_level - 1, max(0, cluster.node_level - 2)
-
-        def around(d: int) -> int:
-            return cluster.domain_of[wider][cluster.domains[inner][d].nodes[0]]
-
-        total = Counter[int]()
-        for d, count in slots.items():
-            total[around(d)] += count
-        return sorted(domains, key=lambda d: (-total[around(d)], around(d), -slots[d], d))
 
     def _open_nodes(self, demand: Demand, domain: int, slots: int) -> set[int]:
         """Nodes with so many free large slots, the fewest, those first to which few others are held."""
@@ -332,11 +317,6 @@ class _Homes:
 def _values(variables: Mapping[int, int], values: Sequence[int]) -> dict[int, int]:
     """By domain, what a solution has there, if it has any."""
     return {domain: values[v] for domain, v in variables.items() if values[v]}
-
-
-def _closest(pool: Mapping[int, int], slots: int, domains: Iterable[int]) -> list[int]:
-    """Domains with about so many slots first."""
-    return sorted(domains, key=lambda d: (abs(pool[d] - slots), d))
 
 
 def _take(slots: dict[int, int], domain: int, taken: int) -> None:
