@@ -24,9 +24,8 @@ from models.rules.queue_rules import QUEUE
 from models.rules.registry import requirements
 from models.rules.topology import REQUIRED
 from models.units import in_bytes, quantity_text
-from planner.search.explain.node_remedies import NodeRemedies, size_of
 from planner.search.explain.reason_holders import ReasonHolders
-from planner.search.explain.trial import Remedy, Trial, Way
+from planner.search.explain.trial import NodeRemedies, Remedy, Trial, Way, size_of
 from planner.search.explain.world import Replan, World, needed_away, placed
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.improve.rearranging import ways
