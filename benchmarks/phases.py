@@ -27,7 +27,7 @@ from planner.search.bound.chain import SlotProblem
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
 from planner.search.engines.portfolio import solve_goal
-from planner.search.engines.relaxation import Relaxation, RelaxedAnswer
+from planner.search.engines.relaxation import Relaxation
 from planner.search.explain.reasons import with_reasons
 from planner.search.ledger import Ledger
 from planner.search.start.greedy import greedy
@@ -45,7 +45,7 @@ class Phases:
         self._solving = solving
         self.instance = instance
         self.decisions: tuple[GangDecision, ...] = ()
-        self._relaxed: RelaxedAnswer | None = None
+        self._relaxed: int | None = None
         self._values: tuple[int, ...] = ()
 
     def __iter__(self) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -105,7 +105,7 @@ class Phases:
 
     def _relax(self) -> None:
         relaxation = Relaxation(self._problem.program, Budget(self.instance.policy.solve))
-        self._relaxed = relaxation.bound(self._goal(), seconds=600)
+        self._relaxed = relaxation.bound(self._goal(), seconds=600).bound
 
     def _solve(self) -> None:
         assert self._relaxed is not None
@@ -117,7 +117,7 @@ class Phases:
             goal=goal,
             effort=1.0,
             incumbent=worst,
-            relaxed_to=self._relaxed,
+            relaxed=self._relaxed,
             exact=False,
         ).values
 

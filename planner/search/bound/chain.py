@@ -72,6 +72,11 @@ class SlotProblem:
     def instance(self) -> Instance:
         return self._model.instance
 
+    @property
+    def in_parts(self) -> bool:
+        """Whether GPUs may be partitioned or shared."""
+        return bool(self._model.parts)
+
     def expression(self, tier: Tier) -> Linear | None:
         if tier.name not in self._expressions:
             self._expressions[tier.name] = self._model.expression(tier)

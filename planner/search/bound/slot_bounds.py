@@ -68,6 +68,9 @@ class SlotSearch:
         if last < len(tiers) and not self.budget.exhausted():
             with suppress(Interrupted):
                 problem.tell_apart()
+                if not problem.in_parts:  # their geometry decides, everywhere at once
+                    self._prove(problem, len(tiers), rough=True)
+                    ledger.reopen()
         self._prove(problem, len(tiers))
         ledger.reopen()
 

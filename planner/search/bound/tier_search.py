@@ -282,10 +282,10 @@ class TierSearch:
             self._adopt(position, Answer(Status.UNKNOWN, (), relaxed.bound, exact=True))
         if not near:
             if self.aside is None:
-                question = self._question(position, goal, relaxed, share)
+                question = self._question(position, goal, relaxed.bound, share)
                 self._conclude(position, question(program, self.budget))
             else:
-                question = self._question(position, goal, relaxed, max(share, LP_SHARE))
+                question = self._question(position, goal, relaxed.bound, max(share, LP_SHARE))
                 self.aside.add(program, question, self._accepting(position))
         return relaxed.proof
 
@@ -309,9 +309,7 @@ class TierSearch:
         seconds = self.budget.seconds_left() * max(share, LP_SHARE)
         return self._relaxation.bound(goal, seconds=seconds)
 
-    def _question(
-        self, position: int, goal: Goal, relaxed: RelaxedAnswer, share: float
-    ) -> Question:
+    def _question(self, position: int, goal: Goal, relaxed: int, share: float) -> Question:
         """Asks the engines; those of ``aside`` for a proof only."""
         left = self.budget.effort_left()
         return partial(
@@ -319,7 +317,7 @@ class TierSearch:
             goal=goal,
             effort=left if self._is_last(position) else left / 2,
             incumbent=self._value(position),
-            relaxed_to=relaxed,
+            relaxed=relaxed,
             share=share,
             exact=self.fill is None,
             hint=self._hint(),

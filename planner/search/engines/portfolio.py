@@ -15,7 +15,6 @@ from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.highs import branch
 from planner.search.engines.interface import Answer, Goal, Status
-from planner.search.engines.relaxation import RelaxedAnswer
 
 SMALL = 400
 """Programs with at most this many variables go to CP-SAT first."""
@@ -28,9 +27,6 @@ CONFIRM_EFFORT = 0.3
 
 LARGEST_CONFIRMED = 1200
 """Programs with more variables are not given to CP-SAT for that: its presolve alone takes seconds."""
-
-BRANCHING_LPS = 15
-"""Branching is tried where at least so many LPs like the first one fit into its time."""
 
 CLOCK_SHARE = 0.15
 """Default share of the remaining time and effort that each engine may spend on one goal."""
@@ -46,7 +42,7 @@ def solve_goal(
     goal: Goal,
     effort: float,
     incumbent: int,
-    relaxed_to: RelaxedAnswer,
+    relaxed: int,
     share: float = CLOCK_SHARE,
     hint: Sequence[int] = (),
     exact: bool = True,
@@ -54,11 +50,11 @@ def solve_goal(
 ) -> Answer:
     """A solution better than ``incumbent``, the current objective value, or the proof that none exists.
 
-    Status INFEASIBLE means that nothing better exists. ``relaxed_to``: the LP relaxation's answer.
-    ``exact``: whether CP-SAT may be asked; then branching is only tried where it gets somewhere.
+    Status INFEASIBLE means that nothing better exists. ``relaxed``: the bound of the LP.
+    ``exact``: whether CP-SAT may be asked.
     ``heuristics``: see ``branch``.
     """
-    relaxed, sign = relaxed_to.bound, 1 if goal.maximize else -1
+    sign = 1 if goal.maximize else -1
     answer = Answer(Status.UNKNOWN, (), relaxed, exact=True)
     if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)
@@ -67,20 +63,18 @@ def solve_goal(
             return answer
     if sign * relaxed <= sign * incumbent:
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
-    left = min(budget.effort_left(), budget.seconds_left()) * share
-    if not exact or left >= relaxed_to.effort * BRANCHING_LPS:
-        seconds, known = budget.seconds_left() * share, answer.values or hint
-        found = branch(
-            program, goal, budget, nodes=NODES, seconds=seconds, hint=known, heuristics=heuristics
-        )
-        if found.status is Status.OPTIMAL:
-            return confirm(program, goal, budget, found, relaxed, incumbent, exact=exact)
-        if found.status is Status.INFEASIBLE:
-            most = min(effort, budget.effort_left() * share, budget.seconds_left() * share)
-            small = exact and len(program.lower) <= LARGEST_CONFIRMED and not budget.exhausted()
-            answer = _doubted(program, goal, budget, most, incumbent) if small else answer
-        elif found.values or not answer.values:
-            answer = found
+    seconds, known = budget.seconds_left() * share, answer.values or hint
+    found = branch(
+        program, goal, budget, nodes=NODES, seconds=seconds, hint=known, heuristics=heuristics
+    )
+    if found.status is Status.OPTIMAL:
+        return confirm(program, goal, budget, found, relaxed, incumbent, exact=exact)
+    if found.status is Status.INFEASIBLE:
+        most = min(effort, budget.effort_left() * share, seconds)
+        small = exact and len(program.lower) <= LARGEST_CONFIRMED and not budget.exhausted()
+        answer = _doubted(program, goal, budget, most, incumbent) if small else answer
+    elif found.values or not answer.values:
+        answer = found
     if sign * answer.bound > sign * relaxed:
         answer = replace(answer, bound=relaxed, exact=True)
     return answer

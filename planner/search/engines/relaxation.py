@@ -32,14 +32,12 @@ SCALE = 1 << 36
 class RelaxedAnswer:
     """``bound``: proven in integers. ``values``: one per variable of the LP's solution, if it has one.
 
-    ``proof``: what it rests on, None for a bound that the ranges of the variables imply. ``effort``: of
-    the hardest LP of the program so far.
+    ``proof``: what it rests on, None for a bound that the ranges of the variables imply.
     """
 
     bound: int
     values: tuple[float, ...] | None
     proof: DualProof | None = None
-    effort: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +73,14 @@ class Relaxation:
     """The LP relaxation of a program, solved for one goal after another.
 
     Each solve starts from the basis of the one before: goals of consecutive tiers differ in the
-    objective and one row, and their optima in few pivots. The program may grow in between.
+    objective and one row, and their optima in few pivots. The program may grow in between. ``solved``:
+    whether there was an LP yet.
     """
 
     def __init__(self, program: Program, budget: Budget) -> None:
         self._program = program
         self._budget = budget
-        self._effort = 0.0
-
-    @property
-    def solved(self) -> bool:
-        return self._effort > 0
+        self.solved = False
 
     def bound(self, goal: Goal, *, seconds: float) -> RelaxedAnswer:
         """The bound that the duals prove, however far HiGHS came, and the solution."""
@@ -94,15 +89,14 @@ class Relaxation:
         result = call(program, goal, self._budget, seconds)
         if result is None:
             return RelaxedAnswer(trivial, None)
-        effort = (result.effort + 10) * (len(program.rows) + len(goal.keep)) / 1e8
-        self._budget.spend(effort)
-        self._effort = max(self._effort, effort)
+        self._budget.spend((result.effort + 10) * (len(program.rows) + len(goal.keep)) / 1e8)
+        self.solved = True
         bound, proof = trivial, None
         if len(result.duals):
             proof = dual_proof(program, goal, result.duals)
             bound = min(trivial, proof.bound) if goal.maximize else max(trivial, proof.bound)
         values = tuple(result.values.tolist()) or None
-        return RelaxedAnswer(bound, values, proof, self._effort)
+        return RelaxedAnswer(bound, values, proof)
 
 
 def range_proof(program: Program, goal: Goal) -> DualProof:
