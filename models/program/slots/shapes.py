@@ -35,17 +35,16 @@ from models.rules.demands import Demand, RoleDemand
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``level``: the narrowest at which all pods share one domain, None for none.
+    """What a gang may have.
 
-    ``piece``: it has as many pods on every node that it uses, or more. ``preference``, ``bandwidth``: the
-    most that such a gang adds to these tiers; ``span``: the least. ``speed``: the highest, in permille.
+    ``piece``: pods on every node that it uses, or more. ``preference``, ``bandwidth``: the most that such a
+    gang adds to these tiers; ``span``: the least. ``speed``: the highest, in permille.
     ``fewest``: domains that it uses at least, by level, the node level last. ``share``: the highest share
     of its ideal bandwidth, in permille. ``inside``: where not only the number of GPUs
     counts, the least that the GPUs on each server give it, MB/s; or those in each NVLink domain, of which
     it has ``group`` pods or more in each.
     """
 
-    level: int | None
     piece: int = 1
     preference: int = 0
     bandwidth: int = 0
@@ -125,7 +124,6 @@ class ShapeBounds:
         counted = 0 if gang.pattern == "none" else share or 0
         speeds = Speeds(self._instance, demand.gang, gang)
         return Shape(
-            None if level < 0 else level,
             piece,
             self._preference(demand, level),
             gang.weight * gang.weight_gpus * counted,

@@ -106,7 +106,7 @@ class FewestRestarts:
             if all(plan[i] is self.unmoved[i] for i in changed):
                 changes = {i: one.pods for i, one in enumerate(plan) if one is not self.unmoved[i]}
                 more = {i: one.pods for i, one in changed.items()}
-                tried = self._tried({**changes, **more}, ())[0] or plan
+                tried = self._tried({**changes, **more}, ()) or plan
                 after = self.good_of(self._ledger.evaluate(tried))
                 if after > good:
                     plan, good = tried, after
@@ -145,7 +145,7 @@ class FewestRestarts:
 
         ``least``: as good as this it stays.
         """
-        chosen, kept = dict(changes), self._tried(changes, goals, least)[0]
+        chosen, kept = dict(changes), self._tried(changes, goals, least)
         if kept is None:
             return None
         comes = defaultdict[int, set[int]](set)
@@ -159,7 +159,7 @@ class FewestRestarts:
                 if gang not in chosen:
                     break
                 less = {i: pods for i, pods in chosen.items() if i not in back}
-                plan = self._tried(less, goals, least)[0]
+                plan = self._tried(less, goals, least)
                 if plan is not None:
                     chosen, kept = less, plan
         return self._step(kept)
@@ -182,8 +182,8 @@ class FewestRestarts:
 
     def _tried(
         self, changes: Changes, goals: Iterable[int], least: Good = ()
-    ) -> tuple[tuple[GangDecision, ...] | None, int | None]:
-        """The plan with these changes, or a node that is too full then, or neither: it breaks other rules."""
+    ) -> tuple[GangDecision, ...] | None:
+        """The plan with these changes; None if a node is too full then, or it breaks other rules."""
         space, mark = self.space, self.space.mark()
         for gang in changes:
             space.set(gang, ())
@@ -194,17 +194,13 @@ class FewestRestarts:
         for n in nodes:
             for gang in space.stale_indices(n):
                 self._put(gang, space.pods[gang])
-        full = next((n for n in nodes if not space.is_valid(n)), None)
+        fits = all(space.is_valid(n) for n in nodes)
         plan = tuple(
             space.decision(i) if space.pods[i] != one.pods else one
             for i, one in enumerate(self.unmoved)
         )
         space.undo(mark)
-        return (
-            (None, full)
-            if full is not None or not self._is_better(plan, goals, least)
-            else (plan, None)
-        )
+        return plan if fits and self._is_better(plan, goals, least) else None
 
     def _is_better(self, plan: tuple[GangDecision, ...], goals: Iterable[int], least: Good) -> bool:
         """Whether a plan that fits keeps all rules, has these gains, and is better than the unmoved one."""
