@@ -13,7 +13,7 @@ from models.instance.instance import Instance
 from models.program.base_state import base_decisions
 from models.program.slots.slot_program import SlotModel
 from models.values.tier_values import Evaluation, tiers_of
-from planner.search.bound.chain import SlotProblem
+from planner.search.bound.slot_bounds import SlotProblem
 from planner.search.budget import Budget
 from planner.search.engines.highs import branch
 from planner.search.engines.interface import Goal

@@ -26,8 +26,7 @@ from models.program.packing import mesh_sets
 from models.program.slots import slot_parts
 from models.program.slots.slot_program import SlotModel
 from models.values.tier_values import tiers_of
-from planner.search.bound.chain import SlotProblem
-from planner.search.bound.slot_bounds import SlotSearch
+from planner.search.bound.slot_bounds import SlotProblem, SlotSearch
 from planner.search.bound.tier_search import TierSearch
 from planner.search.budget import Budget, NullProgress
 from planner.search.engines.highs import branch

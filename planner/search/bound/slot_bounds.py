@@ -2,24 +2,320 @@
 
 The program is small at any size. Solved for several tiers at once it says who should run and in which
 domains, and a plan follows that; solved tier by tier it proves how far the plan is from the best one.
+
+A chain is one solution, decided priority by priority from above. For each priority the ways that its gangs
+may have are whole, all else is continuous, and its tiers are one weighted objective. Then it is fixed who of
+them runs, and how fast: not in which way, since counts that are not whole yet may leave no room for that one.
+At the end all is whole, for the tiers about placements.
 """
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain, groupby
+from math import ceil
 
-from models.program.linear_program import Interrupted
+import numpy as np
+
+from models.instance.instance import Instance
+from models.instance.solution import GangDecision
+from models.program.linear_program import Interrupted, Linear, Program
 from models.program.slots.slot_program import SlotModel
-from planner.search.bound.chain import LAST, Chain, SlotProblem
+from models.program.slots.slot_rooms import Mode
+from models.program.tier_expressions import FREE_SPACE
+from models.queues.queue_shares import within_guarantee
+from models.queues.reservations import due
+from models.tiers import Tier
 from planner.search.bound.tier_search import SHARE, Improvement, Narrowed, OpenGoals, TierSearch
 from planner.search.budget import Budget, NullProgress, Progress
+from planner.search.engines.highs import branch, branch_on
 from planner.search.engines.interface import Goal, Kept, kept
-from planner.search.engines.relaxation import Relaxation
+from planner.search.engines.portfolio import INTEGRAL
+from planner.search.engines.relaxation import DualProof, Relaxation, RelaxedAnswer
+from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Ledger
+from planner.search.start.homes import settle_in
+
+LAST = {"span", *FREE_SPACE}
+"""Tiers for which more is told apart, once those before them are solved."""
+
+BITS = 8
+"""A tier weighs that many times two more than the next one of a weighted objective."""
+
+RESOLUTION = 60
+"""Bits of the weight of the first tier: coefficients of the last ones must not become 0."""
+
+UNAIMED = {"growth", *LAST}
+"""Families of tiers that are left to the search tier by tier."""
+
+CHAIN_SHARE = 0.25
+"""Share of what is left of the budget for one weighted objective."""
+
+NODES = 2000
+"""Branch-and-bound nodes for one: where it stops short, the tiers are solved one by one all the same."""
+
+Stated = tuple[int, Tier, Linear]
+"""Position, tier and expression."""
 
 SHORT_OF = 50
 """Plans follow the program if in no tier about who runs they have a 50th less than it promised."""
+
+
+class SlotProblem:
+    """The slots as a program whose assignments are followed by plans; see ``tier_search.Problem``.
+
+    ``latest``: the last assignment that a plan followed.
+    """
+
+    def __init__(self, model: SlotModel, budget: Budget) -> None:
+        self.program: Program = model.program
+        self.complete = model.complete
+        self.covers_admission = model.covers_admission
+        self._model = model
+        self._budget = budget
+        self._expressions: dict[str, Linear | None] = {}
+        self.latest: tuple[int, ...] = ()
+
+    @property
+    def instance(self) -> Instance:
+        return self._model.instance
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether GPUs may be partitioned or shared."""
+        return bool(self._model.parts)
+
+    def expression(self, tier: Tier) -> Linear | None:
+        if tier.name not in self._expressions:
+            self._expressions[tier.name] = self._model.expression(tier)
+        return self._expressions[tier.name]
+
+    @contextmanager
+    def without(self, closed: Callable[[Mode], bool]) -> Iterator[None]:
+        """No gang has a mode of which this is so, or stops for an idle node."""
+        with self._own_ranges():
+            for mode in self._model.modes:
+                if closed(mode):
+                    self.program.upper[mode.variable] = 0
+            for variable in self._model.spares.emptied:
+                self.program.upper[variable] = 0
+            yield
+
+    @contextmanager
+    def fixed(self, variables: Iterable[int], values: Sequence[int]) -> Iterator[None]:
+        """These variables are as in a solution."""
+        with self._own_ranges():
+            for variable in variables:
+                self.program.fix(variable, values[variable])
+            yield
+
+    @contextmanager
+    def _own_ranges(self) -> Iterator[None]:
+        """What is changed of the ranges of variables is so meanwhile."""
+        ranges = self.program.lower, self.program.upper
+        self.program.lower, self.program.upper = list(ranges[0]), list(ranges[1])
+        try:
+            yield
+        finally:
+            self.program.lower, self.program.upper = ranges
+
+    def _unchanged(self, mode: Mode) -> bool:
+        """Whether a gang that runs stays as it is."""
+        demand = mode.option.demand
+        pods = self._model.instance.gangs[demand.gang].running_pods
+        return bool(pods) and not demand.roles and len(demand.stays) == len(pods)
+
+    def settled(self, values: Sequence[float], proof: DualProof, known: Sequence[int]) -> list[int]:
+        """Ways that cost something in an LP, and who stays in it, where a known solution, if any, agrees."""
+        relaxed = np.array(values)
+        nearest = np.rint(relaxed)
+        agreed = np.abs(relaxed - nearest) < INTEGRAL
+        if known:
+            agreed &= nearest == np.array(known)
+        return [
+            mode.variable
+            for mode in self._model.modes
+            if agreed[mode.variable]
+            and (
+                self._unchanged(mode)
+                if nearest[mode.variable]
+                else proof.reduced[mode.variable] != 0
+            )
+        ]
+
+    def other_ways(self, values: Sequence[int], expressions: Sequence[Linear]) -> list[int]:
+        """Ways that would change an expression if gangs had them in place of what a solution gives them."""
+        worth: dict[int, tuple[int, ...]] = {}
+        chosen: dict[int, tuple[int, ...]] = {}
+        none = (0,) * len(expressions)
+        for mode in self._model.modes:
+            variable = mode.variable
+            own = worth[variable] = tuple(one.terms.get(variable, 0) for one in expressions)
+            if own != none and values[variable]:
+                chosen[mode.option.demand.gang] = own
+        return [
+            mode.variable
+            for mode in self._model.modes
+            if (own := worth[mode.variable]) != none
+            and own != chosen.get(mode.option.demand.gang, none)
+        ]
+
+    def running(self, values: Sequence[int]) -> set[int]:
+        """The gangs that run in a solution."""
+        return {m.option.demand.gang for m in self._model.modes if values[m.variable]}
+
+    def tell_apart(self) -> None:
+        """Tell apart what the tiers in LAST count, for a search to come."""
+        self._expressions = {n: own for n, own in self._expressions.items() if n not in LAST}
+        self.program.interrupted = self._budget.exhausted
+        self._model.tell_apart(self.running(self.latest) if self.latest else ())
+
+    def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
+        self.latest = tuple(values)
+        found, homeless = settle_in(self._model, values, self._budget)
+        plan = back_in_place(self._model.instance, found, sorted(homeless))
+        return needless_undone(self._model.instance, plan)
+
+
+class Chain:
+    """The tiers of one program in groups: those of a priority, and those between priorities or after them."""
+
+    def __init__(self, problem: SlotProblem, stated: Sequence[Stated], budget: Budget) -> None:
+        self._problem = problem
+        self._budget = budget
+        known = (one for one in stated if one[1].family not in UNAIMED)
+        self.groups = [
+            list(group)
+            for _, group in groupby(
+                known, lambda one: one[1].priority if one[1].row.fused else None
+            )
+        ]
+
+    @property
+    def running(self) -> Iterator[Stated]:
+        """The tiers about who runs."""
+        return chain.from_iterable(own for own in self.groups if own[0][1].row.fused)
+
+    def solution(self) -> tuple[int, ...]:
+        """The values of all variables, () if none are found.
+
+        Where no whole counts follow what was decided without them, all is whole from the beginning.
+        """
+        return self._decide(partly=True) or self._decide(partly=False)
+
+    def _decide(self, *, partly: bool) -> tuple[int, ...]:
+        problem, keep, closed = self._problem, list[Kept](), list[int]()
+        values: tuple[int, ...] = ()
+        last = max((n for n, own in enumerate(self.groups) if own[0][1].row.fused), default=-1)
+        for number, tiers in enumerate(self.groups):
+            if self._budget.exhausted():
+                return ()
+            expressions = [one for _, _, one in tiers]
+            goal = Goal(_weighted(problem.program, tiers), maximize=True, keep=tuple(keep))
+            with (
+                problem.without(self._idle(tiers[0][1], values)),
+                problem.fixed(closed, [0] * len(problem.program.lower)),
+            ):
+                if partly and number < last:
+                    values = self._ways(goal, set[int]().union(*(one.terms for one in expressions)))
+                    closed += problem.other_ways(values, expressions) if values else []
+                else:
+                    values = self._counts(goal, values if number > last else ())
+            if not values:
+                return ()
+            keep += [
+                kept(one, one.value(values), maximize=tier.sense == "max") for _, tier, one in tiers
+            ]
+        return values
+
+    def _ways(self, goal: Goal, whole: Collection[int]) -> tuple[int, ...]:
+        """Values for a goal of which these are whole, and the others rounded up.
+
+        If they are whole in the LP, that is the best. Otherwise what costs something in it is left out;
+        without that hardly anything is lost.
+        """
+        relaxed = self._relaxed(goal)
+        values = relaxed.values or ()
+        if values and all(abs(values[one] - round(values[one])) < INTEGRAL for one in whole):
+            return tuple(ceil(one - INTEGRAL) for one in values)
+        for held, nearest in self._settled(relaxed, ()):
+            with self._problem.fixed(held, nearest):
+                values = branch_on(
+                    self._problem.program,
+                    goal,
+                    self._budget,
+                    whole,
+                    nodes=NODES,
+                    seconds=self._budget.seconds_left() * CHAIN_SHARE,
+                )
+            if values:
+                return tuple(ceil(one - INTEGRAL) for one in values)
+        return ()
+
+    def _counts(self, goal: Goal, known: tuple[int, ...]) -> tuple[int, ...]:
+        """Whole values for a goal, with a solution that is ``known`` at first some near the LP's."""
+        near = self._settled(self._relaxed(goal), known) if known else [((), ())]
+        for held, nearest in near:
+            with self._problem.fixed(held, nearest):
+                found = branch(
+                    self._problem.program,
+                    goal,
+                    self._budget,
+                    nodes=NODES,
+                    seconds=self._budget.seconds_left() * CHAIN_SHARE,
+                    hint=known,
+                )
+            if found.values:
+                return found.values
+        return ()
+
+    def _relaxed(self, goal: Goal) -> RelaxedAnswer:
+        seconds = self._budget.seconds_left() * CHAIN_SHARE
+        return Relaxation(self._problem.program, self._budget).bound(goal, seconds=seconds)
+
+    def _settled(
+        self, relaxed: RelaxedAnswer, known: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+        """(variables that stay as they are in an LP, its values rounded); in the end none."""
+        if relaxed.values is not None and relaxed.proof is not None:
+            settled = self._problem.settled(relaxed.values, relaxed.proof, known)
+            yield settled, tuple(map(round, relaxed.values))
+        if not self._budget.exhausted():
+            yield (), ()
+
+    def _idle(self, tier: Tier, solution: Sequence[int]) -> Callable[[Mode], bool]:
+        """Whether a gang that waits may go on waiting as far as this tier goes, and those of its group.
+
+        Those of lower priority only take room, unless they have to start, or are within a guarantee, for
+        which earlier tiers ask; once it is settled who runs, nobody else needs any.
+        """
+        instance = self._problem.instance
+        gangs, promised, starting = instance.gangs, tier.family != "guarantee", due(instance)
+        running = self._problem.running(solution) if solution else set(range(len(instance.gangs)))
+
+        def idle(mode: Mode) -> bool:
+            gang = gangs[mode.option.demand.gang]
+            if gang.running:
+                return False
+            if tier.row.fused:
+                lower = gang.priority < (tier.priority or 0) and gang.key not in starting
+                return lower and not (promised and within_guarantee(instance, gang))
+            return mode.option.demand.gang not in running
+
+        return idle
+
+
+def _weighted(program: Program, tiers: Sequence[Stated]) -> Linear:
+    """An objective to maximise in which a tier's range weighs far more than those of the tiers after it."""
+    total = Linear()
+    for place, (_, tier, expression) in enumerate(tiers):
+        extent = program.bound_above(expression) - program.bound_below(expression)
+        weight = (1 if tier.sense == "max" else -1) * (1 << RESOLUTION - BITS * place)
+        for variable, coefficient in expression.terms.items():
+            total.add(variable, coefficient * weight // max(1, extent))
+    return total
 
 
 @dataclass
