@@ -31,10 +31,9 @@ from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.highs import HighsProcess
 from planner.search.explain.reasons import with_reasons
 from planner.search.explain.world import TURNS_A_SEARCH, Replan, affordable
-from planner.search.improve.alone import start_alone
 from planner.search.improve.growth import grow
 from planner.search.improve.moves import keep_worthwhile, with_moves_as_one
-from planner.search.improve.rearranging import beside, better, polish, settle
+from planner.search.improve.rearranging import beside, better, polish, settle, start_alone
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Incumbent, Ledger
 from planner.search.promises.forecast import with_expected_starts

@@ -47,12 +47,6 @@ BITS = 8
 RESOLUTION = 60
 """Bits of the weight of the first tier: coefficients of the last ones must not become 0."""
 
-UNAIMED = {"growth", *LAST}
-"""Families of tiers that are left to the search tier by tier."""
-
-CHAIN_SHARE = 0.25
-"""Share of what is left of the budget for one weighted objective."""
-
 NODES = 2000
 """Branch-and-bound nodes for one: where it stops short, the tiers are solved one by one all the same."""
 
@@ -185,7 +179,7 @@ class Chain:
     def __init__(self, problem: SlotProblem, stated: Sequence[Stated], budget: Budget) -> None:
         self._problem = problem
         self._budget = budget
-        known = (one for one in stated if one[1].family not in UNAIMED)
+        known = (one for one in stated if one[1].family not in {"growth", *LAST})
         self.groups = [
             list(group)
             for _, group in groupby(
@@ -248,7 +242,7 @@ class Chain:
                     self._budget,
                     whole,
                     nodes=NODES,
-                    seconds=self._budget.seconds_left() * CHAIN_SHARE,
+                    seconds=self._budget.seconds_left() * SHARE,
                 )
             if values:
                 return tuple(ceil(one - INTEGRAL) for one in values)
@@ -264,7 +258,7 @@ class Chain:
                     goal,
                     self._budget,
                     nodes=NODES,
-                    seconds=self._budget.seconds_left() * CHAIN_SHARE,
+                    seconds=self._budget.seconds_left() * SHARE,
                     hint=known,
                 )
             if found.values:
@@ -272,7 +266,7 @@ class Chain:
         return ()
 
     def _relaxed(self, goal: Goal) -> RelaxedAnswer:
-        seconds = self._budget.seconds_left() * CHAIN_SHARE
+        seconds = self._budget.seconds_left() * SHARE
         return Relaxation(self._problem.program, self._budget).bound(goal, seconds=seconds)
 
     def _settled(

@@ -311,7 +311,8 @@ class TierSearch:
 
     def _question(self, position: int, goal: Goal, relaxed: int, share: float) -> Question:
         """Asks the engines; those of ``aside`` for a proof only."""
-        left = self.budget.effort_left()
+        left, known = self.budget.effort_left(), len(self.problem.program.lower)
+        hints = (own for own in (self.ledger.incumbent.assignment, self.start) if len(own) == known)
         return partial(
             solve_goal,
             goal=goal,
@@ -320,7 +321,7 @@ class TierSearch:
             relaxed=relaxed,
             share=share,
             exact=self.fill is None,
-            hint=self._hint(),
+            hint=next(hints, ()),
             heuristics=self.aside is None,
         )
 
@@ -362,11 +363,6 @@ class TierSearch:
         """Whether the incumbent is as good as an assignment."""
         factor = sign(self.ledger.tiers[position].sense)
         return factor * self._value(position) >= factor * self._expressions[position].value(values)
-
-    def _hint(self) -> tuple[int, ...]:
-        assignment = self.ledger.incumbent.assignment
-        known = len(self.problem.program.lower)
-        return next((own for own in (assignment, self.start) if len(own) == known), ())
 
     def _is_last(self, position: int) -> bool:
         """Whether nothing comes after a tier: it gets what is left."""

@@ -206,7 +206,6 @@ def _branched(request: dict[str, Any], rows: Rows) -> dict[str, Any]:
 
 
 def serve(parent: int) -> None:
-    """Answer requests until none can come."""
     requests = sys.stdin.buffer
     # What the solver prints is neither an answer nor for users.
     answers = os.fdopen(os.dup(1), "wb")

@@ -160,7 +160,9 @@ class NodeRemedies:
         """One node that is back in order, a cordoned one if it will do, or as few as are needed."""
         nodes = self._nodes
         broken = [n for n, node in enumerate(nodes) if node_faults(node)]
-        broken.sort(key=lambda n: (_repair(nodes[n]), n), reverse=True)
+        # to uncordon is easiest, then what has a taint, then what is broken
+        easy = ("Cordoned",), ("Tainted",)
+        broken.sort(key=lambda n: ([node_faults(nodes[n]) != one for one in easy], n), reverse=True)
         way = self._trial.way(self._with_healed(broken)) if broken else None
         few = [] if way is None else self._trial.fewest(broken, self._with_healed, way)
         if few and not self._late():  # else some may be superfluous
@@ -249,9 +251,3 @@ def size_of(node: Node, count: int) -> dict[str, object]:
     """So many nodes like this one, as fields of a change."""
     parts = {"partitioned": count * (node.gpus - node.whole_gpus)} if node.mig else {}
     return {"count": count, "gpus": count * node.gpus, **parts}
-
-
-def _repair(node: Node) -> int:
-    """What is easier to put in order first: to uncordon it, then what has a taint, then what is broken."""
-    faults = node_faults(node)
-    return 0 if faults == ("Cordoned",) else 1 if faults == ("Tainted",) else 2

@@ -128,7 +128,6 @@ class _Room:
         return {i: space.pods[i] for i in (index, *away)}
 
     def _held(self, index: int) -> int:
-        """GPUs of the gang, in the smallest unit."""
         gang = self._instance.gangs[index]
         return gang.units_of(gang.running_pods) if gang.running else gang.least_units
 

@@ -13,20 +13,25 @@ from itertools import chain, islice, pairwise
 
 import numpy as np
 
-from models.instance.gang import Role
+from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.solution import STARTS, GangDecision, PodPlacement
 from models.instance.speed import FULL_SPEED
 from models.program.demand_builder import remaining_demand
+from models.program.formulation import formulate
+from models.program.linear_program import Interrupted, Linear
 from models.queues.queue_order import must_wait
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.rates.group_bandwidth import role_kinds
 from models.rules.demands import Demand
 from models.rules.giving_way import unjustified_victims
+from models.rules.registry import own_variables
 from models.tiers import family, larger_is_better, sign
 from models.values.nearness import anchored, companions, home, suitors
 from models.values.tier_values import PLACEMENT_VALUES, Evaluation, Line, tiers_of
 from planner.search.budget import Budget
+from planner.search.engines.highs import branch
+from planner.search.engines.interface import Goal
 from planner.search.free_space import FreeSpace, Pods, counts_of
 from planner.search.improve.growth import grow
 from planner.search.improve.repair import back_in_place, needless_undone
@@ -38,6 +43,12 @@ PLACEMENTS = 6
 
 Of a gang that should be beside another one as many partners are tried, and domains for both.
 """
+
+ALONE_SHARE = 0.05
+"""Share of what is left of the budget for all gangs that a program of one places."""
+
+ALONE_NODES = 200
+"""Branch-and-bound nodes for one of them."""
 
 
 def ways(space: FreeSpace, demand: Demand, *, bound: bool = True) -> Iterator[Pods]:
@@ -178,6 +189,50 @@ def _order(instance: Instance, demand: Demand) -> tuple[int, ...]:
 def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:
     """Values of all tiers, larger is better."""
     return larger_is_better(tiers_of(instance), Evaluation(instance, decisions).vector())
+
+
+def start_alone(
+    instance: Instance, decisions: Sequence[GangDecision], budget: Budget
+) -> tuple[GangDecision, ...]:
+    """The plan with gangs of several roles with rules between them that fit beside all others.
+
+    The full program of one finds what no trial does, which places role after role: the first may take the
+    domain that only the second one could have. Nothing else changes, and nothing is proven.
+    """
+    waiting = [
+        index
+        for index, (gang, one) in enumerate(zip(instance.gangs, decisions, strict=True))
+        if one.decision == "wait" and gang.hold is None and _ruled(instance, gang)
+    ]
+    gangs, plan, over = instance.gangs, tuple(decisions), budget.used(ALONE_SHARE)
+    for index in sorted(waiting, key=lambda i: (-gangs[i].priority, -instance.age(gangs[i]), i)):
+        if over() or budget.exhausted():
+            break
+        plan = _placed(instance, plan, index, budget) or plan
+    return plan
+
+
+def _ruled(instance: Instance, gang: Gang) -> bool:
+    """Whether it has several roles, and rules about where these are."""
+    held = any(role.required is not None for role in gang.roles)
+    return len(gang.roles) > 1 and (held or own_variables(instance, gang))
+
+
+def _placed(
+    instance: Instance, plan: tuple[GangDecision, ...], index: int, budget: Budget
+) -> tuple[GangDecision, ...] | None:
+    """The plan with this gang; None if it finds no place."""
+    try:
+        program = formulate(
+            instance, only=frozenset({index}), base=plan, interrupted=budget.exhausted
+        )
+    except Interrupted:
+        return None
+    (admits,) = program.model.variables.admits
+    goal = Goal(Linear().add_all(admits), maximize=True)
+    seconds = budget.seconds_left() * ALONE_SHARE
+    values = branch(program.program, goal, budget, nodes=ALONE_NODES, seconds=seconds).values
+    return program.decode(values) if values and goal.objective.value(values) else None
 
 
 class Pairs:

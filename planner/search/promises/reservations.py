@@ -170,13 +170,11 @@ class _Finder:
                 yield end, index
 
     def _over(self) -> bool:
-        """Whether no more is to be tried."""
         late = time.monotonic()
         stopped = self._budget.stop.is_set() and late >= self._started + LEAST_S
         return self._tries >= MAX_TRIES or stopped or late >= self._until
 
     def take(self, given: Iterable[Reserved]) -> None:
-        """These reservations stand."""
         for one in given:
             self._found.append(one)
             self._held[holder(self._instance, one)] += 1
@@ -401,7 +399,10 @@ class _Finder:
                 found[at] = pods
             return pods is not None
 
-        for _, group in groupby(moments.times, key=lambda at: self._numbers_taken(demand.gang, at)):
+        def taken(at: int) -> list[tuple[object, bool]]:
+            return [(one.gang, one.start > at) for one in self._taken(demand.gang, at)]
+
+        for _, group in groupby(moments.times, key=taken):  # the same is taken by others
             stretch = list(group)
             if fits(stretch[-1]):
                 bisect_left(stretch[:-1], 1, key=fits)
@@ -419,10 +420,6 @@ class _Finder:
             yield self._instance.now
         if promised is not None:
             yield promised.start
-
-    def _numbers_taken(self, index: int, at: int) -> tuple[object, ...]:
-        """Equal for times at which the same is taken by others."""
-        return tuple((one.gang, one.start > at) for one in self._taken(index, at))
 
     def _taken(self, index: int, at: int, promised: Reserved | None = None) -> list[Reserved]:
         """Places that the gang may not share if it starts then.
