@@ -230,7 +230,6 @@ def staying(model: Model) -> list[tuple[int, int, int, Linear]]:
 def create(
     instance: Instance, program: Program, state: BaseState, servers: Mapping[int, Server]
 ) -> Variables:
-    """Variables of every option and every server."""
     found = Variables([[-1] * len(choice.options) for choice in state.choices])
     pieces = _Pieces(instance, servers)
     for members in classes(instance, state):
@@ -315,7 +314,6 @@ class _Pieces:
         return found
 
     def create(self, program: Program, admits: Sequence[Sequence[int]]) -> dict[int, Supply]:
-        """The supply of every server, and all pieces."""
         found: dict[int, Supply] = {}
         for n, server in self._servers.items():
             sizes = {gpus for _, _, gpus, _ in self._wanted[n]}

@@ -201,7 +201,6 @@ def _rates(
 
 
 def _domain_gpus(model: Model, n: int) -> int:
-    """GPUs of the NVLink domain of a node."""
     cluster = model.instance.cluster
     level = next(i for i, spec in enumerate(cluster.levels) if spec.nvlink)
     domain = cluster.domains[level][cluster.domain_of[level][n]]

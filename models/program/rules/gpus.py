@@ -96,7 +96,6 @@ class FreeServers:
     _whole: dict[tuple[int, bool], Linear] = field(default_factory=dict)
 
     def left(self, n: int) -> Linear:
-        """GPUs left free on a node."""
         if n in self.model.servers:
             return left(self.model, n)
         return Linear(constant=self.outside(n).free_gpus)

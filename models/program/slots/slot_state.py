@@ -223,7 +223,6 @@ class _Shapes:
                 yield level, shape, None
 
     def _at(self, demand: Demand, level: int) -> Iterator[Shape]:
-        """The shapes on several servers."""
         gang, roles = self._instance.gangs[demand.gang], demand.gpu_roles
         cluster, kinds = self._instance.cluster, self.bounds.kinds(demand.gpu_nodes)
         if any(joins(cluster, gang, node) for node in kinds):

@@ -149,7 +149,6 @@ class RemedyFinder:
         return tuple(number[one.gang] for one in reason.fields.by if one.gang in number)
 
     def _size(self, index: int) -> int:
-        """GPUs that a gang has after the plan."""
         roles = self._gangs[index].roles
         return sum(roles[pod.role].gpus for pod in self._world.decisions[index].pods)
 
@@ -294,7 +293,6 @@ class RemedyFinder:
         return self._trial.tried(asked.kind, world, change=change)
 
     def _role(self, asked: Wish) -> dict[str, str]:
-        """The role that asks, as a field of a change."""
         roles = self._world.spec.roles
         return {} if asked.role is None else {"role": roles[asked.role].name}
 

@@ -187,7 +187,6 @@ def _order(instance: Instance, demand: Demand) -> tuple[int, ...]:
 
 
 def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:
-    """Values of all tiers, larger is better."""
     return larger_is_better(tiers_of(instance), Evaluation(instance, decisions).vector())
 
 
