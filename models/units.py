@@ -181,6 +181,7 @@ def offered(resource: str, value: Fraction) -> int:
     return math.floor(value * 1000 if resource == "cpu" else value)
 
 
+@lru_cache(maxsize=4096)
 def quantity_text(resource: str, units: int) -> str:
     """The canonical quantity: ``208`` or ``1500m`` cpu, ``2Ti`` memory, ``110`` of others."""
     if resource == "cpu":
