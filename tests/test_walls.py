@@ -214,7 +214,7 @@ def test_nobody_looks_for_words_in_sentences_that_we_make() -> None:
 
 
 CEILINGS: dict[str, int] = {
-    "models": 991,
+    "models": 992,
     "models/apply": 2556,
     "models/documents": 2478,
     "models/instance": 1961,
