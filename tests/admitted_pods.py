@@ -9,11 +9,14 @@ import copy
 from collections.abc import Callable
 
 from admission import Asked, Tree
+from apiserver import FakeCluster
+from apiserver_http import FakeWire
 
 from models.apply.intents import Intent
 from models.apply.live_state import LiveNode
 from models.apply.starts import pin
-from planner.cluster.live_view import _seen
+from models.instance.policy import KubernetesPolicy
+from planner.cluster.live_view import ClusterReader
 
 PLAN = "gp-0123456789abcdef0123"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -87,7 +90,9 @@ def pinned(pod: Tree, *, hostname: str | None) -> Tree:
     """Our own patch, made by the code that makes it in a run."""
     labels = (("kubernetes.io/hostname", hostname or "shared"),)
     node = LiveNode("n1", hostname=hostname, labels=labels)
-    return ungated(pod, pin(_seen(pod, None), node))
+    live = ClusterReader(FakeWire(FakeCluster()), KubernetesPolicy()).one(pod)
+    assert live is not None
+    return ungated(pod, pin(live, node))
 
 
 def patch_of(old: Tree, new: Tree) -> Asked:

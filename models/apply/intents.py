@@ -126,14 +126,14 @@ MANAGER = "gangplan"
 
 _NEEDED = (PLAN, GANG, SIZE, NODE)
 _FORMS = {
-    PLAN: re.compile(r"gp-[0-9a-f]{20}"),
-    GANG: re.compile(r".{1,253}", re.DOTALL),
-    SIZE: re.compile(r"[1-9][0-9]{0,5}|1000000"),
-    NODE: re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"),
-    GPUS: re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}"),
-    RANK: re.compile(r"0|[1-9][0-9]{0,11}"),
-    WHOLE: re.compile("true"),
-    PIN: re.compile(r"none|hostname|terms(?: [0-9]{1,4}){1,1000}"),
+    PLAN: re.compile(r"gp-[0-9a-f]{20}").fullmatch,
+    GANG: re.compile(r".{1,253}", re.DOTALL).fullmatch,
+    SIZE: re.compile(r"[1-9][0-9]{0,5}|1000000").fullmatch,
+    NODE: re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?").fullmatch,
+    GPUS: re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}").fullmatch,
+    RANK: re.compile(r"0|[1-9][0-9]{0,11}").fullmatch,
+    WHOLE: re.compile("true").fullmatch,
+    PIN: re.compile(r"none|hostname|terms(?: [0-9]{1,4}){1,1000}").fullmatch,
 }
 """What an annotation that we write can be; the others have readers of their own."""
 
@@ -238,9 +238,7 @@ def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> In
     """The intent of a pod; None without one or if it is not in the exact form that we write."""
     if labels.get(PLAN) != annotations.get(PLAN) or not annotations.keys() >= {*_NEEDED}:
         return None
-    if not all(
-        form.fullmatch(annotations[key]) for key, form in _FORMS.items() if key in annotations
-    ):
+    if not all(form(annotations[key]) for key, form in _FORMS.items() if key in annotations):
         return None
     members = _members_of(annotations[MEMBERS]) if MEMBERS in annotations else ()
     terms = read_terms(annotations[TERMS]) if TERMS in annotations else None

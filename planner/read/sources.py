@@ -290,7 +290,7 @@ def _format(name: str) -> Format:
     return "yaml" if lower.endswith((".yaml", ".yml")) else "either"
 
 
-_CONF = re.compile(r"(?:\s+|#[^\n]*\n)*+(?:switchname|blockname|blocksizes)[ \t]*=", re.IGNORECASE)
+_CONF = re.compile(r"(?:\s|#[^\n]*\n)*+(?:switchname|blockname|blocksizes)[ \t]*=", re.IGNORECASE)
 _CONF_NAME = re.compile(r"(.*[/\\.])?topology\.conf", re.IGNORECASE | re.DOTALL)
 
 
