@@ -184,7 +184,8 @@ def test_a_rival_in_the_room_of_a_gang_that_we_bind_is_found_and_reported(live: 
     live.create(*ten_gangs())
     plan = planned(live)
     robbery = Robbery(live, plan)
-    done = ran(live, *apply_words(live, plan), meddler=Meanwhile("", 1, robbery))
+    words = apply_words(live, plan, "--wait", "1s")
+    done = ran(live, *words, meddler=Meanwhile("", 1, robbery))
     assert done.code == 7, done.err
     assert re.search(rf"/{robbery.gang} +partial +2 ", done.out), done.out
     assert undone(live, done.err) == 2
