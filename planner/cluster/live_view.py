@@ -157,12 +157,12 @@ class ClusterReader:
     _read: tuple[KubeNode, ...] = ()
     _others: tuple[Tree, ...] = ()
 
+    @without_gc()
     def read_view(self) -> ClusterView:
         """Read nodes, then pods, then the claims that pods refer to."""
         if self._cluster is None:
             self._cluster = self.identity()
-        with without_gc():
-            nodes, pods = self._listed(NODES), self._listed(PODS)
+        nodes, pods = self._listed(NODES), self._listed(PODS)
         self._others = tuple(self._devices())
         budgets = list_first_served(self.wire, (BUDGETS,)) if self.evicting else None
         found = self._objects(nodes, pods, budgets or ())
