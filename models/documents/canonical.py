@@ -1,15 +1,17 @@
 """An Instance as its JSON document: one entry per node, only the server models in use, all written out.
 
 ``planner.read.inputs.instance_from_document`` is the inverse: it gives the same Instance and digest.
-Equal roles of gangs, and equal affinities of roles, are one object.
+Gangs and nodes are of few kinds: one of each kind is written with the document types, the others
+from it. So equal parts may be one object.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from models.documents.base import API_VERSION, Document, made
@@ -62,12 +64,18 @@ from models.documents.queue import (
 from models.documents.server import NicDocument, ServerModelDocument
 from models.hardware import ServerModel, bits
 from models.instance.cluster import Cluster, Node
-from models.instance.gang import Gang, NextTo, NodeAffinity, Role, Spread, Together
+from models.instance.gang import ExistingPod, Gang, NextTo, NodeAffinity, Role, Spread, Together
 from models.instance.instance import Instance
 from models.instance.policy import KubernetesPolicy, Moves, Policy
 from models.instance.queue import AMOUNTS, Amount, Queue
+from models.units import duration_text, time_text
 
 D = TypeVar("D", bound=Document)
+
+
+def _shared_fields(kind: type, own: Sequence[str]) -> Callable[[Any], Hashable]:
+    """Getter of the fields of a dataclass that are not its own."""
+    return attrgetter(*(field.name for field in fields(kind) if field.name not in own))
 
 
 def digest(document: object) -> str:
@@ -171,67 +179,131 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
             disruption_budgets=cluster.budgets,
         ),
     ).to_json()
-    levels = [level.name for level in cluster.levels]
-    document["spec"]["nodes"] = [_node(node, levels) for node in cluster.nodes]
+    document["spec"]["nodes"] = _nodes(cluster)
     return document
 
 
-def _node(node: Node, levels: Sequence[str]) -> dict[str, Any]:
-    domains = zip(levels, node.domains, strict=True)
+def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
+    names = [level.name for level in cluster.levels]
+    kinds: dict[Hashable, dict[str, Any]] = {}
+    written = []
+    for node in cluster.nodes:
+        kind = (None if node.model is None else node.model.name, _node_kind(node))
+        if kind not in kinds:
+            kinds[kind] = _node(node).to_json()
+        domains = zip(names, node.domains, strict=True)
+        own = {
+            "name": node.name,
+            "domains": {name: value for name, value in domains if value is not None},
+            "unhealthyGpus": list(bits(node.unhealthy & ~node.partitioned)),
+            "labels": dict(node.labels),
+        }
+        written.append({**kinds[kind], **own})
+    return written
+
+
+_node_kind = _shared_fields(Node, own=("name", "model", "domains", "unhealthy", "labels"))
+
+
+def _node(node: Node) -> NodeDocument:
+    """A node without what is its own."""
     return NodeDocument.of(
         node,
         model=None if node.model is None else node.model.name,
-        domains={name: value for name, value in domains if value is not None},
-        unhealthy_gpus=tuple(bits(node.unhealthy & ~node.partitioned)),
+        domains={},
+        unhealthy_gpus=(),
         unknown_unhealthy=node.unknown_unhealthy - node.unknown_partitioned,
         unknown_partitioned=node.unknown_partitioned - node.unknown_shared,
         allocatable=node.stated,
+        labels={},
         taints=_all(TaintDocument, node.taints),
         nics=None if node.nics is None else _all(NicDocument, node.nics),
-    ).to_json()
+    )
+
+
+_OWN_TIMES = (
+    ("spec", "submittedAt", "submitted_at", time_text),
+    ("spec", "expectedDuration", "expected_duration_s", duration_text),
+    ("spec", "minRunTime", "min_run_time_s", duration_text),
+    ("spec", "resizeAfter", "resize_after", time_text),
+    ("status", "startedAt", "started_at", time_text),
+    ("status", "runsSince", "runs_since", time_text),
+    ("status", "expectedLeft", "expected_left_s", duration_text),
+    ("status", "lastCheckpoint", "last_checkpoint", time_text),
+    ("status", "evictedAt", "evicted_at", time_text),
+)
+"""Optional times of a gang: (part and field of the document, attribute, its text)."""
+
+_TIMES = tuple(attribute for _, _, attribute, _ in _OWN_TIMES)
+_gang_times = attrgetter(*_TIMES)
+_gang_kind = _shared_fields(Gang, own=("namespace", "name", "pods", "planned", *_TIMES))
 
 
 class _GangWriter:
-    """Writes gangs."""
+    """Writes gangs. Of one kind are gangs that differ only in names, times, pods and planned places."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._nodes = [node.name for node in cluster.nodes]
-        self._roles: dict[tuple[Role, ...], list[dict[str, Any]]] = {}
+        self._kinds: dict[Hashable, dict[str, Any]] = {}
+        self._pod_kinds: dict[Hashable, dict[str, Any]] = {}
         self._affinities: dict[NodeAffinity, list[Any]] = {}
 
     def write(self, gang: Gang) -> dict[str, Any]:
-        if gang.roles not in self._roles:
-            self._roles[gang.roles] = [self._role(role) for role in gang.roles]
-        pods = tuple(
-            PodDocument.of(
-                pod,
-                role=gang.roles[pod.role].name,
-                node=None if pod.node is None else self._nodes[pod.node],
-                gpus=None if pod.gpus is None else tuple(bits(pod.gpus)),
-            )
-            for pod in gang.pods
-        )
-        planned = tuple(
-            PlannedDocument.of(pod, role=gang.roles[pod.role].name, node=self._nodes[pod.node])
-            for pod in sorted(gang.planned)
-        )
-        status = GangStatus.of(gang, pods=pods, planned=planned)
-        document = gang_document(gang, self._cluster, status).to_json()
-        document["spec"]["roles"] = self._roles[gang.roles]
+        times = _gang_times(gang)
+        kind = (_gang_kind(gang), *[time is None for time in times])
+        if kind not in self._kinds:
+            self._kinds[kind] = self._kind(gang)
+        document = dict(self._kinds[kind])
+        for part in ("metadata", "spec", "status"):
+            document[part] = dict(document[part])
+        document["metadata"].update(name=gang.name, namespace=gang.namespace)
+        for (part, field, _, text), time in zip(_OWN_TIMES, times, strict=True):
+            if time is not None:
+                document[part][field] = text(time)
+        document["status"]["pods"] = [self._pod(pod, gang) for pod in gang.pods]
+        if gang.planned:
+            document["status"]["planned"] = [
+                PlannedDocument.of(
+                    pod, role=gang.roles[pod.role].name, node=self._nodes[pod.node]
+                ).to_json()
+                for pod in sorted(gang.planned)
+            ]
         return document
 
-    def _role(self, role: Role) -> dict[str, Any]:
-        document = _role(role, self._cluster).to_json()
-        if own := role.node_affinity:
-            if own not in self._affinities:
-                self._affinities[own] = [[one.to_json() for one in term] for term in own]
-            document["nodeAffinity"] = self._affinities[own]
+    def _kind(self, gang: Gang) -> dict[str, Any]:
+        document = gang_document(gang, self._cluster).to_json()
+        terms = self._affinities
+        for role, written in zip(gang.roles, document["spec"]["roles"], strict=True):
+            if role.node_affinity:
+                if (own := role.node_affinity) not in terms:
+                    terms[own] = [[one.to_json() for one in term] for term in own]
+                written["nodeAffinity"] = terms[own]
         return document
 
+    def _pod(self, pod: ExistingPod, gang: Gang) -> dict[str, Any]:
+        kind = (pod.uid is None, pod.node is None, pod.mode)
+        role = gang.roles[pod.role].name
+        node = None if pod.node is None else self._nodes[pod.node]
+        if kind not in self._pod_kinds:
+            none = dict.fromkeys(("gpus", "rank", "gpu_group", "start"))
+            document = PodDocument.of(pod, role=role, node=node, budgets=(), **none)
+            self._pod_kinds[kind] = document.to_json()
+        own: dict[str, Any] = {"name": pod.name, "role": role, "index": pod.index}
+        if pod.uid is not None:
+            own["uid"] = pod.uid
+        if node is not None:
+            own["node"] = node
+            own["gpus"] = None if pod.gpus is None else list(bits(pod.gpus))
+        if pod.budgets:
+            own["budgets"] = list(pod.budgets)
+        last = {"rank": pod.rank, "gpuGroup": pod.gpu_group, "start": pod.start}
+        own.update({name: value for name, value in last.items() if value is not None})
+        return {**self._pod_kinds[kind], **own}
 
-def gang_document(gang: Gang, cluster: Cluster, status: GangStatus | None = None) -> GangDocument:
-    """A gang: with this status and no roles, or without its pods and planned places."""
+
+def gang_document(gang: Gang, cluster: Cluster) -> GangDocument:
+    """A gang without its pods and planned places."""
     return GangDocument.model_construct(
         api_version=API_VERSION,
         kind="Gang",
@@ -244,7 +316,7 @@ def gang_document(gang: Gang, cluster: Cluster, status: GangStatus | None = None
                 order=gang.ordered,
                 **{name: _level_name(getattr(gang, name), cluster) for name in LEVELS},
             ),
-            roles=() if status else tuple(_role(role, cluster) for role in gang.roles),
+            roles=tuple(_role(role, cluster) for role in gang.roles),
             groups=tuple(_group(gang, one, cluster) for one in gang.together),
             near=None
             if gang.near is None
@@ -253,7 +325,7 @@ def gang_document(gang: Gang, cluster: Cluster, status: GangStatus | None = None
                 gang, model=None, speed="count" if gang.counts_speed else "ignore"
             ),
         ),
-        status=status or GangStatus.of(gang, pods=(), planned=()),
+        status=GangStatus.of(gang, pods=(), planned=()),
     )
 
 
