@@ -656,6 +656,11 @@ class GangDocument(Document):
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the gang; paths start at its top."""
+        yield from self.spec_errors()
+        yield from self.pod_errors()
+
+    def spec_errors(self) -> Iterator[FieldError]:
+        """Those in its spec, which many gangs may have in common."""
         path: Path = ("spec", "roles")
         roles = self.spec.roles
         if not roles:
@@ -677,7 +682,10 @@ class GangDocument(Document):
         yield from within(("spec", "communication"), communication)
         yield from _group_errors(self)
         yield from _near_errors(self)
-        yield from _pod_errors(self)
+
+    def pod_errors(self) -> Iterator[FieldError]:
+        """Those between its pods and its roles."""
+        return _pod_errors(self)
 
     @property
     def min_gpus(self) -> int:

@@ -71,7 +71,8 @@ class GangReader:
     sizes: dict[tuple[int, int | str], Size] = field(default_factory=dict)
     unknown: dict[int, int] = field(default_factory=dict)
     lenient: bool = False
-    # what roles are read as, by the identity of those that equal documents share
+    # by the identity of parts that equal documents share: those without faults, and what roles are read as
+    _sound: set[tuple[int, int, int, bool]] = field(default_factory=set)
     _roles: dict[int, tuple[Role, ...]] = field(default_factory=dict)
     _equal: dict[SharedAffinity, SharedAffinity] = field(default_factory=dict)
 
@@ -111,9 +112,9 @@ class GangReader:
             entry.fault(("metadata", "name"), what, "rename one, or put it in another namespace")
             return None
         self.gangs[key] = entry.source.name
+        entry.report_errors(self._spec_errors(document, sound=sound))
         if not sound:
-            entry.report_errors(document.field_errors())
-        entry.report_errors(self._level_errors(document.spec))
+            entry.report_errors(document.pod_errors())
         if not self.lenient:  # live pods have names, and their controllers name later ones
             self._check_pod_names(entry)
         roles = {role.name: i for i, role in enumerate(document.spec.roles)}
@@ -130,6 +131,17 @@ class GangReader:
             if pod.role in roles
         )
         return self._built(document, pods, planned)
+
+    def _spec_errors(self, document: GangDocument, *, sound: bool) -> Iterator[FieldError]:
+        """Contradictions in its spec; what gangs share is looked at once."""
+        spec = document.spec
+        kind = (id(spec.roles), id(spec.topology), id(spec.communication), sound)
+        if kind in self._sound and not spec.groups and spec.near is None:
+            return
+        found = [*(() if sound else document.spec_errors()), *self._level_errors(spec)]
+        if not found:
+            self._sound.add(kind)
+        yield from found
 
     def _level_errors(self, spec: GangSpec) -> Iterator[FieldError]:
         for path, level in level_names(spec, ("spec",)):
