@@ -215,8 +215,8 @@ def test_nobody_looks_for_words_in_sentences_that_we_make() -> None:
 
 CEILINGS: dict[str, int] = {
     "models": 992,
-    "models/apply": 2556,
-    "models/documents": 2478,
+    "models/apply": 2555,
+    "models/documents": 2539,
     "models/instance": 1961,
     "models/program": 5631,
     "models/queues": 1447,
@@ -230,7 +230,7 @@ CEILINGS: dict[str, int] = {
     "planner/cli": 2254,
     "planner/cluster": 3252,
     "planner/pipelines": 2855,
-    "planner/read": 3729,
+    "planner/read": 3739,
     "planner/read/kube": 2593,
     "planner/read/kube/devices": 654,
     "planner/read/kube/dialects": 2205,

@@ -1,7 +1,7 @@
 """Values in untrusted trees, names, and label selectors. Nothing here raises, whatever a tree holds.
 
 Readers call these dozens of times for each object: hence the loop in each of the common ones, and the exact
-types that JSON and YAML have, which are faster to tell than instances.
+types that JSON and YAML have: comparing them is faster than `isinstance`.
 """
 
 from __future__ import annotations

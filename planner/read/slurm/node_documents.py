@@ -215,8 +215,8 @@ class _Server:
                 return model
         model = unknown_model(what.gpu, node.gpus)
         kind = f"server with {model.gpus} x {model.gpu}"
-        told = kind if what.known else f"{model.gpus} GPUs of a type"
-        self._remark(f"{told} unknown, treated as PCIe-only without NICs")
+        name = kind if what.known else f"{model.gpus} GPUs of a type"
+        self._remark(f"{name} unknown, treated as PCIe-only without NICs")
         return model
 
 

@@ -48,7 +48,7 @@ RESOLUTION = 60
 """Bits of the weight of the first tier: coefficients of the last ones must not become 0."""
 
 NODES = 2000
-"""Branch-and-bound nodes for one: where it stops short, the tiers are solved one by one all the same."""
+"""Branch-and-bound nodes for one: where it stops short, the tiers are still solved one by one."""
 
 Stated = tuple[int, Tier, Linear]
 """Position, tier and expression."""
