@@ -29,7 +29,7 @@ test: $(DEV)
 	@$(PYTEST)
 
 test-long: $(DEV)
-	@$(PYTEST) -m slow tests/test_apply_*.py tests/test_live_*.py tests/test_run_*.py
+	@$(PYTEST) -m slow tests/apply
 
 test-all: $(DEV)
 	@$(PYTEST) --thorough

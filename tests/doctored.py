@@ -1,7 +1,7 @@
 """``gangplan doctor`` as the shipped account: a cluster, and the program asked about it.
 
 Promises: the program is the real one from its command line on; what it says is read
-as it was printed. Used by ``doctor_fixtures`` and tests/test_doctor_*.py.
+as it was printed. Used by ``doctor_fixtures`` and test_doctor_*.
 """
 
 from __future__ import annotations

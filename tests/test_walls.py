@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from effort import HANG_S
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 SOURCES = sorted(
     p.relative_to(ROOT) for d in ("models", "planner") for p in (ROOT / d).rglob("*.py")
 )

@@ -13,5 +13,5 @@ How to write one, with LeaderWorkerSet (``leaderworkerset.py``) as the example:
    of the kinds which its objects make. It is found by this name.
 
 Functions get untrusted objects: they are bounded, and never raise. A dialect that is taken out leaves pods
-that belong to nothing; tests/test_kube_dialects.py takes each out in turn.
+that belong to nothing; tests/kube/test_kube_dialects.py takes each out in turn.
 """

@@ -1,0 +1,272 @@
+"""``gangplan capacity``: its counts against every way to pack gangs, plans, and bad input."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import combinations_with_replacement
+from pathlib import Path
+
+import pytest
+from building import build, gang, node
+from building_servers import switched
+from conftest import RunCli
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.documents.answers import CapacityDocument
+from models.instance.instance import Instance
+from models.instance.occupancy import PODS
+from planner.pipelines.capacity import counted
+from planner.search.capacity import CLUSTER, Shape, usable_nodes
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = str(ROOT / "inputs" / "quickstart")
+
+Space = tuple[tuple[int, int, int], ...]
+"""(free GPUs, free cpu, free pod slots) of every node."""
+
+
+def most_gangs(instance: Instance, space: Space, shape: Shape, inside: tuple[int, ...]) -> int:
+    """The most gangs of a shape that fit on the nodes ``inside``, by trying every way to pack them."""
+    cluster = instance.cluster
+    share = dict(instance.policy.per_gpu).get("cpu", 0)
+    of = cluster.domain_of[shape.level] if shape.level != CLUSTER else (0,) * len(cluster.nodes)
+
+    def places() -> Iterator[tuple[int, ...]]:
+        """The nodes of the pods of one gang, whatever is free."""
+        for nodes in combinations_with_replacement(inside, shape.pods):
+            models = {cluster.nodes[n].model.gpu for n in nodes}  # type: ignore[union-attr]
+            if len(models) == 1 and len({of[n] for n in nodes}) == 1:
+                yield nodes
+
+    ways = [tuple(Counter(nodes).items()) for nodes in places()]
+
+    @cache
+    def most(space: Space) -> int:
+        best = 0
+        for way in ways:
+            left = list(space)
+            for n, pods in way:
+                gpus, cpu, slots = left[n]
+                taken = pods * shape.gpus
+                left[n] = (gpus - taken, cpu - taken * share, slots - pods)
+            if all(min(one) >= 0 for one in left):
+                best = max(best, 1 + most(tuple(left)))
+        return best
+
+    return most(space)
+
+
+@st.composite
+def occupied(draw: st.DrawFn) -> tuple[Instance, Space]:
+    """Up to four nodes of two GPU models in up to three racks of two blocks, and what is free on them."""
+    cpu = draw(st.booleans())
+    nodes, gangs, space = [], [], []
+    for n in range(draw(st.integers(2, 4))):
+        gpus = draw(st.integers(1, 4))
+        slots, cores = draw(st.integers(1, 5)), draw(st.integers(0, 9)) * 1000
+        block, rack = draw(st.sampled_from([("b1", "r1"), ("b1", "r2"), ("b2", "r1")]))
+        gpu = draw(st.sampled_from(["H100", "A100"]))
+        nodes.append(
+            node(
+                f"n{n}",
+                switched(gpus, gpu=gpu),
+                block,
+                rack,
+                allocatable={"cpu": cores, PODS: slots},
+            )
+        )
+        held = draw(st.integers(0, gpus))
+        taken = min(slots, held)
+        if taken:
+            mask = [draw(st.booleans()) for _ in range(taken)]
+            stands = [(0, i, n, 1 << i if mask[i] else None) for i in range(taken)]
+            gangs.append(gang(f"g{n}", taken, stands=stands, requests={"cpu": 500}))
+        space.append((gpus - taken, cores - 500 * taken, slots - taken))
+    instance = build(nodes=nodes, gangs=gangs)
+    per_gpu = (("cpu", 2000),) if cpu else ()
+    instance = replace(instance, policy=replace(instance.policy, per_gpu=per_gpu))
+    free = tuple((gpus, max(0, cores), slots) for gpus, cores, slots in space)
+    return instance, free
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(occupied(), st.integers(1, 3), st.integers(1, 3), st.sampled_from([CLUSTER, 0, 1, 2]))
+def test_counts_are_the_most_gangs_that_can_be_packed(
+    case: tuple[Instance, Space], pods: int, gpus: int, level: int
+) -> None:
+    instance, space = case
+    cluster, shape = instance.cluster, Shape(pods, gpus, level)
+    _, status = counted(instance, [shape], usable_nodes(instance))
+    (found,) = status.shapes
+    everywhere = tuple(range(len(cluster.nodes)))
+    assert found.before == most_gangs(instance, space, shape, everywhere)
+    listed = {(row.level, row.domain): row.before for row in found.levels}
+    for wide in range(cluster.node_level + 1):
+        name = cluster.level_name(wide)
+        each = [most_gangs(instance, space, shape, d.nodes) for d in cluster.domains[wide]]
+        # a gang stays in one domain of both levels: of the narrower one
+        assert listed[name, None] == sum(each)
+        if wide < cluster.node_level:
+            paths = ["/".join(domain.path) for domain in cluster.domains[wide]]
+            assert [listed.get((name, path), 0) for path in paths] == each
+    for row in status.largest:
+        wide = (
+            CLUSTER
+            if row.level is None
+            else [cluster.level_name(n) for n in range(cluster.node_level + 1)].index(row.level)
+        )
+        within = [everywhere] if wide == CLUSTER else [d.nodes for d in cluster.domains[wide]]
+        # the largest gang: one of n pods fits and one of n + 1 does not, in any domain
+        for size in (row.before, row.before + 1) if row.gpus == gpus else ():
+            fits = size == 0 or any(
+                most_gangs(instance, space, Shape(size, gpus), nodes) for nodes in within
+            )
+            assert fits == (size == row.before)
+
+
+def free_after(plan: dict[str, object]) -> int:
+    """GPUs that no pod holds after a plan on healthy nodes in order, by arithmetic on the document."""
+    instance = plan["instance"]
+    spec = instance["cluster"]["spec"]  # type: ignore[index]
+    gpus = {model["name"]: model["gpus"] for model in spec["serverModels"]}
+    roles = {
+        (one["metadata"]["name"], role["name"]): role["gpus"]
+        for one in instance["gangs"]  # type: ignore[index]
+        for role in one["spec"]["roles"]
+    }
+    held = sum(
+        roles[one["name"], pod["role"]]
+        for one in plan["spec"]["gangs"]  # type: ignore[index]
+        if one["decision"] not in ("wait", "preempt")
+        for pod in one["pods"]
+    )
+    return sum(gpus[node["model"]] for node in spec["nodes"]) - held
+
+
+@pytest.mark.parametrize(
+    "name", ["quickstart", "preemption", "elastic", "moves", "snapshots/v100-mpi"]
+)
+def test_a_plan_is_counted_as_its_input_before_and_as_it_ends_after(
+    cli: RunCli, tmp_path: Path, name: str
+) -> None:
+    folder, saved = str(ROOT / "inputs" / name), str(tmp_path / "plan.json")
+    assert cli("plan", folder, "--out", saved, "-o", "name").code == 0
+    shapes = ("--shape", "1x1", "--shape", "2x2@node", "-o", "json")
+    now = CapacityDocument.model_validate_json(cli("capacity", folder, *shapes).out)
+    both = CapacityDocument.model_validate_json(cli("capacity", saved, *shapes).out)
+    piped = cli("capacity", "-", *shapes, stdin=Path(saved).read_bytes())
+    assert json.loads(piped.out)["status"] == both.to_json()["status"]
+    plan = json.loads(Path(saved).read_text(encoding="utf-8"))
+    assert now.cluster.after is None
+    assert both.cluster.before == now.cluster.before
+    assert both.cluster.after == free_after(plan)
+    for mine, other in zip(now.status.shapes, both.status.shapes, strict=True):
+        assert (mine.after, mine.before) == (None, other.before)
+        assert [(row.domain, row.before) for row in mine.levels if row.before] == [
+            (row.domain, row.before) for row in other.levels if row.before
+        ]
+
+
+def test_nodes_that_take_nobody_do_not_count() -> None:
+    from models.instance.cluster import Taint
+
+    four = switched(4)
+    nodes = [
+        node("cordoned", four, unschedulable=True),
+        node("lost", four, ready=False),
+        node("ok", four, labels={"pool": "a"}, unhealthy=[1]),
+        node("tainted", four, taints=[Taint("dedicated", "x", "NoSchedule")]),
+        node("usual", four, taints=[Taint("nvidia.com/gpu", "", "NoSchedule")]),
+    ]
+    instance = build(nodes=nodes)
+    names = [one.name for one in instance.cluster.nodes]
+
+    def usable(**question: object) -> list[str]:
+        return [names[n] for n in usable_nodes(instance, **question)]  # type: ignore[arg-type]
+
+    assert usable() == ["ok", "usual"]
+    assert usable(tolerate=["dedicated"]) == ["ok", "tainted", "usual"]
+    assert usable(selector=[("pool", "a")]) == ["ok"]
+    assert usable(model="A100") == []
+    cluster, _ = counted(instance, [Shape(1, 4)], usable_nodes(instance))
+    assert (cluster.gpus, cluster.before) == (8, 7)
+
+
+def test_domains_of_an_exclusive_gang_and_spares_are_no_room() -> None:
+    # three racks of two nodes of four GPUs: one is a gang's own, in the others one node each stays free
+    alone = replace(gang("alone", stands=[(0, 0, 0, 1)]), exclusive=1)
+    instance = build(racks=3, nodes_per_rack=2, gpus=4, gangs=[alone])
+    everywhere = usable_nodes(instance)
+    (shape,) = counted(instance, [Shape(1, 4)], everywhere)[1].shapes
+    assert shape.before == 4
+    spared = replace(instance, policy=replace(instance.policy, spares=(("rack", 1),)))
+    (shape,) = counted(spared, [Shape(1, 4)], everywhere)[1].shapes
+    assert [row.before for row in shape.levels if row.level == "rack" and row.domain] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--shape", "4*8"), "--shape '4*8' is not a shape"),
+        (("--shape", "0x8"), "--shape '0x8' is out of range"),
+        (("--shape", "1x1@rak"), "--shape '1x1@rak': no level 'rak'"),
+        (("--shape", "9999999x1"), "out of range"),
+        (("--model", "V10"), "--model 'V10': no usable node has it\nhint: did you mean"),
+        (("--selector", "pool"), "--selector pool: not KEY=VALUE"),
+    ],
+)
+def test_what_cannot_be_counted_is_one_clear_error(
+    cli: RunCli, options: tuple[str, ...], said: str
+) -> None:
+    refused = cli("capacity", QUICKSTART, *options)
+    assert (refused.code, refused.out) == (64, "")
+    assert said in refused.err
+
+
+POD = {"name": "p", "role": "worker", "index": 0, "node": "v100-1", "gpus": [0]}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("spec", "gangs", 0, "pods"), [POD | {"node": "nowhere"}], "node nowhere"),
+        (("spec", "gangs", 0, "pods"), [POD | {"role": "none"}], "role none"),
+        (("spec", "gangs", 0, "name"), "other", "gang default/other"),
+        (("spec", "gangs", 0, "pods"), 3, "spec.gangs[0].pods"),
+        (("instance", "cluster"), {}, "instance.cluster"),
+        (("instance", "gangs", 0, "spec", "roles", 0, "gpus"), "many", "gpus"),
+        (("spec", "gangs", 0, "pods"), [POD | {"gpus": [10**12]}], "spec.gangs[0].pods[0].gpus[0]"),
+    ],
+)
+def test_a_damaged_plan_is_one_clear_error(
+    cli: RunCli, tmp_path: Path, path: tuple[str | int, ...], value: object, said: str
+) -> None:
+    saved = tmp_path / "plan.json"
+    assert cli("plan", QUICKSTART, "--out", str(saved), "-o", "name").code == 0
+    plan = json.loads(saved.read_text(encoding="utf-8"))
+    placed = next(i for i, one in enumerate(plan["spec"]["gangs"]) if one["decision"] == "place")
+    at = plan
+    *above, last = (placed if step == 0 and path[0] == "spec" else step for step in path)
+    for step in above:
+        at = at[step]
+    at[last] = value
+    saved.write_text(json.dumps(plan), encoding="utf-8")
+    refused = cli("capacity", str(saved))
+    assert (refused.code, refused.out) == (65, ""), refused.err
+    assert said.replace("gangs[0]", f"gangs[{placed}]") in refused.err
+
+
+def test_the_documented_counts_are_what_the_command_prints(
+    cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documented = (ROOT / "docs" / "what-if.md").read_text(encoding="utf-8")
+    example = documented.partition("$ gangplan capacity ")[2].partition("```")[0]
+    options, _, shown = example.partition("\n")
+    monkeypatch.chdir(ROOT)
+    assert cli("capacity", *options.split()).out == shown

@@ -1,0 +1,136 @@
+"""Dialects: each is one file that nothing else names, and the rest stands without it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kube
+import pytest
+import toy_dialect
+from kube import SNAPSHOTS
+
+from planner.read.compact_cluster import catalogue_model
+from planner.read.document_kinds import Documents
+from planner.read.findings import Findings
+from planner.read.instance_builder import LoadedInput, build
+from planner.read.kube import dialect_registry as registry
+
+ROOT = Path(__file__).parents[2]
+RACK = "example.com/rack"
+
+
+def built(*trees: dict[str, Any]) -> LoadedInput:
+    documents = Documents(Findings())
+    for tree in trees:
+        documents.gatherer.add(tree, "a test")
+    return build(documents, catalogue_model)
+
+
+def crew() -> list[dict[str, Any]]:
+    """Two nodes of one rack; a Crew of three, of which one runs on GPUs 2 and 5 of n1."""
+    labels = {toy_dialect.CREW: "miners"}
+    return [
+        kube.node("n1", **{RACK: "r1"}),
+        kube.node("n2", **{RACK: "r1"}),
+        kube.node("n3", **{RACK: "r2"}),
+        {
+            "apiVersion": "toy.example.com/v1",
+            "kind": "Crew",
+            "metadata": {"name": "miners", "namespace": "default"},
+            "spec": {"hands": 3, "together": RACK},
+        },
+        kube.pod(
+            "miners-0", gpus=2, on="n1", labels=labels, annotations={toy_dialect.SLOTS: "2,5"}
+        ),
+        kube.pod("miners-1", gpus=2, gated=True, labels=labels),
+        kube.pod("miners-2", gpus=2, gated=True, labels=labels),
+    ]
+
+
+def test_a_new_dialect_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "DIALECTS", (*registry.DIALECTS, toy_dialect.DIALECT))
+    found = built(*crew())
+    (gang,) = found.instance.gangs
+    assert (gang.name, gang.hold) == ("miners", None)
+    assert [(role.max, role.gpus) for role in gang.roles] == [(3, 2)]
+    assert gang.required is not None
+    assert found.instance.cluster.levels[gang.required].label == RACK
+    # GPUs 2 and 5: bits 2 and 5
+    assert [pod.gpus for pod in gang.pods] == [1 << 2 | 1 << 5, None, None]
+
+
+def test_without_it_the_pods_are_gangs_of_one() -> None:
+    found = built(*crew())
+    assert [gang.name for gang in found.instance.gangs] == ["miners-0", "miners-1", "miners-2"]
+
+
+def test_names_of_dialects_and_readers_are_distinct() -> None:
+    for names in (
+        [one.name for one in registry.DIALECTS],
+        [one.name for one in registry.group_readers()],
+        [one.kind for one in registry.controller_readers()],
+        [one.name for one in registry.holding_readers()],
+    ):
+        assert len(set(names)) == len(names)
+
+
+SEPARABLE = (
+    "ack",
+    "apps",
+    "grove",
+    "job",
+    "jobset",
+    "kubeflow",
+    "kubernetes",
+    "kueue",
+    "leaderworkerset",
+    "ray",
+    "scheduler_plugins",
+    "volcano",
+)
+"""Dialects that can be taken out. Others have parts in the readers of pods, nodes and queues."""
+
+IMPORTED = """
+import importlib, pkgutil, sys
+import planner.cluster, planner.pipelines, planner.read
+assert planner.__file__.startswith(sys.argv[2])
+for package in (planner.read, planner.cluster, planner.pipelines):
+    for one in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(one.name)
+from planner.read.inputs import load
+found = load([sys.argv[1]])
+print(len(found.instance.cluster.nodes), len(found.instance.gangs))
+"""
+
+
+def without(dialect: str, place: Path) -> Path:
+    """The program without the file of a dialect, in a folder of links."""
+    source, inside = ROOT, place
+    for part in ("planner", "read", "kube", "dialects", None):
+        inside.mkdir()
+        for entry in source.iterdir():
+            if entry.name not in (part, f"{dialect}.py", "__pycache__"):
+                (inside / entry.name).symlink_to(entry)
+        if part is not None:
+            source, inside = source / part, inside / part
+    return place
+
+
+@pytest.mark.parametrize("dialect", SEPARABLE)
+def test_the_rest_stands_without_a_dialect(dialect: str, tmp_path: Path) -> None:
+    place = without(dialect, tmp_path / "program")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", IMPORTED, str(SNAPSHOTS / "v100-mpi"), str(place)],
+        env={**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    nodes, gangs = map(int, done.stdout.split())
+    assert nodes == 4
+    assert gangs > 0

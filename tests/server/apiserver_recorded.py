@@ -1,0 +1,188 @@
+"""Recorded lists of a cluster, served as they are, and answers that go wrong.
+
+It shares discovery, paging, error wording and HTTP with the cluster in memory, and answers GET only.
+``python tests/server/apiserver_recorded.py SNAPSHOT`` serves a recorded cluster until interrupted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from apiserver_discovery import discovered
+from apiserver_errors import ApiError, no_such_path
+from apiserver_http import RawAnswer, serving
+from apiserver_kinds import Json, Kind, Kinds, Tree
+from apiserver_rbac import User
+from apiserver_store import page
+from kube import SNAPSHOTS
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """``path`` without the query; ``number``: how many came for this path before."""
+
+    path: str
+    query: dict[str, str]
+    number: int
+
+
+Hook = Callable[[Request], RawAnswer | None]
+"""What to answer instead; None: the usual."""
+
+
+@dataclass(slots=True)
+class Resource:
+    """One kind as served, with all its objects in order."""
+
+    kind: Kind
+    items: list[Tree]
+
+
+def recorded(path: Path) -> Tree:
+    """A recorded list, packed or not."""
+    raw = path.read_bytes()
+    tree: Tree = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    return tree
+
+
+def status(code: int, reason: str, message: str) -> RawAnswer:
+    """A failure as the API server words it."""
+    return _json(code, ApiError(code, message, reason=reason).tree())
+
+
+def forbidden(verb: str, resource: str, scope: str = "at the cluster scope") -> RawAnswer:
+    plural, _, group = resource.partition(".")
+    message = (
+        f'{resource} is forbidden: User "tester" cannot {verb} resource "{plural}"'
+        f' in API group "{group}" {scope}'
+    )
+    return status(403, "Forbidden", message)
+
+
+@dataclass(slots=True)
+class RecordedServer:
+    """``requests``: everything that was asked, in order. ``hooks``: see a request first."""
+
+    resources: list[Resource] = field(default_factory=list)
+    hooks: list[Hook] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    cached: bool = False
+    """Make every answer once: then the time taken is the client's, not this server's."""
+    kinds: Kinds = field(default_factory=lambda: Kinds(()))
+    tokens: dict[str, User] = field(default_factory=dict)
+    answers: dict[str, RawAnswer] = field(default_factory=dict)
+    _counts: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def of(cls, snapshot: str) -> RecordedServer:
+        """Serves a recorded snapshot."""
+        found = cls()
+        for path in sorted((SNAPSHOTS / snapshot).glob("*.json*")):
+            found.add(path.name.partition(".")[0], recorded(path))
+        return found
+
+    def add(self, plural: str, tree: Tree) -> None:
+        """Serve a list as it was recorded."""
+        group, _, version = tree["apiVersion"].rpartition("/")
+        namespaced = any("namespace" in item["metadata"] for item in tree["items"])
+        name = tree["kind"].removesuffix("List")
+        verbs = ("get", "list", "watch")
+        kind = Kind(name, plural, group, version, namespaced=namespaced, verbs=verbs)
+        self.kinds.serve(kind)
+        self.resources.append(Resource(kind, tree["items"]))
+
+    def resource(self, plural: str, group: str = "") -> Resource:
+        wanted = (plural, group)
+        return next(one for one in self.resources if (one.kind.plural, one.kind.group) == wanted)
+
+    def fail(
+        self, path: str, *answers: RawAnswer, when: Callable[[Request], bool] = lambda _: True
+    ) -> None:
+        """Answer the first requests for the path so, the later ones as usual."""
+        left = list(answers)
+
+        def hook(request: Request) -> RawAnswer | None:
+            return left.pop(0) if request.path == path and left and when(request) else None
+
+        self.hooks.append(hook)
+
+    def refuse(self, path: str, answer: RawAnswer) -> None:
+        """Answer every request for the path so."""
+        self.hooks.append(lambda request: answer if request.path == path else None)
+
+    def asked(self, path: str) -> list[dict[str, str]]:
+        """Queries of the requests for the path."""
+        return [request.query for request in self.requests if request.path == path]
+
+    def handle(
+        self,
+        method: str,
+        target: str,
+        body: Json = None,
+        content_type: str = "",
+        user: str | None = None,
+        agent: str = "",
+    ) -> tuple[int, RawAnswer, dict[str, str]]:
+        answer = self.answer(target) if method == "GET" else status(405, "MethodNotAllowed", "")
+        return answer.code, answer, {"Date": formatdate(usegmt=True)}
+
+    def answer(self, target: str) -> RawAnswer:
+        """What is sent for GET ``target``."""
+        path, _, encoded = target.partition("?")
+        query = dict(parse_qsl(encoded, keep_blank_values=True))
+        with self._lock:
+            number = self._counts.get(path, 0)
+            self._counts[path] = number + 1
+            request = Request(path, query, number)
+            self.requests.append(request)
+            for hook in self.hooks:
+                if (found := hook(request)) is not None:
+                    return found
+        if not self.cached:
+            return self._answer(request)
+        key = "&".join([path, *(f"{k}={v}" for k, v in query.items() if k != "timeout")])
+        if key not in self.answers:
+            self.answers[key] = self._answer(request)
+        return self.answers[key]
+
+    def _answer(self, request: Request) -> RawAnswer:
+        place = self.kinds.place(request.path)
+        if place is None:
+            tree = discovered(self.kinds, request.path)
+            return _missing() if tree is None else _json(200, tree)
+        items = next(one.items for one in self.resources if one.kind is place.kind)
+        if place.namespace:
+            items = [one for one in items if one["metadata"]["namespace"] == place.namespace]
+        if not place.name:
+            return _json(200, page(place.kind, items, request.query, "4711"))
+        named = [one for one in items if one["metadata"]["name"] == place.name]
+        kind = {"kind": place.kind.name, "apiVersion": place.kind.api_version}
+        return _json(200, kind | named[0]) if named else _missing()
+
+
+def _missing() -> RawAnswer:
+    return _json(404, no_such_path().tree())
+
+
+def _json(code: int, tree: Tree) -> RawAnswer:
+    return RawAnswer(code, json.dumps(tree, separators=(",", ":")).encode())
+
+
+def main() -> None:
+    with serving(RecordedServer.of(sys.argv[1]), Path.cwd(), tls=False) as endpoint:
+        sys.stdout.write(f"export KUBECONFIG={endpoint.kubeconfig}\n")
+        sys.stdout.flush()
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""The one table of reasons: what docs say of it, and that every code and field has words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from conftest import RunCli
+from plan_documents import sealed
+
+from models.documents.reason import _HELD, _PLACE, _ROOM, CODES, ReasonFields, unlisted
+from models.instance.solution import Reason
+from planner.show.reason_words import words
+
+INPUTS = Path(__file__).parents[2] / "inputs"
+PAGE = Path(__file__).parents[2] / "docs" / "plan.md"
+
+
+def test_a_reason_without_fields_is_shown_in_its_own_words_and_checked_by_its_code(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    out, own = (
+        tmp_path / "plan.json",
+        "the best node has room for 5; may start once running gangs end",
+    )
+    assert cli("plan", str(INPUTS / "quickstart"), "--out", str(out)).code == 0
+    plan = json.loads(out.read_text())
+    del plan["status"]["unchecked"]
+    (waits,) = (gang for gang in plan["spec"]["gangs"] if gang["decision"] == "wait")
+    del waits["reason"]["fields"]
+    waits["reason"]["message"] = own
+    out.write_text(json.dumps(sealed(plan)))
+    assert cli("verify", str(out)).code == 0
+    for verb in (("show",), ("explain",)):
+        name = () if verb == ("show",) else ("gpt2-medium",)
+        assert f"RequiredTopology: {own}" in cli(*verb, str(out), *name).out
+    waits["reason"]["code"] = "Bandwidth"
+    out.write_text(json.dumps(sealed(plan)))
+    refused = cli("verify", str(out))
+    assert (refused.code, "it has no minBandwidthShare" in refused.err) == (5, True)
+
+
+def alias(name: str) -> str:
+    return str(ReasonFields.model_fields[name].alias)
+
+
+GROUPS = {"room": _ROOM, "place": _PLACE, "gangs": _HELD}
+"""Fields that many codes have, by the word that stands for them in the table."""
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{alias(name)}`" for name in names)
+
+
+def tables() -> tuple[list[str], list[str]]:
+    """Lines of docs/plan.md: a group of fields each, and a code each."""
+    groups = [f"- *{word}*: {listed(names)}" for word, names in GROUPS.items()]
+    codes = []
+    for name, code in CODES.items():
+        every = len(code.fields) == len(ReasonFields.model_fields)
+        whole = [word for word in GROUPS if set(GROUPS[word]) <= set(code.fields)]
+        rest = set(code.fields).difference(*(GROUPS[word] for word in whole))
+        own = listed(field for field in code.fields if field in rest)
+        cell = ", ".join([*(f"*{word}*" for word in whole), *([own] if own else [])])
+        cell = "all fields" if every else cell
+        codes.append(f"- `{name}`: {code.meaning}{f'. {cell}' if cell else ''}")
+    return groups, codes
+
+
+def test_the_page_has_every_code_with_its_fields(request: pytest.FixtureRequest) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    groups, codes = ("\n".join(lines) for lines in tables())
+    if request.config.getoption("--refresh-golden"):
+        first, before = page.partition("- *room*: ")[::2]
+        rest = before.partition("\n\n`Never` is counted")[2]
+        told = [groups, "", "Codes, and the fields of each:", "", codes, "", "`Never` is counted"]
+        PAGE.write_text(first + "\n".join(told) + rest, encoding="utf-8")
+    else:
+        assert groups in page
+        assert codes in page
+
+
+def test_a_field_of_another_code_is_found_and_of_an_unknown_code_nothing_is_known() -> None:
+    fields = ReasonFields.with_values(queue="a", room_pods=3)
+    assert unlisted("NoRoom", fields) == ["queue"]
+    assert unlisted("Selector", fields) == ["roomPods", "queue"]
+    assert unlisted("NewerThanThis", fields) == []
+
+
+NEEDS = {"pods": 4, "gpus": 32}
+ROOM = {"room_pods": 1, "room_gpus": 12}
+BY = [
+    {"gang": "ml/a", "priority": 5, "gpus": 16},
+    {"gang": "ml/b", "priority": 0, "gpus": 1},
+]
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (
+            Reason.of("NoRoom", **NEEDS, **ROOM, proven=True),
+            (
+                "needs 4 pods of 8 GPUs; after this plan, there is room for 1 pod (12 GPUs free); no better"
+                " plan starts it (proven)"
+            ),
+        ),
+        (
+            Reason.of("Outranked", **NEEDS, **ROOM, by=BY),
+            (
+                "needs 4 pods of 8 GPUs; after this plan, there is room for 1 pod (12 GPUs free); it could"
+                " start without ml/a (16 GPUs at priority 5) and ml/b (1 GPU at priority 0)"
+            ),
+        ),
+        (
+            Reason.of("Outranked", gpus=1, proven=True),
+            "it would fit, but no better plan starts it (proven)",
+        ),
+        (
+            Reason.of(
+                "RequiredTopology",
+                pods=8,
+                gpus=8,
+                level="node",
+                domain="v100-1",
+                room_pods=5,
+                room_gpus=5,
+            ),
+            (
+                "needs 8 pods of 1 GPU on one node; after this plan, there is room for 5 pods on the node"
+                " with the most room, v100-1 (5 GPUs free)"
+            ),
+        ),
+        (
+            Reason.of("Resources", **NEEDS, resources=["cpu"], room_pods=2),
+            (
+                "needs 4 pods of 8 GPUs; after this plan, there is room for 2 pods (counting free GPUs"
+                " and cpu)"
+            ),
+        ),
+        (
+            Reason.of("Never", resources=["cpu"], offered="100"),
+            "requests more cpu a pod than any node that it may use has: 100 at most",
+        ),
+        (
+            Reason.of("Quota", gpus=16, queue="team-a", held=24, limit=32),
+            "needs 16 GPUs; with this plan, queue 'team-a' holds 24 of the 32 that gangs like it may hold",
+        ),
+        (
+            Reason.of("Incomplete", cause="NoRoom", **NEEDS),
+            (
+                "some of its pods are missing: needs 4 pods of 8 GPUs; no place was found, and the search"
+                " ended before the cause was known"
+            ),
+        ),
+        (Reason.of("NewerThanThis", text="as a newer version says"), "as a newer version says"),
+    ],
+)
+def test_a_reason_is_said_in_one_sentence(reason: Reason, text: str) -> None:
+    assert words(reason) == text
+    assert unlisted(reason.code, reason.fields) == []
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_no_field_of_a_code_ends_in_an_error(code: str) -> None:
+    """Stated alone, and with nothing stated: hostile plans may leave out whatever they like."""
+    values: dict[str, object] = {
+        "by": BY,
+        "until": "2026-11-23T08:00:00Z",
+        "offered": "2Gi",
+        "cause": "Incomplete",
+    }
+    assert words(Reason(code))
+    for name in CODES[code].fields:
+        kind = str(ReasonFields.model_fields[name].annotation)
+        value: object = values.get(name)
+        if value is None:
+            value = (
+                True if "bool" in kind else 3 if "int" in kind else 0.5 if "float" in kind else None
+            )
+        if value is None:
+            value = ["x"] if "tuple" in kind else "x"
+        assert words(Reason.of(code, **{name: value})), name
+
+
+def test_a_long_domain_is_named_by_its_innermost_names() -> None:
+    # As Volcano's discovery names HyperNodes: 33 characters each; the last two of the second path are 13.
+    fields = {**NEEDS, **ROOM, "level": "hypernode-tier-1"}
+    leaf = "hypernode-ib-tier1-x2kzm-6f7d9c8b"
+    long = words(Reason.of("RequiredTopology", **fields, domain=f"site/spine-0123456789/{leaf}"))
+    assert f"the hypernode-tier-1 with the most room, {leaf} (12" in long
+    mixed = words(Reason.of("RequiredTopology", **fields, domain=f"{leaf}/block-1/rack1"))
+    assert "with the most room, block-1/rack1 (12" in mixed
+    short = words(Reason.of("RequiredTopology", **fields, domain="block-1/rack1"))
+    assert "with the most room, block-1/rack1 (12" in short
