@@ -71,8 +71,16 @@ class Account:
         return run([*words, *more], console), out.getvalue(), err.getvalue()
 
     def may(self, verb: str, resource: str, sub: str, namespace: str) -> bool:
-        words = ["auth", "can-i", verb, resource, "-n", namespace]
-        return self.kubectl(*words, *([f"--subresource={sub}"] if sub else []))[0]
+        what, _, name = resource.partition("/")
+        plural, _, group = what.partition(".")
+        asked = {"verb": verb, "group": group, "resource": plural, "subresource": sub}
+        spec = {"resourceAttributes": asked | {"namespace": namespace, "name": name}}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        done, said = self.kubectl(
+            "create", "--raw", path, "-f", "-", given={**review, "spec": spec}
+        )
+        return done and bool(json.loads(said)["status"]["allowed"])
 
     @contextmanager
     def without(self, verb: str, group: str, resource: str, namespace: str) -> Iterator[None]:

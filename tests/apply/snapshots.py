@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 from apiserver_http import serving
 from apiserver_recorded import RecordedServer
 from conftest import Result, RunCli
+from effort import HANG_S
 from kube import parsed
 
 from planner.read.kube.records import Objects
@@ -40,6 +43,40 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     }
 
 
+def script(path: Path, text: str) -> Path:
+    """A program of that text."""
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that it started, and those that these did."""
+    found = [pid]
+    for one in found:
+        with contextlib.suppress(OSError):
+            for path in Path(f"/proc/{one}/task").glob("*/children"):
+                found += map(int, path.read_text().split())
+    return found[1:]
+
+
+def living(pids: Iterable[int]) -> dict[int, str]:
+    """Command lines of those that still run; ended ones that nobody has waited for do not."""
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            found |= {pid: words} if words else {}
+    return found
+
+
+def comes_true(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + HANG_S
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    return condition()
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """A cluster that is being served, and the command line that records it into ``out``."""
@@ -54,13 +91,8 @@ class Cluster:
         return self.folder / "out"
 
     def snapshot(self, *options: str, **environ: str) -> Result:
-        return self.cli(
-            "snapshot",
-            "--out",
-            str(self.out),
-            *options,
-            environ=environment(self.folder, **environ),
-        )
+        environ = environment(self.folder, **environ)
+        return self.cli("snapshot", "--out", str(self.out), *options, environ=environ)
 
     def litter(self) -> list[str]:
         """What stands beside ``out`` that was not there before."""
@@ -77,11 +109,17 @@ def cluster(server: RecordedServer, folder: Path, cli: RunCli) -> Iterator[Clust
 def small() -> RecordedServer:
     """Two nodes, three pods, the namespace: enough where it is about what goes wrong."""
     server = RecordedServer()
-    meta = {"resourceVersion": "1"}
-    server.add("nodes", _list("Node", [{"metadata": {"name": f"n{i}", **meta}} for i in (1, 2)]))
-    server.add(
-        "pods", _list("Pod", [_pod(f"p{i}", "team-a" if i < 3 else "team-b") for i in (1, 2, 3)])
-    )
+    server.add("nodes", _list("Node", [{"metadata": {"name": name}} for name in ("n1", "n2")]))
+    requests = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    pods = [
+        {
+            "metadata": {"name": name, "namespace": space, "uid": f"uid-{name}"},
+            "spec": requests,
+            "status": {"phase": "Pending"},
+        }
+        for name, space in (("p1", "team-a"), ("p2", "team-a"), ("p3", "team-b"))
+    ]
+    server.add("pods", _list("Pod", pods))
     uid = {"name": "kube-system", "uid": "11111111-2222-3333-4444-555555555555"}
     server.add("namespaces", _list("Namespace", [{"metadata": uid}]))
     return server
@@ -91,25 +129,10 @@ def _list(kind: str, items: list[Tree], version: str = "v1") -> Tree:
     return {"apiVersion": version, "kind": f"{kind}List", "metadata": {}, "items": items}
 
 
-def _pod(name: str, namespace: str) -> Tree:
-    return {
-        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"},
-        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
-        "status": {"phase": "Pending"},
-    }
-
-
 def more(kind: str, plural: str, version: str, *names: str) -> tuple[str, Tree]:
     """A list of objects that have names in team-a and nothing else; for ``RecordedServer.add``."""
-    items = [
-        {
-            "apiVersion": version,
-            "kind": kind,
-            "metadata": {"name": name, "namespace": "team-a"},
-            "spec": {},
-        }
-        for name in names
-    ]
+    api = {"apiVersion": version, "kind": kind, "spec": {}}
+    items = [api | {"metadata": {"name": name, "namespace": "team-a"}} for name in names]
     return plural, _list(kind, items, version)
 
 

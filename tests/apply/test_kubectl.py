@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from snapshots import environment
+from snapshots import environment, script
 
 from planner.cluster import kubectl as kubectl_module
 from planner.cluster.kubectl import Kubectl, last_line
@@ -24,27 +24,22 @@ def test_a_message_is_one_printable_line_of_bounded_length() -> None:
 
 
 @pytest.mark.parametrize(
-    "script",
+    "text",
     ["sleep 60", "trap '' TERM; sleep 60", "exec >&- 2>&-; sleep 60"],
     ids=["slow", "deaf to being asked", "nothing more to read, and yet not gone"],
 )
 def test_a_kubectl_past_its_deadline_is_ended(
-    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubectl_module, "RUN_S", 0.5)
-    program = tmp_path / "kubectl"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
+    monkeypatch.setattr(kubectl_module, "RUN_S", 0.2)
     begun = time.monotonic()
     with pytest.raises(UnavailableError, match="no answer within"):
-        Kubectl(str(program), os.environ).run("version")
+        Kubectl(str(script(tmp_path / "kubectl", text)), os.environ).run("version")
     assert time.monotonic() - begun < 50
 
 
 def test_the_environment_and_the_context_reach_kubectl(tmp_path: Path) -> None:
-    script = tmp_path / "kubectl"
-    script.write_text('#!/bin/sh\necho "$@"; echo "$AWS_PROFILE $KUBERC"\n')
-    script.chmod(0o755)
+    script(tmp_path / "kubectl", 'echo "$@"; echo "$AWS_PROFILE $KUBERC"')
     (tmp_path / "config").write_text("")
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "AWS_PROFILE": "prod"}
     config = str(tmp_path / "config")
@@ -55,9 +50,7 @@ def test_the_environment_and_the_context_reach_kubectl(tmp_path: Path) -> None:
 
 
 def test_a_kubectl_that_cannot_run_is_69(tmp_path: Path) -> None:
-    script = tmp_path / "kubectl"
-    script.write_text("#!/nowhere/sh\n")
-    script.chmod(0o755)
+    script(tmp_path / "kubectl", "").write_text("#!/nowhere/sh\n")
     with pytest.raises(UnavailableError, match="cannot run"):
         Kubectl.find({"PATH": str(tmp_path)})
 

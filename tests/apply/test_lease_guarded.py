@@ -107,10 +107,8 @@ def test_a_run_that_slept_past_its_lock_gives_no_gpu_twice(
         monkeypatch.setattr(RequestSender, "_check_lock", sleeping)
         said = made.apply(first)
         assert (said.code, codes) == (7, [0]), said.err
-        assert {name: node is not None for name, node in made.bound().items()} == {
-            **{f"high-{number}": True for number in range(3)},
-            **{f"slow-{number}": False for number in range(3)},
-        }
+        bound = {name for name, node in made.bound().items() if node is not None}
+        assert bound == {"high-0", "high-1", "high-2"}
         assert not any(
             "gangplan.dev/plan" in pod["metadata"]["labels"]
             for pod in cluster.pods()

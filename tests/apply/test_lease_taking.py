@@ -27,7 +27,7 @@ def take(wire: LeaseWire, **more: Any) -> Lock:  # noqa: ANN401  # of acquire
 def test_whoever_finds_it_taken_is_told_by_whom() -> None:
     server = LeaseServer()
     first = take(LeaseWire(server))
-    server.now += 5
+    server.clock.now += 5
     with pytest.raises(LockedError) as caught:
         take(LeaseWire(server), program="kubectl gangplan")
     (fault,) = caught.value.faults
@@ -46,7 +46,7 @@ def test_a_lock_is_taken_over_two_seconds_after_its_end_and_not_before(
 ) -> None:
     server = LeaseServer()
     take(LeaseWire(server))
-    server.now += after  # 61.9 s: Date says 61, which is less than 60 + 2
+    server.clock.now += after  # 61.9 s: Date says 61, which is less than 60 + 2
     if over:
         assert take(LeaseWire(server)).left_s() > 58
         assert server.spec["leaseTransitions"] == 1
@@ -56,26 +56,17 @@ def test_a_lock_is_taken_over_two_seconds_after_its_end_and_not_before(
 
 
 def test_a_lock_given_back_is_free_at_once_and_keeps_what_the_last_run_left() -> None:
-    server = LeaseServer()
+    server, done = LeaseServer(), {"status": "applied", "exit_code": 0}
     first = take(LeaseWire(server))
-    assert first.release({"status": "applied", "exit_code": 0})
+    assert first.release(done)
     assert server.spec["holderIdentity"] == ""
     assert list(server.notes) == ["gangplan.dev/last-run"]
     second = take(LeaseWire(server))
     assert second.id != first.id
-    assert json.loads(server.notes["gangplan.dev/last-run"]) == {
-        "status": "applied",
-        "exit_code": 0,
-    }
-    assert read_lease(LeaseWire(server), NAMESPACE).last_run == {
-        "status": "applied",
-        "exit_code": 0,
-    }
+    assert json.loads(server.notes["gangplan.dev/last-run"]) == done
+    assert read_lease(LeaseWire(server), NAMESPACE).last_run == done
     assert second.release()
-    assert read_lease(LeaseWire(server), NAMESPACE).last_run == {
-        "status": "applied",
-        "exit_code": 0,
-    }
+    assert read_lease(LeaseWire(server), NAMESPACE).last_run == done
 
 
 def test_a_taker_may_wait_for_the_lock_and_says_so_once() -> None:
@@ -105,11 +96,14 @@ def test_of_many_takers_that_look_at_once_one_gets_it() -> None:
 
     with pytest.raises(LockedError, match=r"apply of plan gp-1 by ana@login1"):
         take(LeaseWire(server, before=others))
-    server.now += 100
+    server.clock.now += 100
     got.clear()
     with pytest.raises(LockedError):
         take(LeaseWire(server, before=others))  # the same for a takeover
     assert server.spec["holderIdentity"] == got[0].id
+
+
+LATE = {"holderIdentity": "x", "renewTime": micro(START - 62)}
 
 
 @pytest.mark.parametrize(
@@ -121,17 +115,11 @@ def test_of_many_takers_that_look_at_once_one_gets_it() -> None:
         ({"holderIdentity": "x"}, True),  # nobody knows until when
         ({"holderIdentity": "x", "renewTime": "soon"}, True),
         ({"holderIdentity": "x", "renewTime": micro(START - 61)}, True),
-        ({"holderIdentity": "x", "renewTime": micro(START - 62)}, False),
+        (LATE, False),
         ({"holderIdentity": "x", "acquireTime": micro(START - 62)}, False),
-        ({"holderIdentity": "x", "renewTime": micro(START - 62), "leaseDurationSeconds": 61}, True),
-        (
-            {"holderIdentity": "x", "renewTime": micro(START - 62), "leaseDurationSeconds": -1},
-            False,
-        ),
-        (
-            {"holderIdentity": "x", "renewTime": micro(START - 62), "leaseDurationSeconds": "9"},
-            False,
-        ),
+        (LATE | {"leaseDurationSeconds": 61}, True),
+        (LATE | {"leaseDurationSeconds": -1}, False),
+        (LATE | {"leaseDurationSeconds": "9"}, False),
     ],
 )
 def test_a_lease_that_another_tool_made_is_read_for_what_it_says(
@@ -165,10 +153,7 @@ def test_a_lease_that_another_tool_made_is_read_for_what_it_says(
 def test_a_lock_that_cannot_be_written_is_an_error(
     fault: str, error: type[Exception], says: str
 ) -> None:
-    def always(_: int) -> str | None:
-        return fault if wire.sent[-1][0] == "POST" else None
-
-    wire = LeaseWire(LeaseServer(), fault=always)
+    wire = LeaseWire(LeaseServer(), fault=lambda _: fault if wire.sent[-1][0] == "POST" else None)
     with pytest.raises(error, match=says):
         take(wire)
     assert len(wire.sent) <= 10

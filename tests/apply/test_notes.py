@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from models.apply.notes import (
     AVOID_S,
     EVICTED_S,
@@ -35,9 +33,8 @@ def test_notes_are_read_as_they_were_written() -> None:
     assert RunNotes().text() == ""
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
+def test_what_is_no_note_is_left_out() -> None:
+    for written in (
         "",
         "{",
         "[]",
@@ -45,18 +42,13 @@ def test_notes_are_read_as_they_were_written() -> None:
         '{"stops": [1, {"gang": ["a"]}, {"gang": ["a", "b"], "plan": 1, "pods": ["u"]}]}',
         '{"evicted": [{"gang": ["a", "b"], "at": "x", "times": 1}]}',
         '{"avoid": [{"gang": ["a", "b"], "node": "", "until": 1}, {"gang": ["a", "b"], "node": "n"}]}',
-    ],
-)
-def test_what_is_no_note_is_left_out(written: str) -> None:
-    assert read_notes(written) == RunNotes()
+    ):
+        assert read_notes(written) == RunNotes(), written
 
 
 def test_a_gang_noted_twice_keeps_the_pods_of_the_first_note() -> None:
-    notes = (
-        RunNotes()
-        .with_stop(("t", "g"), PLAN, ["u1", "u2"])
-        .with_stop(("t", "g"), "p", ["u2", "u3"])
-    )
+    notes = RunNotes().with_stop(("t", "g"), PLAN, ["u1", "u2"])
+    notes = notes.with_stop(("t", "g"), "p", ["u2", "u3"])
     assert [(one.plan, one.pods) for one in notes.stops] == [("p", ("u1", "u2", "u3"))]
     assert notes.without_stops([("t", "g")]) == RunNotes()
 
@@ -66,14 +58,6 @@ def test_a_node_is_avoided_for_an_hour_and_not_longer_if_the_clock_is_set_back()
     assert [one.node for one in notes.avoided(NOW + AVOID_S - 1)] == ["n0"]
     assert notes.avoided(NOW + AVOID_S) == ()
     assert notes.avoided(NOW - 1) == ()
-
-
-def test_no_namespace_crowds_the_notes_of_others_out() -> None:
-    notes = RunNotes().with_avoided([(("quiet", "g"), "n0")], NOW)
-    many = [(("loud", f"g{number:03}"), "n0") for number in range(MAX_AVOIDED + 50)]
-    notes = notes.with_avoided(many, NOW + 1)
-    assert len(notes.avoid) == MAX_AVOIDED
-    assert ("quiet", "g") in {one.gang for one in notes.avoid}
 
 
 def test_evictions_are_counted_until_a_day_after_the_last() -> None:
@@ -89,10 +73,14 @@ def test_evictions_are_counted_until_a_day_after_the_last() -> None:
     )
 
 
-def test_evictions_of_one_namespace_leave_those_of_others() -> None:
-    notes = RunNotes().with_evicted([stop("quiet", "g")], NOW)
+def test_no_namespace_crowds_the_notes_of_others_out() -> None:
+    notes = RunNotes().with_avoided([(("quiet", "g"), "n0")], NOW)
+    notes = notes.with_evicted([stop("quiet", "g")], NOW)
+    many = [(("loud", f"g{number:03}"), "n0") for number in range(MAX_AVOIDED + 50)]
+    notes = notes.with_avoided(many, NOW + 1)
     notes = notes.with_evicted([stop("loud", f"g{i}") for i in range(2 * MAX_EVICTED)], NOW + 1)
-    assert len(notes.evicted) == MAX_EVICTED
-    assert ("quiet", "g") in {one.gang for one in notes.evicted}
+    assert (len(notes.avoid), len(notes.evicted)) == (MAX_AVOIDED, MAX_EVICTED)
+    for kept in (notes.avoid, notes.evicted):
+        assert ("quiet", "g") in {one.gang for one in kept}
     assert notes.fits
     assert len(notes.text()) < 60_000

@@ -13,8 +13,8 @@ from effort import HANG_S
 from snapshots import real_kubectl
 from wire_server import DATE_S, Answer, Asked, Server, answer, on_localhost
 
-from planner.cluster.proxy import FILTERED, ProxyTransport, connect
-from planner.cluster.transport import LOST, STRATEGIC, TOO_LONG, Reply
+from planner.cluster.proxy import CONNECTIONS, FILTERED, ProxyTransport, connect
+from planner.cluster.transport import LOST, STRATEGIC, TOO_LONG, ApiRequest, Reply
 
 PODS = "/api/v1/namespaces/[a-z0-9-]+/pods/[a-z0-9.-]+(/binding)?"
 
@@ -64,26 +64,17 @@ def test_requests_arrive_as_they_were_sent_and_over_one_connection(tmp_path: Pat
 
 
 def test_only_the_paths_named_get_through_and_no_delete(tmp_path: Path) -> None:
+    pods = "/api/v1/namespaces/a/pods"
+    through = ["/api/v1/nodes", "/api/v1/nodes?limit=500", f"{pods}/b"]
+    through.append("/api/v1/namespaces/pods/pods/exec-1/binding?dryRun=All")
+    kept = ["/api/v1/nodes/", "/api/v1/nodes/n1", "/x/api/v1/nodes", "/api/v1/secrets"]
+    kept += [f"{pods}/b/exec", f"{pods}/b/binding/c"]
+    kept.append("/api/v1/namespaces/a/secrets/b?x=/api/v1/nodes")
+    kept.append("/api/v1/namespaces/a/secrets/b%0a/api/v1/nodes")
     with wired(tmp_path, accept=(PODS, "/api/v1/nodes")) as (wire, server):
-        through = [
-            "/api/v1/nodes",
-            "/api/v1/nodes?limit=500",
-            "/api/v1/namespaces/a/pods/b",
-            "/api/v1/namespaces/pods/pods/exec-1/binding?dryRun=All",
-        ]
-        kept = [
-            "/api/v1/nodes/",
-            "/api/v1/nodes/n1",
-            "/x/api/v1/nodes",
-            "/api/v1/secrets",
-            "/api/v1/namespaces/a/pods/b/exec",
-            "/api/v1/namespaces/a/pods/b/binding/c",
-            "/api/v1/namespaces/a/secrets/b?x=/api/v1/nodes",
-            "/api/v1/namespaces/a/secrets/b%0a/api/v1/nodes",
-        ]
         replies = {path: wire.send("GET", path) for path in (*through, *kept)}
-        tricked = wire.send("GET", "/api/v1/namespaces/a/pods/../secrets/b")
-        replies["DELETE"] = wire.send("DELETE", "/api/v1/namespaces/a/pods/b")
+        tricked = wire.send("GET", f"{pods}/../secrets/b")
+        replies["DELETE"] = wire.send("DELETE", f"{pods}/b")
     assert [path for path, reply in replies.items() if reply.ok] == through
     assert server.targets() == through
     for path in (*kept, "DELETE"):
@@ -207,6 +198,37 @@ def test_threads_take_turns_and_each_gets_its_own_answers(tmp_path: Path) -> Non
         for thread in threads:
             thread.join()
     assert (mixed, len(server.targets())) == ([], 160)
+
+
+def test_eight_connections_carry_requests_out_at_once_and_each_gets_its_own_answer(
+    tmp_path: Path,
+) -> None:
+    together = threading.Barrier(CONNECTIONS)
+
+    def play(asked: Asked) -> Answer:
+        together.wait(HANG_S)  # none is answered before eight have come
+        code = 409 if asked.path.endswith("7") else 200
+        return answer(code, json.loads(asked.body))
+
+    paths = [f"/api/v1/pods/p{number}" for number in range(5 * CONNECTIONS)]
+    with wired(tmp_path, play) as (wire, server):
+        asked = [ApiRequest("PATCH", path, {"said": path}, STRATEGIC) for path in paths]
+        replies = wire.send_all(asked)
+    expected = [(409 if path.endswith("7") else 200, {"said": path}) for path in paths]
+    assert [(reply.status, reply.body) for reply in replies] == expected
+    assert sorted(server.targets()) == sorted(paths)
+    patches = [one for one in server.asked if one.method == "PATCH"]
+    assert {one.headers["content-type"] for one in patches} == {STRATEGIC}
+
+
+def test_of_requests_sent_at_once_one_may_be_lost_and_the_next_goes_on(tmp_path: Path) -> None:
+    paths = [f"/api/v1/pods/p{number}" for number in range(6)]
+    with wired(tmp_path, lambda a: None if a.path.endswith("p3") else answer()) as (wire, _):
+        replies = wire.send_all([ApiRequest("PATCH", path, {}, STRATEGIC) for path in paths])
+        statuses = [reply.status for reply in replies]
+        assert statuses[:3] == [200, 200, 200]
+        assert statuses[3] in (LOST, 502)
+        assert wire.send("GET", "/api/v1/pods/p1").ok
 
 
 def test_a_server_behind_a_path_is_asked_below_it(tmp_path: Path) -> None:

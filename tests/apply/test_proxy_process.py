@@ -10,12 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from effort import HANG_S
-from snapshots import real_kubectl
+from snapshots import comes_true, descendants, living, real_kubectl, script
 from wire_server import Answer, Asked, answer, kubeconfig, on_localhost
 
 from planner.cluster import kubectl as proxying
@@ -35,10 +35,20 @@ def nothing(_: Asked) -> Answer:
     return answer()
 
 
+OTHERS: list[int] = []
+"""Processes that earlier tests left to this one, such as the tracker of multiprocessing."""
+
+
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask again at once."""
+    OTHERS[:] = descendants(os.getpid())
     monkeypatch.setattr(retry, "WAITS_S", (0.01, 0.01, 0.01))
+
+
+def ours() -> list[int]:
+    """Processes that this test has started."""
+    return [pid for pid in descendants(os.getpid()) if pid not in OTHERS]
 
 
 @pytest.fixture
@@ -51,68 +61,6 @@ def short(tmp_path: Path) -> Iterator[Path]:
 
 def environment(short: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "KUBECTL": real_kubectl(), "TMPDIR": str(short), **more}
-
-
-def script(path: Path, text: str) -> Path:
-    """A program of that text."""
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-    path.chmod(0o755)
-    return path
-
-
-def living(pids: list[int]) -> list[int]:
-    """Those that still run; ended ones that nobody has waited for do not."""
-    found = []
-    for pid in pids:
-        try:
-            state = (
-                Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-            )
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if state not in "ZX":
-            found.append(pid)
-    return found
-
-
-OTHERS: list[int] = []
-"""Processes that earlier tests left to this one, such as the tracker of multiprocessing."""
-
-
-@pytest.fixture(autouse=True)
-def _others() -> None:
-    OTHERS[:] = descendants(os.getpid())
-
-
-def ours() -> list[int]:
-    """Processes that this test has started."""
-    return [pid for pid in descendants(os.getpid()) if pid not in OTHERS]
-
-
-def descendants(pid: int) -> list[int]:
-    """Processes that it started, and those that these did."""
-    with subprocess.Popen(["ps", "-eo", "pid=,ppid="], stdout=subprocess.PIPE, text=True) as ps:
-        pairs = [tuple(map(int, line.split())) for line in ps.communicate()[0].splitlines()]
-    pairs = [pair for pair in pairs if pair[0] != ps.pid]
-    found, fresh = [], [pid]
-    while fresh:
-        fresh = [child for child, parent in pairs if parent in fresh]
-        found += fresh
-    return found
-
-
-def comes_true(condition: Callable[[], bool], seconds: float = HANG_S) -> bool:
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def tether_of(pids: list[int]) -> int:
-    """The one of these that runs our script."""
-    return next(p for p in pids if b"proxy_tether.py" in Path(f"/proc/{p}/cmdline").read_bytes())
 
 
 def test_the_socket_is_in_a_folder_that_only_we_can_enter(short: Path, tmp_path: Path) -> None:
@@ -128,6 +76,11 @@ def test_the_socket_is_in_a_folder_that_only_we_can_enter(short: Path, tmp_path:
         assert list(short.iterdir()) == []
 
 
+def proxy_and_tether() -> list[int]:
+    """Our kubectl, and what runs our script."""
+    return sorted(ours(), key=lambda pid: "proxy_tether.py" in living([pid])[pid])
+
+
 OPENS = """
 import os, sys, time
 from planner.cluster.proxy import connect
@@ -138,8 +91,8 @@ with connect(os.environ, kubeconfig=sys.argv[1], accept=["/api/v1/nodes"]) as wi
 """
 
 
-def opener(config: Path, short: Path) -> subprocess.Popen[str]:
-    """Another process of ours with an open proxy."""
+def opener(config: Path, short: Path, *, wait: bool = True) -> subprocess.Popen[str]:
+    """Another process of ours with an open proxy; or that is about to open one."""
     process = subprocess.Popen(
         [sys.executable, "-c", OPENS, str(config)],
         env=environment(short, PYTHONPATH=str(ROOT)),
@@ -147,7 +100,8 @@ def opener(config: Path, short: Path) -> subprocess.Popen[str]:
         text=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "open\n"
+    if wait:
+        assert process.stdout.readline() == "open\n"
     return process
 
 
@@ -172,12 +126,12 @@ def test_a_proxy_that_somebody_ends_is_started_again(short: Path, tmp_path: Path
     ):
         for _ in range(proxying.MAX_RESTARTS):
             started = ours()
-            os.kill(next(p for p in started if p != tether_of(started)), signal.SIGKILL)
+            os.kill(proxy_and_tether()[0], signal.SIGKILL)
             assert comes_true(lambda pids=started: not living(pids))  # type: ignore[misc]
             assert wire.send("GET", "/api/v1/nodes").ok
             assert len(list(short.iterdir())) == 1
         started = ours()
-        os.kill(tether_of(started), signal.SIGKILL)
+        os.kill(proxy_and_tether()[1], signal.SIGKILL)
         assert comes_true(lambda: not living(started))
         reply = wire.send("GET", "/api/v1/nodes")
         assert (reply.status, reply.why.partition(":")[0]) == (LOST, "kubectl proxy ended")
@@ -190,14 +144,11 @@ def refused(error: type[GangplanError], environ: dict[str, str], **more: object)
     return fault.lines()
 
 
-def test_nobody_listens_at_the_server(short: Path, tmp_path: Path) -> None:
+def test_why_there_is_no_way_to_the_server(short: Path, tmp_path: Path) -> None:
     config = kubeconfig(tmp_path / "config", "http://127.0.0.1:9")
     lines = refused(UnavailableError, environment(short), kubeconfig=str(config))
     assert lines[0].startswith("error: cannot reach the API server: ")
     assert "connection refused" in lines[0]
-
-
-def test_no_kubeconfig_at_all(short: Path, tmp_path: Path) -> None:
     environ = environment(short, HOME=str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         environ.pop(name, None)
@@ -205,9 +156,6 @@ def test_no_kubeconfig_at_all(short: Path, tmp_path: Path) -> None:
     # kubectl then asks localhost:8080, where nobody is
     assert "8080" in lines[0]
     assert lines[1].startswith("hint: no current context: check $KUBECONFIG or ~/.kube/config")
-
-
-def test_not_logged_in(short: Path, tmp_path: Path) -> None:
     said = answer(401, {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized"})
     with on_localhost(tmp_path, nothing) as (server, config):
         server.greeting = lambda _: said
@@ -215,29 +163,19 @@ def test_not_logged_in(short: Path, tmp_path: Path) -> None:
     assert lines[0] == "error: not logged in: Unauthorized"
 
 
-def plugin(program: Path) -> dict[str, object]:
-    """A user of a kubeconfig whose credentials a program gives."""
-    version = "client.authentication.k8s.io/v1beta1"
-    return {
-        "exec": {"apiVersion": version, "command": str(program), "interactiveMode": "IfAvailable"}
-    }
-
-
 def test_credentials_are_got_by_kubectl_with_nothing_on_standard_input(
     short: Path, tmp_path: Path
 ) -> None:
-    credential = {
-        "apiVersion": "client.authentication.k8s.io/v1beta1",
-        "kind": "ExecCredential",
-        "status": {"token": "secret-of-the-test"},
-    }
+    api = {"apiVersion": "client.authentication.k8s.io/v1beta1"}
+    credential = api | {"kind": "ExecCredential", "status": {"token": "secret-of-the-test"}}
     program = script(
         tmp_path / "login",
         f"wc -c > {tmp_path}/stdin\nreadlink /proc/self/fd/0 >> {tmp_path}/stdin\n"
         f"echo '{json.dumps(credential)}'",
     )
+    user = {"exec": api | {"command": str(program), "interactiveMode": "IfAvailable"}}
     with (
-        on_localhost(tmp_path, nothing, tls=True, user=plugin(program)) as (server, config),
+        on_localhost(tmp_path, nothing, tls=True, user=user) as (server, config),
         connect(environment(short), kubeconfig=str(config), accept=["/api/v1/nodes"]) as wire,
     ):
         assert wire.send("GET", "/api/v1/nodes").ok
@@ -259,14 +197,8 @@ def test_a_program_that_never_serves_is_ended(
 @pytest.mark.slow
 def test_killed_at_any_moment_of_the_start_nothing_stays(short: Path, tmp_path: Path) -> None:
     with on_localhost(tmp_path, nothing) as (_, config):
-        environ = environment(short, PYTHONPATH=str(ROOT), KUBECONFIG=str(config))
         for number in range(8):
-            with subprocess.Popen(
-                [sys.executable, "-c", OPENS, str(config)],
-                env=environ,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            ) as process:
+            with opener(config, short, wait=False) as process:
                 # from when the folder is made to when the proxy serves
                 assert comes_true(lambda: any(short.iterdir()))
                 time.sleep(0.015 * number)

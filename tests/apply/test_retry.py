@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from planner.cluster.retry import MAX_RETRY_AFTER_S, Failure, RetryingTransport, failure_of
-from planner.cluster.transport import JSON, LOST, Reply
+from planner.cluster.transport import JSON, LOST, STRATEGIC, ApiRequest, Reply
 
 PATH = "/api/v1/namespaces/a/pods/b"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 OK = Reply(200, {"kind": "Pod"})
 WAITS = (0.5, 1.0, 2.0)
 
@@ -50,33 +51,24 @@ def patient(*replies: Reply, takes_s: float = 0.0) -> tuple[RetryingTransport, S
     return RetryingTransport(wire, WAITS, wire.sleep, lambda: wire.now), wire
 
 
-@pytest.mark.parametrize("status", [LOST, 500, 502, 503, 504, 429])
-def test_a_read_is_asked_again_after_what_may_pass(status: int) -> None:
-    wire, inner = patient(*[Reply(status)] * 3)
-    assert wire.send("GET", PATH) == OK
-    assert (inner.slept, wire.retries) == ([0.5, 1.0, 2.0], 3)
-
-
-def test_asking_again_has_an_end() -> None:
+def test_a_read_is_asked_again_after_what_may_pass_and_not_for_ever() -> None:
+    for status in (LOST, 500, 502, 503, 504, 429):
+        wire, inner = patient(*[Reply(status)] * 3)
+        assert wire.send("GET", PATH) == OK, status
+        assert (inner.slept, wire.retries) == ([0.5, 1.0, 2.0], 3)
     wire, inner = patient(*[Reply(503, why=str(n)) for n in range(9)])
     assert wire.send("GET", PATH).why == "3"
     assert len(inner.sent) == 4
 
 
-@pytest.mark.parametrize("status", [200, 201, 301, 400, 403, 404, 409, 410, 422])
-def test_what_is_an_answer_is_one(status: int) -> None:
-    for method in ("GET", "PATCH", "POST"):
+def test_what_is_an_answer_or_may_have_been_done_is_not_sent_again() -> None:
+    answers = [("GET", s) for s in (200, 201, 301, 400, 403, 404, 409, 410, 422)]
+    for method in ("POST", "PUT", "PATCH"):
+        answers += [(method, s) for s in (200, 301, 400, 403, 404, 409, 422, LOST, 500, 503, 504)]
+    for method, status in answers:
         wire, inner = patient(Reply(status))
-        assert wire.send(method, PATH).status == status
-        assert len(inner.sent) == 1
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
-@pytest.mark.parametrize("status", [LOST, 500, 503, 504])
-def test_a_write_that_may_have_been_done_is_not_sent_again(method: str, status: int) -> None:
-    wire, inner = patient(Reply(status))
-    assert wire.send(method, PATH, {}).status == status
-    assert (len(inner.sent), inner.slept) == (1, [])
+        assert wire.send(method, PATH, {}).status == status
+        assert (len(inner.sent), inner.slept) == (1, []), (method, status)
 
 
 def test_a_write_that_a_busy_server_turned_away_is_sent_again_whole() -> None:
@@ -97,32 +89,17 @@ def test_a_disruption_budget_is_no_busy_server() -> None:
     assert wire.send("POST", f"{PATH}/eviction", {}) == BUDGET
     assert (len(inner.sent), inner.slept) == (1, [])
 
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"details": None},
-        {"details": {"causes": None}},
-        {"details": {"causes": ["DisruptionBudget", {"reason": "x"}]}},
-        {"details": [{"causes": [{"reason": "DisruptionBudget"}]}]},
-    ],
-)
-def test_only_the_cause_tells_of_a_budget(body: dict[str, Any]) -> None:
     assert failure_of(BUDGET) is Failure.hopeless
-    assert failure_of(Reply(429, body)) is Failure.busy
+    causes = ["DisruptionBudget", {"reason": "x"}]
+    for details in (None, {"causes": None}, {"causes": causes}, [{"causes": BUDGET.body}]):
+        assert failure_of(Reply(429, {"details": details})) is Failure.busy, details
+    assert failure_of(Reply(429)) is Failure.busy
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        f"{PATH}/binding?dryRun=All&fieldValidation=Strict",
-        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-    ],
-)
-def test_a_dry_run_and_a_question_are_asked_again_like_a_read(path: str) -> None:
-    wire, _ = patient(Reply(LOST))
-    assert wire.send("POST", path, {}) == OK
+def test_a_dry_run_and_a_question_are_asked_again_like_a_read() -> None:
+    for path in (f"{PATH}/binding?dryRun=All&fieldValidation=Strict", REVIEWS):
+        wire, _ = patient(Reply(LOST))
+        assert wire.send("POST", path, {}) == OK
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
@@ -137,49 +114,63 @@ def test_refused_credentials_are_tried_once_more_for_kubectl_gets_new_ones_then(
     assert len(inner.sent) == 2
 
 
+# ---- side by side
+
+WRITE = ApiRequest("PATCH", PATH, {}, STRATEGIC)
+DRY = ApiRequest("POST", f"{PATH}/eviction?dryRun=All", {})
+
+
+@pytest.mark.parametrize(
+    ("replies", "asked", "statuses", "sent", "slept"),
+    [
+        ([OK, Reply(LOST), Reply(503), OK], [WRITE] * 4, [200, LOST, 503, 200], 4, []),
+        ([OK, Reply(429, retry_after_s=99.0), OK], [WRITE] * 3, [200] * 3, 4, [MAX_RETRY_AFTER_S]),
+        ([OK, Reply(LOST), Reply(LOST)], [DRY] * 3, [200] * 3, 5, [0.5, 0.5]),
+        # three at first, and four tries of the first one
+        ([Reply(LOST)] * 20, [DRY] * 3, [LOST] * 3, 7, [0.5, 0.5, 1.0, 2.0]),
+    ],
+    ids=["a lost write", "a busy server", "a lost dry run", "a server that is gone"],
+)
+def test_of_requests_sent_at_once_those_are_sent_again_that_may_be(
+    replies: list[Reply],
+    asked: list[ApiRequest],
+    statuses: list[int],
+    sent: int,
+    slept: list[float],
+) -> None:
+    wire, inner = patient(*replies)
+    assert [one.status for one in wire.send_all(asked)] == statuses
+    assert (len(inner.sent), inner.slept) == (sent, slept)
+
+
 # ---- rights
 
 NO_RIGHT = Reply(
     403,
     {"message": 'pods "b" is forbidden: User "u" cannot patch resource "pods" in API group ""'},
 )
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-def reviewed(wire: RetryingTransport, **attributes: str) -> None:
-    wire.send("POST", REVIEWS, {"spec": {"resourceAttributes": attributes}})
-
-
-ALLOWED = Reply(201, {"status": {"allowed": True}})
+PATCH = {"verb": "patch", "resource": "pods"}
 
 
 @pytest.mark.parametrize(
-    "attributes",
+    ("shown", "asked"),
     [
-        {"verb": "patch", "resource": "pods"},
-        {"verb": "patch", "resource": "pods", "namespace": "a"},
-        {"verb": "patch", "resource": "pods", "namespace": "a", "name": "b"},
+        (PATCH, True),
+        (PATCH | {"namespace": "a"}, True),
+        (PATCH | {"namespace": "a", "name": "b"}, True),
+        (PATCH | {"verb": "get"}, False),
+        (PATCH | {"namespace": "z"}, False),
+        (PATCH | {"namespace": "a", "name": "c"}, False),
+        (PATCH | {"subresource": "status"}, False),
+        (PATCH | {"group": "apps"}, False),
     ],
 )
-def test_a_right_that_a_review_has_shown_is_asked_for_again(attributes: dict[str, str]) -> None:
-    wire, inner = patient(ALLOWED, NO_RIGHT, NO_RIGHT)
-    reviewed(wire, **attributes)
-    assert wire.send("PATCH", f"{PATH}?x=y", {}) == OK
-    assert inner.slept == [0.5, 1.0]
-
-
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"verb": "get", "resource": "pods"},
-        {"verb": "patch", "resource": "pods", "namespace": "z"},
-        {"verb": "patch", "resource": "pods", "namespace": "a", "name": "c"},
-        {"verb": "patch", "resource": "pods", "subresource": "status"},
-        {"verb": "patch", "resource": "pods", "group": "apps"},
-    ],
-)
-def test_a_right_that_was_not_shown_is_not(attributes: dict[str, str]) -> None:
-    wire, inner = patient(ALLOWED, NO_RIGHT)
-    reviewed(wire, **attributes)
-    assert wire.send("PATCH", PATH, {}) == NO_RIGHT
-    assert inner.slept == []
+def test_a_right_that_a_review_has_shown_is_asked_for_again(
+    shown: dict[str, str], asked: bool
+) -> None:
+    wire, inner = patient(Reply(201, {"status": {"allowed": True}}), NO_RIGHT, NO_RIGHT)
+    wire.send("POST", REVIEWS, {"spec": {"resourceAttributes": shown}})
+    assert wire.send("PATCH", f"{PATH}?x=y", {}) == (OK if asked else NO_RIGHT)
+    assert inner.slept == ([0.5, 1.0] if asked else [])

@@ -35,14 +35,9 @@ class Reviewer:
         self.asked.append(attributes)
         if self.reply is not None:
             return self.reply
-        right = Right(
-            attributes["verb"],
-            attributes.get("group", ""),
-            attributes["resource"],
-            attributes.get("subresource", ""),
-            attributes.get("namespace"),
-            attributes.get("name", ""),
-        )
+        words = ("verb", "group", "resource", "subresource", "namespace", "name")
+        none = {"namespace": None}
+        right = Right(*(attributes.get(word, none.get(word, "")) for word in words))
         return Reply(201, {"status": {"allowed": right not in self.denied}})
 
 
@@ -80,22 +75,15 @@ def test_apply_machine_needs_to_read_to_lock_and_to_start_pods_where_the_plan_st
     ]
 
 
-def _evicting(*, evictions: bool, undoing: bool = False) -> list[str | None]:
-    """Namespaces in which evicting is asked about."""
-    rights = plan_rights(
-        _orders(PLACE, STOP),
-        lock_namespace="l",
-        evictions=evictions,
-        backend="none",
-        undoing=undoing,
-    )
-    return [right.namespace for right in rights if right.subresource == "eviction"]
-
-
 def test_evicting_is_needed_only_where_pods_go_and_it_is_allowed() -> None:
-    assert _evicting(evictions=False) == []
-    assert _evicting(evictions=True) == ["b"]
-    assert _evicting(evictions=True, undoing=True) == ["a", "b"]
+    orders, more = _orders(PLACE, STOP), {"lock_namespace": "l", "backend": "none"}
+    for evictions, undoing, namespaces in (
+        (False, False, []),
+        (True, False, ["b"]),
+        (True, True, ["a", "b"]),
+    ):
+        rights = plan_rights(orders, evictions=evictions, undoing=undoing, **more)
+        assert [one.namespace for one in rights if one.subresource == "eviction"] == namespaces
 
 
 def test_scales_are_set_only_where_a_gang_is_resized_and_evicting_is_allowed() -> None:

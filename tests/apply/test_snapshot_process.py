@@ -1,112 +1,128 @@
-"""``gangplan snapshot`` as a process: signals, terminals, children that must not stay behind."""
+"""``gangplan snapshot`` as a process: signals, children that must not stay behind, and its memory."""
 
 from __future__ import annotations
 
+import copy
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from apiserver_http import RawAnswer
-from apiserver_recorded import Request
+from apiserver_http import RawAnswer, serving
+from apiserver_recorded import RecordedServer, Request
 from conftest import RunCli
 from effort import HANG_S
 from interactive import started
-from snapshots import Cluster, cluster, environment, small
+from snapshots import (
+    cluster,
+    comes_true,
+    descendants,
+    environment,
+    files,
+    living,
+    script,
+    small,
+)
 
-PODS = "/api/v1/pods"
+from planner.read.kube.objects import belongs_to_nothing
 
 
-@pytest.fixture
-def held(tmp_path: Path, cli: RunCli) -> Iterator[tuple[Cluster, threading.Event]]:
-    """A cluster that never answers for its pods; the event says that somebody asked."""
+@pytest.mark.parametrize(
+    ("number", "code", "scripted"), [(signal.SIGTERM, 143, True), (signal.SIGINT, 130, False)]
+)
+def test_a_signal_ends_kubectl_too_and_leaves_nothing(
+    number: signal.Signals,
+    code: int,
+    scripted: bool,
+    tmp_path: Path,
+    cli: RunCli,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``scripted``: many put one before kubectl; ending it alone would leave kubectl waiting."""
     server, asked = small(), threading.Event()
 
     def hold(request: Request) -> RawAnswer | None:
-        if request.path != PODS:
+        if request.path != "/api/v1/pods":
             return None
         asked.set()
         return RawAnswer(200, b"{}", after_s=60)
 
     server.hooks.append(hold)
     with cluster(server, tmp_path, cli) as served:
-        yield served, asked
+        served.out.mkdir()
+        (served.out / "pods.json").write_text("old")
+        environ = environment(served.folder)
+        if scripted:
+            text = f'{environ["KUBECTL"]} "$@"\nexit $?'
+            environ["KUBECTL"] = str(script(served.folder / "wrapped", text))
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        words = ("snapshot", "--out", str(served.out), "--force")
+        with started(*words, cwd=served.folder) as process:
+            assert asked.wait(HANG_S)
+            kubectls = descendants(process.pid)
+            assert any("--unix-socket=" in line for line in living(kubectls).values())
+            process.send_signal(number)
+            out, err = process.communicate(timeout=HANG_S)
+        assert (process.returncode, out) == (code, "")
+        assert err == "error: interrupted; nothing was saved\n"
+        assert comes_true(lambda: not living(kubectls)) if scripted else not living(kubectls)
+        assert served.litter() == ["out"]
+        assert (served.out / "pods.json").read_text() == "old"
 
 
-def alive(processes: set[int]) -> list[str]:
-    """Command lines of processes that are still there, of those that were seen."""
-    found = []
-    for process in processes:
-        try:
-            words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words != [b""]:
-            found.append(b" ".join(words).decode())
+# ---- a large cluster
+
+NODES, PODS = 1_000, 8_000
+
+
+def large() -> RecordedServer:
+    """The H100 cluster over and over; nodes with the fifty images that real ones list."""
+    server = RecordedServer.of("h100-gke")
+    server.cached = True
+    images = [{"names": [f"registry.example.com/i-{i}@sha256:{i:064x}"]} for i in range(50)]
+    for plural, count in (("nodes", NODES), ("pods", PODS)):
+        resource = server.resource(plural)
+        once = resource.items
+        resource.items = [_copy(once[i % len(once)], i // len(once)) for i in range(count)]
+    for node in server.resource("nodes").items:
+        node["status"]["images"] = images
+    return server
+
+
+def _copy(item: dict[str, Any], number: int) -> dict[str, Any]:
+    found = {key: copy.copy(part) for key, part in item.items()}
+    found["metadata"]["name"] += f"-{number}"
+    found["metadata"]["uid"] = f"{item['metadata']['uid'][:-4]}{number:04x}"
+    found["metadata"]["managedFields"] = [{"fieldsV1": {f"f:{i}": {} for i in range(300)}}]
+    if "nodeName" in item["spec"]:
+        found["spec"]["nodeName"] += f"-{number}"
     return found
 
 
-def descendants(parent: int) -> set[int]:
-    """Processes below one, by the kernel's word."""
-    found: set[int] = set()
-    todo = [parent]
-    while todo:
-        process = todo.pop()
-        for path in Path(f"/proc/{process}/task").glob("*/children"):
-            below = {int(word) for word in path.read_text().split()} - found
-            found |= below
-            todo += below
-    return found
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_kubectl_too_and_leaves_nothing(
-    number: signal.Signals,
-    code: int,
-    held: tuple[Cluster, threading.Event],
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.slow
+def test_a_large_cluster_is_recorded_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served, asked = held
-    served.out.mkdir()
-    (served.out / "pods.json").write_text("old")
-    for name, value in environment(served.folder).items():
-        monkeypatch.setenv(name, value)
-    with started("snapshot", "--out", str(served.out), "--force", cwd=served.folder) as process:
-        assert asked.wait(HANG_S)
-        time.sleep(0.2)
-        kubectls = descendants(process.pid)
-        assert any("--unix-socket=" in line for line in alive(kubectls))
-        begun = time.monotonic()
-        process.send_signal(number)
-        out, err = process.communicate(timeout=HANG_S)
-    assert (process.returncode, out) == (code, "")
-    assert err == "error: interrupted; nothing was saved\n"
-    assert time.monotonic() - begun < 15
-    assert alive(kubectls) == []
-    assert served.litter() == ["out"]
-    assert (served.out / "pods.json").read_text() == "old"
-
-
-def test_kubectl_behind_a_script_ends_with_what_it_started(
-    held: tuple[Cluster, threading.Event], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Many put a script before kubectl; ending the script alone would leave kubectl waiting.
-    served, asked = held
-    script = served.folder / "wrapped"
-    script.write_text(f'#!/bin/sh\n{environment(served.folder)["KUBECTL"]} "$@"\nexit $?\n')
-    script.chmod(0o755)
-    for name, value in environment(served.folder, KUBECTL=str(script)).items():
-        monkeypatch.setenv(name, value)
-    with started("snapshot", "--out", str(served.out), cwd=served.folder) as process:
-        assert asked.wait(HANG_S)
-        time.sleep(0.2)
-        below = descendants(process.pid)
-        assert len(below) >= 2
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=HANG_S)
-    deadline = time.monotonic() + HANG_S
-    while alive(below) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert alive(below) == []
+    server = large()
+    with serving(server, tmp_path, tls=False):
+        for name, value in environment(tmp_path).items():
+            monkeypatch.setenv(name, value)
+        with started("snapshot", "--out", "out", cwd=tmp_path) as process:
+            peak_kib = 0
+            while process.poll() is None:
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                peak_kib = int((status.partition("VmHWM:")[2].split() or [peak_kib])[0])
+                time.sleep(0.02)
+            _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    assert sum(len(answer.body) for answer in server.answers.values()) > 60e6
+    left_out = sum(map(belongs_to_nothing, server.resource("pods").items))
+    assert 0 < left_out < PODS / 100
+    written = files(tmp_path / "out")
+    found = [len(written[f"{plural}.json"]["items"]) for plural in ("nodes", "pods")]
+    assert found == [NODES, PODS - left_out]
+    # The answers are 60 MB; the trees of all of them would be 500.
+    assert 40_000 < peak_kib < 200 * 1024

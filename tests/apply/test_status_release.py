@@ -30,7 +30,7 @@ def served(lease: LeaseServer, tmp_path: Path) -> Iterator[tuple[Server, Path]]:
 
     def play(asked: Asked) -> Answer:
         body = json.loads(asked.body) if asked.body else None
-        code, tree = lease.handle(asked.method, urlsplit(asked.target).path, body)
+        code, tree, _ = lease.cluster.handle(asked.method, urlsplit(asked.target).path, body)
         return answer(code, tree)
 
     with on_localhost(tmp_path, play) as found:
@@ -57,7 +57,7 @@ def test_the_lock_of_a_dead_run_is_freed(
     )
     assert lease.spec["holderIdentity"] == ""
     assert server.targets() == [PATH, f"{PATH}?fieldManager=gangplan"]
-    lease.now += 6
+    lease.clock.now += 6
     assert not dead.holds()
 
 
@@ -123,14 +123,14 @@ def test_a_holder_that_renews_meanwhile_is_still_unlocked(lease: LeaseServer) ->
 
     def renews(number: int) -> None:
         if number == 1:
-            lease.now += 30
+            lease.clock.now += 30
             assert alive.holds()
 
     wire = LeaseWire(lease, before=renews)
     assert free(wire, alive.id) is not None
     assert [method for method, _ in wire.sent] == ["GET", "PUT", "GET", "PUT"]
     assert lease.spec["holderIdentity"] == ""
-    lease.now += 30
+    lease.clock.now += 30
     assert not alive.holds()
 
 

@@ -13,37 +13,34 @@ from email.utils import formatdate
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
-from apiserver_controllers import Controllers
-from apiserver_discovery import discovered
-from apiserver_errors import ApiError, no_such_path, not_allowed
+from apiserver_controllers import Controllers, Workloads
+from apiserver_errors import ApiError, denied, no_such_path, not_allowed
 from apiserver_kinds import (
     ACCESS,
     ALWAYS,
-    BINDING,
+    CLAIM,
     GROUPED,
     POD,
-    RULES,
     Json,
     Kind,
     Kinds,
     Place,
     RequestInfo,
     Tree,
+    discovered,
 )
 from apiserver_objects import Admission, Objects
-from apiserver_rbac import Rights, User, denied, user_named
+from apiserver_rbac import Rights, User, user_named
 from apiserver_scheduler import Scheduler
 from apiserver_setup import ClusterSetup
-from apiserver_store import Clock, Store
-from apiserver_subresources import bound, evicted, scaled
-from apiserver_workloads import Workloads
+from apiserver_store import Clock, Store, selected
 
 Answer = tuple[int, Tree, dict[str, str]]
 """(status, body, headers). Status 0: no answer arrives."""
 
 LOST: Answer = (0, {}, {})
 
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 @dataclass(slots=True)
@@ -95,7 +92,7 @@ class FakeCluster(ClusterSetup):
         self.admission = Admission()
         self.objects = Objects(self.store, self.admission, groups=groups)
         self.rights = Rights(self.store)
-        self.objects.allowed = self.rights.may_asking
+        self.objects.may_allocate = self._may_allocate
         self.controllers = Controllers(self.objects)
         self.scheduler = Scheduler(self.objects)
         self.workloads = Workloads(self.objects)
@@ -106,11 +103,8 @@ class FakeCluster(ClusterSetup):
         self.calls: list[Call] = []
         self.tokens: dict[str, User] = {}
         self.lock = threading.RLock()
-        self._started: set[str] = set()
         for name in ("kube-system", "default"):
             self.add_namespace(name)
-
-    # ---- info
 
     def handle(
         self,
@@ -134,7 +128,13 @@ class FakeCluster(ClusterSetup):
                 if (found := hook(call)) is not None:
                     call.answer = found
                     return found
-            call.answer = self._answered(call, agent)
+            headers = {"Date": _date(int(self.clock()))}
+            try:
+                call.answer = (*self._done(call, agent), headers)
+            except ApiError as error:
+                if error.retry_after_s is not None:
+                    headers["Retry-After"] = str(error.retry_after_s)
+                call.answer = error.code, error.tree(), headers
             if method != "GET":
                 self.settle()
             for hook in self.after:
@@ -146,132 +146,79 @@ class FakeCluster(ClusterSetup):
         """Let the controllers, kube-scheduler and kubelets do what is due."""
         for _ in range(50):
             before = self.store.revision
-            if self.controllers.on:
-                self.controllers.run()
-            if self.workloads.on:
-                self.workloads.run()
-            if self.scheduler.on:
-                self.scheduler.run()
+            for one in (self.controllers, self.workloads, self.scheduler):
+                if one.on:
+                    one.run()
             if self.kubelets:
                 self._run_pods()
             if self.store.revision == before:
                 return
 
-    def _answered(self, call: Call, agent: str) -> Answer:
-        try:
-            code, tree = self._done(call, agent)
-        except ApiError as error:
-            headers = {"Date": _date(int(self.clock()))}
-            if error.retry_after_s is not None:
-                headers["Retry-After"] = str(error.retry_after_s)
-            return error.code, error.tree(), headers
-        return code, tree, {"Date": _date(int(self.clock()))}
-
     def _done(self, call: Call, agent: str) -> tuple[int, Tree]:
         """Raises ApiError."""
+        place, query = call.place, call.query
         user = None if call.user is None else self.user(call.user)
-        place = call.place
         if place is None:
-            return self._other(call, user)
-        verb = self._verb(call, place)
+            tree = discovered(self.kinds, call.path) if call.method == "GET" else None
+            if tree is None:
+                raise no_such_path()
+            return 200, tree
+        reads = "get" if place.name else "watch" if "watch" in query else "list"
+        verb = reads if call.method == "GET" else _VERBS[call.method]
+        if verb == "delete" and not place.name:
+            verb = "deletecollection"
         if user is not None:
             self.rights.check(user, verb, place)
-        if verb not in place.kind.verbs and not place.sub:
-            raise no_such_path() if place.name else not_allowed()
-        if verb in ("get", "list", "watch") and place.sub != "scale":
-            return 200, self._read(place, call.query)
-        return self._written(call, place, verb, self._request_info(call, user, agent))
-
-    def _written(self, call: Call, place: Place, verb: str, info: RequestInfo) -> tuple[int, Tree]:
-        """Raises ApiError."""
-        if place.sub in ("binding", "eviction", "scale") or place.kind in (BINDING, ACCESS, RULES):
-            return self._special(call, place, info)
-        match verb:
-            case "create":
-                return 201, self.objects.create(place, call.body, info)
-            case "update":
-                made = self.store.get(place.kind, place.namespace, place.name) is None
-                return (201 if made else 200), self.objects.update(place, call.body, info)
-            case "patch":
-                return 200, self.objects.patch(place, call.body, call.content_type, info)
-            case "delete":
-                return 200, self.objects.delete(place, call.body, info)
-        return 200, self._delete_all(place, call, info)
-
-    def _other(self, call: Call, user: User | None) -> tuple[int, Tree]:
-        if user is not None and not self.rights.may_get(user, call.path):
-            said = f'forbidden: User "{user.name}" cannot get path "{call.path}"'
-            raise ApiError(403, said, details={})
-        tree = discovered(self.kinds, call.path) if call.method == "GET" else None
-        if tree is None:
-            raise no_such_path()
-        return 200, tree
-
-    def _verb(self, call: Call, place: Place) -> str:
-        if call.method == "GET":
-            if place.name:
-                return "get"
-            return "watch" if call.query.get("watch") in ("1", "true") else "list"
-        if call.method == "DELETE":
-            return "delete" if place.name else "deletecollection"
-        named = bool(place.name)
-        posts_to_name = place.sub in ("binding", "eviction")
-        if call.method not in _VERBS or named != (call.method != "POST" or posts_to_name):
+        if verb not in place.kind.verbs:
             raise not_allowed()
-        return _VERBS[call.method]
-
-    def _request_info(self, call: Call, user: User | None, agent: str) -> RequestInfo:
-        query = call.query
-        dry = query.get("dryRun")
-        if dry not in (None, "All"):
-            said = f'dryRun: Unsupported value: "{dry}": supported values: "All"'
-            raise ApiError(400, said)
-        return RequestInfo(
+        info = RequestInfo(
             user=user.name if user else None,
             groups=user.groups if user else ("system:masters",),
             manager=query.get("fieldManager") or agent.partition("/")[0] or "unknown",
-            dry_run=dry == "All",
+            dry_run=query.get("dryRun") == "All",
             strict=query.get("fieldValidation") == "Strict",
             query=query,
         )
+        if verb in ("get", "list", "watch") and place.sub != "scale":
+            return 200, self._read(place, query)
+        return self._written(call, place, verb, info)
 
     def _read(self, place: Place, query: dict[str, str]) -> Tree:
         if place.name:
             return self.objects.get(place.kind, place.namespace, place.name)
-        return self.objects.listed(place.kind, place.namespace, query)
+        return selected(self.store, place.kind, place.namespace, query)
 
-    def _special(self, call: Call, place: Place, info: RequestInfo) -> tuple[int, Tree]:
-        user = None if info.user is None else self.user(info.user)
-        if place.sub == "eviction":
-            return 201, evicted(self.objects, place, call.body, info)
-        if place.sub == "scale":
-            tree = scaled(self.objects, place, call.method, call.body, call.content_type, info)
-            return 200, tree
+    def _written(self, call: Call, place: Place, verb: str, info: RequestInfo) -> tuple[int, Tree]:
+        """Raises ApiError."""
+        objects, body = self.objects, call.body
         if place.kind == ACCESS:
-            return 201, self.rights.reviewed(user, call.body)
-        if place.kind == RULES:
-            return 201, self.rights.listed(user, call.body)
-        return 201, bound(self.objects, place, call.body, info)
-
-    def _delete_all(self, place: Place, call: Call, info: RequestInfo) -> Tree:
-        found = self.objects.listed(place.kind, place.namespace, call.query)
-        for item in found["items"]:
-            metadata = item["metadata"]
-            one = Place(place.kind, metadata.get("namespace", ""), metadata["name"], "")
-            self.objects.delete(one, call.body, info)
-        return found
+            user = None if call.user is None else self.user(call.user)
+            return 201, self.rights.reviewed(user, body)
+        if place.sub == "scale":
+            return 200, objects.scaled(place, call.method, body, call.content_type, info)
+        if verb == "patch":
+            return 200, objects.patch(place, body, call.content_type, info)
+        if verb == "deletecollection":
+            found = self._read(place, call.query)
+            for metadata in [item["metadata"] for item in found["items"]]:
+                one = Place(place.kind, metadata.get("namespace", ""), metadata["name"])
+                objects.delete(one, body, info)
+            return 200, found
+        done = {
+            "binding": objects.bound,
+            "eviction": objects.evicted,
+            "create": objects.create,
+            "update": objects.update,
+            "delete": objects.delete,
+        }[verb if place.sub in ("", "status") else place.sub]
+        return 201 if verb == "create" else 200, done(place, body, info)
 
     def _run_pods(self) -> None:
         """What kubelets do: start bound pods, end those that are being deleted."""
-        for pod in list(self.store.all(POD)):
-            if not pod["spec"].get("nodeName"):
-                continue
-            if "deletionTimestamp" in pod["metadata"] and not pod["metadata"].get("finalizers"):
+        for pod in [pod for pod in self.store.all(POD) if pod["spec"].get("nodeName")]:
+            if "deletionTimestamp" in pod["metadata"]:
                 self.store.drop(POD, pod)
-            elif (
-                pod["status"].get("phase") == "Pending"
-                and "deletionTimestamp" not in pod["metadata"]
-            ):
+            elif pod["status"].get("phase") == "Pending":
                 self.run_pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     # ---- what else tests ask
@@ -285,10 +232,12 @@ class FakeCluster(ClusterSetup):
 
     def user(self, name: str) -> User:
         """Who goes by that name, with the groups that its token gives it."""
-        for one in self.tokens.values():
-            if one.name == name:
-                return one
-        return user_named(name)
+        return next((one for one in self.tokens.values() if one.name == name), user_named(name))
+
+    def _may_allocate(self, info: RequestInfo) -> bool:
+        """The right to change the allocation of claims, wherever they are."""
+        place = Place(CLAIM, sub="binding")
+        return info.user is None or self.rights.may(User(info.user, info.groups), "patch", place)
 
     @property
     def writes(self) -> list[Call]:
@@ -296,7 +245,7 @@ class FakeCluster(ClusterSetup):
         return [
             call
             for call in self.calls
-            if call.writes and (call.place is None or call.place.kind not in (ACCESS, RULES))
+            if call.writes and (call.place is None or call.place.kind != ACCESS)
         ]
 
 

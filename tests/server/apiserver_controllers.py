@@ -1,32 +1,23 @@
-"""Controllers that recreate pods, collect garbage, taint nodes and make ResourceClaims."""
+"""What controllers do: pods made again, garbage, taints, claims of templates, budgets, pods of templates."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
+import hashlib
+import json
+import math
+from collections.abc import Iterator
 
-from apiserver_disruption import DisruptionController
-from apiserver_kinds import CLAIM, NODE, POD, POD_GROUP, TEMPLATE, Kind, Place, RequestInfo, Tree
-from apiserver_objects import PROTECTION, Objects
-from apiserver_scheduler import FINALIZER, claims_of
+from apiserver_kinds import BUDGET, CLAIM, NODE, POD, TEMPLATE, Kind, Place, RequestInfo, Tree
+from apiserver_objects import Objects, is_alive, is_ready
+from apiserver_store import Store, matches
 
+FINALIZER = "resource.kubernetes.io/delete-protection"
+COST = "controller.kubernetes.io/pod-deletion-cost"
 _MANAGER = "kube-controller-manager"
-_CORDONED = "node.kubernetes.io/unschedulable"
-_UNREADY = "node.kubernetes.io/not-ready"
+_TAINTS = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready")
+_SCALED = {"ReplicaSet", "StatefulSet", "ReplicationController", "Deployment"}
+"""Controllers with a scale subresource."""
 _OWNERS = {"Job", "StatefulSet", "ReplicaSet", "Deployment", "DaemonSet"}
-
-
-@dataclass(slots=True)
-class Owner:
-    """A controller and the pods it makes. ``same_names``: a pod comes back under its own name."""
-
-    kind: Kind
-    namespace: str
-    name: str
-    uid: str
-    same_names: bool = True
-    births: dict[str, Tree] = field(default_factory=dict)
-    """By ordinal name: the pod as it was asked for."""
 
 
 class Controllers:
@@ -36,289 +27,364 @@ class Controllers:
         self.on = True
         self._objects = objects
         self._store = objects.store
-        self._owners: dict[str, Owner] = {}
-        self._gone: list[tuple[str, Tree]] = []
-        self._sizes: dict[str, Tree] = {}
-        self._left: list[Tree] = []
+        self._births: dict[str, tuple[Kind, Tree, dict[str, Tree]]] = {}
+        self._gone: list[Tree] = []
         self._orphaned: list[str] = []
         self._nodes: list[str] = []
-        self._claims = False
-        self._devices = ClaimController(objects)
-        self._budgets = DisruptionController(objects)
+        self._claims = self._budgets = False
         self._made = 0
         objects.store.listeners.append(self._changed)
 
-    def recreate(self, kind: Kind, owner: Tree, *, same_names: bool = True) -> Owner:
-        """From now on the pods of this owner come back when they go."""
-        metadata = owner["metadata"]
-        found = Owner(
-            kind, metadata.get("namespace", ""), metadata["name"], metadata["uid"], same_names
-        )
-        self._owners[found.uid] = found
-        for pod in self._store.all(POD, found.namespace):
-            if _controller(pod) == found.uid:
-                found.births[pod["metadata"]["name"]] = _as_born(pod)
-        return found
+    def recreate(self, kind: Kind, owner: Tree) -> dict[str, Tree]:
+        """From now on the pods of this owner come back when they go; how each will be asked for."""
+        births = {p["metadata"]["name"]: _as_born(p) for p in owned(self._store, POD, owner)}
+        self._births[owner["metadata"]["uid"]] = kind, owner, births
+        return births
 
     def run(self) -> None:
         """Everything that is due."""
         gone, self._gone = self._gone, []
-        for uid, pod in gone:
-            self._again(self._owners[uid], pod)
-        sizes, self._sizes = self._sizes, {}
-        for uid, tree in sizes.items():
-            self._resized(self._owners[uid], tree)
-        left, self._left = self._left, []
-        for pod in left:
-            self._release(pod)
+        for pod in gone:
+            self._again(pod)
         orphaned, self._orphaned = self._orphaned, []
-        for uid in orphaned:
-            self._collected(uid)
+        for pod in list(self._store.all(POD)) if orphaned else ():
+            if (
+                controller(pod).get("uid") in orphaned
+                and "deletionTimestamp" not in pod["metadata"]
+            ):
+                self._objects.removed(POD, pod)
         nodes, self._nodes = self._nodes, []
         for name in nodes:
-            self._tainted(name)
+            self._taint(name)
         if self._claims:
             self._claims = False
-            self._devices.run()
-        self._budgets.run()
-
-    def _again(self, owner: Owner, pod: Tree) -> None:
-        """Make a pod that went once more, unless its owner is gone or wants fewer."""
-        tree = self._store.get(owner.kind, owner.namespace, owner.name)
-        if tree is None or tree["metadata"]["uid"] != owner.uid:
-            return
-        name = pod["metadata"]["name"]
-        born = owner.births.pop(name, None) or _as_born(pod)
-        wanted = _wanted(owner.kind, tree)
-        standing = sum(
-            1 for one in self._store.all(POD, owner.namespace) if _controller(one) == owner.uid
-        )
-        if wanted is not None and standing >= wanted:
-            return
-        if not owner.same_names:
-            self._made += 1
-            stem = re.sub(r"-again\d+$", "", name)
-            name = f"{stem}-again{self._made}"
-        self._make(owner, name, born)
-
-    def _make(self, owner: Owner, name: str, born: Tree) -> None:
-        place = Place(POD, owner.namespace, "", "")
-        metadata = born["metadata"] | {"name": name}
-        owner.births[name] = born
-        self._objects.create(place, born | {"metadata": metadata}, RequestInfo(manager=_MANAGER))
-
-    def _resized(self, owner: Owner, tree: Tree) -> None:
-        """Fewer replicas: the highest numbers go. More: made as the first was."""
-        wanted = _wanted(owner.kind, tree)
-        if wanted is None:
-            return
-        mine = [
-            pod
-            for pod in self._store.all(POD, owner.namespace)
-            if _controller(pod) == owner.uid and "deletionTimestamp" not in pod["metadata"]
-        ]
-        mine.sort(key=lambda pod: _number(pod["metadata"]["name"]))
-        for pod in mine[wanted:]:
-            self._objects.removed(POD, pod, None)
-        if mine and len(mine) < wanted:
-            born = _as_born(mine[0])
-            taken = {pod["metadata"]["name"] for pod in mine}
-            stem = re.sub(r"\d+$", "", mine[0]["metadata"]["name"])
-            names = (f"{stem}{number}" for number in range(wanted + len(mine)))
-            free = [name for name in names if name not in taken]
-            for name in free[: wanted - len(mine)]:
-                self._make(owner, name, born)
+            self._make_claims()
+            self._give_back()
+        if self._budgets:
+            self._budgets = False
+            for budget in list(self._store.all(BUDGET)):
+                status = _budget_status(self._store, budget)
+                if status != budget.get("status"):
+                    new = budget | {"status": status}
+                    self._store.keep(BUDGET, new, manager=_MANAGER, sub="status")
 
     def _changed(self, kind: Kind, old: Tree | None, new: Tree | None) -> None:
+        tree = new or old or {}
+        self._budgets = self._budgets or kind in (POD, BUDGET)
         if kind == POD:
-            tree = new or old
-            assert tree is not None
-            if "resourceClaims" in tree["spec"]:
-                self._claims = True
-            owner = self._owners.get(_controller(tree) or "")
-            if owner is not None and new is None and old is not None:
-                self._gone.append((owner.uid, old))
-            elif owner is not None and old is None and new is not None:
-                owner.births.setdefault(new["metadata"]["name"], _as_born(new))
+            self._claims = self._claims or "resourceClaims" in tree["spec"]
+            if new is None and controller(tree).get("uid") in self._births:
+                self._gone.append(tree)
         elif kind in (CLAIM, TEMPLATE):
             self._claims = True
         elif kind == NODE and new is not None:
             self._nodes.append(new["metadata"]["name"])
-        elif new is None and old is not None and kind.name in _OWNERS:
-            self._orphaned.append(old["metadata"]["uid"])
-        elif new is not None and new["metadata"]["uid"] in self._owners:
-            self._sizes[new["metadata"]["uid"]] = new
-        if kind == POD and new is None and old is not None and "schedulingGroup" in old["spec"]:
-            self._left.append(old)
+        elif new is None and kind.name in _OWNERS:
+            self._orphaned.append(tree["metadata"]["uid"])
 
-    def _collected(self, uid: str) -> None:
-        """What the garbage collector does with the pods of an owner that is gone."""
-        for pod in list(self._store.all(POD)):
-            if _controller(pod) == uid and "deletionTimestamp" not in pod["metadata"]:
-                self._objects.removed(POD, pod, None)
+    def _again(self, pod: Tree) -> None:
+        """Make a pod that went once more, unless its owner is gone or wants fewer."""
+        kind, owner, births = self._births[controller(pod)["uid"]]
+        metadata = owner["metadata"]
+        tree = self._store.get(kind, metadata["namespace"], metadata["name"])
+        if tree is None or tree["metadata"]["uid"] != metadata["uid"]:
+            return
+        if sum(1 for _ in owned(self._store, POD, tree)) < tree["spec"]["parallelism"]:
+            place, born = Place(POD, metadata["namespace"]), births[pod["metadata"]["name"]]
+            self._objects.create(place, born, RequestInfo(manager=_MANAGER))
 
-    def _tainted(self, name: str) -> None:
+    def _taint(self, name: str) -> None:
         """What the node lifecycle controller writes on cordoned nodes, and on those not ready."""
         node = self._store.get(NODE, "", name)
         if node is None:
             return
         conditions = (node.get("status") or {}).get("conditions") or []
         unready = any(one["type"] == "Ready" and one["status"] != "True" for one in conditions)
-        wanted = {_CORDONED: bool(node["spec"].get("unschedulable")), _UNREADY: unready}
+        holds = dict(zip(_TAINTS, (bool(node["spec"].get("unschedulable")), unready), strict=True))
         before = node["spec"].get("taints") or []
         after = [
-            one for one in before if one["effect"] != "NoSchedule" or wanted.get(one["key"], True)
+            one for one in before if one["effect"] != "NoSchedule" or holds.get(one["key"], True)
         ]
         present = {one["key"] for one in after if one["effect"] == "NoSchedule"}
         after += [
             {"key": key, "effect": "NoSchedule", "timeAdded": self._store.now()}
-            for key, holds in wanted.items()
-            if holds and key not in present
+            for key in _TAINTS
+            if holds[key] and key not in present
         ]
         if after != before:
             spec = {key: value for key, value in node["spec"].items() if key != "taints"}
             spec |= {"taints": after} if after else {}
             self._store.keep(NODE, node | {"spec": spec}, manager=_MANAGER)
 
-    def _release(self, pod: Tree) -> None:
-        """A group that is being deleted goes with its last pod."""
-        name = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
-        group = self._store.get(POD_GROUP, pod["metadata"]["namespace"], name) if name else None
-        if group is None or "deletionTimestamp" not in group["metadata"]:
-            return
-        left = [one for one in group["metadata"].get("finalizers") or [] if one != PROTECTION]
-        new = group | {"metadata": group["metadata"] | {"finalizers": left}}
-        self._objects.kept(POD_GROUP, group, _copied(new), manager=_MANAGER)
+    def _make_claims(self) -> None:
+        """A claim for each pod that asks for one of a template, gated or not."""
+        for pod in list(self._store.all(POD)):
+            metadata, made = pod["metadata"], list(pod["status"].get("resourceClaimStatuses") or [])
+            for one in pod["spec"].get("resourceClaims") or []:
+                named = one.get("resourceClaimTemplateName", "")
+                template = self._store.get(TEMPLATE, metadata["namespace"], named)
+                if template is None or one["name"] in {has["name"] for has in made}:
+                    continue
+                self._made += 1
+                name = f"{metadata['name']}-{one['name']}-{self._made:05x}"
+                owners = [reference(pod | {"kind": "Pod", "apiVersion": "v1"})]
+                body = {
+                    "metadata": {"name": name, "ownerReferences": owners},
+                    "spec": template["spec"]["spec"],
+                }
+                place = Place(CLAIM, metadata["namespace"])
+                self._objects.create(place, body, RequestInfo(manager=_MANAGER))
+                made.append({"name": one["name"], "resourceClaimName": name})
+            if made != (pod["status"].get("resourceClaimStatuses") or []):
+                status = pod["status"] | {"resourceClaimStatuses": made}
+                self._store.keep(POD, pod | {"status": status}, manager=_MANAGER, sub="status")
+
+    def _give_back(self) -> None:
+        """reservedFor follows the pods; a claim with the finalizer loses its allocation with them."""
+        alive = {pod["metadata"]["uid"]: pod for pod in self._store.all(POD) if is_alive(pod)}
+        for claim in list(self._store.all(CLAIM)):
+            metadata, status = claim["metadata"], dict(claim.get("status") or {})
+            if not status.get("allocation"):
+                continue
+            before = status.get("reservedFor") or []
+            after = [one for one in before if one.get("uid") in alive]
+            for uid, pod in alive.items():
+                words, bound = pod["metadata"], pod["spec"].get("nodeName")
+                holder = {"resource": "pods", "name": words["name"], "uid": uid}
+                mine = words["namespace"] == metadata["namespace"]
+                if bound and mine and metadata["name"] in claims_of(pod) and holder not in after:
+                    after.append(holder)
+            if after == before:
+                continue
+            status["reservedFor"] = after
+            finalizers = metadata.get("finalizers") or []
+            if not after:
+                del status["reservedFor"]
+                if FINALIZER in finalizers:
+                    del status["allocation"]
+                    finalizers = [one for one in finalizers if one != FINALIZER]
+            new = claim | {"metadata": metadata | {"finalizers": finalizers}, "status": status}
+            self._objects.kept(CLAIM, claim, new, manager=_MANAGER, sub="status")
 
 
-def _controller(pod: Tree) -> str | None:
-    for one in pod["metadata"].get("ownerReferences") or []:
-        if one.get("controller"):
-            return str(one["uid"])
-    return None
+def controller(tree: Tree) -> Tree:
+    """The reference to its controller; {} without one."""
+    owners = tree["metadata"].get("ownerReferences") or []
+    return next((one for one in owners if one.get("controller")), {})
+
+
+def owned(store: Store, kind: Kind, owner: Tree) -> Iterator[Tree]:
+    metadata = owner["metadata"]
+    for one in store.all(kind, metadata["namespace"]):
+        if controller(one).get("uid") == metadata["uid"]:
+            yield one
+
+
+def claims_of(pod: Tree) -> list[str | None]:
+    """Names of the pod's claims; None for one of a template that is not made yet."""
+    made = {
+        one["name"]: one["resourceClaimName"]
+        for one in pod["status"].get("resourceClaimStatuses") or []
+    }
+    return [
+        one.get("resourceClaimName") or made.get(one["name"])
+        for one in pod["spec"].get("resourceClaims") or []
+    ]
 
 
 def _as_born(pod: Tree) -> Tree:
-    """What to post to make it again: neither where it ran nor what was pinned or written on it since."""
-    metadata = pod["metadata"]
-    kept = {
-        key: metadata[key]
-        for key in ("name", "namespace", "labels", "annotations", "ownerReferences")
-        if key in metadata
-    }
+    """What to post to make it again: neither where it ran nor what was written on it since."""
+    keys = ("name", "namespace", "labels", "annotations", "ownerReferences")
+    kept = {key: pod["metadata"][key] for key in keys if key in pod["metadata"]}
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     return {"kind": "Pod", "apiVersion": "v1", "metadata": kept, "spec": spec}
 
 
-def _wanted(kind: Kind, owner: Tree) -> int | None:
-    spec = owner.get("spec") or {}
-    found = spec.get("parallelism") if kind.name == "Job" else spec.get("replicas")
-    return found if isinstance(found, int) else None
+def reference(one: Tree) -> Tree:
+    named = {"name": one["metadata"]["name"], "uid": one["metadata"]["uid"]}
+    api = {"apiVersion": one["apiVersion"], "kind": one["kind"]}
+    return {**api, **named, "controller": True, "blockOwnerDeletion": True}
 
 
-def _number(name: str) -> tuple[int, str]:
-    found = re.search(r"(\d+)$", name)
-    return (int(found[1]) if found else -1, name)
+# ---- disruption budgets
 
 
-def _copied(tree: Tree) -> Tree:
-    return tree | {"metadata": dict(tree["metadata"])}
+def _budget_status(store: Store, budget: Tree) -> Tree:
+    """As kube-controller-manager 1.36.2 writes it."""
+    pods = [
+        pod
+        for pod in store.all(POD, budget["metadata"]["namespace"])
+        if matches(budget["spec"].get("selector"), pod["metadata"].get("labels") or {})
+    ]
+    before = budget.get("status") or {}
+    try:
+        expected, desired = _wanted(store, budget["spec"], pods)
+    except ValueError as error:
+        # It fails safe: the rest of the status stays as it was.
+        failed = _allowance(store, before, "SyncFailed", "False", str(error))
+        kept = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0} | before
+        return kept | {"disruptionsAllowed": 0, "conditions": [failed]}
+    staying = {p["metadata"]["name"]: p for p in pods if "deletionTimestamp" not in p["metadata"]}
+    disrupted = {k: v for k, v in before.get("disruptedPods", {}).items() if k in staying}
+    healthy = sum(is_ready(pod) for name, pod in staying.items() if name not in disrupted)
+    allowed = max(0, healthy - desired) if expected else 0
+    words = ("SufficientPods", "True") if allowed else ("InsufficientPods", "False")
+    return {
+        "observedGeneration": budget["metadata"].get("generation", 1),
+        **({"disruptedPods": disrupted} if disrupted else {}),
+        "disruptionsAllowed": allowed,
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "expectedPods": expected,
+        "conditions": [_allowance(store, before, *words, "")],
+    }
 
 
-class ClaimController:
-    """``run`` does all that is due."""
+def _wanted(store: Store, spec: Tree, pods: list[Tree]) -> tuple[int, int]:
+    """(expected pods, desired healthy pods). Raises ValueError where they cannot be counted."""
+    name = "maxUnavailable" if "maxUnavailable" in spec else "minAvailable"
+    amount = spec.get(name, 1)
+    if isinstance(amount, int) and name == "minAvailable":
+        return len(pods), amount
+    expected = _scale(store, pods)
+    if isinstance(amount, str):  # rounded up
+        amount = math.ceil(int(amount.removesuffix("%")) * expected / 100)
+    return expected, amount if name == "minAvailable" else max(0, expected - amount)
+
+
+def _scale(store: Store, pods: list[Tree]) -> int:
+    """Replicas of all controllers of the pods; those without a controller do not count."""
+    found: dict[str, int] = {}
+    for owner in filter(None, map(controller, pods)):
+        group, kind = owner["apiVersion"].partition("/")[0], owner["kind"]
+        if kind not in _SCALED:
+            plural = f"{kind.lower()}s.{group}"
+            raise ValueError(f"{plural} does not implement the scale subresource")
+        everywhere = store.all(store.kinds.of(owner["apiVersion"], kind))
+        tree = next(one for one in everywhere if one["metadata"]["uid"] == owner["uid"])
+        found[owner["uid"]] = tree["spec"].get("replicas", 1)
+    return sum(found.values())
+
+
+def _allowance(store: Store, before: Tree, reason: str, status: str, said: str) -> Tree:
+    found = {"type": "DisruptionAllowed", "status": status, "reason": reason, "message": said}
+    for one in before.get("conditions") or []:
+        if (one["status"], one["reason"]) == (status, reason):
+            return found | {"lastTransitionTime": one["lastTransitionTime"]}
+    return found | {"lastTransitionTime": store.now()}
+
+
+# ---- Deployments, ReplicaSets and StatefulSets
+
+
+class Workloads:
+    """``on``: they run by themselves after every write. Only objects with a pod template are theirs.
+
+    Which pods a ReplicaSet removes follows ``ActivePodsWithRanks`` of Kubernetes 1.36: those not bound, not
+    running, not ready, of lower deletion cost, youngest. A StatefulSet removes its highest ordinals.
+    """
 
     def __init__(self, objects: Objects) -> None:
+        self.on = False
         self._objects = objects
         self._store = objects.store
+        named = self._store.kinds.named
+        self._deployment, self._set, self._stateful = map(
+            named, ("Deployment", "ReplicaSet", "StatefulSet")
+        )
         self._made = 0
 
     def run(self) -> None:
-        """Claims for pods that ask for them, and back from pods that are gone."""
-        self._from_templates()
-        self._given_back()
+        """Everything that is due."""
+        for one in list(self._store.all(self._deployment)):
+            self._deploy(one)
+        alive = {one["metadata"]["uid"] for one in self._store.all(self._deployment)}
+        for one in list(self._store.all(self._set)):
+            owner = controller(one)
+            if owner.get("kind") == "Deployment" and owner["uid"] not in alive:
+                self._store.drop(self._set, one)
+            elif "template" in one["spec"]:
+                self._fill_set(one)
+        for one in list(self._store.all(self._stateful)):
+            if "template" in one["spec"]:
+                self._fill_stateful(one)
 
-    def _from_templates(self) -> None:
-        """A claim for each pod that asks for one of a template, gated or not."""
-        for pod in list(self._store.all(POD)):
-            asks = [
-                one
-                for one in pod["spec"].get("resourceClaims") or []
-                if "resourceClaimTemplateName" in one
-            ]
-            made = list(pod["status"].get("resourceClaimStatuses") or [])
-            missing = [one for one in asks if one["name"] not in {has["name"] for has in made}]
-            for one in missing:
-                metadata = pod["metadata"]
-                template = self._store.get(
-                    TEMPLATE, metadata["namespace"], one["resourceClaimTemplateName"]
-                )
-                if template is None:
-                    continue
-                self._made += 1
-                name = f"{metadata['name']}-{one['name']}-{self._made:05x}"
-                body = _claim_from(template, name, pod)
-                place = Place(CLAIM, metadata["namespace"], "", "")
-                self._objects.create(place, body, RequestInfo(manager=_MANAGER))
-                made.append({"name": one["name"], "resourceClaimName": name})
-            if missing:
-                status = pod["status"] | {"resourceClaimStatuses": made}
-                self._store.keep(POD, pod | {"status": status}, manager=_MANAGER, sub="status")
-
-    def _given_back(self) -> None:
-        """reservedFor follows the pods; a claim with the finalizer loses its allocation with them."""
-        pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(POD)}
-        users: dict[tuple[str, str], list[Tree]] = {}
-        for pod in pods.values():
-            if pod["spec"].get("nodeName") and _lives(pod):
-                for name in claims_of(pod):
-                    if name:
-                        users.setdefault((pod["metadata"]["namespace"], name), []).append(pod)
-        for claim in list(self._store.all(CLAIM)):
-            metadata = claim["metadata"]
-            if (claim.get("status") or {}).get("allocation"):
-                bound = users.get((metadata["namespace"], metadata["name"]), [])
-                self._reserved(claim, pods, bound)
-
-    def _reserved(self, claim: Tree, pods: dict[str, Tree], bound: list[Tree]) -> None:
-        """Let the claim be reserved for pods that live, and for those that are bound with it."""
-        metadata, status = claim["metadata"], dict(claim["status"])
-        before = status.get("reservedFor") or []
-        after = [one for one in before if _lives(pods.get(one.get("uid", "")))]
-        for pod in bound:
-            words = pod["metadata"]
-            holder = {"resource": "pods", "name": words["name"], "uid": words["uid"]}
-            if holder not in after:
-                after.append(holder)
-        if after == before:
+    def _deploy(self, one: Tree) -> None:
+        """One ReplicaSet for its template; those of earlier templates have no pods."""
+        metadata, template = one["metadata"], one["spec"].get("template")
+        if template is None:
             return
-        finalizers = metadata.get("finalizers") or []
-        if after:
-            status["reservedFor"] = after
-        else:
-            status.pop("reservedFor", None)
-            if FINALIZER in finalizers:
-                status.pop("allocation")
-                finalizers = [one for one in finalizers if one != FINALIZER]
-        new = claim | {"metadata": metadata | {"finalizers": finalizers}, "status": status}
-        self._objects.kept(CLAIM, claim, new, manager=_MANAGER, sub="status")
+        text = json.dumps(template, sort_keys=True)
+        digest, wanted = hashlib.sha256(text.encode()).hexdigest()[:10], one["spec"]["replicas"]
+        name, notes = f"{metadata['name']}-{digest}", metadata.get("annotations") or {}
+        sets = list(owned(self._store, self._set, one))
+        for own in sets:
+            current, before = own["metadata"]["name"] == name, own["metadata"]
+            annotations = before.get("annotations", {}) | (notes if current else {})
+            replicas = wanted if current else 0
+            new = own | {"metadata": before | {"annotations": annotations}}
+            new["spec"] = own["spec"] | {"replicas": replicas}
+            if new != own:
+                self._store.keep(self._set, new, manager=_MANAGER)
+        if name not in {own["metadata"]["name"] for own in sets}:
+            labels = template["metadata"].get("labels", {}) | {"pod-template-hash": digest}
+            inner = template | {"metadata": template["metadata"] | {"labels": labels}}
+            made = {"name": name, "labels": labels, "annotations": notes}
+            spec = {"replicas": wanted, "selector": {"matchLabels": labels}, "template": inner}
+            self._create(self._set, one, {"metadata": made, "spec": spec})
+
+    def _fill_set(self, one: Tree) -> None:
+        pods = [
+            pod
+            for pod in owned(self._store, POD, one)
+            if "deletionTimestamp" not in pod["metadata"] and is_alive(pod)
+        ]
+        wanted, metadata = one["spec"]["replicas"], one["metadata"]
+        for _ in range(wanted - len(pods)):
+            self._made += 1
+            letters = hashlib.sha256(f"{metadata['uid']}{self._made}".encode()).hexdigest()
+            self._make(one, f"{metadata['name']}-{letters[:5]}", {})
+        for pod in sorted(pods, key=_goes_first)[: max(0, len(pods) - wanted)]:
+            self._objects.removed(POD, pod)
+
+    def _fill_stateful(self, one: Tree) -> None:
+        """With ``podManagementPolicy: OrderedReady`` a pod is made once those before it are ready."""
+        spec, stem = one["spec"], one["metadata"]["name"]
+        first = (spec.get("ordinals") or {}).get("start", 0)
+        ordinals = range(first, first + spec["replicas"])
+        there = {pod["metadata"]["name"]: pod for pod in owned(self._store, POD, one)}
+        for ordinal in ordinals:
+            name = f"{stem}-{ordinal}"
+            if name not in there:
+                labels = {"apps.kubernetes.io/pod-index": str(ordinal)}
+                labels["statefulset.kubernetes.io/pod-name"] = name
+                self._make(one, name, labels)
+            waits = name not in there or not is_ready(there[name])
+            if waits and spec.get("podManagementPolicy") != "Parallel":
+                break
+        for name, pod in there.items():
+            number = int(name.rpartition("-")[2])
+            if number not in ordinals and "deletionTimestamp" not in pod["metadata"]:
+                self._objects.removed(POD, pod)
+
+    def _make(self, one: Tree, name: str, labels: Tree) -> None:
+        template = one["spec"]["template"]
+        of = template["metadata"]
+        metadata = {"name": name, "labels": of.get("labels", {}) | labels}
+        metadata["annotations"] = dict(of.get("annotations") or {})
+        self._create(POD, one, {"metadata": metadata, "spec": template["spec"]})
+
+    def _create(self, kind: Kind, owner: Tree, body: Tree) -> None:
+        body["metadata"]["ownerReferences"] = [reference(owner)]
+        copied = json.loads(json.dumps(body))
+        place = Place(kind, owner["metadata"]["namespace"])
+        self._objects.create(place, copied, RequestInfo(manager=_MANAGER))
 
 
-def _lives(pod: Tree | None) -> bool:
-    return pod is not None and pod["status"].get("phase") not in ("Succeeded", "Failed")
-
-
-def _claim_from(template: Tree, name: str, pod: Tree) -> Tree:
+def _goes_first(pod: Tree) -> tuple[object, ...]:
     metadata = pod["metadata"]
-    owner = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    return {
-        "metadata": {"name": name, "ownerReferences": [owner]},
-        "spec": template["spec"]["spec"],
-    }
+    phase = ("Pending", "Unknown", "Running").index(pod["status"].get("phase", "Pending"))
+    cost = int((metadata.get("annotations") or {}).get(COST, "0"))
+    younger_first = [-ord(letter) for letter in metadata["creationTimestamp"]]
+    bound = bool(pod["spec"].get("nodeName"))
+    return (bound, phase, is_ready(pod), cost, younger_first, metadata["name"])

@@ -1,30 +1,22 @@
-"""Status objects, worded as a real API server words them; raised as ApiError."""
+"""Refusals, worded as a real API server words them; raised as ApiError."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from apiserver_kinds import Kind, Tree
 
 MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
-
-_REASONS = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "MethodNotAllowed",
-    409: "Conflict",
-    410: "Expired",
-    415: "UnsupportedMediaType",
-    422: "Invalid",
-    429: "TooManyRequests",
-    503: "ServiceUnavailable",
-    504: "Timeout",
-}
+_REASONS = dict(
+    line.split()
+    for line in """400 BadRequest\n401 Unauthorized\n403 Forbidden\n404 NotFound
+405 MethodNotAllowed\n409 Conflict\n410 Expired\n415 UnsupportedMediaType\n422 Invalid
+429 TooManyRequests\n503 ServiceUnavailable\n504 Timeout""".splitlines()
+)
+Fault = tuple[str, str, str]
+"""Of a field: its name, the reason as in causes, and all of the message after the name."""
 
 
 class ApiError(Exception):
@@ -40,61 +32,34 @@ class ApiError(Exception):
         retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.code = code
-        self.message = message
-        self.reason = _REASONS.get(code, "") if reason is None else reason
-        self.details = details
+        self.code, self.message, self.details = code, message, details
+        self.reason = _REASONS.get(str(code), "") if reason is None else reason
         self.retry_after_s = retry_after_s
 
     def tree(self) -> Tree:
-        tree: Tree = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-        }
-        if self.reason:
-            tree["reason"] = self.reason
-        if self.details is not None:
-            tree["details"] = self.details
-        return tree | {"code": self.code}
+        tree: Tree = status("Failure", code=self.code, message=self.message, reason=self.reason)
+        return tree if self.details is None else tree | {"details": self.details}
 
 
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """One fault of a field. ``kind``: as in causes, such as FieldValueInvalid.
-
-    ``detail``: all of the message after the field's name, as in ``Forbidden: may not ...``.
-    """
-
-    field: str
-    kind: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.detail}"
+def status(word: str, **more: object) -> Tree:
+    """A Status; without what is empty."""
+    tree = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": word}
+    return tree | {key: value for key, value in more.items() if value}
 
 
-def wrong(field: str, value: str, detail: str) -> FieldError:
+def wrong(field: str, value: str, said: str) -> Fault:
     """``value``: as JSON."""
-    return FieldError(field, "FieldValueInvalid", f"Invalid value: {value}: {detail}")
+    return field, "FieldValueInvalid", f"Invalid value: {value}: {said}"
 
 
-def barred(field: str, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueForbidden", f"Forbidden: {detail}")
-
-
-def success(code: int = 201) -> Tree:
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
+def barred(field: str, said: str) -> Fault:
+    return field, "FieldValueForbidden", f"Forbidden: {said}"
 
 
 def details(kind: Kind, name: str, *, singular: bool = False, sub: str = "") -> Tree:
-    tree: Tree = {"name": name}
-    if kind.group:
-        tree["group"] = kind.group
-    tree["kind"] = kind.name if singular else kind.plural + (f"/{sub}" if sub else "")
-    return tree
+    tree = {"name": name} if name else {}
+    tree |= {"group": kind.group} if kind.group else {}
+    return tree | {"kind": kind.name if singular else kind.plural + (f"/{sub}" if sub else "")}
 
 
 def missing(kind: Kind, name: str) -> ApiError:
@@ -106,9 +71,8 @@ def no_such_path() -> ApiError:
 
 
 def not_allowed() -> ApiError:
-    return ApiError(
-        405, "the server does not allow this method on the requested resource", details={}
-    )
+    said = "the server does not allow this method on the requested resource"
+    return ApiError(405, said, details={})
 
 
 def conflict(kind: Kind, name: str, why: str = MODIFIED, *, sub: str = "") -> ApiError:
@@ -122,21 +86,22 @@ def exists(kind: Kind, name: str) -> ApiError:
     return ApiError(409, message, reason="AlreadyExists", details=details(kind, name))
 
 
-def invalid(kind: Kind, name: str, errors: Sequence[FieldError], *, said: str = "") -> ApiError:
+def invalid(kind: Kind, name: str, faults: Sequence[Fault], *, said: str = "") -> ApiError:
     """422 for all faults of an object; the message names each once, ``causes`` all of them.
 
     ``said``: what the message calls the object where that is not its kind.
     """
-    words = list(dict.fromkeys(str(error) for error in errors))
+    words = list(dict.fromkeys(f"{field}: {detail}" for field, _, detail in faults))
     listed = words[0] if len(words) == 1 else f"[{', '.join(words)}]"
-    causes = [
-        {"reason": error.kind, "message": error.detail, "field": error.field} for error in errors
-    ]
-    tree = details(kind, name, singular=not said) | {"causes": causes}
-    return ApiError(422, f'{said or kind.group_kind} "{name}" is invalid: {listed}', details=tree)
+    causes = [{"reason": why, "message": said, "field": field} for field, why, said in faults]
+    about = details(kind, name, singular=not said) | {"causes": causes}
+    return ApiError(422, f'{said or kind.group_kind} "{name}" is invalid: {listed}', details=about)
 
 
-def rejected_patch() -> ApiError:
-    """A JSON patch that cannot be applied: one answer for every cause."""
-    message = "the server rejected our request due to an error in our request"
-    return ApiError(422, message, details={})
+def denied(user: str, verb: str, kind: Kind, namespace: str, name: str, sub: str) -> ApiError:
+    """403 without the right."""
+    what = kind.resource + (f' "{name}"' if name else "")
+    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    asked = f"{kind.plural}/{sub}" if sub else kind.plural
+    said = f'{what} is forbidden: User "{user}" cannot {verb} resource "{asked}" in API group'
+    return ApiError(403, f'{said} "{kind.group}" {where}', details=details(kind, name))

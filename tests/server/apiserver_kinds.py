@@ -1,4 +1,4 @@
-"""The kinds that the test API server serves, the paths they live at, and the options of a request."""
+"""The kinds that the test server serves, the paths they live at, and the options of a request."""
 
 from __future__ import annotations
 
@@ -12,22 +12,12 @@ Tree = dict[str, Any]
 Json = Any
 """An object, a list, a string, a number, a truth value or null."""
 
-
-ALL_VERBS = (
-    "create",
-    "delete",
-    "deletecollection",
-    "get",
-    "list",
-    "patch",
-    "update",
-    "watch",
-)
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
-    """One kind as served. ``subs``: its subresources; ``short``: names kubectl takes for it."""
+    """One kind as served. ``subs``: its subresources; ``custom``: of a CustomResourceDefinition."""
 
     name: str
     plural: str
@@ -35,12 +25,8 @@ class Kind:
     version: str = "v1"
     namespaced: bool = True
     subs: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ALL_VERBS
-    short: tuple[str, ...] = ()
-    replicas: tuple[str, ...] = ("spec", "replicas")
-    """Where it keeps the number that its subresource ``scale`` sets."""
+    verbs: tuple[str, ...] = VERBS
     custom: bool = False
-    """It came with a CustomResourceDefinition."""
 
     @property
     def api_version(self) -> str:
@@ -60,114 +46,62 @@ class Kind:
         return f"{self.name}.{self.group}" if self.group else self.name
 
 
-POD = Kind("Pod", "pods", subs=("status", "binding", "eviction"), short=("po",))
-NODE = Kind("Node", "nodes", namespaced=False, subs=("status",), short=("no",))
-NAMESPACE = Kind("Namespace", "namespaces", namespaced=False, subs=("status",), short=("ns",))
-BINDING = Kind("Binding", "bindings", verbs=("create",))
-EVENT = Kind("Event", "events", short=("ev",))
-LEASE = Kind("Lease", "leases", "coordination.k8s.io")
-BUDGET = Kind(
-    "PodDisruptionBudget", "poddisruptionbudgets", "policy", subs=("status",), short=("pdb",)
-)
-VOLUME_CLAIM = Kind(
-    "PersistentVolumeClaim", "persistentvolumeclaims", subs=("status",), short=("pvc",)
-)
-VOLUME = Kind(
-    "PersistentVolume", "persistentvolumes", namespaced=False, subs=("status",), short=("pv",)
-)
-STORAGE_CLASS = Kind(
-    "StorageClass", "storageclasses", "storage.k8s.io", namespaced=False, short=("sc",)
-)
-CLAIM = Kind("ResourceClaim", "resourceclaims", "resource.k8s.io", subs=("status",))
-TEMPLATE = Kind("ResourceClaimTemplate", "resourceclaimtemplates", "resource.k8s.io")
-SLICE = Kind("ResourceSlice", "resourceslices", "resource.k8s.io", namespaced=False)
-CLASS = Kind("DeviceClass", "deviceclasses", "resource.k8s.io", namespaced=False)
-PRIORITY = Kind(
-    "PriorityClass", "priorityclasses", "scheduling.k8s.io", namespaced=False, short=("pc",)
-)
-POD_GROUP = Kind("PodGroup", "podgroups", "scheduling.k8s.io", "v1alpha2", subs=("status",))
-WORKLOAD = Kind("Workload", "workloads", "scheduling.k8s.io", "v1alpha2", subs=("status",))
-ROLE = Kind("Role", "roles", "rbac.authorization.k8s.io")
-ROLE_BINDING = Kind("RoleBinding", "rolebindings", "rbac.authorization.k8s.io")
-CLUSTER_ROLE = Kind("ClusterRole", "clusterroles", "rbac.authorization.k8s.io", namespaced=False)
-CLUSTER_ROLE_BINDING = Kind(
-    "ClusterRoleBinding", "clusterrolebindings", "rbac.authorization.k8s.io", namespaced=False
-)
-ACCESS = Kind(
-    "SelfSubjectAccessReview",
-    "selfsubjectaccessreviews",
-    "authorization.k8s.io",
-    namespaced=False,
-    verbs=("create",),
-)
-RULES = Kind(
-    "SelfSubjectRulesReview",
-    "selfsubjectrulesreviews",
-    "authorization.k8s.io",
-    namespaced=False,
-    verbs=("create",),
-)
+def _kinds(table: str) -> tuple[Kind, ...]:
+    """Of lines ``GROUP/VERSION KIND PLURAL SUBRESOURCES``; ``*``: not in namespaces."""
+    found = []
+    for line in table.strip().splitlines():
+        api, name, plural, *subs = line.split()
+        group, _, version = api.rpartition("/")
+        inside, title = not name.endswith("*"), name.removesuffix("*")
+        verbs = ("create",) if name.endswith("Review*") else VERBS
+        found.append(Kind(title, plural, group, version, inside, tuple(subs), verbs))
+    return tuple(found)
 
-_SCALED = ("scale", "status")
 
-ALWAYS = (
-    POD,
-    NODE,
-    NAMESPACE,
-    BINDING,
-    EVENT,
-    Kind("ConfigMap", "configmaps", short=("cm",)),
-    Kind("Secret", "secrets"),
-    Kind("Service", "services", subs=("status",), short=("svc",)),
-    Kind("ServiceAccount", "serviceaccounts", short=("sa",)),
-    VOLUME_CLAIM,
-    VOLUME,
-    STORAGE_CLASS,
-    Kind("ResourceQuota", "resourcequotas", subs=("status",), short=("quota",)),
-    Kind("Deployment", "deployments", "apps", subs=_SCALED, short=("deploy",)),
-    Kind("ReplicaSet", "replicasets", "apps", subs=_SCALED, short=("rs",)),
-    Kind("StatefulSet", "statefulsets", "apps", subs=_SCALED, short=("sts",)),
-    Kind("DaemonSet", "daemonsets", "apps", subs=("status",), short=("ds",)),
-    Kind("Job", "jobs", "batch", subs=("status",)),
-    Kind("CronJob", "cronjobs", "batch", subs=("status",), short=("cj",)),
-    LEASE,
-    BUDGET,
-    Kind("NetworkPolicy", "networkpolicies", "networking.k8s.io", short=("netpol",)),
-    CLAIM,
-    TEMPLATE,
-    SLICE,
-    CLASS,
-    PRIORITY,
-    ROLE,
-    ROLE_BINDING,
-    CLUSTER_ROLE,
-    CLUSTER_ROLE_BINDING,
-    ACCESS,
-    RULES,
-    Kind(
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        "apiextensions.k8s.io",
-        namespaced=False,
-        subs=("status",),
-        short=("crd",),
-    ),
-    Kind(
-        "ValidatingAdmissionPolicy",
-        "validatingadmissionpolicies",
-        "admissionregistration.k8s.io",
-        namespaced=False,
-        subs=("status",),
-    ),
-    Kind(
-        "ValidatingAdmissionPolicyBinding",
-        "validatingadmissionpolicybindings",
-        "admissionregistration.k8s.io",
-        namespaced=False,
-    ),
-)
-GROUPED = (POD_GROUP, WORKLOAD)
+ALWAYS = _kinds("""
+v1 Pod pods status binding eviction
+v1 Node* nodes status
+v1 Namespace* namespaces status
+v1 Event events
+v1 ConfigMap configmaps
+v1 Secret secrets
+v1 Service services status
+v1 ServiceAccount serviceaccounts
+v1 PersistentVolumeClaim persistentvolumeclaims status
+v1 PersistentVolume* persistentvolumes status
+v1 ResourceQuota resourcequotas status
+storage.k8s.io/v1 StorageClass* storageclasses
+apps/v1 Deployment deployments scale status
+apps/v1 ReplicaSet replicasets scale status
+apps/v1 StatefulSet statefulsets scale status
+apps/v1 DaemonSet daemonsets status
+batch/v1 Job jobs status
+batch/v1 CronJob cronjobs status
+coordination.k8s.io/v1 Lease leases
+policy/v1 PodDisruptionBudget poddisruptionbudgets status
+resource.k8s.io/v1 ResourceClaim resourceclaims status
+resource.k8s.io/v1 ResourceClaimTemplate resourceclaimtemplates
+resource.k8s.io/v1 ResourceSlice* resourceslices
+resource.k8s.io/v1 DeviceClass* deviceclasses
+scheduling.k8s.io/v1 PriorityClass* priorityclasses
+rbac.authorization.k8s.io/v1 Role roles
+rbac.authorization.k8s.io/v1 RoleBinding rolebindings
+rbac.authorization.k8s.io/v1 ClusterRole* clusterroles
+rbac.authorization.k8s.io/v1 ClusterRoleBinding* clusterrolebindings
+authorization.k8s.io/v1 SelfSubjectAccessReview* selfsubjectaccessreviews
+admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy* validatingadmissionpolicies status
+admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding* validatingadmissionpolicybindings
+""")
+GROUPED = _kinds("scheduling.k8s.io/v1alpha2 PodGroup podgroups status")
 """Served where the alpha API of pod groups is on."""
+
+_NAMED = {kind.name: kind for kind in ALWAYS}
+POD, NODE, NAMESPACE, LEASE, PRIORITY = (
+    _NAMED[name] for name in ("Pod", "Node", "Namespace", "Lease", "PriorityClass")
+)
+CLAIM, TEMPLATE, SLICE = (_NAMED[f"Resource{name}"] for name in ("Claim", "ClaimTemplate", "Slice"))
+BUDGET, ACCESS = _NAMED["PodDisruptionBudget"], _NAMED["SelfSubjectAccessReview"]
+(POD_GROUP,) = GROUPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +109,9 @@ class Place:
     """Where a path leads. ``namespace``, ``name``, ``sub``: empty where the path has none."""
 
     kind: Kind
-    namespace: str
-    name: str
-    sub: str
+    namespace: str = ""
+    name: str = ""
+    sub: str = ""
 
 
 class Kinds:
@@ -192,22 +126,16 @@ class Kinds:
 
     def serve(self, kind: Kind) -> None:
         self.all.append(kind)
-        self._by_root[(kind.root, kind.plural)] = kind
+        self._by_root[kind.root, kind.plural] = kind
         self.place.cache_clear()
 
-    def named(self, name: str, group: str | None = None) -> Kind:
-        """The kind of that name, or plural. Raises KeyError."""
-        for kind in self.all:
-            if name in (kind.name, kind.plural) and group in (None, kind.group):
-                return kind
-        raise KeyError(name)
+    def named(self, name: str) -> Kind:
+        """The kind of that name, or plural. Raises StopIteration."""
+        return next(kind for kind in self.all if name in (kind.name, kind.plural))
 
     def of(self, api_version: str, name: str) -> Kind:
-        """The kind of an object's own words. Raises KeyError."""
-        for kind in self.all:
-            if kind.name == name and kind.api_version == api_version:
-                return kind
-        raise KeyError(f"{api_version} {name}")
+        """The kind of an object's own words. Raises StopIteration."""
+        return next(k for k in self.all if (k.api_version, k.name) == (api_version, name))
 
     def _placed(self, path: str) -> Place | None:
         """``path``: without its query."""
@@ -238,3 +166,54 @@ class RequestInfo:
     dry_run: bool = False
     strict: bool = False
     query: dict[str, str] = field(default_factory=dict)
+
+
+# ---- what is served, as kubectl and the program ask for it
+
+_SUB_KINDS = {
+    "binding": ("Binding", "", "v1", ["create"]),
+    "eviction": ("Eviction", "policy", "v1", ["create"]),
+    "scale": ("Scale", "autoscaling", "v1", ["get", "patch", "update"]),
+}
+
+
+def discovered(kinds: Kinds, path: str) -> Tree | None:
+    """The answer to GET ``path``; None where it is no discovery."""
+    match path:
+        case "/version":
+            return {"major": "1", "minor": "36", "gitVersion": "v1.36.2"}
+        case "/api":
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+        case "/apis":
+            groups: dict[str, dict[str, None]] = {}
+            for kind in kinds.all:
+                if kind.group:
+                    groups.setdefault(kind.group, {})[kind.version] = None
+            listed = [_group(name, found) for name, found in groups.items()]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+    alike = [kind for kind in kinds.all if kind.root == path]
+    if not alike:
+        return None
+    rows = []
+    for kind in alike:
+        space = {"namespaced": kind.namespaced, "kind": kind.name}
+        singular = {"name": kind.plural, "singularName": kind.name.lower()}
+        rows.append(singular | space | {"verbs": list(kind.verbs)})
+        for sub in kind.subs:
+            name = {"name": f"{kind.plural}/{sub}", "singularName": ""}
+            below = name | space | {"verbs": ["get", "patch", "update"]}
+            if sub in _SUB_KINDS:
+                keys = ("kind", "group", "version", "verbs")
+                below |= dict(zip(keys, _SUB_KINDS[sub], strict=True))
+            rows.append(below)
+    api = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": alike[0].api_version}
+    return api | {"resources": rows}
+
+
+def _group(name: str, versions: dict[str, None]) -> Tree:
+    """The stable versions first."""
+    listed = [
+        {"groupVersion": f"{name}/{version}", "version": version}
+        for version in sorted(versions, key=lambda version: (len(version), version))
+    ]
+    return {"name": name, "versions": listed, "preferredVersion": listed[0]}

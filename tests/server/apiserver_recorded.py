@@ -1,14 +1,12 @@
 """Recorded lists of a cluster, served as they are, and answers that go wrong.
 
 It shares discovery, paging, error wording and HTTP with the cluster in memory, and answers GET only.
-``python tests/server/apiserver_recorded.py SNAPSHOT`` serves a recorded cluster until interrupted.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,10 +14,9 @@ from email.utils import formatdate
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from apiserver_discovery import discovered
-from apiserver_errors import ApiError, no_such_path
-from apiserver_http import RawAnswer, serving
-from apiserver_kinds import Json, Kind, Kinds, Tree
+from apiserver_errors import ApiError, denied, no_such_path
+from apiserver_http import RawAnswer
+from apiserver_kinds import Json, Kind, Kinds, Tree, discovered
 from apiserver_rbac import User
 from apiserver_store import page
 from kube import SNAPSHOTS
@@ -27,11 +24,10 @@ from kube import SNAPSHOTS
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``path`` without the query; ``number``: how many came for this path before."""
+    """``path`` without the query."""
 
     path: str
     query: dict[str, str]
-    number: int
 
 
 Hook = Callable[[Request], RawAnswer | None]
@@ -58,13 +54,10 @@ def status(code: int, reason: str, message: str) -> RawAnswer:
     return _json(code, ApiError(code, message, reason=reason).tree())
 
 
-def forbidden(verb: str, resource: str, scope: str = "at the cluster scope") -> RawAnswer:
+def forbidden(verb: str, resource: str) -> RawAnswer:
     plural, _, group = resource.partition(".")
-    message = (
-        f'{resource} is forbidden: User "tester" cannot {verb} resource "{plural}"'
-        f' in API group "{group}" {scope}'
-    )
-    return status(403, "Forbidden", message)
+    kind = Kind("", plural, group)
+    return _json(403, denied("tester", verb, kind, "", "", "").tree())
 
 
 @dataclass(slots=True)
@@ -79,7 +72,6 @@ class RecordedServer:
     kinds: Kinds = field(default_factory=lambda: Kinds(()))
     tokens: dict[str, User] = field(default_factory=dict)
     answers: dict[str, RawAnswer] = field(default_factory=dict)
-    _counts: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -94,15 +86,13 @@ class RecordedServer:
         """Serve a list as it was recorded."""
         group, _, version = tree["apiVersion"].rpartition("/")
         namespaced = any("namespace" in item["metadata"] for item in tree["items"])
-        name = tree["kind"].removesuffix("List")
-        verbs = ("get", "list", "watch")
+        name, verbs = tree["kind"].removesuffix("List"), ("get", "list", "watch")
         kind = Kind(name, plural, group, version, namespaced=namespaced, verbs=verbs)
         self.kinds.serve(kind)
         self.resources.append(Resource(kind, tree["items"]))
 
-    def resource(self, plural: str, group: str = "") -> Resource:
-        wanted = (plural, group)
-        return next(one for one in self.resources if (one.kind.plural, one.kind.group) == wanted)
+    def resource(self, plural: str) -> Resource:
+        return next(one for one in self.resources if one.kind.plural == plural)
 
     def fail(
         self, path: str, *answers: RawAnswer, when: Callable[[Request], bool] = lambda _: True
@@ -138,51 +128,34 @@ class RecordedServer:
     def answer(self, target: str) -> RawAnswer:
         """What is sent for GET ``target``."""
         path, _, encoded = target.partition("?")
-        query = dict(parse_qsl(encoded, keep_blank_values=True))
+        request = Request(path, dict(parse_qsl(encoded, keep_blank_values=True)))
         with self._lock:
-            number = self._counts.get(path, 0)
-            self._counts[path] = number + 1
-            request = Request(path, query, number)
             self.requests.append(request)
             for hook in self.hooks:
                 if (found := hook(request)) is not None:
                     return found
         if not self.cached:
             return self._answer(request)
-        key = "&".join([path, *(f"{k}={v}" for k, v in query.items() if k != "timeout")])
+        key = "&".join([path, *(f"{k}={v}" for k, v in request.query.items() if k != "timeout")])
         if key not in self.answers:
             self.answers[key] = self._answer(request)
         return self.answers[key]
 
     def _answer(self, request: Request) -> RawAnswer:
         place = self.kinds.place(request.path)
-        if place is None:
-            tree = discovered(self.kinds, request.path)
-            return _missing() if tree is None else _json(200, tree)
-        items = next(one.items for one in self.resources if one.kind is place.kind)
-        if place.namespace:
-            items = [one for one in items if one["metadata"]["namespace"] == place.namespace]
-        if not place.name:
-            return _json(200, page(place.kind, items, request.query, "4711"))
-        named = [one for one in items if one["metadata"]["name"] == place.name]
-        kind = {"kind": place.kind.name, "apiVersion": place.kind.api_version}
-        return _json(200, kind | named[0]) if named else _missing()
-
-
-def _missing() -> RawAnswer:
-    return _json(404, no_such_path().tree())
+        tree: Tree | None = discovered(self.kinds, request.path) if place is None else None
+        if place is not None:
+            items = next(one.items for one in self.resources if one.kind is place.kind)
+            if place.namespace:
+                items = [one for one in items if one["metadata"]["namespace"] == place.namespace]
+            if place.name:
+                api = {"kind": place.kind.name, "apiVersion": place.kind.api_version}
+                named = (one for one in items if one["metadata"]["name"] == place.name)
+                tree = next((api | one for one in named), None)
+            else:
+                tree = page(place.kind, items, request.query, "4711")
+        return _json(404, no_such_path().tree()) if tree is None else _json(200, tree)
 
 
 def _json(code: int, tree: Tree) -> RawAnswer:
     return RawAnswer(code, json.dumps(tree, separators=(",", ":")).encode())
-
-
-def main() -> None:
-    with serving(RecordedServer.of(sys.argv[1]), Path.cwd(), tls=False) as endpoint:
-        sys.stdout.write(f"export KUBECONFIG={endpoint.kubeconfig}\n")
-        sys.stdout.flush()
-        threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main()

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from apiserver_controllers import Controllers
-from apiserver_errors import ApiError
-from apiserver_kinds import (
-    NAMESPACE,
-    NODE,
-    POD,
-    Json,
-    Kind,
-    Kinds,
-    Place,
-    RequestInfo,
-    Tree,
-)
+from apiserver_controllers import Controllers, reference
+from apiserver_kinds import NAMESPACE, NODE, POD, Json, Kind, Kinds, Place, RequestInfo, Tree
 from apiserver_objects import Objects
-from apiserver_rbac import User, service_account
+from apiserver_rbac import User
 from apiserver_store import Clock, Store
 
 GATE = "gangplan.dev/placement"
@@ -34,9 +23,7 @@ class ClusterSetup:
     objects: Objects
     controllers: Controllers
     tokens: dict[str, User]
-
-    def settle(self) -> None:
-        raise NotImplementedError
+    settle: Callable[[], None]
 
     # ---- making
 
@@ -44,8 +31,7 @@ class ClusterSetup:
         """Store an object as it is: nothing is checked or filled in but uid and time."""
         kind = self.kinds.of(tree["apiVersion"], tree["kind"])
         metadata = {"uid": self.store.uid(), "creationTimestamp": self.store.now()}
-        if kind.namespaced:
-            metadata["namespace"] = "default"
+        metadata |= {"namespace": "default"} if kind.namespaced else {}
         metadata |= tree["metadata"]
         if kind == POD:
             tree = {"spec": {}, "status": {"phase": "Pending"}} | tree
@@ -59,21 +45,15 @@ class ClusterSetup:
         """Create an object as an administrator. Raises ApiError."""
         kind = self.kinds.of(tree["apiVersion"], tree["kind"])
         namespace = tree["metadata"].get("namespace", "default") if kind.namespaced else ""
-        made = self.objects.create(
-            Place(kind, namespace, "", ""), tree, RequestInfo(manager=manager)
-        )
+        made = self.objects.create(Place(kind, namespace), tree, RequestInfo(manager=manager))
         self.settle()
         return made
 
     def add_namespace(self, name: str) -> Tree:
         """The namespace; made where it is not there."""
         found = self.store.get(NAMESPACE, "", name)
-        if found is not None:
-            return found
         tree = {"metadata": {"name": name}}
-        return self.objects.create(
-            Place(NAMESPACE, "", "", ""), tree, RequestInfo(manager="kubectl")
-        )
+        return found or self.objects.create(Place(NAMESPACE), tree, RequestInfo(manager="kubectl"))
 
     def add_node(
         self,
@@ -90,38 +70,23 @@ class ClusterSetup:
     ) -> Tree:
         """A node. ``taints``: (key, value, effect)."""
         amounts = {"cpu": cpu, "memory": memory, "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
-        spec: Tree = {}
         listed = [
             {"key": key, "effect": effect} | ({"value": value} if value else {})
             for key, value, effect in taints
         ]
-        if unschedulable:
-            spec["unschedulable"] = True
-            listed.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
-        if not ready:
-            listed.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
-        if listed:
-            spec["taints"] = listed
-        condition = {
-            "type": "Ready",
-            "status": "True" if ready else "False",
-            "reason": "KubeletReady",
-        }
+        spec: Tree = {"unschedulable": True} if unschedulable else {}
+        condition = {"type": "Ready", "status": str(ready), "reason": "KubeletReady"}
+        said = {"capacity": amounts, "allocatable": amounts, "conditions": [condition]}
         return self.put(
             {
                 "apiVersion": "v1",
                 "kind": "Node",
                 "metadata": {
                     "name": name,
-                    "labels": {"kubernetes.io/hostname": name, **(labels or {})},
+                    "labels": {"kubernetes.io/hostname": name} | (labels or {}),
                 },
-                "spec": spec,
-                "status": {
-                    "capacity": dict(amounts),
-                    "allocatable": dict(amounts),
-                    "conditions": [condition],
-                    **status,
-                },
+                "spec": spec | ({"taints": listed} if listed else {}),
+                "status": said | status,
             },
             manager="kubelet",
         )
@@ -150,36 +115,33 @@ class ClusterSetup:
         ``grace``: seconds it takes to end (0: at once). ``spec``: more fields of it.
         """
         self.add_namespace(namespace)
-        metadata: Tree = {"name": name, "namespace": namespace}
-        if labels:
-            metadata["labels"] = dict(labels)
-        if annotations:
-            metadata["annotations"] = dict(annotations)
-        if owner is not None:
-            metadata["ownerReferences"] = [_reference(owner)]
         limits = {"cpu": cpu, "memory": memory} | ({GPU: str(gpus)} if gpus else {})
-        containers = [{"name": "main", "image": "image", "resources": {"limits": limits}}]
-        tree: Tree = {
-            "metadata": metadata,
-            "spec": {
-                "containers": containers,
-                "schedulerName": scheduler,
-                "priority": priority,
-                "terminationGracePeriodSeconds": grace,
-                **({"schedulingGates": [{"name": gate} for gate in gates]} if gates else {}),
-                **({"nodeName": node} if node else {}),
-                **spec,
-            },
+        given: Tree = {
+            "name": name,
+            "namespace": namespace,
+            "labels": dict(labels or {}),
+            "annotations": dict(annotations or {}),
+            "ownerReferences": [reference(owner)] if owner else [],
         }
-        made = self.objects.create(
-            Place(POD, namespace, "", ""), tree, RequestInfo(manager="kube-controller-manager")
-        )
+        fields: Tree = {
+            "containers": [{"name": "main", "image": "image", "resources": {"limits": limits}}],
+            "schedulerName": scheduler,
+            "priority": priority,
+            "terminationGracePeriodSeconds": grace,
+            "schedulingGates": [{"name": gate} for gate in gates],
+            "nodeName": node,
+            **spec,
+        }
+        tree = {
+            "metadata": {key: value for key, value in given.items() if value},
+            "spec": {key: value for key, value in fields.items() if value not in (None, [])},
+        }
+        info = RequestInfo(manager="kube-controller-manager")
+        made = self.objects.create(Place(POD, namespace), tree, info)
         if phase or node:
-            self.standing(made, phase or "Running")
+            self._report(made, phase or "Running")
         self.settle()
-        found = self.store.get(POD, namespace, name)
-        assert found is not None
-        return found
+        return self.pod(name, namespace)
 
     def gang_of_pods(
         self,
@@ -201,52 +163,27 @@ class ClusterSetup:
         """
         self.add_namespace(namespace)
         gates = [GATE] if mode == "gate" else []
-        job = self.create(
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": {
-                    "name": name,
-                    "namespace": namespace,
-                    "annotations": dict(annotations or {}),
-                },
-                "spec": {"parallelism": size, "completions": size, "completionMode": "Indexed"},
-            }
-        )
-        where = list(nodes)
-        made = []
-        for index in range(size):
+        metadata = {"name": name, "namespace": namespace, "annotations": dict(annotations or {})}
+        spec = {"parallelism": size, "completions": size, "completionMode": "Indexed"}
+        api = {"apiVersion": "batch/v1", "kind": "Job"}
+        job = self.create(api | {"metadata": metadata, "spec": spec})
+        where, more, made = [*nodes, *[None] * size], pod.pop("labels", None) or {}, []
+        for index, node in enumerate(where[:size]):
             number = {"batch.kubernetes.io/job-completion-index": str(index)}
-            labels = number | {"batch.kubernetes.io/job-name": name} | dict(pod.get("labels") or {})
-            rest = {key: value for key, value in pod.items() if key != "labels"}
-            node = where[index] if index < len(where) else None
-            one = self.add_pod(
-                f"{name}-{index}",
-                namespace,
-                gpus,
-                node=node,
-                gates=[] if node else gates,
-                labels=labels,
-                annotations=number,
-                owner=job,
-                **rest,
+            labels = {**number, "batch.kubernetes.io/job-name": name, **more}
+            given = {"gates": [] if node else gates, "node": node, "owner": job, **pod}
+            title = f"{name}-{index}"
+            made.append(
+                self.add_pod(title, namespace, gpus, labels=labels, annotations=number, **given)
             )
-            made.append(one)
         if comes_back:
-            owner = self.controllers.recreate(self.kinds.named("Job"), job)
-            for born in owner.births.values():
-                if gates:
-                    born["spec"]["schedulingGates"] = [{"name": gate} for gate in gates]
+            for born in self.controllers.recreate(self.kinds.named("Job"), job).values():
+                born["spec"]["schedulingGates"] = [{"name": gate} for gate in gates]
         return made
 
     def add_user(self, token: str, name: str, groups: Iterable[str] = ()) -> User:
         """Somebody who comes with a bearer token."""
         self.tokens[token] = User(name, (*groups, "system:authenticated"))
-        return self.tokens[token]
-
-    def add_service_account(self, token: str, namespace: str, name: str) -> User:
-        self.add_namespace(namespace)
-        self.tokens[token] = service_account(namespace, name)
         return self.tokens[token]
 
     # ---- looking
@@ -275,9 +212,7 @@ class ClusterSetup:
         """Store what ``change`` makes of an object (it gets a copy of the top two levels)."""
         kind = self.kinds.named(kind) if isinstance(kind, str) else kind
         old = self.objects.get(kind, namespace if kind.namespaced else "", name)
-        copy = {
-            key: dict(value) if isinstance(value, dict) else value for key, value in old.items()
-        }
+        copy = {key: dict(part) if isinstance(part, dict) else part for key, part in old.items()}
         kept = self.store.keep(kind, change(copy), manager="somebody-else")
         self.settle()
         return kept
@@ -286,10 +221,9 @@ class ClusterSetup:
         """A harmless change: only an annotation, and so the resourceVersion, is another."""
 
         def change(tree: Tree) -> Tree:
-            annotations = dict(tree["metadata"].get("annotations") or {})
-            annotations["example.com/touched"] = str(self.store.revision)
-            tree["metadata"]["annotations"] = annotations
-            return tree
+            touched = {"example.com/touched": str(self.store.revision)}
+            annotations = (tree["metadata"].get("annotations") or {}) | touched
+            return tree | {"metadata": tree["metadata"] | {"annotations": annotations}}
 
         return self.change(kind, name, change, namespace)
 
@@ -300,25 +234,18 @@ class ClusterSetup:
         self.settle()
 
     def cordon(self, node: str) -> Tree:
-        def change(tree: Tree) -> Tree:
-            tree["spec"]["unschedulable"] = True
-            return tree
-
-        return self.change(NODE, node, change)
+        cordoned = {"unschedulable": True}
+        return self.change(NODE, node, lambda tree: tree | {"spec": tree["spec"] | cordoned})
 
     def run_pod(self, namespace: str, name: str, phase: str = "Running") -> Tree:
         """What a kubelet reports of a bound pod."""
-        made = self.standing(self.objects.get(POD, namespace, name), phase)
+        made = self._report(self.objects.get(POD, namespace, name), phase)
         self.settle()
         return made
 
     def finish_terminating(self) -> int:
         """What kubelets do at the end of the grace periods; how many pods went."""
-        going = [
-            pod
-            for pod in self.store.all(POD)
-            if "deletionTimestamp" in pod["metadata"] and not pod["metadata"].get("finalizers")
-        ]
+        going = [pod for pod in self.store.all(POD) if "deletionTimestamp" in pod["metadata"]]
         for pod in going:
             self.store.drop(POD, pod)
         self.settle()
@@ -326,32 +253,17 @@ class ClusterSetup:
 
     def advance(self, seconds: float) -> None:
         """Move the cluster's own clock."""
-        if not isinstance(self.clock, Clock):
-            raise ApiError(500, "this cluster's clock is not its own")
+        assert isinstance(self.clock, Clock)
         self.clock.advance(seconds)
 
-    def standing(self, pod: Tree, phase: str) -> Tree:
+    def _report(self, pod: Tree, phase: str) -> Tree:
         """The pod with a status as kubelets write it."""
-        now = self.store.now()
-        conditions = [
-            one
-            for one in pod["status"].get("conditions") or []
-            if one["type"] not in ("Ready", "PodScheduled")
+        now, before = self.store.now(), pod["status"].get("conditions") or []
+        words = {"PodScheduled": "True", "Ready": str(phase == "Running")}
+        conditions = [one for one in before if one["type"] not in words]
+        conditions += [
+            {"type": kind, "status": word, "lastTransitionTime": now}
+            for kind, word in words.items()
         ]
-        for kind in ("PodScheduled", "Ready"):
-            status = "True" if kind == "PodScheduled" or phase == "Running" else "False"
-            condition = {"type": kind, "status": status, "lastTransitionTime": now}
-            conditions.append(condition)
         status = pod["status"] | {"phase": phase, "startTime": now, "conditions": conditions}
         return self.store.keep(POD, pod | {"status": status}, manager="kubelet", sub="status")
-
-
-def _reference(owner: Tree) -> Tree:
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }

@@ -6,13 +6,12 @@ Stored trees are never changed in place. uids and versions depend on nothing but
 from __future__ import annotations
 
 import base64
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 
 from apiserver_errors import ApiError
-from apiserver_kinds import Kind, Kinds, Tree
-from apiserver_selectors import by_fields, by_labels
+from apiserver_kinds import Json, Kind, Kinds, Tree
 
 Key = tuple[str, str]
 Listener = Callable[[Kind, Tree | None, Tree | None], None]
@@ -35,6 +34,12 @@ class Clock:
         self.now += seconds
 
 
+@lru_cache(maxsize=4096)
+def stamp(seconds: int) -> str:
+    """``2026-11-20T08:00:00Z``."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
 class Store:
     """``clock``: seconds since the epoch."""
 
@@ -49,50 +54,31 @@ class Store:
 
     def now(self) -> str:
         """RFC 3339, whole seconds, as in creationTimestamp."""
-        return stamp(self.clock())
+        return stamp(int(self.clock()))
 
     def uid(self) -> str:
         self._made += 1
         return f"{self._made:08x}-0000-4000-8000-{self._made:012x}"
 
     def get(self, kind: Kind, namespace: str, name: str) -> Tree | None:
-        found = self._objects.get(kind)
-        return found.get((namespace, name)) if found is not None else None
+        return self._objects.get(kind, {}).get((namespace, name))
 
     def all(self, kind: Kind, namespace: str = "") -> Iterator[Tree]:
         """By namespace and name; of one namespace, or of all."""
-        found = self._objects.get(kind)
-        if not found:
-            return
-        order = self._order.get(kind)
-        if order is None:
-            order = self._order[kind] = sorted(found)
-        for key in order:
-            if not namespace or key[0] == namespace:
-                yield found[key]
-
-    def everything(self) -> Iterator[Tree]:
-        """Objects of all kinds."""
-        for found in self._objects.values():
-            yield from found.values()
+        found = self._objects.get(kind, {})
+        if kind not in self._order:
+            self._order[kind] = sorted(found)
+        return (found[key] for key in self._order[kind] if namespace in ("", key[0]))
 
     def keep(self, kind: Kind, new: Tree, *, manager: str = "", sub: str = "") -> Tree:
         """Store ``new`` under its name with the next resourceVersion. ``manager``: who wrote it."""
-        metadata = dict(new["metadata"])
-        key = (metadata.get("namespace", ""), metadata["name"])
+        key = (new["metadata"].get("namespace", ""), new["metadata"]["name"])
         objects = self._objects.setdefault(kind, {})
         old = objects.get(key)
         self.revision += 1
-        metadata["resourceVersion"] = str(self.revision)
+        metadata = new["metadata"] | {"resourceVersion": str(self.revision)}
         new = {"kind": kind.name, "apiVersion": kind.api_version} | new | {"metadata": metadata}
-        metadata["managedFields"] = managed(
-            old,
-            new,
-            manager=manager or "unknown",
-            sub=sub,
-            time=self.now(),
-            api_version=kind.api_version,
-        )
+        metadata["managedFields"] = _managed(old, new, (manager or "unknown", sub), self.now())
         objects[key] = new
         if old is None:
             self._order.pop(kind, None)
@@ -110,25 +96,11 @@ class Store:
             listener(kind, old, None)
 
 
-_stamps: dict[int, str] = {}
-
-
-def stamp(seconds: float) -> str:
-    """``2026-11-20T08:00:00Z``."""
-    whole = int(seconds)
-    found = _stamps.get(whole)
-    if found is None:
-        found = _stamps[whole] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(whole))
-    return found
-
-
 _OWNED = ("labels", "annotations")
 
 
-def managed(
-    old: Tree | None, new: Tree, *, manager: str, sub: str, time: str, api_version: str
-) -> list[Tree]:
-    """The managedFields of ``new``: who wrote each label and annotation last, and no other fields."""
+def _managed(old: Tree | None, new: Tree, writer: tuple[str, str], now: str) -> list[Tree]:
+    """Who wrote each label and annotation last, and with what subresource; no other fields."""
     before = {} if old is None else old["metadata"]
     there = {(part, key) for part in _OWNED for key in new["metadata"].get(part) or {}}
     changed = {
@@ -136,57 +108,42 @@ def managed(
         for part, key in there
         if (before.get(part) or {}).get(key) != new["metadata"][part][key]
     }
-    writer = (manager, sub)
-    entries = {
-        (entry["manager"], entry.get("subresource", "")): entry
-        for entry in before.get("managedFields") or []
-    }
+    entries = {(e["manager"], e.get("subresource", "")): e for e in before.get("managedFields", ())}
     found = []
     for who in entries if writer in entries else [*entries, writer]:
-        was = _fields(entries.get(who, {}))
-        now = there & (was | changed if who == writer else was - changed)
-        if who in entries and now == was:
+        was = _fields(entries[who]) if who in entries else set()
+        owns = there & (was | changed if who == writer else was - changed)
+        if who in entries and owns == was:
             found.append(entries[who])
-        elif now:
-            entry = {
-                "manager": who[0],
-                "operation": "Update",
-                "apiVersion": api_version,
-                "time": time,
-                "fieldsType": "FieldsV1",
-                "fieldsV1": {"f:metadata": _tree(now)},
-            }
+        elif owns:
+            fields: Tree = {}
+            for part, key in sorted(owns):
+                fields.setdefault(f"f:{part}", {})[f"f:{key}"] = {}
+            entry = {"manager": who[0], "operation": "Update", "apiVersion": new["apiVersion"]}
+            entry |= {"time": now, "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": fields}}
             found.append(entry | ({"subresource": who[1]} if who[1] else {}))
     return found
 
 
 def _fields(entry: Tree) -> set[tuple[str, str]]:
-    owned = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
-    return {
-        (part, key)
-        for part in _OWNED
-        for key in (name.removeprefix("f:") for name in owned.get(f"f:{part}") or {})
-    }
-
-
-def _tree(fields: set[tuple[str, str]]) -> Tree:
-    found: Tree = {}
-    for part, key in sorted(fields):
-        found.setdefault(f"f:{part}", {})[f"f:{key}"] = {}
-    return found
-
-
-_TYPE = ("kind", "apiVersion")
+    owned = entry["fieldsV1"]["f:metadata"].items()
+    return {(part[2:], key[2:]) for part, keys in owned for key in keys}
 
 
 def selected(store: Store, kind: Kind, namespace: str, query: dict[str, str]) -> Tree:
-    """The list that a query asks for. Raises ApiError."""
+    """The list that a query asks for, by fields and in pages."""
     items = list(store.all(kind, namespace))
-    if selector := query.get("labelSelector"):
-        items = list(filter(by_labels(selector), items))
-    if selector := query.get("fieldSelector"):
-        items = list(filter(by_fields(kind, selector), items))
+    for test in filter(None, query.get("fieldSelector", "").split(",")):
+        path, _, value = test.partition("=")
+        names, wanted = path.rstrip("!").split("."), not path.endswith("!")
+        items = [item for item in items if (str(_at(item, names)) == value) is wanted]
     return page(kind, items, query, str(store.revision), typed=kind.custom)
+
+
+def _at(tree: Tree, names: list[str]) -> object:
+    for name in names[:-1]:
+        tree = tree.get(name) or {}
+    return tree.get(names[-1], "")
 
 
 def page(
@@ -195,30 +152,66 @@ def page(
     """The part of a list that ``limit`` and ``continue`` ask for. ``typed``: items keep their kind."""
     metadata: Tree = {"resourceVersion": version}
     if limit := int(query.get("limit") or 0):
-        start = _start(query.get("continue"))
+        token = query.get("continue") or ""
+        try:
+            start = int(base64.b64decode(token) or 0)
+        except ValueError:
+            raise ApiError(400, f"continue key is not valid: {token}") from None
         left = len(items) - start - limit
         items = items[start : start + limit]
         if left > 0:
-            metadata |= {"continue": _token(start + limit), "remainingItemCount": left}
+            following = base64.b64encode(str(start + limit).encode()).decode()
+            metadata |= {"continue": following, "remainingItemCount": left}
     if not typed:
-        items = [{key: item[key] for key in item if key not in _TYPE} for item in items]
-    return {
-        "kind": f"{kind.name}List",
-        "apiVersion": kind.api_version,
-        "metadata": metadata,
-        "items": items,
-    }
+        items = [
+            {k: v for k, v in item.items() if k not in ("kind", "apiVersion")} for item in items
+        ]
+    api = {"kind": f"{kind.name}List", "apiVersion": kind.api_version}
+    return api | {"metadata": metadata, "items": items}
 
 
-def _token(start: int) -> str:
-    return base64.b64encode(json.dumps({"v": "meta.k8s.io/v1", "start": start}).encode()).decode()
+# ---- selectors of labels and nodes
 
 
-def _start(token: str | None) -> int:
-    """Raises ApiError for a token that is none of ours."""
-    if not token:
-        return 0
-    try:
-        return int(json.loads(base64.b64decode(token))["start"])
-    except (ValueError, KeyError, TypeError):
-        raise ApiError(400, f"continue key is not valid: {token}") from None
+def matches(selector: Mapping[str, Json] | None, labels: Mapping[str, str]) -> bool:
+    """A LabelSelector of an object; an empty one matches everything, None nothing."""
+    if selector is None or not (selector.get("matchLabels") or {}).items() <= labels.items():
+        return False
+    return all(_expressed(one, labels) for one in selector.get("matchExpressions") or [])
+
+
+def _expressed(expression: Mapping[str, Json], values: Mapping[str, str]) -> bool:
+    """One requirement of a label or node selector."""
+    key, wanted = expression["key"], expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return values.get(key) in wanted
+        case "NotIn":
+            return values.get(key) not in wanted
+        case "Exists":
+            return key in values
+        case "DoesNotExist":
+            return key not in values
+    raise ValueError(expression)
+
+
+def admits(pod: Tree, node: Tree) -> bool:
+    """Node selector and required node affinity."""
+    labels = node["metadata"].get("labels") or {}
+    if not (pod["spec"].get("nodeSelector") or {}).items() <= labels.items():
+        return False
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return required is None or selects(required, node)
+
+
+def selects(selector: Tree, node: Tree) -> bool:
+    """A NodeSelector: one of its terms, which are never empty, holds."""
+    labels = node["metadata"].get("labels") or {}
+    name = {"metadata.name": node["metadata"]["name"]}
+    for term in selector.get("nodeSelectorTerms") or []:
+        tests = [(one, labels) for one in term.get("matchExpressions") or []]
+        tests += [(one, name) for one in term.get("matchFields") or []]
+        if tests and all(_expressed(one, values) for one, values in tests):
+            return True
+    return False

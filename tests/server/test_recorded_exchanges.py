@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from apiserver import FakeCluster
-from apiserver_kinds import CLAIM, POD, Json, Place, RequestInfo, Tree
+from apiserver_kinds import CLAIM, POD, POD_GROUP, Json, Place, RequestInfo, Tree
 
 DATA = Path(__file__).parents[1] / "data" / "kube_api"
 ROWS = [json.loads(line) for line in (DATA / "transcripts.jsonl").read_text().splitlines()]
@@ -113,7 +113,14 @@ def grant_lock(cluster: FakeCluster, number: int) -> None:
     grant(cluster, ROWS[number]["role in the namespace of the lease"], "planner-system")
 
 
+def make_group(cluster: FakeCluster, name: str) -> None:
+    spec = {"schedulingPolicy": {"gang": {"minCount": 4}}}
+    api = {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.name}
+    cluster.put(api | {"metadata": {"name": name}, "spec": spec})
+
+
 HAPPENINGS = {
+    "group": make_group,
     "pods": make_pods,
     "claims": make_claims,
     "delete": lambda cluster, name: cluster.handle(
@@ -143,7 +150,7 @@ def answered(cluster: FakeCluster, row: Tree, uids: Tree, body: Json) -> list[st
         expected = re.sub(r"[\w-]+", lambda w: ours.get(w[0], w[0]), json.dumps(row["response"]))
         return differences((code, tree), (row["status"], json.loads(expected)))
     done = tree["status"]["allowed"] if "can-i" in row["kubectl"] else code < 300
-    words = "" if done else plain(tree["message"]).rpartition(" is invalid: ")[2]
+    words = "" if done else plain(tree.get("message", "")).rpartition(" is invalid: ")[2]
     said = re.sub(r"error when \w+ \"STDIN\": ", "", plain(said))
     alike = done == (row["exit"] == 0) and words in said
     return [] if alike else [f"{code} {words!r}, recorded {said!r}"]
@@ -165,8 +172,8 @@ def request_of(cluster: FakeCluster, row: Tree, body: Json) -> tuple[str, str, J
     query = "?dryRun=All" if options.get("dry-run") == "server" else ""
     if verb == "auth":
         attributes: Tree = {"verb": words[1], "namespace": "default"}
-        attributes["resource"], _, attributes["subresource"] = words[2].partition("/")
-        attributes["subresource"] = options.get("subresource", attributes["subresource"])
+        attributes["resource"], _, attributes["name"] = words[2].partition("/")
+        attributes["subresource"] = options.get("subresource", "")
         review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         return "POST", review, {"spec": {"resourceAttributes": attributes}}, kind
     method = {
