@@ -49,31 +49,19 @@ def test_a_time_limit_alone_is_not_cut_short_by_the_budget(
     assert (made.code, solve["budget"], solve["timeLimit"]) == (0, budget, limit)
 
 
-def test_a_plan_says_which_tiers_were_not_searched() -> None:
+def test_a_plan_says_which_tiers_were_not_searched_and_how_many_calls_of_solvers_it_took() -> None:
     stop = threading.Event()
     stop.set()
     found = Search(tiny(31, more=("wide",)), stop=stop).run()
     with_gap = [tier.name for tier in found.tiers if tier.gap]
     assert with_gap
     assert found.notes[0] == f"not searched: {', '.join(with_gap)}"
-
-
-def test_a_plan_that_is_proven_was_searched() -> None:
-    found = Search(tiny(31, more=("wide",))).run()
-    assert found.stopped_by == "proof"
-    assert not any(note.startswith("not searched") for note in found.notes)
-
-
-def test_a_plan_taken_from_a_search_that_goes_on_does_not_stop_it() -> None:
+    # one taken from a search that goes on does not stop it
     search = Search(tiny(31, more=("wide",)))
     assert search.best().stopped_by == "budget"
-    assert search.run().stopped_by == "proof"
-    assert search.best().stopped_by == "proof"
-
-
-def test_a_plan_states_how_many_calls_of_solvers_it_took() -> None:
-    search = Search(tiny(31, more=("wide",)))
     found = search.run()
+    assert (found.stopped_by, search.best().stopped_by) == ("proof", "proof")
+    assert not any(note.startswith("not searched") for note in found.notes)
     assert 0 < found.solver_calls <= 10 * len(found.tiers)
     stated = {"name": "tiny", "created_at": "2026-01-01T00:00:00Z", "generator": "tests"}
     made = compose(search.instance, found, **stated)

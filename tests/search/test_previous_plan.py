@@ -10,108 +10,85 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import build, gang, role
+from stated_cases import instance_of
 
+from models.documents.policy import Objective
 from models.instance.instance import Instance
+from models.instance.policy import Policy
 from models.results.plan import compose
 from planner.errors import InputError, MissingPathError
+from planner.pipelines.adjustments import with_defragment, with_stability
 from planner.pipelines.previous_plan import with_previous
 from planner.read.plan_files import load
 from planner.search.solve import solve
 
-MALFORMED = """
-{"kind": "Plan", "apiVersion": "gangplan.dev/v1alpha1", "file": 3, "instance": {"cluster": {"metadata": {}}},
- "spec": {"gangs": [{"namespace": "a", "name": "b", "pods": [{"role": "w", "node": "n", "index": -1}]}, 7]}}
-"""
+Json = dict[str, Any]
+
+GANGS = {"llama": {"roles": ["2x8", "1x0 name=launcher"]}, "tiny": "1x2"}
+NOW = instance_of({"nodes": 4, "gangs": GANGS})
+"""Four servers of 8; llama asks for two pods of 8 and a launcher, tiny for one of 2."""
 
 
-def instance() -> Instance:
-    """Four servers of 8; llama asks for two pods of 8 and a launcher, tiny for one of 2."""
-    return build(
-        nodes_per_rack=4,
-        gangs=[
-            gang("llama", roles=[role("worker", 2, 8), role("launcher", 1, 0)]),
-            gang("tiny", 1, 2),
-        ],
-    )
-
-
-def plan(of: Instance) -> dict[str, Any]:
+def made(of: Instance) -> Json:
     when = "2026-11-21T12:00:00Z"
     return compose(of, solve(of), name="p", created_at=when, generator="test")
 
 
-def saved(document: object, tmp_path: Path) -> str:
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(document), encoding="utf-8")
-    return str(path)
+PLAN = made(NOW)
 
 
-def remembering(
-    now: Instance, document: dict[str, Any], tmp_path: Path
-) -> tuple[Instance, tuple[str, ...]]:
+def remembering(now: Instance, document: Json, folder: Path) -> tuple[Instance, tuple[str, ...]]:
     """The instance with the places that a saved plan has for its pods, and the remarks."""
-    path = saved(document, tmp_path)
-    return with_previous(now, load(path), path)
+    path = folder / "plan.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return with_previous(now, load(str(path)), str(path))
 
 
-def pods(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    (found,) = [one for one in document["spec"]["gangs"] if one["name"] == name]
-    result: list[dict[str, Any]] = found["pods"]
-    return result
+def pods(document: Json, name: str) -> list[Json]:
+    found: list[Json]
+    (found,) = (one["pods"] for one in document["spec"]["gangs"] if one["name"] == name)
+    return found
 
 
-def test_every_pod_is_wanted_where_the_plan_has_it(tmp_path: Path) -> None:
-    now = instance()
-    document = plan(now)
-    found, remarks = remembering(now, document, tmp_path)
-    nodes = [node.name for node in now.cluster.nodes]
+def test_every_pod_is_wanted_where_the_plan_has_it_whatever_it_is_called(tmp_path: Path) -> None:
+    found, remarks = remembering(NOW, PLAN, tmp_path)
+    nodes = [node.name for node in NOW.cluster.nodes]
     for one in found.gangs:
-        assert [
-            {"role": one.roles[p.role].name, "index": p.index, "node": nodes[p.node]}
-            for p in one.planned
-        ] == [
-            {key: pod[key] for key in ("role", "index", "node")} for pod in pods(document, one.name)
-        ]
-    assert [len(one.planned) for one in found.gangs] == [3, 1]
-    assert remarks == ()
+        wanted = [(one.roles[p.role].name, p.index, nodes[p.node]) for p in one.planned]
+        assert wanted == [(p["role"], p["index"], p["node"]) for p in pods(PLAN, one.name)]
+    assert ([len(one.planned) for one in found.gangs], remarks) == ([3, 1], ())
     # nothing else is taken over
     plain = tuple(replace(g, planned=()) for g in found.gangs)
-    assert replace(found, gangs=plain, earlier=None) == now
-
-
-def test_names_and_uids_of_pods_do_not_matter(tmp_path: Path) -> None:
-    now = instance()
-    document = plan(now)
-    before, _ = remembering(now, document, tmp_path)
-    for pod in [*pods(document, "llama"), *pods(document, "tiny")]:
+    assert replace(found, gangs=plain, earlier=None) == NOW
+    renamed = deepcopy(PLAN)
+    for pod in [*pods(renamed, "llama"), *pods(renamed, "tiny")]:
         pod["name"], pod["uid"] = f"other-{pod['name']}", "another"
-    assert remembering(now, document, tmp_path) == (before, ())
+    assert remembering(NOW, renamed, tmp_path) == (found, ())
+    # a pod that stands twice counts once
+    twice = deepcopy(PLAN)
+    pods(twice, "llama").append({**pods(twice, "llama")[0], "node": "n04"})
+    twice["spec"]["gangs"].append({**twice["spec"]["gangs"][0], "pods": []})
+    assert remembering(NOW, twice, tmp_path)[0] == found
 
 
 def test_gangs_that_are_gone_or_waited_or_are_new_are_no_matter(tmp_path: Path) -> None:
-    now = instance()
-    document = plan(now)
+    document = deepcopy(PLAN)
     pods(document, "tiny").clear()  # it waited
     document["spec"]["gangs"].append({**document["spec"]["gangs"][0], "name": "gone"})
-    fresh = gang("new", 1, 1)
-    later = replace(now, gangs=(*now.gangs[:1], fresh, *now.gangs[1:]))
+    later = instance_of({"nodes": 4, "gangs": {**GANGS, "new": "1x1"}})
     found, remarks = remembering(later, document, tmp_path)
-    assert [len(one.planned) for one in found.gangs] == [3, 0, 0]
-    assert remarks == ()
+    assert ([len(one.planned) for one in found.gangs], remarks) == ([3, 0, 0], ())
 
 
 def test_nodes_roles_and_indices_that_are_gone_are_told_in_one_remark_each(tmp_path: Path) -> None:
-    now = instance()
-    document = plan(now)
+    document = deepcopy(PLAN)
     workers = pods(document, "llama")
     workers[0]["node"], workers[1]["node"] = "sold-2", "sold-1"
     workers[2]["role"] = "chief"
     workers.append({**workers[0], "index": 2, "node": "n01"})  # it has shrunk since
-    found, remarks = remembering(now, document, tmp_path)
+    found, remarks = remembering(NOW, document, tmp_path)
     assert [len(one.planned) for one in found.gangs] == [0, 1]
-    file = tmp_path / "plan.json"
-    strange = "default/llama chief 0, default/llama worker 2"
+    file, strange = tmp_path / "plan.json", "default/llama chief 0, default/llama worker 2"
     assert remarks == (
         f"{file} places 2 pods on nodes that do not exist: sold-1, sold-2",
         f"{file} places 2 pods that their gangs do not have: {strange}",
@@ -119,51 +96,46 @@ def test_nodes_roles_and_indices_that_are_gone_are_told_in_one_remark_each(tmp_p
 
 
 def test_a_plan_that_has_nothing_of_this_input_is_remarked(tmp_path: Path) -> None:
-    document = plan(instance())
-    others = build(gangs=[gang("elsewhere")])
-    found, remarks = remembering(others, document, tmp_path)
+    others = instance_of({"nodes": 1, "gangs": {"elsewhere": "1x1"}})
+    found, remarks = remembering(others, PLAN, tmp_path)
     assert replace(found, earlier=None) == others
-    assert [remark.partition("plan.json ")[2] for remark in remarks] == [
-        "places none of these gangs: no pod has a previous place"
-    ]
+    said = [remark.partition("plan.json ")[2] for remark in remarks]
+    assert said == ["places none of these gangs: no pod has a previous place"]
     # a plan in which everything waited says nothing, and there is nothing to remark
-    for one in document["spec"]["gangs"]:
+    waited = deepcopy(PLAN)
+    for one in waited["spec"]["gangs"]:
         one["pods"] = []
-    found, remarks = remembering(others, document, tmp_path)
+    found, remarks = remembering(others, waited, tmp_path)
     assert (replace(found, earlier=None), remarks) == (others, ())
 
 
-def test_a_pod_that_stands_twice_counts_once(tmp_path: Path) -> None:
-    now = instance()
-    document = plan(now)
-    found, _ = remembering(now, document, tmp_path)
-    twice = deepcopy(document)
-    pods(twice, "llama").append({**pods(twice, "llama")[0], "node": "n04"})
-    twice["spec"]["gangs"].append({**twice["spec"]["gangs"][0], "pods": []})
-    assert remembering(now, twice, tmp_path)[0] == found
-
-
 @pytest.mark.parametrize(
-    ("was", "is_", "refused"),
-    [("one", "two", True), ("one", "one", False), (None, "two", False), ("one", None, False)],
+    ("was", "is_"), [("one", "two"), ("one", "one"), (None, "two"), ("one", None)]
 )
 def test_a_plan_of_another_cluster_is_refused_where_both_say_which(
-    was: str | None, is_: str | None, *, refused: bool, tmp_path: Path
+    was: str | None, is_: str | None, tmp_path: Path
 ) -> None:
-    now = instance()
-    then = replace(now, cluster=replace(now.cluster, uid=was))
-    now = replace(now, cluster=replace(now.cluster, uid=is_))
-    if not refused:
-        assert any(one.planned for one in remembering(now, plan(then), tmp_path)[0].gangs)
+    then, now = (replace(NOW, cluster=replace(NOW.cluster, uid=uid)) for uid in (was, is_))
+    document = made(then)
+    if (was, is_) != ("one", "two"):
+        assert any(one.planned for one in remembering(now, document, tmp_path)[0].gangs)
         return
     with pytest.raises(InputError) as caught:
-        remembering(now, plan(then), tmp_path)
+        remembering(now, document, tmp_path)
     (fault,) = caught.value.faults
     assert fault.lines() == [
         "error: a plan of another cluster: its uid is one, not two",
         f"  --> {tmp_path / 'plan.json'}",
         "hint: give a plan that was made for this cluster",
     ]
+
+
+KIND = '{"kind": "Plan", "apiVersion": "gangplan.dev/v1alpha1"'
+POD = '{"role": "w", "node": "n", "index": -1}'
+MALFORMED = f"""
+{KIND}, "file": 3, "instance": {{"cluster": {{"metadata": {{}}}}}},
+ "spec": {{"gangs": [{{"namespace": "a", "name": "b", "pods": [{POD}]}}, 7]}}}}
+"""
 
 
 @pytest.mark.parametrize(
@@ -174,16 +146,10 @@ def test_a_plan_of_another_cluster_is_refused_where_both_say_which(
         (b"[]", "not a plan: an object is expected"),
         (b"\xff\xfe", "not a plan: byte 0 is not UTF-8"),
         (b"{}", "not a plan: it has no kind"),
-        (b'{"kind": "Gang", "apiVersion": "gangplan.dev/v1alpha1"}', "not a plan: kind is 'Gang'"),
+        (KIND.replace("Plan", "Gang").encode() + b"}", "not a plan: kind is 'Gang'"),
         (b'{"kind": "Plan", "apiVersion": "v2"}', "unknown version of a plan: apiVersion is 'v2'"),
-        (
-            b'{"kind": "Plan", "apiVersion": "gangplan.dev/v1alpha1"}',
-            "missing field 'instance'",
-        ),
-        (
-            MALFORMED.encode(),
-            "spec.gangs[0].pods[0].index: the number -1 is too small",
-        ),
+        (KIND.encode() + b"}", "missing field 'instance'"),
+        (MALFORMED.encode(), "spec.gangs[0].pods[0].index: the number -1 is too small"),
     ],
 )
 def test_a_file_that_is_no_plan_is_refused(content: bytes, what: str, tmp_path: Path) -> None:
@@ -196,14 +162,49 @@ def test_a_file_that_is_no_plan_is_refused(content: bytes, what: str, tmp_path: 
     assert caught.value.exit_code == 65
 
 
-def test_a_plan_may_come_from_standard_input(tmp_path: Path) -> None:
-    text = json.dumps(plan(instance())).encode()
-    found = load("-", io.BytesIO(text))
-    assert found.spec == load(saved(json.loads(text), tmp_path)).spec
-
-
-def test_a_missing_file_is_a_missing_path_and_a_folder_is_no_plan(tmp_path: Path) -> None:
+def test_a_plan_may_come_from_standard_input_but_not_from_a_folder(tmp_path: Path) -> None:
+    text = json.dumps(PLAN).encode()
+    (tmp_path / "plan.json").write_bytes(text)
+    assert load("-", io.BytesIO(text)).spec == load(str(tmp_path / "plan.json")).spec
     with pytest.raises(MissingPathError, match="cannot read nosuch"):
         load("nosuch.json")
     with pytest.raises(InputError, match="this is a folder"):
         load(str(tmp_path))
+
+
+# Objectives that --defragment and --previous add to a policy's own
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("admission waiting disruption span", "admission waiting defragment disruption span"),
+        ("disruption admission", "defragment disruption admission"),
+        ("admission bandwidth waiting span", "admission bandwidth waiting defragment span"),
+        ("bandwidth span", "defragment bandwidth span"),
+        ("", "defragment"),
+        # behind disruption it would move nothing
+        ("admission disruption defragment", "admission defragment disruption"),
+        ("admission bandwidth defragment", "admission defragment bandwidth"),
+        # where it works already it stays
+        ("defragment admission disruption", "defragment admission disruption"),
+        ("admission defragment span disruption", "admission defragment span disruption"),
+        ("admission defragment bandwidth", "admission defragment bandwidth"),
+    ],
+)
+def test_defragment_goes_just_before_disruption(before: str, after: str) -> None:
+    assert listed(with_defragment(asking(before))) == after
+
+
+def test_stability_goes_last_and_only_once() -> None:
+    assert listed(with_stability(asking("admission span"))) == "admission span stability"
+    assert listed(with_stability(asking("stability span"))) == "stability span"
+    assert listed(with_stability(with_defragment(Policy()))).endswith("stranded stability")
+
+
+def asking(objectives: str) -> Policy:
+    return Policy(objectives=tuple(Objective(name) for name in objectives.split()))
+
+
+def listed(policy: Policy) -> str:
+    return " ".join(objective.name for objective in policy.objectives)

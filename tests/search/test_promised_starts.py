@@ -1,17 +1,19 @@
-"""Stated starts over several rounds: guarantees come first, and nobody who comes later makes one later."""
+"""Stated starts over several plans: guarantees come first, and nobody who comes later makes one later."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from threading import Event
 
 import pytest
-import round_histories
-from effort import examples, spread
-from round_histories import History, World, seconds_of, stamp
+from effort import examples, first_fast, spread
+from outcomes import Outcome
+from plan_documents import sealed
+from played_clusters import FIRST_S, ROUND_S, History, Json, World, of, seconds_of, stamp
+from stated_cases import instance_of
 
 from models.instance.instance import Instance
 from models.results.plan import compose, dumps
@@ -20,26 +22,30 @@ from models.verify.check import check
 from planner.pipelines.previous_plan import with_previous
 from planner.read.inputs import load
 from planner.read.plan_files import read_plan
-from planner.search.solve import solve
+from planner.search.solve import Search, solve
 
 DATA = Path(__file__).parents[1] / "data" / "promises"
-Json = dict[str, Any]
+DAY = "2026-11-23T"
 
 
 def planned(instance: Instance, before: Json | None = None) -> Json:
     """The plan document, which the judge lets pass. ``before``: an earlier plan."""
     if before is not None:
         instance, _ = with_previous(instance, read_plan(dumps(before).encode(), "before"), "before")
-    found = solve(instance)
-    document = compose(
-        instance, found, name="p", created_at=time_text(instance.now), generator="test"
-    )
+    at = time_text(instance.now)
+    document = compose(instance, solve(instance), name="p", created_at=at, generator="test")
     assert check(document) == []
     return document
 
 
 def read(name: str) -> Instance:
     return load([str(DATA / f"{name}.yaml")]).instance
+
+
+def written(folder: Path, documents: list[Json]) -> Instance:
+    path = folder / "in.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+    return load([str(path)]).instance
 
 
 def entries(document: Json) -> dict[str, Json]:
@@ -51,14 +57,35 @@ def decisions(document: Json) -> dict[str, str]:
 
 
 def start(document: Json, name: str) -> str | None:
+    """Hours and minutes."""
     reserved = entries(document)[name].get("reserved")
-    return None if reserved is None else str(reserved["start"])
+    return None if reserved is None else str(reserved["start"])[11:16]
+
+
+def gang(name: str, pods: int, lasts: str, on: list[str] | None = None, **more: object) -> Json:
+    """A gang of whole servers; one that runs started at 09:30 unless said."""
+    started = more.pop("started", "09:30")
+    roles = [{"name": "w", "replicas": pods, "gpus": 8}]
+    spec = {"submittedAt": f"{DAY}09:00:00Z", "expectedDuration": lasts, "roles": roles, **more}
+    found = of("Gang", name, **spec)
+    stands = [
+        {"role": "w", "index": i, "node": n, "gpus": list(range(8))} for i, n in enumerate(on or ())
+    ]
+    if stands:
+        found["status"] = {"startedAt": f"{DAY}{started}:00Z", "pods": stands}
+    return found
+
+
+def head(nodes: int, now: str, *queues: Json) -> list[Json]:
+    servers = [{"name": f"n{i}", "model": "dgx-h100"} for i in range(nodes)]
+    rules = {"now": f"{DAY}{now}:00Z", "reservations": {}, "solve": {"budget": 2, "workers": 1}}
+    return [of("Cluster", "c", nodes=servers), of("Policy", "p", **rules), *queues]
 
 
 def test_a_gang_within_a_guarantee_starts_before_a_borrower_that_came_first() -> None:
     first = planned(read("guarantee-over-reservation"))
     assert decisions(first) == {"big": "wait", "late": "place", "running": "keep"}
-    assert start(first, "big") == "2026-11-23T22:00:00Z"
+    assert start(first, "big") == "22:00"
     later = planned(read("guarantee-over-reservation-1210"))
     assert decisions(later) == {"big": "wait", "late": "place"}
     taken_back = planned(read("guarantee-over-reservation-1220"))
@@ -67,198 +94,173 @@ def test_a_gang_within_a_guarantee_starts_before_a_borrower_that_came_first() ->
 
 def test_the_first_in_the_queue_holds_a_reservation_whatever_it_would_do_without() -> None:
     found = planned(read("lost-reservation"))
-    assert start(found, "high") == "2026-11-23T12:10:00Z"
-    assert start(found, "a-first") == "2026-11-23T14:10:00Z"
-    waiting = [name for name in ("b-later", "c-later") if decisions(found)[name] == "wait"]
-    assert len(waiting) == 1
-
-
-@dataclass
-class Delay:
-    """What becomes of ``a-first``, promised 14:10, ten minutes later."""
-
-    change: str
-    cause: str | None
-    by: list[str] | None
+    assert (start(found, "high"), start(found, "a-first")) == ("12:10", "14:10")
+    assert sorted(decisions(found)[name] for name in ("b-later", "c-later")) == ["place", "wait"]
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("change", "cause", "by"),
     [
-        Delay("nothing", None, None),
-        Delay("arrival", "Arrival", ["default/urgent"]),
-        Delay("failure", "Failure", ["n0"]),
-        Delay("overrun", "Overrun", ["default/running"]),
+        ("nothing", None, None),
+        ("arrival", "Arrival", ["default/urgent"]),
+        ("failure", "Failure", ["n0"]),
+        ("overrun", "Overrun", ["default/running"]),
     ],
-    ids=lambda case: case.change,
 )
-def test_a_later_start_names_its_cause(case: Delay, tmp_path: Path) -> None:
+def test_a_later_start_names_its_cause(
+    change: str, cause: str | None, by: list[str] | None, tmp_path: Path
+) -> None:
+    """What becomes of ``a-first``, promised 14:10, some minutes later."""
     before = planned(read("lost-reservation"))
     text = (DATA / "lost-reservation.yaml").read_text()
     text = text.replace("now: 2026-11-23T12:00:00Z", "now: 2026-11-23T12:05:00Z")
-    started = entries(before)
     for name in ("b-later", "c-later"):
-        if started[name]["decision"] == "place":
+        if entries(before)[name]["decision"] == "place":
             pods = [
                 {k: pod[k] for k in ("role", "index", "node", "gpus")}
-                for pod in started[name]["pods"]
+                for pod in entries(before)[name]["pods"]
             ]
             status = json.dumps({"startedAt": "2026-11-23T12:00:00Z", "pods": pods})
-            head, tail = text.split(f"metadata: {{name: {name}}}\n")
-            line, rest = tail.split("\n", 1)
-            text = f"{head}metadata: {{name: {name}}}\n{line}\nstatus: {status}\n{rest}"
-    if case.change == "arrival":
-        text += (
-            "---\napiVersion: gangplan.dev/v1alpha1\nkind: Gang\nmetadata: {name: urgent}\n"
-            "spec: {priority: 20, submittedAt: 2026-11-23T12:04:00Z, expectedDuration: 5h, "
-            "roles: [{name: w, gpus: 8, replicas: 3}]}\n"
-        )
-    elif case.change == "failure":
-        text = text.replace(
-            '{name: "n[0-2]", model: dgx-h100, domains: {rack: r1}}',
-            "{name: n0, model: dgx-h100, domains: {rack: r1}, unschedulable: true}\n"
-            '  - {name: "n[1-2]", model: dgx-h100, domains: {rack: r1}}',
-        )
-    elif case.change == "overrun":
+            ahead, behind = text.split(f"metadata: {{name: {name}}}\n")
+            line, rest = behind.split("\n", 1)
+            text = f"{ahead}metadata: {{name: {name}}}\n{line}\nstatus: {status}\n{rest}"
+    if change == "arrival":
+        urgent = gang("urgent", 3, "5h", priority=20, submittedAt=f"{DAY}12:04:00Z")
+        text += f"---\n{json.dumps(urgent)}\n"
+    elif change == "failure":
+        every = "model: dgx-h100, domains: {rack: r1}}"
+        out = f'{{name: n0, {every[:-1]}, unschedulable: true}}\n  - {{name: "n[1-2]", {every}'
+        text = text.replace(f'{{name: "n[0-2]", {every}', out)
+    elif change == "overrun":
         text = text.replace("12:05:00Z", "13:30:00Z")
-    path = tmp_path / "later.yaml"
-    path.write_text(text)
-    found = entries(planned(load([str(path)]).instance, before))
-    late = found["a-first"].get("delayed")
-    if case.cause is None:
-        assert late is None
-        assert found["a-first"]["reserved"]["start"] == "2026-11-23T14:10:00Z"
-        return
-    assert late["promised"] == "2026-11-23T14:10:00Z"
-    assert (late["cause"], late["by"]) == (case.cause, case.by)
-
-
-def minutes(text: str, minutes: int) -> str:
-    """The time so many minutes after another."""
-    return time_text(seconds_of(text) + 60 * minutes)
-
-
-TEN = "2026-11-23T10:00:00Z"
-
-
-def servers(folder: Path, at: str, lasts: list[str]) -> Instance:
-    """Servers of 8 GPUs, each busy since 09:30 for so long; two gangs wait."""
-    head: Json = {"apiVersion": "gangplan.dev/v1alpha1"}
-    nodes = [{"name": f"n{i}", "model": "dgx-h100"} for i in range(len(lasts))]
-    rules: Json = {
-        "now": at,
-        "reservations": {"perPriority": 1},
-        "solve": {"budget": 2, "workers": 1},
-    }
-    found = [
-        {**head, "kind": "Cluster", "metadata": {"name": "c"}, "spec": {"nodes": nodes}},
-        {**head, "kind": "Policy", "metadata": {"name": "p"}, "spec": rules},
-    ]
-    waiting = [("first", 10, "1h", None), ("second", 0, "1h", None)]
-    runs = [(f"r{i}", 20, long, i) for i, long in enumerate(lasts)]
-    for name, priority, lasting, on in (*waiting, *runs):
-        spec = {
-            "priority": priority,
-            "submittedAt": "2026-11-23T09:00:00Z",
-            "expectedDuration": lasting,
-            "roles": [{"name": "w", "replicas": 1, "gpus": 8}],
-        }
-        status: Json = {}
-        if on is not None:
-            pod = {"role": "w", "index": 0, "node": f"n{on}", "gpus": list(range(8))}
-            status = {"status": {"startedAt": "2026-11-23T09:30:00Z", "pods": [pod]}}
-        found.append({**head, "kind": "Gang", "metadata": {"name": name}, "spec": spec, **status})
-    path = folder / "servers.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}))
-    return load([str(path)]).instance
+    (tmp_path / "later.yaml").write_text(text)
+    found = planned(load([str(tmp_path / "later.yaml")]).instance, before)
+    late = entries(found)["a-first"].get("delayed")
+    if cause is None:
+        assert (late, start(found, "a-first")) == (None, "14:10")
+    else:
+        assert late == {"promised": "2026-11-23T14:10:00Z", "cause": cause, "by": by}
 
 
 def test_a_promised_start_is_kept_at_its_own_nodes_alone(tmp_path: Path) -> None:
-    """n1 is free three hours later than was expected: at 10:30 only n0 is, where ``first`` starts then."""
-    before = planned(servers(tmp_path, TEN, ["1h", "1h", "9h"]))
-    places = {name: entries(before)[name]["reserved"]["nodes"][0] for name in ("first", "second")}
-    assert {start(before, name) for name in places} == {minutes(TEN, 30)}
-    lasts = ["4h" if f"n{i}" == places["second"] else "1h" for i in range(2)]
-    found = planned(servers(tmp_path, minutes(TEN, 10), [*lasts, "9h"]), before)
-    assert start(found, "first") == minutes(TEN, 30)
-    assert start(found, "second") == minutes(TEN, 90)
+    """n1 is free three hours later than was expected: at 10:00 only n0 is, where ``first`` starts then."""
+
+    def servers(now: str, lasts: list[str]) -> Instance:
+        waiting = [gang("first", 1, "1h", priority=10), gang("second", 1, "1h")]
+        runs = [gang(f"r{i}", 1, own, [f"n{i}"], priority=20) for i, own in enumerate(lasts)]
+        return written(tmp_path, [*head(len(lasts), now), *waiting, *runs])
+
+    before = planned(servers("10:00", ["1h", "1h", "9h"]))
+    place = entries(before)["second"]["reserved"]["nodes"][0]
+    assert [start(before, name) for name in ("first", "second")] == ["10:30", "10:30"]
+    lasts = ["4h" if f"n{i}" == place else "1h" for i in range(2)]
+    found = planned(servers("10:10", [*lasts, "9h"]), before)
+    assert [start(found, name) for name in ("first", "second")] == ["10:30", "11:30"]
 
 
-class Rounds(History):
-    """Every plan is made with the one before."""
+def test_a_later_plan_takes_the_nodes_that_an_earlier_one_reserved() -> None:
+    gangs = {f"r{n}": f"1x8 on={n} started=-1h lasts=2h submitted=-2h" for n in ("n01", "n03")}
+    big = "2x8 same=rack priority=5 submitted=-30m lasts=5h"
+    policy = {"now": "0s", "reservations": {}}
+    instance = instance_of({"nodes": "2x2", "gangs": gangs | {"big": big}, "policy": policy})
+    document = planned(instance)
+    reserved = entries(document)["big"]["reserved"]
+    assert reserved["nodes"] == ["n01", "n02"]
+    text = json.dumps(reserved).replace("n01", "n03").replace("n02", "n04")
+    entries(document)["big"]["reserved"] = json.loads(text)
+    again = planned(instance, sealed(document))
+    assert entries(again)["big"]["reserved"]["nodes"] == ["n03", "n04"]
 
-    last: Json | None = None
 
-    def _plan(self, documents: list[Json]) -> Json:
-        self.file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
-        self.last = planned(load([str(self.file)]).instance, self.last)
-        return self.last
+def test_what_a_stopped_search_returns_keeps_nodes_too() -> None:
+    gangs = {
+        "full": "1x8 on=n01 started=-1h lasts=2h submitted=-2h",
+        "big": "2x8 priority=5 submitted=-30m lasts=5h",
+        "later": "1x8 submitted=-30m lasts=9h",
+    }
+    policy = {"now": "0s", "reservations": {}}
+    instance, stop = instance_of({"nodes": 2, "gangs": gangs, "policy": policy}), Event()
+    search = Search(instance, stop=stop)
+    stop.set()
+    found = search.run()
+    assert found.stopped_by == "signal"
+    outcome = Outcome(instance, found)
+    reserved = outcome.of("big").reserved
+    assert (outcome.decision("later"), reserved and reserved.nodes) == ("wait", (0, 1))
 
 
-@pytest.mark.parametrize("seed", spread(range(12), 6))
-def test_a_start_is_later_only_for_a_cause_that_the_plan_names(seed: int, tmp_path: Path) -> None:
-    history = Rounds(
-        World.of(seed, examples(60, 16), perturbed=seed % 2 == 1),
-        tmp_path,
-        previous=True,
-        show=False,
-    )
-    history.play()
-    assert [one for one in history.broken if one[1] in ("slip", "verify")] == []
+def test_the_judge_refuses_a_start_that_a_queue_will_not_allow(tmp_path: Path) -> None:
+    text = (DATA / "limit-of-a-queue.yaml").read_text()
+    found = planned(read("limit-of-a-queue"))
+    assert (start(found, "high"), decisions(found)["low"]) == ("13:00", "wait")
+    named = "metadata: {name: low}\nspec: {"
+    (tmp_path / "free.yaml").write_text(text.replace(f"{named}queue: q, ", named))
+    free = entries(planned(load([str(tmp_path / "free.yaml")]).instance))["low"]
+    low = {k: v for k, v in entries(found)["low"].items() if k != "reserved"}
+    keys = ("decision", "pods", "bandwidthMBps", "share", "speed", "domains", "reason")
+    low |= {key: free[key] for key in keys}
+    gangs = [low if one["name"] == "low" else one for one in found["spec"]["gangs"]]
+    said = check(sealed(found | {"spec": {"gangs": gangs}}))
+    assert any(v.rule == "reserved" and "queue 'q' would hold 24 GPUs" in v.message for v in said)
+
+
+def test_a_start_promised_in_a_queue_is_kept_before_gangs_ahead(tmp_path: Path) -> None:
+    """Both need all of the limit. ``early``, which was held, is released and comes before ``promised``."""
+    limit = of("Queue", "q", limit={"gpus": 16})
+    runs = gang("running", 1, "1h", ["n0"], queue="q", started="12:00")
+    promised = gang("promised", 2, "2h", queue="q", submittedAt=f"{DAY}12:05:00Z")
+    early = gang("early", 2, "2h", queue="q", submittedAt=f"{DAY}11:00:00Z")
+    held = early | {"status": {"hold": {"code": "Gated", "message": "a gate"}}}
+    before = planned(written(tmp_path, [*head(4, "12:10", limit), runs, promised, held]))
+    assert start(before, "promised") == "13:00"
+    after = planned(written(tmp_path, [*head(4, "12:20", limit), runs, promised, early]), before)
+    # it reckons with the promise, for it was known
+    assert start(after, "promised") == "13:00"
+    assert "delayed" not in entries(after)["promised"]
+
+
+PLAYED = [(3, 14, True), (2, 18, False)]
+LONGER = [(3, 50, False), (1, 60, True), (4, 60, True)]
+
+
+@pytest.mark.parametrize(("seed", "rounds", "full"), [*PLAYED, *first_fast(LONGER, 0)])
+def test_every_plan_of_a_cluster_that_lives_on_is_saved_and_every_slip_has_a_cause(
+    seed: int, rounds: int, tmp_path: Path, *, full: bool
+) -> None:
+    """Seed 3: two gangs were reserved the same nodes from round 10 on, and nothing was saved for an hour."""
+    history = History(World(seed, full=full), tmp_path)
+    history.play(rounds)
+    assert history.counts["place"] > rounds // 4
     assert history.counts["wait"]
+    assert [one for one in history.broken if one[1] != "aged"] == []
 
 
-def one_queue(seed: int) -> tuple[list[Json], list[Json]]:
-    """Gangs of one priority, in no queue, all there from the start; and the other documents."""
-    world, r = World.of(3 * seed, 1, perturbed=False), Random(f"{seed}/alone")
-    now, jobs = round_histories.FIRST_S, []
-    for number in range(30):
-        jobs += list(world.arrivals(number, now - r.randrange(3000), 0))
-    for job in jobs:
-        job.priority, job.preemptible, job.submitted = 0, False, now - r.randrange(3000)
-    return [job.document() for job in jobs], world.documents([], now, set())
-
-
-@pytest.mark.parametrize("seed", spread(range(40), 20))
+@pytest.mark.parametrize("seed", spread(range(40), 40))
 def test_without_arrivals_no_start_moves_back_and_nobody_overtakes(
     seed: int, tmp_path: Path
 ) -> None:
     """No plan knows the one before."""
-    gangs, head = one_queue(seed)
-    promised: dict[str, int] = {}
-    now, stated = round_histories.FIRST_S, 0
+    world, r, now = World(3 * seed, full=False), Random(f"{seed}/alone"), FIRST_S
+    jobs = [one for n in range(30) for one in world.arrivals(n, now, 0)]
+    jobs = [
+        replace(one, priority=0, preemptible=False, submitted=now - r.randrange(3000))
+        for one in jobs
+    ]
+    promised, stated = dict[str, int](), 0
     for _ in range(examples(40, 8)):
-        head[-1]["spec"]["now"] = stamp(now)
-        path = tmp_path / "round.json"
-        path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*head, *gangs]}))
-        found = entries(planned(load([str(path)]).instance))
+        found = entries(planned(written(tmp_path, world.documents(jobs, now, set()))))
+        waiting = {name: one for name, one in found.items() if one["decision"] == "wait"}
+        held = {
+            n: seconds_of(w["reserved"]["start"]) for n, w in waiting.items() if w.get("reserved")
+        }
         for name, at in promised.items():
-            one = found.get(name)
-            if one is not None and one["decision"] == "wait":
-                assert one.get("reserved"), name
-                assert seconds_of(one["reserved"]["start"]) <= at, name
-        promised = {
-            name: seconds_of(one["reserved"]["start"])
-            for name, one in found.items()
-            if one["decision"] == "wait" and one.get("reserved")
-        }
-        stated += len(promised)
-        now += round_histories.ROUND_S
-        gangs = [one for gang in gangs if (one := _went_on(gang, found, now)) is not None]
-        if not gangs:
-            break
-    assert stated
-
-
-def _went_on(gang: Json, found: dict[str, Json], now: int) -> Json | None:
-    """The gang in the next round; None once it has ended."""
-    own = found[gang["metadata"]["name"]]
-    if own["decision"] == "place":
-        gang["status"] = {
-            "startedAt": stamp(now - round_histories.ROUND_S),
-            "pods": [{k: pod[k] for k in ("role", "index", "node", "gpus")} for pod in own["pods"]],
-        }
-    if "status" not in gang:
-        return gang
-    lasts = int(gang["spec"]["expectedDuration"].removesuffix("s"))
-    return gang if seconds_of(gang["status"]["startedAt"]) + lasts > now else None
+            if name in waiting:
+                assert held[name] <= at, name
+        promised, stated = held, stated + len(held)
+        for job in jobs:
+            if found[job.name]["decision"] == "place":
+                job.started = now
+                job.pods = [(pod["node"], pod["gpus"]) for pod in found[job.name]["pods"]]
+        now += ROUND_S
+        jobs = [one for one in jobs if one.started is None or one.started + one.duration > now]
+    assert (stated > 0, stamp(now) > stamp(FIRST_S)) == (True, True)

@@ -3,168 +3,151 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
-from building import build, gang, mask, node, role
-from building_servers import switched
+from stated_cases import Case, instance_of
 
-from models.documents.cluster import DisruptionBudget
-from models.documents.policy import Objective
-from models.instance.gang import Gang
 from models.instance.instance import Instance
-from models.instance.policy import Moves
 from models.instance.solution import Reason, Solution
 from planner.pipelines.required_gangs import Required, resolve, unmet
 from planner.search.solve import solve
 
-ALL8 = mask(*range(8))
-HALF = mask(0, 1, 2, 3)
+
+def asked(instance: Instance, solution: Solution) -> Required | None:
+    """What is said of gang ``g``; None where the plan admits it."""
+    found = unmet((resolve("g", instance),), instance, solution, threading.Event())
+    return found[0] if found else None
 
 
-def left_out(instance: Instance, name: str) -> Required:
-    """What is said of a gang that waits in the best plan."""
-    found = unmet((resolve(name, instance),), instance, solve(instance), threading.Event())
-    assert len(found) == 1, "the plan admits it"
-    return found[0]
+def best(instance: Instance) -> Required | None:
+    return asked(instance, solve(instance))
 
 
-def unproven(instance: Instance, name: str) -> Required:
-    """What is said of it where the plan leaves it out and proves nothing: what it has alone counts."""
-    index = resolve(name, instance)
+def unproven(instance: Instance) -> Required | None:
+    """Where the plan leaves it out and proves nothing: what it has alone counts."""
+    index = resolve("g", instance)
     waits = tuple(
         replace(decision, pods=(), decision="wait") if i == index else decision
         for i, decision in enumerate(solve(instance).decisions)
     )
-    solution = Solution(waits, (), "budget", "made up")
-    (found,) = unmet((index,), instance, solution, threading.Event())
-    return found
+    return asked(instance, Solution(waits, (), "budget", "made up"))
 
 
-def one_server(*gangs: Gang, **policy: object) -> Instance:
-    made = build(gangs=gangs)
-    return replace(made, policy=replace(made.policy, **policy))  # type: ignore[arg-type]
+HALVES = {"fixed": "1x4 on=n01:0-3", "moves": "1x4 on=n02:0-3 movable", "g": "1x8"}
+HOLDS = "1x8 on=n01 priority=5"
+RACKS = {f"n{i}": {"gpus": 8, "rack": f"r{max(i, 2)}"} for i in range(1, 5)}
+SLOWER = {"oversubscription": [1, 4], "objectives": ["goodput", "waiting"]}
+FIRST = "selector={kubernetes.io/hostname:n1}"
+HELD = {"big": "2x8", "held": "1x8 on=n4"}
+
+CASES: dict[str, tuple[Case, bool | None, bool | None]] = {
+    "a firm gang holds the server": (
+        {"gangs": {"blocker": HOLDS, "g": "1x8 priority=5"}},
+        True,
+        True,
+    ),
+    "who may be stopped, but by nobody above it": (
+        {"gangs": {"blocker": f"{HOLDS} preemptible", "g": "1x8 priority=5"}},
+        True,
+        True,
+    ),
+    "who may move, but nowhere": (
+        {"gangs": {"blocker": f"{HOLDS} movable", "g": "1x8 priority=5"}},
+        True,
+        True,
+    ),
+    "who may move": ({"nodes": 2, "gangs": HALVES}, None, False),
+    "no gang may": (
+        {"nodes": 2, "gangs": HALVES, "policy": {"moves": {"max_gangs": 0}}},
+        True,
+        True,
+    ),
+    "3 GPUs may": ({"nodes": 2, "gangs": HALVES, "policy": {"moves": {"max_gpus": 3}}}, True, True),
+    "4 GPUs may": (
+        {"nodes": 2, "gangs": HALVES, "policy": {"moves": {"max_gpus": 4}}},
+        None,
+        False,
+    ),
+    # the move of 4 GPUs buys 8 GPUs and their bandwidth, 16 / 4; to buy too little is no proof of no room
+    "at the gain it has": (
+        {"nodes": 2, "gangs": HALVES, "policy": {"moves": {"min_gain": 4}}},
+        None,
+        False,
+    ),
+    "at more than it has": (
+        {"nodes": 2, "gangs": HALVES, "policy": {"moves": {"min_gain": "4.001"}}},
+        False,
+        False,
+    ),
+    "whatever moves": (
+        {"nodes": 2, "gangs": HALVES | {"g": "2x8"}, "policy": {"moves": {"min_gain": "4.001"}}},
+        True,
+        True,
+    ),
+    # big in one rack: 16,000; g on n1 leaves it n2 and n3: 16 x 560 and g's 4000
+    "another would be slower": (
+        {"nodes": RACKS, "policy": SLOWER, "gangs": HELD | {"g": f"1x4 {FIRST}"}},
+        True,
+        False,
+    ),
+    "it is worth more": (
+        {"nodes": RACKS, "policy": SLOWER, "gangs": HELD | {"g": f"1x8 {FIRST}"}},
+        None,
+        False,
+    ),
+    "speed does not count": (
+        {
+            "nodes": RACKS,
+            "policy": SLOWER | {"objectives": ["admission"]},
+            "gangs": HELD | {"g": f"1x4 {FIRST}"},
+        },
+        None,
+        False,
+    ),
+    "its victim is guarded": (
+        {
+            "policy": {"budgets": {"b": 0}},
+            "gangs": {"v": f"{HOLDS} preemptible budgets=[b]", "g": "1x8 priority=9"},
+        },
+        True,
+        True,
+    ),
+    "its victim may go": (
+        {
+            "policy": {"budgets": {"b": 1}},
+            "gangs": {"v": f"{HOLDS} preemptible budgets=[b]", "g": "1x8 priority=9"},
+        },
+        None,
+        False,
+    ),
+    "it is held": ({"gangs": {"g": "1x1 held=Unsupported"}}, True, True),
+}
+"""Whether it is proven in the best plan, None where that admits it, and where nothing is proven."""
 
 
-def blocker(**fields: object) -> Gang:
-    """A gang that holds the whole of the first server."""
-    made = gang("blocker", 1, 8, priority=5, stands=[(0, 0, 0, ALL8)])
-    return replace(made, **fields)  # type: ignore[arg-type]
-
-
-def test_a_gang_that_none_may_give_way_to_is_proven_to_have_no_room() -> None:
-    for fixed in (
-        blocker(),
-        blocker(preemptible=True),  # but nobody is above it
-        blocker(movable=True),  # but there is nowhere to go
-    ):
-        assert left_out(one_server(fixed, gang("g", 1, 8, priority=5)), "g").proven
-        assert unproven(one_server(fixed, gang("g", 1, 8, priority=5)), "g").proven
-
-
-@pytest.mark.parametrize(
-    ("limits", "proven"),
-    [
-        (None, False),
-        (Moves(max_gangs=0), True),
-        (Moves(max_gpus=3), True),
-        (Moves(max_gpus=4), False),
-        # a set of moves that buys too little is left out of plans; that is no proof of no room
-        (Moves(min_gain=Fraction(100)), False),
-    ],
-)
-def test_the_limits_of_moves_hold_in_the_proof(limits: Moves | None, *, proven: bool) -> None:
-    halves = [
-        gang("fixed", 1, 4, stands=[(0, 0, 0, HALF)]),
-        gang("moves", 1, 4, stands=[(0, 0, 1, HALF)], movable=True),
-    ]
-    instance = build(nodes_per_rack=2, gangs=[*halves, gang("z", 1, 8)])
-    instance = replace(instance, policy=replace(instance.policy, moves=limits))
-    assert unproven(instance, "z").proven is proven
-
-
-def test_a_gang_that_only_a_move_would_admit_that_buys_too_little_is_not_called_impossible() -> (
-    None
-):
-    # Of two servers each has one half held; big needs a whole one. The move of 4 GPUs buys 8 GPUs and
-    # the bandwidth of 8, and no server is whole with or without it: a gain of 16 / 4.
-    held = [
-        gang("own", 1, 4, stands=[(0, 0, 0, HALF)], movable=True),
-        gang("fixed", 1, 4, stands=[(0, 0, 1, HALF)]),
-    ]
-    for least, proven in (("4.001", False), ("4", None)):
-        instance = build(
-            racks=1,
-            nodes_per_rack=2,
-            gangs=[*held, gang("big", 1, 8)],
-        )
-        policy = replace(instance.policy, moves=Moves(min_gain=Fraction(least)))
-        instance = replace(instance, policy=policy)
-        solution = solve(instance)
-        found = unmet((resolve("big", instance),), instance, solution, threading.Event())
-        assert [one.proven for one in found] == ([] if proven is None else [proven])
-    # Where no move would help, the limit changes nothing: a gang of two whole servers never fits.
-    instance = replace(
-        build(racks=1, nodes_per_rack=2, gangs=[*held, gang("big", 2, 8)]), policy=policy
-    )
-    assert left_out(instance, "big").proven
-
-
-def three_racks(*gangs: Gang, first: int = 2) -> Instance:
-    """So many servers in the first rack, one in each of two others; across racks share 250, speed 560."""
-    racks = ["r1"] * first + ["r2", "r3"]
-    nodes = [node(f"n{i + 1:02}", switched(8), "b1", rack) for i, rack in enumerate(racks)]
-    return build(
-        nodes=nodes, oversubscription=(1, 4), gangs=gangs, objectives=["goodput", "waiting"]
-    )
-
-
-def test_a_gang_for_which_another_would_be_slower_cannot_be_admitted() -> None:
-    # n04 is held. big in one rack: 16,000. g on n01 leaves it n02 and n03: 16 x 560 and g's 4000. Alone
-    # there is room, and g of 8 GPUs would be worth it: 16,960.
-    held = gang("held", 1, 8, stands=[(0, 0, 3, ALL8)])
-    first = role("w", 1, 4, selector={"kubernetes.io/hostname": "n01"})
-    instance = three_racks(gang("big", 2, 8), gang("g", roles=[first]), held)
-    assert left_out(instance, "g").proven
-    assert not unproven(instance, "g").proven
-    assert "it could start without default/big" in left_out(instance, "g").why
-    larger = replace(first, gpus=8)
-    instance = three_racks(gang("big", 2, 8), gang("g", roles=[larger]), held)
-    assert solve(instance).decisions[1].decision == "place"
-    by_number = replace(instance.policy, objectives=(Objective("admission"),))
-    instance = three_racks(gang("big", 2, 8), gang("g", roles=[first]), held)
-    assert solve(replace(instance, policy=by_number)).decisions[1].decision == "place"
+@pytest.mark.parametrize("name", CASES)
+def test_a_gang_that_is_left_out_is_impossible_only_where_that_is_proven(name: str) -> None:
+    case, of_best, alone = CASES[name]
+    instance = instance_of({"nodes": 1, **case})
+    found, made_up = best(instance), unproven(instance)
+    assert (found and found.proven, made_up and made_up.proven) == (of_best, alone)
+    if found and name == "another would be slower":
+        assert "it could start without default/big" in found.why
+    if found and name == "it is held":
+        assert found.why == "it is held"
 
 
 def test_no_room_is_not_proven_by_a_speed_of_0() -> None:
-    # Whatever its speed, g fits: across racks it would be at 1000 / (50 + 950 x 1000 / 1).
-    slow = replace(gang("g", 2, 8), fraction=Fraction(95, 100))
-    instance = build(racks=2, oversubscription=(1, 1000), gangs=[slow], objectives=["goodput"])
+    """Whatever its speed, g fits: across racks it would be at 1000 / (50 + 950 x 1000 / 1)."""
+    slow = {"oversubscription": [1, 1000], "objectives": ["goodput"]}
+    instance = instance_of({"nodes": "2x1", "gangs": {"g": "2x8 fraction=0.95"}, "policy": slow})
     solution = solve(instance)
-    # Whether it starts counts nowhere: here it waits.
     reason = Reason.of("Outranked", gpus=16, proven=True)
     waits = replace(solution.decisions[0], pods=(), decision="wait", reason=reason)
-    solution = replace(solution, decisions=(waits,))
-    (found,) = unmet((0,), instance, solution, threading.Event())
-    assert found == Required(
-        "default/g",
+    found = asked(instance, replace(solution, decisions=(waits,)))
+    assert found is not None
+    assert (found.proven, found.why) == (
         False,
         "it would fit, but no better plan starts it (proven)",
     )
-
-
-@pytest.mark.parametrize(
-    ("search", "allowed", "proven"),
-    [(left_out, 0, True), (unproven, 0, True), (unproven, 1, False)],
-)
-def test_a_gang_whose_only_victim_is_guarded_is_proven_to_have_no_room(
-    search: Callable[[Instance, str], Required], allowed: int, *, proven: bool
-) -> None:
-    (pod,) = blocker().pods
-    guarded = blocker(preemptible=True, pods=(replace(pod, budgets=("b",)),))
-    made = one_server(guarded, gang("g", 1, 8, priority=9))
-    budgets = (DisruptionBudget("default", "b", allowed),)
-    made = replace(made, cluster=replace(made.cluster, budgets=budgets))
-    assert search(made, "g").proven is proven

@@ -1,0 +1,134 @@
+"""Random instances with queues, bands, suspects and budgets: search, judge and trying every plan agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from bounding import alone
+from comparing import differences, wrong
+from effort import examples
+from exhaustive import plan
+from exhaustive_starting import could_start, could_start_now
+from outcomes import document_of
+from tiny import tiny
+from tiny_busy import busy
+from tiny_queues import QUEUED
+
+from models.documents.cluster import DisruptionBudget
+from models.instance import disruption_budgets
+from models.instance.gang import Gang
+from models.instance.instance import Instance
+from models.queues.bands import banded
+from models.starts.empty_starts import Answer, EmptyStarts
+from planner.search.solve import solve
+
+MORE = {**QUEUED, "suspects": ("suspects",)}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_the_search_equals_trying_every_plan_with_queues(name: str) -> None:
+    seeds = range(1000, 1000 + examples(60, 8))
+    draws = (tiny, busy)
+    assert wrong(seeds, lambda s: differences(draws[s % 2](s, more=MORE[name]))) == {}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_bounds_of_the_full_program_hold_with_queues(name: str) -> None:
+    seeds = range(2000, 2000 + examples(40, 3))
+    assert wrong(seeds, lambda seed: alone(tiny(seed, more=MORE[name]))) == {}
+
+
+def in_bands(seed: int) -> Instance:
+    draws, instance = Random(seed), busy(seed)
+    gangs = tuple(
+        replace(
+            one,
+            priority=one.priority // 2,
+            preemptible=one.preemptible or draws.random() < 0.5,
+            expected_left_s=draws.choice([None, 60, 4000, 10**6]),
+            expected_duration_s=draws.choice([None, 600, 10**5]),
+        )
+        for one in instance.gangs
+    )
+    order = {"order": "shortest", "now": instance.now, "trust_durations": seed % 2 == 1}
+    policy = replace(instance.policy, **order)  # type: ignore[arg-type]  # its fields
+    return banded(replace(instance, gangs=gangs, policy=policy))
+
+
+def test_the_search_equals_trying_every_plan_in_bands() -> None:
+    assert wrong(range(examples(120, 12)), lambda seed: differences(in_bands(seed))) == {}
+
+
+def guarded(one: Gang) -> Gang:
+    return replace(one, pods=tuple(replace(pod, budgets=("b",)) for pod in one.pods))
+
+
+def short_by_one(instance: Instance) -> Instance | None:
+    """With a budget over what the best plan evicts of two gangs or more, that allows one pod less."""
+    pairs = zip(instance.gangs, solve(instance).decisions, strict=True)
+    gone = [one for one, decision in pairs if disruption_budgets.evicting(decision)]
+    together = [one for one in gone if one.namespace == gone[0].namespace]
+    if len(together) < 2:
+        return None
+    keys, allowed = (
+        {one.key for one in together},
+        sum(len(one.running_pods) for one in together) - 1,
+    )
+    budgets = (DisruptionBudget(together[0].namespace, "b", allowed),)
+    gangs = tuple(guarded(one) if one.key in keys else one for one in instance.gangs)
+    cluster = replace(instance.cluster, budgets=budgets)
+    return replace(instance, cluster=cluster, gangs=gangs)
+
+
+def test_the_search_equals_trying_every_plan_where_a_budget_lets_only_some_gangs_go() -> None:
+    more, found = ("preemptible", "movable", "priorities", "running"), 0
+    for seed in range(6000, 6000 + examples(200, 20)):
+        instance = short_by_one(busy(seed, without=("budgets",), more=more))
+        if instance is not None:
+            found += 1
+            assert differences(instance) == [], seed
+    assert found > 1
+
+
+STARTING = (
+    *("priorities", "selectors", "required", "slices", "roles", "resources", "queues"),
+    *("cells", "apart", "together", "even", "pods_of_no_gang", "balance", "exclusive", "spares"),
+    *("min_share", "elastic", "mixed", "mix_models"),
+)
+
+
+def test_who_could_start_on_the_empty_cluster_is_as_trying_every_place_says() -> None:
+    never = not_now = 0
+
+    def faults(seed: int) -> list[object]:
+        nonlocal never, not_now
+        found: list[object] = []
+        instance = (busy if seed % 3 == 0 else tiny)(seed, more=STARTING)
+        starts = EmptyStarts(instance)
+        for g, one in enumerate(instance.gangs):
+            if not one.running and one.hold is None:
+                can, now = could_start(instance, g), could_start_now(instance, g)
+                if (starts.answer(g) is Answer.CAN, starts.can_now(g)) != (can, now):
+                    found.append((one.name, can, now))
+                never, not_now = never + (not can), not_now + (can and not now)
+        return found
+
+    assert wrong(range(examples(300, 18)), faults) == {}
+    assert (never > 5, not_now > 0) == (True, True)
+
+
+def test_what_is_said_never_to_start_starts_in_no_best_plan() -> None:
+    """With proof, whatever the objectives: of the plan of a search that may not search."""
+    said = 0
+    for seed in range(examples(80, 12)):
+        instance = busy(seed)
+        policy = replace(instance.policy, solve=replace(instance.policy.solve, budget=1))
+        stated = document_of(replace(instance, policy=policy))["spec"]["gangs"]
+        for one, decision in zip(stated, plan(instance).solution().decisions, strict=True):
+            reason = one.get("reason") or {}
+            if reason.get("code") == "Never":
+                said += 1
+                assert decision.decision in ("wait", "keep"), (seed, one["name"], reason)
+    assert said
