@@ -36,7 +36,9 @@ def test_without_a_mistake_the_input_is_read(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "what", "hint"), CASES, ids=[f"{c[0]}-{c[2][:60]}" for c in CASES]
+    ("name", "old", "new", "what", "hint"),
+    CASES,
+    ids=[f"{c[0]}-{number}" for number, c in enumerate(CASES)],
 )
 def test_a_mistake_has_its_words_its_place_and_a_hint(
     name: str, old: str, new: str, what: str | list[str], hint: str, tmp_path: Path

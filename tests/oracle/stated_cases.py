@@ -44,7 +44,6 @@ SERVERS: dict[str, Callable[[], ServerModel]] = {
     "tray": lambda: nvl(4, 2),
     "tray2": lambda: nvl(2, 2, nics=()),
     "alone": lambda: switched(nics=tuple(Nic(f"nic{i}", 400_000, (i,)) for i in range(8))),
-    "slow": lambda: switched(nics=(Nic("eth0", 1),)),
 }
 ROLE_KEYS = {one.name for one in fields(Role)} | {"pods", "gpus_per_pod", "most", "same", "prefer"}
 ROLE_KEYS |= {"slices", "selector", "first", "outer", "apart", "join", "even"}
@@ -119,6 +118,8 @@ def _node(name: str, stated: int | str | Case) -> Node:
         return node(name, server(stated))
     more = dict(stated)
     failed = more.pop("failed", None)
+    if "nic" in more:
+        more["nics"] = (Nic("eth0", more.pop("nic")),)
     more["taints"] = [taint(one) for one in more.get("taints", ())]
     found = node(name, server(more.pop("gpus")), **more)
     return found if failed is None else replace(found, last_failure=when(failed))

@@ -58,7 +58,7 @@ def test_a_firm_gang_of_no_queue_where_all_is_promised_claims_nothing(
 
 def test_a_share_that_slow_networks_never_reach_claims_nothing() -> None:
     gangs = {"evil": "2x8 min_share=1 queue=v", "x": "1x1 min_share=1 queue=v"}
-    starts = EmptyStarts(cluster(gangs, nodes={"n1": "slow", "n2": "slow"}))
+    starts = EmptyStarts(cluster(gangs, nodes={n: {"gpus": 8, "nic": 1} for n in ("n1", "n2")}))
     assert (starts.answer(0), starts.rule(0)) == (Answer.NEVER, "Bandwidth")
     assert starts.answer(1) is Answer.CAN
 

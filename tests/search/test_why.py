@@ -53,7 +53,7 @@ def started_by_a_new_plan(world: World) -> bool:
     return bool(solve(world.instance).decisions[world.gang].pods)
 
 
-@pytest.mark.parametrize(("seed", "more"), spread(RANDOM, 16))
+@pytest.mark.parametrize(("seed", "more"), spread(RANDOM, 25))
 def test_remedies_start_it_and_so_does_the_end_of_those_who_are_blamed(
     seed: int, more: tuple[str, ...]
 ) -> None:
