@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import yaml
-from building import build, gang, level, mask, node, role
+from building import LEVELS, build, gang, level, mask, node, role
 from building_servers import nvl, pairs4, pcie, ring4, switched, v100
 from exhaustive_prices import bits
 
 from models.documents.cluster import DisruptionBudget
-from models.documents.gang import NodeExpression, Toleration
+from models.documents.gang import NodeExpression, Operator, Toleration
 from models.documents.policy import Disruption, Reservations, SolveLimits
 from models.hardware import Nic, ServerModel
 from models.instance.cluster import Node, Taint
@@ -49,7 +49,7 @@ ROLE_KEYS = {one.name for one in fields(Role)} | {"pods", "gpus_per_pod", "most"
 ROLE_KEYS |= {"slices", "selector", "first", "outer", "apart", "join", "even"}
 
 
-def parsed(text: str | Mapping[str, Any] | None) -> Case:
+def parsed(text: str | Mapping[Any, Any] | None) -> Case:
     """``1x8 a=3 b`` as fields: what has no ``=`` is true, ``&`` is a space. YAML reads ``on`` as true."""
     if not isinstance(text, str):
         return {"on" if key is True else key: value for key, value in (text or {}).items()}
@@ -76,6 +76,10 @@ def when(text: str | int) -> int:
     return text if isinstance(text, int) else NOW + seconds(text)
 
 
+def at_level(name: str) -> int:
+    return LEVELS.index(name)
+
+
 # nodes
 
 
@@ -86,7 +90,7 @@ def server(gpus: int | str | Case) -> ServerModel | None:
     if gpus in SERVERS:
         return SERVERS[str(gpus)]()
     count, _, name = str(gpus).partition(" ")
-    return switched(int(count), **({"gpu": name} if name else {})) if int(count) else None
+    return switched(int(count), gpu=name or "H100") if int(count) else None
 
 
 def nodes_of(stated: int | str | Case) -> list[Node]:
@@ -143,10 +147,14 @@ def role_of(stated: str | Case) -> Role:
     more["affinity"] = tuple(tuple(map(expression, term)) for term in more.get("affinity", ()))
     more["tolerations"] = [Toleration(**one) for one in more.get("tolerations", ())]
     sets, apart, join, even = (more.pop(key, None) for key in ("pod_sets", "apart", "join", "even"))
-    rules = {"pod_sets": tuple(sets or ()), "anti_affinity": _next(apart), "affinity": _next(join)}
+    rules: Case = {
+        "pod_sets": tuple(sets or ()),
+        "anti_affinity": _next(apart),
+        "affinity": _next(join),
+    }
     if even is not None:
         own = {"level": even} if isinstance(even, str) else dict(even)
-        rules["spread"] = (Spread(level(own.pop("level")), **own),)
+        rules["spread"] = (Spread(at_level(own.pop("level")), **own),)
     return replace(role(**more), **rules)
 
 
@@ -155,13 +163,15 @@ def _next(stated: str | list[str] | None) -> tuple[NextTo, ...]:
     if stated is None:
         return ()
     at, *pod_set = [stated] if isinstance(stated, str) else stated
-    return (NextTo(level(at), *pod_set),)
+    return (NextTo(at_level(at), *pod_set),)
 
 
 def expression(text: str) -> NodeExpression:
     """``zone In a b``; ``@metadata.name In n1``: of the field."""
     key, operator, *values = text.split(" ")
-    return NodeExpression(key.removeprefix("@"), operator, tuple(values), key.startswith("@"))
+    return NodeExpression(
+        key.removeprefix("@"), cast("Operator", operator), tuple(values), key.startswith("@")
+    )
 
 
 def gang_of(name: str, stated: str | Case | None, nodes: list[Node]) -> Gang:
@@ -238,10 +248,10 @@ def _more(found: Gang, more: Case, nodes: list[Node]) -> Gang:
             more[key] = level(value)
         elif key == "near":
             at, *others = str(value).split(":")
-            more[key] = Near(tuple(others), level(at) or 0)
+            more[key] = Near(tuple(others), at_level(at))
         elif key == "together":
             own = [r for r, one in enumerate(found.roles) if one.name in value]
-            more[key] = (Together("group", tuple(own), level("rack") or 0),)
+            more[key] = (Together("group", tuple(own), at_level("rack")),)
         elif key == "budgets":
             each = [tuple(str(one).split("+")) for one in value] * len(found.pods)
             more["pods"] = tuple(
@@ -308,10 +318,7 @@ def instance_of(case: Case) -> Instance:
 OF_POLICY: dict[str, Callable[[Any], tuple[str, Any]]] = {
     "now": lambda value: ("now", when(value)),
     "starvation": lambda value: ("starvation_after_s", seconds(value)),
-    "moves": lambda value: (
-        "moves",
-        Moves(**{k: Fraction(str(v)) if k == "min_gain" else v for k, v in value.items()}),
-    ),
+    "moves": lambda value: ("moves", _moves(value)),
     "spares": lambda value: ("spares", tuple(sorted(value.items()))),
     "reservations": lambda value: ("reservations", None if value is None else _reservations(value)),
     "disruption": lambda value: ("disruption", Disruption(*value)),
@@ -323,6 +330,12 @@ OF_POLICY: dict[str, Callable[[Any], tuple[str, Any]]] = {
 def _policy(stated: Case) -> Iterator[tuple[str, Any]]:
     for key, value in stated.items():
         yield OF_POLICY[key](value) if key in OF_POLICY else (key, value)
+
+
+def _moves(stated: Case) -> Moves:
+    own = dict(stated)
+    own["min_gain"] = Fraction(str(own.get("min_gain", 0)))
+    return Moves(**own)
 
 
 def _reservations(stated: Case) -> Reservations:

@@ -222,7 +222,7 @@ class History:
         except RefusedPlanError as refused:
             self._breaks("refused", "; ".join(fault.what for fault in refused.faults))
             return None
-        self.last = made.text if isinstance(made.text, str) else made.text.decode()
+        self.last = made.text
         plan: Json = json.loads(self.last)
         for remark in plan["status"].get("remarks", ()):
             if "is a bug of gangplan" in remark:
@@ -284,8 +284,8 @@ class History:
                 if node in free:
                     free[node] -= len(gpus)
         rooms: Counter[int] = Counter()
-        for node, gpus in free.items():
-            rooms[int(node[1:]) * RACKS // NODES if job.rack else 0] += gpus // job.gpus
+        for node, left in free.items():
+            rooms[int(node[1:]) * RACKS // NODES if job.rack else 0] += left // job.gpus
         if younger and max(rooms.values(), default=0) >= job.replicas:
             self._breaks("aged", f"{job.name} waits, {sorted(younger)} start")
 

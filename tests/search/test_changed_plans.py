@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import pytest
 from outcomes import document_of
@@ -249,11 +250,11 @@ def test_the_judge_reads_budgets_that_there_are_in_order_and_once(
     ],
 )
 def test_the_judge_finds_who_overtakes(spec: Doc, found: list[str]) -> None:
-    plan = queues_plan()
-    plan["instance"]["gangs"].append(gang_document("more", role(gpus=8), **{"queue": "bio"} | spec))
+    plan, bio = queues_plan(), dict[str, Any](queue="bio")
+    plan["instance"]["gangs"].append(gang_document("more", role(gpus=8), **bio | spec))
     plan["spec"]["gangs"].append(decided("more", "wait", why="Unknown"))
-    (bio,) = (q for q in plan["instance"]["queues"] if q["metadata"]["name"] == "bio")
-    bio["spec"]["order"] = "strict"
+    (own,) = (q for q in plan["instance"]["queues"] if q["metadata"]["name"] == "bio")
+    own["spec"]["order"] = "strict"
     assert [v.rule for v in check(restated(plan)) if v.rule == "queue-order"] == found
 
 
@@ -261,7 +262,7 @@ def test_a_stated_place_in_a_queue_is_checked() -> None:
     plan = queues_plan()
     plan["instance"]["queues"].append(queue_document("zoo", order="strict"))
     for name, day in (("more", 20), ("next", 21)):
-        own = {"queue": "zoo", "submittedAt": f"2026-11-{day}T00:00:00Z"}
+        own: Doc = {"queue": "zoo", "submittedAt": f"2026-11-{day}T00:00:00Z"}
         plan["instance"]["gangs"].append(gang_document(name, role(gpus=8), **own))
         plan["spec"]["gangs"].append(decided(name, "wait", why="Unknown"))
     entry(plan, "next")["reason"]["code"] = "QueueOrder"

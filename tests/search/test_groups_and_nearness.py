@@ -55,7 +55,8 @@ def made(*gangs: Doc, held: str = "") -> Instance:
         ]
         runs = of("Gang", "held", roles=[role("worker", len(places))])
         documents.append(runs | {"status": {"pods": pods}})
-    return read_all([*documents, *gangs])
+    found: Instance = read_all([*documents, *gangs])
+    return found
 
 
 def racks(instance: Instance, size: int | None = None) -> tuple[str, dict[str, set[str]]]:

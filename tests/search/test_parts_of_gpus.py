@@ -402,7 +402,7 @@ def test_who_finds_no_gpus_for_whole_and_parts_can_never_start(
 ) -> None:
     """Beside eight whole GPUs there is never a part of one, however many there could be else."""
     part_, shared = {"name": "p", "replicas": 2, "gpu": asks}, "sharing" in server
-    at = {"submittedAt": "2026-11-21T09:00:00Z", "queue": "q"}
+    at: Json = {"submittedAt": "2026-11-21T09:00:00Z", "queue": "q"}
     pods = [{"role": "p", "index": 0, "node": "n1", "gpus": [0]}]
     runs = {"status": {"startedAt": "2026-11-21T08:00:00Z", "pods": pods}}
     whole_ = {"name": "w", "replicas": 1, "gpus": gpus}
@@ -440,7 +440,7 @@ def test_the_judge_packs_pods_with_parts_of_several_gpus_on_its_own() -> None:
         counts = tuple(a * b for a, b in zip(pods, each, strict=True))
         wanted = {f"share.gangplan.dev/{n}": c for n, c in zip(names, counts, strict=True)}
         host = replace(case.facts.nodes[0], sharing=GpuSharing(81920, 3), sharers=())
-        sizes = tuple(size_on(part_of(name), 81920) for name in wanted)
+        sizes = tuple(size_on(one, 81920) for one in map(part_of, wanted) if one)
         on = packed((), whole(81920, 3), sizes, counts, each=each)
         assert [sum(own) for own in zip(*on, strict=True)] == list(counts) or not on
         for own in on:

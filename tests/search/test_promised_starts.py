@@ -219,7 +219,7 @@ def test_a_start_promised_in_a_queue_is_kept_before_gangs_ahead(tmp_path: Path) 
     assert "delayed" not in entries(after)["promised"]
 
 
-PLAYED = [(3, 12, True), (2, 8, False)]
+PLAYED = [(3, 12, True), (2, 10, False)]
 LONGER = [(3, 50, False), (1, 60, True), (4, 60, True)]
 
 
@@ -234,7 +234,7 @@ def test_every_plan_of_a_cluster_that_lives_on_is_saved_and_every_slip_has_a_cau
     history = History(World(seed, full=full), tmp_path)
     history.play(rounds)
     assert history.counts["place"] > rounds // 4
-    assert history.counts["wait"]
+    assert history.counts["wait"] or not full
     assert [one for one in history.broken if one[1] != "aged"] == []
 
 
