@@ -32,7 +32,12 @@ NOW = 1_800_000_000
 """What ``-1h`` is counted from: 2027-01-15T08:00:00Z."""
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-TIMES = {"submitted": "submitted_at", "started": "started_at", "checkpoint": "last_checkpoint"}
+TIMES = {
+    "submitted": "submitted_at",
+    "started": "started_at",
+    "checkpoint": "last_checkpoint",
+    "evicted": "evicted_at",
+}
 DURATIONS = {"lasts": "expected_duration_s", "left": "expected_left_s"}
 LEVELLED = ("balance", "exclusive")
 OF_BUILD = ("mix", "oversubscription", "nvlink", "binding", "min_share", "selector", "objectives")
