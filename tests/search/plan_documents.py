@@ -312,7 +312,8 @@ def restated(plan: Doc) -> Doc:
     names = [f"default/{g['metadata']['name']}" for g in moved]
     plan["status"].pop("effectiveGpus", None)
     plan["status"].pop("unchecked", None)
-    plan["status"]["queues"] = json.loads(json.dumps(queues(plan)))  # lists in place of tuples
+    named = queues(plan) if plan["instance"].get("queues") else []
+    plan["status"]["queues"] = json.loads(json.dumps(named))  # lists in place of tuples
     before = plan["status"].pop("moves", [])
     if names and sorted(name for one in before for name in one["gangs"]) == names:
         plan["status"]["moves"] = before

@@ -42,7 +42,7 @@ from plan_queues import queue, queues_plan, spec_of
 
 from models.instance.instance import Instance
 from models.results.plan import compose
-from models.verify.check import check
+from models.verify.check import Judge, Verdict
 from planner.read.inputs import load
 from planner.search.solve import solve
 
@@ -348,12 +348,13 @@ def edited(plan: Doc, edits: Any) -> Doc:  # noqa: ANN401  # any YAML
     return plan
 
 
-def redecided(plan: Doc) -> Doc:
-    """Restated, with the decisions that fit the pods, so that only the rule itself is broken."""
-    wrong = [one for one in check(restated(plan)) if one.rule == "decision"]
+def redecided(plan: Doc) -> Verdict:
+    """Restates it with decisions that fit the pods, so that only the rule itself is broken; the verdict."""
+    verdict = Judge().check(restated(plan))
+    wrong = [one for one in verdict.violations if one.rule == "decision"]
     for violation in wrong:
         stated = entry(plan, str(violation.gang).split("/")[1])
         stated["decision"] = violation.message.rsplit(" ", 1)[1]
         if stated["decision"] not in ("wait", "preempt", "keep"):
             stated["reason"] = None
-    return restated(plan) if wrong else plan
+    return Judge().check(restated(plan)) if wrong else verdict
