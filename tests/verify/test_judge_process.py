@@ -17,7 +17,7 @@ import pytest
 from building import build
 from building import gang as demand
 from conftest import RunCli
-from effort import HANG_S
+from effort import HANG_S, first_fast
 from interactive import PATIENT, environment, started
 from outcomes import NOW
 from plan_documents import sealed
@@ -163,7 +163,7 @@ def judges(parent: int) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("dies", first_fast((True, False)))
 def test_a_plan_is_verified_and_saved_whether_the_process_lives_or_dies(
     two_gangs: Path, cli: RunCli, *, dies: bool
 ) -> None:

@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.hardware import Nic, ServerModel, mask_of
+from models.instance.speed import speed_permille
 from models.rates.catalogue import find, server_models
 from models.rates.gpu_sets import UnknownRate
 from models.rates.nic_bandwidth import nics_MBps
 from models.rates.server_bandwidth import best_inside_MBps, inside_MBps
 from models.verify.rates import gpu_rates
 from models.verify.rates.gpu_rates import Range, RateNotKnownError, exactly
+from models.verify.rates.speed import speed_of
 
 MESHES = [m for m in server_models() if m.matrix is not None and not m.switched]
 
@@ -149,3 +151,10 @@ def test_network_rates_are_the_planners_and_the_worst_is_the_least_of_all_sets(
         assert [gpu_rates.network(server, nics, mask) for mask in masks] == values
         found = gpu_rates.worst_network(server, nics, known, candidates, unknown)
         assert found == min(values)
+
+
+@settings(max_examples=examples(300, 60), deadline=None)
+@given(st.none() | st.integers(0, 1000), st.integers(0, 95), st.integers(0, 1000))
+def test_speeds_are_the_planners(share: int | None, percent: int, relative: int) -> None:
+    fraction = Fraction(percent, 100)
+    assert speed_of(share, fraction, relative) == speed_permille(share, fraction, relative)
