@@ -12,7 +12,7 @@ import pytest
 from comparing import differences
 from effort import briefly, examples
 from exhaustive import plan
-from tiny_busy import busy
+from tiny import busy
 
 from benchmarks import generator
 from models.instance.instance import Instance

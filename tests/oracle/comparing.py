@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from effort import briefly
-from exhaustive import Best, plan
-from exhaustive_counts import least_counts
-from exhaustive_moves import moves_of
+from exhaustive import Best, moves_of, plan
+from exhaustive_gangs import least_counts
 from exhaustive_values import Tiers, tier_values
 
 from models.instance.instance import Instance

@@ -1,27 +1,262 @@
-"""Queues of a tiny instance: rules 2.15 to 2.17 and 2.22, who reclaims from whom, and the tiers about queues.
+"""Queues of a tiny instance: who could start at all, cells, limits, guarantees, who reclaims, strict order.
 
 Promises: everything from one sum of what each gang does (``Part``), in the words of the rules; own code.
-Called by the exhaustive planner and by the valuing of plans beside it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import cast
 
-from exhaustive_ages import aged, queued_since
-from exhaustive_cells import CellPlaces, Nameless
-from exhaustive_counts import least_counts, pod_counts, sick, sound_gpus, whole_gpu
-from exhaustive_nodes import may_stand
-from exhaustive_pins import pinned_to, visits
-from exhaustive_prices import ours, usable
-from exhaustive_starting import EMPTY, could_start_now
+from exhaustive_gangs import (
+    aged,
+    least_counts,
+    may_stand,
+    pinned_to,
+    pod_counts,
+    queued_since,
+    running,
+    sick,
+    sound_gpus,
+    visits,
+    whole_gpu,
+)
+from exhaustive_rates import ours, usable
 
+from models.documents.gang import Hold
+from models.documents.policy import Objective
 from models.hardware import slug
+from models.instance.cluster import Node
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.queue import Amount
+
+# Whether a gang of a tiny instance could start if nothing ran and every node were in order.
+
+
+EMPTY = "nothing runs"
+"""In the place of the cluster's uid: nobody is asked there who could start where nothing runs."""
+
+PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+
+ASIDE = Hold("Unsupported", "set aside")
+
+
+def could_start(instance: Instance, g: int) -> bool:
+    """Whether some plan of the empty cluster starts the gang, were every node in order."""
+    return _answer(instance, g, in_order=True)
+
+
+def could_start_now(instance: Instance, g: int) -> bool:
+    """Whether some plan of the empty cluster starts the gang with the nodes as they are, too."""
+    return could_start(instance, g) and _answer(instance, g, in_order=False)
+
+
+def settle(instance: Instance, like: Instance) -> None:
+    """Let the same gangs be able to start as in another instance, whose GPUs are in no parts yet.
+
+    There the product's word counts: a plan that settles the parts first would be about other GPUs.
+    """
+    known = cast("dict[tuple[int, bool], bool]", instance.once(_answers))
+    starts = replace(like).could_start  # whoever is asked about here is stated of the other
+    for g in range(len(like.gangs)):
+        known[g, True], known[g, False] = starts.can(g), starts.can(g) and starts.can_now(g)
+
+
+def _answer(instance: Instance, g: int, *, in_order: bool) -> bool:
+    known = cast("dict[tuple[int, bool], bool]", instance.once(_answers))
+    if (g, in_order) not in known:
+        known[g, in_order] = _starts(instance, g, in_order=in_order)
+    return known[g, in_order]
+
+
+def _answers(_instance: Instance) -> dict[tuple[int, bool], bool]:
+    return {}
+
+
+def _starts(instance: Instance, g: int, *, in_order: bool) -> bool:
+    from exhaustive import plan
+
+    gangs = tuple(
+        replace(
+            gang,
+            pods=(),
+            planned=(),
+            hold=None if i == g else ASIDE,
+            priority=1_000_000 if i == g else 0,
+            evicted_at=None,
+        )
+        for i, gang in enumerate(instance.gangs)
+    )
+    policy = replace(
+        instance.policy,
+        objectives=(Objective("admission"),),
+        now=instance.now,
+        reservations=None,
+        moves=None,
+    )
+    nodes = instance.cluster.nodes
+    if in_order:
+        nodes = tuple(map(_in_order, nodes))
+    empty = replace(
+        instance,
+        cluster=replace(instance.cluster, nodes=nodes, uid=EMPTY),
+        gangs=gangs,
+        policy=policy,
+        queues=tuple(replace(queue, strict=False) for queue in instance.queues),
+        shares=None,
+        reserved=(),
+    )
+    return plan(empty).decisions[g].decision == "place"
+
+
+def _in_order(node: Node) -> Node:
+    """The node as it would be: ready, with all its whole GPUs, and what pods of no gang hold given back."""
+    held = dict(node.held)
+    return replace(
+        node,
+        ready=True,
+        unschedulable=False,
+        unhealthy=sum(1 << gpu for one in node.mig for gpu in one.gpus),
+        unknown_unhealthy=node.unknown_partitioned,
+        taints=tuple(t for t in node.taints if not t.key.startswith(PASSING)),
+        allocatable=tuple((name, amount + held.get(name, 0)) for name, amount in node.allocatable),
+        held=(),
+    )
+
+
+# The GPUs of cells that find no place in a tiny cluster, by trying every way of claiming: rule 2.17.
+
+
+Nameless = int | None
+"""A queue by its number; None: no queue."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One cell: where it may be, and by how much its absence is felt."""
+
+    queue: int
+    model: str
+    places: tuple[Mapping[int, int], ...]
+    weight: int
+
+
+class CellPlaces:
+    """``parents``: of every queue."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.nodes = instance.cluster.nodes
+        self.parents = [queue.parent for queue in instance.queues]
+        self.pinned = {
+            (n, q): node.gpus for n, node in enumerate(self.nodes) for q in pinned_to(instance, n)
+        }
+        self.cells = [
+            self._wanted(number, cell.level, cell.gpus, cell.model or self._usual())
+            for number, queue in enumerate(instance.queues)
+            for cell in queue.cells
+            for _ in range(cell.count)
+        ]
+        self._known: dict[object, dict[str, int]] = {}
+
+    def gpus(self, queue: int) -> int:
+        """GPUs of all cells of a queue."""
+        pinned = sum(gpus for (_, q), gpus in self.pinned.items() if q == queue)
+        return pinned + sum(cell.weight for cell in self.cells if cell.queue == queue)
+
+    def _usual(self) -> str:
+        """The GPU model of which there are most."""
+        installed: Counter[str] = Counter()
+        for node in self.nodes:
+            if node.model:
+                installed[slug(node.model.gpu)] += node.gpus
+        return min(installed, key=lambda name: (-installed[name], name), default="")
+
+    def _wanted(self, queue: int, level: int | None, gpus: int | None, model: str) -> Wanted:
+        """A cell with its places: GPUs claimed on each of their nodes."""
+        alike = [
+            n
+            for n, node in enumerate(self.nodes)
+            if node.model and slug(node.model.gpu) == model and ours(self.instance, node)
+        ]
+        if gpus is not None:
+            return Wanted(queue, model, tuple({n: gpus} for n in alike), gpus)
+        assert level is not None
+        if level == len(self.instance.cluster.levels):
+            groups = [[n] for n in alike]
+        else:
+            named = [n for n in alike if None not in self.nodes[n].domains[: level + 1]]
+            paths = sorted({self.nodes[n].domains[: level + 1] for n in named}, key=str)
+            groups = [[n for n in named if self.nodes[n].domains[: level + 1] == p] for p in paths]
+        places = tuple({n: self.nodes[n].gpus for n in group} for group in groups)
+        return Wanted(queue, model, places, min((sum(p.values()) for p in places), default=0))
+
+    def left_out(self, firm: Mapping[tuple[int, Nameless], int]) -> dict[str, int]:
+        """S by model; ``firm``: GPUs of firm pods by node and by the queue that their gang names."""
+        key = frozenset(firm.items())
+        if key not in self._known:
+            models = sorted({cell.model for cell in self.cells})
+            self._known[key] = {
+                model: self._least(
+                    [c for c in self.cells if c.model == model], firm, self.pinned, -1
+                )
+                for model in models
+            }
+        return self._known[key]
+
+    def _least(
+        self,
+        cells: Sequence[Wanted],
+        firm: Mapping[tuple[int, Nameless], int],
+        claims: Mapping[tuple[int, int], int],
+        last: int,
+    ) -> int:
+        """``last``: the place of the cell before; of two alike the first one takes the first place."""
+        if not cells:
+            return 0
+        cell, rest = cells[0], cells[1:]
+        alike = bool(rest) and rest[0] == cell
+        best = cell.weight * (1 + sum(one == cell for one in rest))
+        best += self._least([one for one in rest if one != cell], firm, claims, -1)
+        for number, place in enumerate(cell.places):
+            if number < last:
+                continue
+            after = dict(claims)
+            for n, gpus in place.items():
+                after[n, cell.queue] = after.get((n, cell.queue), 0) + gpus
+            if all(self._load(n, firm, after) <= self._healthy(n) for n in place):
+                best = min(best, self._least(rest, firm, after, number if alike else -1))
+            if best == 0:
+                break
+        return best
+
+    def _healthy(self, n: int) -> int:
+        node = self.nodes[n]
+        good = node.healthy.bit_count() - node.unknown_unhealthy
+        return max(0, good) if usable(self.instance, node) else 0
+
+    def _load(
+        self,
+        n: int,
+        firm: Mapping[tuple[int, Nameless], int],
+        claims: Mapping[tuple[int, int], int],
+    ) -> int:
+        """What is promised on a node: of a queue the larger of its claims and all that is in it."""
+
+        def inside(queue: Nameless) -> int:
+            below = [q for q, parent in enumerate(self.parents) if parent == queue]
+            held = firm.get((n, queue), 0) + sum(map(inside, below))
+            return held if queue is None else max(held, claims.get((n, queue), 0))
+
+        return inside(None)
+
+
+# Queues of a tiny instance: rules 2.15 to 2.17 and 2.22, who reclaims from whom, and the tiers about queues.
+
 
 ANY = ""
 """GPUs of every model."""
@@ -477,3 +712,34 @@ def arrived(gang: Gang, pods: Iterable[tuple[int, int, int]]) -> set[tuple[int, 
     stood = {(p.role, p.index): p.node for p in gang.pods if p.node is not None}
     found = {(n, gang.roles[r].uses_gpus) for r, i, n in pods if stood.get((r, i)) != n}
     return {(n, gpus) for n, gpus in found if gpus or (n, True) not in found}
+
+
+# Strict queues of a tiny instance, in their own words.
+
+
+class Turns:
+    """Strict queues, rule 2.23: who of those that could start has somebody before it."""
+
+    def __init__(self, instance: Instance) -> None:
+        gangs, queues = instance.gangs, {queue.name: queue for queue in instance.queues}
+        mine = [
+            g
+            for g, gang in enumerate(gangs)
+            if gang.queue in queues
+            and queues[gang.queue].strict
+            and not running(gang)
+            and gang.hold is None
+            and could_start(instance, g)
+        ]
+        mine.sort(key=lambda g: gangs[g].key)
+        mine.sort(key=lambda g: float("inf") if (t := queued_since(gangs[g])) is None else t)
+        mine.sort(key=lambda g: -gangs[g].priority)
+        self.before = {
+            g: [other for other in mine[:i] if gangs[other].queue == gangs[g].queue]
+            for i, g in enumerate(mine)
+        }
+
+    def kept(self, starts: Iterable[int]) -> bool:
+        """Whether all that are before one that starts start, too."""
+        here = set(starts)
+        return all(here.issuperset(self.before.get(g, ())) for g in here)

@@ -2,7 +2,6 @@
 
 Promises: the words of the rule about gangs that come, and about what is left when a reservation begins; own
 code. Which gangs hold reservations, when, where and beside whom is given; no GPU may be of unknown index.
-Called by the exhaustive planner alone.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from itertools import combinations
 from operator import or_
 from typing import Any
 
-from exhaustive_ages import now, run_time
-from exhaustive_counts import pod_counts
-from exhaustive_options import Option
+from exhaustive_gangs import Option, Pods, now, pod_counts, run_time, running, standing, whole
 from exhaustive_queues import NOTHING, Part, Promises, together
-from exhaustive_values import Pods, running, standing, whole
 
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.units import epoch_seconds
+
+# Rule 2.18 in tiny instances: a plan keeps the reservations that it states, whoever else starts.
 
 
 @dataclass(frozen=True)

@@ -1,35 +1,189 @@
-"""What a plan of a tiny instance is worth, tier by tier as the contract writes it.
+"""What a plan of a tiny instance is worth, tier by tier as docs/formulation.md has it.
 
 Promises: shares no code with evaluating, checking or the formulation; exact; slow and plain.
-Called by the exhaustive planner and by the tests that compare it with the others.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
-from exhaustive_ages import aged, harm, queued_since
-from exhaustive_beside import all_beside
-from exhaustive_counts import counted, least_counts, pod_counts
-from exhaustive_groups import best_share, has_groups
-from exhaustive_leftover import LEFTOVER, leftover
-from exhaustive_prices import Hold, Prices, domains_used, usable
-from exhaustive_queues import arrived, promises, together
-from exhaustive_speeds import by_speed, relative_speed, speed
+from exhaustive_gangs import (
+    Pods,
+    aged,
+    counted,
+    harm,
+    least_counts,
+    places,
+    pod_counts,
+    queued_since,
+    running,
+    standing,
+    whole,
+)
+from exhaustive_queues import Part, arrived, promises, together
+from exhaustive_rates import (
+    Prices,
+    best_share,
+    by_speed,
+    domain,
+    domains_used,
+    has_groups,
+    holds_of,
+    relative_speed,
+    speed,
+    usable,
+)
 
 from models.instance.cluster import Cluster
 from models.instance.gang import Gang, Role
 from models.instance.instance import Instance
 from models.instance.solution import GangDecision, PodPlacement
 
+# What is left free on a tiny cluster, in the words of two tiers: GPUs stranded, and pieces left whole.
+
+
+LEFTOVER = ("stranded", "defragment", "suspect")
+"""The tiers that are no sums over gangs."""
+
+WHOLE_OR_FREE = ("defragment", "suspect")
+"""Those of them of which a plan that leaves less is never worth more."""
+
+
+def leftover(instance: Instance, tier: str, free: Sequence[int], useful: Sequence[int]) -> int:
+    """Value of one of ``LEFTOVER``; ``free``: GPUs left, a node; ``useful``: those with their share of it."""
+    if tier == "defragment":
+        return defragment(instance.cluster, free)
+    if tier == "suspect":
+        return sum(gpus for n, gpus in enumerate(free) if failed_lately(instance, n))
+    return stranded(instance, free, useful)
+
+
+def failed_lately(instance: Instance, n: int) -> bool:
+    """Whether the node failed within the time that the policy states, before its reference time."""
+    last = instance.cluster.nodes[n].last_failure
+    return last is not None and instance.now - last < instance.policy.suspect_for_s
+
+
+def stranded(instance: Instance, free: Sequence[int], useful: Sequence[int]) -> int:
+    """Permille-GPU that the next request cannot use."""
+    return sum(
+        permille_of_mix * _left_over(instance.cluster, name, size, free, useful)
+        for name in sorted({n.model.gpu for n in instance.cluster.nodes if n.model})
+        for size, permille_of_mix in instance.policy.mix
+    )
+
+
+def _left_over(
+    cluster: Cluster, gpu: str, size: int, free: Sequence[int], useful: Sequence[int]
+) -> int:
+    """F - s x placeable(s) of one GPU model and one size."""
+    nodes = [i for i, n in enumerate(cluster.nodes) if n.model and n.model.gpu == gpu]
+    largest = max(cluster.nodes[i].gpus for i in nodes)
+    total = sum(free[i] for i in nodes)
+    if size <= largest:
+        return total - size * sum(useful[i] // size for i in nodes)
+    need = -(-size // largest)
+    for level in reversed(counted_levels(cluster)):
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for i in nodes:
+            groups.setdefault(domain(cluster, level, i), []).append(i)
+        if any(sum(cluster.nodes[i].gpus for i in g) >= size for g in groups.values()):
+            break
+    else:
+        groups = {(): nodes}
+    whole = [sum(useful[i] == largest for i in group) for group in groups.values()]
+    return total - size * sum(count // need for count in whole)
+
+
+def counted_levels(cluster: Cluster) -> list[int]:
+    """The levels above the nodes that tiers look at."""
+    return [number for number, level in enumerate(cluster.levels) if level.counted]
+
+
+def defragment(cluster: Cluster, free: Sequence[int]) -> int:
+    """GPUs of the nodes left whole, and once more of those in innermost domains left whole."""
+    whole = whole_nodes(cluster, free)
+    twice = [whole[n] for nodes in whole_domains(cluster, free) for n in nodes]
+    return sum(whole.values()) + sum(twice)
+
+
+def whole_nodes(cluster: Cluster, free: Sequence[int]) -> dict[int, int]:
+    """The nodes with as many GPUs free as the largest of their GPU model has, and how many that is."""
+    whole: dict[int, int] = {}
+    for n, node in enumerate(cluster.nodes):
+        if node.model:
+            of_model = [m.gpus for m in cluster.nodes if m.model and m.model.gpu == node.model.gpu]
+            if free[n] == max(of_model):
+                whole[n] = free[n]
+    return whole
+
+
+def whole_domains(cluster: Cluster, free: Sequence[int]) -> list[list[int]]:
+    """The nodes with GPUs of each innermost domain that has several, all of them whole."""
+    if not counted_levels(cluster):
+        return []
+    rooms: dict[tuple[str, ...], list[int]] = {}
+    for n, node in enumerate(cluster.nodes):
+        if node.model:
+            rooms.setdefault(domain(cluster, counted_levels(cluster)[-1], n), []).append(n)
+    whole = whole_nodes(cluster, free)
+    return [nodes for nodes in rooms.values() if len(nodes) > 1 and all(n in whole for n in nodes)]
+
+
+# What gangs of a tiny instance add to ``preference`` by standing beside each other.
+
+
+def spots(instance: Instance, g: int, pods: Pods) -> Part:
+    """(level, domain) of a gang that runs whole, for every level at which gangs should be near others."""
+    gang, of = instance.gangs[g], instance.cluster.domain_of
+    levels = {other.near.level for other in instance.gangs if other.near is not None}
+    heavy = {r for r, role in enumerate(gang.roles) if role.gpus} or set(range(len(gang.roles)))
+    nodes = [n for r, _, n in pods if r in heavy]
+    found = {(level, of[level][nodes[0]]) for level in levels if nodes}
+    return frozenset(
+        (("spot", g, level, d), 1) for level, d in found if all(of[level][n] == d for n in nodes)
+    )
+
+
+def beside(instance: Instance, part: Part) -> int:
+    """GPUs of the gangs that share a spot with one that they name."""
+    if not part:
+        return 0
+    found = {key[1:] for key, _ in part if key[0] == "spot"}
+    return sum(
+        least_counts(gang) or 1
+        for g, gang in enumerate(instance.gangs)
+        if any((g, *spot) in found for spot in _spots_of_named(instance, gang, found))
+    )
+
+
+def _spots_of_named(
+    instance: Instance, gang: Gang, found: Iterable[tuple[object, ...]]
+) -> Iterable[tuple[object, ...]]:
+    if gang.near is None:
+        return
+    pairs = product(enumerate(instance.gangs), found)
+    for (h, other), (owner, level, at) in pairs:
+        named = other.name in gang.near.gangs and other.namespace == gang.namespace
+        if owner == h and level == gang.near.level and named and other is not gang:
+            yield level, at
+
+
+def all_beside(instance: Instance, running: Mapping[int, Pods]) -> int:
+    """The same of a plan; ``running``: pods of the gangs that run whole after it."""
+    parts = [spots(instance, g, pods) for g, pods in running.items()]
+    return beside(instance, frozenset().union(*parts))
+
+
+# What a plan of a tiny instance is worth, tier by tier as the contract writes it.
+
+
 Tiers = tuple[tuple[str, int], ...]
 """Values of the stated tiers in the order of the policy."""
 
 MINIMISED = ("disruption", "span", "stranded", "stability")
-
-Pods = Sequence[tuple[int, int, int]]
-"""(role, index, node) of every pod that a gang has after a plan."""
 
 
 def weight(gang: Gang) -> int:
@@ -82,21 +236,6 @@ def _may_lose(gang: Gang) -> bool:
     stand = Counter(pod.role for pod in gang.pods if pod.node is not None)
     above = any(r.elastic and stand[i] > r.min for i, r in enumerate(gang.roles))
     return running(gang) and (gang.preemptible or (gang.movable and above))
-
-
-def whole(gang: Gang, keys: Collection[tuple[int, int]]) -> bool:
-    """Whether pods (role, index) are those of a gang without holes, of an allowed size."""
-    for number, role in enumerate(gang.roles):
-        indices = sorted(index for r, index in keys if r == number)
-        if len(indices) not in role.allowed_counts():
-            return False
-        if indices != list(role.indices(len(indices))):
-            return False
-    return True
-
-
-def running(gang: Gang) -> bool:
-    return any(pod.node is not None for pod in gang.pods)
 
 
 def preferred_value(cluster: Cluster, gang: Gang, pods: Sequence[tuple[int, int]]) -> int:
@@ -329,26 +468,6 @@ def of_use(instance: Instance, free: Sequence[int], left: Sequence[Mapping[str, 
     return found
 
 
-Place = tuple[int, int | None]
-"""Node and GPUs of one pod."""
-
-
-def standing(gang: Gang) -> tuple[PodPlacement, ...]:
-    """The pods that run, as they are; a pod without GPUs holds the empty mask."""
-    return tuple(
-        sorted(
-            PodPlacement(p.role, p.index, p.node, p.gpus if gang.roles[p.role].gpus else 0)
-            for p in gang.pods
-            if p.node is not None
-        )
-    )
-
-
-def places(pods: Iterable[PodPlacement]) -> dict[tuple[int, int], Place]:
-    """Where each pod is, by (role, index)."""
-    return {(p.role, p.index): (p.node, p.gpus) for p in pods}
-
-
 def admitted(gang: Gang, decision: GangDecision) -> bool:
     """It has pods, and is not one that was left with pods missing."""
     before, after = places(standing(gang)), places(decision.pods)
@@ -369,16 +488,3 @@ def _disrupted(gang: Gang, decision: GangDecision) -> int:
     if moved or not after:
         return sum(gpus.values())
     return sum(count for key, count in gpus.items() if key not in after)
-
-
-def holds_of(roles: Sequence[Role], pods: Iterable[PodPlacement]) -> dict[int, Hold]:
-    """GPUs a node, only nodes where the gang has some."""
-    holds: dict[int, Hold] = {}
-    for pod in pods:
-        if roles[pod.role].gpus:
-            mask, blind = holds.get(pod.node, (0, 0))
-            if pod.gpus is None:
-                holds[pod.node] = (mask, blind + roles[pod.role].gpus)
-            else:
-                holds[pod.node] = (mask | pod.gpus, blind)
-    return holds

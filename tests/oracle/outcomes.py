@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exhaustive import plan
-from exhaustive_prices import bits
+from exhaustive_rates import bits
 from exhaustive_reserving import stated as reservations
 from exhaustive_values import tier_values
 

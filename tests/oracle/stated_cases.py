@@ -13,7 +13,7 @@ from typing import Any, cast
 import yaml
 from building import LEVELS, build, gang, level, mask, node, role
 from building_servers import nvl, pairs4, pcie, ring4, switched, v100
-from exhaustive_prices import bits
+from exhaustive_rates import bits
 
 from models.documents.cluster import DisruptionBudget
 from models.documents.gang import NodeExpression, Operator, Toleration

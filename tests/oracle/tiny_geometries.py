@@ -8,7 +8,7 @@ planner for GPUs that are partitioned already; places of instances by trying eve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations_with_replacement, islice, product
@@ -20,13 +20,12 @@ from building import node as one_node
 from building_servers import ring4, switched
 from comparing import misstated
 from exhaustive import NobodyAwayError, plan
-from exhaustive_shape import WHOLE, Spares
-from exhaustive_starting import settle
+from exhaustive_gangs import WHOLE, Spares
+from exhaustive_queues import settle
 from exhaustive_values import Tiers
-from tiny import tiny
-from tiny_busy import busy
-from tiny_counts import counted
+from tiny import busy, tiny
 from tiny_draws import Draws
+from tiny_rules import counted
 
 from models.documents.cluster import MigGpus
 from models.hardware import bits
@@ -233,7 +232,7 @@ def _without(instance: Instance, gone: set[Gpu]) -> Instance:
     nodes = list(instance.cluster.nodes)
     for n, gpu in gone:
         node = nodes[n]
-        (mine,) = (one for one in node.shared if one.gpu == gpu)
+        (mine) = (one for one in node.shared if one.gpu == gpu)
         offered = Counter(dict(node.allocatable))
         offered.subtract(dict(mine.used))
         nodes[n] = replace(
@@ -278,7 +277,7 @@ def _ways(
             held |= (pod.gpus or 0) if pod.node == n else 0
             if pod.node == n and pod.start is not None:
                 own = dict(places_of(profile_of(gang.roles[pod.role]) or ""))[pod.start]
-                (gpu,) = bits(pod.gpus or 0)
+                (gpu) = bits(pod.gpus or 0)
                 in_use[gpu] = in_use.get(gpu, frozenset()) | own
     beside = [[(), *sets_of(wanted, taken)] for taken in in_use.values()]
     idle = bits(node.healthy & ~held)
@@ -318,40 +317,66 @@ def crowded(seed: int) -> Instance:
     """
     r = Draws(seed, (), ("instances",)).random("crowded-mig")
     profiles = [SMALL, r.choice((MIDDLE, LARGE))]
-    none = tuple((f"nvidia.com/mig-{name}", 0) for name in sorted(profiles))
+    names = [f"nvidia.com/mig-{name}" for name in profiles]
+    none = tuple((name, 0) for name in sorted(names))
+    servers = (switched(2), switched(3), ring4())
     nodes = [
-        replace(
-            one_node(f"n{i}", r.choice((switched(2), switched(3), ring4()))),
-            dynamic_mig="H100-80",
-            allocatable=none,
-        )
+        replace(one_node(f"n{i}", r.choice(servers)), dynamic_mig="H100-80", allocatable=none)
         for i in range(r.choice((2, 2, 3)))
     ]
-    gangs, taken = [], dict[Gpu, frozenset[int]]()
+    taken: dict[Gpu, frozenset[int]] = {}
+
+    def take(name: str, gpu: Gpu, *, first: bool) -> int | None:
+        on = taken.get(gpu, frozenset())
+        of = places_of(name.removeprefix("nvidia.com/mig-"))
+        places = [one for one in of if not one[1] & on]
+        if not places or not first:
+            return None
+        start, slices = r.choice(places)
+        taken[gpu] = on | slices
+        return start
+
+    how = ("movable", "preemptible", "preemptible", "both", "neither")
+    gangs = crowd(r, nodes, names, take, taken, how)
+    if r.random() < 0.6:
+        asks, pods = {r.choice(names): 1}, r.choice((1, 2))
+        gangs.append(one_gang("more", pods, 0, requests=asks, priority=r.choice((0, 10))))
+    return with_reshapable(counted(build(nodes=nodes, gangs=gangs, mix={1: 300, 2: 400, 4: 300})))
+
+
+def crowd(
+    r: Random,
+    nodes: Sequence[Node],
+    names: Sequence[str],
+    take: Callable[..., int | None],
+    taken: Collection[Gpu],
+    hows: Sequence[str],
+) -> list[Gang]:
+    """Gangs with parts of the first two GPUs of servers, others with whole GPUs, and some that want those.
+
+    ``take``: gives a pod its part on a GPU, and says where that starts; None where there is no room.
+    """
+    gangs = []
     for k in range(r.randint(2, 4)):
-        profile, n = r.choice(profiles), r.randrange(len(nodes))
-        stands, starts = [], []
+        name, n = r.choice(names), r.randrange(len(nodes))
+        stands, starts = list[tuple[int, int, int, int]](), list[int]()
         for index in range(r.choice((1, 1, 2))):
             gpu = r.randrange(min(2, nodes[n].gpus))
-            on = taken.get((n, gpu), frozenset())
-            places = [one for one in places_of(profile) if not one[1] & on]
-            if places and len(stands) == index:
-                start, slices = r.choice(places)
-                taken[n, gpu] = on | slices
+            start = take(name, (n, gpu), first=len(stands) == index)
+            if start is not None:
                 stands.append((0, index, n, 1 << gpu))
                 starts.append(start)
-        if stands:
-            how = r.choice(("movable", "preemptible", "preemptible", "both", "neither"))
-            may = {
-                "movable": how in ("movable", "both"),
-                "preemptible": how in ("preemptible", "both"),
-            }
-            asks = {f"nvidia.com/mig-{profile}": 1}
-            rank = r.choice((0, 0, 10))
+        if stands and len(stands) == stands[-1][1] + 1:
+            how, rank = r.choice(hows), r.choice((0, 0, 10))
+            may = {name: how in (name, "both") for name in ("movable", "preemptible")}
+            asks = {name: 1}
             own = one_gang(
                 f"part{k}", len(stands), 0, requests=asks, priority=rank, stands=stands, **may
             )
-            pods = (replace(p, start=s) for p, s in zip(own.pods, starts, strict=True))
+            pods = (
+                replace(p, start=None if s < 0 else s)
+                for p, s in zip(own.pods, starts, strict=True)
+            )
             gangs.append(replace(own, pods=tuple(pods)))
     for n, node in enumerate(nodes):
         left = [gpu for gpu in bits(node.healthy) if (n, gpu) not in taken]
@@ -359,14 +384,9 @@ def crowded(seed: int) -> Instance:
             may = {"preemptible": r.random() < 0.5, "movable": r.random() < 0.5}
             gangs.append(one_gang(f"whole{n}", 1, 1, stands=[(0, 0, n, 1 << left[-1])], **may))
     for k in range(r.choice((1, 1, 2))):
-        gpus, pods = r.choice((1, 2, 2, 3)), r.choice((1, 1, 2))
-        gangs.append(one_gang(f"wants{k}", pods, gpus, priority=r.choice((0, 10))))
-    if r.random() < 0.6:
-        asks = {f"nvidia.com/mig-{r.choice(profiles)}": 1}
-        gangs.append(
-            one_gang("more", r.choice((1, 2)), 0, requests=asks, priority=r.choice((0, 10)))
-        )
-    return with_reshapable(counted(build(nodes=nodes, gangs=gangs, mix={1: 300, 2: 400, 4: 300})))
+        gpus, count = r.choice((1, 2, 2, 3)), r.choice((1, 1, 2))
+        gangs.append(one_gang(f"wants{k}", count, gpus, priority=r.choice((0, 10))))
+    return gangs
 
 
 Ways = Callable[[Instance], Iterator[Made]]

@@ -11,22 +11,19 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from exhaustive_ages import queued_since
-from exhaustive_options import Option, options
-from exhaustive_prices import bits, subsets
+from exhaustive_gangs import queued_since, running, standing, whole
 from exhaustive_queues import NOTHING
+from exhaustive_rates import bits, subsets
 from exhaustive_reserving import Reserved, Reserving
-from exhaustive_spreads import Spreading
-from exhaustive_values import running, standing, whole
-from tiny_busy import busy
+from exhaustive_ways import Option, Spreading, options
+from tiny import busy
+from tiny_draws import HOUR
 
 from models.documents.policy import Reservations
 from models.instance.gang import Gang
 from models.instance.instance import Instance
 from models.instance.solution import PodPlacement
 from models.units import time_text
-
-HOUR = 3600
 
 WITHOUT = ("unknown_gpus", "unknown_unhealthy", "overfull", "binding_none", "min_share")
 """No GPU is of unknown index, and no holder insists on a bandwidth."""

@@ -16,9 +16,7 @@ from building import build
 from building import gang as one_gang
 from building import node as one_node
 from building_servers import ring4, switched
-from tiny import tiny
-from tiny_busy import busy
-from tiny_counts import counted
+from tiny import busy, tiny
 from tiny_draws import Draws
 from tiny_geometries import (
     LARGE,
@@ -29,10 +27,12 @@ from tiny_geometries import (
     Gpu,
     Made,
     Place,
+    crowd,
     was_whole,
     with_leaving,
 )
 from tiny_geometries import leavable as leavable_by
+from tiny_rules import counted
 
 from models.documents.cluster import GpuSharing
 from models.hardware import bits, mask_of
@@ -307,43 +307,19 @@ def crowded(seed: int) -> Instance:
         )
         for i in range(r.choice((2, 2, 3)))
     ]
-    gangs, on = [], dict[tuple[int, int], Parts]()
-    for k in range(r.randint(2, 4)):
-        part, n = r.choice(names), r.randrange(len(nodes))
-        stands = []
-        for index in range(r.choice((1, 1, 2))):
-            gpu = r.randrange(min(2, nodes[n].gpus))
-            beside = (*on.get((n, gpu), ()), part.partition("/")[2])
-            if fits(beside, nodes[n]):
-                on[n, gpu] = beside
-                stands.append((0, index, n, 1 << gpu))
-        if len(stands) == stands[-1][1] + 1 if stands else False:
-            how = r.choice(("movable", "movable", "preemptible", "both", "neither"))
-            gangs.append(
-                one_gang(
-                    f"part{k}",
-                    len(stands),
-                    0,
-                    requests={part: 1},
-                    priority=r.choice((0, 0, 10)),
-                    stands=stands,
-                    movable=how in ("movable", "both"),
-                    preemptible=how in ("preemptible", "both"),
-                )
-            )
-    held = {n: mask_of(gpu for m, gpu in on if m == n) for n in range(len(nodes))}
-    for n, node in enumerate(nodes):
-        left = bits(node.healthy & ~held[n])
-        if left and r.random() < 0.4:
-            whole = {"preemptible": r.random() < 0.5, "movable": r.random() < 0.5}
-            own = one_gang(f"whole{n}", 1, 1, stands=[(0, 0, n, 1 << left[-1])], **whole)
-            gangs.append(own)
-    for k in range(r.choice((1, 1, 2))):
-        gpus, pods = r.choice((1, 2, 2, 3)), r.choice((1, 1, 2))
-        gangs.append(one_gang(f"wants{k}", pods, gpus, priority=r.choice((0, 10))))
+    on: dict[Gpu, Parts] = {}
+
+    def take(name: str, gpu: Gpu, **_: bool) -> int | None:
+        beside = (*on.get(gpu, ()), name.partition("/")[2])
+        if not fits(beside, nodes[gpu[0]]):
+            return None
+        on[gpu] = beside
+        return -1
+
+    how = ("movable", "movable", "preemptible", "both", "neither")
+    gangs = crowd(r, nodes, names, take, on, how)
     if r.random() < 0.4:
-        gangs.append(
-            one_gang("more", 1, 0, requests={r.choice(names): 1}, priority=r.choice((0, 10)))
-        )
+        asks = {r.choice(names): 1}
+        gangs.append(one_gang("more", 1, 0, requests=asks, priority=r.choice((0, 10))))
     made = build(nodes=nodes, gangs=gangs, mix={1: 300, 2: 400, 4: 300})
     return with_reshapable(counted(made))

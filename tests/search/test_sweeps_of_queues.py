@@ -1,4 +1,4 @@
-"""Random instances with queues, bands, suspects and budgets: search, judge and trying every plan agree."""
+"""Random instances in bands, with scarce budgets, or empty: search, judge and trying every plan agree."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from bounding import alone
 from comparing import differences, wrong
 from effort import briefly, examples
-from exhaustive_starting import could_start, could_start_now
+from exhaustive_queues import could_start, could_start_now
 from outcomes import planned
-from tiny import tiny
-from tiny_busy import busy
-from tiny_queues import QUEUED
+from tiny import busy, tiny
 
 from models.documents.cluster import DisruptionBudget
 from models.instance import disruption_budgets
@@ -22,21 +19,6 @@ from models.instance.instance import Instance
 from models.queues.bands import banded
 from models.starts.empty_starts import Answer, EmptyStarts
 from planner.search.solve import solve
-
-MORE = {**QUEUED, "suspects": ("suspects",)}
-
-
-@pytest.mark.parametrize("name", MORE)
-def test_the_search_equals_trying_every_plan_with_queues(name: str) -> None:
-    seeds = range(1000, 1000 + examples(60, 5))
-    draws = (tiny, busy)
-    assert wrong(seeds, lambda s: differences(draws[s % 2](s, more=MORE[name]))) == {}
-
-
-@pytest.mark.parametrize("name", MORE)
-def test_bounds_of_the_full_program_hold_with_queues(name: str) -> None:
-    seeds = range(2000, 2000 + examples(40, 2))
-    assert wrong(seeds, lambda seed: alone(tiny(seed, more=MORE[name]))) == {}
 
 
 def in_bands(seed: int) -> Instance:
@@ -96,7 +78,7 @@ def test_the_search_equals_trying_every_plan_where_a_budget_lets_only_some_gangs
 
 STARTING = (
     *("priorities", "selectors", "required", "slices", "roles", "resources", "queues"),
-    *("cells", "apart", "together", "even", "pods_of_no_gang", "balance", "exclusive", "spares"),
+    *("cells", "apart", "together", "even", "balance", "exclusive", "spares"),
     *("min_share", "elastic", "mixed", "mix_models"),
 )
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from building import build, instance_document
 from effort import examples
-from exhaustive_cells import CellPlaces, Nameless
+from exhaustive_queues import CellPlaces, Nameless
 
 from models.documents.plan import PlanInstance
 from models.instance.instance import Instance

@@ -17,9 +17,7 @@ import pytest
 from effort import examples, first_fast
 from plan_documents import Doc, closed, entry, restated
 from short_plans import plan_of, planned
-from tiny import tiny
-from tiny_busy import busy
-from tiny_speeds import tiny_by_speed
+from tiny import busy, tiny, tiny_by_speed
 
 from models.instance.instance import Instance
 from models.results.plan import compose

@@ -21,11 +21,9 @@ from pydantic import BaseModel
 from short_plans import good
 from short_plans import planned as plan_by_search
 from test_docs import text
-from tiny import tiny
-from tiny_busy import busy
+from tiny import busy, busy_by_speed, tiny, tiny_by_speed
 from tiny_geometries import crowded
 from tiny_reserving import timed
-from tiny_speeds import busy_by_speed, tiny_by_speed
 
 from models.documents.plan import PlanDocument
 from models.documents.reason import CODES, UNSTATED, ReasonFields
