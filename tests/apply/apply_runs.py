@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from apiserver import LOST, Answer, Call, FakeCluster, Hook
 from apiserver_errors import ApiError
 from apiserver_http import FakeWire
+from effort import examples
 
 from planner import errors
 from planner.cli.app import run
@@ -44,6 +46,9 @@ _RECORDED = {
     "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
     "budgets": "/apis/policy/v1/poddisruptionbudgets",
 }
+
+
+_PLANNED: dict[str, bytes] = {}
 
 
 @dataclass(slots=True)
@@ -154,6 +159,24 @@ def cut(cluster: FakeCluster, fault: Fault) -> Iterator[None]:
     cluster.advance(120)
 
 
+def cuts(calls: Sequence[Call], begin: int) -> list[int]:
+    """Numbers of requests to cut a run at: all that write objects; as a sample, one of each third kind.
+
+    A kind: resource, and which fields and annotations are written. ``begin``: which third.
+    """
+    kinds: dict[str, list[int]] = {}
+    for number, call in enumerate(calls):
+        found = re.search(r"/namespaces/[^/]+/(?!leases)(\w+)/[^/]+(/\w+)?$", call.path)
+        if call.writes and found is not None:
+            body = call.body or {}
+            notes = (body.get("metadata") or {}).get("annotations") or {}
+            kind = (*found.groups(), *sorted(body), *sorted(body.get("spec") or {}), *sorted(notes))
+            kinds.setdefault(str(kind), []).append(number)
+    if examples(1, 0):
+        return sorted(number for numbers in kinds.values() for number in numbers)
+    return [numbers[len(numbers) // 2] for numbers in kinds.values()][begin % 3 :: 3]
+
+
 def refusing(end: str, status: int, message: str, having: str = "") -> Hook:
     """Answers patches of the pod whose path ends so with this status, where ``having`` is in the body."""
 
@@ -188,7 +211,7 @@ class Bench:
     opened: list[Mapping[str, Any]] = field(default_factory=list)
 
     def plan(self, *more: str, policy: Tree | None = None, name: str = "plan.json") -> Path:
-        """A plan of the cluster as it is."""
+        """A plan of the cluster as it is; one that was made of the same lists before is taken again."""
         source = self.folder / f"{name}.read"
         source.mkdir(exist_ok=True)
         record(self.cluster, source)
@@ -196,8 +219,12 @@ class Bench:
             document = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy", "spec": policy}
             (source / "policy.json").write_text(json.dumps(document), encoding="utf-8")
         path = self.folder / name
-        said = self.run("plan", str(source), "--out", str(path), *more)
-        assert said.code == 0, said.err
+        key = str((name, more, [(one.name, one.read_bytes()) for one in sorted(source.iterdir())]))
+        if key not in _PLANNED:
+            said = self.run("plan", str(source), "--out", str(path), *more)
+            assert said.code == 0, said.err
+            _PLANNED[key] = path.read_bytes()
+        path.write_bytes(_PLANNED[key])
         self.cluster.calls.clear()
         return path
 
@@ -216,6 +243,11 @@ class Bench:
     def apply(self, plan: Path, *more: str) -> Said:
         """``apply --yes``, waiting for nothing."""
         return self.run("apply", str(plan), "--yes", "--wait", "0s", *more)
+
+    def outcomes(self, plan: Path, *more: str) -> tuple[int, dict[str, str]]:
+        """The exit code of an apply, and what became of each gang."""
+        said = self.apply(plan, "-o", "json", *more)
+        return said.code, {gang["name"]: gang["outcome"] for gang in said.data()["gangs"]}
 
     def bound(self) -> dict[str, str | None]:
         """Where each pod is."""

@@ -10,7 +10,11 @@ import copy
 import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
+import pytest
+
+from models.apply import requests as req
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
@@ -22,47 +26,19 @@ from models.apply.plan_actions import (
     PodStart,
     PodStop,
 )
-from models.apply.requests import (
-    AllocateDevices,
-    ApplyLimits,
-    BlockedByBudget,
-    CheckLock,
-    ClusterRead,
-    Conflict,
-    Done,
-    Event,
-    EventGroup,
-    Evict,
-    Gone,
-    Halt,
-    LockHeld,
-    NoAnswer,
-    ReadCluster,
-    ReadPod,
-    Rejected,
-    Remember,
-    RemoveIntent,
-    Request,
-    RequestGroup,
-    Scale,
-    Ungate,
-    Verdict,
-    WriteIntent,
-)
 from models.apply.state_machine import apply_plan, recover_gangs
 from models.instance.disruption_budgets import DisruptionBudgets
 
 GATE = "gangplan.dev/placement"
 PLAN = "gp-" + "a" * 20
 OTHER_PLAN = "gp-" + "b" * 20
-WRITES = (WriteIntent, RemoveIntent, Ungate, Evict, AllocateDevices, Scale)
+NAMES = "abcdefghijklmnopqrstuvwxyz"
+WRITES = (req.WriteIntent, req.RemoveIntent, req.Ungate, req.Evict, req.AllocateDevices, req.Scale)
 
 
 @dataclass(slots=True)
 class World:
-    """``budget``: pods by key that no eviction may take, with the rounds until it may.
-
-    ``budgets``: by name, how many of which pods have to run; unread if not ``reads_budgets``.
+    """``budgets``: by name, how many of which pods have to run; unread if not ``reads_budgets``.
 
     ``recreates``: gangs' pods come back gated under the same name once they are gone.
     ``schedules``: kube-scheduler binds ungated pods after every write. ``backend``: of its runs.
@@ -70,7 +46,6 @@ class World:
 
     nodes: dict[str, LiveNode] = field(default_factory=dict)
     pods: dict[Key, LivePod] = field(default_factory=dict)
-    budget: dict[Key, int] = field(default_factory=dict)
     recreates: set[Key] = field(default_factory=set)
     shapes: dict[Key, LivePod] = field(default_factory=dict)
     pins: dict[str, str] = field(default_factory=dict)
@@ -82,7 +57,7 @@ class World:
     notes: RunNotes = field(default_factory=RunNotes)
     clock: int = 100
     made: int = 0
-    log: list[Request] = field(default_factory=list)
+    log: list[req.Request] = field(default_factory=list)
 
     # ---- building
 
@@ -151,94 +126,93 @@ class World:
         """Whatever is written on a pod gives it a new version."""
         self.pods[key] = replace(self.pods[key], version=str(self._tick()), **more)  # type: ignore[arg-type]
 
-    def answer(self, request: Request) -> Event:
+    def answer(self, request: req.Request) -> req.Event:
         self.log.append(request)
         event = self._answer(request)
         self.schedule()
-        if isinstance(event, Done) and event.pod is not None:
-            return Done(self._held(event.pod))
+        if isinstance(event, req.Done) and event.pod is not None:
+            return req.Done(self._held(event.pod))
         return event
 
-    def _answer(self, request: Request) -> Event:  # noqa: C901, PLR0911  # a case a request
+    def _answer(self, request: req.Request) -> req.Event:  # noqa: C901, PLR0911  # a case a request
         match request:
-            case CheckLock():
-                return LockHeld()
-            case ReadPod(namespace, name):
+            case req.CheckLock():
+                return req.LockHeld()
+            case req.ReadPod(namespace, name):
                 pod = self.pods.get((namespace, name))
-                return Gone("not found") if pod is None else Done(pod)
-            case ReadCluster(after_s):
+                return req.Gone("not found") if pod is None else req.Done(pod)
+            case req.ReadCluster(after_s):
                 if after_s:
                     self.wait()
-                return ClusterRead(self.view())
-            case WriteIntent(order, intent, version):
+                return req.ClusterRead(self.view())
+            case req.WriteIntent(order, intent, version):
                 return self._patch(
                     order.key, order.uid, version, intent=intent, intent_is_ours=True
                 )
-            case RemoveIntent(namespace, name, uid, version):
+            case req.RemoveIntent(namespace, name, uid, version):
                 return self._patch(
                     (namespace, name), uid, version, intent=None, intent_is_ours=False
                 )
-            case Ungate(order, seen, intent):
+            case req.Ungate(order, seen, intent):
                 return self._ungate(order, seen.version, intent)
-            case Evict(stop):
+            case req.Evict(stop):
                 return self._evict(stop)
-            case AllocateDevices(order, _):
+            case req.AllocateDevices(order, _):
                 self.allocated[order.uid] = order.node
-                return Done()
-            case Scale():
-                return Rejected("no scale field")
-            case Remember(notes):
+                return req.Done()
+            case req.Scale():
+                return req.Rejected("no scale field")
+            case req.Remember(notes):
                 self.notes = notes
-                return Done()
-            case RequestGroup():
+                return req.Done()
+            case req.RequestGroup():
                 raise AssertionError("they are answered one by one: see play")
 
-    def _checked(self, key: Key, uid: str, version: str | None) -> Event | None:
+    def _checked(self, key: Key, uid: str, version: str | None) -> req.Event | None:
         pod = self.pods.get(key)
         if pod is None:
-            return Gone("not found")
+            return req.Gone("not found")
         if pod.uid != uid:
-            return Gone("uid: field is immutable")
+            return req.Gone("uid: field is immutable")
         if version is not None and pod.version != version:
-            return Conflict("the object has been modified")
+            return req.Conflict("the object has been modified")
         return None
 
-    def _patch(self, key: Key, uid: str, version: str, **more: object) -> Event:
+    def _patch(self, key: Key, uid: str, version: str, **more: object) -> req.Event:
         wrong = self._checked(key, uid, version)
         if wrong is not None:
             return wrong
         self.change(key, **more)
-        return Done(self.pods[key])
+        return req.Done(self.pods[key])
 
-    def _ungate(self, order: PodStart, version: str, intent: Intent | None) -> Event:
+    def _ungate(self, order: PodStart, version: str, intent: Intent | None) -> req.Event:
         wrong = self._checked(order.key, order.uid, version)
         if wrong is not None:
             return wrong
         pod = self.pods[order.key]
         if not pod.gates:
-            return Rejected("pod updates may not change fields other than")
+            return req.Rejected("pod updates may not change fields other than")
         self.pins[pod.uid] = order.node
         written = {} if intent is None else {"intent": intent, "intent_is_ours": True}
         self.change(order.key, gates=tuple(gate for gate in pod.gates if gate != GATE), **written)
-        return Done(self.pods[order.key])
+        return req.Done(self.pods[order.key])
 
-    def _evict(self, stop: PodStop) -> Event:
+    def _evict(self, stop: PodStop) -> req.Event:
         wrong = self._checked(stop.key, stop.uid, None)
         if wrong is not None:
             return wrong
         names = self._budgets().guards.get(stop.key, ())
-        if self.budget.get(stop.key, 0) > 0 or any(not self._allowed(name) for name in names):
-            return BlockedByBudget(
+        if any(not self._allowed(name) for name in names):
+            return req.BlockedByBudget(
                 "Cannot evict pod as it would violate the pod's disruption budget"
             )
         self.change(stop.key, terminating=True)
-        return Done()
+        return req.Done()
 
     # ---- everybody else
 
     def wait(self) -> None:
         """A tick of the clock: what is being deleted goes, controllers make new pods."""
-        self.budget = {key: left - 1 for key, left in self.budget.items() if left > 1}
         for key, pod in sorted(self.pods.items()):
             if pod.terminating:
                 self.delete(key)
@@ -287,6 +261,14 @@ class World:
 # ---- orders
 
 
+def world_of(nodes: int, **more: Any) -> World:  # noqa: ANN401  # fields of World
+    """Nodes n0, n1, ... of 8 GPUs."""
+    world = World(**more)
+    for number in range(nodes):
+        world.node(f"n{number}")
+    return world
+
+
 def order_for(
     pod: LivePod, node: str, gpus: Sequence[int] | None = None, **more: object
 ) -> PodStart:
@@ -319,66 +301,114 @@ def gang(
     return GangActions("default", name, decision, starts=tuple(starts), **given)  # type: ignore[arg-type]
 
 
-LIMITS = ApplyLimits(allow_evictions=True, max_evictions=100, wait_rounds=5)
+def gangs_of(
+    sizes: Sequence[int], backend: str = "annotation", gpus: int = 4, spare: int = 0
+) -> tuple[World, PlanActions]:
+    """Gangs a, b, ... of so many pods, 8 // gpus pods a node, one node after the other; ``spare`` nodes more.
+
+    Beyond 8 // gpus pods, each has its own GPUs by number.
+    """
+    each = 8 // gpus
+    world = world_of((sum(sizes) + each - 1) // each + spare, backend=backend)
+    gangs, slot = [], 0
+    for name, size in zip(NAMES, sizes, strict=False):
+        starts = []
+        for j in range(size):
+            first = gpus * (slot % each)
+            pod = world.pod(f"{name}-{j}", gpus)
+            starts.append(order_for(pod, f"n{slot // each}", range(first, first + gpus)))
+            slot += 1
+        gangs.append(gang(name, starts, priority=-slot))
+    return world, orders(world, *gangs)
 
 
-# ---- running
+LIMITS = req.ApplyLimits(allow_evictions=True, max_evictions=100, wait_rounds=5)
+
+
+# ---- running and faults
 
 
 class Killed(Exception):  # noqa: N818  # it happens; it is no error of ours
     """The process is gone: whatever it knew is lost."""
 
 
-Fault = Callable[[int, Request, World], Event | None]
+Fault = Callable[[int, req.Request, World], req.Event | None]
 """Number of the request, itself, the world; an event in place of the world's answer, or None."""
 
 
-def killed_at(number: int, *, after: bool = False) -> Fault:
-    """Dead at the request of that number, before the world carries it out or after."""
-
-    def fault(count: int, request: Request, world: World) -> Event | None:
-        if count == number:
-            if after:
-                world.answer(request)
-            raise Killed
-        return None
-
-    return fault
+def on(kind: Any, deed: Callable[[World, Any], req.Event | None]) -> Fault:  # noqa: ANN401
+    """The deed before each request of a kind, or of several: ``A | B``."""
+    return lambda _, request, world: deed(world, request) if isinstance(request, kind) else None
 
 
-def killed_after(most: int, kind: type[Request]) -> Fault:
+def at(number: int, deed: Callable[[World, req.Request], req.Event | None]) -> Fault:
+    """The deed before the request of that number."""
+    return lambda count, request, world: deed(world, request) if count == number else None
+
+
+def dies(world: World, request: req.Request) -> req.Event:
+    raise Killed
+
+
+def dies_after(world: World, request: req.Request) -> req.Event:
+    world.answer(request)
+    raise Killed
+
+
+def loses(world: World, request: req.Request) -> req.Event:
+    """There is no answer, and nothing was done."""
+    return req.NoAnswer("timeout")
+
+
+def loses_answer(world: World, request: req.Request) -> req.Event:
+    """It is done, and there is no answer."""
+    if isinstance(request, WRITES):
+        world.answer(request)
+    return req.NoAnswer("timeout")
+
+
+KILLS = {"killed before": dies, "killed after": dies_after}
+
+
+def killed_after(most: int, kind: type[req.Request]) -> Fault:
     """Dead before the next request of a kind after so many."""
-    seen = 0
-
-    def fault(count: int, request: Request, world: World) -> Event | None:
-        nonlocal seen
-        if isinstance(request, kind):
-            seen += 1
-            if seen > most:
-                raise Killed
-        return None
-
-    return fault
+    left = iter(range(most))
+    return on(kind, lambda world, request: dies(world, request) if next(left, -1) < 0 else None)
 
 
 @dataclass(slots=True)
 class Played:
-    verdict: Verdict
-    requests: list[Request]
+    verdict: req.Verdict
+    requests: list[req.Request]
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """Outcome of each gang by its name."""
+        return {one.gang[1]: one.outcome.value for one in self.verdict.gangs}
+
+    @property
+    def one(self) -> req.GangVerdict:
+        (found,) = self.verdict.gangs
+        return found
+
+    def of(self, *kinds: type[req.Request]) -> list[Any]:
+        return [one for one in self.requests if isinstance(one, kinds)]
 
 
 def play(
-    machine: Generator[Request, Event, Verdict], world: World, fault: Fault | None = None
+    machine: Generator[req.Request, req.Event, req.Verdict],
+    world: World,
+    fault: Fault | None = None,
 ) -> Played:
     """Run a machine against the world to its verdict.
 
     Requests that go together are carried out in order, and each may meet a fault of its own.
     """
-    asked: list[Request] = []
+    asked: list[req.Request] = []
 
-    def one(request: Request) -> Event:
-        if isinstance(request, RequestGroup):
-            return EventGroup(tuple(map(one, request.requests)))
+    def one(request: req.Request) -> req.Event:
+        if isinstance(request, req.RequestGroup):
+            return req.EventGroup(tuple(map(one, request.requests)))
         event = None if fault is None else fault(len(asked), request, world)
         asked.append(request)
         return world.answer(request) if event is None else event
@@ -392,39 +422,47 @@ def play(
 
 
 def apply(
-    world: World, plan: PlanActions, fault: Fault | None = None, limits: ApplyLimits = LIMITS
+    world: World,
+    plan: PlanActions,
+    fault: Fault | None = None,
+    **limits: Any,  # noqa: ANN401
 ) -> Played:
-    return play(
-        apply_plan(plan, world.view(), replace(limits, backend=world.backend)), world, fault
-    )
+    """``limits``: other than LIMITS."""
+    with_ = replace(LIMITS, backend=world.backend, **limits)
+    return play(apply_plan(plan, world.view(), with_), world, fault)
 
 
-def recover(world: World, fault: Fault | None = None, limits: ApplyLimits = LIMITS) -> Played:
-    return play(recover_gangs(world.view(), replace(limits, backend=world.backend)), world, fault)
+def recover(world: World, fault: Fault | None = None, **limits: Any) -> Played:  # noqa: ANN401
+    with_ = replace(LIMITS, backend=world.backend, **limits)
+    return play(recover_gangs(world.view(), with_), world, fault)
 
 
-ANSWERS = [Conflict("409"), Gone("404"), Rejected("422"), BlockedByBudget("429"), Halt("a signal")]
+def cut(world: World, plan: PlanActions, fault: Fault, **limits: Any) -> None:  # noqa: ANN401
+    """An apply that is killed."""
+    with pytest.raises(Killed):
+        apply(world, plan, fault, **limits)
+
+
+ANSWERS = [
+    req.Conflict("409"), req.Gone("404"), req.Rejected("422"), req.BlockedByBudget("429"),
+    req.Halt("a signal"),
+]  # fmt: skip
 
 
 def chaos(draw: random.Random, rate: float) -> Fault:
     """Kills, lost answers and refusals, each request with this probability."""
-    events: tuple[Event, ...] = (*ANSWERS, NoAnswer("timeout"))
 
-    def fault(count: int, request: Request, world: World) -> Event | None:
+    def fault(count: int, request: req.Request, world: World) -> req.Event | None:
         if draw.random() > rate:
             return None
         kind = draw.choice(("killed", "lost", "refused", "refused"))
         if kind == "killed":
-            if draw.random() < 0.5:
-                world.answer(request)
-            raise Killed
-        if isinstance(request, CheckLock):
+            return (dies_after if draw.random() < 0.5 else dies)(world, request)
+        if isinstance(request, req.CheckLock):
             return None
-        if kind == "lost" or isinstance(request, ReadPod | ReadCluster):
-            if isinstance(request, WRITES):
-                world.answer(request)
-            return NoAnswer("timeout")
-        return draw.choice(events)
+        if kind == "lost" or isinstance(request, req.ReadPod | req.ReadCluster):
+            return loses_answer(world, request)
+        return draw.choice((*ANSWERS, req.NoAnswer("timeout")))
 
     return fault
 
@@ -443,6 +481,21 @@ def shape(world: World) -> dict[Key, tuple[str | None, tuple[str, ...], Intent |
 def bound(world: World) -> dict[str, str]:
     """Pod to node."""
     return {pod.name: pod.node for _, pod in sorted(world.pods.items()) if pod.node is not None}
+
+
+def marked(world: World) -> set[str]:
+    """Pods that tell that their gang was whole."""
+    return {pod.name for pod in world.pods.values() if pod.intent and pod.intent.whole}
+
+
+def half_way(world: World, plan: PlanActions) -> list[str]:
+    """Gangs of which some pods are started and others are not."""
+    found = []
+    for one in plan.gangs:
+        pods = [world.pods[order.key] for order in one.starts if order.key in world.pods]
+        started = sum(pod.node is not None or not pod.gates for pod in pods)
+        found += [one.name] if 0 < started < len(one.starts) else []
+    return found
 
 
 def doubled(world: World) -> list[str]:

@@ -1,229 +1,194 @@
-"""A crash or fault at every single request of an apply of ten gangs leads to the same end state."""
+"""Kills, lost answers, refusals and other clients at any request of an apply: every gang ends whole,
+untouched, or reported with the commands that undo it; the same command again leads to the same end.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from apply_world import (
     ANSWERS,
+    GATE,
     OTHER_PLAN,
     WRITES,
     Fault,
     Killed,
+    Played,
     World,
     apply,
+    at,
     bound,
     chaos,
+    cut,
+    dies,
+    dies_after,
     doubled,
-    gang,
-    killed_at,
-    order_for,
-    orders,
+    gangs_of,
+    half_way,
+    loses,
+    loses_answer,
+    marked,
     recover,
     shape,
 )
 from effort import examples, spread
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from models.apply.plan_actions import PlanActions
-from models.apply.requests import CheckLock, Event, Halt, NoAnswer, Outcome, Request, WriteIntent
+from models.apply import requests as req
+from models.apply.plan_actions import GangActions, Key, PlanActions
 from models.apply.session import LANES, LOCK_CHECK_EVERY, READ_TRIES
 
 BACKENDS = ("annotation", "dra")
 """Pods get their intents in the patches that start them, or before."""
 
+MORE_THAN_LANES = (1, 2, 3, 1, 2, 1, 1, 2, 3, 1)
+
 
 @cache
 def ten(backend: str) -> tuple[World, PlanActions]:
-    """Gang i has 1 + i % 3 pods of 4 GPUs, two a node: 19 pods fill nine and a half of ten nodes."""
-    world = World(backend=backend)
-    for number in range(10):
-        world.node(f"n{number}")
-    gangs, slot = [], 0
-    for i in range(10):
-        starts = []
-        for j in range(1 + i % 3):
-            first = 4 * (slot % 2)
-            pod = world.pod(f"g{i}-{j}", 4)
-            starts.append(order_for(pod, f"n{slot // 2}", range(first, first + 4)))
-            slot += 1
-        gangs.append(gang(f"g{i}", starts, priority=i % 4))
-    return world, orders(world, *gangs)
+    """More gangs than are started at once, of one to three pods: 17 pods on nine nodes."""
+    return gangs_of(MORE_THAN_LANES, backend)
 
 
 @cache
-def undisturbed(backend: str) -> tuple[dict[object, object], int, list[str]]:
-    """The end state, how many requests lead there, and the pods that are marked whole."""
+def undisturbed(backend: str) -> tuple[dict[object, object], set[str], int]:
+    """The end state, the pods that are marked whole, and how many requests lead there."""
     world, plan = ten(backend)
     world = world.copy()
     played = apply(world, plan)
-    assert all(one.outcome is Outcome.started for one in played.verdict.gangs)
-    assert len(bound(world)) == 19
-    return dict(shape(world)), len(played.requests), marks(world)
-
-
-def marks(world: World) -> list[str]:
-    return sorted(pod.name for pod in world.pods.values() if pod.intent and pod.intent.whole)
+    assert played.outcomes == dict.fromkeys("abcdefghij", "started")
+    assert len(bound(world)) == 17
+    return dict(shape(world)), marked(world), len(played.requests)
 
 
 def settled(world: World, plan: PlanActions, backend: str) -> None:
     """After running again everything is as if nothing had happened, and a third run writes nothing."""
-    again = apply(world, plan)
-    done = (Outcome.started, Outcome.unchanged)
-    assert [one for one in again.verdict.gangs if one.outcome not in done] == []
+    assert set(apply(world, plan).outcomes.values()) <= {"started", "unchanged"}
     assert doubled(world) == []
-    assert dict(shape(world)) == undisturbed(backend)[0]
-    assert marks(world) == undisturbed(backend)[2]
+    assert (dict(shape(world)), marked(world)) == undisturbed(backend)[:2]
     assert apply(world, plan).verdict.writes == 0
     assert recover(world).requests == []
 
 
-def lost_at(number: int, *, after: bool) -> Fault:
-    def fault(count: int, request: Request, world: World) -> Event | None:
-        if count != number:
-            return None
-        if after and isinstance(request, WRITES):
-            world.answer(request)
-        return NoAnswer("timeout")
-
-    return fault
+def silent_from(number: int) -> Fault:
+    """The server answers nothing any more."""
+    return lambda count, request, world: (
+        None if count < number or isinstance(request, req.CheckLock) else req.NoAnswer("timeout")
+    )
 
 
-def answered_at(number: int, event: Event) -> Fault:
-    return lambda count, request, world: event if count == number else None
+def connection_broken(number: int, deed: Callable[[World, req.Request], Any]) -> Fault:
+    """Of three intents that go together, as many as the largest gang has pods."""
+    return lambda count, request, world: (
+        deed(world, request)
+        if number <= count < number + 3 and isinstance(request, req.WriteIntent)
+        else None
+    )
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+FAULTS: dict[str, Callable[[int], Fault]] = {
+    "killed before": lambda number: at(number, dies),
+    "killed after": lambda number: at(number, dies_after),
+    "lost before": lambda number: at(number, loses),
+    "lost after": lambda number: at(number, loses_answer),
+    "3 lost before": lambda number: connection_broken(number, loses),
+    "3 lost after": lambda number: connection_broken(number, loses_answer),
+    "silent": silent_from,
+    "409": lambda number: at(number, lambda *_: ANSWERS[0]),
+    "404": lambda number: at(number, lambda *_: ANSWERS[1]),
+    "422": lambda number: at(number, lambda *_: ANSWERS[2]),
+    "429": lambda number: at(number, lambda *_: ANSWERS[3]),
+    "stop": lambda number: at(number, lambda *_: ANSWERS[4]),
+}
+
+
+def some(length: int, begin: int, step: int) -> Any:  # noqa: ANN401
+    """All numbers of requests, or a sample that begins elsewhere for each fault."""
+    begin %= step
+    return spread([*range(begin, length), *range(begin)], step)
+
+
+@pytest.mark.parametrize("kind", FAULTS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_killed_at_any_request_the_same_command_gets_to_the_same_end(
-    backend: str, after: bool
+def test_whatever_happens_at_any_request_the_same_command_gets_to_the_same_end(
+    backend: str, kind: str
 ) -> None:
     start, plan = ten(backend)
-    for number in spread(range(undisturbed(backend)[1])):
-        world = start.copy()
-        with pytest.raises(Killed):
-            apply(world, plan, killed_at(number, after=after))
-        settled(world, plan, backend)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_after_a_kill_recovering_alone_leaves_every_gang_whole_or_untouched(backend: str) -> None:
-    start, plan = ten(backend)
-    for number in spread(range(undisturbed(backend)[1])):
-        world = start.copy()
-        with pytest.raises(Killed):
-            apply(world, plan, killed_at(number, after=True))
-        played = recover(world)
-        assert {one.outcome for one in played.verdict.gangs} <= {Outcome.started, Outcome.skipped}
-        for one in plan.gangs:
-            names = {order.name for order in one.starts}
-            there = names & bound(world).keys()
-            assert there in (set(), names)
-            if not there:
-                assert all(world.pods[order.key].intent is None for order in one.starts)
-        assert recover(world).verdict.writes == 0
-        settled(world, plan, backend)
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["not-done", "done"])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_answer_lost_at_any_request_changes_nothing_of_the_end(
-    backend: str, after: bool
-) -> None:
-    start, plan = ten(backend)
-    for number in spread(range(undisturbed(backend)[1])):
-        world = start.copy()
-        played = apply(world, plan, lost_at(number, after=after))
-        assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
+    for number in some(undisturbed(backend)[2], 3 * list(FAULTS).index(kind), 21):
+        world, fault = start.copy(), FAULTS[kind](number)
+        if kind.startswith("killed"):
+            cut(world, plan, fault)
+            recovers_alone(world.copy(), plan, backend)
+        else:
+            played = apply(world, plan, fault)
+            spoilt = set(played.outcomes.values()) - {"started"}
+            if "lost" in kind:
+                assert not spoilt
+            elif kind == "silent":
+                assert played.verdict.stop is not None
+                # A look at the lock for each gang under way, sixteen requests on their way together, and
+                # three looks at the first pod.
+                assert len(played.requests) <= number + LANES + LOCK_CHECK_EVERY + READ_TRIES
+            elif kind != "stop":
+                assert len(spoilt - {"pending"}) <= 1
+                assert (
+                    sum(one not in ("started", "pending") for one in played.outcomes.values()) <= 1
+                )
         assert doubled(world) == []
         settled(world, plan, backend)
 
 
-@pytest.mark.parametrize("event", ANSWERS, ids=["409", "404", "422", "429", "stop"])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_refusal_at_any_request_stops_at_most_one_gang_and_a_rerun_mends_it(
-    backend: str, event: Event
-) -> None:
-    start, plan = ten(backend)
-    for number in spread(range(undisturbed(backend)[1])):
-        world = start.copy()
-        played = apply(world, plan, answered_at(number, event))
-        spoilt = [
-            one for one in played.verdict.gangs
-            if one.outcome not in (Outcome.started, Outcome.pending)
-        ]  # fmt: skip
-        assert isinstance(event, Halt) or len(spoilt) <= 1
-        assert doubled(world) == []
-        settled(world, plan, backend)
+def recovers_alone(world: World, plan: PlanActions, backend: str) -> None:
+    """Whatever the next run is about, it first makes each gang whole or leaves nothing on it."""
+    assert set(recover(world).outcomes.values()) <= {"started", "skipped"}
+    assert half_way(world, plan) == []
+    for one in plan.gangs:
+        if one.starts[0].name not in bound(world):
+            assert all(world.pods[order.key].intent is None for order in one.starts)
+    assert recover(world).verdict.writes == 0
+    settled(world, plan, backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_server_that_falls_silent_ends_the_run_and_a_rerun_mends_it(backend: str) -> None:
+def test_another_plan_finishes_what_the_killed_one_began_before_its_own_gangs(backend: str) -> None:
     start, plan = ten(backend)
-    for number in spread(range(undisturbed(backend)[1])):
+    first = replace(plan, gangs=plan.gangs[:5])
+    second = replace(plan, plan=OTHER_PLAN, gangs=plan.gangs[5:])
+    calm = start.copy()
+    length = len(apply(calm, first).requests)
+    apply(calm, second)
+    for number in some(length, 2, 7):
         world = start.copy()
-
-        def silent(
-            count: int, request: Request, world: World, number: int = number
-        ) -> Event | None:
-            if count < number or isinstance(request, CheckLock):
-                return None
-            return NoAnswer("timeout")
-
-        played = apply(world, plan, silent)
-        assert played.verdict.stop is not None
-        # A look at the lock for each gang under way, sixteen requests on their way together, and three
-        # looks at the first pod.
-        assert len(played.requests) <= number + LANES + LOCK_CHECK_EVERY + READ_TRIES
-        settled(world, plan, backend)
-
-
-@pytest.mark.parametrize("carried", [True, False], ids=["carried-out", "not-carried-out"])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_connection_that_breaks_with_a_whole_gang_on_its_way_costs_only_looks(
-    backend: str, carried: bool
-) -> None:
-    start, plan = ten(backend)
-    for number in spread(range(undisturbed(backend)[1])):
-        world = start.copy()
-
-        def broken(
-            count: int, request: Request, world: World, number: int = number
-        ) -> Event | None:
-            # Gangs have at most three pods: that many requests go together.
-            if not number <= count < number + 3 or not isinstance(request, WriteIntent):
-                return None
-            if carried:
-                world.answer(request)
-            return NoAnswer("the connection broke")
-
-        played = apply(world, plan, broken)
-        assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
-        assert shape(world) == undisturbed(backend)[0]
+        cut(world, first, at(number, dies_after))
+        apply(world, second)
+        assert half_way(world, first) == []
+        apply(world, first)
+        assert shape(world) == shape(calm)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_whoever_writes_a_status_between_our_requests_costs_only_a_look(backend: str) -> None:
-    start, plan = ten(backend)
-    world = start.copy()
+    world, plan = ten(backend)
+    world = world.copy()
 
-    def bumped(count: int, request: Request, world: World) -> Event | None:
-        if count % 3 == 0:
-            for key in sorted(world.pods)[count % 7 :: 7]:
-                world.change(key)
-        return None
+    def bumped(count: int, request: req.Request, world: World) -> None:
+        for key in sorted(world.pods)[count % 7 :: 7] if count % 3 == 0 else ():
+            world.change(key)
 
-    played = apply(world, plan, bumped)
-    assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
+    assert set(apply(world, plan, bumped).outcomes.values()) == {"started"}
     settled(world, plan, backend)
 
 
 def test_many_cuts_and_faults_in_a_row_still_get_to_the_same_end() -> None:
     draw = random.Random(5)
-    for _ in range(examples(150, 30)):
+    for _ in range(examples(150, 15)):
         backend = draw.choice(BACKENDS)
         start, plan = ten(backend)
         world = start.copy()
@@ -238,21 +203,288 @@ def test_many_cuts_and_faults_in_a_row_still_get_to_the_same_end() -> None:
         settled(world, plan, backend)
 
 
+# ---- concurrent clients
+
+Deed = Callable[[World, Key], object]
+
+
+@cache
+def three(backend: str) -> tuple[World, PlanActions]:
+    """Three gangs of three pods with 4 GPUs, two a node, that the node chooses; n5 stays free."""
+    world, plan = gangs_of((3, 3, 3), backend, spare=1)
+    open_ = [
+        replace(one, starts=tuple(replace(order, gpus=None) for order in one.starts))
+        for one in plan.gangs
+    ]
+    return world, replace(plan, gangs=tuple(open_))
+
+
+def node_of(key: Key) -> str:
+    """Where the plan wants the pod: a-0 a-1 on n0, a-2 b-0 on n1, and so on."""
+    name, _, index = key[1].partition("-")
+    return f"n{('abc'.index(name) * 3 + int(index)) // 2}"
+
+
+def changed(ask: Callable[[Any], bool] = lambda _: True, **more: object) -> Deed:
+    """A pod is changed, if it is there and ``ask`` says so."""
+    return lambda world, key: (
+        world.change(key, **more) if key in world.pods and ask(world.pods[key]) else None
+    )
+
+
+def node_changed(**more: object) -> Deed:
+    def deed(world: World, key: Key) -> None:
+        if node_of(key) in world.nodes:
+            world.nodes[node_of(key)] = replace(world.nodes[node_of(key)], **more)  # type: ignore[arg-type]
+
+    return deed
+
+
+def recreated(world: World, key: Key) -> None:
+    if key in world.pods:
+        world.recreates.add(key)
+        world.delete(key)
+        world.recreates.discard(key)
+
+
+def node_removed(world: World, key: Key) -> None:
+    """The node goes, and with it, as PodGC has it, what is bound there."""
+    world.nodes.pop(node_of(key), None)
+    for other in [k for k, pod in world.pods.items() if pod.node == node_of(key)]:
+        world.pods.pop(other)
+
+
+def crowded(world: World, key: Key) -> None:
+    """A rival binds a pod of 8 GPUs there, whatever else is on the node."""
+    if ("default", "rival") not in world.pods and node_of(key) in world.nodes:
+        world.pod("rival", 8, mode="none", node=node_of(key))
+
+
+def stolen(world: World, key: Key) -> None:
+    """Another client binds our pod to another node."""
+    pod = world.pods.get(key)
+    if pod is not None and pod.node is None and not pod.gates and "n5" in world.nodes:
+        world.change(key, node="n5")
+
+
+DEEDS: dict[str, Deed] = {
+    "deleted": lambda world, key: world.pods.pop(key, None),
+    "recreated": recreated,
+    "going": changed(terminating=True),
+    "finished": changed(lambda pod: pod.node is not None, finished=True),
+    "cordoned": node_changed(unschedulable=True),
+    "broken": node_changed(ready=False),
+    "node removed": node_removed,
+    "crowded": crowded,
+    "stolen": stolen,
+    "ungated without a pin": changed(gates=()),
+    "marks taken off": changed(intent=None, intent_is_ours=False),
+}
+
+
+def done(world: World, name: str, key: Key) -> None:
+    DEEDS[name](world, key)
+    world.schedule()
+
+
+def started(world: World, one: GangActions) -> set[str]:
+    """Uids of the gang's own pods that were started and are there."""
+    found = set()
+    for order in one.starts:
+        pod = world.pods.get(order.key)
+        if pod is not None and pod.uid == order.uid and (pod.node or GATE not in pod.gates):
+            found.add(pod.uid)
+    return found
+
+
+def honest(world: World, plan: PlanActions, verdict: req.Verdict) -> None:
+    """Each gang is whole, untouched, or reported with the pods to undo it.
+
+    What another client started counts as ours only if it carries our intent.
+    """
+    told = {one.gang: one for one in verdict.gangs}
+    for one in plan.gangs:
+        uids = started(world, one)
+        running = {
+            pod.uid
+            for pod in world.pods.values()
+            if pod.uid in uids and not pod.terminating and not pod.finished
+            if pod.intent is not None and pod.intent.plan == plan.plan
+        }
+        if len(uids) < len(one.starts) and running:
+            assert explained(world, one, told.get(one.key), running), told.get(one.key)
+
+
+def explained(
+    world: World, one: GangActions, verdict: req.GangVerdict | None, running: set[str]
+) -> bool:
+    if verdict is None or verdict.outcome is req.Outcome.unchanged:
+        # It was whole once, and lost pods later, as any running gang may.
+        intents = (pod.intent for pod in world.pods.values())
+        return any(one.name == intent.gang and intent.whole for intent in intents if intent)
+    return verdict.outcome is req.Outcome.partial and running <= {uid for *_, uid in verdict.undo}
+
+
+def read_last(played: Played) -> int:
+    """The number of the last reading of everything: later changes cannot be reported."""
+    return max(n for n, one in enumerate(played.requests) if isinstance(one, req.ReadCluster))
+
+
+def undone(world: World, verdict: req.Verdict) -> None:
+    """A human runs the commands."""
+    for one in verdict.gangs:
+        for namespace, name, uid in one.undo:
+            pod = world.pods.get((namespace, name))
+            if pod is not None and pod.uid == uid:
+                world.pods.pop((namespace, name))
+
+
+def ends_well(world: World, plan: PlanActions, verdict: req.Verdict) -> None:
+    """After undoing what is reported no gang is partial, and there is nothing left to write."""
+    honest(world, plan, verdict)
+    undone(world, verdict)
+    assert "partial" not in recover(world).outcomes.values()
+    assert recover(world).verdict.writes == 0
+
+
+@pytest.mark.parametrize("deed", DEEDS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_another_plan_finishes_what_the_killed_one_began_before_its_own_gangs(backend: str) -> None:
-    start, plan = ten(backend)
-    first = replace(plan, gangs=plan.gangs[:5])
-    second = replace(plan, plan=OTHER_PLAN, gangs=plan.gangs[5:])
-    calm = start.copy()
-    apply(calm, first)
-    apply(calm, second)
-    for number in spread(range(len(apply(start.copy(), first).requests))):
+def test_whatever_is_done_at_any_request_no_gang_is_partial_and_unreported(
+    backend: str, deed: str
+) -> None:
+    start, plan = three(backend)
+    length = len(apply(start.copy(), plan).requests)
+    for number in some(length, 2 * list(DEEDS).index(deed), 13):
+        key = ("default", "a-1" if number % 2 else "c-0")
         world = start.copy()
-        with pytest.raises(Killed):
-            apply(world, first, killed_at(number, after=True))
-        apply(world, second)
-        for one in first.gangs:
-            names = {order.name for order in one.starts}
-            assert names & bound(world).keys() in (set(), names)
-        apply(world, first)
-        assert shape(world) == shape(calm)
+        first = apply(world, plan, at(number, lambda world, _, key=key: done(world, deed, key)))  # type: ignore[misc]
+        if number <= read_last(first):
+            honest(world, plan, first.verdict)
+        again = apply(world, plan)
+        honest(world, plan, again.verdict)
+        undone(world, again.verdict)
+        assert "partial" not in apply(world, plan).outcomes.values()
+        if deed != "crowded":
+            assert doubled(world) == []
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_whatever_is_done_around_a_kill_the_next_run_tells_or_mends_it(backend: str) -> None:
+    draw = random.Random(7)
+    start, plan = three(backend)
+    length = len(apply(start.copy(), plan).requests)
+    for _ in range(examples(250, 25)):
+        world = start.copy()
+        number, (deed, key), kill = draw.randrange(length), drawn(draw), draw.randrange(length)
+
+        def fault(count: int, *_: object, number: int = number, kill: int = kill) -> None:
+            if count == number:
+                done(world, deed, key)  # noqa: B023  # called in this round
+            if count == kill:
+                raise Killed
+
+        try:
+            apply(world, plan, fault)
+        except Killed:
+            done(world, *drawn(draw))
+        ends_well(
+            world, plan, (apply(world, plan) if draw.random() < 0.5 else recover(world)).verdict
+        )
+
+
+def drawn(draw: random.Random) -> tuple[str, Key]:
+    return draw.choice(list(DEEDS)), ("default", f"{draw.choice('abc')}-{draw.randrange(3)}")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_partial_gangs_are_evicted_where_that_is_allowed(backend: str) -> None:
+    """b-0 is deleted before any request: wherever that leaves b partial, its pods are evicted."""
+    start, plan = three(backend)
+    seen = 0
+    for number in spread(range(len(apply(start.copy(), plan).requests)), 2):
+        world = start.copy()
+        first = apply(
+            world, plan, at(number, lambda world, _: done(world, "deleted", ("default", "b-0")))
+        )
+        again = recover(world, allow_evictions=False, evict_partial=True)
+        world.wait()
+        for one in first.verdict.gangs:
+            if one.outcome is req.Outcome.partial:
+                seen += 1
+                assert again.outcomes[one.gang[1]] == "undone"
+                assert not {pod.uid for pod in world.pods.values()} & {uid for *_, uid in one.undo}
+                assert not any(
+                    pod.intent for key, pod in world.pods.items() if key[1][0] == one.gang[1]
+                )
+    assert seen > 0
+
+
+# ---- random histories
+
+Happening = tuple[str, Any]
+"""What comes before a request: (kind, what with)."""
+
+KEYS = [("default", f"{name}-{index}") for name in "abc" for index in range(3)]
+MISHAPS = (
+    st.tuples(st.just("killed"), st.booleans()),
+    st.tuples(st.just("lost"), st.booleans()),
+    st.tuples(st.just("answered"), st.sampled_from(ANSWERS)),
+    st.tuples(st.just("bumped"), st.sampled_from(KEYS)),
+)
+OTHERS = st.tuples(st.just("deed"), st.tuples(st.sampled_from(list(DEEDS)), st.sampled_from(KEYS)))
+
+
+def runs(happenings: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Runs that apply or, if True, only recover."""
+    happens = st.dictionaries(st.integers(0, 45), happenings, max_size=3)
+    return st.lists(st.tuples(st.booleans(), happens), min_size=1, max_size=4)
+
+
+def history_of(world: World, plan: PlanActions, history: list[tuple[bool, Any]]) -> None:
+    for recovers, happens in history:
+
+        def fault(count: int, request: req.Request, world: World, happens: Any = happens) -> Any:  # noqa: ANN401
+            kind, what = happens.get(count, ("", None))
+            if kind == "killed":
+                return (dies_after if what else dies)(world, request)
+            if kind == "lost" and not isinstance(request, req.CheckLock):
+                return (loses_answer if what else loses)(world, request)
+            if kind == "answered" and isinstance(request, (*WRITES, req.Remember)):
+                return what
+            if kind == "deed":
+                done(world, *what)
+            if kind == "bumped" and what in world.pods:
+                world.change(what)
+            return None
+
+        with contextlib.suppress(Killed):
+            if recovers:
+                recover(world, fault)
+            else:
+                apply(world, plan, fault)
+        if ("default", "rival") not in world.pods:
+            assert doubled(world) == []
+
+
+@settings(max_examples=examples(250, 25), deadline=None)
+@given(st.sampled_from(BACKENDS), runs(st.one_of(*MISHAPS, OTHERS)), st.booleans())
+def test_after_any_history_every_gang_is_whole_untouched_or_reported(
+    backend: str, history: list[tuple[bool, Any]], by_recovering: bool
+) -> None:
+    start, plan = three(backend)
+    world = start.copy()
+    history_of(world, plan, history)
+    ends_well(world, plan, (recover(world) if by_recovering else apply(world, plan)).verdict)
+
+
+@settings(max_examples=examples(100, 15), deadline=None)
+@given(st.sampled_from(BACKENDS), runs(st.one_of(*MISHAPS)))
+def test_without_others_at_work_any_history_ends_with_every_gang_whole(
+    backend: str, history: list[tuple[bool, Any]]
+) -> None:
+    start, plan = three(backend)
+    world = start.copy()
+    history_of(world, plan, history)
+    apply(world, plan)
+    assert all(pod.node is not None for pod in world.pods.values())
+    assert apply(world, plan).verdict.writes == 0

@@ -1,33 +1,34 @@
-"""What requests of the machine become on the wire, and what answers become for the machine."""
+"""What requests of the machine become on the wire, and what answers become for the machine; several that go
+together; and the number of pods of a role, set where its controller has a scale that means just that.
+"""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from apiserver import FakeCluster
+from apiserver_http import FakeWire
+from apply_runs import refusing
 
-from models.apply.intents import Intent, SealKey
-from models.apply.notes import RunNotes
-from models.apply.plan_actions import PodStart, PodStop
-from models.apply.requests import (
-    BlockedByBudget,
-    Conflict,
-    Evict,
-    Gone,
-    NoAnswer,
-    ReadCluster,
-    Rejected,
-    WriteIntent,
-)
+from models.apply import requests as req
+from models.apply.intents import Intent
+from models.apply.live_state import LivePod
+from models.apply.plan_actions import PodStart, PodStop, Resize
+from models.apply.requests import BlockedByBudget, Conflict, Done, Gone, NoAnswer, Rejected
 from models.instance.policy import KubernetesPolicy
 from planner.cluster.backends import backend_of
 from planner.cluster.request_sender import RequestSender
-from planner.cluster.transport import JSON, STRATEGIC, Reply, Tree
+from planner.cluster.transport import JSON, LOST, STRATEGIC, ApiRequest, Reply, Tree
+from planner.cluster.writes import COST, GOES_FIRST, event_of, scale
 
 ORDER = PodStart("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
 INTENT = Intent("gp-0123456789abcdef0123", "vit", 2, "n1", (0, 1))
+WRITE = req.WriteIntent(ORDER, INTENT, "7")
+EVICT = req.Evict(PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2))
 POD: Tree = {
     "kind": "Pod",
     "metadata": {
@@ -48,10 +49,11 @@ NODE: Tree = {
 
 @dataclass(slots=True)
 class Script:
-    """A wire that reads one node and one pod, and answers writes with ``reply``."""
+    """A wire that reads one node and one pod, and answers writes with ``replies`` in turn, the last again."""
 
-    reply: Reply = field(default_factory=lambda: Reply(200, POD))
+    replies: list[Reply] = field(default_factory=lambda: [Reply(200, POD)])
     sent: list[tuple[str, str, Tree | None, str]] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
 
     def send(
         self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
@@ -63,95 +65,46 @@ class Script:
             return Reply(200, {"items": [POD]})
         if path == "/api/v1/namespaces/kube-system":
             return Reply(200, {"metadata": {"uid": "cluster"}})
-        return Reply(404) if path.startswith("/apis/") else self.reply
+        if path.startswith("/apis/"):
+            return Reply(404)
+        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+
+    def send_all(self, asked: Sequence[ApiRequest]) -> list[Reply]:
+        self.groups.append(len(asked))
+        return [
+            self.send(one.method, one.path, one.body, content_type=one.content_type)
+            for one in asked
+        ]  # fmt: skip
 
 
-@dataclass(slots=True)
-class Clockwork:
-    now: float = 0.0
-    slept: list[float] = field(default_factory=list)
-
-    def read(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-
-@dataclass(slots=True)
-class Latch:
-    """A lock with so much time left."""
-
-    left: float = 60.0
-    lost: str | None = None
-    renewed: int = 0
-    seal_key: SealKey | None = None
-    notes: RunNotes = field(default_factory=RunNotes)
-
-    def now(self) -> int:
-        return 1_795_255_200
-
-    def remember(self, notes: RunNotes) -> bool:
-        self.notes = notes
-        return self.lost is None
-
-    def left_s(self) -> float:
-        return self.left
-
-    def renew_if_needed(self) -> None:
-        self.renewed += 1
-
-
-STOP = PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2)
-
-
-def sender(wire: Script, *, lock: Latch | None = None, dry: bool = False) -> RequestSender:
-    clock = Clockwork()
+def sender(wire: Script, *, dry: bool = False) -> RequestSender:
     made = RequestSender(
         wire=wire,
         settings=KubernetesPolicy(),
         backend=backend_of("annotation"),
-        lock=lock,
+        lock=None,
         stop=threading.Event(),
-        clock=clock.read,
-        sleep=clock.sleep,
+        clock=lambda: 0.0,
+        sleep=lambda _: None,
         dry=dry,
     )
-    made.answer(ReadCluster())
+    made.answer(req.ReadCluster())
     wire.sent.clear()
     return made
 
 
-def only(wire: Script) -> tuple[str, str, Any, str]:
-    (sent,) = wire.sent
-    return sent
-
-
-# ---- requests
-
-
 def test_an_intent_is_one_strategic_patch_guarded_by_uid_and_version() -> None:
     wire = Script()
-    sender(wire).answer(WriteIntent(ORDER, INTENT, "7"))
-
-    method, path, body, content_type = only(wire)
-    assert (method, content_type) == ("PATCH", STRATEGIC)
-    assert path == "/api/v1/namespaces/team/pods/vit-0?fieldManager=gangplan&fieldValidation=Strict"
-    assert body == {
-        "metadata": {
-            "uid": "u-1",
-            "resourceVersion": "7",
-            "labels": {"gangplan.dev/plan": INTENT.plan},
-            "annotations": {
-                "gangplan.dev/plan": INTENT.plan,
-                "gangplan.dev/gang": "vit",
-                "gangplan.dev/gang-size": "2",
-                "gangplan.dev/node": "n1",
-                "gangplan.dev/gpus": "0,1",
-            },
-        }
+    sender(wire).answer(WRITE)
+    path = "/api/v1/namespaces/team/pods/vit-0?fieldManager=gangplan&fieldValidation=Strict"
+    notes = {"plan": INTENT.plan, "gang": "vit", "gang-size": "2", "node": "n1", "gpus": "0,1"}
+    metadata = {
+        "uid": "u-1",
+        "resourceVersion": "7",
+        "labels": {"gangplan.dev/plan": INTENT.plan},
+        "annotations": {f"gangplan.dev/{key}": value for key, value in notes.items()},
     }
+    assert wire.sent == [("PATCH", path, {"metadata": metadata}, STRATEGIC)]
 
 
 # ---- answers
@@ -163,70 +116,253 @@ def told(status: int, message: str = "no", **body: object) -> Reply:
 
 UID_CAUSE = {"causes": [{"field": "metadata.uid", "reason": "FieldValueInvalid"}]}
 PRECONDITION = "StorageError: invalid object, Code: 4, Precondition failed: "
+UIDS = "UID in precondition: u-1, UID in object meta: u-2"
+OTHER_UID = "the UID in the precondition (u-1) does not match the UID in record (u-2)"
+TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which is not supported"
 
 
 @pytest.mark.parametrize(
-    ("reply", "event"),
+    ("asked", "reply", "event"),
     [
-        (told(409, "the object has been modified"), Conflict),
-        (told(409, 'pod vit-0 is already assigned to node "n1"'), Conflict),
-        (told(409, PRECONDITION + "UID in precondition: u-1, UID in object meta: u-2"), Gone),
-        (
-            told(409, PRECONDITION + "ResourceVersion in precondition: 7, in object meta: 8"),
-            Conflict,
-        ),
-        (told(404), Gone),
-        (told(422, details=UID_CAUSE), Gone),
-        (told(422), Rejected),
-        (told(400), Rejected),
-        (told(403), Rejected),
-        (told(429), NoAnswer),
-        (told(500), NoAnswer),
-        (told(503), NoAnswer),
-        (Reply(0, why="the connection broke"), NoAnswer),
-        (Reply(302), NoAnswer),
+        (WRITE, told(409, "the object has been modified"), Conflict),
+        (WRITE, told(409, 'pod vit-0 is already assigned to node "n1"'), Conflict),
+        (WRITE, told(409, PRECONDITION + UIDS), Gone),
+        (WRITE, told(409, f"{PRECONDITION}ResourceVersion in precondition: 7, in object meta: 8"),
+         Conflict),
+        (WRITE, told(404), Gone),
+        (WRITE, told(422, details=UID_CAUSE), Gone),
+        (WRITE, told(422), Rejected),
+        (WRITE, told(400), Rejected),
+        (WRITE, told(403), Rejected),
+        (WRITE, told(429), NoAnswer),
+        (WRITE, told(500), NoAnswer),
+        (WRITE, told(503), NoAnswer),
+        (WRITE, Reply(0, why="the connection broke"), NoAnswer),
+        (WRITE, Reply(302), NoAnswer),
+        (EVICT, told(429, "would violate the pod's disruption budget"), BlockedByBudget),
+        (EVICT, told(500, TWO_BUDGETS), Rejected),
+        (EVICT, told(500), NoAnswer),
+        (EVICT, told(404), Gone),
+        (EVICT, told(409, PRECONDITION + UIDS), Gone),
+        (EVICT, told(409, OTHER_UID), Gone),
     ],
-)
-def test_answers_to_a_write_are_distinguished(reply: Reply, event: type) -> None:
-    assert type(sender(Script(reply)).answer(WriteIntent(ORDER, INTENT, "7"))) is event
+)  # fmt: skip
+def test_answers_are_distinguished(asked: req.Request, reply: Reply, event: type) -> None:
+    assert type(sender(Script([reply])).answer(asked)) is event
+
+
+LIVE = LivePod("team", "vit-0", "u-1", "7")
 
 
 @pytest.mark.parametrize(
-    ("reply", "event"),
+    ("body", "event"),
     [
-        (told(429, "would violate the pod's disruption budget"), BlockedByBudget),
-        (
-            told(500, "This pod has more than one PodDisruptionBudget, which is not supported"),
-            Rejected,
-        ),
-        (told(500), NoAnswer),
-        (told(404), Gone),
-        (told(409, PRECONDITION + "UID in precondition: u-1, UID in object meta: u-2"), Gone),
-        (
-            told(409, "the UID in the precondition (u-1) does not match the UID in record (u-2)"),
-            Gone,
-        ),
+        ({"kind": "Pod"}, Done(LIVE)),
+        ({"kind": "Status", "status": "Success"}, Done()),
+        ({"kind": "Status"}, Done()),
+        ({"kind": "Status", "status": "Failure"}, None),
+        ({"kind": "PodList", "items": []}, None),
+        ({"kind": ["Pod"]}, None),
+        ({"ok": True}, None),
+        ({}, None),
     ],
 )
-def test_answers_to_an_eviction_are_distinguished(reply: Reply, event: type) -> None:
-    assert type(sender(Script(reply)).answer(Evict(STOP))) is event
+def test_a_yes_is_a_pod_or_a_success(body: Tree, event: req.Event | None) -> None:
+    """Answers that no API server gives are not taken for one."""
+    for code in (200, 201, 202):
+        for eviction in (False, True):
+            found = event_of(Reply(code, body), lambda _: LIVE, eviction=eviction)
+            no = NoAnswer("the server's answer is neither a Pod nor its success")
+            assert found == (event or no)
 
 
-# ---- the lock and signals
+# ---- requests that go together
+
+BOTH = (WRITE, req.WriteIntent(replace(ORDER, name="vit-1", uid="u-2"), INTENT, "9"))
 
 
-# ---- how old a reading may be
+def test_each_is_sent_as_it_would_be_alone() -> None:
+    alone, wire = Script(), Script()
+    made = sender(alone)
+    for request in BOTH:
+        made.answer(request)
+    sender(wire).answer(req.RequestGroup(BOTH))
+    assert (wire.sent, wire.groups) == (alone.sent, [2])
 
 
-class Slow(Script):
-    """Each list of nodes takes so many seconds to read."""
+def test_each_gets_its_own_answer() -> None:
+    after = {**POD, "metadata": {**POD["metadata"], "resourceVersion": "8"}}
+    wire = Script([Reply(200, after), told(409), Reply(LOST), told(422)])
+    event = sender(wire).answer(req.RequestGroup((*BOTH, *BOTH)))
+    assert isinstance(event, req.EventGroup)
+    done, *others = event.events
+    assert isinstance(done, Done)
+    assert done.pod is not None
+    assert done.pod.version == "8"
+    assert [type(one) for one in others] == [Conflict, NoAnswer, Rejected]
 
-    takes: float = 0.0
-    clock: Clockwork | None = None
 
-    def send(
-        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
-    ) -> Reply:
-        if self.clock is not None and path.startswith("/api/v1/nodes"):
-            self.clock.now += self.takes
-        return Script.send(self, method, path, body, content_type=content_type)
+def test_a_dry_run_writes_nothing_and_shows_no_pod() -> None:
+    wire = Script()
+    found = sender(wire, dry=True).answer(req.RequestGroup(BOTH))
+    assert found == req.EventGroup((Done(), Done()))
+    assert all(path.endswith("&dryRun=All") for _, path, _, _ in wire.sent)
+
+
+def test_a_name_that_is_none_spoils_no_other() -> None:
+    odd = req.WriteIntent(replace(ORDER, name=".."), INTENT, "7")
+    wire = Script()
+    event = sender(wire).answer(req.RequestGroup((odd, BOTH[0])))
+    assert isinstance(event, req.EventGroup)
+    assert [type(one) for one in event.events] == [Rejected, Done]
+    paths = [path.partition("?")[0] for _, path, _, _ in wire.sent]
+    assert paths == ["/api/v1/namespaces/team/pods/vit-0"]
+
+
+# ---- scales
+
+GROW, SHRINK = Resize("worker", 2, 3), Resize("worker", 3, 2)
+
+
+def asked_of(resize: Resize = GROW, *stops: PodStop) -> req.Scale:
+    return req.Scale(("default", "vit"), resize, ("default", "vit-0"), stops)
+
+
+def seen(*pods: Tree) -> dict[tuple[str, str], Tree]:
+    """The pods as a reading of the cluster has them."""
+    return {("default", pod["metadata"]["name"]): pod for pod in pods}
+
+
+def controller(
+    kind: str = "StatefulSet", *, replicas: int = 2, above: Tree | None = None
+) -> tuple[FakeCluster, Tree]:
+    """A controller of so many replicas and the tree of its first pod."""
+    cluster = FakeCluster()
+    metadata: Tree = {"name": "vit", "namespace": "default"}
+    metadata |= {} if above is None else {"ownerReferences": [above]}
+    tree = {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata}
+    made = cluster.put({**tree, "spec": {"replicas": replicas}})
+    return cluster, cluster.add_pod("vit-0", owner=made)
+
+
+def replicas(cluster: FakeCluster, plural: str) -> int:
+    tree = cluster.handle("GET", f"/apis/apps/v1/namespaces/default/{plural}/vit")[1]
+    found: int = tree["spec"]["replicas"]
+    return found
+
+
+def test_a_number_that_the_plan_did_not_see_is_not_overwritten() -> None:
+    cluster, pod = controller(replicas=7)
+    found = scale(FakeWire(cluster), asked_of(), seen(pod))
+    assert found == Rejected("its scale is 7, the plan saw 2")
+    assert replicas(cluster, "statefulsets") == 7
+
+
+def owned(kind: str, name: str = "vit", uid: str = "u", **more: object) -> Tree:
+    version = {"Job": "batch/v1", "Fleet": "example.com/v1"}.get(kind, "apps/v1")
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        **more,
+    }
+
+
+def test_a_controller_that_somebody_above_it_sets_back_is_refused() -> None:
+    """A ReplicaSet of an own kind: its controller would revert the change."""
+    cluster, pod = controller("ReplicaSet", above=owned("Fleet", "f"))
+    assert isinstance(scale(FakeWire(cluster), asked_of(), seen(pod)), Rejected)
+    assert replicas(cluster, "replicasets") == 2
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        owned("Job"),
+        owned("StatefulSet", "../x"),
+        owned("StatefulSet", "gone"),
+        owned("StatefulSet", uid="other"),
+        owned("StatefulSet", controller=False),
+    ],
+    ids=["no scale", "no name", "gone", "another", "no controller"],
+)
+def test_without_a_scale_of_its_own_it_is_advice(owner: Tree) -> None:
+    cluster, _ = controller()
+    pod = {"metadata": {"name": "vit-0", "ownerReferences": [owner]}}
+    cluster.calls.clear()
+    try:
+        found = scale(FakeWire(cluster), asked_of(), seen(pod))
+    except ValueError:
+        found = Rejected("no name")  # the carrier turns it into this
+    assert isinstance(found, Rejected)
+    assert cluster.writes == []
+
+
+def test_a_number_changed_meanwhile_is_a_conflict() -> None:
+    cluster, pod = controller()
+
+    def races(call: Any) -> None:  # noqa: ANN401
+        if call.method == "PATCH":
+            cluster.touch("StatefulSet", "vit")
+
+    cluster.before.append(races)
+    assert isinstance(scale(FakeWire(cluster), asked_of(), seen(pod)), Conflict)
+
+
+# ---- ReplicaSets, which choose the pods that go
+
+
+def replica_set() -> tuple[FakeCluster, list[Tree]]:
+    """A ReplicaSet and its three pods."""
+    cluster, pod = controller("ReplicaSet", replicas=3)
+    made = cluster.handle("GET", "/apis/apps/v1/namespaces/default/replicasets/vit")[1]
+    return cluster, [pod, *(cluster.add_pod(f"vit-{n}", owner=made) for n in (1, 2))]
+
+
+def going(pod: Tree) -> req.Scale:
+    metadata = pod["metadata"]
+    stop = PodStop("default", metadata["name"], metadata["uid"], "worker", 2, "n1", 1)
+    return asked_of(SHRINK, stop)
+
+
+def annotated(cluster: FakeCluster, name: str, **more: str) -> Tree:
+    """The pod, with these annotations besides."""
+
+    def change(tree: Tree) -> Tree:
+        tree["metadata"]["annotations"] = (tree["metadata"].get("annotations") or {}) | more
+        return tree
+
+    return cluster.change("Pod", name, change)
+
+
+def costs(cluster: FakeCluster) -> dict[str, str]:
+    notes = {
+        pod["metadata"]["name"]: pod["metadata"].get("annotations") or {} for pod in cluster.pods()
+    }
+    return {name: one[COST] for name, one in notes.items() if COST in one}
+
+
+def test_marks_of_a_run_that_was_cut_off_are_taken_off_the_pods_that_stay() -> None:
+    cluster, pods = replica_set()
+    marked = annotated(cluster, "vit-2", **{COST: GOES_FIRST})
+    own = annotated(cluster, "vit-0", **{COST: "7"})
+    assert scale(FakeWire(cluster), going(pods[1]), seen(own, pods[1], marked)) == Done()
+    assert costs(cluster) == {"vit-0": "7", "vit-1": GOES_FIRST}
+    assert replicas(cluster, "replicasets") == 2
+
+
+def test_a_pod_that_changed_since_it_was_read_is_marked_all_the_same() -> None:
+    cluster, pods = replica_set()
+    annotated(cluster, "vit-1", x="y")
+    assert scale(FakeWire(cluster), going(pods[1]), seen(*pods)) == Done()
+    assert costs(cluster) == {"vit-1": GOES_FIRST}
+
+
+def test_a_pod_that_may_not_be_marked_keeps_its_set_as_it_is() -> None:
+    cluster, pods = replica_set()
+    cluster.before.append(refusing("/vit-1", 403, "no"))
+    found = scale(FakeWire(cluster), going(pods[1]), seen(*pods))
+    assert found == Rejected("pod vit-1 cannot be marked as the one to go: no")
+    assert (costs(cluster), replicas(cluster, "replicasets")) == ({}, 3)

@@ -9,6 +9,7 @@ from apiserver import Answer, Call, FakeCluster
 from apiserver_http import FakeWire
 from apiserver_setup import GATE
 from backend_world import (
+    API,
     DRIVER,
     FINALIZER,
     PLAN,
@@ -20,6 +21,7 @@ from backend_world import (
     give,
     metadata_of,
     ordered,
+    release,
     request,
     status_of,
 )
@@ -42,6 +44,23 @@ def pair() -> tuple[FakeCluster, Tree]:
     return found, add_pod(found, "p", "c")
 
 
+def nth_patch(number: int, what: Callable[[], Answer | None]) -> Callable[[Call], Answer | None]:
+    """Once, something else at write ``number``."""
+    made: list[Call] = []
+
+    def hook(call: Call) -> Answer | None:
+        if call.method != "PATCH":
+            return None
+        made.append(call)
+        return what() if len(made) == number + 1 else None
+
+    return hook
+
+
+def killed() -> Answer:
+    raise Killed
+
+
 def test_a_claim_is_protected_before_it_is_allocated() -> None:
     found, pod = pair()
     steps: list[tuple[bool, bool]] = []
@@ -57,27 +76,12 @@ def test_a_claim_is_protected_before_it_is_allocated() -> None:
     assert metadata_of(found, "c")["annotations"] == {MARK: PLAN}
 
 
-def after_the_answer(cluster_: FakeCluster, number: int, what: Callable[[], Answer]) -> None:
-    """Once, the answer to write ``number`` is another, though it was carried out."""
-    made = []
-
-    def hook(call: Call) -> Answer | None:
-        if call.method != "PATCH":
-            return None
-        made.append(call)
-        return what() if len(made) == number + 1 else None
-
-    cluster_.after.append(hook)
-
-
-def killed() -> Answer:
-    raise Killed
-
-
 @pytest.mark.parametrize("number", [0, 1])
-def test_what_a_crash_leaves_is_finished_by_the_same_call(number: int) -> None:
+def test_what_a_crash_leaves_of_giving_or_releasing_is_finished_by_the_same_call(
+    number: int,
+) -> None:
     found, pod = pair()
-    after_the_answer(found, number, killed)
+    found.after.append(nth_patch(number, killed))
     with pytest.raises(Killed):
         give(found, pod, (2, 3))
     assert give(found, pod, (2, 3)) == Done()
@@ -85,41 +89,29 @@ def test_what_a_crash_leaves_is_finished_by_the_same_call(number: int) -> None:
     give(undisturbed, other, (2, 3))
     assert status_of(found, "c") == status_of(undisturbed, "c")
     assert metadata_of(found, "c")["finalizers"] == metadata_of(undisturbed, "c")["finalizers"]
-
-
-def faulty(found: FakeCluster, number: int, answer: Answer) -> None:
-    """Write ``number`` is answered so, once, and not carried out."""
-    made = []
-
-    def hook(call: Call) -> Answer | None:
-        if call.method != "PATCH":
-            return None
-        made.append(call)
-        return answer if len(made) == number + 1 else None
-
-    found.before.append(hook)
+    found.after[:] = [nth_patch(number, killed)]
+    with pytest.raises(Killed):
+        release(found, pod)
+    assert release(found, pod) == Done()
+    assert status_of(found, "c").get("allocation") is None
+    assert MARK not in metadata_of(found, "c").get("annotations", {})
 
 
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("code", [0, 409, 500])
-def test_a_write_that_failed_once_is_made_again(number: int, code: int) -> None:
+@pytest.mark.parametrize("code", [0, 409, 500, None])
+def test_a_write_that_failed_once_is_made_again(number: int, code: int | None) -> None:
+    """``code`` None: the claim was changed in between, and is read again."""
     found, pod = pair()
-    faulty(found, number, (code, {"message": "no", "kind": "Status"}, {}))
+
+    def fails() -> Answer | None:
+        if code is None:
+            found.touch("ResourceClaim", "c")
+        return None if code is None else (code, {"message": "no", "kind": "Status"}, {})
+
+    found.before.append(nth_patch(number, fails))
     assert give(found, pod, (2, 3)) == Done()
     assert devices_of(found, "c") == ["gpu-2", "gpu-3"]
-
-
-def test_a_change_of_the_claim_in_between_is_read_again() -> None:
-    found, pod = pair()
-    touched = []
-
-    def touch(call: Call) -> None:
-        if call.method == "PATCH" and not touched:
-            touched.append(found.touch("ResourceClaim", "c"))
-
-    found.before.append(touch)
-    assert give(found, pod, (2, 3)) == Done()
-    assert status_of(found, "c")["reservedFor"][0]["name"] == "p"
+    assert [one["name"] for one in status_of(found, "c")["reservedFor"]] == ["p"]
 
 
 def test_a_claim_keeps_what_it_holds_of_the_plan() -> None:
@@ -128,17 +120,16 @@ def test_a_claim_keeps_what_it_holds_of_the_plan() -> None:
     for name in ("a", "b"):
         found.create(claim(name, request(1)))
     held = {"request": "gpu", "driver": DRIVER, "pool": "pool-n1", "device": "gpu-1"}
-    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/b/status"
+    path = f"/apis/{API}/namespaces/default/resourceclaims/b/status"
     body = {"status": {"allocation": {"devices": {"results": [held]}}}}
     assert FakeWire(found).send("PATCH", path, body, content_type=MERGE).ok
-    pod = add_pod(found, "p", "a", "b")
-    assert give(found, pod, (1, 4)) == Done()
+    assert give(found, add_pod(found, "p", "a", "b"), (1, 4)) == Done()
     assert (devices_of(found, "a"), devices_of(found, "b")) == (["gpu-4"], ["gpu-1"])
     assert "annotations" not in metadata_of(found, "b"), "we did not allocate it"
     assert status_of(found, "b")["reservedFor"][0]["name"] == "p"
 
 
-def test_what_an_earlier_plan_of_ours_gave_to_the_pod_is_taken_back() -> None:
+def test_what_an_earlier_plan_of_ours_gave_to_the_pod_is_taken_back_and_no_other() -> None:
     found = cluster("n1", "n2")
     found.create(claim("c"))
     pod = add_pod(found, "p", "c")
@@ -149,18 +140,13 @@ def test_what_an_earlier_plan_of_ours_gave_to_the_pod_is_taken_back() -> None:
     assert {one["pool"] for one in results} == {"pool-n2"}
     assert FINALIZER in metadata_of(found, "c")["finalizers"]
 
+    def without_mark(tree: Tree) -> Tree:
+        tree["metadata"].pop("annotations")
+        return tree
 
-def test_what_somebody_else_gave_is_never_taken_back() -> None:
-    found, pod = pair()
-    give(found, pod, (0, 1))
-    found.change("ResourceClaim", "c", _without_mark)
-    assert give(found, pod, (4, 5)) == Rejected("claim c holds other devices already")
-    assert devices_of(found, "c") == ["gpu-0", "gpu-1"]
-
-
-def _without_mark(tree: Tree) -> Tree:
-    tree["metadata"].pop("annotations")
-    return tree
+    found.change("ResourceClaim", "c", without_mark)  # as if somebody else had given them
+    assert give(found, pod, (0, 1)) == Rejected("claim c holds other devices already")
+    assert devices_of(found, "c") == ["gpu-4", "gpu-5"]
 
 
 def test_a_device_that_another_claim_holds_is_not_given_twice() -> None:
@@ -196,6 +182,8 @@ def test_devices_of_a_pod_that_is_gone_are_free_before_its_claim_says_so(*, agai
 
 
 NIC = {"name": "nic", "exactly": {"deviceClassName": "nic.example.org", "count": 1}}
+CHOICE = {"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": DRIVER}]}
+OWN = [{"cel": {"expression": "device.x == 1"}}]
 
 
 @pytest.mark.parametrize(
@@ -204,16 +192,8 @@ NIC = {"name": "nic", "exactly": {"deviceClassName": "nic.example.org", "count":
         (claim("c", request(3)), "its claims request 3 GPUs, the plan gives 2"),
         (claim("c", request(2), NIC), "claim c requests GPUs and other devices at once"),
         (claim("c", request(2, allocationMode="All")), "claim c requests all devices of a node"),
-        (
-            claim("c", request(2, selectors=[{"cel": {"expression": "device.x == 1"}}])),
-            "claim c selects devices by conditions of its own",
-        ),
-        (
-            claim(
-                "c", {"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": DRIVER}]}
-            ),
-            "claim c leaves a choice between devices (firstAvailable)",
-        ),
+        (claim("c", request(2, selectors=OWN)), "claim c selects devices by conditions of its own"),
+        (claim("c", CHOICE), "claim c leaves a choice between devices (firstAvailable)"),
         (
             claim("c", constraints=[{"matchAttribute": "example.com/root"}]),
             "claim c has constraints between its devices",
@@ -224,28 +204,22 @@ NIC = {"name": "nic", "exactly": {"deviceClassName": "nic.example.org", "count":
 def test_a_claim_that_chosen_gpus_cannot_answer_is_refused_untouched(tree: Tree, why: str) -> None:
     found = cluster()
     found.put(tree)
-    pod = add_pod(found, "p", "c")
-    assert give(found, pod, (2, 3)) == Rejected(why)
+    assert give(found, add_pod(found, "p", "c"), (2, 3)) == Rejected(why)
     assert found.writes == []
 
 
 def test_a_claim_that_is_not_made_yet_is_asked_for_later() -> None:
     found = cluster()
-    made = found.add_pod(
-        "p",
-        gpus=0,
-        gates=[GATE],
-        resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}],
-    )
+    named = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    made = add_pod(found, "p", resourceClaims=named)
     assert give(found, made, (0, 1)) == Conflict("its claim gpu is not created yet")
     found.create(claim("p-gpu-x7"))
     stated = [{"name": "gpu", "resourceClaimName": "p-gpu-x7"}]
-
-    def told(tree: Tree) -> Tree:
-        tree["status"]["resourceClaimStatuses"] = stated
-        return tree
-
-    found.change("Pod", "p", told)
+    found.change(
+        "Pod",
+        "p",
+        lambda tree: tree | {"status": tree["status"] | {"resourceClaimStatuses": stated}},
+    )
     assert give(found, made, (0, 1)) == Done(), "the old tree of the pod does not matter"
     assert devices_of(found, "p-gpu-x7") == ["gpu-0", "gpu-1"]
 
@@ -257,32 +231,20 @@ def test_a_pod_without_claims_takes_whole_nodes_or_nothing() -> None:
     backend = backend_of("dra")
     with pytest.raises(CannotEncode, match="without a ResourceClaim"):
         backend.annotations(ordered(pod, (0, 1, 2, 3)), node, pod)
-    whole = ordered(pod, tuple(range(8)))
-    assert backend.annotations(whole, node, pod) == {}
+    whole = tuple(range(8))
+    assert backend.annotations(ordered(pod, whole), node, pod) == {}
     assert backend.annotations(ordered(pod, None, count=4), node, pod) == {}
-    assert give(found, pod, tuple(range(8))) == Done()
+    assert give(found, pod, whole) == Done()
 
 
 def test_releasing_gives_the_devices_back_and_takes_the_mark_off() -> None:
     found, pod = pair()
     backend = backend_of("dra")
     give(found, pod, (0, 1), backend=backend)
-    assert backend.release(FakeWire(found), pod) == Done()
+    assert release(found, pod, backend) == Done()
     assert status_of(found, "c").get("allocation") is None
     assert MARK not in metadata_of(found, "c").get("annotations", {})
     before = len(found.writes)
-    assert backend.release(FakeWire(found), pod) == Done()
+    assert release(found, pod, backend) == Done()
     assert len(found.writes) == before
     assert give(found, pod, (4, 5), backend=backend) == Done()
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_release_that_was_cut_short_is_finished(number: int) -> None:
-    found, pod = pair()
-    give(found, pod, (0, 1))
-    after_the_answer(found, number, killed)
-    with pytest.raises(Killed):
-        backend_of("dra").release(FakeWire(found), pod)
-    assert backend_of("dra").release(FakeWire(found), pod) == Done()
-    assert status_of(found, "c").get("allocation") is None
-    assert MARK not in metadata_of(found, "c").get("annotations", {})

@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 from apiserver import FakeCluster
-from apiserver_http import serving
+from apiserver_http import FakeWire, serving
+from apiserver_setup import GATE
 from apply_runs import OWN, TOLERATE, Bench, bench
-from conftest import RunCli
+from backend_world import claim, cluster, ordered, seen
+from conftest import Result, RunCli
 from deploying import TENANT, USER, grant, granted, install, shipped
 from snapshots import environment
 
-from planner.cli.doctor_checks import (
-    DoctorRequest,
-    Finding,
-    check_cluster,
-)
+from models.apply.requests import Done
+from planner.cluster import rights
+from planner.cluster.backends import backend_of
 from planner.cluster.rights import describe
 from planner.cluster.transport import Right
-from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 
@@ -64,10 +63,8 @@ def test_an_account_that_the_policies_do_not_know_is_said_to_be_refused_and_why(
     benched: Bench,
 ) -> None:
     """ops may do everything, but the policy for marks lets only gangplan's own account set them."""
-    api = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "roleRef": {"kind": "ClusterRole", "name": "all"},
-    }
+    role = {"kind": "ClusterRole", "name": "all"}
+    api = {"apiVersion": "rbac.authorization.k8s.io/v1", "roleRef": role}
     rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
     name = {"metadata": {"name": "all"}}
     benched.cluster.put({**api, **name, "kind": "ClusterRole", "rules": rules})
@@ -86,13 +83,6 @@ def test_an_account_that_the_policies_do_not_know_is_said_to_be_refused_and_why(
 
 
 def test_claims_are_allocated_and_freed_with_only_what_is_shipped() -> None:
-    from apiserver_http import FakeWire
-    from apiserver_setup import GATE
-    from backend_world import claim, cluster, ordered, seen
-
-    from models.apply.requests import Done
-    from planner.cluster.backends import backend_of
-
     found = cluster("n1")
     install(found)
     tree = claim("c")
@@ -120,16 +110,6 @@ GRANTS = granted(shipped())
 """Everything that is granted: one verb on one resource each."""
 
 
-def _doctor(cluster: FakeCluster) -> list[Finding]:
-    from apiserver_http import FakeWire
-
-    from models.instance.policy import KubernetesPolicy
-
-    wish = DoctorRequest(ClusterTarget({}), ApplyOptions(allow_evictions=True))
-    settings = KubernetesPolicy(gpu_backend="dra")
-    return list(check_cluster(FakeWire(cluster, USER), wish, settings))
-
-
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory: pytest.TempPathFactory) -> tuple[FakeCluster, Path]:
     """A cluster, and a plan of it. What is refused leaves both as they are."""
@@ -155,8 +135,6 @@ def test_without_any_one_right_apply_ends_before_its_first_write(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from planner.cluster import rights
-
     # The plan resizes nothing and has no claims: make it ask as if it did.
     needed = rights.plan_rights
 
@@ -180,23 +158,32 @@ def test_without_any_one_right_apply_ends_before_its_first_write(
 # ---- unattended
 
 
+def run_once(cluster: FakeCluster, folder: Path, cli: RunCli, *more: str) -> Result:
+    """``gangplan run`` by the shipped account."""
+    cluster.add_user("t", USER)
+    with serving(cluster, folder) as endpoint:
+        environ = environment(folder, KUBECONFIG=str(endpoint.as_user("t")))
+        said = cli("run", "--budget", "1", "--wait", "0s", *more, environ=environ)
+    assert said.code == 0, said.err
+    return said
+
+
+def places(cluster: FakeCluster) -> dict[str, str | None]:
+    return {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cluster.pods()}
+
+
 def test_pods_that_wait_where_the_account_has_no_rights_stop_no_run(
     tmp_path: Path, cli: RunCli
 ) -> None:
     """Anybody with a namespace may fill it with gated pods."""
     cluster = _cluster()
-    cluster.gang_of_pods(
-        "rude", 3, gpus=8, priority=100, namespace="elsewhere", tolerations=TOLERATE
-    )
-    cluster.add_user("t", USER)
-    with serving(cluster, tmp_path) as endpoint:
-        environ = environment(tmp_path, KUBECONFIG=str(endpoint.as_user("t")))
-        said = cli("run", "--budget", "1", "--wait", "0s", environ=environ)
-    assert said.code == 0, said.err
+    more = {"priority": 100, "namespace": "elsewhere", "tolerations": TOLERATE}
+    cluster.gang_of_pods("rude", 3, gpus=8, **more)
+    said = run_once(cluster, tmp_path, cli)
     line = "warning: not permitted to start pods in elsewhere: pods that wait there are not planned"
     assert f"{line}; bind gangplan-starting there" in said.err.splitlines()
-    places = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cluster.pods()}
-    assert {name for name, node in places.items() if node is None} == {"rude-0", "rude-1", "rude-2"}
+    waiting = {name for name, node in places(cluster).items() if node is None}
+    assert waiting == {"rude-0", "rude-1", "rude-2"}
 
 
 def test_gangs_that_run_where_the_account_may_not_evict_stop_no_run(
@@ -204,37 +191,27 @@ def test_gangs_that_run_where_the_account_may_not_evict_stop_no_run(
 ) -> None:
     """high would need the node of low; small fits beside it."""
     cluster = FakeCluster()
-    cluster.add_node("n1", taints=[OWN])
-    cluster.add_node("n2", taints=[OWN])
-    more = {"tolerations": TOLERATE}
-    low = {"nodes": ["n1"], "annotations": PREEMPTIBLE, "priority": 1}
-    cluster.gang_of_pods("low", 1, namespace="elsewhere", **low, **more)
-    cluster.gang_of_pods("high", 2, namespace=TENANT, priority=100, **more)
-    cluster.gang_of_pods("small", 1, namespace=TENANT, priority=1, **more)
+    for name in ("n1", "n2"):
+        cluster.add_node(name, taints=[OWN])
+    low = {"nodes": ["n1"], "annotations": PREEMPTIBLE, "namespace": "elsewhere"}
+    cluster.gang_of_pods("low", 1, priority=1, tolerations=TOLERATE, **low)
+    for name, size, priority in (("high", 2, 100), ("small", 1, 1)):
+        more = {"namespace": TENANT, "priority": priority, "tolerations": TOLERATE}
+        cluster.gang_of_pods(name, size, **more)
     install(cluster)
-    cluster.add_user("t", USER)
-    with serving(cluster, tmp_path) as endpoint:
-        environ = environment(tmp_path, KUBECONFIG=str(endpoint.as_user("t")))
-        said = cli("run", "--budget", "1", "--wait", "0s", "--allow-evictions", environ=environ)
-    assert said.code == 0, said.err
-    places = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cluster.pods()}
-    assert places == {"low-0": "n1", "high-0": None, "high-1": None, "small-0": "n2"}
+    run_once(cluster, tmp_path, cli, "--allow-evictions")
+    assert places(cluster) == {"low-0": "n1", "high-0": None, "high-1": None, "small-0": "n2"}
 
 
 def test_run_needs_nothing_but_what_is_shipped(tmp_path: Path, cli: RunCli) -> None:
     cluster = _cluster()
     cluster.gang_of_pods("late", 1, gpus=8, namespace=TENANT, tolerations=TOLERATE)
-    cluster.add_user("t", USER)
-    with serving(cluster, tmp_path) as endpoint:
-        environ = environment(tmp_path, KUBECONFIG=str(endpoint.as_user("t")))
-        words = ("run", "--budget", "1", "--wait", "0s")
-        first = cli(*words, environ=environ)
-        assert first.code == 0, first.err
-        # a takes two nodes of the three; b or late takes the third
-        assert len({pod["spec"].get("nodeName") for pod in cluster.pods()} - {None}) == 3
-        begun = len(cluster.writes)
-        assert cli(*words, environ=environ).code == 0
-        assert {call.path.rpartition("/")[2] for call in cluster.writes[begun:]} == {"gangplan"}
+    run_once(cluster, tmp_path, cli)
+    # a takes two nodes of the three; b or late takes the third
+    assert len(set(places(cluster).values()) - {None}) == 3
     assert {call.user for call in cluster.calls} == {USER}
     assert len(cluster.calls) > 50
+    begun = len(cluster.writes)
+    run_once(cluster, tmp_path, cli)
+    assert {call.path.rpartition("/")[2] for call in cluster.writes[begun:]} == {"gangplan"}
     assert [call.path for call in cluster.calls if call.answer and call.answer[0] == 403] == []
