@@ -7,7 +7,7 @@ or in all, to the planner's account alone.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from apiserver_objects import Review
 from effort import HANG_S
 from snapshots import real_kubectl
 
-from planner.cluster import rights
 from planner.cluster.transport import Right
 
 Tree = dict[str, Any]
@@ -123,36 +122,9 @@ def hook(policy: Policy) -> Callable[[Review], str | None]:
     """A policy as the fake cluster takes one."""
 
     def refusal(review: Review) -> str | None:
-        asked = Asked(
-            review.kind.plural,
-            review.operation,
-            review.new,
-            review.old,
-            sub=review.sub,
-            group=review.kind.group,
-            user=review.user,
-            groups=review.groups,
-        )
+        kind, who = review.kind, {"user": review.user, "groups": review.groups}
+        what = {"sub": review.sub, "group": kind.group}
+        asked = Asked(kind.plural, review.operation, review.new, review.old, **what, **who)  # type: ignore[arg-type]
         return next(iter(policy.refusals(asked)), None)
 
     return refusal
-
-
-def run_rights(
-    namespaces: Iterable[str | None],
-    *,
-    lock_namespace: str,
-    evictions: bool,
-    backend: str,
-    groups: Collection[str] | None = None,
-) -> tuple[Right, ...]:
-    """The rights for everything that a ``run`` may send, in these namespaces."""
-    places = tuple(namespaces)
-    work = rights.work_rights(places, evictions=evictions, backend=backend, resized=places)
-    every = (
-        *rights.snapshot_rights(groups),
-        *rights.VIEW,
-        *rights.lock_rights(lock_namespace),
-        *work,
-    )
-    return tuple(dict.fromkeys(every))

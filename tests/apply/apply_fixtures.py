@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apiserver import FakeCluster
-from apply_runs import Bench, a_cluster, bench
+from apply_runs import Bench, OnCluster, a_cluster, bench
 
 
 @pytest.fixture
-def on_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[FakeCluster], Bench]]:
+def on_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnCluster]:
     """The program on that cluster, until the test ends."""
     with contextlib.ExitStack() as stack:
         yield lambda cluster: stack.enter_context(bench(cluster, tmp_path, monkeypatch))
 
 
 @pytest.fixture
-def gated(on_cluster: Callable[[FakeCluster], Bench]) -> Bench:
+def gated(on_cluster: OnCluster) -> Bench:
     """Three nodes of 8 GPUs; a: 2 pods of 8, b: 2 pods of 4, all gated. 16 + 8 GPUs fill them."""
     return on_cluster(a_cluster())
 
 
 @pytest.fixture
-def ten(on_cluster: Callable[[FakeCluster], Bench]) -> Bench:
+def ten(on_cluster: OnCluster) -> Bench:
     """Ten gangs of two pods, a to j: eight may be under way at once."""
     return on_cluster(a_cluster(gangs=[(name, 2, 1) for name in "abcdefghij"]))

@@ -9,7 +9,7 @@ import contextlib
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -159,10 +159,10 @@ def cut(cluster: FakeCluster, fault: Fault) -> Iterator[None]:
     cluster.advance(120)
 
 
-def cuts(calls: Sequence[Call], begin: int) -> list[int]:
-    """Numbers of requests to cut a run at: all that write objects; as a sample, one of each third kind.
+def cuts(calls: Sequence[Call], begin: int, step: int) -> list[int]:
+    """Numbers of requests to cut a run at: all that write objects; as a sample, one of each few kinds.
 
-    A kind: resource, and which fields and annotations are written. ``begin``: which third.
+    A kind: resource, and which fields and annotations are written. ``begin``: which of each ``step`` kinds.
     """
     kinds: dict[str, list[int]] = {}
     for number, call in enumerate(calls):
@@ -174,7 +174,7 @@ def cuts(calls: Sequence[Call], begin: int) -> list[int]:
             kinds.setdefault(str(kind), []).append(number)
     if examples(1, 0):
         return sorted(number for numbers in kinds.values() for number in numbers)
-    return [numbers[len(numbers) // 2] for numbers in kinds.values()][begin % 3 :: 3]
+    return [numbers[len(numbers) // 2] for numbers in kinds.values()][begin % step :: step]
 
 
 def refusing(end: str, status: int, message: str, having: str = "") -> Hook:
@@ -258,6 +258,10 @@ class Bench:
         return [
             (call.method, call.path) for call in self.cluster.writes if "/leases" not in call.path
         ]
+
+
+OnCluster = Callable[[FakeCluster], Bench]
+"""The program on a cluster: see apply_fixtures."""
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.notes import RunNotes
 from models.apply.plan_actions import (
     GangActions,
+    KeptGang,
     Key,
     NodeAssumptions,
     PlanActions,
@@ -47,7 +48,6 @@ class World:
     nodes: dict[str, LiveNode] = field(default_factory=dict)
     pods: dict[Key, LivePod] = field(default_factory=dict)
     recreates: set[Key] = field(default_factory=set)
-    shapes: dict[Key, LivePod] = field(default_factory=dict)
     pins: dict[str, str] = field(default_factory=dict)
     allocated: dict[str, str] = field(default_factory=dict)
     schedules: bool = True
@@ -67,15 +67,8 @@ class World:
     def pod(self, name: str, gpus: int = 1, *, mode: str = "gate", **more: object) -> LivePod:
         """A pod in ``default``. ``mode``: gate, or none for somebody else's."""
         self.made += 1
-        pod = LivePod(
-            namespace="default",
-            name=name,
-            uid=f"uid-{self.made}",
-            version=str(self._tick()),
-            gates=(GATE,) if mode == "gate" else (),
-            gpus=gpus,
-            **more,  # type: ignore[arg-type]
-        )
+        more = {"gates": (GATE,) if mode == "gate" else (), "gpus": gpus, **more}
+        pod = LivePod("default", name, f"uid-{self.made}", str(self._tick()), **more)  # type: ignore[arg-type]
         self.pods[pod.key] = pod
         return pod
 
@@ -87,10 +80,8 @@ class World:
 
     def view(self) -> ClusterView:
         pods = {key: self._held(pod) for key, pod in self.pods.items()}
-        found = ClusterView("cluster", dict(self.nodes), pods)
-        return replace(
-            found, notes=self.notes, budgets=self._budgets() if self.reads_budgets else None
-        )
+        budgets = self._budgets() if self.reads_budgets else None
+        return ClusterView("cluster", dict(self.nodes), pods, notes=self.notes, budgets=budgets)
 
     def _budgets(self) -> DisruptionBudgets:
         guards: dict[Key, tuple[str, ...]] = {}
@@ -105,14 +96,9 @@ class World:
     def _allowed(self, name: str) -> int:
         """Evictions that the budget allows now."""
         least, covered = self.budgets[name]
-        healthy = [
-            key
-            for key in covered
-            if (pod := self.pods.get(key)) is not None
-            and pod.node
-            and not (pod.terminating or pod.finished)
-        ]
-        return max(0, len(healthy) - least)
+        pods = [self.pods[key] for key in covered if key in self.pods]
+        healthy = sum(bool(one.node) and not (one.terminating or one.finished) for one in pods)
+        return max(0, healthy - least)
 
     def _held(self, pod: LivePod) -> LivePod:
         """With the room it takes while it is not bound, and the GPUs its intent names."""
@@ -146,13 +132,9 @@ class World:
                     self.wait()
                 return req.ClusterRead(self.view())
             case req.WriteIntent(order, intent, version):
-                return self._patch(
-                    order.key, order.uid, version, intent=intent, intent_is_ours=True
-                )
+                return self._patch(order.key, order.uid, version, intent)
             case req.RemoveIntent(namespace, name, uid, version):
-                return self._patch(
-                    (namespace, name), uid, version, intent=None, intent_is_ours=False
-                )
+                return self._patch((namespace, name), uid, version, None)
             case req.Ungate(order, seen, intent):
                 return self._ungate(order, seen.version, intent)
             case req.Evict(stop):
@@ -178,16 +160,14 @@ class World:
             return req.Conflict("the object has been modified")
         return None
 
-    def _patch(self, key: Key, uid: str, version: str, **more: object) -> req.Event:
-        wrong = self._checked(key, uid, version)
-        if wrong is not None:
+    def _patch(self, key: Key, uid: str, version: str, intent: Intent | None) -> req.Event:
+        if (wrong := self._checked(key, uid, version)) is not None:
             return wrong
-        self.change(key, **more)
+        self.change(key, intent=intent, intent_is_ours=intent is not None)
         return req.Done(self.pods[key])
 
     def _ungate(self, order: PodStart, version: str, intent: Intent | None) -> req.Event:
-        wrong = self._checked(order.key, order.uid, version)
-        if wrong is not None:
+        if (wrong := self._checked(order.key, order.uid, version)) is not None:
             return wrong
         pod = self.pods[order.key]
         if not pod.gates:
@@ -198,14 +178,11 @@ class World:
         return req.Done(self.pods[order.key])
 
     def _evict(self, stop: PodStop) -> req.Event:
-        wrong = self._checked(stop.key, stop.uid, None)
-        if wrong is not None:
+        if (wrong := self._checked(stop.key, stop.uid, None)) is not None:
             return wrong
         names = self._budgets().guards.get(stop.key, ())
         if any(not self._allowed(name) for name in names):
-            return req.BlockedByBudget(
-                "Cannot evict pod as it would violate the pod's disruption budget"
-            )
+            return req.BlockedByBudget("it would violate the pod's disruption budget")
         self.change(stop.key, terminating=True)
         return req.Done()
 
@@ -221,14 +198,8 @@ class World:
         pod = self.pods.pop(key)
         if key in self.recreates:
             self.made += 1
-            self.pods[key] = LivePod(
-                *key,
-                f"uid-{self.made}",
-                str(self._tick()),
-                gates=(GATE,),
-                gpus=pod.gpus,
-                owner=pod.owner,
-            )
+            more = {"gates": (GATE,), "gpus": pod.gpus, "owner": pod.owner}
+            self.pods[key] = LivePod(*key, f"uid-{self.made}", str(self._tick()), **more)  # type: ignore[arg-type]
 
     def free(self, node: str) -> int:
         held = (pod.gpus for pod in self.pods.values() if pod.node == node and not pod.finished)
@@ -465,6 +436,79 @@ def chaos(draw: random.Random, rate: float) -> Fault:
         return draw.choice((*ANSWERS, req.NoAnswer("timeout")))
 
     return fault
+
+
+# ---- contests: gangs that run give way to gangs that wait
+
+V = frozenset(("default", f"v-{i}") for i in range(4))
+
+
+def running(world: World, name: str, gpus: int, *nodes: str) -> list[LivePod]:
+    """Pods of a job."""
+    return [
+        world.pod(f"{name}-{i}", gpus, mode="none", node=node, owner=f"job-{name}")
+        for i, node in enumerate(nodes)
+    ]
+
+
+def waiting(world: World, name: str, gpus: int, *nodes: str, priority: int = 0) -> GangActions:
+    """A gang that the plan starts there."""
+    pods = [world.pod(f"{name}-{i}", gpus) for i in range(len(nodes))]
+    return gang(name, list(map(order_for, pods, nodes)), priority=priority)
+
+
+def stopped(name: str, pods: Sequence[LivePod]) -> GangActions:
+    return gang(name, (), "preempt", stops=tuple(map(stop_for, pods)))
+
+
+def crowded() -> tuple[World, PlanActions]:
+    """v fills n0; m has 4 GPUs on n1 and n2. The plan stops v for w, and moves m for x to n3.
+
+    w: two pods of 4 on n0. x: two pods of 8 on n1 and n2. f: one pod of 4 on n4, where there is room.
+    """
+    world = world_of(5)
+    v, m = running(world, "v", 4, "n0", "n0"), running(world, "m", 4, "n1", "n2")
+    world.recreates = {pod.key for pod in m}
+    to = [order_for(pod, "n3") for pod in m]
+    return world, orders(
+        world,
+        stopped("v", v),
+        gang("m", to, "move", stops=tuple(map(stop_for, m))),
+        waiting(world, "w", 4, "n0", "n0", priority=5),
+        waiting(world, "x", 8, "n1", "n2"),
+        waiting(world, "f", 4, "n4"),
+    )
+
+
+def four() -> tuple[World, PlanActions]:
+    """v runs with 4 pods of 8 GPUs on n0 to n3, its pods come back; w (3 x 8) gets n0 to n2."""
+    world = world_of(7, recreates=set(V))
+    v = stopped("v", running(world, "v", 8, "n0", "n1", "n2", "n3"))
+    return world, orders(world, v, waiting(world, "w", 8, "n0", "n1", "n2", priority=5))
+
+
+def elsewhere(world: World, plan: PlanActions) -> PlanActions:
+    """Another plan for ``four``: w starts on n4 to n6, and v stays as it is."""
+    w = [order_for(world.pods["default", f"w-{i}"], f"n{4 + i}") for i in range(3)]
+    v = [pod for _, pod in sorted(world.pods.items()) if pod.key in V and pod.node]
+    kept = {("default", "v"): KeptGang(tuple(pod.uid for pod in v), elastic=False)}
+    made = orders(world, gang("w", w, priority=5), plan=OTHER_PLAN)
+    return replace(made, kept=kept if len(v) == 4 else {})
+
+
+def evicted_in_part() -> tuple[World, PlanActions]:
+    """v, seven pods on n0 and n1, was started by an earlier plan and is whole; w wants their room.
+
+    Marked are v-0 on n0 and v-4 on n1, the first of each node, and the next best: v-1.
+    """
+    world = world_of(2)
+    v = [world.pod(f"v-{i}", 2, owner="job-v") for i in range(7)]
+    earlier = gang("v", [order_for(pod, f"n{i // 4}") for i, pod in enumerate(v)])
+    apply(world, orders(world, earlier, plan=OTHER_PLAN))
+    assert marked(world) == {"v-0", "v-1", "v-4"}
+    world.log.clear()
+    v = [world.pods[pod.key] for pod in v]
+    return world, orders(world, stopped("v", v), waiting(world, "w", 8, "n0", "n1"))
 
 
 # ---- what must hold

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from apiserver import FakeCluster
 from apiserver_http import FakeWire
 from apiserver_setup import GATE
@@ -28,6 +29,7 @@ Tree = dict[str, Any]
 API = "resource.k8s.io/v1"
 DRIVER = "gpu.example.com"
 PLAN = "gp-0123456789abcdef0123"
+CASES = yaml.safe_load(Path(__file__).with_name("backend_cases.yaml").read_text("utf-8"))
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
 

@@ -8,7 +8,7 @@ from apiserver import FakeCluster
 from apiserver_setup import GATE
 from apply_runs import OWN, TOLERATE
 from backend_world import FINALIZER, devices_of
-from dynamic_mig import API, DRIVER, claim, devices, gpu_class, mig_class, slices
+from dynamic_mig import API, DRIVER, asks, claim, devices, gpu_class, made, mig_class, slices
 
 Tree = dict[str, Any]
 
@@ -64,3 +64,17 @@ def held(found: FakeCluster) -> dict[str, str]:
     taken = [(own, one) for name in result.values() for own, of in [slices_of(name)] for one in of]
     assert len(taken) == len(set(taken)), result
     return {name.removeprefix("claim-"): device for name, device in result.items()}
+
+
+PARTS = {**{f"a{i}": "1g.10gb" for i in range(5)}, "z0": "4g.40gb", "z1": "4g.40gb"}
+"""Profiles that pods ask for, small ones first: no way but one gives all of them room beside ``old``."""
+
+
+def of_made() -> FakeCluster:
+    """A server of two GPUs, of which a pod has an instance; pods that ask for all that is left."""
+    found = partitionable()
+    add(found, "old", asks("1g.10gb"), on="n1")
+    hold(found, "old", made(0, "1g.10gb", 4, GPUS))
+    for name, profile in PARTS.items():
+        add(found, name, asks(profile))
+    return found

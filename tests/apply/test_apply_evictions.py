@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from apiserver import FakeCluster
-from apply_runs import OWN, TOLERATE, Bench, Tree
+from apply_runs import OWN, TOLERATE, Bench, OnCluster, Tree
 
 pytest_plugins = ("apply_fixtures",)
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
-OnCluster = Callable[[FakeCluster], Bench]
 
 
 def contested(**low: object) -> FakeCluster:
@@ -102,6 +99,18 @@ def test_a_dry_run_asks_for_evictions_too(fight: Bench) -> None:
     assert fight.bound()["low-0"] == "n1"
 
 
+def test_a_preview_tells_evictions(fight: Bench) -> None:
+    plan = fight.plan()
+    said = fight.run("apply", "--dry-run=client", str(plan))
+    allowed = fight.run("apply", "--dry-run=client", "--allow-evictions", str(plan))
+    following = f"next: gangplan apply --allow-evictions {plan}"
+    withheld = "0 pods to start, 0 to stop; 2 gangs withheld without --allow-evictions"
+    assert said.err.splitlines()[-2:] == [withheld, following]
+    assert "withheld without --allow-evictions: stops 2 pods" in said.out
+    assert allowed.err.splitlines()[-2:] == ["2 pods to start, 2 to stop", following]
+    assert "needs the room of default/low" in allowed.out
+
+
 def test_a_gang_that_moves_starts_again_where_the_plan_says(on_cluster: OnCluster) -> None:
     """Two small gangs on two nodes leave no whole node for wide; one of them moves to the other.
 
@@ -151,9 +160,7 @@ def test_a_pod_in_two_budgets_is_never_evicted(fight: Bench) -> None:
     assert fight.written() == []
 
 
-def test_pods_that_were_evicted_and_still_stand_count_against_the_budget(
-    on_cluster: OnCluster,
-) -> None:
+def test_pods_that_go_count_against_the_budget(on_cluster: OnCluster) -> None:
     """Somebody else has evicted low-0, which takes its time: one more is too many."""
     made = on_cluster(contested(grace=30))
     plan = made.plan()
@@ -174,7 +181,7 @@ def test_pods_that_were_evicted_and_still_stand_count_against_the_budget(
         ("IfHealthyBudget", ["low-1"], 7),
     ],
 )
-def test_pods_that_are_not_ready_go_as_the_budget_says(
+def test_unready_pods_go_as_the_budget_says(
     fight: Bench, policy: str, unready: list[str], code: int
 ) -> None:
     """minAvailable 1: with two unready pods the budget is not healthy, with one low-0 has to stay."""

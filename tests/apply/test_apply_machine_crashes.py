@@ -5,38 +5,13 @@ untouched, or reported with the commands that undo it; the same command again le
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import apply_world as sim
 import pytest
-from apply_world import (
-    ANSWERS,
-    GATE,
-    OTHER_PLAN,
-    WRITES,
-    Fault,
-    Killed,
-    Played,
-    World,
-    apply,
-    at,
-    bound,
-    chaos,
-    cut,
-    dies,
-    dies_after,
-    doubled,
-    gangs_of,
-    half_way,
-    loses,
-    loses_answer,
-    marked,
-    recover,
-    shape,
-)
 from effort import examples, spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,9 +27,9 @@ MORE_THAN_LANES = (1, 2, 3, 1, 2, 1, 1, 2, 3, 1)
 
 
 @cache
-def ten(backend: str) -> tuple[World, PlanActions]:
+def ten(backend: str) -> tuple[sim.World, PlanActions]:
     """More gangs than are started at once, of one to three pods: 17 pods on nine nodes."""
-    return gangs_of(MORE_THAN_LANES, backend)
+    return sim.gangs_of(MORE_THAN_LANES, backend)
 
 
 @cache
@@ -62,29 +37,29 @@ def undisturbed(backend: str) -> tuple[dict[object, object], set[str], int]:
     """The end state, the pods that are marked whole, and how many requests lead there."""
     world, plan = ten(backend)
     world = world.copy()
-    played = apply(world, plan)
+    played = sim.apply(world, plan)
     assert played.outcomes == dict.fromkeys("abcdefghij", "started")
-    assert len(bound(world)) == 17
-    return dict(shape(world)), marked(world), len(played.requests)
+    assert len(sim.bound(world)) == 17
+    return dict(sim.shape(world)), sim.marked(world), len(played.requests)
 
 
-def settled(world: World, plan: PlanActions, backend: str) -> None:
+def settled(world: sim.World, plan: PlanActions, backend: str) -> None:
     """After running again everything is as if nothing had happened, and a third run writes nothing."""
-    assert set(apply(world, plan).outcomes.values()) <= {"started", "unchanged"}
-    assert doubled(world) == []
-    assert (dict(shape(world)), marked(world)) == undisturbed(backend)[:2]
-    assert apply(world, plan).verdict.writes == 0
-    assert recover(world).requests == []
+    assert set(sim.apply(world, plan).outcomes.values()) <= {"started", "unchanged"}
+    assert sim.doubled(world) == []
+    assert (dict(sim.shape(world)), sim.marked(world)) == undisturbed(backend)[:2]
+    assert sim.apply(world, plan).verdict.writes == 0
+    assert sim.recover(world).requests == []
 
 
-def silent_from(number: int) -> Fault:
+def silent_from(number: int) -> sim.Fault:
     """The server answers nothing any more."""
     return lambda count, request, world: (
         None if count < number or isinstance(request, req.CheckLock) else req.NoAnswer("timeout")
     )
 
 
-def connection_broken(number: int, deed: Callable[[World, req.Request], Any]) -> Fault:
+def connection_broken(number: int, deed: Callable[[sim.World, req.Request], Any]) -> sim.Fault:
     """Of three intents that go together, as many as the largest gang has pods."""
     return lambda count, request, world: (
         deed(world, request)
@@ -93,19 +68,19 @@ def connection_broken(number: int, deed: Callable[[World, req.Request], Any]) ->
     )
 
 
-FAULTS: dict[str, Callable[[int], Fault]] = {
-    "killed before": lambda number: at(number, dies),
-    "killed after": lambda number: at(number, dies_after),
-    "lost before": lambda number: at(number, loses),
-    "lost after": lambda number: at(number, loses_answer),
-    "3 lost before": lambda number: connection_broken(number, loses),
-    "3 lost after": lambda number: connection_broken(number, loses_answer),
+FAULTS: dict[str, Callable[[int], sim.Fault]] = {
+    "killed before": lambda number: sim.at(number, sim.dies),
+    "killed after": lambda number: sim.at(number, sim.dies_after),
+    "lost before": lambda number: sim.at(number, sim.loses),
+    "lost after": lambda number: sim.at(number, sim.loses_answer),
+    "3 lost before": lambda number: connection_broken(number, sim.loses),
+    "3 lost after": lambda number: connection_broken(number, sim.loses_answer),
     "silent": silent_from,
-    "409": lambda number: at(number, lambda *_: ANSWERS[0]),
-    "404": lambda number: at(number, lambda *_: ANSWERS[1]),
-    "422": lambda number: at(number, lambda *_: ANSWERS[2]),
-    "429": lambda number: at(number, lambda *_: ANSWERS[3]),
-    "stop": lambda number: at(number, lambda *_: ANSWERS[4]),
+    "409": lambda number: sim.at(number, lambda *_: sim.ANSWERS[0]),
+    "404": lambda number: sim.at(number, lambda *_: sim.ANSWERS[1]),
+    "422": lambda number: sim.at(number, lambda *_: sim.ANSWERS[2]),
+    "429": lambda number: sim.at(number, lambda *_: sim.ANSWERS[3]),
+    "stop": lambda number: sim.at(number, lambda *_: sim.ANSWERS[4]),
 }
 
 
@@ -117,17 +92,15 @@ def some(length: int, begin: int, step: int) -> Any:  # noqa: ANN401
 
 @pytest.mark.parametrize("kind", FAULTS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_whatever_happens_at_any_request_the_same_command_gets_to_the_same_end(
-    backend: str, kind: str
-) -> None:
+def test_after_a_fault_at_any_request_the_end_is_the_same(backend: str, kind: str) -> None:
     start, plan = ten(backend)
     for number in some(undisturbed(backend)[2], 3 * list(FAULTS).index(kind), 21):
         world, fault = start.copy(), FAULTS[kind](number)
         if kind.startswith("killed"):
-            cut(world, plan, fault)
+            sim.cut(world, plan, fault)
             recovers_alone(world.copy(), plan, backend)
         else:
-            played = apply(world, plan, fault)
+            played = sim.apply(world, plan, fault)
             spoilt = set(played.outcomes.values()) - {"started"}
             if "lost" in kind:
                 assert not spoilt
@@ -141,18 +114,18 @@ def test_whatever_happens_at_any_request_the_same_command_gets_to_the_same_end(
                 assert (
                     sum(one not in ("started", "pending") for one in played.outcomes.values()) <= 1
                 )
-        assert doubled(world) == []
+        assert sim.doubled(world) == []
         settled(world, plan, backend)
 
 
-def recovers_alone(world: World, plan: PlanActions, backend: str) -> None:
+def recovers_alone(world: sim.World, plan: PlanActions, backend: str) -> None:
     """Whatever the next run is about, it first makes each gang whole or leaves nothing on it."""
-    assert set(recover(world).outcomes.values()) <= {"started", "skipped"}
-    assert half_way(world, plan) == []
+    assert set(sim.recover(world).outcomes.values()) <= {"started", "skipped"}
+    assert sim.half_way(world, plan) == []
     for one in plan.gangs:
-        if one.starts[0].name not in bound(world):
+        if one.starts[0].name not in sim.bound(world):
             assert all(world.pods[order.key].intent is None for order in one.starts)
-    assert recover(world).verdict.writes == 0
+    assert sim.recover(world).verdict.writes == 0
     settled(world, plan, backend)
 
 
@@ -160,17 +133,17 @@ def recovers_alone(world: World, plan: PlanActions, backend: str) -> None:
 def test_another_plan_finishes_what_the_killed_one_began_before_its_own_gangs(backend: str) -> None:
     start, plan = ten(backend)
     first = replace(plan, gangs=plan.gangs[:5])
-    second = replace(plan, plan=OTHER_PLAN, gangs=plan.gangs[5:])
+    second = replace(plan, plan=sim.OTHER_PLAN, gangs=plan.gangs[5:])
     calm = start.copy()
-    length = len(apply(calm, first).requests)
-    apply(calm, second)
+    length = len(sim.apply(calm, first).requests)
+    sim.apply(calm, second)
     for number in some(length, 2, 7):
         world = start.copy()
-        cut(world, first, at(number, dies_after))
-        apply(world, second)
-        assert half_way(world, first) == []
-        apply(world, first)
-        assert shape(world) == shape(calm)
+        sim.cut(world, first, sim.at(number, sim.dies_after))
+        sim.apply(world, second)
+        assert sim.half_way(world, first) == []
+        sim.apply(world, first)
+        assert sim.shape(world) == sim.shape(calm)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -178,40 +151,23 @@ def test_whoever_writes_a_status_between_our_requests_costs_only_a_look(backend:
     world, plan = ten(backend)
     world = world.copy()
 
-    def bumped(count: int, request: req.Request, world: World) -> None:
+    def bumped(count: int, request: req.Request, world: sim.World) -> None:
         for key in sorted(world.pods)[count % 7 :: 7] if count % 3 == 0 else ():
             world.change(key)
 
-    assert set(apply(world, plan, bumped).outcomes.values()) == {"started"}
+    assert set(sim.apply(world, plan, bumped).outcomes.values()) == {"started"}
     settled(world, plan, backend)
-
-
-def test_many_cuts_and_faults_in_a_row_still_get_to_the_same_end() -> None:
-    draw = random.Random(5)
-    for _ in range(examples(150, 15)):
-        backend = draw.choice(BACKENDS)
-        start, plan = ten(backend)
-        world = start.copy()
-        for _ in range(draw.randint(1, 5)):
-            fault = chaos(draw, draw.choice((0.02, 0.1, 0.4)))
-            with contextlib.suppress(Killed):
-                if draw.random() < 0.3:
-                    recover(world, fault)
-                else:
-                    apply(world, plan, fault)
-            assert doubled(world) == []
-        settled(world, plan, backend)
 
 
 # ---- concurrent clients
 
-Deed = Callable[[World, Key], object]
+Deed = Callable[[sim.World, Key], object]
 
 
 @cache
-def three(backend: str) -> tuple[World, PlanActions]:
+def three(backend: str) -> tuple[sim.World, PlanActions]:
     """Three gangs of three pods with 4 GPUs, two a node, that the node chooses; n5 stays free."""
-    world, plan = gangs_of((3, 3, 3), backend, spare=1)
+    world, plan = sim.gangs_of((3, 3, 3), backend, spare=1)
     open_ = [
         replace(one, starts=tuple(replace(order, gpus=None) for order in one.starts))
         for one in plan.gangs
@@ -233,34 +189,34 @@ def changed(ask: Callable[[Any], bool] = lambda _: True, **more: object) -> Deed
 
 
 def node_changed(**more: object) -> Deed:
-    def deed(world: World, key: Key) -> None:
+    def deed(world: sim.World, key: Key) -> None:
         if node_of(key) in world.nodes:
             world.nodes[node_of(key)] = replace(world.nodes[node_of(key)], **more)  # type: ignore[arg-type]
 
     return deed
 
 
-def recreated(world: World, key: Key) -> None:
+def recreated(world: sim.World, key: Key) -> None:
     if key in world.pods:
         world.recreates.add(key)
         world.delete(key)
         world.recreates.discard(key)
 
 
-def node_removed(world: World, key: Key) -> None:
+def node_removed(world: sim.World, key: Key) -> None:
     """The node goes, and with it, as PodGC has it, what is bound there."""
     world.nodes.pop(node_of(key), None)
     for other in [k for k, pod in world.pods.items() if pod.node == node_of(key)]:
         world.pods.pop(other)
 
 
-def crowded(world: World, key: Key) -> None:
+def crowded(world: sim.World, key: Key) -> None:
     """A rival binds a pod of 8 GPUs there, whatever else is on the node."""
     if ("default", "rival") not in world.pods and node_of(key) in world.nodes:
         world.pod("rival", 8, mode="none", node=node_of(key))
 
 
-def stolen(world: World, key: Key) -> None:
+def stolen(world: sim.World, key: Key) -> None:
     """Another client binds our pod to another node."""
     pod = world.pods.get(key)
     if pod is not None and pod.node is None and not pod.gates and "n5" in world.nodes:
@@ -282,22 +238,22 @@ DEEDS: dict[str, Deed] = {
 }
 
 
-def done(world: World, name: str, key: Key) -> None:
+def done(world: sim.World, name: str, key: Key) -> None:
     DEEDS[name](world, key)
     world.schedule()
 
 
-def started(world: World, one: GangActions) -> set[str]:
+def started(world: sim.World, one: GangActions) -> set[str]:
     """Uids of the gang's own pods that were started and are there."""
     found = set()
     for order in one.starts:
         pod = world.pods.get(order.key)
-        if pod is not None and pod.uid == order.uid and (pod.node or GATE not in pod.gates):
+        if pod is not None and pod.uid == order.uid and (pod.node or sim.GATE not in pod.gates):
             found.add(pod.uid)
     return found
 
 
-def honest(world: World, plan: PlanActions, verdict: req.Verdict) -> None:
+def honest(world: sim.World, plan: PlanActions, verdict: req.Verdict) -> None:
     """Each gang is whole, untouched, or reported with the pods to undo it.
 
     What another client started counts as ours only if it carries our intent.
@@ -316,7 +272,7 @@ def honest(world: World, plan: PlanActions, verdict: req.Verdict) -> None:
 
 
 def explained(
-    world: World, one: GangActions, verdict: req.GangVerdict | None, running: set[str]
+    world: sim.World, one: GangActions, verdict: req.GangVerdict | None, running: set[str]
 ) -> bool:
     if verdict is None or verdict.outcome is req.Outcome.unchanged:
         # It was whole once, and lost pods later, as any running gang may.
@@ -325,12 +281,12 @@ def explained(
     return verdict.outcome is req.Outcome.partial and running <= {uid for *_, uid in verdict.undo}
 
 
-def read_last(played: Played) -> int:
+def read_last(played: sim.Played) -> int:
     """The number of the last reading of everything: later changes cannot be reported."""
     return max(n for n, one in enumerate(played.requests) if isinstance(one, req.ReadCluster))
 
 
-def undone(world: World, verdict: req.Verdict) -> None:
+def undone(world: sim.World, verdict: req.Verdict) -> None:
     """A human runs the commands."""
     for one in verdict.gangs:
         for namespace, name, uid in one.undo:
@@ -339,61 +295,33 @@ def undone(world: World, verdict: req.Verdict) -> None:
                 world.pods.pop((namespace, name))
 
 
-def ends_well(world: World, plan: PlanActions, verdict: req.Verdict) -> None:
+def ends_well(world: sim.World, plan: PlanActions, verdict: req.Verdict) -> None:
     """After undoing what is reported no gang is partial, and there is nothing left to write."""
     honest(world, plan, verdict)
     undone(world, verdict)
-    assert "partial" not in recover(world).outcomes.values()
-    assert recover(world).verdict.writes == 0
+    assert "partial" not in sim.recover(world).outcomes.values()
+    assert sim.recover(world).verdict.writes == 0
 
 
 @pytest.mark.parametrize("deed", DEEDS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_whatever_is_done_at_any_request_no_gang_is_partial_and_unreported(
-    backend: str, deed: str
-) -> None:
+def test_no_gang_is_partial_and_unreported_whatever_others_do(backend: str, deed: str) -> None:
     start, plan = three(backend)
-    length = len(apply(start.copy(), plan).requests)
+    length = len(sim.apply(start.copy(), plan).requests)
     for number in some(length, 2 * list(DEEDS).index(deed), 13):
         key = ("default", "a-1" if number % 2 else "c-0")
         world = start.copy()
-        first = apply(world, plan, at(number, lambda world, _, key=key: done(world, deed, key)))  # type: ignore[misc]
+        first = sim.apply(
+            world, plan, sim.at(number, lambda world, _, key=key: done(world, deed, key))
+        )  # type: ignore[misc]
         if number <= read_last(first):
             honest(world, plan, first.verdict)
-        again = apply(world, plan)
+        again = sim.apply(world, plan)
         honest(world, plan, again.verdict)
         undone(world, again.verdict)
-        assert "partial" not in apply(world, plan).outcomes.values()
+        assert "partial" not in sim.apply(world, plan).outcomes.values()
         if deed != "crowded":
-            assert doubled(world) == []
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_whatever_is_done_around_a_kill_the_next_run_tells_or_mends_it(backend: str) -> None:
-    draw = random.Random(7)
-    start, plan = three(backend)
-    length = len(apply(start.copy(), plan).requests)
-    for _ in range(examples(250, 25)):
-        world = start.copy()
-        number, (deed, key), kill = draw.randrange(length), drawn(draw), draw.randrange(length)
-
-        def fault(count: int, *_: object, number: int = number, kill: int = kill) -> None:
-            if count == number:
-                done(world, deed, key)  # noqa: B023  # called in this round
-            if count == kill:
-                raise Killed
-
-        try:
-            apply(world, plan, fault)
-        except Killed:
-            done(world, *drawn(draw))
-        ends_well(
-            world, plan, (apply(world, plan) if draw.random() < 0.5 else recover(world)).verdict
-        )
-
-
-def drawn(draw: random.Random) -> tuple[str, Key]:
-    return draw.choice(list(DEEDS)), ("default", f"{draw.choice('abc')}-{draw.randrange(3)}")
+            assert sim.doubled(world) == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -401,12 +329,12 @@ def test_partial_gangs_are_evicted_where_that_is_allowed(backend: str) -> None:
     """b-0 is deleted before any request: wherever that leaves b partial, its pods are evicted."""
     start, plan = three(backend)
     seen = 0
-    for number in spread(range(len(apply(start.copy(), plan).requests)), 2):
+    for number in spread(range(len(sim.apply(start.copy(), plan).requests)), 2):
         world = start.copy()
-        first = apply(
-            world, plan, at(number, lambda world, _: done(world, "deleted", ("default", "b-0")))
+        first = sim.apply(
+            world, plan, sim.at(number, lambda world, _: done(world, "deleted", ("default", "b-0")))
         )
-        again = recover(world, allow_evictions=False, evict_partial=True)
+        again = sim.recover(world, allow_evictions=False, evict_partial=True)
         world.wait()
         for one in first.verdict.gangs:
             if one.outcome is req.Outcome.partial:
@@ -428,7 +356,7 @@ KEYS = [("default", f"{name}-{index}") for name in "abc" for index in range(3)]
 MISHAPS = (
     st.tuples(st.just("killed"), st.booleans()),
     st.tuples(st.just("lost"), st.booleans()),
-    st.tuples(st.just("answered"), st.sampled_from(ANSWERS)),
+    st.tuples(st.just("answered"), st.sampled_from(sim.ANSWERS)),
     st.tuples(st.just("bumped"), st.sampled_from(KEYS)),
 )
 OTHERS = st.tuples(st.just("deed"), st.tuples(st.sampled_from(list(DEEDS)), st.sampled_from(KEYS)))
@@ -440,16 +368,21 @@ def runs(happenings: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(st.tuples(st.booleans(), happens), min_size=1, max_size=4)
 
 
-def history_of(world: World, plan: PlanActions, history: list[tuple[bool, Any]]) -> None:
+def history_of(world: sim.World, plan: PlanActions, history: list[tuple[bool, Any]]) -> None:
     for recovers, happens in history:
 
-        def fault(count: int, request: req.Request, world: World, happens: Any = happens) -> Any:  # noqa: ANN401
+        def fault(
+            count: int,
+            request: req.Request,
+            world: sim.World,
+            happens: Any = happens,  # noqa: ANN401
+        ) -> Any:  # noqa: ANN401
             kind, what = happens.get(count, ("", None))
             if kind == "killed":
-                return (dies_after if what else dies)(world, request)
+                return (sim.dies_after if what else sim.dies)(world, request)
             if kind == "lost" and not isinstance(request, req.CheckLock):
-                return (loses_answer if what else loses)(world, request)
-            if kind == "answered" and isinstance(request, (*WRITES, req.Remember)):
+                return (sim.loses_answer if what else sim.loses)(world, request)
+            if kind == "answered" and isinstance(request, (*sim.WRITES, req.Remember)):
                 return what
             if kind == "deed":
                 done(world, *what)
@@ -457,34 +390,36 @@ def history_of(world: World, plan: PlanActions, history: list[tuple[bool, Any]])
                 world.change(what)
             return None
 
-        with contextlib.suppress(Killed):
+        with contextlib.suppress(sim.Killed):
             if recovers:
-                recover(world, fault)
+                sim.recover(world, fault)
             else:
-                apply(world, plan, fault)
+                sim.apply(world, plan, fault)
         if ("default", "rival") not in world.pods:
-            assert doubled(world) == []
+            assert sim.doubled(world) == []
 
 
 @settings(max_examples=examples(250, 25), deadline=None)
 @given(st.sampled_from(BACKENDS), runs(st.one_of(*MISHAPS, OTHERS)), st.booleans())
-def test_after_any_history_every_gang_is_whole_untouched_or_reported(
+def test_any_history_ends_honestly(
     backend: str, history: list[tuple[bool, Any]], by_recovering: bool
 ) -> None:
     start, plan = three(backend)
     world = start.copy()
     history_of(world, plan, history)
-    ends_well(world, plan, (recover(world) if by_recovering else apply(world, plan)).verdict)
+    ends_well(
+        world, plan, (sim.recover(world) if by_recovering else sim.apply(world, plan)).verdict
+    )
 
 
 @settings(max_examples=examples(100, 15), deadline=None)
 @given(st.sampled_from(BACKENDS), runs(st.one_of(*MISHAPS)))
-def test_without_others_at_work_any_history_ends_with_every_gang_whole(
+def test_any_history_without_others_ends_whole(
     backend: str, history: list[tuple[bool, Any]]
 ) -> None:
     start, plan = three(backend)
     world = start.copy()
     history_of(world, plan, history)
-    apply(world, plan)
+    sim.apply(world, plan)
     assert all(pod.node is not None for pod in world.pods.values())
-    assert apply(world, plan).verdict.writes == 0
+    assert sim.apply(world, plan).verdict.writes == 0

@@ -136,9 +136,7 @@ def test_a_node_without_a_hostname_of_its_own_is_pinned_by_name(cli: RunCli) -> 
     assert patch["spec"]["affinity"] == {"nodeAffinity": {name: required}}
 
 
-def test_it_begins_with_what_must_not_be_done_with_it_and_the_bytes_are_stable(
-    file: str, cli: RunCli
-) -> None:
+def test_the_objects_begin_with_a_warning_and_are_stable(file: str, cli: RunCli) -> None:
     text = objects(cli, file).out
     assert text.splitlines()[0] == f"# Plan {PLAN_ID}: 3 pods to start, 1 pod to evict."
     assert text.index("Never `kubectl apply`") < text.index("---")

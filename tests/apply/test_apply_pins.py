@@ -5,12 +5,11 @@ node's alone, else by name; and pods that ask for MIG instances, whose node choo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from apiserver import FakeCluster
-from apply_runs import OWN, TOLERATE, Bench, placed
+from apply_runs import OWN, TOLERATE, Bench, OnCluster, placed
 
 from models.apply.live_state import LiveNode, LivePod
 from models.apply.starts import CannotPin, pin
@@ -81,10 +80,9 @@ TRAINING = {"key": "pool", "operator": "In", "values": ["training"]}
         (1, {"nodeSelector": {"pool": "training"}}, {"pool": "training", HOST: "twin"}),
     ],
 )  # fmt: skip
-def test_pods_start_where_the_plan_says_and_keep_their_own_terms(
-    on_cluster: Callable[[FakeCluster], Bench],
-    nodes: int, more: dict[str, Any], expected: dict[str, Any],
-) -> None:  # fmt: skip
+def test_pods_are_pinned_beside_their_own_terms(
+    on_cluster: OnCluster, nodes: int, more: dict[str, Any], expected: dict[str, Any]
+) -> None:
     cluster = FakeCluster()
     for number in range(nodes):
         cluster.add_node(f"n{number}", taints=[OWN], labels={HOST: "twin", "pool": "training"})
@@ -125,7 +123,7 @@ def offering(instances: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def mixed(on_cluster: Callable[[FakeCluster], Bench]) -> Bench:
+def mixed(on_cluster: OnCluster) -> Bench:
     """A node of 8 whole GPUs, one with 4 and three instances, and gangs that fill them."""
     cluster = FakeCluster()
     cluster.add_node("whole", taints=[OWN])
@@ -157,7 +155,7 @@ def test_instances_start_on_the_node_that_has_them_beside_whole_gpus(mixed: Benc
     [({**LABELS, "nvidia.com/mig.config.state": "pending"}, 3), (LABELS, 2)],
     ids=["they change", "there are fewer"],
 )
-def test_none_of_the_gang_starts_once_its_instances_are_gone(
+def test_without_its_instances_no_pod_starts(
     mixed: Bench, labels: dict[str, str], instances: int
 ) -> None:
     plan = mixed.plan()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from apiserver import Answer, Call, FakeCluster
-from apply_runs import TOLERATE, Bench, Tree, a_cluster, bench, placed, refusing
+from apply_runs import TOLERATE, Bench, OnCluster, Tree, a_cluster, bench, placed, refusing
 from effort import spread
 from plan_documents import sealed
 
@@ -45,9 +45,7 @@ def looks_like_any(made: Bench, plan: Path, change: Callable[[Tree], object], wh
 
 
 @pytest.mark.parametrize("mode", [None, "gate"])
-def test_a_what_if_that_was_edited_to_look_like_a_plan_starts_nothing(
-    on_cluster: Callable[[FakeCluster], Bench], mode: str | None
-) -> None:
+def test_an_edited_what_if_starts_nothing(on_cluster: OnCluster, mode: str | None) -> None:
     """Whatever a file says: pods without the gate that are not gangplan's are no pods to start."""
     cluster = a_cluster(gangs=[("b", 2, 4)])
     together = {"scheduling.x-k8s.io/pod-group": "theirs"}
@@ -68,8 +66,8 @@ def test_a_what_if_that_was_edited_to_look_like_a_plan_starts_nothing(
     looks_like_any(made, plan, change, "pod default/theirs-0 lost its gate")
 
 
-def test_a_plan_without_running_gangs_that_was_edited_to_look_like_any_other_starts_nothing(
-    on_cluster: Callable[[FakeCluster], Bench],
+def test_an_edited_plan_without_running_gangs_starts_nothing(
+    on_cluster: OnCluster,
 ) -> None:
     """Whatever a file leaves out: the GPUs are counted on the live nodes again."""
     cluster = a_cluster(gangs=[("b", 2, 4)])
@@ -83,7 +81,7 @@ def test_a_plan_without_running_gangs_that_was_edited_to_look_like_any_other_sta
     looks_like_any(made, plan, lambda document: document["instance"].pop("whatIf"), why)
 
 
-def test_the_plan_of_another_cluster_or_of_none_is_refused(
+def test_a_plan_of_another_cluster_is_refused(
     gated: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = gated.plan()
@@ -104,9 +102,7 @@ def test_the_plan_of_another_cluster_or_of_none_is_refused(
 
 
 @pytest.mark.parametrize(("age_s", "code"), [(3599, 0), (3601, 6), (-60, 0), (-61, 6)])
-def test_a_plan_that_is_too_old_or_of_the_future_is_refused_by_the_servers_clock(
-    gated: Bench, age_s: int, code: int
-) -> None:
+def test_ages_are_by_the_servers_clock(gated: Bench, age_s: int, code: int) -> None:
     """The server's now is fixed; clocks differ by a minute at most."""
     plan = gated.plan()
     made = time_text(int(gated.cluster.clock()) - age_s)
@@ -129,9 +125,7 @@ def test_what_moved_is_listed_and_nothing_is_written(gated: Bench) -> None:
     assert said.err.count("hint:") == 1
 
 
-def test_harmless_change_does_not_make_a_plan_stale_and_pods_of_others_are_not_touched(
-    gated: Bench,
-) -> None:
+def test_harmless_change_is_none_and_others_are_not_touched(gated: Bench) -> None:
     marked = {"labels": {"gangplan.dev/plan": "x"}, "tolerations": TOLERATE}
     gated.cluster.add_pod("stranger", gpus=0, node="n1", **marked)
     plan = gated.plan()
@@ -155,7 +149,7 @@ def test_harmless_change_does_not_make_a_plan_stale_and_pods_of_others_are_not_t
         ("--lock-timeout", "-1s", "--lock-timeout"),
     ],
 )  # fmt: skip
-def test_an_option_that_makes_no_sense_is_a_usage_error(
+def test_a_senseless_option_is_a_usage_error(
     gated: Bench, option: str, value: str, said: str
 ) -> None:
     found = gated.apply(gated.plan(), option, value)
@@ -207,7 +201,7 @@ def test_escape_codes_in_what_the_server_says_never_reach_the_terminal(gated: Be
         assert "\nnext: rm" not in said.out + said.err
 
 
-def test_a_plan_file_that_looks_like_an_option_is_named_so_that_it_can_be_typed_again(
+def test_a_plan_named_like_an_option_can_be_typed_again(
     gated: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (gated.folder / "--help").write_bytes(gated.plan().read_bytes())
@@ -275,7 +269,7 @@ def test_a_restart_at_any_request_changes_nothing(made: Bench, at: int) -> None:
 
 
 @pytest.mark.parametrize(("at", "left"), [(4, ("get", "list")), (9, ()), (17, ("get", "list"))])
-def test_rights_lost_in_mid_gang_are_called_that_and_the_same_command_resumes(
+def test_rights_lost_in_mid_gang_are_told_and_it_resumes(
     made: Bench, at: int, left: tuple[str, ...]
 ) -> None:
     """A right that stays lost is waited for once: four more tries of one request, not of each."""
@@ -307,9 +301,7 @@ def test_rights_lost_in_mid_gang_are_called_that_and_the_same_command_resumes(
 @pytest.mark.parametrize(
     ("left", "words"), [(("get", "list"), "not permitted: "), ((), 'User "gangplan" cannot get ')]
 )
-def test_without_the_right_from_the_start_nothing_is_written(
-    made: Bench, left: tuple[str, ...], words: str
-) -> None:
+def test_without_rights_nothing_is_written(made: Bench, left: tuple[str, ...], words: str) -> None:
     plan = made.plan()
     loses(*left)(made.cluster)
     said = made.apply(plan)

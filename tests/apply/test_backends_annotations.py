@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from backend_world import PLAN
+from backend_world import CASES, PLAN
 
-from models.apply.intents import PLAN as MARK
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop
 from models.apply.requests import Done
@@ -17,7 +16,7 @@ from planner.cluster.backends import backend_of
 from planner.cluster.transport import Reply, Tree
 from planner.read.kube.dialects.base import CannotEncode
 
-USE, AVOID = "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"
+USE = "nvidia.com/use-gpuuuid"
 
 
 class NoWire:
@@ -46,18 +45,14 @@ def node(register: str | None = None) -> Tree:
     }
 
 
-def cards(*uuids: str) -> str:
+def cards(named: list[str] | str | None) -> str | None:
     """A registration in HAMi's JSON; the index is left out where it is 0, as HAMi does."""
-    return json.dumps(
-        [{"id": u, "count": 10} | ({"index": i} if i else {}) for i, u in enumerate(uuids)]
-    )
+    if not isinstance(named, list):
+        return named
+    return json.dumps([{"id": one} | ({"index": i} if i else {}) for i, one in enumerate(named)])
 
 
-TWICE = json.dumps([{"id": "A", "index": 1}, {"id": "B", "index": 1}])
 WHOLE = order(*range(8))
-CHOSEN = f"its own annotation {USE} chooses cards already"
-FORBIDDEN = f"its annotation {AVOID} forbids a card that the plan gives it"
-ONLY = "its scheduler is {}, and only HAMi's scheduler reads a list of cards"
 
 
 @pytest.mark.parametrize("name", GPU_BACKENDS)
@@ -71,40 +66,18 @@ def test_every_back_end_of_the_policy_is_there_and_says_what_it_enforces(name: s
         assert found.release(NoWire(), pod()) == Done()
 
 
-@pytest.mark.parametrize(
-    ("start", "on", "tree", "expected"),
-    [
-        # cards in order of their indices, and nothing that the node did not register
-        (order(1, 3), cards("A", "B", "C", "D"), pod(), {USE: "B,D"}),
-        (order(0), cards("A"), pod(), {USE: "A"}),
-        (order(1), None, pod(), "node n1 registered no card with HAMi as GPU 1"),
-        (order(1), cards("A"), pod(), "node n1 registered no card with HAMi as GPU 1"),
-        (order(1), "[{", pod(), "node n1 registered no card with HAMi as GPU 1"),
-        (order(1), TWICE, pod(), "node n1 registered several cards with HAMi as GPU 1"),
-        # only HAMi's scheduler reads them; a whole node needs no choice
-        *[
-            (order(0), cards("A"), pod(name), ONLY.format(name))
-            for name in ("default-scheduler", "gangplan", "volcano")
-        ],
-        *[(WHOLE, None, pod(name), {}) for name in ("default-scheduler", "gangplan", "volcano")],
-        # what the pod's owner chose stands
-        (order(0), cards("A"), pod(**{USE: "A"}), CHOSEN),
-        (order(0), cards("A"), pod(**{USE: "B", MARK: PLAN}), {USE: "A"}),
-        (order(0), cards("A"), pod(**{AVOID: "B, A"}), FORBIDDEN),
-        (order(0), cards("A"), pod(**{AVOID: "B"}), {USE: "A"}),
-        # what the plan leaves open; a launcher has no GPUs
-        (order(open_=4), None, pod("x"), {}),
-        (order(), None, pod("x"), {}),
-    ],
-)  # fmt: skip
-def test_what_is_written_for_hami_or_why_nothing_is(
-    start: PodStart, on: str | None, tree: Tree, expected: dict[str, str] | str
-) -> None:
+@pytest.mark.parametrize("case", CASES["hami"], ids=str)
+def test_what_is_written_for_hami_or_why_nothing_is(case: dict[str, Any]) -> None:
+    gpus, scheduler = case["gpus"], case.get("scheduler", "hami-scheduler")
+    start = order(open_=gpus) if isinstance(gpus, int) else order(*gpus)
+    tree = pod(scheduler, **case.get("annotations", {}))
     try:
-        found: object = backend_of("hami").annotations(start, node(on), tree)
+        found: object = backend_of("hami").annotations(
+            start, node(cards(case.get("register"))), tree
+        )
     except CannotEncode as error:
         found = str(error)
-    assert found == expected
+    assert found == case.get("why", {USE: case["written"]} if "written" in case else {})
 
 
 def test_no_pod_is_evicted_for_a_gang_that_cannot_get_its_gpus() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from apiserver import FakeCluster
 from apiserver_http import FakeWire, serving
 from apiserver_setup import GATE
-from apply_runs import OWN, TOLERATE, Bench, bench
+from apply_runs import OWN, TOLERATE, Bench, OnCluster, bench
 from backend_world import claim, cluster, ordered, seen
 from conftest import Result, RunCli
 from deploying import TENANT, USER, grant, granted, install, shipped
@@ -21,6 +20,7 @@ from planner.cluster.backends import backend_of
 from planner.cluster.rights import describe
 from planner.cluster.transport import Right
 
+pytest_plugins = ("apply_fixtures",)
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 
 
@@ -37,31 +37,26 @@ def _cluster() -> FakeCluster:
 
 
 @pytest.fixture
-def benched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    with bench(_cluster(), tmp_path, monkeypatch) as made:
-        yield made
+def benched(on_cluster: OnCluster) -> Bench:
+    return on_cluster(_cluster())
 
 
-def test_a_running_gang_is_preempted_with_only_what_is_shipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_shipped_allows_to_preempt(on_cluster: OnCluster) -> None:
     cluster = FakeCluster()
     cluster.add_node("n1", taints=[OWN])
     low = {"namespace": TENANT, "tolerations": TOLERATE}
     cluster.gang_of_pods("low", 1, nodes=["n1"], annotations=PREEMPTIBLE, priority=1, **low)
     cluster.gang_of_pods("high", 1, priority=100, **low)
     install(cluster)
-    with bench(cluster, tmp_path, monkeypatch) as made:
-        plan = made.plan()
-        made.user = USER
-        said = made.apply(plan, "--allow-evictions", "--wait", "5s")
-        assert said.code == 0, said.err
-        assert made.bound() == {"high-0": "n1"}
+    made = on_cluster(cluster)
+    plan = made.plan()
+    made.user = USER
+    said = made.apply(plan, "--allow-evictions", "--wait", "5s")
+    assert said.code == 0, said.err
+    assert made.bound() == {"high-0": "n1"}
 
 
-def test_an_account_that_the_policies_do_not_know_is_said_to_be_refused_and_why(
-    benched: Bench,
-) -> None:
+def test_an_account_that_policies_refuse_is_told_why(benched: Bench) -> None:
     """ops may do everything, but the policy for marks lets only gangplan's own account set them."""
     role = {"kind": "ClusterRole", "name": "all"}
     api = {"apiVersion": "rbac.authorization.k8s.io/v1", "roleRef": role}
@@ -130,10 +125,7 @@ APPLIED = [
 
 @pytest.mark.parametrize("right", APPLIED, ids=[describe(right) for right in APPLIED])
 def test_without_any_one_right_apply_ends_before_its_first_write(
-    right: Right,
-    ready: tuple[FakeCluster, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    right: Right, ready: tuple[FakeCluster, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The plan resizes nothing and has no claims: make it ask as if it did.
     needed = rights.plan_rights
@@ -172,9 +164,7 @@ def places(cluster: FakeCluster) -> dict[str, str | None]:
     return {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cluster.pods()}
 
 
-def test_pods_that_wait_where_the_account_has_no_rights_stop_no_run(
-    tmp_path: Path, cli: RunCli
-) -> None:
+def test_waiting_pods_without_rights_stop_no_run(tmp_path: Path, cli: RunCli) -> None:
     """Anybody with a namespace may fill it with gated pods."""
     cluster = _cluster()
     more = {"priority": 100, "namespace": "elsewhere", "tolerations": TOLERATE}
@@ -186,9 +176,7 @@ def test_pods_that_wait_where_the_account_has_no_rights_stop_no_run(
     assert waiting == {"rude-0", "rude-1", "rude-2"}
 
 
-def test_gangs_that_run_where_the_account_may_not_evict_stop_no_run(
-    tmp_path: Path, cli: RunCli
-) -> None:
+def test_gangs_not_to_be_evicted_stop_no_run(tmp_path: Path, cli: RunCli) -> None:
     """high would need the node of low; small fits beside it."""
     cluster = FakeCluster()
     for name in ("n1", "n2"):

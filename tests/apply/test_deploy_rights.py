@@ -7,15 +7,17 @@ from itertools import product
 
 import pytest
 import yaml
-from deploying import ACCOUNT, DEPLOY, TENANT, built, granted, run_rights, shipped
+from deploying import ACCOUNT, DEPLOY, TENANT, built, granted, shipped
 
+from planner.cluster import rights
 from planner.cluster.rights import VIEW, describe, role_of, snapshot_rights
 from planner.cluster.transport import Right
 
 
 def needed(*, evictions: bool = False, backend: str = "annotation") -> set[Right]:
-    lock = "gangplan-system"
-    return set(run_rights([TENANT], lock_namespace=lock, evictions=evictions, backend=backend))
+    """For everything that a ``run`` may send."""
+    work = rights.work_rights([TENANT], evictions=evictions, backend=backend, resized=[TENANT])
+    return {*snapshot_rights(), *VIEW, *rights.lock_rights("gangplan-system"), *work}
 
 
 def test_what_is_shipped_is_what_is_needed_and_nothing_more() -> None:
