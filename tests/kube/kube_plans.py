@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from models.instance.gang import Gang
+from models.instance.instance import Instance
 from models.results.plan import compose
 from models.verify.check import check
 from planner.read.inputs import load
@@ -27,3 +29,8 @@ def decided(objects: Sequence[dict[str, Any]], now: int) -> dict[str, str]:
         else one["decision"]
         for one in plan["spec"]["gangs"]
     }
+
+
+def gang_of(found: Instance, name: str) -> Gang:
+    (gang,) = [gang for gang in found.gangs if gang.name == name]
+    return gang

@@ -31,7 +31,6 @@ PLACES = {
 }
 REGISTER, ALLOCATIONS = "hami.io/node-nvidia-register", "hami.io/vgpu-mig-allocations"
 MODE, USE = "nvidia.com/vgpu-mode", "nvidia.com/use-gpuuuid"
-SMALL, MIDDLE, LARGE = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb", "nvidia.com/mig-3g.20gb"
 POLICY = {
     "apiVersion": "gangplan.dev/v1alpha1",
     "kind": "Policy",
@@ -123,63 +122,6 @@ def solved(*trees: Json) -> Json:
     return found
 
 
-def asked(tree: Json) -> tuple[dict[str, str], str | None]:
-    """What a pod that waits requests, and why it is not planned."""
-    document = instance_document(loaded(server(), tree).instance)
-    (gang,) = document["gangs"]
-    requests = gang["spec"]["roles"][0].get("requests", {})
-    return requests, gang["status"].get("hold", {}).get("message")
-
-
-def test_cards_in_mig_mode_get_instances_and_are_never_given_whole() -> None:
-    own, _, _ = documents(server(), user("a", 8000))
-    assert own["dynamicMig"] == "A100-40"
-    assert own["mig"] == [{"gpus": [0], "profiles": []}, {"gpus": [1], "profiles": []}]
-    assert own.get("unknownUnhealthy", 0) == 0
-    whole = pod("w", gated=True, gpus=1, schedulerName="hami-scheduler")
-    plan = solved(server(), whole, user("a", 8000), user("b", 18000))
-    decided = {one["name"]: one["decision"] for one in plan["spec"]["gangs"]}
-    assert decided == {"w": "wait", "a": "place", "b": "place"}
-    parts = [part for one in plan["spec"]["partitions"] for part in one["profiles"]]
-    assert {"2g.10gb", "3g.20gb"} <= set(parts)
-
-
-def test_an_instance_in_use_keeps_its_slices() -> None:
-    runs = user("r", 8000, allocation=made("2g.10gb", 2, "GPU-1"), on="n1")
-    own, pods, remarks = documents(server(), runs, user("a", 4000))
-    assert own["mig"] == [{"gpus": [gpu], "profiles": []} for gpu in (0, 1)]
-    assert (pods["r"]["gpus"], pods["r"]["start"]) == ([1], 2)
-    assert [line for line in remarks if "annotation" in line] == []
-    # from slice 2 on it leaves no half in front: of three large instances two are on the other card
-    large = [user(f"l{i}", 18000) for i in range(4)]
-    plan = solved(server(), runs, *large)
-    assert [one["decision"] for one in plan["spec"]["gangs"]].count("place") == 3
-    on = {one["gpu"]: one["profiles"] for one in plan["spec"]["partitions"]}
-    assert on == {0: ["3g.20gb"] * 2, 1: ["3g.20gb", "2g.10gb"]}  # and one that nobody has yet
-
-
-@pytest.mark.parametrize(
-    ("tree", "requests", "why"),
-    [
-        (user("a", 4864), {SMALL: "1"}, None),
-        (user("a", 4865), {MIDDLE: "1"}, None),
-        (user("a", 10000), {LARGE: "1"}, None),
-        (user("a", 40193), None, "more GPU memory than any MIG profile"),
-        (user("a", 0), None, "without memory"),
-        (user("a", 0, containers=[asks(4000, gpus=2)]), None, "several containers"),
-        (user("a", 0, containers=[asks(4000), asks(4000)]), None, "several containers"),
-    ],
-)
-def test_a_pod_gets_the_profile_with_the_least_memory_that_suffices(
-    tree: Json, requests: dict[str, str] | None, why: str | None
-) -> None:
-    found, hold = asked(tree)
-    if why is None:
-        assert (found, hold) == (requests, None)
-    else:
-        assert why in str(hold)
-
-
 @pytest.mark.parametrize(
     "cards",
     [
@@ -197,35 +139,6 @@ def test_cards_that_are_not_understood_give_nothing(cards: list[Json]) -> None:
     own, _, _ = documents(server(*cards), user("a", 4000))
     assert "dynamicMig" not in own
     plan = solved(server(*cards), user("a", 4000), pod("w", gated=True, gpus=1))
-    assert {one["decision"] for one in plan["spec"]["gangs"]} == {"wait"}
-
-
-@pytest.mark.parametrize(
-    "allocation",
-    [
-        "[",
-        "[" * 100_000,
-        "[]",
-        "{}",
-        '[{"gpuUUID": "GPU-0"}]',
-        made("2g.10gb", 0, "GPU-9"),
-        made("2g.10gb", 0).replace("2g.10gb", "9g.99gb"),
-        made("2g.10gb", 1),
-        made("2g.10gb", 0, placement={"start": 0, "size": 3}),
-        made("2g.10gb", 0, placement={"start": 10**40, "size": 2}),
-        json.dumps([*json.loads(made("1g.5gb", 0)), *json.loads(made("1g.5gb", 1))]),
-    ],
-)
-def test_where_nobody_knows_its_slices_no_card_of_its_node_gets_more(allocation: str) -> None:
-    runs = user("r", 8000, allocation=allocation, on="n1")
-    own, _, remarks = documents(server(), runs, user("a", 4000))
-    assert (own["unknownUnhealthy"], own.get("mig")) == (2, None)
-    said = [line for line in remarks if ALLOCATIONS in line]
-    kept = len(allocation) < 50_000  # longer ones are dropped when the input is read
-    assert len(said) == kept
-    what = "Pod default/r: its annotation hami.io/vgpu-mig-allocations names no instance that"
-    assert all(line.startswith(what) for line in said)
-    plan = solved(server(), runs, user("a", 4000))
     assert {one["decision"] for one in plan["spec"]["gangs"]} == {"wait"}
 
 

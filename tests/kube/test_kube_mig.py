@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kube import node, pod
 from kube_gangs import thing
-from kube_pods import asking
 
 from models.apply.plan_actions import InapplicablePlanError, actions_of
 from models.documents.plan import PlanDocument
@@ -25,8 +23,6 @@ from planner.show.manifests import UNPARTITIONED, objects
 
 Json = dict[str, Any]
 OBJECTS = Path(__file__).parents[1] / "mig_operator.yaml"
-
-SMALL, LARGE, SLICE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb", "nvidia.com/gpu.shared"
 
 
 @cache
@@ -55,117 +51,6 @@ def test_they_are_planned_beside_whole_gpus_where_the_instances_are() -> None:
         "serve": {"a100-mixed"}, "sliced": {"t4-sliced"}, "whole": {"a100-whole"},
         "on-single": {"a100-single"},
     }  # fmt: skip
-
-
-PRODUCT, PARTS = "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"
-
-
-def single(name: str = "n1", gpus: int = 3, **labels: str) -> Json:
-    """A node of one GPU that offers instances as if they were whole GPUs."""
-    return node(name, gpus=gpus, **{PRODUCT: PARTS, "nvidia.com/mig.strategy": "single", **labels})
-
-
-def decided(*trees: Json) -> dict[str, str]:
-    """Pod to node, of those that are placed."""
-    listed = {"apiVersion": "v1", "kind": "List", "items": list(trees)}
-    instance = load(["-"], stdin=io.BytesIO(json.dumps(listed).encode())).instance
-    found = compose(
-        instance, solve(instance), name="p", created_at="2026-11-21T00:00:00Z", generator="test"
-    )
-    assert check(json.loads(json.dumps(found))) == []
-    return {pod["name"]: pod["node"] for one in found["spec"]["gangs"] for pod in one["pods"]}
-
-
-def asks(name: str, gpus: int = 1, **spec: object) -> Json:
-    return pod(name, gpus=gpus, gated=True, **spec)
-
-
-def requiring(key: str, *values: str, operator: str = "In") -> Json:
-    """An affinity to nodes with one of these labels."""
-    term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    return {"nodeAffinity": required}
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [{"nodeSelector": {PRODUCT: PARTS}}, {"affinity": requiring(PRODUCT, PARTS)}],
-    ids=["selector", "affinity"],
-)
-def test_a_pod_that_selects_parts_gets_those_that_are_free_and_no_whole_gpu(spec: Json) -> None:
-    whole = node("n2", gpus=8, **{PRODUCT: "NVIDIA-A100-SXM4-80GB"})
-    runs = pod("runs", gpus=1, on="n1")  # kube-scheduler does not know parts from GPUs
-    assert decided(single(), whole, runs, asks("a", 2, **spec)) == {"a": "n1"}
-    assert decided(single(), whole, runs, asks("a", 3, **spec)) == {}
-    assert decided(whole, asks("a", 1, **spec)) == {}
-
-
-@pytest.mark.parametrize(
-    ("labels", "selector"),
-    [
-        (
-            {PRODUCT: "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"},
-            {PRODUCT: "Tesla-T4-SHARED"},
-        ),
-        *(
-            (labels, labels)
-            for labels in (
-                {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"},
-                {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"},
-            )
-        ),
-    ],
-    ids=["time slices", "GKE partitions", "GKE time slices"],
-)
-def test_other_parts_that_count_as_gpus_are_selected_likewise(
-    labels: dict[str, str], selector: dict[str, str]
-) -> None:
-    shared = node("n1", gpus=4, **labels)
-    gang = (asks("a", nodeSelector=selector), asks("b"), asks("c", 4, nodeSelector=selector))
-    assert decided(shared, *gang[:2]) == {"a": "n1"}
-    assert decided(shared, *gang[1:]) == {"c": "n1"}
-    assert list(decided(shared, gang[0], gang[2]).values()) == ["n1"]  # 4, or 1 of them
-
-
-PENDING = "nvidia.com/mig.config.state"
-WAITING: dict[str, tuple[dict[str, str], Json, str, str]] = {
-    # labels, what the node offers, its capacity where that is more, and how many instances a pod asks for
-    "while they change": ({PENDING: "pending"}, {SMALL: "7"}, "7", "7"),
-    "before they are there": (
-        {
-            PENDING: "pending",
-            "nvidia.com/mig.config": "all-1g.10gb",
-            PRODUCT: "NVIDIA-H100-80GB-HBM3",
-            "nvidia.com/gpu.count": "8",
-        },
-        {},
-        "0",
-        "56",
-    ),
-    "of a sick GPU": ({}, {SMALL: "49"}, "56", "56"),
-}
-
-
-@pytest.mark.parametrize("case", WAITING.values(), ids=WAITING)
-def test_who_waits_for_instances_that_come_back_is_not_said_never_to_start(
-    case: tuple[dict[str, str], Json, str, str],
-) -> None:
-    """One more than there can be is: 8 GPUs with 7 instances each, or the 7 that there were."""
-    labels, offered, capacity, most = case
-    there = node("n1", gpus=8, **labels)
-    there["status"]["allocatable"] |= offered
-    there["status"]["capacity"] = {**there["status"]["allocatable"], SMALL: capacity}
-    pods = [pod(name, gated=True) for name in ("a", "b")]
-    for one, count in zip(pods, (int(most), int(most) + 1), strict=True):
-        one["spec"]["containers"] = [asking({SMALL: str(count)})]
-    listed = {"apiVersion": "v1", "kind": "List", "items": [there, *pods]}
-    instance = load(["-"], stdin=io.BytesIO(json.dumps(listed).encode())).instance
-    outcome = solve(instance)
-    assert [one.decision for one in outcome.decisions] == ["wait", "wait"]
-    codes = [one.reason and one.reason.code for one in outcome.decisions]
-    assert codes == ["Resources", "Never"]
-    made = compose(instance, outcome, name="p", created_at="2026-11-21T00:00:00Z", generator="test")
-    assert check(json.loads(json.dumps(made))) == []
 
 
 DYNAMIC = "gangplan.dev/dynamic-mig"

@@ -6,7 +6,6 @@ import io
 import json
 from typing import Any
 
-import pytest
 from building import instance_document
 from kube import node, pod
 from kube_nodes import device, slice_of
@@ -96,27 +95,7 @@ def loaded(*trees: Json) -> LoadedInput:
     return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
 
 
-def server_document(*trees: Json) -> Json:
-    (found,) = instance_document(loaded(*trees).instance)["cluster"]["spec"]["nodes"]
-    assert isinstance(found, dict)
-    return found
-
-
 # ---- nodes
-
-
-def test_instances_are_offered_and_their_gpus_are_not_given_whole() -> None:
-    found, said = one_node(*server())
-    assert (found.gpus, found.installed, found.shared, found.sick) == (6, 8, None, ())
-    assert [one.index for one in found.devices] == [0, 1, 3, 4, 6, 7]
-    assert {name: found.allocatable[name] for name in (SMALL, LARGE)} == {SMALL: 9, LARGE: 1}
-    assert "the others are partitioned and not given whole" in said
-    written = server_document(*server(), user("p", "c"), claim("c"))
-    assert written["model"] == "DGX H100"
-    assert written["mig"] == [{"gpus": [gpu], "profiles": GEOMETRY[gpu]} for gpu in (2, 5)]
-    assert written["allocatable"].items() >= {SMALL: "9", LARGE: "1"}.items()
-    assert (written["unhealthyGpus"], written["unknownUnhealthy"]) == ([], 0)
-    assert "unknownPartitioned" not in written
 
 
 def test_tainted_instances_and_those_of_sick_gpus_are_not_offered() -> None:
@@ -143,35 +122,6 @@ def cluster_of(*trees: Json) -> list[Json]:
 
 
 # ---- claims
-
-
-@pytest.mark.parametrize(
-    ("requests", "wanted"),
-    [
-        ([asks()], {SMALL: 1}),
-        ([asks(quote='"')], {SMALL: 1}),
-        ([asks("1g.10gb+me")], {f"{SMALL}.me": 1}),
-        ([asks(count=1, allocationMode="ExactCount")], {SMALL: 1}),
-        ([asks(), asks("3g.40gb") | {"name": "s"}], {SMALL: 1, LARGE: 1}),
-        ([asks(count=2)], None),
-        ([asks(allocationMode="All")], None),
-        ([asks(capacity={"requests": {"memory": "5Gi"}})], None),
-        ([asks(" 1g.10gb")], None),
-        ([asks("1g.10gb' || 'a' == 'a")], None),
-        ([asks(deviceClassName="gpu.nvidia.com")], None),
-        ([asks(selectors=[])], None),
-        ([asks(selectors=2 * asks()["exactly"]["selectors"])], None),
-        ([{"name": "r", "firstAvailable": [{"name": "a", **asks()["exactly"]}]}], None),
-    ],
-)
-def test_claims_of_one_profile_ask_for_an_instance_and_others_for_what_is_not_planned(
-    requests: list[Json], wanted: Json | None
-) -> None:
-    pods, _ = read_pods(*server(), user("p", "c"), claim("c", *requests))
-    asked = {k: v for k, v in pods["p"].requests.items() if k.startswith("nvidia.com/")}
-    assert asked == (wanted or {})
-    assert pods["p"].unsupported == (() if wanted else (FRACTION,))
-    assert (pods["p"].gpus, pods["p"].wants_gpus) == (0, True)
 
 
 def test_constraints_shared_claims_and_requests_by_resource_are_not_planned() -> None:

@@ -6,9 +6,8 @@ import io
 import json
 from typing import Any
 
-import pytest
 from kube import pod
-from test_kube_pod_rules import HOST, RACK, listed, racks
+from test_kube_pod_rules import RACK, listed, racks
 
 from models.documents.gang import MAX_NEAR
 from models.instance.gang import Near
@@ -16,7 +15,6 @@ from planner.read.findings import Remarks
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
 from planner.read.kube.objects import Gatherer
-from planner.read.kube.pod_sets import MAX_WISHES
 from planner.read.kube.pods.constraints import PREFERRED
 
 Tree = dict[str, Any]
@@ -55,51 +53,6 @@ def loaded(*trees: Tree, ignore: tuple[str, ...] = ()) -> LoadedInput:
 
 def nears(*trees: Tree, ignore: tuple[str, ...] = ()) -> dict[str, Near | None]:
     return {gang.name: gang.near for gang in loaded(*trees, ignore=ignore).instance.gangs}
-
-
-def test_a_preferred_affinity_to_pods_of_other_gangs_is_near() -> None:
-    found = nears(
-        one("decode-0", "decode"),
-        one("decode-1", "decode"),
-        one("prefill", "prefill", **asks(wish())),
-    )
-    assert found == {
-        "decode-0": None, "decode-1": None, "prefill": Near(("decode-0", "decode-1"), 0)
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("wishes", "expected"),
-    [
-        # of two wishes that of more weight, whichever comes first
-        ((wish(RACK, 1), wish(HOST, 50)), Near(("decode",), 1)),
-        ((wish(RACK, 50), wish(HOST, 1)), Near(("decode",), 0)),
-        # one that is about nobody does not stand in the way
-        ((wish(HOST, 90, {"matchLabels": {"app": "cache"}}), wish(RACK, 1)), Near(("decode",), 0)),
-        # no level, own pods, other namespaces, a selector that selects nothing or cannot be read
-        ((wish("example.com/zone"),), None),
-        ((wish(selector={"matchLabels": {"app": "prefill"}}),), None),
-        ((wish(namespaces=["other"]),), None),
-        ((wish(namespaceSelector={"matchLabels": {"team": "x"}}),), None),
-        (({"weight": 1, "podAffinityTerm": {"topologyKey": RACK}},), None),
-        ((wish(selector={"matchExpressions": "?"}),), None),
-        (({"weight": 1}, "?"), None),
-        ((wish(namespaceSelector={}),), None),
-        # more than are read
-        ((wish(),) * (MAX_WISHES + 1), None),
-    ],
-)  # fmt: skip
-def test_which_wish_counts(wishes: tuple[Any, ...], expected: Near | None) -> None:
-    elsewhere = one("decode", "decode", namespace="other")
-    trees = (one("decode", "decode"), elsewhere, one("prefill", "prefill", **asks(*wishes)))
-    assert nears(*trees)["prefill"] == expected
-
-
-def test_wishes_of_pods_without_gpus_and_ignored_ones_do_not_count() -> None:
-    decode = one("decode", "decode")
-    assert nears(decode, one("router", "router", gpus=0, **asks(wish())))["router"] is None
-    prefill = one("prefill", "prefill", **asks(wish()))
-    assert nears(decode, prefill, ignore=("podAffinity",))["prefill"] is None
 
 
 def test_more_gangs_than_a_document_names_are_a_remark() -> None:

@@ -260,116 +260,6 @@ def _card(prefix: str, number: object = None, **amounts: object) -> Json:
     return asking(None, **limits)
 
 
-SEVERAL = ("parts of GPUs in several containers of one pod",)
-MALFORMED = ("a part of a GPU that cannot be read",)
-
-
-def asked(tree: Json) -> tuple[int, str | None, tuple[str, ...]]:
-    """Whole GPUs, the part, and what is not supported."""
-    pods, _ = read_pods(node("n1"), tree)
-    found = next(iter(pods.values()))
-    part = None if found.part is None else found.part.removeprefix(SHARE)
-    assert not any(
-        name.startswith(("nvidia.com/gpu", "volcano.sh/")) for name in found.requests
-    ) or (found.unsupported)
-    return found.gpus, part, found.unsupported
-
-
-@pytest.mark.parametrize(
-    ("annotations", "part", "unsupported"),
-    [
-        ({"gpu-fraction": "0.5"}, "0.5", ()),
-        ({"gpu-fraction": ".25"}, "0.25", ()),
-        ({"gpu-fraction": "2.5e-1"}, "0.25", ()),
-        ({"gpu-fraction": "0.3333"}, "0.334", ()),  # rounded up to thousandths
-        ({"gpu-fraction": "0.50000000000000000000000000000001"}, "0.501", ()),
-        ({"gpu-fraction": "1e-300"}, "0.001", ()),
-        ({"gpu-fraction": "0.999"}, "0.999", ()),
-        ({"gpu-memory": "4096"}, "4096Mi", ()),
-        ({"gpu-fraction": "0.5", "gpu-memory": "4096"}, "0.5", ()),
-        ({"gpu-fraction": "", "gpu-memory": "4096"}, "4096Mi", ()),
-        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "1"}, "0.5", ()),
-        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, "0.5x2", ()),
-        ({"gpu-memory": "4096", "gpu-fraction-num-devices": "4"}, "4096Mix4", ()),
-        ({"gpu-fraction-num-devices": "2"}, None, MALFORMED),
-        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "129"}, None, MALFORMED),
-        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "0"}, None, MALFORMED),
-        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "two"}, None, MALFORMED),
-        *(
-            ({"gpu-fraction": written}, None, MALFORMED)
-            for written in (
-                *("abc", "-1", "2", "1", "0", "0.9995", "NaN", "Infinity", "1e999999", "½", "0,5"),
-                *("1e-99999999999999999999", "0." + "3" * 1000, ""),
-            )
-        ),
-        *(
-            ({"gpu-memory": written}, None, MALFORMED)
-            for written in ("0", "-5", "4Gi", "1.5", "99999999", "9" * 50, "")
-        ),
-    ],
-)
-def test_fractions_of_kai(
-    annotations: dict[str, str], part: str | None, unsupported: tuple[str, ...]
-) -> None:
-    tree = pod("a", gated=True, annotations=annotations, schedulerName=KAI)
-    assert asked(tree) == (0, part, unsupported)
-
-
-@pytest.mark.parametrize(
-    ("containers", "gpus", "part", "unsupported"),
-    [
-        ([(1, {"memory": 3000})], 0, "3000Mi", ()),
-        ([(None, {"memory": 3000})], 0, "3000Mi", ()),
-        ([(1, {"memory": 3000, "cores": 30})], 0, "3000Mi-30", ()),
-        # with both, the amount counts
-        ([(1, {"memory": 3000, "percent": 50})], 0, "3000Mi", ()),
-        ([(1, {"percent": 50})], 0, "0.5-0", ()),
-        ([(1, {"percent": 50, "cores": 30})], 0, "0.5-30", ()),
-        ([(1, {"percent": 50, "cores": 50})], 0, "0.5", ()),
-        # without memory a pod gets all of it, and all cores are given to one pod alone
-        ([(1, {"cores": 30})], 1, None, ()),
-        ([(1, {"percent": 100, "cores": 30})], 1, None, ()),
-        ([(1, {"memory": 3000, "cores": 100})], 1, None, ()),
-        ([(2, {"memory": 3000})], 0, "3000Mix2", ()),
-        ([(3, {"percent": 50, "cores": 30})], 0, "0.5-30x3", ()),
-        ([(129, {"memory": 3000})], 0, None, MALFORMED),
-        ([(1, {"memory": 3000}), (1, {"memory": 3000})], 0, None, SEVERAL),
-        ([(None, {"memory": 3000}), (None, {"memory": 3000})], 0, None, SEVERAL),
-        ([(1, {"memory": 3000}), (1, {})], 0, None, SEVERAL),
-        ([(1, {"percent": 50, "cores": 101})], 0, None, MALFORMED),
-        ([(1, {"memory": 3000, "cores": 101})], 0, None, MALFORMED),
-        ([(1, {"memory": 10**9})], 0, None, MALFORMED),
-    ],
-)
-@pytest.mark.parametrize("prefix", ["nvidia.com", "volcano.sh"])
-def test_parts_of_cards_of_hami_and_volcano(
-    prefix: str,
-    containers: list[tuple[int | None, Json]],
-    gpus: int,
-    part: str | None,
-    unsupported: tuple[str, ...],
-) -> None:
-    made = [_card(prefix, number, **amounts) for number, amounts in containers]
-    scheduler = HAMI if prefix == "nvidia.com" else VOLCANO
-    tree = pod("a", gated=True, containers=made, schedulerName=scheduler)
-    assert asked(tree) == (gpus, part, unsupported)
-
-
-def test_a_malformed_fraction_is_said_and_ends_nothing_for_others() -> None:
-    def fraction(name: str, written: str) -> Json:
-        annotations = {"gpu-fraction": written}
-        return pod(name, gated=True, annotations=annotations, schedulerName=KAI)
-
-    found = loaded(node("n1", **T4), fraction("bad", "abc"), fraction("good", "0.5"))
-    plan = plan_of(found)
-    assert {one["name"]: one["decision"] for one in plan["spec"]["gangs"]} == {
-        "bad": "wait",
-        "good": "place",
-    }
-    what = "Pod default/bad: asks for a part of a GPU that cannot be read"
-    assert [line for line in found.remarks if line.startswith(what)]
-
-
 # ---- nodes
 
 T4 = {"nvidia.com/gpu.memory": "15360", "nvidia.com/gpu.product": "Tesla-T4"}
@@ -445,51 +335,6 @@ def test_cards_that_are_not_understood_or_partitioned_are_not_given(key: str, wr
     assert found.gpus == 0 or found.shared == "fractional"
 
 
-HALF = pod("h", gated=True, annotations={"gpu-fraction": "0.5"}, schedulerName=KAI)
-
-
-@pytest.mark.parametrize(
-    ("labels", "memory"),
-    [
-        ({"nvidia.com/gpu.memory": "15360"}, 15300),
-        ({"nvidia.com/gpu.memory": "81559"}, 81500),
-        (
-            {"nvidia.com/gpu.memory": "16106127360"},
-            15300,
-        ),  # GPU feature discovery has written bytes
-        ({"nvidia.com/gpu.memory": "80"}, None),
-        ({"nvidia.com/gpu.memory": "much"}, None),
-        ({}, None),
-    ],
-)
-def test_gpus_are_shared_where_some_pod_asks_kai_for_a_fraction(
-    labels: dict[str, str], memory: int | None
-) -> None:
-    found, _ = one_node(node("n1", **labels), HALF)
-    assert found.sharing is not None
-    assert (found.sharing.memory, found.sharing.pods) == (memory, 100)
-    found, _ = one_node(node("n1", **labels), pod("p", gpus=1))
-    assert found.sharing is None
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        {"nvidia.com/gpu.replicas": "4"},  # time slices
-        {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"},
-    ],
-)
-def test_kai_shares_no_gpus_that_are_sliced_or_partitioned(labels: dict[str, str]) -> None:
-    found, _ = one_node(node("n1", **labels), HALF)
-    assert found.sharing is None
-    mixed = node("n1", gpus=4)
-    mixed["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] = "7"
-    found, _ = one_node(mixed, HALF)
-    assert found.sharing is None
-    found, _ = one_node(node("n1", resource="amd.com/gpu"), HALF)
-    assert found.sharing is None
-
-
 # ---- what pods hold
 
 
@@ -511,34 +356,6 @@ def runs(name: str, container: Json, stated: str | None = None, key: str = ALLOC
     )
 
 
-@pytest.mark.parametrize(
-    ("amounts", "stated", "held"),
-    [
-        ({"memory": 3000}, "GPU-1,NVIDIA,3000,0:;", ((1,), "3000Mi")),
-        # the cards' uuids, types and units as HAMi has written them for containers without a card
-        ({"memory": 3000}, "GPU-1,NVIDIA,3000,0:;,,0,0:;", ((1,), "3000Mi")),
-        ({"memory": 3000}, ";GPU-1,NVIDIA,3000,0:;;;;", ((1,), "3000Mi")),
-        # the annotation says more, in memory or in cores
-        ({"memory": 3000}, "GPU-1,NVIDIA,4000,0:;", ((1,), "4000Mi")),
-        ({"memory": 3000}, "GPU-1,NVIDIA,3000,20:;", ((1,), "3000Mi-20")),
-        ({"percent": 50, "cores": 50}, "GPU-1,NVIDIA,7680,50:;", ((1,), "0.5")),
-        ({"percent": 50, "cores": 30}, "GPU-1,NVIDIA,8000,30:;", ((1,), "8000Mi-30")),
-        # it says less: what the pod asks for counts
-        ({"memory": 3000, "cores": 30}, "GPU-0,NVIDIA,1000,10:;", ((0,), "3000Mi-30")),
-        ({"memory": 3000}, "GPU-1,NVIDIA,x,y:;", ((1,), "3000Mi")),
-        ({"memory": 3000}, "GPU-1,NVIDIA,999999999,0:;", ((1,), "3000Mi")),
-        # nobody knows which
-        ({"memory": 3000}, "GPU-7,NVIDIA,3000,0:;", ((), "3000Mi")),
-        ({"memory": 3000}, None, ((), "3000Mi")),
-    ],
-)
-def test_the_annotation_says_which_card_a_pod_shares_and_how_much(
-    amounts: Json, stated: str | None, held: tuple[tuple[int, ...], str]
-) -> None:
-    found = holding(runs("a", _card("nvidia.com", 1, **amounts), stated))
-    assert found == {"a": (0, *held)}
-
-
 def test_a_card_of_which_a_pod_holds_parts_in_several_containers_is_held_whole() -> None:
     two = runs(
         "b", _card("nvidia.com", 1, memory=1000), "GPU-0,NVIDIA,1000,0:GPU-1,NVIDIA,1000,0:;"
@@ -549,40 +366,6 @@ def test_a_card_of_which_a_pod_holds_parts_in_several_containers_is_held_whole()
     found = holding(one, two)
     assert {name: held[2] for name, held in found.items()} == {"a": None, "b": None}
     assert sum(int(str(held[0])) for held in found.values()) == 2
-
-
-def test_a_group_of_kai_is_at_the_index_of_its_reservation_pod() -> None:
-    uuids = node("n1", gpus=2, **T4)
-    device = {
-        "name": "gpu-1",
-        "attributes": {"uuid": {"string": "GPU-8983c66a"}, "index": {"int": 1}},
-    }
-    slices = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "n1-gpus"},
-        "spec": {
-            "driver": "gpu.nvidia.com",
-            "nodeName": "n1",
-            "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
-            "devices": [
-                {**device, "attributes": {**device["attributes"], "type": {"string": "gpu"}}}
-            ],
-        },
-    }
-    group = {"runai-gpu-group": "g1"}
-    shares = pod("a", on="n1", labels=group, annotations={"gpu-fraction": "0.5"}, schedulerName=KAI)
-    reserves = pod(
-        "r",
-        namespace="kai-resource-reservation",
-        gpus=1,
-        on="n1",
-        labels=group,
-        annotations={"run.ai/reserve_for_gpu_index": "GPU-8983c66a"},
-    )
-    pods, lines = read_pods(uuids, slices, shares, reserves)
-    assert (pods["a"].indices, pods["a"].gpu_group, pods["a"].part) == ((1,), None, SHARE + "0.5")
-    assert (pods["r"].gpus, lines) == (0, [])
 
 
 # ---- apply

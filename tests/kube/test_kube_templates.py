@@ -12,7 +12,7 @@ from bundles import load_all
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kube import node, pod
+from kube import node
 from kube_gangs import owned, thing
 from test_kube_mutations import ODD, broken, places, recorded
 
@@ -39,11 +39,6 @@ def planned(*objects: Tree, policy: Tree = ALL) -> LoadedInput:
 def gangs(*objects: Tree, policy: Tree = ALL) -> dict[str, Gang]:
     """Every gang by ``namespace/name``."""
     return {"/".join(one.key): one for one in planned(*objects, policy=policy).instance.gangs}
-
-
-def shape(gang: Gang) -> dict[str, tuple[int, int, int]]:
-    """(min, max, GPUs of a pod) by role."""
-    return {role.name: (role.min, role.max, role.gpus) for role in gang.roles}
 
 
 def template(gpus: int = 8, **spec: object) -> Tree:
@@ -122,60 +117,6 @@ HIGH |= {"metadata": {"name": "high"}, "value": 50}
 
 
 # ---- what each controller would make
-
-
-@pytest.mark.parametrize(
-    ("made", "kind", "roles"),
-    [
-        (job(), "worker", {"worker": (4, 4, 8)}),
-        (jobset(), "head", {"head": (1, 1, 0), "node": (4, 4, 8)}),
-        (
-            training("MPIJob", "mpiReplicaSpecs", launcher=1, worker=4),
-            "launcher",
-            {"launcher": (1, 1, 0), "worker": (4, 4, 8)},
-        ),
-        (
-            training("PyTorchJob", "pytorchReplicaSpecs", master=1, worker=3),
-            "master",
-            {"master": (1, 1, 8), "worker": (3, 3, 8)},
-        ),
-        (
-            thing("RayCluster", "ray.io/v1", "vit", {"suspend": True, **ray_spec()}),
-            "head",
-            {"head": (1, 1, 0), "gpu": (2, 4, 8)},
-        ),
-        (
-            thing("RayJob", "ray.io/v1", "vit", {"suspend": True, "rayClusterSpec": ray_spec()}),
-            "head",
-            {"head": (1, 1, 0), "gpu": (2, 4, 8)},
-        ),
-        (volcano_job(), "master", {"master": (1, 1, 0), "worker": (4, 4, 8)}),
-        (volcano_job(minAvailable=3), "master", {"master": (1, 1, 0), "worker": (2, 4, 8)}),
-    ],
-    ids=["Job", "JobSet", "MPI", "PyTorch", "RayCluster", "RayJob", "Volcano", "Volcano, a part"],
-)
-def test_a_workload_without_pods_is_a_gang_from_its_template(
-    made: Tree, kind: str, roles: dict[str, tuple[int, int, int]]
-) -> None:
-    (gang,) = gangs(made).values()
-    assert (gang.name, shape(gang), gang.hold) == ("vit", roles, None)
-    assert gang.roles[0].name == kind
-    ours = pod("ours", gpus=1, gated=True)
-    mine = planned(made, ours, policy={**ALL, "spec": {}})
-    assert [one.name for one in mine.instance.gangs] == ["ours"], "where a pod knows gangplan"
-    assert sum(mine.left_out.values()) == sum(role.max for role in gang.roles)
-
-
-def test_every_group_of_a_leader_worker_set_is_a_gang() -> None:
-    leaders = {"size": 3, "leaderTemplate": template(0), "workerTemplate": template()}
-    made = thing(
-        *("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "vit"),
-        {"replicas": 2, "leaderWorkerTemplate": leaders},
-    )
-    found = gangs(made)
-    assert {name: shape(one) for name, one in found.items()} == {
-        f"default/vit-{n}": {"leader": (1, 1, 0), "worker": (2, 2, 8)} for n in range(2)
-    }
 
 
 LABELS = {
@@ -274,134 +215,7 @@ def test_a_recorded_cluster_has_the_same_gangs_and_no_secrets() -> None:
 # ---- each workload once
 
 
-def test_what_a_workload_of_another_makes_is_no_gang_of_its_own() -> None:
-    mpi = training("MPIJob", "mpiReplicaSpecs", launcher=1, worker=4)
-    launcher = owned(job(pods=1), "MPIJob", "kubeflow.org/v2beta1", "vit")
-    launcher["metadata"]["name"] = "vit-launcher"
-    train = thing("TrainJob", "trainer.kubeflow.org/v1alpha1", "vit", {"suspend": True})
-    made = owned(jobset(), "TrainJob", "trainer.kubeflow.org/v1alpha1", "vit")
-    child = owned(job(pods=2), "JobSet", "jobset.x-k8s.io/v1alpha2", "vit")
-    child["metadata"]["name"] = "vit-node-0"
-    assert list(gangs(mpi, launcher)) == ["default/vit"]
-    assert list(gangs(train, made, child)) == ["default/vit"]
-    queued = workload("TrainJob", "trainer.kubeflow.org/v1alpha1")
-    (gang,) = gangs(train, made, child, queued).values()
-    assert shape(gang) == {"head": (1, 1, 0), "node": (4, 4, 8)}, "the owner's template counts"
-
-
-@pytest.mark.parametrize(
-    ("queued", "expected"),
-    [
-        (workload("Job", "batch/v1"), 1),
-        (workload("Job", "batch/v1", "QuotaReserved"), 1),
-        (workload("Job", "batch/v1", "Finished"), 0),
-        (workload("Job", "batch/v1", active=False), 0),
-    ],
-    ids=["pending", "reserved", "finished", "inactive"],
-)
-def test_kueue_decides_whether_its_owner_waits(queued: Tree, expected: int) -> None:
-    assert len(gangs(job(), queued)) == expected
-    assert len(gangs(queued)) == expected, "without the Job"
-
-
-def test_an_admitted_workload_whose_pods_exist_is_no_second_gang() -> None:
-    queued = workload("Job", "batch/v1", "QuotaReserved", "Admitted")
-    index = "batch.kubernetes.io/job-completion-index"
-    pods = [
-        owned(
-            pod(f"vit-{n}", gpus=8, on=f"n{n + 1}", labels={index: str(n)}),
-            "Job",
-            "batch/v1",
-            "vit",
-        )
-        for n in range(4)
-    ]
-    (gang,) = gangs(job(suspend=False), queued, *pods).values()
-    assert len(gang.pods) == 4
-    assert len(gangs(queued, *pods)) == 1
-    assert len(gangs(job(), queued, *pods)) == 1, "a Job that is being suspended"
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        job(suspend=False),
-        job(deletionTimestamp="2026-11-20T09:00:00Z"),
-        job() | {"status": {"conditions": [{"type": "Failed", "status": "True"}]}},
-        jobset() | {"status": {"terminalState": "Completed"}},
-        volcano_job("Running"),
-        volcano_job("Completed"),
-        thing("RayJob", "ray.io/v1", "vit", {"suspend": True, "rayClusterSpec": ray_spec()})
-        | {"status": {"jobStatus": "SUCCEEDED"}},
-        thing("Job", "batch/v1", "vit", job()["spec"] | {"managedBy": "kueue.x-k8s.io/multikueue"}),
-    ],
-    ids=["runs", "deleted", "failed", "completed", "volcano runs", "volcano done", "ray", "remote"],
-)
-def test_what_does_not_wait_here_is_left_out(made: Tree) -> None:
-    assert gangs(made) == {}
-
-
-def test_a_volcano_job_and_its_group_are_one_gang() -> None:
-    made = volcano_job(minAvailable=5)
-    group = owned(
-        podgroup(minMember=4, minTaskMember={"master": 1, "worker": 3}),
-        *("Job", "batch.volcano.sh/v1alpha1", "vit"),
-    )
-    (gang,) = gangs(made, group).values()
-    assert shape(gang) == {"master": (1, 1, 0), "worker": (3, 4, 8)}
-    assert gang.queue == "q"
-
-
 # ---- priority, queue, scheduler
-
-
-def test_the_priority_is_that_of_kueues_queue_else_that_of_the_template() -> None:
-    (gang,) = gangs(HIGH, job()).values()
-    assert gang.priority == 50
-    classed = {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "value": 9}
-    classed |= {"metadata": {"name": "low"}}
-    labels = {"kueue.x-k8s.io/priority-class": "low", "kueue.x-k8s.io/queue-name": "q"}
-    (gang,) = gangs(HIGH, classed, job(labels=labels)).values()
-    assert (gang.priority, gang.queue) == (9, "q")
-    queued = workload("Job", "batch/v1", priority=11)
-    (gang,) = gangs(HIGH, classed, job(labels=labels), queued).values()
-    assert gang.priority == 11
-
-
-def test_what_waits_for_quota_tolerates_what_its_flavors_tolerate() -> None:
-    """Kueue adds their tolerations to the pods that it admits."""
-    taint = {"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    flavor = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "h100"}}
-    flavor["spec"] = {"tolerations": [taint]}
-    queue = {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "all"}}
-    queue["spec"] = {"resourceGroups": [{"flavors": [{"name": "h100"}, {"name": "gone"}]}]}
-    local = thing("LocalQueue", KUEUE, "q", {"clusterQueue": "all"})
-    made = job(labels={"kueue.x-k8s.io/queue-name": "q"})
-    for objects, keys in (([flavor, queue, local], ["example.com/gpu"]), ([local], [])):
-        (gang,) = gangs(*objects, made).values()
-        assert [one.key for one in gang.roles[0].tolerations] == keys
-    (gang,) = gangs(flavor, queue, local, job()).values()
-    assert gang.roles[0].tolerations == ()
-
-
-@pytest.mark.parametrize(
-    ("made", "scheduler"),
-    [
-        ([job()], "default-scheduler"),
-        ([job(), workload("Job", "batch/v1")], "kueue"),
-        ([job(labels={"kueue.x-k8s.io/queue-name": "q"})], "kueue"),
-        ([volcano_job()], "volcano"),
-        ([volcano_job(schedulerName="volcano-2")], "volcano-2"),
-    ],
-)
-def test_only_what_waits_for_a_scheduler_that_is_named_is_planned(
-    made: list[Tree], scheduler: str
-) -> None:
-    def named(name: str) -> Tree:
-        return {**ALL, "spec": {"kubernetes": {"schedulerNames": [name]}}}
-
-    assert len(gangs(*made, policy=named(scheduler))) == 1
-    assert gangs(*made, policy=named("another")) == {}
 
 
 # ---- whatever a stranger writes
@@ -448,23 +262,6 @@ def test_malformed_templates_and_sizes_are_remarks(value: object) -> None:
     assert all(gang.roles for gang in found.values())
 
 
-@pytest.mark.parametrize("elastic", [{}, {"minReplicas": 1, "maxReplicas": 3}])
-def test_a_template_that_no_document_may_hold_keeps_its_own_gang_back(elastic: Tree) -> None:
-    """No API server checks the templates of custom resources as it checks pods."""
-    made = training("PyTorchJob", "pytorchReplicaSpecs", worker=3)
-    made["spec"]["elasticPolicy"] = elastic
-    worker = made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
-    worker["tolerations"] = [{"key": "\x1b[31m", "operator": "Exists"}]
-    other = job()
-    other["metadata"]["name"] = "other"
-    found = gangs(made, other)
-    hold = found["default/vit"].hold
-    assert hold is not None
-    assert hold.message.startswith("it cannot be planned: ")
-    assert "\x1b" not in hold.message
-    assert found["default/other"].hold is None
-
-
 @cache
 def alone() -> Gang:
     """The gang of ``job()`` where there is nothing else."""
@@ -494,54 +291,4 @@ def test_whatever_a_stranger_breaks_changes_no_gang_of_others(data: st.DataObjec
     assert gangs(*theirs, job())["default/vit"] == alone()
 
 
-def test_pods_that_do_not_exist_hold_no_room() -> None:
-    """A claim that is allocated on a node ties pods to it: only those that are there to be bound."""
-    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
-    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0"}
-    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
-    claim = thing("ResourceClaim", "resource.k8s.io/v1", "c", {"devices": {"requests": [request]}})
-    claim["status"] = {
-        "allocation": {
-            "devices": {"results": [result]},
-            "nodeSelector": {"nodeSelectorTerms": [here]},
-        }
-    }
-    made = job()
-    tied = template(0, resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}])
-    made["spec"]["template"] = tied
-    (gang,) = gangs(claim, made).values()
-    assert (gang.running, {one.node for one in gang.pods}) == (False, {None})
-    assert gang.hold is not None
-    assert gang.hold.message == "a resource claim that is allocated already"
-
-
 # ---- lists that lack them
-
-
-LACKS = "Kueue: jobs that it suspends have no pods"
-
-
-@pytest.mark.parametrize(
-    "sign",
-    [
-        thing("LocalQueue", KUEUE, "main", {"clusterQueue": "all"}),
-        {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "all"}, "spec": {}},
-        pod("p", gpus=1, on="n1", labels={"kueue.x-k8s.io/queue-name": "main"}),
-        # What Kueue writes on pods of a Job that it admitted with a topology.
-        pod("p", gpus=1, on="n1", annotations={"kueue.x-k8s.io/workload": "job-vit-1"}),
-        pod("kueue-controller-manager-5b9-x7k2p", namespace="kueue-system", on="n1"),
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}},
-    ],
-)
-def test_lists_without_what_kueue_suspends_say_so(sign: Tree) -> None:
-    """What the README's first command prints has nodes, pods and namespaces only."""
-    for policy in (ALL, {**ALL, "spec": {}}):
-        lines = planned(sign, policy=policy).remarks
-        assert [line.startswith(LACKS) for line in lines].count(True) == 1
-        assert any("gangplan snapshot --out DIR" in line for line in lines)
-    for listed in (
-        workload("Job", "batch/v1"),
-        thing("JobSet", "jobset.x-k8s.io/v1alpha2", "other", {"replicatedJobs": []}),
-        {"apiVersion": KUEUE, "kind": "WorkloadList", "items": []},
-    ):
-        assert not any(LACKS in line for line in planned(sign, listed, policy=ALL).remarks)

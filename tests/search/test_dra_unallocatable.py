@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from backend_world import API, DRIVER, add_pod, claim, cluster, give, request, slice_of
 from kube import node, pod
+from kube_plans import gang_of
 from kube_pods import read
 from outcomes import planned
-from test_kube_gangs_plans import gang_of
 
 from models.apply.requests import Done, Rejected
 from planner.read.inputs import load
