@@ -72,9 +72,6 @@ def test_nvl72_has_the_tiers_of_its_hypernodes_and_cliques() -> None:
     )
 
 
-# --- label families
-
-
 # --- NVLink domains
 
 
@@ -86,9 +83,6 @@ def cliques(*values: str | None, **more: str) -> list[Tree]:
             for i, value in enumerate(values)
         }
     )
-
-
-# --- the Policy
 
 
 # --- Topology objects

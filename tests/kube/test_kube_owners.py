@@ -12,9 +12,6 @@ from kube import SNAPSHOTS, listed
 Json = dict[str, Any]
 
 
-# who owns what
-
-
 # copies of everything
 
 
@@ -63,9 +60,3 @@ def test_a_copy_of_everything_in_another_namespace_changes_nothing(snapshot: str
     alone, both = load_all(documents), load_all([*copies, *documents])
     assert both.instance.gangs == alone.instance.gangs
     assert both.instance.cluster == alone.instance.cluster
-
-
-# ages
-
-
-# groups

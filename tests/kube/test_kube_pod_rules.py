@@ -119,15 +119,6 @@ def test_a_rule_about_several_roles_of_its_gang_has_a_set() -> None:
         assert role.spread[0].pod_set == name
 
 
-# which domains
-
-
-# spreading
-
-
-# gangs that run
-
-
 # bounds
 
 

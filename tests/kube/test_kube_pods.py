@@ -40,21 +40,6 @@ def _in(key: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": "In", "values": list(values)}
 
 
-# whose pods, and how they are started
-
-
-# where pods stand
-
-
-# room that is planned
-
-
-# priority
-
-
-# constraints
-
-
 # --- bounds of what a pod states
 
 

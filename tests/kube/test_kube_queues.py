@@ -133,6 +133,3 @@ def test_queues_beyond_the_bound_are_left_out(
     assert set(by_name(found)) == {"a", "b"}
     assert queue_of(found) == {"one": "c", "two": None}  # a name that limits nothing
     assert said(found, queues.TOO_MANY)
-
-
-# ---- whom no promise binds

@@ -84,12 +84,6 @@ def built(*objects: Tree) -> LoadedInput:
     return load_all([*(node(f"n{number}") for number in range(1, 7)), *objects])
 
 
-# ---- gangs that wait
-
-
-# ---- gangs that run
-
-
 # ---- whatever states their pods are in
 
 

@@ -212,12 +212,6 @@ def test_a_recorded_cluster_has_the_same_gangs_and_no_secrets() -> None:
     assert not any(word in str(kept) for word in ("TOKEN", "train'", "secretName"))
 
 
-# ---- each workload once
-
-
-# ---- priority, queue, scheduler
-
-
 # ---- whatever a stranger writes
 
 
@@ -289,6 +283,3 @@ def test_whatever_a_stranger_breaks_changes_no_gang_of_others(data: st.DataObjec
         if path not in (("metadata",), ("metadata", "namespace"), ("metadata", "name")):
             theirs[i] = broken(theirs[i], path, data.draw(st.sampled_from(ODD)), how)
     assert gangs(*theirs, job())["default/vit"] == alone()
-
-
-# ---- lists that lack them

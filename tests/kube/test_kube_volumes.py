@@ -49,12 +49,6 @@ def nodes(count: int, **labels: str) -> list[Tree]:
     return [node(f"n{i}", **labels) for i in range(count)]
 
 
-# bound claims, and what waits
-
-
-# malformed objects
-
-
 # bounds
 
 
@@ -75,6 +69,3 @@ def test_a_role_falls_into_so_many_and_no_more(tmp_path: Path) -> None:
         (found,) = loaded(tmp_path, *trees).instance.gangs
         assert len(found.roles) == (1 if held else MAX_TIES)
         assert (found.hold is not None) == held
-
-
-# against brute force
