@@ -58,7 +58,8 @@ def test_without_time_left_only_what_changes_nothing_is_sent(left: float) -> Non
     lock = Latch(left)
     door = Door(lock)
     wire = RetryingTransport(door, lock=lock)
-    for method, path in (("POST", BIND), ("PATCH", f"{PODS}/p"), ("PUT", "/x")):
+    dry = f"{BIND}?x=dryRun=All"  # no dry run
+    for method, path in (("POST", BIND), ("POST", dry), ("PATCH", f"{PODS}/p"), ("PUT", "/x")):
         assert wire.send(method, path, {}).status == LOST
         assert wire.send_all([ApiRequest("GET", PODS), ApiRequest(method, path)])[0].status == LOST
     assert door.sent == []

@@ -38,6 +38,16 @@ def test_what_is_left_runs_down_with_a_second_to_spare() -> None:
     assert found == [59, 34, 9, 0]
 
 
+def test_a_lock_whose_answer_was_lost_counts_from_when_it_was_written() -> None:
+    slow = {2: (10.0, 0.0)}
+    wire = LeaseWire(
+        LeaseServer(),
+        delay=lambda n: slow.get(n, (0.0, 0.0)),
+        fault=lambda n: "after" if n == 1 else None,
+    )
+    assert take(wire).left_s() <= 49  # looked at again ten seconds after the write
+
+
 STOPPING = RunNotes().with_stop(("team", "low"), "gp-0", ["uid-1", "uid-2"])
 
 

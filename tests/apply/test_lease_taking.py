@@ -119,6 +119,7 @@ LATE = {"holderIdentity": "x", "renewTime": micro(START - 62)}
         ({"holderIdentity": "x", "acquireTime": micro(START - 62)}, False),
         (LATE | {"leaseDurationSeconds": 61}, True),
         (LATE | {"leaseDurationSeconds": -1}, False),
+        (LATE | {"leaseDurationSeconds": -1, "renewTime": micro(START - 61)}, True),
         (LATE | {"leaseDurationSeconds": "9"}, False),
     ],
 )

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from planner.cluster.retry import MAX_RETRY_AFTER_S, Failure, RetryingTransport, failure_of
+from planner.cluster.retry import (
+    LAST_RETRY_S,
+    MAX_RETRY_AFTER_S,
+    Failure,
+    RetryingTransport,
+    failure_of,
+)
 from planner.cluster.transport import JSON, LOST, STRATEGIC, ApiRequest, Reply
 
 PATH = "/api/v1/namespaces/a/pods/b"
@@ -59,6 +65,13 @@ def test_a_read_is_asked_again_after_what_may_pass_and_not_for_ever() -> None:
     wire, inner = patient(*[Reply(503, why=str(n)) for n in range(9)])
     assert wire.send("GET", PATH).why == "3"
     assert len(inner.sent) == 4
+
+
+def test_no_retry_starts_later_than_ninety_seconds_after_the_first_try() -> None:
+    for takes_s, sent in ((LAST_RETRY_S - 0.5, 2), (LAST_RETRY_S - 0.4, 1)):
+        wire, inner = patient(*[Reply(503)] * 9, takes_s=takes_s)
+        wire.send("GET", PATH)
+        assert len(inner.sent) == sent
 
 
 def test_what_is_an_answer_or_may_have_been_done_is_not_sent_again() -> None:

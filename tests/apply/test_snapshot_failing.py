@@ -231,25 +231,36 @@ def test_the_old_snapshot_comes_back_when_the_last_rename_fails(
     assert tiny.litter() == ["out"]
 
 
-def test_a_page_that_is_too_long_is_asked_for_in_smaller_ones() -> None:
-    """Ten pods; a page of more than four is longer than an answer may be."""
-    limits = []
+@pytest.mark.parametrize(
+    ("most", "expires", "limits"),
+    [
+        # 500 halved until it fits, and never larger again
+        (4, False, [500, 250, 125, 62, 31, 15, 7, 3, 3, 3, 3]),
+        (500, True, [500, 500, 500]),
+    ],
+)
+def test_a_list_whose_pages_are_too_long_or_expire_is_read_whole(
+    most: int, expires: bool, limits: list[int]
+) -> None:
+    """Ten pods. ``most``: of those an answer may hold; ``expires``: the list does after its first page."""
+    asked: list[int] = []
 
     def send(method: str, path: str, body: object = None, *, content_type: str = "") -> Reply:
         query = parse_qs(path.partition("?")[2])
         limit, start = int(query["limit"][0]), int(query.get("continue", ["0"])[0])
-        limits.append(limit)
-        if limit > 4:
+        asked.append(limit)
+        if limit > most:
             return Reply(LOST, {"reason": TOO_LONG}, why="the answer is larger than the limit")
-        end = min(start + limit, 10)
+        if expires and start:
+            return Reply(410)
+        end = min(start + limit, 6 if expires and len(asked) == 1 else 10)
         metadata = {"continue": str(end)} if end < 10 else {}
         items = [{"number": number} for number in range(start, end)]
         return Reply(200, {"items": items, "metadata": metadata})
 
     found = list_objects(SimpleNamespace(send=send), PODS)
     assert [one["number"] for one in found] == list(range(10))
-    # 500 halved until it fits, and never larger again
-    assert limits == [500, 250, 125, 62, 31, 15, 7, 3, 3, 3, 3]
+    assert asked == limits
 
 
 def test_pods_past_every_bound_are_recorded_and_stop_nobody(tmp_path: Path, cli: RunCli) -> None:

@@ -81,7 +81,6 @@ NODES, PODS = 1_000, 8_000
 def large() -> RecordedServer:
     """The H100 cluster over and over; nodes with the fifty images that real ones list."""
     server = RecordedServer.of("h100-gke")
-    server.cached = True
     images = [{"names": [f"registry.example.com/i-{i}@sha256:{i:064x}"]} for i in range(50)]
     for plural, count in (("nodes", NODES), ("pods", PODS)):
         resource = server.resource(plural)
@@ -118,7 +117,6 @@ def test_a_large_cluster_is_recorded_in_bounded_memory(
                 time.sleep(0.02)
             _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
-    assert sum(len(answer.body) for answer in server.answers.values()) > 60e6
     left_out = sum(map(belongs_to_nothing, server.resource("pods").items))
     assert 0 < left_out < PODS / 100
     written = files(tmp_path / "out")

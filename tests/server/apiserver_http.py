@@ -14,12 +14,11 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from apiserver import FakeCluster
 from apiserver_errors import ApiError
-from apiserver_kinds import Json, Kinds, Tree
-from apiserver_rbac import User
+from apiserver_kinds import Json, Tree
 from effort import HANG_S
 
 from planner.cluster.transport import JSON, Reply
@@ -41,21 +40,8 @@ class RawAnswer:
     missing: int = 0
 
 
-class Server(Protocol):
-    """What can be served."""
-
-    kinds: Kinds
-    tokens: dict[str, User]
-
-    def handle(
-        self,
-        method: str,
-        target: str,
-        body: Json = None,
-        content_type: str = "application/json",
-        user: str | None = None,
-        agent: str = "",
-    ) -> tuple[int, Tree | RawAnswer, dict[str, str]]: ...
+Server = Any
+"""What can be served: its kinds, its tokens, and ``handle`` as ``FakeCluster`` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +84,10 @@ def write_kubeconfig(
 ) -> Path:
     """A kubeconfig with one context, which is the current one. ``server``: more fields of the cluster."""
     more = {key.replace("_", "-"): value for key, value in server.items()}
-    tree = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": url} | more}],
-        "users": [{"name": name, "user": user or {}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "current-context": name,
-    }
+    tree: Tree = {"apiVersion": "v1", "kind": "Config", "current-context": name}
+    tree["clusters"] = [{"name": name, "cluster": {"server": url} | more}]
+    tree["users"] = [{"name": name, "user": user or {}}]
+    tree["contexts"] = [{"name": name, "context": {"cluster": name, "user": name}}]
     path.write_text(json.dumps(tree), encoding="utf-8")
     path.chmod(0o600)
     return path

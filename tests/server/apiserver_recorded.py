@@ -67,11 +67,8 @@ class RecordedServer:
     resources: list[Resource] = field(default_factory=list)
     hooks: list[Hook] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
-    cached: bool = False
-    """Make every answer once: then the time taken is the client's, not this server's."""
     kinds: Kinds = field(default_factory=lambda: Kinds(()))
     tokens: dict[str, User] = field(default_factory=dict)
-    answers: dict[str, RawAnswer] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -134,14 +131,6 @@ class RecordedServer:
             for hook in self.hooks:
                 if (found := hook(request)) is not None:
                     return found
-        if not self.cached:
-            return self._answer(request)
-        key = "&".join([path, *(f"{k}={v}" for k, v in request.query.items() if k != "timeout")])
-        if key not in self.answers:
-            self.answers[key] = self._answer(request)
-        return self.answers[key]
-
-    def _answer(self, request: Request) -> RawAnswer:
         place = self.kinds.place(request.path)
         tree: Tree | None = discovered(self.kinds, request.path) if place is None else None
         if place is not None:
