@@ -108,6 +108,7 @@ def test_answers_that_end_the_recording(
     result = tiny.snapshot("--request-timeout", "1s" if answer.after_s else "60s")
     assert result.code == 69
     assert said in result.err
+    assert len(tiny.server.asked(PODS)) <= 2
     assert tiny.litter() == []
 
 

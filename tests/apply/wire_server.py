@@ -72,7 +72,6 @@ class Server:
     connections: int = 0
     _open: set[socket.socket] = field(default_factory=set)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _ending: bool = False
 
     def targets(self) -> list[str]:
         """Paths that were asked for, without those of the greeting."""
@@ -87,34 +86,40 @@ class Server:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
-    def accept(self, listener: socket.socket) -> None:
-        while not self._ending:
-            try:
-                wire, _ = listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            thread = threading.Thread(target=self._served, args=(wire,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def end(self) -> None:
-        self._ending = True
-        self.hang_up()
-        for thread in self._threads:
+    @contextmanager
+    def listening(self, listener: socket.socket) -> Iterator[Server]:
+        listener.listen()
+        thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+            listener.close()
             thread.join(5)
+            self.hang_up()
+            for one in self._threads:
+                one.join(5)
 
-    def _answer(self, asked: Asked) -> Answer:
-        return self.greeting(asked) if asked.path.endswith("/version") else self.play(asked)
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                wire, _ = listener.accept()
+                self.connections += 1
+                thread = threading.Thread(target=self._serve, args=(wire,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
-    def _served(self, wire: socket.socket) -> None:
+    def _serve(self, wire: socket.socket) -> None:
         self._open.add(wire)
         with wire, wire.makefile("rb") as reader, contextlib.suppress(OSError):
             if wire.family == socket.AF_INET:
                 wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while (asked := _read(reader)) is not None:
                 self.asked.append(asked)
-                found = self._answer(asked)
+                greets = asked.path.endswith("/version")
+                found = (self.greeting if greets else self.play)(asked)
                 if found is None:
                     break
                 for number, piece in enumerate([found] if isinstance(found, bytes) else found):
@@ -140,7 +145,8 @@ def on_socket(path: Path, play: Callable[[Asked], Answer], **more: Any) -> Itera
     """Serve on a unix socket."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
-        yield from _serving(Server(play, **more), listener)
+        with Server(play, **more).listening(listener) as server:
+            yield server
 
 
 @contextmanager
@@ -161,22 +167,8 @@ def on_localhost(
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(TLS / "localhost.crt", TLS / "localhost.key")
             listener = context.wrap_socket(plain, server_side=True)
-        for server in _serving(Server(play), listener):
+        with Server(play).listening(listener) as server:
             yield server, config
-
-
-def _serving(server: Server, listener: socket.socket) -> Iterator[Server]:
-    listener.listen()
-    thread = threading.Thread(target=server.accept, args=(listener,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        listener.close()
-        server.end()
-        thread.join(5)
 
 
 def kubeconfig(path: Path, url: str, *, user: Tree | None = None) -> Path:
