@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop, Resize
 from planner.cluster.rights import (
+    OPTIONAL,
     describe,
     missing_rights,
     not_permitted,
     plan_rights,
     require,
+    require_run,
     snapshot_rights,
 )
-from planner.cluster.transport import JSON, Reply, Right, Tree
+from planner.cluster.transport import JSON, Reply, Right, Tree, accepted
 from planner.errors import NotPermittedError, UnavailableError
 
 
@@ -144,3 +147,55 @@ def test_a_server_that_does_not_say_is_no_permission() -> None:
             missing_rights(Reviewer(reply=reply), rights)
     odd = Reply(201, {"status": {"allowed": "true"}})
     assert missing_rights(Reviewer(reply=odd), rights) == rights
+
+
+def test_what_only_makes_a_plan_better_is_not_demanded_of_a_run() -> None:
+    denied = set(OPTIONAL)
+    require_run(Reviewer(denied), None, (), "l")
+    with pytest.raises(NotPermittedError, match="not permitted: list pods in all namespaces"):
+        require_run(Reviewer({*denied, Right("list", "", "pods")}), None, (), "l")
+
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/l/leases"
+
+
+@pytest.mark.parametrize(
+    ("right", "through", "kept"),
+    [
+        (
+            Right("get", "", "pods", namespace="a"),
+            ["/api/v1/namespaces/a/pods/p"],
+            ["/api/v1/namespaces/b/pods/p", "/api/v1/namespaces/a/pods", "/api/v1/pods/p/x"],
+        ),
+        (
+            Right("create", "", "pods", "eviction", namespace="a"),
+            ["/api/v1/namespaces/a/pods/p/eviction"],
+            ["/api/v1/namespaces/a/pods/p", "/api/v1/namespaces/a/pods/p/exec"],
+        ),
+        (
+            Right("update", "coordination.k8s.io", "leases", namespace="l", name="gangplan"),
+            [f"{LEASES}/gangplan"],
+            [
+                f"{LEASES}/other",
+                LEASES,
+                "/apis/coordinationXk8s.io/v1/namespaces/l/leases/gangplan",
+            ],
+        ),
+        (Right("create", "coordination.k8s.io", "leases", namespace="l"), [LEASES], ["/apis"]),
+        (
+            Right("list", "apps", "deployments"),
+            [
+                *("/apis/apps/v1/deployments", "/apis/apps/v1/namespaces/a/deployments"),
+                *("/apis", "/apis/apps/v1", "/apis/apps/v1beta2/deployments"),
+            ],
+            ["/apis/apps/v1/deployments/d", "/apis/batch/v1", "/apis/apps/v1/../deployments"],
+        ),
+        (Right("list", "", "nodes"), ["/api/v1/nodes"], ["/api/v1/nodes/n1", "/apis", "/api/v1"]),
+    ],
+)
+def test_the_proxy_lets_the_paths_of_rights_through_and_no_others(
+    right: Right, through: list[str], kept: list[str]
+) -> None:
+    patterns = [re.compile(pattern) for pattern in accepted([right])]
+    found = [path for path in through + kept if any(one.fullmatch(path) for one in patterns)]
+    assert found == through
