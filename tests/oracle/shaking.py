@@ -77,6 +77,11 @@ class Shaken:
                 current = other
                 yield found
 
+    def worth(self, decisions: Sequence[GangDecision]) -> Values | None:
+        """Tiers of a plan, None where the judge refuses what it does."""
+        pairs = zip(self.instance.gangs, decisions, strict=True)
+        return self._valued([self._as_decided(*pair) for pair in pairs])
+
     def _valued(self, entries: Sequence[Entry]) -> Values | None:
         document = {**self.document, "spec": {"gangs": list(entries)}}
         found = check(document)
