@@ -5,7 +5,7 @@ Promises: data only, no search. Called by the runner of ``tests/rule_cases``, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any, cast
@@ -194,7 +194,7 @@ def gang_of(name: str, stated: str | Case | None, nodes: list[Node]) -> Gang:
             (r, i, n, None if gpus is None else mask(*gpus))
             for r, i, n, gpus in more.pop("stands", ())
         ),
-        *_standing(str(more.pop("on", "")), roles, nodes),
+        *standing(str(more.pop("on", "")), roles, nodes),
     ]
     for key in (
         "priority",
@@ -216,8 +216,8 @@ def gang_of(name: str, stated: str | Case | None, nodes: list[Node]) -> Gang:
     return _more(found, more, nodes)
 
 
-def _standing(
-    text: str, roles: list[Role], nodes: list[Node]
+def standing(
+    text: str, roles: Sequence[Role], nodes: list[Node]
 ) -> Iterator[tuple[int, int, int, int | None]]:
     """``n01:0-3,n02``: pods 0 and 1; ``head.0@n01``: of another role; ``2@n01:?``: on unknown GPUs."""
     names = [one.name for one in nodes]

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 from outcomes import NOW as CREATED
 from outcomes import Outcome, planned
-from stated_cases import NOW, Case, indices, instance_of, seconds
+from stated_cases import NOW, Case, indices, instance_of, seconds, standing
 
 from benchmarks.lab.scheduler import solution_of
 from models.instance.gang import Gang
-from models.instance.solution import GangDecision, PodPlacement, Reason
+from models.instance.instance import Instance
+from models.instance.solution import Decision, GangDecision, PodPlacement, Reason
 from models.program.base_state import base_decisions
 from models.results.plan import compose
 from models.verify.check import check
@@ -151,11 +152,10 @@ def test_the_judge_refuses_what_no_plan_has_by_its_rule(name: str) -> None:
     case = CASES[name]
     instance, never = instance_of(case), dict(case["never"])
     rule = never.pop("rule")
-    numbers = {one.name: n for n, one in enumerate(instance.cluster.nodes)}
     decisions = list(base_decisions(instance))
     for index, one in enumerate(instance.gangs):
         if one.name in never:
-            decisions[index] = GangDecision("place", tuple(_pods(one, never[one.name], numbers)))
+            decisions[index] = _decided(instance, one, never[one.name])
         elif not decisions[index].pods:
             decisions[index] = GangDecision("wait", (), Reason.of("NoRoom", text="it waits"))
     solution = solution_of(instance, tuple(decisions), "case")
@@ -164,10 +164,14 @@ def test_the_judge_refuses_what_no_plan_has_by_its_rule(name: str) -> None:
     assert any(rule in judged.guards for judged in RULES)
 
 
-def _pods(one: Gang, places: list[list[Any]], numbers: dict[str, int]) -> list[PodPlacement]:
-    """``places``: (node, GPUs) of every pod, by role and index."""
-    pods = [(r, i + own.first_index) for r, own in enumerate(one.roles) for i in range(own.min)]
-    return [
-        PodPlacement(r, i, numbers[name], sum(1 << gpu for gpu in gpus))
-        for (r, i), (name, gpus) in zip(pods, places, strict=True)
+def _decided(instance: Instance, one: Gang, text: str) -> GangDecision:
+    """``place n01:0-3,n02``: where its pods are, by role and index, as many as are listed."""
+    decision, _, places = text.partition(" ")
+    if decision == "preempt":
+        return GangDecision("preempt", (), Reason.of("Preempted", text="it stops"))
+    pods = [(r, i + own.first_index) for r, own in enumerate(one.roles) for i in range(own.max)]
+    found = standing(places, one.roles, list(instance.cluster.nodes))
+    placed = [
+        PodPlacement(*pod, n, gpus) for pod, (_, _, n, gpus) in zip(pods, found, strict=False)
     ]
+    return GangDecision(cast("Decision", decision), tuple(placed))
