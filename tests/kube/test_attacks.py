@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from attack_cases import NOW, Json, cases, objects
+from effort import examples
 from kube_plans import decided
 
 CASES = cases()
@@ -19,6 +20,8 @@ def test_a_tenant_harms_no_other_beyond_what_the_documents_say(attack: str) -> N
     expected = case["decisions"]
     attacked = decided(objects(case), NOW)
     assert {key: attacked[key] for key in expected} == expected
+    if "alone" not in case and not examples(1, 0):
+        return  # what it is without mallory is the same, and is asked with --thorough
     left = case.get("alone", expected)
     alone = decided(objects(case, without="mallory"), NOW)
     assert {key: alone[key] for key in left} == left

@@ -10,9 +10,11 @@ import copy
 import io
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
+from effort import spread
 
 from models.results.plan import compose
 from models.verify.check import check
@@ -191,9 +193,10 @@ def attacker(system: str, queue: str | None, spoil: Callable[[Tree], None]) -> T
     return found
 
 
-@pytest.mark.parametrize("queue", ["v", "sister"])
-@pytest.mark.parametrize("attack", NEVER)
-@pytest.mark.parametrize("system", SYSTEMS)
+ATTACKS = list(product(SYSTEMS, NEVER, ("v", "sister")))
+
+
+@pytest.mark.parametrize(("system", "attack", "queue"), spread(ATTACKS, 5))
 def test_who_can_never_start_uses_up_no_guarantee(system: str, attack: str, queue: str) -> None:
     before = decisions(cluster(system))
     after = decisions(cluster(system, attacker(system, queue, NEVER[attack])))
@@ -244,8 +247,7 @@ TODAY: dict[str, tuple[Callable[[], list[Tree]], Callable[[Tree], None]]] = {
 """What the cluster has besides, and how the attacker asks for it."""
 
 
-@pytest.mark.parametrize("attack", TODAY)
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize(("system", "attack"), spread(list(product(SYSTEMS, TODAY)), 3))
 def test_who_asks_for_what_nobody_gets_uses_up_no_guarantee(system: str, attack: str) -> None:
     more, spoil = TODAY[attack]
     before = decisions(cluster(system, *more()))

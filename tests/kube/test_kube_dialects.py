@@ -11,6 +11,7 @@ from typing import Any
 import kube
 import pytest
 import toy_dialect
+from effort import first_fast
 from kube import SNAPSHOTS
 
 from planner.read.compact_cluster import catalogue_model
@@ -94,6 +95,8 @@ SEPARABLE = (
 )
 """Dialects that can be taken out. Others have parts in the readers of pods, nodes and queues."""
 
+MOST = " ".join(one for one in SEPARABLE if one != "kueue")
+
 IMPORTED = """
 import importlib, pkgutil, sys
 import planner.cluster, planner.pipelines, planner.read
@@ -107,22 +110,24 @@ print(len(found.instance.cluster.nodes), len(found.instance.gangs))
 """
 
 
-def without(dialect: str, place: Path) -> Path:
-    """The program without the file of a dialect, in a folder of links."""
+def without(dialects: str, place: Path) -> Path:
+    """The program without the files of dialects, in a folder of links."""
+    files = {f"{one}.py" for one in dialects.split()}
     source, inside = ROOT, place
     for part in ("planner", "read", "kube", "dialects", None):
         inside.mkdir()
         for entry in source.iterdir():
-            if entry.name not in (part, f"{dialect}.py", "__pycache__"):
+            if entry.name not in {part, "__pycache__", *files}:
                 (inside / entry.name).symlink_to(entry)
         if part is not None:
             source, inside = source / part, inside / part
     return place
 
 
-@pytest.mark.parametrize("dialect", SEPARABLE)
-def test_the_rest_stands_without_a_dialect(dialect: str, tmp_path: Path) -> None:
-    place = without(dialect, tmp_path / "program")
+@pytest.mark.parametrize("dialects", first_fast((MOST, "kueue", *MOST.split()), 2))
+def test_the_rest_stands_without_a_dialect(dialects: str, tmp_path: Path) -> None:
+    """Without all of them but one, and without each."""
+    place = without(dialects, tmp_path / "program")
     done = subprocess.run(
         [sys.executable, "-P", "-c", IMPORTED, str(SNAPSHOTS / "v100-mpi"), str(place)],
         env={**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"},

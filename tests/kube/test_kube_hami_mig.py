@@ -12,6 +12,7 @@ from apiserver import FakeCluster
 from apiserver_setup import GATE
 from apply_runs import Fault, Tree, bench, cut
 from building import instance_document
+from effort import spread
 from kube import node, pod
 
 from models.results.plan import compose
@@ -197,7 +198,7 @@ def test_a_run_cut_at_any_write_gives_the_same_cards(
         plan = first.plan(policy=POLICY["spec"])
         first.apply(plan)
         aim, writes = chosen(first.cluster), sum("/pods/" in p for _, p in first.written())
-    for at in range(writes):
+    for at in spread(range(writes), 3):
         folder = tmp_path / f"at-{at}"
         folder.mkdir()
         with bench(a_cluster(), folder, monkeypatch) as made_:

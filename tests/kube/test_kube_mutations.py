@@ -117,7 +117,7 @@ def held(found: LoadedInput) -> dict[tuple[str, str], str]:
     }
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60, 8), deadline=None)
 @given(mutated("v100-mpi", is_pod))
 def test_a_broken_pod_is_never_fatal_and_never_hides_another(
     case: tuple[list[Tree], set[int]],
@@ -131,7 +131,7 @@ def test_a_broken_pod_is_never_fatal_and_never_hides_another(
             assert after.get(pod) == node, pod
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60, 8), deadline=None)
 @given(mutated("v100-mpi", lambda tree: True))
 def test_any_broken_object_is_remarked_or_refused_in_plain_words(
     case: tuple[list[Tree], set[int]],
@@ -144,7 +144,7 @@ def test_any_broken_object_is_remarked_or_refused_in_plain_words(
     assert all(0 < len(line) < 2_000 and line.isprintable() for line in lines)
 
 
-@settings(max_examples=examples(12, 3), deadline=None)
+@settings(max_examples=examples(12, 2), deadline=None)
 @given(mutated("nvl72", lambda tree: tree["kind"] != "Pod"))
 def test_broken_groups_controllers_and_slices_leave_every_pod_where_it_stands(
     case: tuple[list[Tree], set[int]],

@@ -90,7 +90,7 @@ def built(*objects: Tree) -> LoadedInput:
 STATES = ("runs", "ends", "waits", "finished", "none")
 
 
-@settings(max_examples=examples(300, 25), deadline=None)
+@settings(max_examples=examples(300, 12), deadline=None)
 @given(
     kind=st.sampled_from(["Deployment", "StatefulSet", "Rollout"]),
     states=st.lists(st.sampled_from(STATES), min_size=1, max_size=6),

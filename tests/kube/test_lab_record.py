@@ -8,7 +8,8 @@ from typing import Any
 
 import kube
 import pytest
-from hypothesis import given
+from effort import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.lab.record import record
@@ -118,6 +119,7 @@ def test_a_gang_that_was_stopped_in_between_runs_until_it_is_seen_no_more(tmp_pa
     assert (job.at_least, job.at_most) == (250, 450)
 
 
+@settings(max_examples=examples(100, 12), deadline=None)
 @given(
     created=st.integers(0, 500),
     waits=st.integers(0, 500),

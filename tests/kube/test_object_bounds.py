@@ -309,7 +309,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=examples(400, 60), deadline=None)
+@settings(max_examples=examples(400, 30), deadline=None)
 @given(st.sampled_from(sorted(FORMS)), st.randoms(use_true_random=False))
 def test_a_damaged_text_reads_the_same_whole_and_in_pieces(
     form: str, chance: random.Random

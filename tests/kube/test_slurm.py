@@ -222,7 +222,7 @@ def test_a_file_without_any_node_of_the_cluster_is_not_used() -> None:
 
 
 @given(st.data())
-@settings(max_examples=examples(150, 30), deadline=None)
+@settings(max_examples=examples(150, 20), deadline=None)
 def test_a_mutated_file_is_read_or_refused(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from([n for n in FILES if "unbalanced" not in n]))
     text = (SAMPLES / name).read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,8 +13,12 @@ from conftest import RunCli
 from slurm_output import answer, job, node, number, running
 
 from models.instance.gang import Gang
+from models.results.plan import compose
+from models.verify.check import check
 from planner.read.inputs import load
 from planner.read.instance_builder import LoadedInput
+from planner.search.solve import solve
+from planner.show.reason_words import words
 
 FOLDER = Path(__file__).parents[2] / "inputs" / "slurm"
 
@@ -21,6 +26,20 @@ FOLDER = Path(__file__).parents[2] / "inputs" / "slurm"
 @cache
 def atlas() -> LoadedInput:
     return load([str(FOLDER)])
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan of the folder, made once."""
+    out = tmp_path_factory.mktemp("atlas") / "plan.json"
+    made = {"name": "p", "created_at": "2026-11-23T14:20:00Z", "generator": "test"}
+    limits = replace(atlas().instance.policy.solve, budget=4)
+    instance = atlas().instance
+    instance = replace(instance, policy=replace(instance.policy, solve=limits))
+    document = compose(instance, solve(instance), words, **made)
+    assert check(document) == []
+    out.write_text(json.dumps(document))
+    return out
 
 
 def gang_of(number_: str) -> Gang:
@@ -78,18 +97,16 @@ def test_waiting_jobs_are_held_as_slurm_holds_them() -> None:
     assert len({gang.priority for gang in waiting}) == 8
 
 
-def test_the_plan_places_what_the_readme_says(cli: RunCli, tmp_path: Path) -> None:
-    out = tmp_path / "plan.json"
-    assert cli("plan", str(FOLDER), "--out", str(out)).code == 0
-    plan = json.loads(out.read_text())
+def test_the_plan_places_what_the_readme_says(plan: Path) -> None:
+    gangs = json.loads(plan.read_text())["spec"]["gangs"]
     starts = {
         gang["name"].split("-")[0]: sorted(pod["node"] for pod in gang["pods"])
-        for gang in plan["spec"]["gangs"]
+        for gang in gangs
         if gang["decision"] == "place"
     }
     reasons = {
         gang["name"].split("-")[0]: gang["reason"]["code"]
-        for gang in plan["spec"]["gangs"]
+        for gang in gangs
         if gang["decision"] == "wait"
     }
     assert starts["42001"] == ["h100-021", "h100-022", "h100-023", "h100-024"]
@@ -108,11 +125,9 @@ def test_the_plan_places_what_the_readme_says(cli: RunCli, tmp_path: Path) -> No
     assert sum(alone in nodes for nodes in starts.values()) == 1
 
 
-@pytest.mark.parametrize("words", [["apply", "--dry-run=client", "-o", "yaml"], ["apply", "--yes"]])
-def test_a_plan_of_slurm_is_refused_by_name(words: list[str], cli: RunCli, tmp_path: Path) -> None:
-    out = tmp_path / "plan.json"
-    cli("plan", str(FOLDER), "--budget", "1", "--out", str(out))
-    done = cli(words[0], str(out), *words[1:])
+@pytest.mark.parametrize("options", [["--dry-run=client", "-o", "yaml"], ["--yes"]])
+def test_a_plan_of_slurm_is_refused_by_name(options: list[str], cli: RunCli, plan: Path) -> None:
+    done = cli("apply", str(plan), *options)
     assert done.code == 65
     assert "55 gangs of slurm: Slurm starts its jobs itself" in done.err
     assert "docs/with-slurm.md" in done.err
@@ -124,11 +139,9 @@ def test_run_refuses_the_output_of_slurm(cli: RunCli) -> None:
     assert "Slurm starts its jobs itself" in done.err
 
 
-def test_what_holds_a_job_of_slurm_is_said_in_its_own_words(cli: RunCli, tmp_path: Path) -> None:
-    out = str(tmp_path / "plan.json")
-    cli("plan", str(FOLDER), "--budget", "1", "--out", out)
-    assert "Slurm must release the job" in cli("explain", out, "42020-ablation").out
-    assert "the option that is not modelled" in cli("explain", out, "42025-halo").out
+def test_what_holds_a_job_of_slurm_is_said_in_its_own_words(cli: RunCli, plan: Path) -> None:
+    assert "Slurm must release the job" in cli("explain", str(plan), "42020-ablation").out
+    assert "the option that is not modelled" in cli("explain", str(plan), "42025-halo").out
 
 
 def test_a_topology_alone_says_at_once_that_it_has_no_gpus(cli: RunCli, tmp_path: Path) -> None:
@@ -141,12 +154,12 @@ def test_a_topology_alone_says_at_once_that_it_has_no_gpus(cli: RunCli, tmp_path
 
 
 def test_a_large_cluster_is_read_without_a_node_for_each_job(tmp_path: Path) -> None:
-    """2,000 nodes and 2,000 jobs, each of which excludes most of the nodes."""
-    nodes = [node(f"n{i:04d}") for i in range(2000)]
-    jobs = [running(i, f"n{i:04d}", ["gpu:h100:8(IDX:0-7)"]) for i in range(1000)]
-    jobs += [job(i, excluded_nodes="n[0000-0099]", priority=number(i)) for i in range(1000, 2000)]
+    """600 nodes and 600 jobs, each of which excludes most of the nodes."""
+    nodes = [node(f"n{i:04d}") for i in range(600)]
+    jobs = [running(i, f"n{i:04d}", ["gpu:h100:8(IDX:0-7)"]) for i in range(300)]
+    jobs += [job(i, excluded_nodes="n[0000-0099]", priority=number(i)) for i in range(300, 600)]
     (tmp_path / "nodes.json").write_text(answer(nodes=nodes))
     (tmp_path / "queue.json").write_text(answer(jobs=jobs))
     found = load([str(tmp_path)]).instance
-    assert (len(found.cluster.nodes), len(found.gangs)) == (2000, 2000)
+    assert (len(found.cluster.nodes), len(found.gangs)) == (600, 600)
     assert len({gang.roles[0].node_affinity for gang in found.gangs if not gang.running}) == 1

@@ -58,7 +58,7 @@ def check(text: str) -> bool:
 CHANGES = st.tuples(st.integers(0, 6), st.integers(0, 10**6), st.integers(0, 10**6))
 
 
-@settings(deadline=None, max_examples=examples(300))
+@settings(deadline=None, max_examples=examples(300, 20))
 @given(st.sampled_from(TEXTS), st.lists(CHANGES, min_size=1, max_size=6))
 def test_mutated_output_is_read_or_refused(text: str, changes: list[tuple[int, int, int]]) -> None:
     for kind, where, what in changes:
@@ -91,7 +91,7 @@ def mutated(text: str, kind: int, where: int, what: int) -> str:
     return "\n".join(lines)
 
 
-@settings(deadline=None, max_examples=examples(200))
+@settings(deadline=None, max_examples=examples(200, 15))
 @given(
     st.lists(
         st.one_of(st.sampled_from(WORDS), st.sampled_from(["\n", "GPU1", "GPU2"])), max_size=60
@@ -101,7 +101,7 @@ def test_words_of_a_matrix_in_any_order_are_read_or_refused(words: list[str]) ->
     check(" ".join(words))
 
 
-@settings(deadline=None, max_examples=examples(100, 30))
+@settings(deadline=None, max_examples=examples(100, 15))
 @given(st.text(max_size=300))
 def test_any_text_is_read_or_refused(text: str) -> None:
     check(text)

@@ -39,7 +39,7 @@ def named(name: str) -> ServerModel:
     return model
 
 
-@settings(deadline=None, max_examples=examples(150, 30))
+@settings(deadline=None, max_examples=examples(150, 15))
 @given(st.data())
 def test_any_numbering_of_a_known_server_is_recognised(data: st.DataObject) -> None:
     model = data.draw(st.sampled_from(NVIDIA))
@@ -100,7 +100,7 @@ def _colours(matrix: object) -> list[list[str]]:
     return [list(row) for row in matrix]
 
 
-@settings(deadline=None, max_examples=examples(80, 20))
+@settings(deadline=None, max_examples=examples(80, 12))
 @given(st.integers(2, 6), st.data())
 def test_a_renumbering_is_found_exactly_where_one_exists(size: int, data: st.DataObject) -> None:
     cells = st.sampled_from("012")
