@@ -10,11 +10,12 @@ from comparing import differences, wrong
 from effort import briefly, examples
 from exhaustive_queues import could_start, could_start_now
 from outcomes import planned
+from stated_cases import instance_of
 from tiny import busy, tiny
 
 from models.documents.cluster import DisruptionBudget
 from models.instance import disruption_budgets
-from models.instance.gang import Gang
+from models.instance.gang import Gang, matches
 from models.instance.instance import Instance
 from models.queues.bands import banded
 from models.starts.empty_starts import Answer, EmptyStarts
@@ -101,3 +102,30 @@ def test_who_could_start_on_the_empty_cluster_is_as_trying_every_place_says() ->
 
     assert wrong(range(examples(300, 15)), faults) == {}
     assert never > 4
+
+
+def test_nodes_of_a_role_are_those_that_match_its_affinity_by_themselves() -> None:
+    """The same as ``explain`` says of a node."""
+    r = Random(7)
+    values = ("a", "b", "3", "-4", "+5", "9" * 30, "")
+
+    def expression() -> str:
+        operator = r.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+        listed = [r.choice(("3", "-4", "0", "5"))] if operator in ("Gt", "Lt") else []
+        listed = r.sample(values[:-1], 2) if operator in ("In", "NotIn") else listed
+        return " ".join([r.choice("xyz"), operator, *listed])
+
+    def labels() -> dict[str, str]:
+        return {key: r.choice(values) for key in r.sample("xyz", r.randint(0, 3))}
+
+    nodes = {f"n{i:02}": {"gpus": 8, "labels": labels()} for i in range(30)}
+    sizes = set()
+    for _ in range(100):
+        terms = [[expression() for _ in range(r.randint(0, 3))] for _ in range(r.randint(1, 3))]
+        instance = instance_of({"nodes": nodes, "gangs": {"a": {"affinity": terms}}})
+        (role,) = instance.gangs[0].roles
+        found = {instance.cluster.nodes[n].name for n in instance.eligible_nodes(role)}
+        every = ((own.name, instance.labels_of(own)) for own in instance.cluster.nodes)
+        assert found == {n for n, has in every if matches(role.node_affinity, has, n)}
+        sizes.add(len(found))
+    assert len(sizes) > 10
