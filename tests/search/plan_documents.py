@@ -275,9 +275,9 @@ def document(
     }
 
 
-def sealed(plan: Doc) -> Doc:
-    """The same document with digests that fit; changes it in place."""
-    for part in ("instance", "spec"):
+def sealed(plan: Doc, *parts: str) -> Doc:
+    """The same document with digests that fit, of these parts or of both; changes it in place."""
+    for part in parts or ("instance", "spec"):
         text = json.dumps(plan[part], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         sum_ = hashlib.sha256(text.encode()).hexdigest()
         plan["status"]["digests"][part] = f"sha256:{sum_}"

@@ -25,7 +25,7 @@ from models.verify.bounds import refutation
 from models.verify.check import Judge, check, derive
 
 
-@pytest.mark.parametrize("seed", first_fast(range(60), 8))
+@pytest.mark.parametrize("seed", first_fast(range(60), 6))
 def test_the_judge_agrees_with_the_exhaustive_planner(seed: int) -> None:
     instance = tiny(seed)
     best = exhaustive.plan(instance)
@@ -38,7 +38,7 @@ def test_the_judge_agrees_with_the_exhaustive_planner(seed: int) -> None:
 DRAWN = [
     pytest.param(draw, seed, id=f"{draw.__name__}-{seed}")
     for draw in (tiny, busy, tiny_by_speed)
-    for seed in range(2000, 2000 + examples(60, 4))
+    for seed in range(2000, 2000 + examples(60, 3))
 ]
 
 
@@ -103,12 +103,12 @@ def large(nodes: int, gangs: int) -> Doc:
     return plan_of({"levels": levels, "nodes": servers, "gangs": wanted, "policy": rules})
 
 
-def test_300_gangs_of_300_priorities_on_512_servers_are_judged_in_seconds() -> None:
-    plan = large(512, 300)
+def test_150_gangs_of_150_priorities_on_256_servers_are_judged_in_seconds() -> None:
+    plan = large(256, 150)
     start = time.process_time()
     found = check(plan)
-    # About 1 s on one core of 2026, most of it for better plans; the margin is for busy machines.
-    assert time.process_time() - start < 6
+    # About half a second on one core of 2026, most of it for better plans; the margin is for busy machines.
+    assert time.process_time() - start < 4
     assert found == []
     entry(plan, "g00003")["pods"][0].update(node="n00000")
     found = [v for v in Judge().check(plan, refute=False).violations if v.gang is not None]

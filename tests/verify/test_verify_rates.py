@@ -125,8 +125,8 @@ def test_hundreds_of_links_are_only_counted() -> None:
 
 def test_the_worst_and_best_of_many_sets_are_bounded_without_listing_them() -> None:
     cube = mesh([[int((a ^ b).bit_count() == 1) for b in range(16)] for a in range(16)])
-    best = gpu_rates.best_inside(cube, 8)
-    assert best.low <= (best_inside_MBps(cube, 8) or 0) <= best.high
+    if examples(1, 0):
+        assert gpu_rates.best_inside(cube, 8) == exactly(Fraction(best_inside_MBps(cube, 8) or 0))
     # Eight corners of one parity have no link among them.
     assert gpu_rates.worst_inside(cube, 0, cube.all_gpus, 8) == exactly(Fraction(10000))
 

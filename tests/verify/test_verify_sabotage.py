@@ -20,7 +20,6 @@ from plan_documents import Doc, sealed
 from pydantic import BaseModel
 from short_plans import good
 from short_plans import planned as plan_by_search
-from test_docs import text
 from tiny import busy, busy_by_speed, tiny, tiny_by_speed
 from tiny_geometries import crowded
 from tiny_reserving import timed
@@ -32,7 +31,14 @@ from models.instance.instance import Instance
 from models.verify.check import Judge, Verdict, check
 
 INPUTS = (
-    *("affinity", "elastic", "goodput", "moves", "parallelism", "preemption", "starvation"),
+    *(
+        "elastic",
+        "goodput",
+        "moves",
+        "parallelism",
+        "preemption",
+        *["affinity", "starvation"][: examples(2, 0)],
+    ),
     *(
         "queues",
         "quickstart",
@@ -81,7 +87,7 @@ def planned(what: str | int) -> Doc:
     return document
 
 
-PLANS = [*INPUTS, LEAVES, *range(3000, 3000 + examples(120, 4)), 3010, 3038, 3061, 3065]
+PLANS = [*INPUTS, LEAVES, *range(3000, 3000 + examples(120, 1)), 3010, 3038, 3061, 3065]
 
 
 # The table
@@ -114,7 +120,7 @@ def test_each_field_of_a_plan_has_a_row_and_each_row_a_field() -> None:
 
 
 def test_the_page_says_of_every_field_what_the_table_says() -> None:
-    page = text(Path("docs/verify.md"))
+    page = Path("docs/verify.md").read_text(encoding="utf-8")
     assert "\n".join(f"- *{word}*: {why}" for word, why in WHYS.items()) in page
     words = {why: word for word, why in WHYS.items()}
     told: dict[str, str] = {}
@@ -229,7 +235,7 @@ def remarked(plan: Doc) -> Doc:
     plan["status"]["unchecked"] = [
         {"field": one.field, "codes": [*one.codes], "why": one.why} for one in unchecked(plan)
     ]
-    return sealed(plan)
+    return sealed(plan, "spec")
 
 
 @pytest.mark.parametrize("what", PLANS)
@@ -248,9 +254,10 @@ def test_a_changed_value_is_refused_or_listed(what: str | int) -> None:
         }
         if not changed(turned, steps, path, random):
             continue
-        verdict = judge.check(sealed(turned))
-        passes = not verdict.violations and not listed(verdict, path, code)
-        assert not passes or path.endswith(AS_RIGHT), (path, code, steps)
+        verdict = judge.check(sealed(turned, "spec"), refute=False)
+        if not verdict.violations and not listed(verdict, path, code):
+            refuted = judge.check(turned).violations
+            assert refuted or path.endswith(AS_RIGHT), (path, code, steps)
 
 
 TIMES = examples(2, 1)
@@ -274,54 +281,7 @@ def test_what_is_sampled_holds_every_part_of_a_plan() -> None:
     assert len([path for path in ROWS if path.startswith(REASON) and path not in never]) >= 17
 
 
-# What a field means beside others
-
-
-CONTRADICTED: dict[str, Any] = {
-    "a pair of gangs that are one": lambda f: f | {"by": 2 * f["by"]},
-    "room of pods that are not named": lambda f: _less(f, "pods"),
-    "a model that is not asked for": lambda f: f | {"model": "A100"},
-    "a domain of no level": lambda f: _less(f, "level") | {"domain": "b1"},
-    "resources that are not counted": lambda f: {"gpus": f["gpus"], "resources": ["cpu"]},
-    "an amount of no resource": lambda f: f | {"offered": "4"},
-}
-"""What is made of the fields of a reason that names holders."""
-
-
-def _less(fields: Doc, name: str) -> Doc:
-    return {key: value for key, value in fields.items() if key != name}
-
-
-@pytest.mark.parametrize("how", CONTRADICTED)
-def test_a_field_without_what_it_is_about_is_refused(how: str) -> None:
-    plan = planned("quickstart")
-    own = next(g for g in plan["spec"]["gangs"] if (g["reason"] or {}).get("fields", {}).get("by"))
-    assert check(remarked(plan)) == []
-    own["reason"]["fields"] = CONTRADICTED[how](own["reason"]["fields"])
-    assert {v.rule for v in check(remarked(plan))} == {"reason"}
-
-
-QUOTAS: dict[str, Doc] = {
-    "a guarantee of no queue": {"gpus": 4, "limit": 99},
-    "a guarantee of a gang that may be stopped": {"gpus": 4, "queue": "research", "limit": 24},
-    "what is held of no limit": {"gpus": 4, "queue": "research", "held": 7},
-    "another limit": {"gpus": 4, "queue": "research", "held": 7, "limit": 24},
-}
-
-
-@pytest.mark.parametrize("how", QUOTAS)
-def test_a_reason_of_queues_that_cannot_be_checked_is_refused(how: str) -> None:
-    plan = planned("queues")
-    gangs = zip(plan["instance"]["gangs"], plan["spec"]["gangs"], strict=True)
-    wanted, own = next(
-        pair
-        for pair in gangs
-        if pair[1]["decision"] == "wait" and (pair[1]["reason"]["code"] == "Quota")
-    )
-    if "stopped" in how:
-        wanted["spec"]["preemptible"] = True
-    own["reason"]["fields"] = QUOTAS[how]
-    assert "reason" in {v.rule for v in check(remarked(plan))}
+# A gang that starts though it never could
 
 
 def test_a_gang_that_never_could_start_may_start_where_its_queue_holds_more_than_its_limit() -> (
@@ -391,10 +351,11 @@ def test_another_code_is_refused_or_listed(what: str | int) -> None:
                 turned = copy.deepcopy(plan)
                 turned["instance"] = plan["instance"]
                 turned["spec"]["gangs"][i]["reason"] = reason
-                verdict = judge.check(remarked(turned))
+                verdict = judge.check(remarked(turned), refute=False)
                 rests = listed(verdict, f"{REASON}code", code) or any(
                     listed(verdict, f"{REASON}fields.{name}", code)
                     for name in RESTS_ON
                     if name in reason["fields"]
                 )
-                assert verdict.violations or rests, (stated, reason)
+                refused = verdict.violations or rests or judge.check(turned).violations
+                assert refused, (stated, reason)
