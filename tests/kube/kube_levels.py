@@ -81,7 +81,3 @@ def exact(name: str, kind: str = "Node") -> Tree:
 
 def regex(pattern: str, kind: str = "Node") -> Tree:
     return {"type": kind, "selector": {"regexMatch": {"pattern": pattern}}}
-
-
-def label_match(**selector: object) -> Tree:
-    return {"type": "Node", "selector": {"labelMatch": selector}}

@@ -147,13 +147,6 @@ def gpus(spec: Tree) -> None:
         amounts[GPU] = "9"
 
 
-def term(app: str) -> Tree:
-    return {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchLabels": {"app": app}},
-    }
-
-
 NEVER: dict[str, Callable[[Tree], None]] = {
     "selector": selector,
     "cpu above any node": cpu,

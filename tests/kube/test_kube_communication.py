@@ -10,7 +10,7 @@ import pytest
 from building_servers import DGX1_V100
 from conftest import RunCli
 from kube import node, pod
-from kube_gangs import owned, thing
+from kube_gangs import thing
 
 Tree = dict[str, Any]
 
@@ -67,23 +67,6 @@ def test_two_gpus_of_a_pod_in_an_empty_mesh_are_a_pair_with_two_links(
         assert DGX1_V100[one][other] == "NV2"
         assert (gang["bandwidthMBps"], gang["share"]) == (40_000, 1000)
     assert plan["status"]["outcome"] == "optimal"
-
-
-TRUSTING = {
-    "apiVersion": "gangplan.dev/v1alpha1",
-    "kind": "Policy",
-    "spec": {"kubernetes": {"trustCommunication": True}},
-}
-
-
-def worker(
-    index: int, *, gpus: int = 2, notes: dict[str, str] | None = None, on: str | None = None
-) -> Tree:
-    labels = {"batch.kubernetes.io/job-completion-index": str(index)}
-    made = pod(
-        f"j-{index}", gpus=gpus, gated=on is None, on=on, labels=labels, annotations=notes or {}
-    )
-    return owned(made, "Job", "batch/v1", "j")
 
 
 def job(size: int = 2, **metadata: object) -> Tree:

@@ -59,10 +59,6 @@ def test_the_scheduler_would_take_every_pod_that_a_recorded_cluster_starts(
     assert field_errors(recorded(name), plan) == []
 
 
-def nodes(name: str) -> list[Tree]:
-    return [tree for tree in recorded(name) if tree["kind"] == "Node"]
-
-
 # ---- a cluster by hand: two waiting pods of one Job, 4 GPUs each, on nodes n0..n3 of racks r0, r1
 
 OFFER = {"cpu": "16", "memory": "64Gi", "pods": "3", "nvidia.com/gpu": "8", "x.io/nic": "4"}
@@ -77,39 +73,8 @@ def node(name: str, **offer: str) -> Tree:
 READY = {"type": "Ready", "status": "True"}
 
 
-def pod(index: int, **more: object) -> Tree:
-    ask = {"cpu": "2500m", "memory": "8Gi", "nvidia.com/gpu": "4", "x.io/nic": "1"}
-    owner = {"kind": "Job", "name": "j", "uid": "u", "controller": True}
-    labels = {"batch.kubernetes.io/job-completion-index": str(index)}
-    notes = {"kueue.x-k8s.io/podset-slice-required-topology": "rack"}
-    notes["kueue.x-k8s.io/podset-slice-size"] = "2"
-    meta = {"namespace": "a", "name": f"p{index}", "labels": labels, "ownerReferences": [owner]}
-    spec = {
-        "schedulingGates": [{"name": "gangplan.dev/placement"}],
-        "containers": [{"name": "c", "resources": {"requests": ask}}],
-    }
-    return {"kind": "Pod", "metadata": meta | {"annotations": notes}, "spec": spec | more}
-
-
-def other(where: str) -> Tree:
-    """A running pod of nobody: GPUs 0 and 1, and 9 CPUs."""
-    tree = pod(9, nodeName=where)
-    tree["metadata"] |= {"name": "other", "ownerReferences": [], "labels": {}}
-    tree["metadata"]["annotations"] = {"topology.kubernetes.io/gpu-visible": "0,1"}
-    ask = {"cpu": "9", "memory": "1Gi", "nvidia.com/gpu": "2"}
-    tree["spec"]["containers"] = [{"name": "c", "resources": {"requests": ask}}]
-    return tree | {"status": {"phase": "Running"}}
-
-
 def plan(*places: tuple[str, list[int] | None]) -> Tree:
     """Pods p0, p1... at these places."""
     pods = [{"name": f"p{i}", "node": n, "gpus": g} for i, (n, g) in enumerate(places)]
     gang = {"namespace": "a", "name": "j", "decision": "place", "pods": pods}
     return {"spec": {"gangs": [gang]}, "instance": {"gangs": []}}
-
-
-def cluster(**spec: object) -> list[Tree]:
-    return [*(node(f"n{i}") for i in range(4)), other("n1"), pod(0, **spec), pod(1, **spec)]
-
-
-LOW, HIGH = [0, 1, 2, 3], [4, 5, 6, 7]

@@ -72,9 +72,6 @@ def test_nvl72_has_the_tiers_of_its_hypernodes_and_cliques() -> None:
     )
 
 
-# --- NVLink domains
-
-
 def cliques(*values: str | None, **more: str) -> list[Tree]:
     """Nodes with these cliques; ``more``: labels of all of them."""
     return labelled(
@@ -83,9 +80,6 @@ def cliques(*values: str | None, **more: str) -> list[Tree]:
             for i, value in enumerate(values)
         }
     )
-
-
-# --- Topology objects
 
 
 def test_a_topology_file_goes_before_the_objects() -> None:
@@ -99,21 +93,6 @@ def test_a_topology_file_goes_before_the_objects() -> None:
     assert names(levels) == ["zone", "leaf", "clique"]
     assert [levels.domain(name)[1] for name in "abcd"] == ["s", "s", "t", None]
     assert said[0] == "Node d: is not in the topology file; it is alone at every level"
-
-
-# --- what gangs name
-
-
-RACKS = [
-    node(f"n{i}", {"a/row": f"w{i // 4}", "a/rack": f"k{i // 2}", "a/pod": f"p{i // 4}",
-                          "a/pair": f"x{i % 2}", "a/all": "1"})
-    for i in range(8)
-]  # fmt: skip
-
-
-def asked(*keys: str) -> tuple[Levels, list[str]]:
-    levels, _, said = found([*RACKS, topology("t", "a/row", "a/rack")], *keys)
-    return levels, said
 
 
 def test_levels_that_gangs_name_put_out_none_of_the_cluster() -> None:

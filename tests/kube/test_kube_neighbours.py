@@ -14,7 +14,7 @@ import pytest
 from effort import spread as part
 from kube import node, pod
 from kube_feasible import field_errors
-from kube_neighbours import REQUIRED, Neighbours
+from kube_neighbours import REQUIRED
 
 from models.results.plan import compose
 from planner.read.inputs import load
@@ -41,16 +41,6 @@ def planned(trees: list[Tree], *, budget: int = 0) -> Tree:
 
 
 # --- the filters
-
-
-def started(trees: list[Tree], **places: str) -> list[str]:
-    """What the filters say when these pods start beside the bound ones."""
-    nodes = {t["metadata"]["name"]: t for t in trees if t["kind"] == "Node"}
-    pods = {("default", t["metadata"]["name"]): t for t in trees if t["kind"] == "Pod"}
-    there = {name: t["spec"]["nodeName"] for name, t in pods.items() if "nodeName" in t["spec"]}
-    wanted = {("default", name): place for name, place in places.items()}
-    found = Neighbours(nodes, pods, {}, there).start(wanted)
-    return [line.removeprefix("Pod default/") for line in found]
 
 
 def term(key: str, **labels: str) -> Tree:

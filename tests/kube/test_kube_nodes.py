@@ -1,11 +1,8 @@
-"""Nodes: amounts, readiness, taints, and how many GPUs."""
+"""Nodes of recorded clusters: their GPUs and devices."""
 
 from __future__ import annotations
 
-from decimal import Decimal
-
-from kube import load, node
-from kube_nodes import one
+from kube import load
 
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
@@ -28,15 +25,8 @@ def test_only_labelled_nodes_are_for_topology_scheduled_pods() -> None:
     assert [one_.topology_only for one_ in found] == [True, True, True, False]
 
 
-def test_amounts_are_rounded_down_and_numbers_count_like_texts() -> None:
-    tree = node("n1", gpus=0)
-    tree["status"]["allocatable"] = {
-        "cpu": "1999.9m", "memory": "1.5", "pods": 110, "rdma/hca": 2.0, "nvidia.com/gpu": 4,
-        "example.com/decimal": Decimal("7.5"),  # as files are read
-    }  # fmt: skip
-    found, said = one(tree)
-    assert found.allocatable == {
-        "cpu": 1999, "memory": 1, "pods": 110, "rdma/hca": 2, "example.com/decimal": 7,
-    }  # fmt: skip
-    assert found.gpus == 4
-    assert said == ""
+def test_devices_of_a_recorded_node_are_ordered_as_nvidia_smi_counts() -> None:
+    found = {one_.name: one_ for one_ in read_nodes(load("nvl72"), KubernetesPolicy(), Remarks())}
+    devices = found["gb200-r06-n01"].devices
+    assert [(d.index, d.name) for d in devices] == [(i, f"gpu-{i}") for i in range(4)]
+    assert found["gb200-r01-n01"].devices == ()  # only channels and daemons of a compute domain

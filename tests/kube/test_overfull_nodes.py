@@ -44,13 +44,6 @@ def test_nothing_is_placed_on_an_overfull_node(case: str, server: str) -> None:
     assert outcome.value("admission/0") == 24
 
 
-def crowd(pods: int, **given: bool) -> Instance:
-    """Preemptible pods of two unknown GPUs each on a server of 16, a gang of higher priority waits."""
-    runs = [gang(f"r{i:02}", 1, 2, stands=[(0, 0, 0, None)], preemptible=True) for i in range(pods)]
-    nodes = [node("n1", switched(16), **given)]
-    return build(nodes=nodes, gangs=[*runs, gang("w", 1, 8, priority=5)])
-
-
 @pytest.mark.parametrize("case", OVERFULL)
 def test_the_judge_finds_a_pod_placed_on_an_overfull_node(case: str) -> None:
     runs = [gang(f"r{i}", 1, 8, stands=stands) for i, stands in enumerate(OVERFULL[case])]
