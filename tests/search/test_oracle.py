@@ -85,6 +85,21 @@ def test_the_search_finds_the_best_plan_and_the_judge_says_the_same_of_both(feat
     assert {draw: what for draw, what in found.items() if what} == {}
 
 
+SHARP = [
+    (feature, draw, seed)
+    for feature, known in FEATURES.items()
+    for draw, seed in known.get("sharp", ())
+]
+
+
+@pytest.mark.parametrize(("feature", "draw", "seed"), SHARP)
+def test_the_search_finds_the_best_plan_where_one_more_or_less_is_another_rule(
+    feature: str, draw: str, seed: int
+) -> None:
+    known = FEATURES[feature]
+    assert differences(DRAWS[draw](seed, more=(feature, *known.get("with", ())))) == []
+
+
 @pytest.mark.parametrize("why", FOUND)
 def test_the_search_finds_the_best_plan_where_it_did_not_once(why: str) -> None:
     draw, seed, more = FOUND[why]
