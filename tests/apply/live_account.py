@@ -25,6 +25,7 @@ from apiserver_http import Endpoint, serving
 from deploying import TENANT, USER, hook, shipped
 from live_cluster import Live, kubectl, opened
 from live_objects import LEASES, listed
+from live_runs import hurried
 from snapshots import environment
 
 from planner.cli.app import run
@@ -68,7 +69,9 @@ class Account:
         environ = environment(self.live.folder, KUBECONFIG=str(self.kubeconfig), USER="tester")
         console = Console(stdout=out, stderr=err, stdin=io.BytesIO(), environ=environ)
         more = ("--lock-namespace", self.live.lock_namespace)
-        return run([*words, *more], console), out.getvalue(), err.getvalue()
+        with hurried():
+            code = run([*words, *more], console)
+        return code, out.getvalue(), err.getvalue()
 
     def may(self, verb: str, resource: str, sub: str, namespace: str) -> bool:
         what, _, name = resource.partition("/")

@@ -123,12 +123,12 @@ class Live:
         spec = self.get(f"/api/v1/nodes/{name}")["spec"]
         return [taint["key"] for taint in spec.get("taints", ())] == [TAINT]
 
-    def report_ready(self, *names: str) -> None:
-        """Say of pods what their kubelets report once they run."""
+    def report_ready(self, *names: str, at: float = 1_795_341_600.0) -> None:
+        """Say of pods what their kubelets report once they run. ``at``: since when."""
         status = {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": "True"}],
-            "startTime": "2026-11-22T10:00:00Z",
+            "startTime": datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         for name in names:
             path = f"/api/v1/namespaces/{self.namespace}/pods/{name}/status"
@@ -143,6 +143,10 @@ class Live:
             lambda: counted.items() <= self.get(path).get("status", {}).items(),
             "the budget's status",
         )
+
+    def unguard(self) -> None:
+        """All budgets of ours go."""
+        self.send("DELETE", f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets")
 
     def create_workload(self, tree: Tree) -> None:
         """A controller, once it has made its pods."""

@@ -22,5 +22,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def live(cluster: Live) -> Iterator[Live]:
     yield cluster
     cluster.relay.forget()
+    cluster.unguard()
     cluster.delete_workloads()
     cluster.delete_pods()

@@ -14,6 +14,8 @@ MARK = "gangplan-test"
 TAINT = "example.com/gangplan-test"
 """On each of our nodes: no pod of anybody else comes there."""
 LEASES = "kube-node-lease"
+LEASE_PATH = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/gangplan"
+"""Of the lock, in that namespace."""
 HIGH = 1000
 """Priority of gangs that others may have to give way to."""
 

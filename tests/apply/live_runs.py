@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,14 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from effort import HANG_S
 from interactive import HEARING, MAIN, ROOT
-from live_cluster import Live
-from live_objects import policy
+from live_checks import placed
+from live_cluster import VARIABLE, Live
+from live_objects import Wanted, policy
 from live_relay import Answer, Call, Forward, Meddler, honest
 from snapshots import environment
 
 from planner.cli.app import run
+from planner.cluster import retry, rights
+from planner.pipelines import apply_steps
 from planner.show.console import Console
 
 Tree = dict[str, Any]
@@ -57,6 +62,28 @@ def planned(live: Live, name: str = "plan", *options: str) -> Path:
     code = run(words, console)
     assert code == 0, err.getvalue()
     return path
+
+
+LOW = Wanted("low", 7, 8, preemptible=True)
+"""Fills the seven nodes."""
+
+
+def run_low(live: Live) -> None:
+    """Start low, and say of its pods what kubelets would."""
+    live.create(LOW)
+    assert ran(live, *apply_words(live, planned(live))).code == 0
+    live.report_ready(*live.pods())
+
+
+def left(live: Live) -> int:
+    """Pods of low that are bound."""
+    return sum(name.startswith("low-") for name in placed(live.pods()))
+
+
+def evictions(*runs: Ran) -> set[str]:
+    """Pods whose eviction was asked for."""
+    asked = [call.path for done in runs for call in done.calls if call.evicts]
+    return {path.split("/")[-2] for path in asked}
 
 
 def policy_of(live: Live, **kubernetes: str) -> Path:
@@ -103,10 +130,22 @@ def ran(live: Live, *arguments: str, meddler: Meddler = honest) -> Ran:
     """Run it to its end in this process, with answers as the meddler makes them."""
     out, err = io.StringIO(), io.StringIO()
     console = Console(stdout=out, stderr=err, stdin=io.BytesIO(), environ=_environ(live))
-    with live.relay.meddling(meddler):
+    with live.relay.meddling(meddler), hurried():
         code = run(arguments, console)
         calls = tuple(live.relay.calls)
     return Ran(code, out.getvalue(), err.getvalue(), calls)
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """The program of this process looks ten times a second; our own server needs no patience, either."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(apply_steps, "TICK_S", 0.1)
+        if VARIABLE not in os.environ:
+            waits = tuple(one / 10 for one in retry.WAITS_S)
+            patch.setattr(retry, "WAITS_S", waits)
+            patch.setattr(rights, "WAITS_S", waits)
+        yield
 
 
 def _environ(live: Live) -> dict[str, str]:

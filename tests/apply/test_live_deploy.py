@@ -41,9 +41,9 @@ def one(ours: Account) -> Iterator[Account]:
     ours.live.delete_pods()
 
 
-def _patched(ours: Account, patch: Tree, *more: str) -> tuple[bool, str]:
+def _patched(ours: Account, patch: Tree) -> tuple[bool, str]:
     """A server-side dry run of a patch, by the account."""
-    return ours.kubectl(*_patch_words(ours, patch), *more)
+    return ours.kubectl(*_patch_words(ours, patch))
 
 
 def _patch_words(ours: Account, patch: Tree) -> list[str]:
@@ -64,6 +64,8 @@ def _spec(**fields: object) -> Tree:
 
 
 OPEN = {"$patch": "delete", "name": "gangplan.dev/placement"}
+TERM = {"matchExpressions": [{"key": "x", "operator": "Exists"}]}
+PREFERS = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": TERM}]}
 
 FORBIDDEN: dict[str, Tree] = {
     "a label": _labels("app", "x"),
@@ -75,42 +77,23 @@ FORBIDDEN: dict[str, Tree] = {
     "a deadline": _spec(activeDeadlineSeconds=1),
     "a pin behind the gate": _spec(nodeSelector={"kubernetes.io/hostname": "n"}),
     "another selector": _spec(schedulingGates=[OPEN], nodeSelector={"pool": "x"}),
-    "a preference": _spec(
-        affinity={
-            "nodeAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [
-                    {
-                        "weight": 1,
-                        "preference": {"matchExpressions": [{"key": "x", "operator": "Exists"}]},
-                    }
-                ]
-            }
-        }
-    ),
+    "a preference": _spec(affinity={"nodeAffinity": PREFERS}),
 }
 
 
-@pytest.mark.parametrize("patch", FORBIDDEN.values(), ids=FORBIDDEN.keys())
-def test_what_the_server_would_take_from_others_it_refuses_the_account(
-    patch: Tree, one: Account
-) -> None:
-    _refused_to_us_alone(one, patch)
-
-
-def test_no_toleration_is_added(one: Account) -> None:
-    has = one.live.pods()["probe-0"]["spec"]["tolerations"]
-    _refused_to_us_alone(one, _spec(tolerations=[*has, {"key": "x", "operator": "Exists"}]))
-
-
-def _refused_to_us_alone(one: Account, patch: Tree) -> None:
+@pytest.mark.slow
+def test_what_the_server_would_take_from_others_it_refuses_the_account(one: Account) -> None:
     live = one.live
-    taken, said = kubectl_said(live.kubeconfig, live.folder, *_patch_words(one, patch))
-    assert taken, said
-    refused, why = _patched(one, patch)
-    assert not refused
-    assert DENIED in why
-    installed = "ValidatingAdmissionPolicy 'gangplan-pods'"
-    assert f"ValidatingAdmissionPolicy 'gangplan-pods-{live.run}'" in why or installed in why
+    has = live.pods()["probe-0"]["spec"]["tolerations"]
+    more = _spec(tolerations=[*has, {"key": "x", "operator": "Exists"}])
+    for name, patch in {**FORBIDDEN, "a toleration": more}.items():
+        taken, said = kubectl_said(live.kubeconfig, live.folder, *_patch_words(one, patch))
+        assert taken, (name, said)
+        allowed, why = _patched(one, patch)
+        assert not allowed, name
+        assert DENIED in why, (name, why)
+        installed = "ValidatingAdmissionPolicy 'gangplan-pods'"
+        assert f"ValidatingAdmissionPolicy 'gangplan-pods-{live.run}'" in why or installed in why
 
 
 def test_marks_gate_and_pin_are_the_accounts_to_change(one: Account) -> None:
@@ -121,17 +104,22 @@ def test_marks_gate_and_pin_are_the_accounts_to_change(one: Account) -> None:
         assert taken, said
 
 
-def test_the_account_applies_a_plan_whole(ours: Account) -> None:
+def test_the_account_applies_a_plan_whole_and_doctor_finds_nothing_amiss(ours: Account) -> None:
     live = ours.live
     live.create(Wanted("a", 2, 4), Wanted("b", 1, 8))
     plan = planned(live)
+    code, out, err = ours.program("doctor", "-n", live.namespace, "-o", "json")
+    assert code == 0, out + err
+    checks = {check["check"]: check for check in json.loads(out)["checks"]}
+    assert checks["admission policy"]["is"] == "ok"
+    assert checks["account"]["found"] in (ours.name, "the server does not say")
     code, _, err = ours.program("apply", str(plan), "--yes")
     assert code == 0, err
-    assert placed(live.pods()) == placements(plan)
-    assert partial(live.pods()) == []
+    assert (placed(live.pods()), partial(live.pods())) == (placements(plan), [])
     live.delete_pods()
 
 
+@pytest.mark.slow
 def test_a_right_taken_away_while_gangs_start_is_named_and_the_same_command_resumes(
     ours: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,21 +154,10 @@ def test_a_right_taken_away_while_gangs_start_is_named_and_the_same_command_resu
     live.delete_pods()
 
 
-def test_doctor_finds_nothing_amiss(one: Account) -> None:
-    code, out, err = one.program("doctor", "-n", one.live.namespace, "-o", "json")
-    assert code == 0, out + err
-    checks = {check["check"]: check for check in json.loads(out)["checks"]}
-    assert checks["admission policy"]["is"] == "ok"
-    assert checks["account"]["found"] in (one.name, "the server does not say")
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verb", "group", "resource"),
-    [
-        ("patch", "", "pods"),
-        pytest.param("update", "coordination.k8s.io", "leases", marks=pytest.mark.slow),
-        pytest.param("list", "", "nodes", marks=pytest.mark.slow),
-    ],
+    [("patch", "", "pods"), ("update", "coordination.k8s.io", "leases"), ("list", "", "nodes")],
 )
 def test_without_a_right_nothing_is_written_and_doctor_names_it(
     verb: str, group: str, resource: str, one: Account
@@ -200,23 +177,20 @@ def test_without_a_right_nothing_is_written_and_doctor_names_it(
     assert live.pods() == before
 
 
+@pytest.mark.slow
 def test_a_namespace_that_is_gone_with_its_rights_makes_the_plan_stale(ours: Account) -> None:
     live = ours.live
     name = f"{live.run}-gone"
     (role,) = [one for one in ours.roles if "gangplan-starting" in one["metadata"]["name"]]
+    group = "rbac.authorization.k8s.io"
     binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "apiVersion": f"{group}/v1",
         "kind": "RoleBinding",
         "metadata": {"name": "starting", "namespace": name},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": role["metadata"]["name"],
-        },
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role["metadata"]["name"]},
         "subjects": [{"kind": "ServiceAccount", "name": "gangplan", "namespace": ours.home}],
     }
-    made = [namespace(name, live.run), binding, *pods(Wanted("lost", 1, 1), name, live.run)]
-    for tree in made:
+    for tree in (namespace(name, live.run), binding, *pods(Wanted("lost", 1, 1), name, live.run)):
         live.kubectl("create", "--validate=false", "-f", "-", given=tree)
     live.wait_until(lambda: ours.may("patch", "pods", "", name), "the rights")
     live.create(Wanted("stays", 1, 1))
@@ -232,6 +206,7 @@ def test_a_namespace_that_is_gone_with_its_rights_makes_the_plan_stale(ours: Acc
     live.delete_pods()
 
 
+@pytest.mark.slow
 def test_rights_in_a_namespace_with_pods_are_missing_and_the_role_is_named(one: Account) -> None:
     live = one.live
     words = ("run", "--policy", str(policy_of(live, gpuBackend="dra")))

@@ -1,4 +1,4 @@
-"""``run --watch``: what happens leads to a run, nothing else does, and nothing but a signal ends it."""
+"""``run --watch`` on a live cluster: changes lead to a run, nothing else does, only a signal ends it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from effort import HANG_S
 from live_checks import placed
 from live_cluster import Live
-from live_objects import Wanted
-from live_relay import Answer, Call, Forward
+from live_objects import LEASE_PATH, Wanted
+from live_relay import Answer, Call, Forward, honest
 from live_runs import children, run_words, started
 
 pytest_plugins = ("live_fixtures",)
@@ -37,10 +37,8 @@ class Watching:
 
     def rounds(self) -> list[str]:
         """Why each round began."""
-        found = (
-            re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: (.*)", line) for line in self.lines
-        )
-        return [one[1] for one in found if one is not None]
+        begun = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: (.*)"
+        return [one[1] for line in self.lines if (one := re.fullmatch(begun, line))]
 
     def wait_for(self, count: int) -> None:
         """Until so many rounds have ended."""
@@ -58,8 +56,8 @@ class Watching:
 
 
 @contextmanager
-def watching(live: Live, *more: str) -> Iterator[Watching]:
-    words = run_words(live, "--watch", "--min-interval", "1s", "--max-interval", "1h", *more)
+def watching(live: Live) -> Iterator[Watching]:
+    words = run_words(live, "--watch", "--min-interval", "1s", "--max-interval", "1h")
     with started(live, *words) as process:
         found = Watching(live, process)
         thread = threading.Thread(target=found.listen, daemon=True)
@@ -76,14 +74,12 @@ def watching(live: Live, *more: str) -> Iterator[Watching]:
 
 def heartbeat(live: Live, name: str, seconds: int) -> None:
     """The status of a node as its kubelet renews it."""
-    ready = {
-        "type": "Ready",
-        "status": "True",
-        "lastHeartbeatTime": f"2026-11-22T10:00:{seconds:02}Z",
-    }
+    at = f"2026-11-22T10:00:{seconds:02}Z"
+    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": at}
     live.send("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [ready]}})
 
 
+@pytest.mark.slow
 def test_what_happens_leads_to_a_run_and_nothing_else_does(live: Live) -> None:
     """A gang starts; heartbeats and our own writes start no run, or the next one would say so."""
     with watching(live) as seen:
@@ -122,8 +118,7 @@ def test_a_signal_within_a_run_ends_it_as_it_ends_a_run(live: Live) -> None:
         go_on.set()
         assert seen.process.wait(HANG_S) == 128 + signal.SIGTERM
     assert [line for line in seen.lines if line.startswith("run interrupted (exit 143)")]
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{live.lock_namespace}/leases/gangplan"
-    assert not live.get(path)["spec"].get("holderIdentity")
+    assert not live.get(LEASE_PATH.format(live.lock_namespace))["spec"].get("holderIdentity")
     assert seen.rounds() == ["started"]
 
 
@@ -134,6 +129,6 @@ def test_a_lost_server_ends_nothing(live: Live) -> None:
     with live.relay.meddling(lambda _call, _forward: None), watching(live) as seen:
         seen.wait_for(2)
         assert seen.rounds()[:2] == ["started", "again after exit 69"]
-        live.relay.meddler = lambda _call, forward: forward()
+        live.relay.meddler = honest
         seen.wait_for_pods(2)
         assert seen.end() == 128 + signal.SIGTERM

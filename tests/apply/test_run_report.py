@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
+from typing import Any
 
 import handmade
 
@@ -15,7 +15,7 @@ from planner.show.metrics import text
 from planner.show.run import RunReport
 
 
-def decided() -> PlanDocument:
+def decided(**effective: Any) -> PlanDocument:  # noqa: ANN401  # JSON
     """A plan of five gangs, two of which start and two wait, with gaps 0 and 12.5 %."""
     document = handmade.plan()
     entry = document["spec"]["gangs"][0]
@@ -26,63 +26,46 @@ def decided() -> PlanDocument:
         handmade.tier("span", "min", 8, 7),  # a gap of 1 / 8
     ]
     document["status"]["digests"] = {"instance": "sha256:1", "spec": "sha256:2"}
-    document["status"]["effectiveGpus"] = {"before": 8.0, "after": 1234.56, "oneAtATime": 1200.0}
+    found = {"before": 8.0, "after": 1234.56, "oneAtATime": 1200.0, **effective}
+    document["status"]["effectiveGpus"] = found
     return PlanDocument.model_validate(document)
 
 
-def gang(name: str, outcome: Outcome, plan: str = "gp-2") -> GangVerdict:
-    return GangVerdict(("team", name), outcome, plan)
+def verdict(plan: str = "gp-2", space: str = "team", **gangs: Outcome) -> tuple[GangVerdict, ...]:
+    return tuple(GangVerdict((space, name), outcome, plan) for name, outcome in gangs.items())
 
 
-def report() -> RunReport:
+def report(plan: PlanDocument | None = None) -> RunReport:
     """A run that finished gang a of an earlier plan, then started b; c could not be."""
+    later = verdict(a=Outcome.unchanged, b=Outcome.pending, c=Outcome.skipped)
     return RunReport(
         status="stopped part-way",
         exit_code=7,
         context="prod",
         cluster="uid",
         plan="gp-2",
-        decided=decided(),
-        recovered=Verdict((gang("a", Outcome.started, "gp-1"),), writes=4),
-        applied=Verdict(
-            (
-                gang("a", Outcome.unchanged),
-                gang("b", Outcome.pending),
-                gang("c", Outcome.skipped),
-            ),
-            writes=6,
-            evicted=1,
-        ),
+        decided=plan or decided(),
+        recovered=Verdict(verdict("gp-1", a=Outcome.started), writes=4),
+        applied=Verdict(later, writes=6, evicted=1),
         seconds={"solve": 1.5},
     )
 
 
-def test_the_line_tells_every_gang_once_and_by_what_was_done_with_it() -> None:
+def event(one: RunReport) -> Any:  # noqa: ANN401  # JSON
+    err = io.StringIO()
+    console = Console(stdout=io.StringIO(), stderr=err, environ={})
+    console.log_format = LogFormat.json
+    one.print_summary(console, 12.34)
+    return json.loads(err.getvalue())
+
+
+def test_line_event_note_and_metrics_tell_every_gang_once_and_agree() -> None:
     """a was started by the recovery and only found whole later: it counts as started."""
     assert report().line(12.34) == (
         "run stopped part-way (exit 7): plan gp-2; gangs: 1 started, 1 pending, "
         "1 skipped; 1 pod evicted; 2 waiting; 1,234.56 effective GPUs (8 before); 12.3 s"
     )
-
-
-def test_a_run_that_had_nothing_to_do_says_so() -> None:
-    quiet = RunReport(status="unchanged", exit_code=0, plan="gp-3", decided=decided())
-    quiet.applied = Verdict((gang("a", Outcome.unchanged),))
-    assert quiet.line(2) == (
-        "run unchanged (exit 0): plan gp-3; nothing changed; 2 waiting; "
-        "1,234.56 effective GPUs (8 before); 2.0 s"
-    )
-    assert RunReport(status="locked", exit_code=75).line(0.04) == (
-        "run locked (exit 75): nothing changed; 0.0 s"
-    )
-
-
-def test_the_event_holds_the_same_facts() -> None:
-    err = io.StringIO()
-    console = Console(stdout=io.StringIO(), stderr=err, environ={})
-    console.log_format = LogFormat.json
-    report().print_summary(console, 12.34)
-    assert json.loads(err.getvalue()) == {
+    assert event(report()) == {
         "type": "summary",
         "verb": "run",
         "status": "stopped part-way",
@@ -104,9 +87,6 @@ def test_the_event_holds_the_same_facts() -> None:
         "digests": {"instance": "sha256:1", "spec": "sha256:2"},
         "warnings": [],
     }
-
-
-def test_the_note_on_the_lock_and_the_metrics_agree_with_it() -> None:
     assert report().note("2026-11-21T18:00:00Z") == {
         "status": "stopped part-way",
         "exit_code": 7,
@@ -127,26 +107,28 @@ def test_the_note_on_the_lock_and_the_metrics_agree_with_it() -> None:
     }
 
 
+def test_a_run_that_had_nothing_to_do_says_so() -> None:
+    quiet = RunReport(status="unchanged", exit_code=0, plan="gp-3", decided=decided())
+    quiet.applied = Verdict(verdict(a=Outcome.unchanged))
+    assert quiet.line(2) == (
+        "run unchanged (exit 0): plan gp-3; nothing changed; 2 waiting; "
+        "1,234.56 effective GPUs (8 before); 2.0 s"
+    )
+    assert RunReport(status="locked", exit_code=75).line(0.04) == (
+        "run locked (exit 75): nothing changed; 0.0 s"
+    )
+
+
 def test_a_run_says_what_its_plan_has_for_fewer_effective_gpus() -> None:
-    found = decided()
-    document = found.model_dump(by_alias=True)
-    document["status"]["effectiveGpus"] |= {
-        "oneAtATime": 1300.0,
-        "byPriority": [
-            {"priority": 5, "after": 34.56, "oneAtATime": 0},
-            {"priority": 0, "after": 1200.0, "oneAtATime": 1300.0},
-        ],
-    }
-    lower = replace(report(), decided=PlanDocument.model_validate(document))
+    by = [
+        {"priority": 5, "after": 34.56, "oneAtATime": 0},
+        {"priority": 0, "after": 1200.0, "oneAtATime": 1300.0},
+    ]
+    lower = report(decided(oneAtATime=1300.0, byPriority=by))
     # 34.56 - 100 = -65.44
     fewer = "65.44 fewer than one after another: +34.56 at priority 5, -100 at priority 0"
     assert f"1,234.56 effective GPUs (8 before); its plan has {fewer}; " in lower.line(2.0)
-    assert "fewer" not in report().line(2.0)
-    err = io.StringIO()
-    console = Console(stdout=io.StringIO(), stderr=err, environ={})
-    console.log_format = LogFormat.json
-    lower.print_summary(console, 2.0)
-    assert json.loads(err.getvalue())["gained_by_priority"] == {"5": 34.56, "0": -100.0}
+    assert event(lower)["gained_by_priority"] == {"5": 34.56, "0": -100.0}
 
 
 def test_gpus_of_gangs_that_are_not_fully_bound_are_not_effective() -> None:
@@ -162,16 +144,16 @@ def test_gpus_of_gangs_that_are_not_fully_bound_are_not_effective() -> None:
             entry["speed"] = speeds[entry["name"]]
     document["status"]["effectiveGpus"] = {"before": 2.0, "after": 20.4}
     document["status"]["digests"] = {"instance": "sha256:1", "spec": "sha256:2"}
-
-    def verdict(name: str, outcome: Outcome) -> GangVerdict:
-        return GangVerdict(("research", name), outcome, "gp-2")
-
     found = RunReport(status="done", exit_code=0, plan="gp-2")
     found.decided = PlanDocument.model_validate(document)
-    found.recovered = Verdict((verdict("old", Outcome.pending),))
-    found.applied = Verdict((verdict("pair", Outcome.skipped), verdict("whole", Outcome.pending)))
+
+    def became(pair: Outcome, whole: Outcome, old: Outcome) -> str:
+        found.recovered = Verdict(verdict(space="research", old=old))
+        found.applied = Verdict(verdict(space="research", pair=pair, whole=whole))
+        return found.line(1)
+
+    said = became(Outcome.skipped, Outcome.pending, Outcome.pending)
     assert found.effective == {"before": 0.0, "after": 0.0}
-    assert "0 effective GPUs (0 before; 16.4 more once all pods are bound)" in found.line(1)
-    found.applied = Verdict((verdict("pair", Outcome.started), verdict("whole", Outcome.started)))
-    found.recovered = Verdict((verdict("old", Outcome.unchanged),))
-    assert "20.4 effective GPUs (2 before)" in found.line(1)
+    assert "0 effective GPUs (0 before; 16.4 more once all pods are bound)" in said
+    said = became(Outcome.started, Outcome.started, Outcome.unchanged)
+    assert "20.4 effective GPUs (2 before)" in said

@@ -1,17 +1,14 @@
-"""Nodes and pods of a live cluster as applying sees them."""
+"""Nodes and pods of a cluster as applying sees them: who stands where, and whose intent it is."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from apiserver import Call, FakeCluster
+from apiserver import LOST, Answer, Call, FakeCluster
 from apiserver_http import FakeWire
 
 from models.apply.intents import Intent, SealKey
 from models.instance.policy import KubernetesPolicy
 from planner.cluster.live_view import for_planning, read_cluster
-from planner.cluster.transport import JSON, Reply, Tree
 from planner.errors import UnavailableError
 from planner.read.kube.pods.placement import PROVEN
 
@@ -102,54 +99,20 @@ def test_to_planning_only_a_seal_proves_an_intent(cluster: FakeCluster) -> None:
     assert for_planning(sealed, None) == sealed
 
 
-# ---- lists
-
-
-class Pages:
-    """Lists in pages of two. ``gone``: how often a continued page has expired."""
-
-    def __init__(self, count: int, gone: int = 0) -> None:
-        self.items: list[Any] = [
-            {"metadata": {"name": f"n{i}", "uid": str(i)}} for i in range(count)
-        ]
-        self.gone = gone
-        self.paths: list[str] = []
-
-    def send(
-        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
-    ) -> Reply:
-        del method, body, content_type
-        self.paths.append(path)
-        if "nodes" not in path:
-            return Reply(200, {"items": [], "metadata": {"uid": "x"}})
-        begin = int(path.partition("continue=")[2] or 0)
-        if begin and self.gone:
-            self.gone -= 1
-            return Reply(
-                410, {"kind": "Status", "message": "The provided continue parameter is too old"}
-            )
-        whole = "limit=" not in path
-        end = len(self.items) if whole else begin + 2
-        more = {"continue": str(end)} if end < len(self.items) else {}
-        return Reply(200, {"items": self.items[begin:end], "metadata": more})
-
-
 @pytest.mark.parametrize(
-    "reply",
-    [Reply(200, {}), Reply(200, {"items": "x"}), Reply(500), Reply(0), Reply(404)],
+    "answer",
+    [(200, {}, {}), (200, {"items": "x"}, {}), (500, {}, {}), LOST, (404, {}, {})],
     ids=["no list", "no items", "500", "lost", "404"],
 )
-def test_a_list_that_is_none_is_never_taken_for_an_empty_one(reply: Reply) -> None:
-    class Broken(Pages):
-        def send(
-            self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
-        ) -> Reply:
-            if "pods" in path:
-                return reply
-            return super().send(method, path, body, content_type=content_type)
+def test_a_list_that_is_none_is_never_taken_for_an_empty_one(
+    answer: Answer, cluster: FakeCluster
+) -> None:
+    def broken(call: Call) -> Answer | None:
+        return answer if call.path == "/api/v1/pods" else None
 
+    cluster.before.append(broken)
     with pytest.raises(UnavailableError):
-        read_cluster(Broken(2), SETTINGS)
+        read_cluster(FakeWire(cluster), SETTINGS)
 
 
 def test_objects_without_a_name_change_no_other(cluster: FakeCluster) -> None:

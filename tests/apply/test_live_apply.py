@@ -1,0 +1,333 @@
+"""``apply`` on a live cluster that fails it, moves under it, or outlives it; and the same plan again."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from effort import HANG_S
+from live_checks import overfull, partial, placed
+from live_cluster import Live
+from live_objects import Wanted, ten_gangs
+from live_relay import Answer, Call, Forward, failure
+from live_runs import (
+    Killer,
+    Ran,
+    apply_words,
+    killed,
+    placements,
+    planned,
+    ran,
+    run_words,
+    started,
+)
+from snapshots import environment
+
+from models.apply.session import LANES
+
+pytest_plugins = ("live_fixtures",)
+
+
+def wrote_pods(done: Ran) -> list[str]:
+    return [str(call) for call in done.calls if call.writes_pods]
+
+
+def well(live: Live) -> bool:
+    """No gang is partial, no GPU given twice."""
+    pods = live.pods()
+    return (partial(pods), overfull(pods)) == ([], [])
+
+
+# ---- answers that are lost, refused or late
+
+
+def _conflict(_forward: Forward) -> Answer:
+    said = "the object has been modified; please apply your changes to the latest version and try again"
+    return failure(409, "Conflict", f'Operation cannot be fulfilled on pods "x": {said}')
+
+
+def _broken(_forward: Forward) -> Answer:
+    return failure(500, "InternalError", "etcdserver: leader changed")
+
+
+def _crowded(_forward: Forward) -> Answer:
+    said = "too many requests, please try again"
+    return failure(429, "TooManyRequests", said, **{"Retry-After": "1"})
+
+
+def _never_arrived(_forward: Forward) -> None:
+    return None
+
+
+def _answer_lost(forward: Forward) -> None:
+    forward()
+
+
+def _broken_afterwards(forward: Forward) -> Answer:
+    forward()
+    return failure(504, "Timeout", "request did not complete within the allotted timeout")
+
+
+def _late(forward: Forward) -> Answer:
+    answer = forward()
+    time.sleep(2.5)
+    return answer
+
+
+PASSING = (_conflict, _broken, _never_arrived, _answer_lost, _broken_afterwards, _crowded)
+
+
+class Faults:
+    """Something goes wrong at each of these writes to pods; ``met``: how often it did."""
+
+    def __init__(self, at: dict[int, Callable[[Forward], Answer | None]]) -> None:
+        self._at = at
+        self._writes = 0
+        self.met = 0
+
+    def __call__(self, call: Call, forward: Forward) -> Answer | None:
+        if not call.writes_pods:
+            return forward()
+        self._writes += 1
+        fault = self._at.get(self._writes)
+        if fault is None:
+            return forward()
+        self.met += 1
+        return fault(forward)
+
+
+def test_what_passes_is_tried_again_and_the_gangs_are_whole(live: Live) -> None:
+    live.create(*ten_gangs())
+    plan = planned(live)
+    # every third write of the forty from the second on: intents and starts, each kind of fault twice
+    faults = Faults({2 + 3 * turn: PASSING[turn % 6] for turn in range(12)})
+    done = ran(live, *apply_words(live, plan), meddler=faults)
+    assert faults.met == 12
+    assert well(live)
+    assert done.code in {0, 7}, done.err  # a conflict may stop a gang; never the others
+    again = ran(live, *apply_words(live, plan))
+    assert again.code == 0, again.err
+    assert placed(live.pods()) == placements(plan)
+
+
+@pytest.mark.slow
+def test_an_answer_that_comes_too_late_is_looked_after(live: Live) -> None:
+    live.create(*ten_gangs())
+    plan = planned(live)
+    words = apply_words(live, plan, "--request-timeout", "2s")
+    done = ran(live, *words, meddler=Faults({25: _late}))
+    assert done.code == 0, done.err
+    assert placed(live.pods()) == placements(plan)
+
+
+# ---- the cluster moved between plan and apply
+
+
+def test_what_moved_makes_the_plan_stale_and_nothing_is_written(live: Live) -> None:
+    """A node is closed, a rival stands in the room, a pod is made anew, a node is gone."""
+    gangs = ten_gangs()
+    live.create(*gangs)
+    plan = planned(live)
+    taken, half = placements(plan)["wide-0"][0], gangs[-1]
+
+    def stale(about: str) -> None:
+        done = ran(live, *apply_words(live, plan))
+        assert (done.code, about in done.err, wrote_pods(done)) == (6, True, []), done.err
+
+    with live.cordoned(live.nodes[2]):
+        stale(live.nodes[2])
+    live.create(Wanted("rival", 1, 1, "rival", node=taken))
+    stale(taken)
+    live.delete_pods("rival-0")
+    live.delete_pods("half-0", "half-1")
+    live.create(half)
+    stale("half-0")
+    plan = planned(live)
+    with live.without(live.nodes[2]):
+        stale(live.nodes[2])
+    plan = planned(live)
+    assert ran(live, *apply_words(live, plan)).code == 0
+    assert placed(live.pods()) == placements(plan)
+
+
+# ---- the cluster moves under it
+
+
+class Meanwhile:
+    """Does something once, before the ``at``-th start of a pod so named reaches the server.
+
+    Starts on other connections wait until it is done.
+    """
+
+    def __init__(self, gang: str, at: int, do: Callable[[Call], object]) -> None:
+        self._gang, self._left, self._do = gang, at, do
+        self._doing = threading.Lock()
+
+    def __call__(self, call: Call, forward: Forward) -> Answer | None:
+        if call.starts and f"/pods/{self._gang}" in call.path:
+            with self._doing:
+                self._left -= 1
+                if self._left == 0:
+                    self._do(call)
+        return forward()
+
+
+def undone(live: Live, said: str) -> int:
+    """How many commands were printed to undo something; each was run, as a user would paste it."""
+    commands = [line for line in said.splitlines() if line.lstrip().startswith("printf ")]
+    env = environment(live.folder, KUBECONFIG=str(live.relayed))
+    for command in commands:
+        done = subprocess.run(
+            command,
+            shell=True,
+            check=False,
+            timeout=HANG_S,
+            capture_output=True,
+            text=True,
+            env=env,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+    return len(commands)
+
+
+@pytest.mark.parametrize("evicts", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_gang_that_lost_a_pod_half_way_is_undone_by_the_commands_reported_or_on_demand(
+    live: Live, *, evicts: bool
+) -> None:
+    live.create(Wanted("one", 3, 8), Wanted("two", 2, 8))
+    plan = planned(live)
+    more = ("--evict-partial",) if evicts else ()
+    lose = Meanwhile("one", 2, lambda _: live.delete_pods("one-2"))
+    done = ran(live, *apply_words(live, plan, *more), meddler=lose)
+    if not evicts:
+        assert (done.code, undone(live, done.err)) == (7, 2), done.err
+    live.wait_until(lambda: set(live.pods()) == {"two-0", "two-1"}, "the started pods to go")
+    live.wait_until(lambda: len(placed(live.pods())) == 2, "the other gang")
+
+
+@pytest.mark.slow
+def test_a_rival_in_the_room_of_a_gang_is_reported_and_keeps_it_waiting_no_longer(
+    live: Live,
+) -> None:
+    """It takes a whole node of another gang before the first pod starts."""
+    live.create(*ten_gangs())
+    plan = planned(live)
+    robbed: list[str] = []
+
+    def rob(call: Call) -> None:
+        robbed.append("wide" if "/pods/half-" in call.path else "half")
+        room = placements(plan)[f"{robbed[0]}-0"][0]
+        live.create(Wanted("rival", 1, 8, "rival", node=room))
+
+    words = apply_words(live, plan, "--wait", "1s")
+    done = ran(live, *words, meddler=Meanwhile("", 1, rob))
+    assert done.code == 7, done.err  # its pins cannot hold, as long as the rival is there
+    assert re.search(rf"/{robbed[0]} +partial +2 ", done.out), done.out
+    assert f"/{robbed[0]} is partial; these commands undo it:" in done.err
+    live.wait_until(lambda: len(placed(live.pods())) >= 18 + 1, "the other nine gangs")
+    assert overfull(live.pods()) == []
+    live.delete_pods("rival-0")
+    live.wait_until(lambda: placed(live.pods()) == placements(plan), "the gang to be bound")
+    assert ran(live, *words).code == 0
+
+
+# ---- killed, stopped, locked
+
+DEATHS = ((1, False), (8, True), (5, False), (2, True))
+"""(which write to a pod, whether the server carries it out) of one run after the other. An apply of ten
+gangs makes some 40: they die between starts and while marks are written."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last", ["apply", "run"])
+def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(
+    live: Live, last: str
+) -> None:
+    """The same command finishes it, and so does a run on another host, without the plan."""
+    live.create(*ten_gangs())
+    plan = planned(live)
+    for at, after in DEATHS if last == "apply" else DEATHS[1:2]:
+        killer = Killer(at, after)
+        ended = killed(live, killer, *apply_words(live, plan))
+        assert (ended.code, killer.struck is not None) == (-signal.SIGKILL, True), ended.err
+        # What was on its way with it may still arrive: of other gangs under way at most one start each.
+        begun = [str(call) for call in killer.then if not call.prepares]
+        assert len(begun) < LANES, begun
+        assert len(partial(live.pods())) <= LANES
+        assert overfull(live.pods()) == []
+    done = ran(live, *(apply_words(live, plan) if last == "apply" else run_words(live)))
+    assert done.code == 0, done.err
+    assert (len(placed(live.pods())), well(live)) == (20, True)
+    if last == "apply":
+        assert placed(live.pods()) == placements(plan)
+
+
+@pytest.mark.slow
+def test_a_signal_lets_it_finish_what_is_under_way_and_the_same_command_resumes(live: Live) -> None:
+    live.create(*ten_gangs())
+    plan = planned(live)
+    starts: list[Call] = []
+
+    def interrupt(call: Call, forward: Forward) -> Answer | None:
+        starts.extend([call] if call.starts else [])
+        if len(starts) == 3 and call.starts:  # the first pod of the third gang
+            process.terminate()
+        return forward()
+
+    with live.relay.meddling(interrupt), started(live, *apply_words(live, plan)) as process:
+        _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    # the gangs of two pods that were under way were finished, nothing more began
+    assert len(starts) == 2 * LANES
+    live.wait_until(lambda: len(placed(live.pods())) == 2 * LANES, "started pods to be bound")
+    assert partial(live.pods()) == []
+    again = ran(live, *apply_words(live, plan))
+    assert again.code == 0, again.err  # the lock was released
+    assert placed(live.pods()) == placements(plan)
+
+
+@pytest.mark.slow
+def test_of_two_runs_at_once_one_works_and_the_other_says_who_does(live: Live) -> None:
+    """The first write to a pod waits until the other run has ended."""
+    live.create(Wanted("one", 2, 8), Wanted("two", 2, 8))
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(call: Call, forward: Forward) -> Answer | None:
+        if call.writes_pods and not reached.is_set():
+            reached.set()
+            go_on.wait(HANG_S)
+        return forward()
+
+    with live.relay.meddling(hold), started(live, *run_words(live)) as first:
+        assert reached.wait(HANG_S)
+        with started(live, *run_words(live)) as second:
+            _, said = second.communicate(timeout=HANG_S)
+        go_on.set()
+        _, err = first.communicate(timeout=HANG_S)
+    assert (first.returncode, second.returncode) == (0, 75), (err, said)
+    assert "tester@" in said
+    assert re.search(r"gangplan status --release [\w-]+", said), said
+    assert len(placed(live.pods())) == 4
+
+
+@pytest.mark.slow
+def test_the_lock_of_the_dead_is_broken_by_the_id_that_is_reported(live: Live) -> None:
+    live.create(Wanted("one", 2, 8))
+    plan = planned(live)
+    assert killed(live, Killer(1, after=True), *apply_words(live, plan)).code == -signal.SIGKILL
+    live.relay.later_s -= 70.0  # no: it died just now
+    refused = ran(live, *apply_words(live, plan))
+    assert refused.code == 75, refused.err
+    told = re.search(r"gangplan status --release ([\w-]+)", refused.err)
+    assert told is not None, refused.err
+    unlocked = ran(live, "status", "--release", told[1], "--lock-namespace", live.lock_namespace)
+    assert unlocked.code == 0, unlocked.err
+    begun = time.monotonic()
+    assert ran(live, *apply_words(live, plan)).code == 0
+    assert time.monotonic() - begun < 60  # it did not wait for the lock to run out
+    assert placed(live.pods()) == placements(plan)

@@ -1,0 +1,378 @@
+"""A run killed after any write, or cut off by the server: later runs bring all to the same end.
+
+What is there is read from the server's store alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from apiserver import FakeCluster
+from apply_runs import Fault
+from conftest import Result
+from effort import first_fast
+from live_checks import overfull
+from run_bench import (
+    EVICT,
+    MOVABLE,
+    PREEMPTIBLE,
+    Benches,
+    Kill,
+    RunBench,
+    Tree,
+    budget,
+    elastic,
+    nodes,
+    summary,
+)
+
+from models.apply.intents import Terms
+from models.apply.session import LANES
+
+pytest_plugins = ("run_fixtures",)
+
+PARTS = 5
+"""Every so-many-th write is struck in one test; ``make test`` takes the first of them."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """``before``: the cluster before the first run, ``arrive``: what the run finds that is killed.
+
+    ``later``: what happens after the kill, ``at_last``: what is taken back once all is quiet. ``end``: what
+    is there in the end.
+    """
+
+    before: Callable[[], FakeCluster]
+    arrive: Callable[[RunBench], object]
+    end: Callable[[RunBench], object]
+    options: tuple[str, ...] = (EVICT, "--wait", "2s")
+    later: Callable[[RunBench], object] = lambda _: None
+    at_last: Callable[[RunBench], object] = lambda _: None
+
+
+def stands(**counts: int) -> Callable[[RunBench], None]:
+    """So many pods of each gang are bound."""
+
+    def check(bench: RunBench) -> None:
+        assert {gang: bench.standing(gang) for gang in counts} == counts, bench.places()
+
+    return check
+
+
+# ---- a gang starts
+
+
+def start(bench: RunBench) -> None:
+    mark = {"annotations": PREEMPTIBLE, "priority": 1}
+    bench.cluster.gang_of_pods("low", 3, gpus=8, **mark)  # type: ignore[arg-type]
+
+
+def take_back(bench: RunBench) -> None:
+    """The tenant takes his word back, that the gang may be stopped."""
+    begun = any(bench.placed("low"))
+    bench.annotate("/apis/batch/v1/namespaces/default/jobs/low", preemptible=None)
+    bench.annotate("/apis/batch/v1/namespaces/default/jobs/low", begun=str(begun))
+
+
+def one_plan_with_the_terms_of_its_start(bench: RunBench) -> None:
+    assert bench.placed("low").keys() == {"low-0", "low-1", "low-2"}
+    assert set(bench.placed("low").values()) == {"n0", "n1", "n2"}
+    found = [bench.annotations(f"low-{i}") for i in range(3)]
+    assert len({one["gangplan.dev/plan"] for one in found}) == 1
+    job = bench.cluster.objects.get(bench.cluster.kinds.named("Job"), "default", "low")
+    begun = job["metadata"]["annotations"]["gangplan.dev/begun"] == "True"
+    terms = {one["gangplan.dev/terms"] for one in found}
+    assert len(terms) == 1
+    assert not begun or terms == {Terms(1, preemptible=True).text()}
+
+
+# ---- a gang gives way
+
+
+def crowd(count: int) -> Callable[[], FakeCluster]:
+    """``low`` (4 x 8 GPUs) runs on n0 to n3."""
+
+    def made() -> FakeCluster:
+        cluster = nodes(count, kubelets=True)
+        where = ["n0", "n1", "n2", "n3"]
+        low = {"nodes": where, "comes_back": True, "annotations": PREEMPTIBLE}
+        cluster.gang_of_pods("low", 4, labels={"app": "low"}, **low)  # type: ignore[arg-type]
+        for number in range(4, count):
+            cluster.cordon(f"n{number}")
+        return cluster
+
+    return made
+
+
+def uncordon(bench: RunBench, *numbers: int) -> None:
+    for number in numbers:
+        bench.cluster.change("Node", f"n{number}", lambda tree: {**tree, "spec": {}})
+
+
+def high_comes(*free: int) -> Callable[[RunBench], None]:
+    def comes(bench: RunBench) -> None:
+        uncordon(bench, *free)
+        bench.cluster.gang_of_pods("high", 3, priority=100, labels={"app": "high"})
+
+    return comes
+
+
+def whole_or_gone(bench: RunBench) -> None:
+    assert bench.standing("low") in (0, 4), bench.places()
+    assert bench.standing("high") == 3, bench.places()
+
+
+def guard(needed: int) -> Callable[[RunBench], None]:
+    return lambda bench: budget(bench.cluster, minAvailable=needed)
+
+
+def unguard(bench: RunBench) -> None:
+    """An hour later: a gang that a killed run was about to stop is left alone for a while."""
+    bench.cluster.remove("PodDisruptionBudget", "b")
+    an_hour_later(bench)
+
+
+# ---- a gang moves
+
+
+def movable() -> FakeCluster:
+    """``low`` (4 x 4 GPUs) stands on four of five nodes and may move."""
+    cluster = nodes(5, kubelets=True)
+    low = {"nodes": ["n0", "n1", "n2", "n3"], "comes_back": True, "annotations": MOVABLE}
+    cluster.gang_of_pods("low", 4, gpus=4, labels={"app": "low"}, **low)  # type: ignore[arg-type]
+    cluster.cordon("n4")
+    return cluster
+
+
+def spread_out() -> FakeCluster:
+    """The same, but gangplan starts low: pods of ``wide`` that go later keep half of four nodes."""
+    cluster = nodes(5, kubelets=True)
+    cluster.gang_of_pods("wide", 4, gpus=4, nodes=["n0", "n1", "n2", "n3"])
+    cluster.gang_of_pods("low", 4, gpus=4, comes_back=True, annotations=MOVABLE)
+    cluster.cordon("n4")
+    return cluster
+
+
+def wide_goes(bench: RunBench) -> None:
+    for index in range(4):
+        bench.cluster.remove("Pod", f"wide-{index}")
+    high_comes(4)(bench)
+
+
+def an_hour_later(bench: RunBench) -> None:
+    """Where one pod of low had gone, low is left alone for a while."""
+    bench.cluster.advance(3600)
+
+
+# ---- a gang is resized
+
+
+def sized(kind: str, pods: int) -> Callable[[], FakeCluster]:
+    def made() -> FakeCluster:
+        cluster = nodes(4, workloads=True, kubelets=True)
+        cluster.create(elastic(kind, "low", pods, 4))
+        return cluster
+
+    return made
+
+
+def two_come(bench: RunBench) -> None:
+    bench.cluster.gang_of_pods("high", 2, priority=100)
+
+
+def of_size(kind: str, low: int, high: int) -> Callable[[RunBench], None]:
+    def check(bench: RunBench) -> None:
+        path = f"/apis/apps/v1/namespaces/default/{kind.lower()}s/low"
+        assert bench.cluster.handle("GET", path)[1]["spec"]["replicas"] == low
+        found = [name.partition("-")[0] for name, node in bench.places().items() if node]
+        assert (found.count("low"), found.count("high")) == (low, high)
+
+    return check
+
+
+# ---- everything at once
+
+
+def nine() -> FakeCluster:
+    """``low`` runs on three of nine nodes and may be stopped; the others are closed."""
+    cluster = nodes(9, workloads=True, kubelets=True)
+    for number in range(3, 9):
+        cluster.cordon(f"n{number}")
+    low = {"nodes": ["n0", "n1", "n2"], "comes_back": True, "annotations": PREEMPTIBLE}
+    cluster.gang_of_pods("low", 3, labels={"app": "low"}, **low)  # type: ignore[arg-type]
+    return cluster
+
+
+def all_come(bench: RunBench) -> None:
+    """``high`` needs the room of ``low``; ``set`` fills what is left."""
+    uncordon(bench, *range(3, 9))
+    for name, pods, priority in (("mid", 2, 50), ("tail", 2, 40), ("high", 3, 100)):
+        bench.cluster.gang_of_pods(name, pods, priority=priority, comes_back=True)
+    bench.cluster.create(elastic("StatefulSet", "set", 1, 3))
+
+
+def lose_a_pod(bench: RunBench) -> None:
+    bench.cluster.remove("Pod", "tail-1")
+
+
+def nobody_half(bench: RunBench) -> None:
+    assert (half(bench), half_started(bench)) == ([], [])
+
+
+# ---- a gang that stays pending is undone
+
+
+def refusing(bound: int) -> Callable[[], FakeCluster]:
+    """Of the four pods of ``a`` so many are bound; the nodes of the others refuse them."""
+
+    def made() -> FakeCluster:
+        cluster = nodes(8, workloads=True, kubelets=True)
+        cluster.scheduler.refuses = {f"n{number}": "no" for number in range(bound, 4)}
+        cluster.gang_of_pods("a", 4, comes_back=True)
+        return cluster
+
+    return made
+
+
+def past_the_limit(bench: RunBench) -> None:
+    bench.cluster.advance(301)
+
+
+UNDOING = (EVICT, "--wait", "2s", "--evict-partial")
+
+SCENES = {
+    "a gang starts": Scene(
+        lambda: nodes(3), start, one_plan_with_the_terms_of_its_start, later=take_back
+    ),
+    "a gang gives way": Scene(crowd(4), high_comes(), stands(low=0, high=3)),
+    "there is room for both": Scene(crowd(6), high_comes(4, 5), whole_or_gone),
+    "a budget for three comes": Scene(
+        crowd(6), high_comes(4, 5), whole_or_gone, later=guard(3), at_last=unguard
+    ),
+    "a budget for all comes": Scene(
+        crowd(4), high_comes(), whole_or_gone, later=guard(4), at_last=unguard
+    ),
+    "a gang moves": Scene(movable, high_comes(4), stands(low=4, high=3)),
+    "a budget comes amid a move": Scene(
+        movable, high_comes(4), stands(low=4, high=3), later=guard(3), at_last=unguard
+    ),
+    "a pinned gang moves": Scene(
+        spread_out, wide_goes, stands(low=4, high=3), at_last=an_hour_later
+    ),
+    "a Deployment shrinks": Scene(sized("Deployment", 4), two_come, of_size("Deployment", 2, 2)),
+    "a StatefulSet shrinks": Scene(sized("StatefulSet", 4), two_come, of_size("StatefulSet", 2, 2)),
+    "a Deployment grows": Scene(
+        sized("Deployment", 2), lambda _: None, of_size("Deployment", 4, 0)
+    ),
+    "a StatefulSet grows": Scene(
+        sized("StatefulSet", 2), lambda _: None, of_size("StatefulSet", 4, 0)
+    ),
+    "none of a pending gang is bound": Scene(refusing(0), past_the_limit, stands(a=4), UNDOING),
+    "most of a pending gang is bound": Scene(refusing(3), past_the_limit, stands(a=4), UNDOING),
+    "all at once": Scene(nine, all_come, nobody_half),
+    "all at once, then a budget": Scene(
+        nine, all_come, nobody_half, later=guard(2), at_last=unguard
+    ),
+    "all at once, then a lost pod": Scene(nine, all_come, nobody_half, later=lose_a_pod),
+}
+
+
+@pytest.mark.parametrize("part", first_fast(range(PARTS)))
+@pytest.mark.parametrize("name", SCENES)
+def test_killed_after_any_write_a_run_is_finished_by_the_next_ones(
+    name: str, part: int, memory: Benches
+) -> None:
+    """Every other time the next run is killed, too. No run is content with half a gang."""
+    scene = SCENES[name]
+    base = begun(memory, scene)
+    for at in range(part, 200, PARTS):
+        bench, kill = base.fork(), Kill(at)
+        bench.killed(kill.before, options=scene.options, after=kill.after)
+        if not kill.struck:
+            assert at > 5, "a run writes more than that"
+            return
+        finished(bench, scene, at)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["lost after", 403, 500])
+@pytest.mark.parametrize("name", ["all at once", "a pinned gang moves", "a Deployment shrinks"])
+def test_cut_off_at_any_request_a_run_is_finished_by_the_next_ones(
+    name: str, kind: str | int, memory: Benches
+) -> None:
+    """The program goes on after it, as it can."""
+    scene = SCENES[name]
+    base = begun(memory, scene)
+    for at in range(3, 200, 11):
+        bench, fault = base.fork(), Fault(at, kind, every=True)
+        bench.killed(fault.before, options=scene.options, after=fault.after)
+        if not fault.struck:
+            return
+        finished(bench, scene, at)
+
+
+def begun(memory: Benches, scene: Scene) -> RunBench:
+    """A first run has made the Lease; the pods to come are younger than that."""
+    base = memory(scene.before())
+    base.ran("--wait", "2s")
+    base.cluster.advance(100)
+    scene.arrive(base)
+    return base
+
+
+def finished(bench: RunBench, scene: Scene, at: int) -> None:
+    try:
+        assert overfull({pod["metadata"]["name"]: pod for pod in bench.cluster.pods()}) == []
+        assert len(half_started(bench)) <= LANES
+        scene.later(bench)
+        if at % 2:
+            second = Kill(at // 2)
+            bench.killed(second.before, options=scene.options, after=second.after)
+        quiet(bench, *scene.options)
+        scene.at_last(bench)
+        if half(bench):
+            quiet(bench, *scene.options, "--evict-partial")
+        done = quiet(bench, *scene.options)
+        assert done.code == 0, done.err
+        nobody_half(bench)
+        scene.end(bench)
+    except AssertionError as error:
+        raise AssertionError(f"killed after write {at}: {error}") from error
+
+
+def quiet(bench: RunBench, *options: str) -> Result:
+    """Runs until one writes nothing; none is content with half a gang."""
+    for _ in range(8):
+        before = bench.asked()
+        done = bench.run(*options)
+        assert overfull({pod["metadata"]["name"]: pod for pod in bench.cluster.pods()}) == []
+        if half(bench):
+            assert done.code != 0, (half(bench), bench.places(), done.err)
+            assert "unchanged" not in summary(done), done.err
+        bench.cluster.advance(100)
+        if not bench.written(since=before):
+            return done
+    raise AssertionError(f"no end: {bench.places()}: {done.err}")
+
+
+def half(bench: RunBench) -> list[str]:
+    """Gangs of which some pods are bound and others are not; elastic ones may be."""
+    return mixed(bench, lambda pod: "nodeName" in pod["spec"])
+
+
+def half_started(bench: RunBench) -> list[str]:
+    """Gangs of which some pods are gated and others are not."""
+    return mixed(bench, lambda pod: bool(pod["spec"].get("schedulingGates")))
+
+
+def mixed(bench: RunBench, holds: Callable[[Tree], bool]) -> list[str]:
+    """Jobs of which it holds for some pods and not for others."""
+    states: dict[str, set[bool]] = {}
+    for pod in bench.cluster.pods():
+        (owner,) = pod["metadata"]["ownerReferences"]
+        if owner["kind"] == "Job":
+            states.setdefault(owner["name"], set()).add(holds(pod))
+    return [gang for gang, found in states.items() if len(found) == 2]
