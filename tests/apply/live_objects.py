@@ -25,7 +25,7 @@ class Wanted:
     """A gang of plain pods, ``NAME-0`` and on. ``mode``: gate or rival.
 
     Or rival: pods of the cluster's own scheduler, bound to ``node`` as they are made if it is given.
-    ``called``: the gang's name where it is not that of its pods. ``high``: of our PriorityClass.
+    ``high``: of our PriorityClass.
     """
 
     name: str
@@ -33,7 +33,6 @@ class Wanted:
     gpus: int
     mode: str = "gate"
     node: str | None = None
-    called: str = ""
     high: bool = False
     preemptible: bool = False
     movable: bool = False
@@ -127,15 +126,10 @@ def _pod(gang: Wanted, index: int, namespace: str, run: str) -> Tree:
         if gang.node is not None:
             spec["nodeName"] = gang.node
     else:
-        metadata["annotations"] = {}
-        if gang.called:
-            metadata["annotations"]["scheduling.x-k8s.io/pod-group"] = gang.called
-        else:
-            metadata["labels"]["gangplan.dev/gang"] = gang.name
-        if gang.preemptible:
-            metadata["annotations"]["gangplan.dev/preemptible"] = "true"
-        if gang.movable:
-            metadata["annotations"]["gangplan.dev/movable"] = "true"
+        metadata["labels"]["gangplan.dev/gang"] = gang.name
+        marks = {"preemptible": gang.preemptible, "movable": gang.movable}
+        notes = {f"gangplan.dev/{mark}": "true" for mark, holds in marks.items() if holds}
+        metadata["annotations"] = notes
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

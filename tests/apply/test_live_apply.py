@@ -292,30 +292,6 @@ def test_a_signal_lets_it_finish_what_is_under_way_and_the_same_command_resumes(
 
 
 @pytest.mark.slow
-def test_of_two_runs_at_once_one_works_and_the_other_says_who_does(live: Live) -> None:
-    """The first write to a pod waits until the other run has ended."""
-    live.create(Wanted("one", 2, 8), Wanted("two", 2, 8))
-    reached, go_on = threading.Event(), threading.Event()
-
-    def hold(call: Call, forward: Forward) -> Answer | None:
-        if call.writes_pods and not reached.is_set():
-            reached.set()
-            go_on.wait(HANG_S)
-        return forward()
-
-    with live.relay.meddling(hold), started(live, *run_words(live)) as first:
-        assert reached.wait(HANG_S)
-        with started(live, *run_words(live)) as second:
-            _, said = second.communicate(timeout=HANG_S)
-        go_on.set()
-        _, err = first.communicate(timeout=HANG_S)
-    assert (first.returncode, second.returncode) == (0, 75), (err, said)
-    assert "tester@" in said
-    assert re.search(r"gangplan status --release [\w-]+", said), said
-    assert len(placed(live.pods())) == 4
-
-
-@pytest.mark.slow
 def test_the_lock_of_the_dead_is_broken_by_the_id_that_is_reported(live: Live) -> None:
     live.create(Wanted("one", 2, 8))
     plan = planned(live)

@@ -37,6 +37,10 @@ PARTS = 5
 """Every so-many-th write is struck in one test; ``make test`` takes the first of them."""
 
 
+def nothing(_bench: RunBench) -> None:
+    """Nothing comes or happens."""
+
+
 @dataclass(frozen=True)
 class Scene:
     """``before``: the cluster before the first run, ``arrive``: what the run finds that is killed.
@@ -49,8 +53,8 @@ class Scene:
     arrive: Callable[[RunBench], object]
     end: Callable[[RunBench], object]
     options: tuple[str, ...] = (EVICT, "--wait", "2s")
-    later: Callable[[RunBench], object] = lambda _: None
-    at_last: Callable[[RunBench], object] = lambda _: None
+    later: Callable[[RunBench], object] = nothing
+    at_last: Callable[[RunBench], object] = nothing
 
 
 def stands(**counts: int) -> Callable[[RunBench], None]:
@@ -72,12 +76,12 @@ def start(bench: RunBench) -> None:
 
 def take_back(bench: RunBench) -> None:
     """The tenant takes his word back, that the gang may be stopped."""
-    begun = any(bench.placed("low"))
-    bench.annotate("/apis/batch/v1/namespaces/default/jobs/low", preemptible=None)
-    bench.annotate("/apis/batch/v1/namespaces/default/jobs/low", begun=str(begun))
+    begun = str(bool(bench.standing("low")))
+    bench.annotate("/apis/batch/v1/namespaces/default/jobs/low", preemptible=None, begun=begun)
 
 
-def one_plan_with_the_terms_of_its_start(bench: RunBench) -> None:
+def whole_as_it_began(bench: RunBench) -> None:
+    """One plan put it there, with the terms of its first start."""
     assert bench.placed("low").keys() == {"low-0", "low-1", "low-2"}
     assert set(bench.placed("low").values()) == {"n0", "n1", "n2"}
     found = [bench.annotations(f"low-{i}") for i in range(3)]
@@ -89,35 +93,49 @@ def one_plan_with_the_terms_of_its_start(bench: RunBench) -> None:
     assert not begun or terms == {Terms(1, preemptible=True).text()}
 
 
-# ---- a gang gives way
+# ---- a gang gives way, or moves
 
 
-def crowd(count: int) -> Callable[[], FakeCluster]:
-    """``low`` (4 x 8 GPUs) runs on n0 to n3."""
+def standing(pods: int, count: int, gpus: int = 8, **marks: str) -> Callable[[], FakeCluster]:
+    """So many pods of ``low`` run on the first of so many nodes; the nodes behind are closed."""
 
     def made() -> FakeCluster:
-        cluster = nodes(count, kubelets=True)
-        where = ["n0", "n1", "n2", "n3"]
-        low = {"nodes": where, "comes_back": True, "annotations": PREEMPTIBLE}
-        cluster.gang_of_pods("low", 4, labels={"app": "low"}, **low)  # type: ignore[arg-type]
-        for number in range(4, count):
+        cluster = nodes(count, workloads=True, kubelets=True)
+        where = [f"n{number}" for number in range(pods)]
+        notes = marks or PREEMPTIBLE
+        low = {"nodes": where, "comes_back": True, "annotations": notes, "labels": {"app": "low"}}
+        cluster.gang_of_pods("low", pods, gpus=gpus, **low)  # type: ignore[arg-type]
+        for number in range(pods, count):
             cluster.cordon(f"n{number}")
         return cluster
 
     return made
 
 
-def uncordon(bench: RunBench, *numbers: int) -> None:
-    for number in numbers:
-        bench.cluster.change("Node", f"n{number}", lambda tree: {**tree, "spec": {}})
+def spread_out() -> FakeCluster:
+    """``low`` (4 x 4 GPUs) may move and is started beside ``wide``, which keeps half of four nodes."""
+    cluster = nodes(5, kubelets=True)
+    cluster.gang_of_pods("wide", 4, gpus=4, nodes=["n0", "n1", "n2", "n3"])
+    cluster.gang_of_pods("low", 4, gpus=4, comes_back=True, annotations=MOVABLE)
+    cluster.cordon("n4")
+    return cluster
 
 
-def high_comes(*free: int) -> Callable[[RunBench], None]:
-    def comes(bench: RunBench) -> None:
-        uncordon(bench, *free)
-        bench.cluster.gang_of_pods("high", 3, priority=100, labels={"app": "high"})
+def wide_goes(bench: RunBench) -> None:
+    for index in range(4):
+        bench.cluster.remove("Pod", f"wide-{index}")
+    high_comes(bench)
 
-    return comes
+
+def high_comes(bench: RunBench) -> None:
+    open_all(bench)
+    bench.cluster.gang_of_pods("high", 3, priority=100, labels={"app": "high"})
+
+
+def open_all(bench: RunBench) -> None:
+    for node in bench.cluster.handle("GET", "/api/v1/nodes")[1]["items"]:
+        name = node["metadata"]["name"]
+        bench.cluster.change("Node", name, lambda tree: {**tree, "spec": {}})
 
 
 def whole_or_gone(bench: RunBench) -> None:
@@ -133,33 +151,6 @@ def unguard(bench: RunBench) -> None:
     """An hour later: a gang that a killed run was about to stop is left alone for a while."""
     bench.cluster.remove("PodDisruptionBudget", "b")
     an_hour_later(bench)
-
-
-# ---- a gang moves
-
-
-def movable() -> FakeCluster:
-    """``low`` (4 x 4 GPUs) stands on four of five nodes and may move."""
-    cluster = nodes(5, kubelets=True)
-    low = {"nodes": ["n0", "n1", "n2", "n3"], "comes_back": True, "annotations": MOVABLE}
-    cluster.gang_of_pods("low", 4, gpus=4, labels={"app": "low"}, **low)  # type: ignore[arg-type]
-    cluster.cordon("n4")
-    return cluster
-
-
-def spread_out() -> FakeCluster:
-    """The same, but gangplan starts low: pods of ``wide`` that go later keep half of four nodes."""
-    cluster = nodes(5, kubelets=True)
-    cluster.gang_of_pods("wide", 4, gpus=4, nodes=["n0", "n1", "n2", "n3"])
-    cluster.gang_of_pods("low", 4, gpus=4, comes_back=True, annotations=MOVABLE)
-    cluster.cordon("n4")
-    return cluster
-
-
-def wide_goes(bench: RunBench) -> None:
-    for index in range(4):
-        bench.cluster.remove("Pod", f"wide-{index}")
-    high_comes(4)(bench)
 
 
 def an_hour_later(bench: RunBench) -> None:
@@ -196,19 +187,9 @@ def of_size(kind: str, low: int, high: int) -> Callable[[RunBench], None]:
 # ---- everything at once
 
 
-def nine() -> FakeCluster:
-    """``low`` runs on three of nine nodes and may be stopped; the others are closed."""
-    cluster = nodes(9, workloads=True, kubelets=True)
-    for number in range(3, 9):
-        cluster.cordon(f"n{number}")
-    low = {"nodes": ["n0", "n1", "n2"], "comes_back": True, "annotations": PREEMPTIBLE}
-    cluster.gang_of_pods("low", 3, labels={"app": "low"}, **low)  # type: ignore[arg-type]
-    return cluster
-
-
 def all_come(bench: RunBench) -> None:
     """``high`` needs the room of ``low``; ``set`` fills what is left."""
-    uncordon(bench, *range(3, 9))
+    open_all(bench)
     for name, pods, priority in (("mid", 2, 50), ("tail", 2, 40), ("high", 3, 100)):
         bench.cluster.gang_of_pods(name, pods, priority=priority, comes_back=True)
     bench.cluster.create(elastic("StatefulSet", "set", 1, 3))
@@ -243,40 +224,34 @@ def past_the_limit(bench: RunBench) -> None:
 
 UNDOING = (EVICT, "--wait", "2s", "--evict-partial")
 
+STAYS = stands(low=4, high=3)
+HALVES = standing(4, 5, 4, **MOVABLE)
+NINE = standing(3, 9)
+
 SCENES = {
-    "a gang starts": Scene(
-        lambda: nodes(3), start, one_plan_with_the_terms_of_its_start, later=take_back
-    ),
-    "a gang gives way": Scene(crowd(4), high_comes(), stands(low=0, high=3)),
-    "there is room for both": Scene(crowd(6), high_comes(4, 5), whole_or_gone),
+    "a gang starts": Scene(lambda: nodes(3), start, whole_as_it_began, later=take_back),
+    "a gang gives way": Scene(standing(4, 4), high_comes, stands(low=0, high=3)),
+    "there is room for both": Scene(standing(4, 6), high_comes, whole_or_gone),
     "a budget for three comes": Scene(
-        crowd(6), high_comes(4, 5), whole_or_gone, later=guard(3), at_last=unguard
+        standing(4, 6), high_comes, whole_or_gone, later=guard(3), at_last=unguard
     ),
     "a budget for all comes": Scene(
-        crowd(4), high_comes(), whole_or_gone, later=guard(4), at_last=unguard
+        standing(4, 4), high_comes, whole_or_gone, later=guard(4), at_last=unguard
     ),
-    "a gang moves": Scene(movable, high_comes(4), stands(low=4, high=3)),
-    "a budget comes amid a move": Scene(
-        movable, high_comes(4), stands(low=4, high=3), later=guard(3), at_last=unguard
-    ),
-    "a pinned gang moves": Scene(
-        spread_out, wide_goes, stands(low=4, high=3), at_last=an_hour_later
-    ),
+    "a gang moves": Scene(HALVES, high_comes, STAYS),
+    "a budget comes amid a move": Scene(HALVES, high_comes, STAYS, later=guard(3), at_last=unguard),
+    "a pinned gang moves": Scene(spread_out, wide_goes, STAYS, at_last=an_hour_later),
     "a Deployment shrinks": Scene(sized("Deployment", 4), two_come, of_size("Deployment", 2, 2)),
     "a StatefulSet shrinks": Scene(sized("StatefulSet", 4), two_come, of_size("StatefulSet", 2, 2)),
-    "a Deployment grows": Scene(
-        sized("Deployment", 2), lambda _: None, of_size("Deployment", 4, 0)
-    ),
-    "a StatefulSet grows": Scene(
-        sized("StatefulSet", 2), lambda _: None, of_size("StatefulSet", 4, 0)
-    ),
+    "a Deployment grows": Scene(sized("Deployment", 2), nothing, of_size("Deployment", 4, 0)),
+    "a StatefulSet grows": Scene(sized("StatefulSet", 2), nothing, of_size("StatefulSet", 4, 0)),
     "none of a pending gang is bound": Scene(refusing(0), past_the_limit, stands(a=4), UNDOING),
     "most of a pending gang is bound": Scene(refusing(3), past_the_limit, stands(a=4), UNDOING),
-    "all at once": Scene(nine, all_come, nobody_half),
+    "all at once": Scene(NINE, all_come, nobody_half),
     "all at once, then a budget": Scene(
-        nine, all_come, nobody_half, later=guard(2), at_last=unguard
+        NINE, all_come, nobody_half, later=guard(2), at_last=unguard
     ),
-    "all at once, then a lost pod": Scene(nine, all_come, nobody_half, later=lose_a_pod),
+    "all at once, then a lost pod": Scene(NINE, all_come, nobody_half, later=lose_a_pod),
 }
 
 
@@ -331,11 +306,12 @@ def finished(bench: RunBench, scene: Scene, at: int) -> None:
         if at % 2:
             second = Kill(at // 2)
             bench.killed(second.before, options=scene.options, after=second.after)
-        quiet(bench, *scene.options)
-        scene.at_last(bench)
-        if half(bench):
-            quiet(bench, *scene.options, "--evict-partial")
         done = quiet(bench, *scene.options)
+        if scene.at_last is not nothing:
+            scene.at_last(bench)
+            done = quiet(bench, *scene.options)
+        if half(bench):
+            done = quiet(bench, *scene.options, "--evict-partial")
         assert done.code == 0, done.err
         nobody_half(bench)
         scene.end(bench)

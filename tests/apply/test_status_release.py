@@ -42,59 +42,48 @@ def run(cli: RunCli, config: Path, *arguments: str) -> Result:
     return cli("status", "--kubeconfig", str(config), "--release", *arguments, environ=environ)
 
 
-def test_the_lock_of_a_dead_run_is_freed(
+def test_the_lock_of_a_dead_run_is_freed_and_no_other(
     lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
 ) -> None:
     dead = take(LeaseWire(lease))
+    held = (
+        f"apply of plan gp-1 by ana@login1 (lock {dead.id},"
+        " since 2026-11-21T10:00:00Z, until 2026-11-21T10:01:00Z)\n"
+    )
     server, config = served
+    result = run(cli, config, "0123456789")
+    assert (result.code, result.out, lease.spec["holderIdentity"]) == (75, "", dead.id)
+    assert result.err == (
+        f"error: the lock in namespace gangplan-system is not '0123456789': {held}"
+        f"hint: only if that run is dead: gangplan status --release {dead.id}\n"
+    )
+    asked = len(server.targets())
     result = run(cli, config, dead.id)
     assert (result.code, result.out) == (0, "")
     assert result.err == (
-        f"released in namespace gangplan-system: apply of plan gp-1 by ana@login1 (lock {dead.id},"
-        " since 2026-11-21T10:00:00Z, until 2026-11-21T10:01:00Z)\n"
+        f"released in namespace gangplan-system: {held}"
         "warning: if that run is alive, it stops within seconds and starts no further gang\n"
         "next: gangplan status\n"
     )
     assert lease.spec["holderIdentity"] == ""
-    assert server.targets() == [PATH, f"{PATH}?fieldManager=gangplan"]
+    assert server.targets()[asked:] == [PATH, f"{PATH}?fieldManager=gangplan"]
     lease.clock.now += 6
     assert not dead.holds()
 
 
-def test_what_is_over_is_freed_without_a_warning(
-    lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
-) -> None:
-    lease.taken_by("0123456789", START - 61)
-    result = run(cli, served[1], "0123456789")
-    assert (result.code, "warning" in result.err) == (0, False)
-
-
-def test_another_lock_is_not_freed(
-    lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
-) -> None:
-    other = take(LeaseWire(lease))
-    result = run(cli, served[1], "0123456789")
-    assert result.code == 75
-    assert result.err == (
-        "error: the lock in namespace gangplan-system is not '0123456789': apply of plan gp-1 by"
-        f" ana@login1 (lock {other.id}, since 2026-11-21T10:00:00Z, until 2026-11-21T10:01:00Z)\n"
-        f"hint: only if that run is dead: gangplan status --release {other.id}\n"
-    )
-    assert lease.spec["holderIdentity"] == other.id
-
-
 @pytest.mark.parametrize("made", [False, True])
-def test_a_lock_that_nobody_holds_stays_as_it_is(
+def test_what_is_over_is_freed_without_a_warning_and_what_nobody_holds_stays_as_it_is(
     made: bool, lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
 ) -> None:
     if made:
-        take(LeaseWire(lease)).release({})
+        lease.taken_by("0123456789", START - 61)
+        result = run(cli, served[1], "0123456789")
+        assert (result.code, "warning" in result.err) == (0, False)
+    asked = len(served[0].asked)
     result = run(cli, served[1], "0123456789")
-    assert (result.code, result.err) == (
-        0,
-        "the lock in namespace gangplan-system is free; nothing was changed\n",
-    )
-    assert {asked.method for asked in served[0].asked} == {"GET"}
+    free = "the lock in namespace gangplan-system is free; nothing was changed\n"
+    assert (result.code, result.err) == (0, free)
+    assert {one.method for one in served[0].asked[asked:]} == {"GET"}
 
 
 @pytest.mark.parametrize(
