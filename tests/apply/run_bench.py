@@ -94,7 +94,8 @@ class RunBench:
 
     def patch(self, path: str, body: Tree, kind: str = MERGE) -> None:
         """What somebody else writes, with kubectl perhaps."""
-        assert self.cluster.handle("PATCH", path, body, kind)[0] == 200
+        code, tree, _ = self.cluster.handle("PATCH", path, body, kind)
+        assert code == 200, tree
 
     def annotate(self, path: str, **written: str | None) -> None:
         """What a tenant writes under our keys."""
@@ -159,7 +160,8 @@ class RunBench:
         mine = self.cluster
         lock, mine.lock, mine.calls = mine.lock, None, []  # type: ignore[assignment]
         try:
-            other = copy.deepcopy(mine)
+            shared = (mine.kinds, *mine.kinds.all)
+            other = copy.deepcopy(mine, {id(one): one for one in shared})
         finally:
             mine.lock = lock
         other.lock = threading.RLock()
