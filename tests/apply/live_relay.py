@@ -18,7 +18,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from apiserver_errors import ApiError
 from effort import HANG_S
 
 Tree = dict[str, Any]
@@ -75,13 +74,6 @@ class Call:
         return self.writes and "/pods/" in self.path
 
     @property
-    def resizes(self) -> bool:
-        """Whether it sets a scale, or marks a pod that is to go."""
-        cost = b"controller.kubernetes.io/pod-deletion-cost"
-        scales = self.method == "PATCH" and self.path.endswith("/scale")
-        return not self.is_dry_run and (scales or cost in self.body)
-
-    @property
     def evicts(self) -> bool:
         return self.writes and self.path.endswith("/eviction")
 
@@ -117,13 +109,6 @@ Meddler = Callable[[Call, Forward], Answer | None]
 
 def honest(_call: Call, forward: Forward) -> Answer | None:
     return forward()
-
-
-def failure(code: int, reason: str, message: str, **headers: str) -> Answer:
-    """A refusal as the API server words it."""
-    tree = ApiError(code, message, reason=reason).tree()
-    fields = (("Content-Type", "application/json"), *headers.items())
-    return Answer(code, json.dumps(tree).encode(), fields)
 
 
 @dataclass(slots=True)

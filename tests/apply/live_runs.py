@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,16 +165,13 @@ def run_words(live: Live, *more: str) -> list[str]:
 
 @dataclass(slots=True)
 class Killer:
-    """Kills the process with SIGKILL at its ``at``-th write to a pod, or at its ``at``-th request.
+    """Kills the process with SIGKILL at its ``at``-th write to a pod.
 
-    ``of``: the requests that count, in place of those. ``after``: once the server carried that one
-    out; else before it ever sees it.
+    ``after``: once the server carried that one out; else before it ever sees it.
     """
 
     at: int
     after: bool
-    every_request: bool = False
-    of: Callable[[Call], bool] | None = None
     process: subprocess.Popen[str] | None = None
     seen: int = 0
     struck: Call | None = None
@@ -184,9 +181,8 @@ class Killer:
         if self.struck is not None:
             self.then.append(call)
             return None
-        counts = self.of(call) if self.of else call.writes_pods or self.every_request
-        self.seen += counts
-        if not counts or self.seen < self.at:
+        self.seen += call.writes_pods
+        if not call.writes_pods or self.seen < self.at:
             return forward()
         self.struck = call
         if self.after:

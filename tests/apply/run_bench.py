@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from apiserver import LOST, Answer, Call, FakeCluster, Hook
 from apiserver_http import Endpoint, FakeWire, serving
-from apply_runs import Crash, Hasty
+from apply_runs import Crash, Fault, Hasty
 from conftest import Result, RunCli
 from snapshots import environment
 
@@ -149,11 +149,13 @@ class RunBench:
             cluster.before.clear()
             cluster.after.clear()
 
-    def killed(self, *before: Hook, options: tuple[str, ...] = (EVICT,), after: Hook) -> None:
-        """A run that its hooks may end; its lock has ended afterwards."""
-        with self.meddled(*before, after=(after,)), contextlib.suppress(Crash):
+    def killed(
+        self, kill: Kill | Fault, options: tuple[str, ...] = (EVICT,), *, later_s: float = 100
+    ) -> None:
+        """A run that it may end, and some time, in which its lock ends."""
+        with self.meddled(kill.before, after=(kill.after,)), contextlib.suppress(Crash):
             self.run(*options)
-        self.cluster.advance(100)
+        self.cluster.advance(later_s)
 
     def fork(self) -> RunBench:
         """The same cluster once more, to go another way."""

@@ -14,7 +14,7 @@ from effort import HANG_S
 from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import Wanted, ten_gangs
-from live_relay import Answer, Call, Forward, failure
+from live_relay import Answer, Call, Forward
 from live_runs import (
     Killer,
     Ran,
@@ -24,7 +24,6 @@ from live_runs import (
     planned,
     ran,
     run_words,
-    started,
 )
 from snapshots import environment
 
@@ -43,84 +42,21 @@ def well(live: Live) -> bool:
     return (partial(pods), overfull(pods)) == ([], [])
 
 
-# ---- answers that are lost, refused or late
-
-
-def _conflict(_forward: Forward) -> Answer:
-    said = "the object has been modified; please apply your changes to the latest version and try again"
-    return failure(409, "Conflict", f'Operation cannot be fulfilled on pods "x": {said}')
-
-
-def _broken(_forward: Forward) -> Answer:
-    return failure(500, "InternalError", "etcdserver: leader changed")
-
-
-def _crowded(_forward: Forward) -> Answer:
-    said = "too many requests, please try again"
-    return failure(429, "TooManyRequests", said, **{"Retry-After": "1"})
-
-
-def _never_arrived(_forward: Forward) -> None:
-    return None
-
-
-def _answer_lost(forward: Forward) -> None:
-    forward()
-
-
-def _broken_afterwards(forward: Forward) -> Answer:
-    forward()
-    return failure(504, "Timeout", "request did not complete within the allotted timeout")
-
-
-def _late(forward: Forward) -> Answer:
-    answer = forward()
-    time.sleep(2.5)
-    return answer
-
-
-PASSING = (_conflict, _broken, _never_arrived, _answer_lost, _broken_afterwards, _crowded)
-
-
-class Faults:
-    """Something goes wrong at each of these writes to pods; ``met``: how often it did."""
-
-    def __init__(self, at: dict[int, Callable[[Forward], Answer | None]]) -> None:
-        self._at = at
-        self._writes = 0
-        self.met = 0
-
-    def __call__(self, call: Call, forward: Forward) -> Answer | None:
-        if not call.writes_pods:
-            return forward()
-        self._writes += 1
-        fault = self._at.get(self._writes)
-        if fault is None:
-            return forward()
-        self.met += 1
-        return fault(forward)
-
-
-def test_what_passes_is_tried_again_and_the_gangs_are_whole(live: Live) -> None:
-    live.create(*ten_gangs())
-    plan = planned(live)
-    # every third write of the forty from the second on: intents and starts, each kind of fault twice
-    faults = Faults({2 + 3 * turn: PASSING[turn % 6] for turn in range(12)})
-    done = ran(live, *apply_words(live, plan), meddler=faults)
-    assert faults.met == 12
-    assert well(live)
-    assert done.code in {0, 7}, done.err  # a conflict may stop a gang; never the others
-    again = ran(live, *apply_words(live, plan))
-    assert again.code == 0, again.err
-    assert placed(live.pods()) == placements(plan)
-
-
 @pytest.mark.slow
 def test_an_answer_that_comes_too_late_is_looked_after(live: Live) -> None:
     live.create(*ten_gangs())
     plan = planned(live)
-    words = apply_words(live, plan, "--request-timeout", "2s")
-    done = ran(live, *words, meddler=Faults({25: _late}))
+    writes = 0
+
+    def late(call: Call, forward: Forward) -> Answer | None:
+        nonlocal writes
+        writes += call.writes_pods
+        answer = forward()
+        if writes == 25 and call.writes_pods:
+            time.sleep(2.5)
+        return answer
+
+    done = ran(live, *apply_words(live, plan, "--request-timeout", "2s"), meddler=late)
     assert done.code == 0, done.err
     assert placed(live.pods()) == placements(plan)
 
@@ -265,30 +201,6 @@ def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(
     assert (len(placed(live.pods())), well(live)) == (20, True)
     if last == "apply":
         assert placed(live.pods()) == placements(plan)
-
-
-@pytest.mark.slow
-def test_a_signal_lets_it_finish_what_is_under_way_and_the_same_command_resumes(live: Live) -> None:
-    live.create(*ten_gangs())
-    plan = planned(live)
-    starts: list[Call] = []
-
-    def interrupt(call: Call, forward: Forward) -> Answer | None:
-        starts.extend([call] if call.starts else [])
-        if len(starts) == 3 and call.starts:  # the first pod of the third gang
-            process.terminate()
-        return forward()
-
-    with live.relay.meddling(interrupt), started(live, *apply_words(live, plan)) as process:
-        _, err = process.communicate(timeout=HANG_S)
-    assert process.returncode == 128 + signal.SIGTERM, err
-    # the gangs of two pods that were under way were finished, nothing more began
-    assert len(starts) == 2 * LANES
-    live.wait_until(lambda: len(placed(live.pods())) == 2 * LANES, "started pods to be bound")
-    assert partial(live.pods()) == []
-    again = ran(live, *apply_words(live, plan))
-    assert again.code == 0, again.err  # the lock was released
-    assert placed(live.pods()) == placements(plan)
 
 
 @pytest.mark.slow

@@ -125,10 +125,7 @@ class Controller:
         self._live = live
         self.evicted: list[str] = []
 
-    def __call__(self, call: Call, forward: Forward) -> Answer | None:
-        return self.answer(call, forward)
-
-    def answer(self, call: Call, forward: Forward) -> Answer:
+    def __call__(self, call: Call, forward: Forward) -> Answer:
         answer = forward()
         if call.evicts and answer.code < 300:
             name = call.path.split("/")[-2]
@@ -136,15 +133,6 @@ class Controller:
             self._live.wait_until(lambda: name not in self._live.pods(), "the evicted pod to go")
             self._live.create(Wanted(name.removesuffix("-0"), 1, 4, movable=True))
         return answer
-
-
-class Dying(Killer):
-    """A run that is killed, and a controller that outlives it."""
-
-    controller: Controller
-
-    def __call__(self, call: Call, forward: Forward) -> Answer | None:
-        return super().__call__(call, lambda: self.controller.answer(call, forward))
 
 
 def two_halves(live: Live) -> None:
@@ -171,24 +159,6 @@ def test_a_run_moves_a_gang_that_an_earlier_run_started_and_pinned(live: Live) -
     all_bound(live, 8)
     again = went_well(live, EVICT)
     assert [str(call) for call in again.calls if call.writes_pods] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strike", [(2, True), (1, True), (4, False)])
-def test_a_move_that_is_killed_anywhere_is_finished_by_later_runs(
-    live: Live, strike: tuple[int, bool]
-) -> None:
-    """At this write to a pod, once the server carried it out or before."""
-    two_halves(live)
-    live.create(BIG)
-    controller = Controller(live)
-    killer = Dying(*strike)
-    killer.controller = controller
-    words = run_words(live, EVICT, "--wait", "5s")
-    killed(live, killer, *words)
-    codes = [ran(live, *words, meddler=controller).code for _ in range(2)]
-    assert codes[-1] == 0, codes
-    all_bound(live, 8)
 
 
 # ---- elastic gangs of Deployments and StatefulSets
@@ -261,33 +231,6 @@ def test_a_gang_grows_beyond_its_pods_by_the_scale_of_its_controller(live: Live,
         went_well(live, EVICT)
     settled(live, "low", 4)
     assert replicas(live, kind) == 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "grows"), [(KINDS[0], False), (KINDS[1], False), (KINDS[0], True)]
-)
-def test_a_run_killed_while_it_resizes_a_gang_is_continued_by_the_next(
-    live: Live, kind: str, *, grows: bool
-) -> None:
-    """At marks of pods that are to go, at the scale, at starts: one run after the other dies."""
-    low = Wanted("low", 2 if grows else 7, 8, preemptible=True)
-    live.create_workload(workload(kind, low, live.run, least=2, most=6 if grows else 7))
-    went_well(live)
-    if not grows:
-        live.create(HIGH)
-    words = run_words(live, EVICT)
-    for at in (1, 2, 6) if grows else (1, 3):
-        killer = Killer(
-            at, after=at != 3, of=lambda one: one.resizes or (grows and one.writes_pods)
-        )
-        killed(live, killer, *words)
-        assert overfull(live.pods()) == []
-    done = went_well(live, EVICT)
-    settled(live, "high", 0 if grows else 3)
-    settled(live, "low", 6 if grows else 4)
-    assert (replicas(live, kind), len(live.of("low"))) == ((6, 6) if grows else (4, 4))
-    assert "partial" not in done.err
 
 
 # ---- gangs that wait for something else

@@ -16,7 +16,7 @@ from effort import HANG_S
 from live_checks import placed
 from live_cluster import Live
 from live_objects import LEASE_PATH, Wanted
-from live_relay import Answer, Call, Forward, honest
+from live_relay import Answer, Call, Forward
 from live_runs import children, run_words, started
 
 pytest_plugins = ("live_fixtures",)
@@ -120,15 +120,3 @@ def test_a_signal_within_a_run_ends_it_as_it_ends_a_run(live: Live) -> None:
     assert [line for line in seen.lines if line.startswith("run interrupted (exit 143)")]
     assert not live.get(LEASE_PATH.format(live.lock_namespace))["spec"].get("holderIdentity")
     assert seen.rounds() == ["started"]
-
-
-@pytest.mark.slow
-def test_a_lost_server_ends_nothing(live: Live) -> None:
-    """No request is answered: the rounds fail, and once it answers again a gang starts."""
-    live.create(Wanted("one", 2, 8))
-    with live.relay.meddling(lambda _call, _forward: None), watching(live) as seen:
-        seen.wait_for(2)
-        assert seen.rounds()[:2] == ["started", "again after exit 69"]
-        live.relay.meddler = honest
-        seen.wait_for_pods(2)
-        assert seen.end() == 128 + signal.SIGTERM

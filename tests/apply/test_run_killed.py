@@ -265,7 +265,7 @@ def test_killed_after_any_write_a_run_is_finished_by_the_next_ones(
     base = begun(memory, scene)
     for at in range(part, 200, PARTS):
         bench, kill = base.fork(), Kill(at)
-        bench.killed(kill.before, options=scene.options, after=kill.after)
+        bench.killed(kill, scene.options)
         if not kill.struck:
             assert at > 5, "a run writes more than that"
             return
@@ -283,7 +283,7 @@ def test_cut_off_at_any_request_a_run_is_finished_by_the_next_ones(
     base = begun(memory, scene)
     for at in range(3, 200, 11):
         bench, fault = base.fork(), Fault(at, kind, every=True)
-        bench.killed(fault.before, options=scene.options, after=fault.after)
+        bench.killed(fault, scene.options)
         if not fault.struck:
             return
         finished(bench, scene, at)
@@ -304,8 +304,7 @@ def finished(bench: RunBench, scene: Scene, at: int) -> None:
         assert len(half_started(bench)) <= LANES
         scene.later(bench)
         if at % 2:
-            second = Kill(at // 2)
-            bench.killed(second.before, options=scene.options, after=second.after)
+            bench.killed(Kill(at // 2), scene.options)
         done = quiet(bench, *scene.options)
         if scene.at_last is not nothing:
             scene.at_last(bench)

@@ -75,7 +75,7 @@ def test_the_limit_runs_from_the_last_start_of_a_gang_that_was_cut_off(bench: Ru
     """Its scheduler may have waited for the pod that the next run starts."""
     bench.cluster.scheduler.on = False
     death = Fault(1, "crash before")
-    bench.killed(death.before, options=(), after=death.after)
+    bench.killed(death, ())
     assert death.struck
     bench.cluster.advance(900)
     assert "1 pending;" in bench.ran("--evict-partial").err

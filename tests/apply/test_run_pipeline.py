@@ -18,6 +18,7 @@ from run_bench import (
     PREEMPTIBLE,
     Benches,
     Cut,
+    Kill,
     RunBench,
     events,
     nodes,
@@ -301,6 +302,15 @@ def test_a_lock_that_was_lost_during_the_search_ends_the_run_before_it_writes(
     assert bench.written() == []
     assert bench.lease()["spec"]["holderIdentity"] == "0123456789"
     assert "it was taken over" in events(result)[-2]["error"]
+
+
+def test_the_lock_of_a_killed_run_is_taken_two_seconds_after_its_end(bench: RunBench) -> None:
+    bench.killed(Kill(4), later_s=61)
+    assert not everything_runs(bench)
+    assert "gangplan status --release " in bench.ran(code=75).err
+    bench.cluster.advance(1)
+    bench.ran()
+    assert everything_runs(bench)
 
 
 @pytest.mark.parametrize(("late_s", "code"), [(40, 0), (46, 75)])
