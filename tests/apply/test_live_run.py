@@ -1,4 +1,4 @@
-"""``run`` on a live cluster: gangs give way, move, grow and shrink, wait for gates, claims and budgets."""
+"""``run`` on a live cluster: gangs give way, move, grow and shrink, wait for gates and budgets."""
 
 from __future__ import annotations
 
