@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from apiserver_http import body_of
 from effort import HANG_S
 
 Tree = dict[str, Any]
@@ -195,7 +196,7 @@ def _handler(relay: Relay) -> type[BaseHTTPRequestHandler]:
             super().finish()
 
         def answered(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = body_of(self)
             call = relay.took(self.command, self.path, self.headers.items(), body)
             answer = relay.meddler(call, lambda: self.forwarded(call))
             if answer is None:

@@ -98,6 +98,18 @@ def _kubeconfig(path: Path, url: str, token: str, *, tls: bool, name: str = "tes
     return write_kubeconfig(path, url, name=name, user={"token": token}, **server)
 
 
+def body_of(request: BaseHTTPRequestHandler) -> bytes:
+    """In chunks perhaps: so kubectl sends what it reads from a pipe."""
+    if "chunked" not in (request.headers.get("Transfer-Encoding") or ""):
+        return request.rfile.read(int(request.headers.get("Content-Length") or 0))
+    parts = []
+    while size := int(request.rfile.readline(64).split(b";")[0], 16):
+        parts.append(request.rfile.read(size))
+        request.rfile.readline(8)
+    request.rfile.readline(8)
+    return b"".join(parts)
+
+
 class _Handler(BaseHTTPRequestHandler):
     """One connection."""
 
@@ -127,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def answered(self) -> None:
         """Answer one request."""
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        raw = body_of(self)
         kind = (self.headers.get("Content-Type") or JSON).partition(";")[0]
         cluster, user = self.server.cluster, None
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
