@@ -27,6 +27,7 @@ from apiserver import FakeCluster
 from apiserver_http import serving, write_kubeconfig
 from effort import HANG_S
 from live_objects import (
+    LEASE_PATH,
     LEASES,
     TAINT,
     Wanted,
@@ -140,6 +141,11 @@ class Live:
             lambda: counted.items() <= self.get(path).get("status", {}).items(),
             "the budget's status",
         )
+
+    def forget_runs(self) -> None:
+        """What runs noted on their Lease goes: whom they stopped, for one."""
+        with contextlib.suppress(urllib.error.HTTPError):  # there is none yet
+            self.send("DELETE", LEASE_PATH.format(self.lock_namespace))
 
     def unguard(self) -> None:
         """All budgets of ours go."""

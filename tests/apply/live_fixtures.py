@@ -22,6 +22,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def live(cluster: Live) -> Iterator[Live]:
     yield cluster
     cluster.relay.forget()
+    cluster.forget_runs()
     cluster.unguard()
     cluster.delete_workloads()
     cluster.delete_pods()
