@@ -19,6 +19,8 @@ from models.apply.staleness import changes
 CASES = yaml.safe_load(Path(__file__).with_name("machine_cases.yaml").read_text("utf-8"))
 WORLDS = {"crowded": sim.crowded, "four": sim.four, "evicted in part": sim.evicted_in_part}
 
+RUNS = ("apply", "other", "elsewhere", "complete", "resize", "recover")
+
 Step = dict[str, Any]
 
 
@@ -60,7 +62,7 @@ class Story:
         """What others do, then the run if there is one, then what is there."""
         self.others(step)
         played = None
-        for kind in ("apply", "other", "elsewhere", "recover"):
+        for kind in RUNS:
             if kind in step:
                 played = self.run(kind, step)
         if "bound" in step:
@@ -79,6 +81,8 @@ class Story:
         world = self.world
         for name, more in deeds.get("pod", {}).items():
             world.pod(name, mode="none", **more)
+        for name, gpus in deeds.get("waiting", {}).items():
+            world.pod(name, gpus)
         for name, more in deeds.get("change", {}).items():
             world.change(("default", name), **{key: frozen(one) for key, one in more.items()})
         for name, more in deeds.get("node", {}).items():
@@ -109,20 +113,25 @@ class Story:
         return MEANWHILE[step["meanwhile"]] if "meanwhile" in step else None
 
     def run(self, kind: str, step: Step) -> sim.Played | None:
-        other = replace(self.plan, plan=sim.OTHER_PLAN, gangs=())
-        plans = {"apply": lambda: self.plan, "other": lambda: other}
-        plans["elsewhere"] = lambda: sim.elsewhere(self.world, self.plan)
+        if kind == "elsewhere":
+            plan = sim.elsewhere(self.world, self.plan)
+        elif kind == "other":
+            plan = replace(self.plan, plan=sim.OTHER_PLAN, gangs=())
+        elif kind in ("complete", "resize"):
+            pods = step["with pods"].items()
+            starts = [sim.order_for(self.world.pods["default", one], node) for one, node in pods]
+            plan = sim.orders(self.world, sim.gang("a", starts, kind), plan=sim.OTHER_PLAN)
+        else:
+            plan = self.plan
         fault, limits = self.fault(step), step.get("with", {})
         with pytest.raises(sim.Killed) if "killed" in step else contextlib.nullcontext():
             if kind == "recover":
                 return sim.recover(self.world, fault, **limits)
-            return sim.apply(self.world, plans[kind](), fault, **limits)
+            return sim.apply(self.world, plan, fault, **limits)
         return None
 
     def said(self, played: sim.Played, step: Step) -> None:
-        (outcomes,) = (
-            step[kind] for kind in step if kind in ("apply", "other", "elsewhere", "recover")
-        )
+        (outcomes,) = (step[kind] for kind in RUNS if kind in step)
         assert played.outcomes == outcomes
         sent = {
             **step.get("sent", {}),

@@ -246,31 +246,6 @@ def test_whole_gangs_are_marked_after_each_reading(monkeypatch: pytest.MonkeyPat
     assert list(sim.recover(world).outcomes) == ["b"]
 
 
-def test_a_pod_that_another_plan_put_in_the_place_of_a_lost_one_makes_the_gang_whole() -> None:
-    world, plan = sim.gangs_of([4])
-    sim.cut(world, plan, sim.killed_after(2, req.Ungate))
-    # n0 and n1 go round: whichever waits, a-3 is made anew and placed by the next plan.
-    world.recreates = {key("a-3")}
-    world.delete(key("a-3"))
-    assert sim.recover(world).one.outcome is req.Outcome.partial
-    anew = sim.order_for(world.pods[key("a-3")], "n1")
-    sim.apply(world, sim.orders(world, sim.gang("a", [anew], "complete"), plan=sim.OTHER_PLAN))
-    assert len(sim.bound(world)) == 4
-    assert sim.recover(world).verdict.writes == 0
-
-
-def test_pods_of_the_gang_that_stood_before_do_not_make_up_for_one_it_was_to_grow_by() -> None:
-    world, plan = sim.gangs_of([4], gpus=1)
-    sim.apply(world, plan)
-    more = [sim.order_for(world.pod(f"a-{i}", 1), "n0") for i in (4, 5)]
-    grow = sim.orders(world, sim.gang("a", more, "resize"), plan=sim.OTHER_PLAN)
-    sim.cut(world, grow, sim.killed_after(1, req.Ungate))
-    left = next(pod for pod in world.pods.values() if pod.node is None)
-    del world.pods[left.key]
-    found = sim.recover(world).one
-    assert (found.plan, found.outcome, len(found.undo)) == (sim.OTHER_PLAN, req.Outcome.partial, 1)
-
-
 def test_a_pod_that_changed_hands_after_it_was_reported_is_not_evicted() -> None:
     world, plan = sim.gangs_of([2])
     sim.apply(world, plan)
