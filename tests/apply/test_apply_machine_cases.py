@@ -145,6 +145,7 @@ class Story:
             "undo": lambda: len(played.one.undo),
             "unsure": lambda: played.one.unsure,
             "writes": lambda: len(played.of(*sim.WRITES)),
+            "counted": lambda: played.verdict.evicted,
             "every why": lambda: " ".join({one.why for one in played.verdict.gangs}),
             "evicted": lambda: [one.pod.name for one in played.of(req.Evict)],
             "notes": lambda: len(self.world.notes.stops),

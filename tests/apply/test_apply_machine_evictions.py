@@ -14,6 +14,7 @@ import pytest
 from effort import examples, spread
 
 from models.apply import requests as req
+from models.apply.evictions import withheld_by_budgets
 from models.apply.plan_actions import KeptGang, Key, PlanActions, Resize
 from models.apply.staleness import changes
 
@@ -298,6 +299,8 @@ def test_budgets_add_up_over_all_victims_of_a_gang_and_over_those_before_it() ->
         sim.waiting(world, "x", 8, "n1", priority=1),
     )
     world.budgets = {"b": (1, frozenset(pod.key for pod in pods))}
+    why = "the disruption budget default/b allows 3 of 4 evictions"
+    assert withheld_by_budgets(plan, world.view()) == {("default", "x"): why}
     for dry in (True, False):
         found = sim.apply(world.copy() if dry else world, plan, dry=dry).outcomes
         assert (found["w"], found["x"]) == ("started", "withheld")

@@ -25,7 +25,7 @@ from models.instance.policy import KubernetesPolicy
 from planner.cluster.backends import backend_of
 from planner.cluster.request_sender import RequestSender
 from planner.cluster.transport import JSON, LOST, STRATEGIC, ApiRequest, Reply, Tree
-from planner.cluster.writes import COST, GOES_FIRST, event_of, scale
+from planner.cluster.writes import COST, event_of, scale
 
 ORDER = PodStart("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
 INTENT = Intent("gp-0123456789abcdef0123", "vit", 2, "n1", (0, 1))
@@ -195,6 +195,7 @@ def test_a_name_that_is_none_spoils_no_other() -> None:
 
 # ---- scales
 
+GOES_FIRST = "-2147483648"  # the least that Kubernetes accepts
 GROW, SHRINK = Resize("worker", 2, 3), Resize("worker", 3, 2)
 
 
@@ -334,9 +335,13 @@ def test_a_pod_that_changed_since_it_was_read_is_marked_all_the_same() -> None:
     assert costs(cluster) == {"vit-1": GOES_FIRST}
 
 
-def test_a_pod_that_may_not_be_marked_keeps_its_set_as_it_is() -> None:
+@pytest.mark.parametrize(
+    ("refused", "why"),
+    [("/vit-1", "pod vit-1 cannot be marked as the one to go: no"), ("/scale", "no")],
+)
+def test_where_a_write_is_refused_the_set_stays_as_it_is(refused: str, why: str) -> None:
+    """The mark, or then the scale: the mark is taken off again."""
     cluster, pods = replica_set()
-    cluster.before.append(refusing("/vit-1", 403, "no"))
-    found = scale(FakeWire(cluster), going(pods[1]), seen(*pods))
-    assert found == Rejected("pod vit-1 cannot be marked as the one to go: no")
+    cluster.before.append(refusing(refused, 403, "no"))
+    assert scale(FakeWire(cluster), going(pods[1]), seen(*pods)) == Rejected(why)
     assert (costs(cluster), replicas(cluster, "replicasets")) == ({}, 3)
