@@ -37,6 +37,10 @@ NAMES = "abcdefghijklmnopqrstuvwxyz"
 WRITES = (req.WriteIntent, req.RemoveIntent, req.Ungate, req.Evict, req.AllocateDevices, req.Scale)
 
 
+def no_scale(world: World, request: req.Scale) -> req.Event:
+    return req.Rejected("no scale field")
+
+
 @dataclass(slots=True)
 class World:
     """``budgets``: by name, how many of which pods have to run; unread if not ``reads_budgets``.
@@ -52,6 +56,7 @@ class World:
     allocated: dict[str, str] = field(default_factory=dict)
     schedules: bool = True
     backend: str = "annotation"
+    controller: Callable[[World, req.Scale], req.Event] = no_scale
     budgets: dict[str, tuple[int, frozenset[Key]]] = field(default_factory=dict)
     reads_budgets: bool = True
     notes: RunNotes = field(default_factory=RunNotes)
@@ -143,7 +148,7 @@ class World:
                 self.allocated[order.uid] = order.node
                 return req.Done()
             case req.Scale():
-                return req.Rejected("no scale field")
+                return self.controller(self, request)
             case req.Remember(notes):
                 self.notes = notes
                 return req.Done()

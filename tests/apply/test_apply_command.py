@@ -257,17 +257,6 @@ def test_an_exit_code_without_a_comparison_is_a_usage_error(words: list[str], cl
     assert said.err.startswith("error: --detailed-exitcode needs --dry-run=client")
 
 
-def test_a_preview_refuses_what_apply_would(gated: Bench) -> None:
-    plan = gated.plan()
-    gated.cluster.remove("Pod", "b-1")
-    gated.cluster.cordon("n1")
-    said = gated.run("apply", DRY, str(plan))
-    assert (said.code, said.out) == (6, "")
-    assert "error: stale: pod default/b-1 is gone" in said.err
-    assert "error: stale: node n1 is cordoned" in said.err
-    assert gated.run("apply", DRY, "--max-age", "0s", str(plan)).code == 6
-
-
 def test_names_with_escape_codes_do_nothing_to_the_terminal(gated: Bench) -> None:
     plan = gated.plan()
 

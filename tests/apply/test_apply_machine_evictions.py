@@ -64,9 +64,7 @@ def test_many_cuts_and_faults_around_evictions_still_get_to_the_same_end() -> No
 def elastic() -> tuple[sim.World, PlanActions]:
     """e runs with four pods of 4 on n0 and n1; the plan shrinks it to two for w on n1."""
     world = sim.world_of(3)
-    e = [
-        world.pod(f"e-{i}", 4, mode="none", node=f"n{i // 2}", owner="set") for i in range(4)
-    ]  # fmt: skip
+    e = sim.running(world, "e", 4, "n0", "n0", "n1", "n1")
     shrink = sim.gang(
         "e", (), "resize", stops=tuple(map(sim.stop_for, e[2:])),
         resizes=(Resize("worker", 4, 2),), members=(("worker", ("default", "e-0")),),
@@ -85,7 +83,8 @@ def test_a_gang_shrinks_and_the_winner_waits_for_the_room(gone: tuple[str, str])
             world.change(("default", name), terminating=True)
         return req.Done()
 
-    played = sim.apply(world, plan, sim.on(req.Scale, scales))
+    world.controller = scales
+    played = sim.apply(world, plan)
     right = "e-2" in gone
     assert played.outcomes == {"e": "resized", "w": "started" if right else "withheld"}
     (why,) = (one.why for one in played.verdict.gangs if one.gang[1] == "e")
@@ -98,7 +97,7 @@ def test_a_gang_shrinks_and_the_winner_waits_for_the_room(gone: tuple[str, str])
 
 def growing_set() -> tuple[sim.World, PlanActions]:
     """The same gang of a ReplicaSet, from one pod to three: nobody knows the names of the new ones."""
-    world = sim.world_of(1)
+    world = sim.world_of(1, controller=creates)
     world.nodes["n0"] = replace(world.nodes["n0"], gpus=16)
     e = world.pod("e-0", 4, mode="none", node="n0", owner="set")
     more = [replace(sim.order_for(e, "n0"), name=f"e-{i}", uid="", index=i) for i in (1, 2)]
@@ -109,10 +108,8 @@ def growing_set() -> tuple[sim.World, PlanActions]:
     return world, sim.orders(world, grow)
 
 
-def creates(count: int, request: req.Request, world: sim.World) -> req.Event | None:
+def creates(world: sim.World, request: req.Scale) -> req.Event:
     """The set makes as many pods as it lacks, under names of its own."""
-    if not isinstance(request, req.Scale):
-        return None
     for _ in range(request.resize.after - len(world.pods)):
         world.pod(f"e-x{world.made}", 4, owner="set")
     return req.Done()
@@ -120,9 +117,9 @@ def creates(count: int, request: req.Request, world: sim.World) -> req.Event | N
 
 def test_new_pods_are_known_by_their_controller() -> None:
     world, plan = growing_set()
-    assert sim.apply(world, plan, creates).outcomes == {"e": "started"}
+    assert sim.apply(world, plan).outcomes == {"e": "started"}
     assert len(sim.bound(world)) == 3
-    again = sim.apply(world, plan, creates)
+    again = sim.apply(world, plan)
     assert (again.outcomes, again.verdict.writes) == ({"e": "unchanged"}, 0)
 
 
@@ -132,28 +129,18 @@ def test_a_pod_that_is_there_already_is_none_of_the_new_ones() -> None:
     waits = world.pod("e-a", 4, owner="set")
     (grow,) = plan.gangs
     plan = replace(plan, gangs=(replace(grow, known=grow.known | {waits.uid}),))
-    found = sim.apply(world, plan, creates).one
+    found = sim.apply(world, plan).one
     assert (found.outcome, set(sim.bound(world))) == (req.Outcome.resized, {"e-0"})
     assert found.why.startswith("its controller has created 1 of 2 pods")
 
 
 @pytest.mark.parametrize("kind", sim.KILLS)
 def test_growing_that_is_cut_off_at_any_request_is_continued(kind: str) -> None:
-    world, plan = growing_set()
-    for number in range(len(sim.apply(world, plan, creates).requests)):
-        world, plan = growing_set()
-
-        def fault(
-            count: int, request: req.Request, world: sim.World, number: int = number
-        ) -> req.Event | None:
-            if count != number:
-                return creates(count, request, world)
-            if kind == "killed after" and creates(count, request, world) is None:
-                world.answer(request)
-            raise sim.Killed
-
-        sim.cut(world, plan, fault)
-        assert sim.apply(world, plan, creates).outcomes["e"] in ("started", "unchanged")
+    start, plan = growing_set()
+    for number in range(len(sim.apply(start.copy(), plan).requests)):
+        world = start.copy()
+        sim.cut(world, plan, sim.at(number, sim.KILLS[kind]))
+        assert sim.apply(world, plan).outcomes["e"] in ("started", "unchanged")
         assert (len(sim.bound(world)), sim.doubled(world)) == (3, []), number
 
 

@@ -113,15 +113,16 @@ def test_ages_are_by_the_servers_clock(gated: Bench, age_s: int, code: int) -> N
     assert ("--max-age is 1h" in said.err) is (age_s == 3601)
 
 
-def test_what_moved_is_listed_and_nothing_is_written(gated: Bench) -> None:
+@pytest.mark.parametrize("words", [[], ["--dry-run=client"], ["--dry-run=server"]])
+def test_what_moved_is_listed_and_nothing_is_written(gated: Bench, words: list[str]) -> None:
     plan = gated.plan()
     where = placed(plan)
     gated.cluster.cordon(where["a-0"])
     gated.cluster.remove("Pod", "b-1")
-    said = gated.apply(plan)
-    assert (said.code, gated.written()) == (6, [])
-    assert "pod default/b-1 is gone" in said.err
-    assert f"node {where['a-0']} is cordoned" in said.err
+    said = gated.run("apply", str(plan), *(words or ["--yes"]))
+    assert (said.code, said.out, gated.written()) == (6, "", [])
+    assert "error: stale: pod default/b-1 is gone" in said.err
+    assert f"error: stale: node {where['a-0']} is cordoned" in said.err
     assert said.err.count("hint:") == 1
 
 
