@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from comparing import differences
-from effort import briefly, examples
+from effort import briefly, examples, first_fast
 from exhaustive import plan
 from tiny import busy
 
@@ -61,7 +61,7 @@ def worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, .
 def test_the_replan_equals_trying_every_plan(kind: str) -> None:
     found = {
         seed: differences(free(busy(seed, more=KINDS[kind])))
-        for seed in range(3000, 3000 + examples(40, 3))
+        for seed in range(3000, 3000 + examples(40, 1))
     }
     assert {seed: what for seed, what in found.items() if what} == {}
 
@@ -103,11 +103,11 @@ SINGLE = ("queues", "launchers", "priorities", "cpu_gangs")
 """Without these the value of a plan is one number: its effective GPUs."""
 
 
-WITH_STEPS = (3107, 3116, 3125, 3126, 3133, 3138, 3148, 3159, 3179, 3233, 3276, 3315)
+WITH_STEPS = (3107, 3125, 3148, 3233, 3116, 3126, 3133, 3138, 3159, 3179, 3276, 3315)
 """Seeds of which restarts regain something."""
 
 
-@pytest.mark.parametrize("seed", [*WITH_STEPS, *range(3400, 3400 + examples(60, 0))])
+@pytest.mark.parametrize("seed", first_fast([*WITH_STEPS, *range(3400, 3460)], 4))
 def test_no_step_restarts_more_gangs_than_it_needs(seed: int) -> None:
     """Against trying every plan: what is regained, with how many restarts, by each step and by the whole."""
     with briefly():
@@ -131,7 +131,7 @@ def test_no_step_restarts_more_gangs_than_it_needs(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [3170, 3179, 3184, 3193, 3218, 3233, *range(3500, 3500 + examples(60, 0))]
+    "seed", first_fast([3179, 3218, 3170, 3184, 3193, 3233, *range(3500, 3560)], 2)
 )
 def test_fewer_restarts_regain_less_where_that_is_said_to_be_proven(seed: int) -> None:
     """With priorities: against the most effective GPUs that any plan has, whomever it starts."""
@@ -166,7 +166,7 @@ def needless(instance: Instance, step: Step, unmoved: Sequence[GangDecision]) ->
                 yield back
 
 
-@pytest.mark.parametrize("seed", range(3200, 3200 + examples(60, 6)))
+@pytest.mark.parametrize("seed", range(3200, 3200 + examples(60, 2)))
 def test_no_gang_of_a_step_can_be_put_back_without_losing_its_gains(seed: int) -> None:
     instance = free(busy(seed, more=ANYTHING if seed % 2 else ("movable",)))
     unmoved = solve(at_no_price(instance, ())).decisions
@@ -181,7 +181,7 @@ def test_no_gang_of_a_step_can_be_put_back_without_losing_its_gains(seed: int) -
         assert list(needless(instance, step, unmoved)) == []
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", first_fast(range(2)))
 def test_a_step_starts_no_gang_while_a_higher_one_of_its_shape_waits(seed: int) -> None:
     instance = free(generator.busy(16, 24, seed, occupied=0.85, demand=1.6))
     same = instance.gangs[next(i for i, gang in enumerate(instance.gangs) if not gang.running)]
@@ -196,12 +196,11 @@ def test_a_step_starts_no_gang_while_a_higher_one_of_its_shape_waits(seed: int) 
         assert step.decisions[high].pods or not step.decisions[low].pods
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first_fast(range(4), 2))
 def test_stranded_gpus_are_those_of_the_tier_by_cause(seed: int) -> None:
     instance = generator.busy(12, 10, seed, tight=True, odd=True)
     instance = replace(
-        instance,
-        policy=replace(instance.policy, per_gpu=(("cpu", 12_000), ("memory", 64 << 30))),
+        instance, policy=replace(instance.policy, per_gpu=(("cpu", 12_000), ("memory", 64 << 30)))
     )
     base = base_decisions(instance)
     found = stranded_by_cause(instance, base)

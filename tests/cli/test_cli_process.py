@@ -70,10 +70,14 @@ def wait_for(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(f"{word!r} never came: {read}")
 
 
-SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+SIGTERM, SIGINT, SIGHUP = (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def slow(case: tuple[signal.Signals, int]) -> object:
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("number", "code"), [SIGTERM, *map(slow, (SIGINT, SIGHUP))])
 def test_a_signal_keeps_the_best_checked_plan(
     number: signal.Signals, code: int, folder: Path, cli: RunCli
 ) -> None:
@@ -162,7 +166,7 @@ def test_a_terminal_that_closes_keeps_the_best_checked_plan(folder: Path, cli: R
     assert cli("verify", str(folder / "saved.json")).code == 0
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
+@pytest.mark.parametrize(("number", "code"), [SIGINT, *map(slow, (SIGTERM, SIGHUP))])
 def test_a_signal_before_the_search_saves_nothing(
     number: signal.Signals, code: int, folder: Path
 ) -> None:
@@ -241,3 +245,17 @@ def test_sigterm_ends_a_real_search_soon_with_a_verified_plan(tmp_path: Path, cl
     assert took < 20
     assert "stopped by signal" in out
     assert cli("verify", str(saved)).code == 0
+
+
+def test_a_signal_ends_an_audit_with_what_was_found(folder: Path) -> None:
+    """Before the search with nothing, later with an audit; to the end this one takes half a minute."""
+    given = ("audit", str(ROOT / "inputs" / "h100"), "-o", "json", "--log-format", "json")
+    with started(*given) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline()  # it has begun
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 143
+    assert "Traceback" not in err
+    if out:
+        assert json.loads(out)["effective"]["now"] > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -33,27 +32,20 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
-def test_links_resolve(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", text(path)):
-        if not target.startswith(("https://", "http://")):
-            assert (path.parent / target.partition("#")[0]).exists(), target
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
-def test_no_verb_is_told_of_that_is_not_there(path: Path) -> None:
-    content = text(path)
-    commands = "\n".join(code_blocks(content))
-    called = re.findall(r"^(?:\$ )?(?:kubectl )?gangplan ([a-z][a-z-]+)", commands, re.MULTILINE)
-    called += re.findall(r"`(?:kubectl )?gangplan ([a-z][a-z-]+)", content)
-    assert set(called) <= VERBS
-
-
-def test_the_readme_tells_of_every_verb() -> None:
-    assert (
-        set(re.findall(r"^\| `gangplan ([a-z][a-z-]+)", text(ROOT / "README.md"), re.MULTILINE))
-        == VERBS
-    )
+def test_links_resolve_and_no_verb_is_told_of_that_is_not_there() -> None:
+    for path in DOCUMENTS:
+        content = text(path)
+        for target in re.findall(r"\]\(([^)]+)\)", content):
+            if not target.startswith(("https://", "http://")):
+                assert (path.parent / target.partition("#")[0]).exists(), (path, target)
+        commands = "\n".join(code_blocks(content))
+        called = re.findall(
+            r"^(?:\$ )?(?:kubectl )?gangplan ([a-z][a-z-]+)", commands, re.MULTILINE
+        )
+        called += re.findall(r"`(?:kubectl )?gangplan ([a-z][a-z-]+)", content)
+        assert set(called) <= VERBS, path
+    readme = text(ROOT / "README.md")
+    assert set(re.findall(r"^\| `gangplan ([a-z][a-z-]+)", readme, re.MULTILINE)) == VERBS
 
 
 def test_the_quickstart_is_two_commands_of_the_makefile() -> None:
@@ -86,10 +78,10 @@ def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[
         assert told <= offered | others | {"--help", "--version"}, relative(path)
 
 
-@pytest.mark.parametrize("path", [p for p in DOCUMENTS if p.parent == ROOT / "docs"], ids=relative)
-def test_yaml_in_the_documents_is_yaml(path: Path) -> None:
-    for block in code_blocks(text(path), "yaml"):
-        assert list(yaml.safe_load_all(block))
+def test_yaml_in_the_documents_is_yaml() -> None:
+    for path in ROOT.glob("docs/*.md"):
+        for block in code_blocks(text(path), "yaml"):
+            assert list(yaml.safe_load_all(block)), path
 
 
 def test_the_documented_inputs_are_valid_input(cli: RunCli, tmp_path: Path) -> None:
@@ -104,19 +96,11 @@ def test_the_documented_inputs_are_valid_input(cli: RunCli, tmp_path: Path) -> N
     assert result.out == "valid: 17 nodes, 136 GPUs, 1 gang (0 running, 1 waiting), 2 queues\n"
 
 
-def test_the_picture_of_the_readme_is_what_the_demo_prints(cli: RunCli) -> None:
-    picture = code_blocks(text(ROOT / "README.md").partition("## Quickstart")[2])[1]
-    command, _, shown = picture.partition("\n")
-    assert command == "$ gangplan plan inputs/any-order-places-one"
-    result = cli(*shlex.split(command)[2:-1], str(ROOT / "inputs" / "any-order-places-one"))
-    assert result.code == 0
-    assert result.out == shown
-
-
 KUBERNETES = ROOT / "docs" / "kubernetes.md"
 H100 = str(ROOT / "inputs" / "snapshots" / "h100-gke")
 
 
+@pytest.mark.slow
 def test_the_documented_what_if_and_policies_are_valid_beside_a_recorded_cluster(
     cli: RunCli, tmp_path: Path
 ) -> None:
@@ -145,21 +129,6 @@ def test_the_documented_deployment_is_an_elastic_gang() -> None:
     (role,) = gang.roles
     assert (gang.name, gang.preemptible) == (made["metadata"]["name"], True)
     assert (role.min, role.max, role.step, len(gang.pods)) == (2, 6, 2, 6)
-
-
-def test_the_pictures_of_what_validate_prints_are_so(
-    cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "inputs").symlink_to(ROOT / "inputs")
-    monkeypatch.chdir(tmp_path)
-    pictures = [block for block in code_blocks(text(KUBERNETES)) if block.startswith("$ ")]
-    runs = [run for picture in pictures for run in re.split(r"^\$ ", picture, flags=re.MULTILINE)]
-    for command, *shown in (run.splitlines() for run in runs if run):
-        result = cli(*shlex.split(command)[1:])
-        printed = result.out.splitlines()
-        assert shown == [*printed, *result.err.splitlines()[:1]][: len(shown)]
-        assert len(shown) >= len(printed)
-    assert len(runs) > 3
 
 
 def test_warnings_told_of_are_warnings_of_the_readers() -> None:

@@ -1,16 +1,13 @@
-"""docs/faq.md: its figures are recomputed; docs/tutorial.md: its pictures show what is printed."""
+"""docs/faq.md: its figures are recomputed."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from conftest import RunCli
+from effort import spread
 from test_docs import ROOT, text
-from test_docs_running import told
 
 from benchmarks.lab.rules import AT_ONCE
 from benchmarks.lab.scheduler import schedule
@@ -22,7 +19,6 @@ from planner.search.solve import solve
 from planner.show.text import number
 
 FAQ = ROOT / "docs" / "faq.md"
-TUTORIAL = ROOT / "docs" / "tutorial.md"
 RULES = ("tight", "kueue", "kai", "volcano")
 """Of the columns, in their order."""
 
@@ -47,7 +43,7 @@ def test_the_figures_are_those_of_the_rules_and_of_the_plan(request: pytest.Fixt
         re.MULTILINE,
     )
     assert len(rows) == 5
-    for head, name, cells in rows:
+    for head, name, cells in spread(rows, 3):
         known = " | ".join(figures(load([str(ROOT / name)]).instance))
         if request.config.getoption("--refresh-golden"):
             FAQ.write_text(
@@ -59,30 +55,3 @@ def test_the_figures_are_those_of_the_rules_and_of_the_plan(request: pytest.Fixt
             assert float(known.split(" | ")[-1].replace(",", "")) >= max(
                 float(one.replace(",", "")) for one in known.split(" | ")
             )
-
-
-def test_the_pictures_of_the_tutorial_show_lines_that_are_printed_in_this_order(
-    cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "inputs").symlink_to(ROOT / "inputs")
-    blocks = re.findall(r"^```\n(\$ .*?)^```$", text(TUTORIAL), re.MULTILINE | re.DOTALL)
-    pictures = [
-        one for block in blocks for one in re.split(r"^\$ ", block, flags=re.MULTILINE) if one
-    ]
-    assert len(pictures) > 10
-    for picture in pictures:
-        command, *shown = picture.splitlines()
-        patient = ("--time-limit", "1m") if " explain " in command else ()
-        result = cli(*shlex.split(command)[1:], *patient)
-        assert result.code == 0, command
-        printed = iter(result.out.splitlines() or result.err.splitlines())
-        skipping = False
-        for line in shown:
-            if line == "...":
-                skipping = True
-            elif skipping:
-                assert any(told(line, other) for other in printed), (command, line)
-                skipping = False
-            else:
-                assert told(line, next(printed)), (command, line)

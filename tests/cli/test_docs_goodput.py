@@ -11,13 +11,7 @@ from test_step_time import FIGURES, predicted_images_per_s
 
 from models.instance.speed import RelativeSpeeds, speed_permille
 from models.rates.catalogue import find
-from models.step_time import (
-    EXAMPLES,
-    HIDDEN_OF_LAYERS,
-    OVERLAP,
-    TRANSFORMER_TOKENS,
-    UTILISATION,
-)
+from models.step_time import EXAMPLES, HIDDEN_OF_LAYERS, OVERLAP, TRANSFORMER_TOKENS, UTILISATION
 
 PAGE = (Path(__file__).parents[2] / "docs" / "goodput.md").read_text(encoding="utf-8")
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from conftest import RunCli
-from live_pictures import Stage, staged
 from test_docs import ROOT, code_blocks, text
 
 from models.apply import intents
@@ -77,9 +75,3 @@ def test_the_pods_that_wait_are_what_the_policy_looks_for_by_default() -> None:
     document = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy"}
     settings = kubernetes_policy(PolicyDocument.model_validate(document).spec.kubernetes)
     assert gated["spec"]["schedulingGates"] == [{"name": settings.scheduling_gate}]
-
-
-@pytest.fixture
-def stage(tmp_path: Path, cli: RunCli) -> Iterator[Stage]:
-    with staged(tmp_path, cli) as found:
-        yield found

@@ -11,6 +11,7 @@ import pytest
 from effort import HANG_S
 from test_docs import ROOT, text
 
+pytestmark = pytest.mark.slow
 CONFIG = ROOT / "deploy" / "docs" / "mkdocs.yml"
 
 

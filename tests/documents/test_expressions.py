@@ -2,53 +2,106 @@
 
 from __future__ import annotations
 
-import json
+import ast
+import importlib
 import re
-import subprocess
-import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from backtracking import Mode, faults
 
+from planner.read.schemas import schemas
+
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = {
+    path: path.read_text(encoding="utf-8")
+    for package in ("models", "planner", "benchmarks")
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if path.name != "__main__.py"
+}
+GIVEN = {"pattern"}
+"""Arguments that are expressions of documents, written where a field is declared."""
+CALL = re.compile(r"\bre\.(compile|search|split|findall|finditer|subn?|match|fullmatch)$")
 
 
-@pytest.fixture(scope="module")
-def expressions() -> list[dict[str, Any]]:
-    script = [sys.executable, str(ROOT / "tests/expressions.py")]
-    done = subprocess.run(
-        script, capture_output=True, text=True, check=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}
-    )
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+def mode_of(uses: set[str]) -> Mode:
+    """The loosest use; of none that is seen, a search."""
+    anchored = uses and uses <= {"fullmatch", "match"}
+    return ("match" if "match" in uses else "fullmatch") if anchored else "search"
+
+
+USES = re.compile(r"\b(\w+)\.(fullmatch|match|search|split|findall|finditer|subn?)\(")
+
+
+def uses_in(texts: Iterable[str]) -> dict[str, set[str]]:
+    """What is done with each name."""
+    found: dict[str, set[str]] = {}
+    for name, use in (one for text in texts for one in USES.findall(text)):
+        found.setdefault(name, set()).add(use)
     return found
 
 
-def test_no_expression_is_matched_in_more_than_linear_time(
-    expressions: list[dict[str, Any]],
-) -> None:
-    assert len(expressions) > 130
+def patterns(value: object) -> Iterator[re.Pattern[Any]]:
+    """Expressions of a module's name, in a dict or a tuple, too."""
+    if isinstance(value, re.Pattern):
+        yield value
+    elif isinstance(value, dict | tuple | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from patterns(one)
+
+
+def expressions() -> Iterator[tuple[str, str | bytes, int, Mode]]:
+    """(where, pattern, flags, use) of every regular expression of the product."""
+    everywhere = uses_in(SOURCES.values())
+    for path, source in SOURCES.items():
+        own_uses = uses_in([source])
+        name = str(path.relative_to(ROOT))
+        assert not re.search(r"from re import|import re as|fnmatch", source), name
+        module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for own, value in vars(importlib.import_module(module)).items():
+            if f"\n{own}" in source:  # not imported
+                uses = (own_uses if own.startswith("_") else everywhere).get(own, set())
+                for one in patterns(value):
+                    yield f"{name}: {own}", one.pattern, one.flags, mode_of(uses)
+        tree = ast.parse(source)
+        made = {id(node) for top in tree.body for node in inside(top)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and (found := CALL.search(ast.unparse(node.func))):
+                given = node.args[0]
+                if id(node) not in made:
+                    known = isinstance(given, ast.Constant) or ast.unparse(given) in GIVEN
+                    assert known, (name, node.lineno, ast.unparse(given))
+                if isinstance(given, ast.Constant) and found[1] != "compile":
+                    yield f"{name}:{node.lineno}", given.value, 0, mode_of({found[1]})
+
+
+def inside(top: ast.stmt) -> Iterator[ast.AST]:
+    """Nodes that run when a module is imported."""
+    if not isinstance(top, ast.FunctionDef | ast.ClassDef):
+        yield from ast.walk(top)
+
+
+def of_schemas(tree: object) -> Iterator[str]:
+    if isinstance(tree, dict):
+        if isinstance(tree.get("pattern"), str):
+            yield tree["pattern"]
+        tree = list(tree.values())
+    for one in tree if isinstance(tree, list) else ():
+        yield from of_schemas(one)
+
+
+def test_no_expression_is_matched_in_more_than_linear_time() -> None:
+    every = list(expressions())
+    every += [("schema", one, 0, "fullmatch") for one in {*of_schemas([*schemas().values()])}]
+    assert len(every) > 130
     slow = {
-        f"{one['file']}:{one['line']}": (one["pattern"], found)
-        for one in expressions
-        if one["pattern"] is not None
-        and (found := faults(one["pattern"], one["flags"], one["mode"]))
+        where: (pattern, found)
+        for where, pattern, flags, mode in every
+        if (found := faults(pattern, flags & ~re.UNICODE, mode))
     }
     assert not slow
-    assert not {one["file"] for one in expressions if one["pattern"] is None}
-
-
-def test_every_call_of_re_is_among_the_expressions(expressions: list[dict[str, Any]]) -> None:
-    """Counted in another way: by words of the source."""
-    calls = re.compile(r"\bre\.(?:compile|search|split|findall|finditer|subn?|match|fullmatch)\(")
-    places = {(one["file"], one["line"]) for one in expressions}
-    for package in ("models", "planner", "benchmarks"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            name = str(path.relative_to(ROOT))
-            source = path.read_text(encoding="utf-8")
-            assert not re.search(r"from re import|import re as|fnmatch", source), name
-            assert len(calls.findall(source)) == sum(file == name for file, _ in places), name
 
 
 @pytest.mark.parametrize(

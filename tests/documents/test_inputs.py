@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import kube
 import pytest
 from effort import first_fast
 from input_folders import INPUTS, input_folder, input_names
@@ -281,3 +284,16 @@ def test_h100_gke_keeps_waiting_for_pods_for_nodes_and_for_a_subblock() -> None:
     assert waiting["dlrm-v3"] == "RequiredTopology"
     assert waiting["vit-22b"] == "Gated"
     assert waiting["llm-pretrain-405b"] == "Never"
+
+
+@pytest.mark.parametrize("name", first_fast(["v100-mpi", "nvl72"]))
+def test_names_and_order_of_files_and_objects_change_nothing(name: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    left_out = shutil.ignore_patterns("*.facts", "*.md")
+    shutil.copytree(kube.SNAPSHOTS / name, first, ignore=left_out)
+    second.mkdir()
+    for number, path in enumerate(sorted(first.iterdir(), reverse=True)):
+        items = [*reversed(kube.listed(path))]
+        listed = {"apiVersion": "v1", "kind": "List", "items": items}
+        (second / f"{number:02d}.json").write_text(json.dumps(listed))
+    assert load([str(first)]) == load([str(second)])

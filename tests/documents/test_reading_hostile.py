@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_refused import REFUSED
 
-from planner.errors import Fault, GangplanError, InputError, MissingPathError
+from planner.errors import Fault, InputError, MissingPathError
 from planner.read import sources
 from planner.read.compact_cluster import catalogue_model
 from planner.read.document_kinds import Documents
@@ -151,20 +150,6 @@ def damaged(tree: object, chance: random.Random) -> Any:  # noqa: ANN401
     return chance.choice(WORDS)
 
 
-def test_a_file_without_end_is_refused_unread(tmp_path: Path) -> None:
-    for name in ("zeros.yaml", "zeros.json"):
-        path = tmp_path / name
-        path.touch()
-        os.truncate(path, 2**40)  # a hole: takes no room, unless someone reads it all
-        with pytest.raises(InputError, match=r"not (YAML: the control character|JSON: expecting)"):
-            read([str(path)])
-
-
-def test_an_endless_device_is_refused() -> None:
-    with pytest.raises(InputError, match="the control character"):
-        read(["/dev/zero"])
-
-
 def test_an_unreadable_file_is_66(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*_: object) -> bytes:  # a mode of 0 would not stop root
         raise PermissionError(13, "Permission denied")
@@ -173,51 +158,3 @@ def test_an_unreadable_file_is_66(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "c.yaml").write_text(CLUSTER)
     with pytest.raises(MissingPathError, match=r"cannot read .*permission denied"):
         read([str(tmp_path)])
-
-
-def test_unreadable_paths_are_66(tmp_path: Path) -> None:
-    looping = tmp_path / "loop.yaml"
-    looping.symlink_to(looping)
-    with pytest.raises(MissingPathError):
-        read([str(looping)])
-    with pytest.raises(MissingPathError):
-        read(["a\0b"])
-    with pytest.raises(MissingPathError):
-        read(["x" * 5000])
-    with pytest.raises(MissingPathError, match="standard input"):
-        read(["-"])
-
-
-def test_errors_are_gathered_over_all_files_sorted_and_cut_to_twenty(tmp_path: Path) -> None:
-    for name in ("b", "a"):
-        text = "---\n".join(
-            HEAD + f"kind: Gang\nmetadata: {{name: {name}{i}}}\nspec: {{role: []}}\n"
-            for i in range(15)
-        )
-        (tmp_path / f"{name}.yaml").write_text(text)
-    (tmp_path / "c.yaml").write_text(CLUSTER)
-    with pytest.raises(GangplanError) as caught:
-        read([str(tmp_path)])
-    places = [(f.file, f.line, f.column) for f in caught.value.faults]
-    assert len(places) == 20
-    assert places == sorted(places)
-    assert {name for name, _, _ in places} == {str(tmp_path / "a.yaml")}
-
-
-@pytest.mark.parametrize(
-    "text", ["unschedulable: yes", "ready: on", "unknownUnhealthy: 010", "model: 1"]
-)
-def test_the_surprises_of_yaml_1_1_are_errors_not_conversions(tmp_path: Path, text: str) -> None:
-    (tmp_path / "c.yaml").write_text(
-        CLUSTER.replace("DGX H100}", "DGX H100, X}".replace("X", text))
-    )
-    with pytest.raises(InputError) as caught:
-        read([str(tmp_path)])
-    assert caught.value.faults[0].line == 6
-
-
-def test_words_that_yaml_1_1_would_convert_stay_text(tmp_path: Path) -> None:
-    text = CLUSTER.replace("DGX H100}", "DGX H100, labels: {a: NO, b: on, c: 010, d: 1e3, e: y}}")
-    (tmp_path / "c.yaml").write_text(text)
-    (node,) = read([str(tmp_path)]).cluster.nodes
-    assert dict(node.labels) == {"a": "NO", "b": "on", "c": "010", "d": "1e3", "e": "y"}

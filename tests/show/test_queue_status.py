@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import handmade
 import yaml
-from conftest import RunCli
 
 from models.documents.plan import PlanDocument, PlanQueue
 from planner.show import metrics
@@ -44,84 +42,6 @@ def gang(name: str, of: str, replicas: int, *nodes: str) -> dict[str, Any]:
     about = {"name": name, "namespace": "default"}
     spec = {"queue": of, "preemptible": not nodes, "roles": [role]}
     return {**KEY, "kind": "Gang", "metadata": about, "spec": spec, "status": {"pods": pods}}
-
-
-QUEUES = (
-    queue("company"),
-    queue(
-        "research",
-        parent="company",
-        guarantee={"models": {"H100": 8, "V100": 8}},
-        borrowing=False,
-        limit={"models": {"H100": 64}},
-        cells=[
-            {"count": 1, "level": "rack"},
-            {"count": 2, "gpus": 4, "model": "V100"},
-            {"count": 1, "level": "rack"},
-        ],
-    ),
-    queue("product", parent="company", guarantee={"gpus": 8}, limit={"gpus": 40}),
-)
-
-
-def test_a_plan_states_what_queues_are_promised_and_hold(cli: RunCli, tmp_path: Path) -> None:
-    path = save(
-        tmp_path,
-        *QUEUES,
-        gang("a", "research", 2, "n1", "v1"),
-        gang("b", "product", 1, "n2"),
-        gang("c", "product", 1),
-        gang("d", "research", 9),
-        gang("e", "unheard-of", 1),
-    )
-    saved = str(tmp_path / "out.plan")
-    assert cli("plan", path, "--out", saved).code == 0
-    stated = json.loads(Path(saved).read_text())["status"]["queues"]
-    models = [
-        # without borrowing the guarantee ends what the limit would allow
-        {"model": "h100", "guarantee": 8, "limit": 8, "before": 8, "after": 8},
-        {"model": "v100", "guarantee": 8, "limit": 8, "before": 8, "after": 8},
-    ]
-    cells = [
-        {"count": 2, "level": "rack", "model": "h100"},
-        {"count": 2, "gpus": 4, "model": "v100"},
-    ]
-    of_company = {"guarantee": 0, "before": 24, "after": 32, "borrowed": 32, "waiting": 72}
-    assert stated == [
-        {"name": "company", **of_company},
-        {
-            "name": "product",
-            "parent": "company",
-            "guarantee": 8,
-            "limit": 40,
-            "before": 8,
-            "after": 16,
-            "borrowed": 8,
-            "waiting": 0,
-        },
-        {
-            "name": "research",
-            "parent": "company",
-            # two racks of two servers of 8 and two halves of one, not 8 + 8
-            "guarantee": 2 * 16 + 2 * 4,
-            "limit": 40,
-            "before": 16,
-            "after": 16,
-            "borrowed": 0,
-            "waiting": 72,
-            "models": models,
-            "cells": cells,
-        },
-    ]
-    shown = cli("show", saved, "-o", "wide").out
-    assert "research             company         40     40      16     16" in shown
-    assert "2 rack of h100, 2 x 4 GPUs of v100" in shown
-    explained = cli("explain", saved, "default/c").out
-    rows = [line.split() for line in explained.splitlines()]
-    assert ["product", "company", "8", "40", "8", "16", "8", "0"] in rows
-    assert ["company", "0", "-", "24", "32", "32", "72"] in rows
-    document = json.loads(cli("explain", saved, "default/c", "-o", "json").out)
-    assert [one["name"] for one in document["queues"]] == ["product", "company"]
 
 
 def test_the_metrics_of_many_queues_end() -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from conftest import RunCli
-from plan_documents import sealed
 
 from models.documents.reason import _HELD, _PLACE, _ROOM, CODES, ReasonFields, unlisted
 from models.instance.solution import Reason
@@ -16,30 +13,6 @@ from planner.show.reason_words import words
 
 INPUTS = Path(__file__).parents[2] / "inputs"
 PAGE = Path(__file__).parents[2] / "docs" / "plan.md"
-
-
-def test_a_reason_without_fields_is_shown_in_its_own_words_and_checked_by_its_code(
-    cli: RunCli, tmp_path: Path
-) -> None:
-    out, own = (
-        tmp_path / "plan.json",
-        "the best node has room for 5; may start once running gangs end",
-    )
-    assert cli("plan", str(INPUTS / "quickstart"), "--out", str(out)).code == 0
-    plan = json.loads(out.read_text())
-    del plan["status"]["unchecked"]
-    (waits,) = (gang for gang in plan["spec"]["gangs"] if gang["decision"] == "wait")
-    del waits["reason"]["fields"]
-    waits["reason"]["message"] = own
-    out.write_text(json.dumps(sealed(plan)))
-    assert cli("verify", str(out)).code == 0
-    for verb in (("show",), ("explain",)):
-        name = () if verb == ("show",) else ("gpt2-medium",)
-        assert f"RequiredTopology: {own}" in cli(*verb, str(out), *name).out
-    waits["reason"]["code"] = "Bandwidth"
-    out.write_text(json.dumps(sealed(plan)))
-    refused = cli("verify", str(out))
-    assert (refused.code, "it has no minBandwidthShare" in refused.err) == (5, True)
 
 
 def alias(name: str) -> str:
@@ -91,10 +64,7 @@ def test_a_field_of_another_code_is_found_and_of_an_unknown_code_nothing_is_know
 
 NEEDS = {"pods": 4, "gpus": 32}
 ROOM = {"room_pods": 1, "room_gpus": 12}
-BY = [
-    {"gang": "ml/a", "priority": 5, "gpus": 16},
-    {"gang": "ml/b", "priority": 0, "gpus": 1},
-]
+BY = [{"gang": "ml/a", "priority": 5, "gpus": 16}, {"gang": "ml/b", "priority": 0, "gpus": 1}]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from planner.show.report.page import _environment, embedded, html
 from planner.show.report.plan_page import plan_page
 from planner.show.text import short_names
 
+ROOT = Path(__file__).parents[2]
 MAX_BYTES = 5_000_000
 
 
@@ -225,26 +226,14 @@ def test_gpus_that_are_linked_stand_together(
     assert (node.islands, node.kind) == (islands, kind)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["missing.json", "--out", "report.html"], 66, "cannot read missing.json"),
-        (["plan.json", "--out", "nowhere/report.html"], 73, "cannot write nowhere/report.html"),
-        (["plan.json", "--out", "."], 73, "it is a folder"),
-        (["other.json", "--out", "report.html"], 65, "kind is 'Gang'"),
-    ],
-)
-def test_what_cannot_be_read_or_written_is_one_error(
-    arguments: list[str],
-    code: int,
-    said: str,
-    cli: RunCli,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("plan.json").write_text(handmade.plan_text(), encoding="utf-8")
-    Path("other.json").write_text('{"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gang"}')
-    result = cli("report", *arguments)
-    assert (result.code, result.out) == (code, "")
-    assert said in result.err
+def test_a_plan_says_what_else_could_start(written: Callable[..., str], cli: RunCli) -> None:
+    planned = cli("plan", str(ROOT / "inputs/quickstart"), "--out", "quick.json")
+    (reason,) = re.findall(r"RequiredTopology: .*", planned.out)
+    page = Elements(written(json.loads(Path("quick.json").read_text())))
+    names = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(names) == len(set(names))
+    said = " ".join(" ".join(page.text).split())
+    # 6 of 16 GPUs are held before the plan, 14 after it
+    assert "2 usable nodes with 16 GPUs; 10 free now, 2 after the plan." in said
+    assert "The largest gang that could start" in said
+    assert said.count(reason) == said.count("RequiredTopology") == 1  # what `plan` says, no other

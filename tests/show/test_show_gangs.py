@@ -118,66 +118,6 @@ def test_whoever_is_folded_is_counted_by_code_and_no_sentence_is_theirs(
     assert len(re.findall(r"(?:NoRoom|Outranked): needs 8 GPUs", every)) == 200
 
 
-def rows(out: str) -> list[str]:
-    """Names of gangs, row by row."""
-    return re.findall(r"^(?:[-+>~ ] {2})?(default/[a-z]+) ", out.partition("\n\n")[0], re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("options", "shown"),
-    [
-        (["--gang", "late"], ["late"]),
-        (["--gang", "default/late", "--gang", "old"], ["late", "old"]),
-        (["--decision", "wait", "--decision", "keep"], ["late", "fixed", "old"]),
-        (["-n", "default", "--decision", "move"], ["tune"]),
-        (["--gang", "late", "--decision", "move"], []),
-    ],
-)
-def test_options_select_gangs(
-    options: list[str], shown: list[str], cli: RunCli, tmp_path: Path
-) -> None:
-    plan = save(plan_changes.plan(), tmp_path)
-    for output in ("table", "wide"):
-        result = cli("show", plan, *options, "-o", output)
-        assert (result.code, rows(result.out)) == (0, [f"default/{name}" for name in shown])
-        assert "TIER" not in result.out
-        assert ("RUNNING GANG" in result.out) == ("tune" in shown)
-    names = cli("show", plan, *options, "-o", "name").out.split()
-    assert sorted(names) == sorted(f"gang/default/{name}" for name in shown)
-
-
-@pytest.mark.parametrize(
-    ("options", "what", "hint"),
-    [
-        (["--gang", "lote"], "--gang lote: no such gang", "did you mean 'late'?"),
-        (["--gang", "x/late"], "--gang x/late: no such gang", "did you mean 'late'?"),
-        (["-n", "defualt"], "--namespace defualt: no gang in", "did you mean 'default'?"),
-        (["--namespace", "zzz"], "--namespace zzz: no gang in", "namespaces: default"),
-        (["--decision", "waits"], "--decision waits: no such decision", "did you mean 'wait'?"),
-        (["--decision", "x"], "--decision x: no such decision", "decisions: complete, keep, move,"),
-        (["--gang", "late", "-ojson"], "--gang, --namespace and --decision do not cut", "use -o"),
-    ],
-)
-def test_what_selects_nothing_is_64_with_a_suggestion(
-    options: list[str], what: str, hint: str, cli: RunCli, tmp_path: Path
-) -> None:
-    result = cli("show", save(plan_changes.plan(), tmp_path), *options)
-    assert (result.code, result.out) == (64, "")
-    assert result.err.startswith(f"error: {what}")
-    assert f"\nhint: {hint}" in result.err
-    assert len(result.err.splitlines()) == 2
-
-
-def test_columns_are_obeyed_off_a_terminal(cli: RunCli, tmp_path: Path) -> None:
-    plan = save(plan_changes.plan(), tmp_path)
-    free = cli("show", plan).out
-    narrow = cli("show", plan, environ={"COLUMNS": "90"}).out
-    assert max(map(width, free.splitlines())) > 90
-    assert max(map(width, narrow.splitlines())) <= 90
-    for nonsense in ("wide", "0", "-5", ""):
-        assert cli("show", plan, environ={"COLUMNS": nonsense}).out == free
-
-
 def long_names(document: dict[str, Any]) -> None:
     """Two names of the longest kind."""
     for gang in document["instance"]["gangs"]:
