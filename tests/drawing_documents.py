@@ -32,6 +32,17 @@ INLINE = {
 GPUS = {"DGX H100": 8, "dgx-1 v100": 8, "Pair of (2)": 2}
 
 
+LEVEL = st.sampled_from([*LEVELS, "node"])
+
+
+def some(draw: st.DrawFn, /, **optional: Any) -> Json:  # noqa: ANN401  # strategies and values
+    """Some of the fields."""
+    return {
+        key: draw(optional[key]) if isinstance(optional[key], st.SearchStrategy) else optional[key]
+        for key in sorted(draw(st.sets(st.sampled_from(sorted(optional)))))
+    }
+
+
 def quantities(*resources: str) -> st.SearchStrategy[Json]:
     amounts = st.one_of(
         st.integers(0, 10**6),
@@ -44,41 +55,36 @@ def quantities(*resources: str) -> st.SearchStrategy[Json]:
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Json:
     model = draw(st.sampled_from([None, *GPUS]))
-    node: Json = {"name": name, **({"model": model} if model else {})}
     optional: Json = {
-        "domains": draw(st.dictionaries(st.sampled_from(LEVELS), st.sampled_from("abc"))),
-        "allocatable": draw(quantities("cpu", "memory", "pods", "example.com/x")),
-        "unschedulable": draw(st.booleans()),
-        "ready": draw(st.booleans()),
-        "labels": draw(LABELS),
+        "domains": st.dictionaries(st.sampled_from(LEVELS), st.sampled_from("abc")),
+        "allocatable": quantities("cpu", "memory", "pods", "example.com/x"),
+        "unschedulable": st.booleans(),
+        "ready": st.booleans(),
+        "labels": LABELS,
         "taints": [{"key": "k", "value": draw(NAMES), "effect": "NoExecute"}],
     }
     if model:
         sick = draw(st.sets(st.integers(0, GPUS[model] - 1), max_size=2))
         optional["unhealthyGpus"] = sorted(sick, reverse=True)
-        optional["unknownUnhealthy"] = draw(st.integers(0, GPUS[model] - len(sick)))
+        optional["unknownUnhealthy"] = st.integers(0, GPUS[model] - len(sick))
         speed = st.sampled_from([25, 2.5, 0.001, 400])
         optional["nics"] = [{"name": f"e{i}", "gbps": draw(speed)} for i in range(2)]
-    chosen = draw(st.sets(st.sampled_from(sorted(optional))))
-    return {**node, **{key: optional[key] for key in sorted(chosen)}}
+    return {"name": name, **({"model": model} if model else {}), **some(draw, **optional)}
 
 
 EXPRESSIONS = st.one_of(
-    st.fixed_dictionaries(
-        {"key": st.just("a.b/c"), "operator": st.sampled_from(["Exists", "DoesNotExist"])}
+    st.builds(
+        lambda operator: {"key": "a.b/c", "operator": operator},
+        st.sampled_from(["Exists", "DoesNotExist"]),
     ),
-    st.fixed_dictionaries(
-        {
-            "key": st.just("zone"),
-            "operator": st.sampled_from(["In", "NotIn"]),
-            "values": st.lists(NAMES, min_size=1, max_size=2),
-        }
+    st.builds(
+        lambda operator, values: {"key": "zone", "operator": operator, "values": values},
+        st.sampled_from(["In", "NotIn"]),
+        st.lists(NAMES, min_size=1, max_size=2),
     ),
     st.just({"key": "zone", "operator": "Gt", "values": ["-3"]}),
     st.just({"key": "metadata.name", "operator": "In", "values": ["n0"], "field": True}),
 )
-
-
 TALK = st.fixed_dictionaries(
     {"pattern": st.sampled_from(["none", "all-to-all"]), "weight": st.just(2)},
     optional={"nvlinkAcrossNodes": st.booleans()},
@@ -89,49 +95,35 @@ TALK = st.fixed_dictionaries(
 def pod_rules(draw: st.DrawFn) -> Json:
     """Sets of a role, and rules about these sets or its own pods."""
     sets = draw(st.lists(st.sampled_from(SETS), unique=True))
-    next_to: Json = {
-        "level": st.sampled_from([*LEVELS, "node"]),
-        "podSet": st.sampled_from([None, *sets]),
-    }
+    next_to: Json = {"level": LEVEL, "podSet": st.sampled_from([None, *sets])}
     numbers = {"maxSkew": st.integers(1, 3), "minDomains": st.integers(1, 3)}
     others = st.lists(st.fixed_dictionaries(next_to), max_size=2)
     spreads = st.lists(st.fixed_dictionaries(next_to, optional=numbers), max_size=2)
-    found = {
-        "podSets": sets,
-        "antiAffinity": draw(others),
-        "affinity": draw(others),
-        "spread": draw(spreads),
-    }
-    return {key: found[key] for key in draw(st.sets(st.sampled_from(sorted(found)))) | {"podSets"}}
+    return {"podSets": sets, **some(draw, antiAffinity=others, affinity=others, spread=spreads)}
 
 
 @st.composite
 def roles(draw: st.DrawFn, name: str) -> Json:
-    level = st.sampled_from([*LEVELS, "node"])
     least = draw(st.integers(1, 3))
-    elastic = {
-        "min": least,
-        "max": least + draw(st.integers(0, 4)),
-        "step": draw(st.integers(1, 3)),
-    }
-    role: Json = {
+    most, step = least + draw(st.integers(0, 4)), draw(st.integers(1, 3))
+    elastic = {"min": least, "max": most, "step": step}
+    found = {
         "name": name,
         "replicas": draw(st.sampled_from([least, elastic])),
         "gpus": draw(st.integers(0, 4)),
     }
-    optional: Json = {
-        "requests": draw(quantities("cpu", "memory")),
-        "topology": draw(st.dictionaries(st.sampled_from(["required", "preferred"]), level)),
-        "slice": {"size": draw(st.integers(1, 4)), "required": draw(level)},
-        "nodeSelector": draw(LABELS),
-        "tolerations": [{"key": "k", "operator": "Exists"}, {"key": "k", "value": draw(NAMES)}],
-        "model": draw(st.sampled_from(["H100", "X1", "none such"])),
-        "mixModels": draw(st.booleans()),
-        "nodeAffinity": draw(st.lists(st.lists(EXPRESSIONS, max_size=2), max_size=2)),
-        "firstIndex": draw(st.integers(0, 3)),
-    }
-    chosen = draw(st.sets(st.sampled_from(sorted(optional))))
-    found: Json = {**role, **{key: optional[key] for key in sorted(chosen)}}
+    found |= some(
+        draw,
+        requests=quantities("cpu", "memory"),
+        topology=st.dictionaries(st.sampled_from(["required", "preferred"]), LEVEL),
+        slice=st.fixed_dictionaries({"size": st.integers(1, 4), "required": LEVEL}),
+        nodeSelector=LABELS,
+        tolerations=[{"key": "k", "operator": "Exists"}, {"key": "k", "value": draw(NAMES)}],
+        model=st.sampled_from(["H100", "X1", "none such"]),
+        mixModels=st.booleans(),
+        nodeAffinity=st.lists(st.lists(EXPRESSIONS, max_size=2), max_size=2),
+        firstIndex=st.integers(0, 3),
+    )
     if draw(st.booleans()):
         found |= draw(pod_rules())
     piece = found.get("slice")
@@ -144,40 +136,38 @@ def roles(draw: st.DrawFn, name: str) -> Json:
 
 @st.composite
 def gangs(draw: st.DrawFn, name: str) -> Json:
-    level = st.sampled_from([*LEVELS, "node"])
-    optional: Json = {
-        "queue": draw(NAMES),
-        "priority": draw(st.integers(-5, 5)),
-        "submittedAt": draw(TIMES),
-        "resizeAfter": draw(TIMES),
-        "expectedDuration": draw(st.sampled_from(["6h", "1.5h", "90m30.7s", "0s"])),
-        "preemptible": draw(st.booleans()),
-        "movable": draw(st.booleans()),
-        "topology": {"required": draw(level), "minBandwidthShare": draw(DECIMALS)},
-        "communication": draw(TALK),
-    }
-    chosen = draw(st.sets(st.sampled_from(sorted(optional))))
-    return {
-        "apiVersion": API,
-        "kind": "Gang",
-        "metadata": {"name": name, "namespace": draw(st.sampled_from(["a", "b"]))},
-        "spec": {
-            **{key: optional[key] for key in sorted(chosen)},
-            "roles": [draw(roles(f"r{i}")) for i in range(draw(st.integers(1, 2)))],
-        },
-    }
+    spec = some(
+        draw,
+        queue=NAMES,
+        priority=st.integers(-5, 5),
+        submittedAt=TIMES,
+        resizeAfter=TIMES,
+        expectedDuration=st.sampled_from(["6h", "1.5h", "90m30.7s", "0s"]),
+        preemptible=st.booleans(),
+        movable=st.booleans(),
+        topology=st.fixed_dictionaries({"required": LEVEL, "minBandwidthShare": DECIMALS}),
+        communication=TALK,
+    )
+    spec["roles"] = [draw(roles(f"r{i}")) for i in range(draw(st.integers(1, 2)))]
+    about = {"name": name, "namespace": draw(st.sampled_from(["a", "b"]))}
+    return {"apiVersion": API, "kind": "Gang", "metadata": about, "spec": spec}
 
 
+HOLDS = {"code": st.sampled_from(["Unsupported", "Incomplete"]), "message": NAMES}
 STATUSES = st.fixed_dictionaries(
     {},
     optional={
-        "hold": st.fixed_dictionaries(
-            {"code": st.sampled_from(["Unsupported", "Incomplete"]), "message": NAMES}
-        ),
+        "hold": st.fixed_dictionaries(HOLDS),
         "startedAt": TIMES,
         "lastCheckpoint": TIMES,
     },
 )
+
+
+def indices(role: Json) -> tuple[int, int]:
+    """The first and the last index of its pods."""
+    replicas, first = role["replicas"], role.get("firstIndex", 0)
+    return first, first + (replicas if isinstance(replicas, int) else replicas["max"]) - 1
 
 
 @st.composite
@@ -186,30 +176,24 @@ def planned(draw: st.DrawFn, gang: Json, cluster: Json) -> Json:
     names = [node["name"] for node in cluster["spec"]["nodes"]]
     if not names:
         return {}
-    places = []
-    for role in gang["spec"]["roles"]:
-        replicas = role["replicas"]
-        most = replicas if isinstance(replicas, int) else replicas["max"]
-        first = role.get("firstIndex", 0)
-        for index in draw(st.sets(st.integers(first, first + most - 1), max_size=2)):
-            place = {"role": role["name"], "index": index, "node": draw(st.sampled_from(names))}
-            places.insert(draw(st.integers(0, len(places))), place)
-    return {"planned": places} if places or draw(st.booleans()) else {}
+    places = [
+        {"role": role["name"], "index": index, "node": draw(st.sampled_from(names))}
+        for role in gang["spec"]["roles"]
+        for index in draw(st.sets(st.integers(*indices(role)), max_size=2))
+    ]
+    return {"planned": draw(st.permutations(places))} if places or draw(st.booleans()) else {}
 
 
 @st.composite
 def standing(draw: st.DrawFn, gang: Json, cluster: Json, free: dict[str, list[int]]) -> list[Json]:
     """Pods that exist, on GPUs that are still free; a node is used with or without indices."""
     pods: list[Json] = []
+    budgets = cluster["spec"].get("disruptionBudgets", ())
+    own = [b["name"] for b in budgets if b["namespace"] == gang["metadata"]["namespace"]]
     for role in gang["spec"]["roles"]:
-        replicas = role["replicas"]
-        most = replicas if isinstance(replicas, int) else replicas["max"]
-        first = role.get("firstIndex", 0)
-        for index in sorted(draw(st.sets(st.integers(first, first + most - 1), max_size=3))):
+        for index in sorted(draw(st.sets(st.integers(*indices(role)), max_size=3))):
             pod: Json = {"role": role["name"], "index": index}
-            fits = [
-                n["name"] for n in cluster["spec"]["nodes"] if len(free[n["name"]]) >= role["gpus"]
-            ]
+            fits = [name for name, gpus in free.items() if len(gpus) >= role["gpus"]]
             if fits and draw(st.booleans()):
                 pod["node"] = draw(st.sampled_from(fits))
                 held = [free[pod["node"]].pop() for _ in range(role["gpus"])]
@@ -217,8 +201,6 @@ def standing(draw: st.DrawFn, gang: Json, cluster: Json, free: dict[str, list[in
                     pod["gpus"] = held
             else:
                 pod["mode"] = "gate"
-            budgets = cluster["spec"].get("disruptionBudgets", ())
-            own = [b["name"] for b in budgets if b["namespace"] == gang["metadata"]["namespace"]]
             if own and draw(st.booleans()):
                 pod["budgets"] = draw(st.lists(st.sampled_from(own), unique=True))
             if draw(st.booleans()):
@@ -227,62 +209,43 @@ def standing(draw: st.DrawFn, gang: Json, cluster: Json, free: dict[str, list[in
     return pods
 
 
-KUBERNETES = st.fixed_dictionaries(
-    {},
-    optional={
-        "schedulingGate": st.just("example.com/gate"),
-        "gpuResources": st.just(["example.com/gpu"]),
-        "levels": st.sampled_from(
-            [
-                [],
-                [{"name": "rack", "label": "r", "oversubscription": 1.5}],
-                [{"name": "rack", "domains": {"b": ["n[1-2]x", "n7"], "a": []}}, {"name": "x"}],
-            ]
+@st.composite
+def policies(draw: st.DrawFn) -> Json:
+    names = ["admission", "waiting", "bandwidth", "span", "defragment", "stability"]
+    listed = [
+        [{"name": "rack", "label": "r", "oversubscription": 1.5}],
+        [{"name": "rack", "domains": {"b": ["n[1-2]x", "n7"], "a": []}}, {"name": "x"}],
+    ]
+    return some(
+        draw,
+        objectives=st.lists(st.sampled_from(names), unique=True).map(
+            lambda chosen: [{"name": name, "tolerance": 0.25} for name in chosen]
         ),
-        "serverModels": st.just([{"nodeSelector": {"b": "1", "a": ""}, "model": "DGX H100"}]),
-        "ignore": st.sampled_from([[], ["volumeZone", "podAffinity"]]),
-        "trustSubmittedAt": st.booleans(),
-        "trustCommunication": st.booleans(),
-        "nvlinkAcrossNodes": st.sampled_from(["assumed", "claimed"]),
-    },
-)
-
-POLICIES = st.fixed_dictionaries(
-    {},
-    optional={
-        "objectives": st.lists(
-            st.sampled_from(
-                ["admission", "waiting", "bandwidth", "span", "defragment", "stability"]
-            ),
-            unique=True,
-        ).map(lambda names: [{"name": name, "tolerance": 0.25} for name in names]),
-        "mix": st.dictionaries(st.sampled_from(["1", "8", "64"]), st.integers(0, 300)),
-        "minBandwidthShare": DECIMALS,
-        "gpuBinding": st.sampled_from(["exact", "none"]),
-        "nodeSelector": LABELS,
-        "kubernetes": KUBERNETES,
-        "moves": st.fixed_dictionaries(
-            {},
-            optional={
-                "maxGangs": st.integers(0, 5),
-                "maxGPUs": st.integers(0, 64),
-                "minGain": DECIMALS,
-            },
+        mix=st.dictionaries(st.sampled_from(["1", "8", "64"]), st.integers(0, 300)),
+        minBandwidthShare=DECIMALS,
+        gpuBinding=st.sampled_from(["exact", "none"]),
+        nodeSelector=LABELS,
+        kubernetes=some(
+            draw,
+            schedulingGate="example.com/gate",
+            gpuResources=["example.com/gpu"],
+            levels=st.sampled_from([[], *listed]),
+            serverModels=[{"nodeSelector": {"b": "1", "a": ""}, "model": "DGX H100"}],
+            ignore=st.sampled_from([[], ["volumeZone", "podAffinity"]]),
+            trustSubmittedAt=st.booleans(),
+            trustCommunication=st.booleans(),
+            nvlinkAcrossNodes=st.sampled_from(["assumed", "claimed"]),
         ),
-        "disruption": st.fixed_dictionaries(
-            {},
-            optional={
-                "weight": st.sampled_from(["gpus", "lostRuntime"]),
-                "cap": st.sampled_from(["24h", "90m"]),
-            },
+        moves=some(draw, maxGangs=st.integers(0, 5), maxGPUs=st.integers(0, 64), minGain=DECIMALS),
+        disruption=some(
+            draw,
+            weight=st.sampled_from(["gpus", "lostRuntime"]),
+            cap=st.sampled_from(["24h", "90m"]),
         ),
-        "starvation": st.fixed_dictionaries({"after": st.sampled_from(["24h", "1h30m"])}),
-        "now": TIMES,
-        "solve": st.fixed_dictionaries(
-            {}, optional={"seed": st.integers(0, 9), "budget": st.just(3)}
-        ),
-    },
-)
+        starvation=st.sampled_from([{"after": "24h"}, {"after": "1h30m"}]),
+        now=TIMES,
+        solve=some(draw, seed=st.integers(0, 9), budget=3),
+    )
 
 
 @st.composite
@@ -319,5 +282,5 @@ def inputs(draw: st.DrawFn) -> list[Json]:
         }
         documents.append(gang)
     if draw(st.booleans()):
-        documents.append({"apiVersion": API, "kind": "Policy", "spec": draw(POLICIES)})
+        documents.append({"apiVersion": API, "kind": "Policy", "spec": draw(policies())})
     return documents

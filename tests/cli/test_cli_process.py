@@ -109,7 +109,7 @@ def test_a_search_that_does_not_hear_a_signal_is_left_behind(folder: Path, cli: 
 
 
 def test_a_search_that_does_not_look_at_the_clock_is_left_behind(folder: Path, cli: RunCli) -> None:
-    given = ("plan", "in.yaml", "--time-limit", "3s", "--out", "saved.json")
+    given = ("plan", "in.yaml", "--time-limit", "1s", "--out", "saved.json")
     with started(*given, before=DEAF, cwd=folder) as process:
         out, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == 0

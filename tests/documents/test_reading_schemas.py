@@ -73,7 +73,7 @@ def test_a_plan_fits_its_schema() -> None:
 
 
 def test_the_shipped_catalogue_fits_its_schema() -> None:
-    files = sorted(Path("models/rates/catalogue").glob("*.yaml"))
+    files = sorted((Path(__file__).parents[2] / "models/rates/catalogue").glob("*.yaml"))
     assert files
     for path in files:
         assert fits("server-model", yaml.safe_load(path.read_text(encoding="utf-8")))

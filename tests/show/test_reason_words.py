@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from models.documents.reason import _HELD, _PLACE, _ROOM, CODES, ReasonFields, unlisted
 from models.instance.solution import Reason
@@ -62,74 +64,16 @@ def test_a_field_of_another_code_is_found_and_of_an_unknown_code_nothing_is_know
     assert unlisted("NewerThanThis", fields) == []
 
 
-NEEDS = {"pods": 4, "gpus": 32}
-ROOM = {"room_pods": 1, "room_gpus": 12}
 BY = [{"gang": "ml/a", "priority": 5, "gpus": 16}, {"gang": "ml/b", "priority": 0, "gpus": 1}]
 
 
-@pytest.mark.parametrize(
-    ("reason", "text"),
-    [
-        (
-            Reason.of("NoRoom", **NEEDS, **ROOM, proven=True),
-            (
-                "needs 4 pods of 8 GPUs; after this plan, there is room for 1 pod (12 GPUs free); no better"
-                " plan starts it (proven)"
-            ),
-        ),
-        (
-            Reason.of("Outranked", **NEEDS, **ROOM, by=BY),
-            (
-                "needs 4 pods of 8 GPUs; after this plan, there is room for 1 pod (12 GPUs free); it could"
-                " start without ml/a (16 GPUs at priority 5) and ml/b (1 GPU at priority 0)"
-            ),
-        ),
-        (
-            Reason.of("Outranked", gpus=1, proven=True),
-            "it would fit, but no better plan starts it (proven)",
-        ),
-        (
-            Reason.of(
-                "RequiredTopology",
-                pods=8,
-                gpus=8,
-                level="node",
-                domain="v100-1",
-                room_pods=5,
-                room_gpus=5,
-            ),
-            (
-                "needs 8 pods of 1 GPU on one node; after this plan, there is room for 5 pods on the node"
-                " with the most room, v100-1 (5 GPUs free)"
-            ),
-        ),
-        (
-            Reason.of("Resources", **NEEDS, resources=["cpu"], room_pods=2),
-            (
-                "needs 4 pods of 8 GPUs; after this plan, there is room for 2 pods (counting free GPUs"
-                " and cpu)"
-            ),
-        ),
-        (
-            Reason.of("Never", resources=["cpu"], offered="100"),
-            "requests more cpu a pod than any node that it may use has: 100 at most",
-        ),
-        (
-            Reason.of("Quota", gpus=16, queue="team-a", held=24, limit=32),
-            "needs 16 GPUs; with this plan, queue 'team-a' holds 24 of the 32 that gangs like it may hold",
-        ),
-        (
-            Reason.of("Incomplete", cause="NoRoom", **NEEDS),
-            (
-                "some of its pods are missing: needs 4 pods of 8 GPUs; no place was found, and the search"
-                " ended before the cause was known"
-            ),
-        ),
-        (Reason.of("NewerThanThis", text="as a newer version says"), "as a newer version says"),
-    ],
-)
-def test_a_reason_is_said_in_one_sentence(reason: Reason, text: str) -> None:
-    assert words(reason) == text
+SAID = yaml.safe_load((Path(__file__).parent / "reason_words.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", SAID, ids=lambda case: case["code"])
+def test_a_reason_is_said_in_one_sentence(case: dict[str, Any]) -> None:
+    reason = Reason.of(case["code"], **case["fields"])
+    assert words(reason) == case["says"]
     assert unlisted(reason.code, reason.fields) == []
 
 
@@ -157,7 +101,7 @@ def test_no_field_of_a_code_ends_in_an_error(code: str) -> None:
 
 def test_a_long_domain_is_named_by_its_innermost_names() -> None:
     # As Volcano's discovery names HyperNodes: 33 characters each; the last two of the second path are 13.
-    fields = {**NEEDS, **ROOM, "level": "hypernode-tier-1"}
+    fields = {"pods": 4, "gpus": 32, "room_pods": 1, "room_gpus": 12, "level": "hypernode-tier-1"}
     leaf = "hypernode-ib-tier1-x2kzm-6f7d9c8b"
     long = words(Reason.of("RequiredTopology", **fields, domain=f"site/spine-0123456789/{leaf}"))
     assert f"the hypernode-tier-1 with the most room, {leaf} (12" in long

@@ -143,6 +143,7 @@ def test_a_plan_that_was_edited_says_so_first(written: Callable[..., str]) -> No
     assert "does not match" in written(document)
 
 
+@pytest.mark.slow
 def test_a_large_cluster_stays_below_five_megabytes() -> None:
     text = large_page()
     assert len(text.encode()) < MAX_BYTES
@@ -162,6 +163,10 @@ def test_tables_and_names_of_very_many_gangs_end(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("planner.show.report.page._environment", _environment.__wrapped__)
     monkeypatch.setattr("planner.show.report.map_view.MAX_SAID", 400 * 50)
     page = Elements(page_of(document))
+    nodes = [one for one in page.named("li") if "data-n" in one]
+    assert len(nodes) == 1500
+    assert str(nodes[0]["title"]).startswith("gpu-00000, DGX-1 V100, cordoned. research/job-0000-x")
+    assert str(nodes[3]["title"]).startswith("gpu-00003, DGX-1 V100. Before: free 0-7. After: res")
     assert "and 50 more rows" in " ".join(page.text)
     gangs = json.loads(page.contents["script"][0])
     assert {len(gang) for gang in gangs} == {50}
