@@ -70,7 +70,7 @@ BY = [{"gang": "ml/a", "priority": 5, "gpus": 16}, {"gang": "ml/b", "priority": 
 SAID = yaml.safe_load((Path(__file__).parent / "reason_words.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("case", SAID, ids=lambda case: case["code"])
+@pytest.mark.parametrize("case", SAID, ids=[f"{one['code']}-{n}" for n, one in enumerate(SAID)])
 def test_a_reason_is_said_in_one_sentence(case: dict[str, Any]) -> None:
     reason = Reason.of(case["code"], **case["fields"])
     assert words(reason) == case["says"]
