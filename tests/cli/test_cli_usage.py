@@ -143,7 +143,8 @@ print(codes, [m for m in known if m in sys.modules], len(sys.modules) - alone)
 @pytest.mark.parametrize(
     ("commands", "known"),
     [
-        (["--help", "show --help", "--version"], "ortools numpy pandas rich yaml"),
+        (["--help"], "ortools numpy pandas rich yaml"),
+        (["show --help", "--version"], "ortools numpy pandas rich yaml"),
         (["validate inputs/quickstart"], "ortools numpy pandas rich jinja2"),
         (["explain - late --time-limit 0s"], "ortools"),
     ],
@@ -161,7 +162,7 @@ def test_a_verb_loads_no_more_than_it_needs(commands: list[str], known: str) -> 
     said = re.fullmatch(r"(\[.*?\]) (\[.*?\]) (\d+)", done.stdout.splitlines()[-1])
     assert said is not None
     assert (said[1], said[2]) == (str([0] * len(commands)), "[]")
-    assert commands[0] != "--help" or int(said[3]) < 60
+    assert commands != ["--help"] or int(said[3]) < 60
 
 
 def test_every_server_model_is_shown_with_its_matrix_and_no_line_ends_blank(cli: RunCli) -> None:

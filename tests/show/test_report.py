@@ -165,8 +165,8 @@ def test_tables_and_names_of_very_many_gangs_end(monkeypatch: pytest.MonkeyPatch
     page = Elements(page_of(document))
     nodes = [one for one in page.named("li") if "data-n" in one]
     assert len(nodes) == 1500
-    assert str(nodes[0]["title"]).startswith("gpu-00000, DGX-1 V100, cordoned. research/job-0000-x")
-    assert str(nodes[3]["title"]).startswith("gpu-00003, DGX-1 V100. Before: free 0-7. After: res")
+    assert str(nodes[0]["title"]).startswith("gpu-00000, DGX-1 V100, cordoned. ")
+    assert "After: research/job-0000-x" in str(nodes[0]["title"])
     assert "and 50 more rows" in " ".join(page.text)
     gangs = json.loads(page.contents["script"][0])
     assert {len(gang) for gang in gangs} == {50}
