@@ -6,13 +6,14 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-long test-all check bench format image image-digests clean
+.PHONY: help demo docs test test-long test-all mutants check bench format image image-digests clean
 
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
 	@echo "make test      run the tests: a sample of each sweep, under eight minutes"
 	@echo "make test-long run the long tests of what changes clusters, about three minutes"
 	@echo "make test-all  run every test and nearly whole sweeps, about twenty minutes"
+	@echo "make mutants   plant faults one at a time; each must be caught by its net of tests"
 	@echo "make check     lint and type check"
 	@echo "make bench     measure, compare with other schedulers, write benchmarks/report.html"
 	@echo "make docs      build the documentation as a site, with JSON schemas: build/site/index.html"
@@ -33,6 +34,9 @@ test-long: $(DEV)
 
 test-all: $(DEV)
 	@$(PYTEST) --thorough
+
+mutants: $(DEV)
+	@kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$kubectl" $(BIN)/python tests/mutants.py
 
 check: $(DEV)
 	@$(BIN)/ruff check .
