@@ -5,7 +5,6 @@ The cases are those of ``cases/*.yaml`` in the forms of ``short_forms``, by the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from typing import Any
 import pytest
 import yaml
 from short_forms import Tree, brief, cases, decisions, hint, read
-
-from planner.read.kube.decoders import Decoders
 
 FOLDER = Path(__file__).parent / "cases"
 
@@ -26,20 +23,6 @@ def loaded(path: Path) -> Any:  # noqa: ANN401  # any YAML
 @cache
 def hints() -> frozenset[str]:
     return frozenset(loaded(FOLDER / "hints.yaml"))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def decoders_made_once() -> Iterator[None]:
-    """Decoders of a kind are alike in every reading, and cost as much as all else of a case."""
-    make, made = Decoders.in_parts, {}
-
-    def once(own: Decoders, fields: str) -> Any:  # noqa: ANN401  # decoders
-        key = (own._keys, own._recording, fields)
-        return made[key] if key in made else made.setdefault(key, make(own, fields))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Decoders, "in_parts", once)
-        yield
 
 
 CASES = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Collection, Mapping
+from functools import cache
 from sys import intern
 from types import MappingProxyType
 from typing import Any
@@ -32,6 +33,12 @@ _OWN = frozenset({"name", "uid", "resourceVersion", "creationTimestamp", "startT
 """Texts that objects hardly share."""
 
 
+@cache
+def _decoders(keys: frozenset[str]) -> Decoders:
+    """Decoders keep nothing of what they read, and take longer to make than a small input to read."""
+    return Decoders(FRAGMENTS, keys, recording=False)
+
+
 class ObjectReducer:
     """Reduces the objects of one input. ``lost``: fields of the last one that passed a bound.
 
@@ -47,7 +54,7 @@ class ObjectReducer:
         self._pruner = Pruner(FRAGMENTS, kept, recording=False)
         self.lost = self._pruner.lost
         self._pruners: dict[tuple[str, str], Prune] = {}
-        self._types = Decoders(FRAGMENTS, kept, recording=False)
+        self._types = _decoders(kept)
         self._decoders: dict[tuple[str, str], tuple[Decode, dict[str, dict[str, Decode]]] | None]
         self._decoders = {}
         self._read: dict[tuple[Decode, bytes], Any] = {}
