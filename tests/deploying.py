@@ -42,7 +42,9 @@ def built(folder: str) -> tuple[Tree, ...]:
 def shipped() -> tuple[Tree, ...]:
     """Everything there is, with each of the example tenant's bindings."""
     tenant = [
-        yaml.safe_load((DEPLOY / "tenants" / "example" / f"{name}.yaml").read_text())
+        yaml.load(
+            (DEPLOY / "tenants" / "example" / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader
+        )
         for name in ("evicting", "allocating")
     ]
     return (*(one for folder in EVERYTHING for one in built(folder)), *tenant)

@@ -10,6 +10,7 @@ import inspect
 import json
 import sys
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ KINDS: dict[str, type[BaseModel]] = {
     "server-model": ServerModelDocument,
 }
 
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _OWN = "#/$defs/"
 
 
@@ -57,7 +59,8 @@ class _Readable(GenerateJsonSchema):
         found = super().default_schema(schema)
         kinds = found.get("anyOf", [found])
         if type(found.get("default")) is int and DURATION in (k.get("description") for k in kinds):
-            found["default"] = _duration(found["default"])
+            one = found["default"]  # in hours where they are whole
+            found["default"] = f"{one // 3600}h" if one and one % 3600 == 0 else f"{one}s"
         return found
 
     def model_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -67,24 +70,23 @@ class _Readable(GenerateJsonSchema):
         return _described(schema["cls"], super().dataclass_schema(schema))
 
 
-def _duration(seconds: int) -> str:
-    """``24h``, ``120s``: in hours where they are whole."""
-    return f"{seconds // 3600}h" if seconds and seconds % 3600 == 0 else f"{seconds}s"
-
-
 def _described(kind: type[BaseModel | Data], schema: dict[str, Any]) -> dict[str, Any]:
     """The schema with the texts that stand below fields of the class, or of those that it is made of."""
     names = kind.model_fields if issubclass(kind, BaseModel) else kind.__match_args__  # type: ignore[attr-defined]
     aliases = dict(zip(names, fields_of(kind), strict=True))
-    for one in kind.__mro__[:-1]:
-        source = inspect.getsource(one) if one.__module__.startswith("models.") else ""
-        for field, text in pairwise(
-            node for top in ast.parse(source).body for node in ast.iter_child_nodes(top)
-        ):
+    for one in (each for each in kind.__mro__ if each.__module__.startswith("models.")):
+        for field, text in pairwise(_classes(one.__module__)[one.__name__]):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
                 words = " ".join(ast.literal_eval(text.value).split())
                 schema["properties"][aliases[ast.unparse(field.target)]]["description"] = words
     return schema
+
+
+@cache
+def _classes(module: str) -> dict[str, list[ast.stmt]]:
+    """What stands in each class of a module."""
+    source = inspect.getsource(sys.modules[module])
+    return {one.name: one.body for one in ast.parse(source).body if isinstance(one, ast.ClassDef)}
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -99,13 +101,10 @@ def schemas() -> dict[str, dict[str, Any]]:
             for name, one in defined.items()
             if homes.get(name, ("", None))[1] == one
         }
-        head = {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "$id": f"https://gangplan.dev/schemas/v1alpha1/{kind}.json",
-        }
+        head = {"$schema": DRAFT, "$id": f"https://gangplan.dev/schemas/v1alpha1/{kind}.json"}
         own = {name: one for name, one in defined.items() if name not in known}
-        text = {**head, **schema, **({"$defs": own} if own else {})}
-        found[f"{kind}.json"] = _referring(text, known)
+        whole = head | schema | ({"$defs": own} if own else {})
+        found[f"{kind}.json"] = _referring(whole, known)
         homes[model.__name__] = (f"{kind}.json", schema)
         homes |= {name: (f"{kind}.json{_OWN}{name}", one) for name, one in own.items()}
     return found
@@ -128,8 +127,7 @@ def _referring(part: Any, known: dict[str, str]) -> Any:  # noqa: ANN401
 def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, schema in schemas().items():
-        text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

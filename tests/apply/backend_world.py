@@ -29,7 +29,9 @@ Tree = dict[str, Any]
 API = "resource.k8s.io/v1"
 DRIVER = "gpu.example.com"
 PLAN = "gp-0123456789abcdef0123"
-CASES = yaml.safe_load(Path(__file__).with_name("backend_cases.yaml").read_text("utf-8"))
+CASES = yaml.load(
+    Path(__file__).with_name("backend_cases.yaml").read_text("utf-8"), Loader=yaml.CSafeLoader
+)
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
 

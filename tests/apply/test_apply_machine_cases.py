@@ -16,7 +16,9 @@ from models.apply import requests as req
 from models.apply.plan_actions import PlanActions
 from models.apply.staleness import changes
 
-CASES = yaml.safe_load(Path(__file__).with_name("machine_cases.yaml").read_text("utf-8"))
+CASES = yaml.load(
+    Path(__file__).with_name("machine_cases.yaml").read_text("utf-8"), Loader=yaml.CSafeLoader
+)
 WORLDS = {"crowded": sim.crowded, "four": sim.four, "evicted in part": sim.evicted_in_part}
 
 RUNS = ("apply", "other", "elsewhere", "complete", "resize", "recover")

@@ -15,7 +15,9 @@ from models.apply.plan_actions import NodeAssumptions, PlanActions
 from models.apply.staleness import changes
 from models.documents.gang import Toleration
 
-CASES = yaml.safe_load(Path(__file__).with_name("stale_cases.yaml").read_text("utf-8"))
+CASES = yaml.load(
+    Path(__file__).with_name("stale_cases.yaml").read_text("utf-8"), Loader=yaml.CSafeLoader
+)
 
 
 def planned() -> tuple[World, PlanActions]:

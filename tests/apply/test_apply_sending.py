@@ -31,17 +31,23 @@ ORDER = PodStart("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
 INTENT = Intent("gp-0123456789abcdef0123", "vit", 2, "n1", (0, 1))
 WRITE = req.WriteIntent(ORDER, INTENT, "7")
 EVICT = req.Evict(PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2))
-POD: Tree = yaml.safe_load("""
+POD: Tree = yaml.load(
+    """
 kind: Pod
 metadata: {namespace: team, name: vit-0, uid: u-1, resourceVersion: "7",
            annotations: {gangplan.dev/plan: gp-0123456789abcdef0123, theirs: x}}
 spec: {schedulingGates: [{name: gangplan.dev/placement}], containers: [{}]}
-""")
-NODE: Tree = yaml.safe_load("""
+""",
+    Loader=yaml.CSafeLoader,
+)
+NODE: Tree = yaml.load(
+    """
 kind: Node
 metadata: {name: n1, uid: n-1, labels: {kubernetes.io/hostname: n1}}
 status: {conditions: [{type: Ready, status: "True"}]}
-""")
+""",
+    Loader=yaml.CSafeLoader,
+)
 
 
 @dataclass(slots=True)
@@ -112,7 +118,9 @@ def told(status: int, message: str = "no", **body: object) -> Reply:
 
 
 UID_CAUSE = {"causes": [{"field": "metadata.uid", "reason": "FieldValueInvalid"}]}
-ANSWERS = yaml.safe_load(Path(__file__).with_name("answer_cases.yaml").read_text("utf-8"))
+ANSWERS = yaml.load(
+    Path(__file__).with_name("answer_cases.yaml").read_text("utf-8"), Loader=yaml.CSafeLoader
+)
 
 
 @pytest.mark.parametrize(("asked", "status", "message", "event"), ANSWERS)

@@ -23,7 +23,9 @@ from models.instance.policy import KubernetesPolicy
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.writes import COST
 
-CASES = yaml.safe_load(Path(__file__).with_name("admission_cases.yaml").read_text("utf-8"))
+CASES = yaml.load(
+    Path(__file__).with_name("admission_cases.yaml").read_text("utf-8"), Loader=yaml.CSafeLoader
+)
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 INTENT = Intent("gp-0123456789abcdef0123", "llama", 2, "n1", (0, 1))

@@ -62,7 +62,9 @@ def test_everything_that_is_shipped_is_built_into_some_folder() -> None:
     assert {folder: len(built(folder)) for folder in counts} == counts
 
 
-FACTS = yaml.safe_load(Path(__file__).with_name("deploy_facts.yaml").read_text("utf-8"))
+FACTS = yaml.load(
+    Path(__file__).with_name("deploy_facts.yaml").read_text("utf-8"), Loader=yaml.CSafeLoader
+)
 
 
 def at(tree: Any, path: str) -> Any:  # noqa: ANN401
@@ -85,7 +87,7 @@ def test_what_is_shipped_holds_what_has_a_reason(folder: str, kind: str) -> None
 
 def test_no_run_goes_on_for_ever_and_quotas_suffice() -> None:
     assert len(job_of()["metadata"]["name"]) <= 52
-    assert yaml.safe_load(policy_text())["spec"]["solve"]["timeLimit"] == "2m"
+    assert yaml.load(policy_text(), Loader=yaml.CSafeLoader)["spec"]["solve"]["timeLimit"] == "2m"
     assert job_of()["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] == 2 * 60 + 300
     quota = only(built("default"), "ResourceQuota")["spec"]
     assert int(quota["hard"]["pods"]) >= 2  # a run, and a Job of doctor beside it

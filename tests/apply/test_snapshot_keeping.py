@@ -25,7 +25,7 @@ Tree = dict[str, Any]
 SECRET = "hunter2 swordfish!"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-POISON: Tree = yaml.safe_load(
+POISON: Tree = yaml.load(
     """
     env: [{name: $, value: $, valueFrom: {secretKeyRef: {name: $}}}]
     envFrom: [{secretRef: {name: $}}, {configMapRef: {name: $}}]
@@ -55,12 +55,15 @@ POISON: Tree = yaml.safe_load(
     - {name: $, projected: {sources: [{secret: {name: $}}]}}
     - {name: $, csi: {nodePublishSecretRef: {name: $}}}
     - {name: $, hostPath: {path: $}}
-    """.replace("$", f"'{SECRET}'")
+    """.replace("$", f"'{SECRET}'"),
+    Loader=yaml.CSafeLoader,
 )
 """Fields planted everywhere; whatever of them reached a file would show SECRET."""
 
 VOLUMES = POISON.pop("volumes")
-SAMPLES = yaml.safe_load((Path(__file__).parents[1] / "data" / "kube_kinds.yaml").read_text())
+SAMPLES = yaml.load(
+    (Path(__file__).parents[1] / "data" / "kube_kinds.yaml").read_text(), Loader=yaml.CSafeLoader
+)
 
 
 def kind_of(group: str, name: str) -> Kind:

@@ -120,7 +120,9 @@ def test_the_documented_what_if_and_policies_are_valid_beside_a_recorded_cluster
 def test_the_documented_deployment_is_an_elastic_gang() -> None:
     cluster = FakeCluster(workloads=True)
     cluster.add_namespace("rl")
-    made = cluster.create(yaml.safe_load(code_blocks(text(KUBERNETES), "yaml")[2]))
+    made = cluster.create(
+        yaml.load(code_blocks(text(KUBERNETES), "yaml")[2], Loader=yaml.CSafeLoader)
+    )
     sets = cluster.handle("GET", "/apis/apps/v1/replicasets")[1]["items"]
     kinds = {"kind": "ReplicaSet", "apiVersion": "apps/v1"}
     pods = [{"kind": "Pod", "apiVersion": "v1", **one} for one in cluster.pods("rl")]
@@ -145,7 +147,7 @@ def test_warnings_told_of_are_warnings_of_the_readers() -> None:
 def test_the_policy_that_is_told_of_holds_every_setting_and_its_default() -> None:
     from models.documents.policy import PolicyDocument
 
-    block = yaml.safe_load(code_blocks(text(KUBERNETES), "yaml")[3])
+    block = yaml.load(code_blocks(text(KUBERNETES), "yaml")[3], Loader=yaml.CSafeLoader)
     told = block["spec"]["kubernetes"]
     settings = PolicyDocument.model_validate(
         {"apiVersion": block["apiVersion"], "kind": "Policy"}

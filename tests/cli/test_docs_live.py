@@ -67,11 +67,11 @@ def test_every_option_of_apply_is_told_of(cli: RunCli, capsys: pytest.CaptureFix
 
 def test_the_policy_for_cron_is_one() -> None:
     (policy,) = code_blocks(text(CRON), "yaml")
-    assert PolicyDocument.model_validate(yaml.safe_load(policy))
+    assert PolicyDocument.model_validate(yaml.load(policy, Loader=yaml.CSafeLoader))
 
 
 def test_the_pods_that_wait_are_what_the_policy_looks_for_by_default() -> None:
-    gated = yaml.safe_load(code_blocks(text(APPLY), "yaml")[0])
+    gated = yaml.load(code_blocks(text(APPLY), "yaml")[0], Loader=yaml.CSafeLoader)
     document = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy"}
     settings = kubernetes_policy(PolicyDocument.model_validate(document).spec.kubernetes)
     assert gated["spec"]["schedulingGates"] == [{"name": settings.scheduling_gate}]

@@ -29,7 +29,7 @@ def test_the_documents_of_a_page_are_valid_input(name: str, cli: RunCli, tmp_pat
     documents = code_blocks(text(ROOT / "docs" / f"{name}.md"), "yaml")
     assert documents
     for number, block in enumerate(documents):
-        assert yaml.safe_load(block)["kind"] in ("Gang", "Policy", "Queue")
+        assert yaml.load(block, Loader=yaml.CSafeLoader)["kind"] in ("Gang", "Policy", "Queue")
         (tmp_path / f"{number}.yaml").write_text(block, encoding="utf-8")
     result = cli("validate", str(tmp_path))
     assert (result.code, "error" in result.err) == (0, False), result.err

@@ -10,7 +10,9 @@ import pytest
 import yaml
 from conftest import RunCli
 
-CASES = yaml.safe_load(Path(__file__).parents[1].joinpath("gpu_units.yaml").read_text())
+CASES = yaml.load(
+    Path(__file__).parents[1].joinpath("gpu_units.yaml").read_text(), Loader=yaml.CSafeLoader
+)
 
 NODES = [{"name": "n", "model": "DGX H100", "sharing": {"memory": "80Gi", "pods": 10}}]
 

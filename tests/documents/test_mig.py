@@ -251,7 +251,7 @@ def asked(profile: str, pods: int) -> Json:
 
 
 def read(*gangs: Json, held: Mapping[str, int] | None = None) -> Instance:
-    cluster = yaml.safe_load(CLUSTER)
+    cluster = yaml.load(CLUSTER, Loader=yaml.CSafeLoader)
     if held:
         cluster["spec"]["nodes"][1]["held"] = dict(held)
     text = yaml.safe_dump_all([cluster, *gangs])
@@ -306,7 +306,7 @@ def test_the_instance_of_a_plan_reads_as_the_same_input() -> None:
 
 
 def test_partitioned_gpus_of_unknown_index_are_not_given_and_stay_so_on_the_empty_cluster() -> None:
-    cluster = yaml.safe_load(CLUSTER)
+    cluster = yaml.load(CLUSTER, Loader=yaml.CSafeLoader)
     cluster["spec"]["nodes"][1] = {
         "name": "mixed", "model": "DGX H100", "unknownPartitioned": 3, "unknownUnhealthy": 1,
         "allocatable": {"nvidia.com/mig-1g.10gb": 21},

@@ -16,7 +16,10 @@ from planner.errors import InputError
 from planner.read.inputs import read
 
 TESTS = Path(__file__).parents[1]
-FILES = {p.stem: yaml.safe_load(p.read_text()) for p in sorted((TESTS / "mistakes").glob("*.yaml"))}
+FILES = {
+    p.stem: yaml.load(p.read_text(), Loader=yaml.CSafeLoader)
+    for p in sorted((TESTS / "mistakes").glob("*.yaml"))
+}
 CASES = [(name, *one) for name, file in FILES.items() for one in file["refused"]]
 
 

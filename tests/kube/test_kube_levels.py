@@ -130,7 +130,9 @@ def test_the_saved_policy_gives_the_same_levels_again() -> None:
 
 
 def saved(levels: Levels) -> KubernetesPolicy:
-    document = PolicyDocument.model_validate(yaml.safe_load(levels.policy_text()))
+    document = PolicyDocument.model_validate(
+        yaml.load(levels.policy_text(), Loader=yaml.CSafeLoader)
+    )
     assert list(document.field_errors()) == []
     return kubernetes_policy(document.spec.kubernetes)
 

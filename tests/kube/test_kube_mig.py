@@ -58,7 +58,7 @@ DYNAMIC = "gangplan.dev/dynamic-mig"
 
 def marked(board: str) -> LoadedInput:
     """The whole server of the operator's cluster alone, its GPUs marked, and all gangs but that of 8 GPUs."""
-    tree = yaml.safe_load(OBJECTS.read_text(encoding="utf-8"))
+    tree = yaml.load(OBJECTS.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     others = [
         one
         for one in tree["items"]

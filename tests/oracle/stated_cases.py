@@ -65,7 +65,9 @@ def parsed(text: str | Mapping[Any, Any] | None) -> Case:
             found["pods"], found["gpus_per_pod"] = map(int, word.split("x"))
         elif is_:
             value = value.replace("&", " ")
-            found[key] = yaml.safe_load(value.replace(":", ": ") if "{" in value else value)
+            found[key] = yaml.load(
+                value.replace(":", ": ") if "{" in value else value, Loader=yaml.CSafeLoader
+            )
         else:
             found[key] = True
     return found

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-FEATURES: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("features.yaml").read_text(encoding="utf-8")
+FEATURES: Mapping[str, Mapping[str, Any]] = yaml.load(
+    Path(__file__).with_name("features.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
 )
 HOUR = 3600
 

@@ -232,7 +232,7 @@ def _without(instance: Instance, gone: set[Gpu]) -> Instance:
     nodes = list(instance.cluster.nodes)
     for n, gpu in gone:
         node = nodes[n]
-        (mine) = (one for one in node.shared if one.gpu == gpu)
+        (mine,) = (one for one in node.shared if one.gpu == gpu)
         offered = Counter(dict(node.allocatable))
         offered.subtract(dict(mine.used))
         nodes[n] = replace(

@@ -45,7 +45,9 @@ def instance_of(folder: str, policy: Case, scratch: Path) -> Instance:
     where = input_folder(folder)
     if not policy:
         return read([str(where)])
-    document = yaml.safe_load((where / "policy.yaml").read_text(encoding="utf-8"))
+    document = yaml.load(
+        (where / "policy.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
+    )
     document["spec"] |= policy
     replaced = scratch / "policy.json"
     replaced.write_text(json.dumps(document, default=datetime.isoformat), encoding="utf-8")

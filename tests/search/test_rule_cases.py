@@ -38,7 +38,7 @@ MERGED = ("nodes", "queues", "gangs", "policy")
 
 def _cases() -> Iterator[tuple[str, Case]]:
     for path in sorted(FOLDER.glob("*.yaml")):
-        for one in yaml.safe_load(path.read_text(encoding="utf-8")):
+        for one in yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader):
             name = f"{path.stem}: {one['case']}"
             variants = one.pop("but", ())
             yield name, one

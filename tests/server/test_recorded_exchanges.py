@@ -18,7 +18,7 @@ from apiserver_kinds import CLAIM, POD, POD_GROUP, Json, Place, RequestInfo, Tre
 
 DATA = Path(__file__).parents[1] / "data" / "kube_api"
 ROWS = [json.loads(line) for line in (DATA / "transcripts.jsonl").read_text().splitlines()]
-SCENES = yaml.safe_load((DATA / "scenes.yaml").read_text())
+SCENES = yaml.load((DATA / "scenes.yaml").read_text(), Loader=yaml.CSafeLoader)
 ACCOUNT = "system:serviceaccount:planner-system:planner"
 FREE = {
     *("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"),

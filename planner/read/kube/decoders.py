@@ -70,7 +70,6 @@ class Decoders:
         self._recording = recording
         self._keys = keys
         self._claim = Pruner(fragments, keys, recording=recording).compiled(CLAIM)
-        self._made: dict[str, tuple[Decode, dict[str, dict[str, Decode]]]] = {}
 
     def of(self, fields: str) -> Decode:
         """Decodes an object with these fields. Raises REFUSED where these are not all that it has there."""
@@ -81,11 +80,6 @@ class Decoders:
 
         The first leaves lists and objects two levels down as they are written; the others decode them.
         """
-        if fields not in self._made:
-            self._made[fields] = self._in_parts(fields)
-        return self._made[fields]
-
-    def _in_parts(self, fields: str) -> tuple[Decode, dict[str, dict[str, Decode]]]:
         types: dict[str, Any] = {}
         parts: dict[str, dict[str, Decode]] = {}
         for one in selection(fields, self._fragments).values():

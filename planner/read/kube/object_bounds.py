@@ -34,9 +34,9 @@ _OWN = frozenset({"name", "uid", "resourceVersion", "creationTimestamp", "startT
 
 
 @cache
-def _decoders(keys: frozenset[str]) -> Decoders:
-    """Decoders keep nothing of what they read, and take longer to make than a small input to read."""
-    return Decoders(FRAGMENTS, keys, recording=False)
+def _decoders(keys: frozenset[str], fields: str) -> tuple[Decode, dict[str, dict[str, Decode]]]:
+    """They keep nothing of what they read, and take longer to make than a small input to read."""
+    return Decoders(FRAGMENTS, keys, recording=False).in_parts(fields)
 
 
 class ObjectReducer:
@@ -50,18 +50,16 @@ class ObjectReducer:
     ) -> None:
         self._kinds = {(kind.group, kind.name): kind for kind in ALL}
         self._more = more
-        kept = annotation_keys().union(keys)
-        self._pruner = Pruner(FRAGMENTS, kept, recording=False)
+        self._keys = annotation_keys().union(keys)
+        self._pruner = Pruner(FRAGMENTS, self._keys, recording=False)
         self.lost = self._pruner.lost
         self._pruners: dict[tuple[str, str], Prune] = {}
-        self._types = _decoders(kept)
         self._decoders: dict[tuple[str, str], tuple[Decode, dict[str, dict[str, Decode]]] | None]
         self._decoders = {}
         self._read: dict[tuple[Decode, bytes], Any] = {}
-        self._written = 0
+        self._written = self._large = 0
         self._metadata = self._pruner.compiled("...Object")
         self._known: dict[int, Any] = {}
-        self._large = 0
 
     def reduce(self, tree: Tree, group: str, kind: str) -> Tree:
         """The part of the object that planning reads; its lists and objects may be shared."""
@@ -73,11 +71,8 @@ class ObjectReducer:
         key = (group, kind)
         if key not in self._decoders:
             row = self._kinds.get(key)
-            self._decoders[key] = (
-                None
-                if row is None
-                else self._types.in_parts(f"...Object {row.fields} {self._more.get(kind, '')}")
-            )
+            kept = None if row is None else f"...Object {row.fields} {self._more.get(kind, '')}"
+            self._decoders[key] = None if kept is None else _decoders(self._keys, kept)
         how = self._decoders[key]
         if how is None:
             return None
