@@ -11,7 +11,7 @@ DEV := $(VENV)/.dev
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
 	@echo "make test      run the tests: a sample of each sweep, under eight minutes"
-	@echo "make test-long run the long tests of what changes clusters, about three minutes"
+	@echo "make test-long run long tests, most of what changes clusters: about three minutes"
 	@echo "make test-all  run every test and nearly whole sweeps, about twenty minutes"
 	@echo "make mutants   plant faults one at a time; each must be caught by its net of tests"
 	@echo "make check     lint and type check"
@@ -30,7 +30,7 @@ test: $(DEV)
 	@$(PYTEST)
 
 test-long: $(DEV)
-	@$(PYTEST) -m slow tests/apply
+	@$(PYTEST) -m slow tests/apply tests/cli/test_cli_process.py tests/cli/test_docs_commands.py tests/documents/test_expressions.py
 
 test-all: $(DEV)
 	@$(PYTEST) --thorough

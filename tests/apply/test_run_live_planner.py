@@ -31,6 +31,7 @@ def planner(folder: Path, err: io.StringIO) -> LivePlanner:
     return LivePlanner(wish, source, console, clock=time.monotonic)
 
 
+@pytest.mark.slow
 def test_the_plan_is_that_of_a_snapshot_and_says_which_cluster_and_pods_it_is_of(
     tmp_path: Path, cli: RunCli
 ) -> None:

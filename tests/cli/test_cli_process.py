@@ -98,6 +98,7 @@ DEAF = PATIENT.replace("not self._budget.stop.wait(600)", "not time.sleep(600)")
 """A search that looks neither at the clock nor at signals."""
 
 
+@pytest.mark.slow
 def test_a_search_that_does_not_hear_a_signal_is_left_behind(folder: Path, cli: RunCli) -> None:
     with started("plan", "in.yaml", "--out", "saved.json", before=DEAF, cwd=folder) as process:
         wait_for(process, "searching")
@@ -137,6 +138,7 @@ models.verify.check.Judge = Slow
 SAVING = "the best plan so far is being verified and saved; please wait\n"
 
 
+@pytest.mark.slow
 def test_a_second_signal_says_that_the_plan_is_being_saved(folder: Path, cli: RunCli) -> None:
     before = PATIENT + WEIGHING
     with started("plan", "in.yaml", "--out", "saved.json", before=before, cwd=folder) as process:
@@ -247,6 +249,7 @@ def test_sigterm_ends_a_real_search_soon_with_a_verified_plan(tmp_path: Path, cl
     assert cli("verify", str(saved)).code == 0
 
 
+@pytest.mark.slow
 def test_a_signal_ends_an_audit_with_what_was_found(folder: Path) -> None:
     """Before the search with nothing, later with an audit; to the end this one takes half a minute."""
     given = ("audit", str(ROOT / "inputs" / "h100"), "-o", "json", "--log-format", "json")

@@ -186,6 +186,7 @@ def kind(words: list[str], makes: list[str]) -> tuple[str, ...]:
     return (words[0], *sorted({word.partition("=")[0] for word in words if word[0] == "-"}))
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_pages_do_what_they_say(cli: RunCli, tmp_path: Path) -> None:
     failed, seen = [], set()
     (tmp_path / "policy.yaml").write_text(POLICY, encoding="utf-8")

@@ -92,6 +92,7 @@ def of_schemas(tree: object) -> Iterator[str]:
         yield from of_schemas(one)
 
 
+@pytest.mark.slow
 def test_no_expression_is_matched_in_more_than_linear_time() -> None:
     every = list(expressions())
     every += [("schema", one, 0, "fullmatch") for one in {*of_schemas([*schemas().values()])}]

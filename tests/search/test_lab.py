@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from building import build, gang, node, role
+from effort import first_fast
 
 from benchmarks.building import DGX_H100
 from benchmarks.generator import busy
@@ -104,7 +105,7 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("draw", first_fast(DRAWS, 2))
 def test_every_plan_of_a_baseline_passes_the_judge_and_none_is_better(draw: str) -> None:
     instance = DRAWS[draw]()
     limits = replace(instance.policy.solve, budget=2)

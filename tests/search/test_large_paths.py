@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import pytest
 from bounding import dishonest, faults
@@ -189,8 +190,16 @@ FOLLOWED = {
 }
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", FOLLOWED)
+LONG = ("single pods share the two best sets", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        pytest.param(*one, marks=pytest.mark.slow) if one == LONG else one
+        for one in product(FOLLOWED, SIZES)
+    ],
+)
 def test_a_plan_has_what_was_counted(name: str, size: int | None) -> None:
     instance = FOLLOWED[name]
     assert faults(instance, solve(instance, size=size), met=MAIN) == []

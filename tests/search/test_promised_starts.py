@@ -250,7 +250,7 @@ def test_without_arrivals_no_start_moves_back_and_nobody_overtakes(
         for one in jobs
     ]
     promised, stated = dict[str, int](), 0
-    for _ in range(examples(40, 6)):
+    for _ in range(examples(40, 3)):
         found = entries(planned(written(tmp_path, world.documents(jobs, now, set()))))
         waiting = {name: one for name, one in found.items() if one["decision"] == "wait"}
         held = {

@@ -89,7 +89,7 @@ def gang_of(plan: str, *decisions: str) -> str | None:
     return next(found, None)
 
 
-@pytest.mark.parametrize("name", first_fast(SMALL, examples(len(SMALL), 3)))
+@pytest.mark.parametrize("name", first_fast(SMALL, examples(len(SMALL), 2)))
 def test_a_plan_is_shown_in_colour_by_every_verb(name: str, saved: Saved, cli: RunCli) -> None:
     plan = saved(name)
     for form in ("table", "wide"):

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import kube
+import pytest
 from conftest import RunCli
 
 from planner.show.text import width
 
 
+@pytest.mark.slow
 def test_every_gang_of_a_recorded_cluster_is_explained(cli: RunCli, tmp_path: Path) -> None:
     plan = str(tmp_path / "plan.json")
     source = kube.SNAPSHOTS / "v100-mpi"
