@@ -8,10 +8,12 @@ import math
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 import pytest
+import typer
 from effort import HANG_S, THOROUGH, WHOLE, set_effort
 from hypothesis import settings
 
@@ -71,6 +73,14 @@ def patience_with_kubectl() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kubectl, "RUN_S", HANG_S)
         patch.setattr(kubectl, "START_S", HANG_S)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made_once() -> Iterator[None]:
+    """What a process of the program makes once is made once for all that run in this one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
         yield
 
 

@@ -33,7 +33,7 @@ from models.apply.session import LANES
 
 pytest_plugins = ("run_fixtures",)
 
-PARTS = 8
+PARTS = 12
 """Every so-many-th write is struck in one test; ``make test`` takes the first of them."""
 
 

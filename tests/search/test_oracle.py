@@ -106,7 +106,7 @@ def test_the_search_finds_the_best_plan_where_it_did_not_once(why: str) -> None:
     assert differences(DRAWS[draw](seed, more=more)) == []
 
 
-@pytest.mark.parametrize("feature", spread(list(TELLING), 2))
+@pytest.mark.parametrize("feature", spread(list(TELLING), 3))
 def test_the_ways_of_large_instances_promise_nothing_that_a_plan_beats(feature: str) -> None:
     found = {
         draw: bounded(telling(feature, draw), WHOLE_BELOW) for draw in draws(feature, 1, after=1)
@@ -158,7 +158,7 @@ def _shape(instance: Instance) -> object:
     return gangs, [(node.name, node.gpus) for node in instance.cluster.nodes]
 
 
-@pytest.mark.parametrize("feature", spread(list(TELLING), 6))
+@pytest.mark.parametrize("feature", spread(list(TELLING), 9))
 def test_no_random_plan_that_the_judge_lets_pass_is_better(feature: str) -> None:
     for draw in draws(feature, 1, after=2):
         instance = telling(feature, draw)

@@ -433,7 +433,7 @@ def test_the_judge_packs_pods_with_parts_of_several_gpus_on_its_own() -> None:
     case = read_case(plan("shares")).case
     assert case is not None
     r, apart = Random("several"), 0
-    for _ in range(examples(1000, 60)):
+    for _ in range(examples(1000, 200)):
         names = [*r.sample(sorted(SEVERAL), 2), *r.sample(sorted(PARTS), 1)]
         each = tuple(amount_of(f"share.gangplan.dev/{name}") for name in names)
         pods = [r.randint(0, 2) for _ in names]
@@ -514,7 +514,7 @@ def test_ways_of_planning_large_instances_keep_every_rule() -> None:
         return sized(dynamic(seed, runs=seed % 2 == 0, beside=seed % 4 == 0))
 
     assert wrong(range(examples(100, 3)), shared) == {}
-    assert wrong([5, *range(examples(100, 3))], partitioned) == {}
+    assert wrong([5, *range(examples(100, 5))], partitioned) == {}
 
 
 # GPUs that all leave who have parts of them
