@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import handmade
@@ -42,6 +43,7 @@ from plan_documents import sealed
 from typer.main import get_command
 
 from models.units import epoch_seconds
+from planner import last_plan
 from planner.cli.app import app
 from planner.errors import GangplanError
 from planner.read.inputs import instance_from_document, load
@@ -66,6 +68,9 @@ SHARED = (
 NAMES: dict[str, Any] = {"Path": Path} | {one.__name__: one for one in SHARED}
 PROGRESS = re.compile(r" *\d+\.\ds  |.* value .*; searching$")
 """A line that a busy machine may print."""
+
+NOW = epoch_seconds("2026-11-30T07:00:00Z")
+"""When plans of the sessions are looked at again."""
 
 
 @dataclass
@@ -230,6 +235,7 @@ def test_a_session_prints_what_it_is_said_to_print(
     for link in ("inputs", "docs", "tests"):
         (tmp_path / link).symlink_to(ROOT / link)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(last_plan, "time", SimpleNamespace(time=lambda: NOW))
     shell, wrong, made = Shell(cli, tmp_path, {**NAMES}), [], []
     for step in steps(SESSIONS[name].read_text(encoding="utf-8")):
         if not step.command:

@@ -536,7 +536,7 @@ def test_the_search_is_no_worse_than_every_way_to_free_gpus(
 ) -> None:
     monkeypatch.setattr(tiny_geometries, "MOST_PLANS", 400)
     (crowded, leavable, of_ways), released = KINDS[kind], 0
-    for seed in range(examples(300, 3)):
+    for seed in range(examples(300, 6)):
         instance = crowded(seed)
         assert differences(instance, of_ways, runs=True) == [], seed
         after = gangs_on(solve(instance).decisions)
