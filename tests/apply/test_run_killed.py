@@ -238,7 +238,7 @@ SCENES = {
     "a budget for all comes": Scene(
         standing(4, 4), high_comes, whole_or_gone, later=guard(4), at_last=unguard
     ),
-    "a gang moves": Scene(HALVES, high_comes, STAYS),
+    "a gang moves": Scene(HALVES, high_comes, STAYS, at_last=an_hour_later),
     "a budget comes amid a move": Scene(HALVES, high_comes, STAYS, later=guard(3), at_last=unguard),
     "a pinned gang moves": Scene(spread_out, wide_goes, STAYS, at_last=an_hour_later),
     "a Deployment shrinks": Scene(sized("Deployment", 4), two_come, of_size("Deployment", 2, 2)),

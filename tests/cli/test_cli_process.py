@@ -237,7 +237,7 @@ def test_a_descriptor_that_the_caller_closed_disturbs_nothing(
 def test_sigterm_ends_a_real_search_soon_with_a_verified_plan(tmp_path: Path, cli: RunCli) -> None:
     saved = tmp_path / "saved.json"
     with started("plan", str(ROOT / "inputs" / "h100"), "--out", str(saved)) as process:
-        wait_for(process, " value ")
+        wait_for(process, "first plan verified")
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=HANG_S)
