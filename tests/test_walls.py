@@ -306,7 +306,7 @@ def test_no_room_grows_and_what_shrank_stays_small() -> None:
     assert not faults, "\n".join(faults)
 
 
-SUITE = 55_500
+SUITE = 55_400
 """The most lines of Python in tests/. It only falls, too."""
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from models.verify.check import check, derive, figures, queues
+from models.verify.check import derive, figures, queues
 
 Doc = dict[str, Any]
 
@@ -228,11 +228,6 @@ def proven(name: str, value: int, sense: str = "max") -> Doc:
     return {"name": name, "sense": sense, **bounds, "gap": 0.0, "proof": "exact"}
 
 
-def best_is(value: int) -> Doc:
-    """What a tier states where this value is proven best, whatever its own value is."""
-    return {"best": value, "bound": value, "gap": 0.0, "proof": "exact"}
-
-
 def off(plan: Doc, name: str, by: int) -> None:
     """Change the value that a plan states of a tier."""
     stated = objective(plan, name)
@@ -400,8 +395,3 @@ def stands(name: str) -> Change:
         entry(plan, name)["decision"] = "keep"
 
     return change
-
-
-def rules_broken(plan: Doc) -> set[str]:
-    """Of a document, by the judge's word."""
-    return {violation.rule for violation in check(plan)}
