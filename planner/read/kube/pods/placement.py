@@ -31,7 +31,12 @@ EXPECTED = "expectedPod"
 PINNED, CHOSEN = "pinned", "chosen"
 """Who ties a pod to the node it is not bound to: its own spec, or a scheduler in its status or claim."""
 
-UNPROVEN = "carries marks of a plan, and nothing proves that a run wrote them; they do not count"
+NO_SCHEDULER = "gangplan"
+"""What pods named as their scheduler when gangplan bound pods itself; nothing binds them any more."""
+
+UNSERVED = f"names the scheduler {NO_SCHEDULER}, which there is not: gangplan binds no pods"
+UNSERVED_HINT = "leave schedulerName to kube-scheduler, and gate its pods: {}"
+
 FINISHED = ("Succeeded", "Failed")
 DEFAULT_SCHEDULER = "default-scheduler"
 _WAITING = (None, "Pending", "Unknown")
@@ -88,9 +93,8 @@ def read_placement(
     pod.finished = phase if phase in FINISHED else None
     pod.terminating = at(tree, "metadata", "deletionTimestamp") is not None
     pod.scheduler = text(spec, "schedulerName") or DEFAULT_SCHEDULER
-    if "schedulingGates" in spec:
-        gates = (text(gate, "name") for gate in objects(spec, "schedulingGates"))
-        pod.gates = tuple(name for name in gates if name is not None)
+    gates = (text(gate, "name") for gate in objects(spec, "schedulingGates"))
+    pod.gates = tuple(name for name in gates if name is not None)
     node = spec.get("nodeName")
     if node not in (None, ""):
         pod.node = node if isinstance(node, str) and node in places.nodes else None
@@ -102,8 +106,10 @@ def read_placement(
     elif pod.finished is None and phase not in _WAITING:
         remarks.add(pod.subject, "is running without a node; ignored")
     elif pod.finished is None and not pod.terminating:
-        ours = EXPECTED not in tree and policy.scheduling_gate in pod.gates
-        pod.mode = "gate" if ours else None
+        if pod.scheduler == NO_SCHEDULER:
+            remarks.add(pod.subject, UNSERVED, UNSERVED_HINT.format(policy.scheduling_gate))
+        elif EXPECTED not in tree and policy.scheduling_gate in pod.gates:
+            pod.mode = "gate"
         owner = pod.object.owner
         # Pods that one node alone needs, as long as it is there, stand in no queue.
         pod.queued = owner is None or owner.kind not in ("DaemonSet", "Node")
@@ -116,10 +122,7 @@ def read_placement(
         known = ((name, by) for name, by in names if name in places.nodes)
         pod.node, pod.tied = next(known, (None, None))
         if pod.node is None and any(name is not None for name, _ in names):
-            what = "is planned on a node that is not in the input; it waits"
-            remarks.add(pod.subject, what)
-        if pod.to_place and PLAN in pod.labels and not is_proven(pod):
-            remarks.add(pod.subject, UNPROVEN)
+            remarks.add(pod.subject, "is planned on a node that is not in the input; it waits")
 
 
 def is_proven(pod: KubePod) -> bool:
