@@ -133,12 +133,12 @@ class RuleReasons:
         own = shares.path(queue_of(self._instance)[demand.gang])
         others = [q for q in range(len(shares.names)) if q not in own] or own
         others = [q for q in others if self._may_want(q, demand)] or others
-        if kept:
-            most, owner = max((counts.unlent(q, gpu), -q) for q in others)
-        else:
-            owner = max((counts.unused(q, gpu), -q) for q in others)[1]
-            most = shares.guarantee(-owner, gpu)
-        return Reason.of(QUOTA, queue=shares.names[-owner], limit=gpus(most), **needs)
+        unused, promised = (
+            (counts.unlent, shares.kept) if kept else (counts.unused, shares.guarantees)
+        )
+        owner = -max((unused(q, gpu), -q) for q in others)[1]
+        most = promised[gpu][owner]
+        return Reason.of(QUOTA, queue=shares.names[owner], limit=gpus(most), **needs)
 
     def _may_want(self, queue: int, demand: Demand) -> bool:
         """Whether the queue is promised GPUs of a model that the gang may use, or of any."""
