@@ -144,7 +144,8 @@ def _queue_order(f: ReasonFields) -> Clauses:
 
 
 def _reserved(f: ReasonFields) -> Clauses:
-    yield f"where it would fit, nodes or shares of queues are reserved for {_gangs(f.by)}"
+    whom = f" for {_gangs(f.by)}" if f.by else ""
+    yield f"where it would fit, nodes or shares of queues are reserved{whom}"
     yield "it would run beyond that, or nobody knows how long it runs"
 
 

@@ -158,7 +158,7 @@ def _gang(
     gang.submitted_at = _submitted_at(gang, members, objects, policy, remarks)
     if gang.submitted_at is not None and not policy.trust_submitted_at:
         released = (holder.released_at(api, every) or 0 for holder in holders())
-        gang.submitted_at = max(gang.submitted_at, *released)
+        gang.submitted_at = max((gang.submitted_at, *released))
     gang.preemptible = any(group.preemptible for group in members.groups.values()) or any(
         _is_marked(members, objects, key, value) for key, value in _PREEMPTIBLE
     )
