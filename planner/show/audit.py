@@ -56,10 +56,10 @@ def _headline(audit: Audit) -> list[str]:
     )
     held = f"of {plural(gpus.installed, 'GPU')} {number(gpus.held)} held, {number(gpus.free)} free"
     stranded = f"{number(gpus.stranded)} of them stranded"
-    replanned = f"{number(effective.replanned)} effective GPUs{priced}"
+    replanned = f"{plural(effective.replanned, 'effective GPU')}{priced}"
     regains = _signed(effective.replanned - effective.unmoved)
     lines = [
-        f"now: {number(effective.now)} effective GPUs; {held}, {stranded}",
+        f"now: {plural(effective.now, 'effective GPU')}; {held}, {stranded}",
         f"without a restart: {more if fit else 'nothing starts'}",
         f"if every gang may restart elsewhere: {regains}, to {replanned}",
     ]

@@ -139,8 +139,7 @@ def _taints(f: ReasonFields) -> str:
 
 def _queue_order(f: ReasonFields) -> Clauses:
     if f.by:
-        queue = f"queue {shown(f.queue or '')} starts gangs in order"
-        yield f"{queue}, and {_gangs(f.by)} is before it and waits"
+        yield f"queue {shown(f.queue or '')} starts gangs in order, and {_gangs(f.by)} is before it and waits"
 
 
 def _reserved(f: ReasonFields) -> Clauses:
