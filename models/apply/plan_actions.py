@@ -288,15 +288,15 @@ def actions_of(plan: PlanDocument) -> PlanActions:
     if instance.what_if is not None:
         why = "gangplan starts only what waits for it"
         hint = (
-            "plan without schedulerNames, with --scheduler mine; docs/with-kueue.md, with-volcano.md,"
-            " with-kai.md and with-slurm.md say how to move a queue over"
+            "plan without schedulerNames, with --scheduler mine; docs/beside-kueue.md, beside-volcano.md,"
+            " beside-kai.md and beside-slurm.md say how to move a queue over"
         )
         if instance.changes is not None:
             why = "it is about other nodes or gangs than there are"
             hint = "plan without --add, --drain, --without and --relax"
         elif any(gang.status.scheduler == SLURM for gang in instance.gangs):
             why = "Slurm starts its jobs itself"
-            hint = "docs/with-slurm.md says how to move a queue over"
+            hint = "docs/beside-slurm.md says how to move a queue over"
         raise InapplicablePlanError(f"the plan is a what-if {instance.what_if}: {why}", hint)
     cluster = instance.cluster.metadata.uid
     if cluster is None:

@@ -1,4 +1,4 @@
-"""The manifests of docs/with-*.md are accepted by an API server, and their pods are gangs of gangplan."""
+"""The manifests of docs/beside-*.md are accepted by an API server, and their pods are gangs of gangplan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from planner.read.inputs import load
 
 Tree = dict[str, Any]
 
-PAGES = ("with-kueue", "with-volcano", "with-kai", "with-slurm")
+PAGES = ("beside-kueue", "beside-volcano", "beside-kai", "beside-slurm")
 SERVED = (
     ("ResourceFlavor", "kueue.x-k8s.io", "v1beta2", False),
     ("ClusterQueue", "kueue.x-k8s.io", "v1beta2", False),
@@ -112,7 +112,7 @@ def test_pods_that_are_given_back_have_no_gate_of_ours() -> None:
     patch = re.search(r"-p '(.*)'", written)
     assert patch is not None
     made = cluster()
-    (job,) = [made.create(one) for one in documents("with-kueue") if one["kind"] == "Job"]
+    (job,) = [made.create(one) for one in documents("beside-kueue") if one["kind"] == "Job"]
     first, *_ = pods_of(job, made)
     path = f"/api/v1/namespaces/research/pods/{first['metadata']['name']}"
     strategic = "application/strategic-merge-patch+json"

@@ -130,7 +130,7 @@ def test_a_plan_of_slurm_is_refused_by_name(options: list[str], cli: RunCli, pla
     done = cli("apply", str(plan), *options)
     assert done.code == 65
     assert "55 gangs of slurm: Slurm starts its jobs itself" in done.err
-    assert "docs/with-slurm.md" in done.err
+    assert "docs/beside-slurm.md" in done.err
 
 
 def test_run_refuses_the_output_of_slurm(cli: RunCli) -> None:
