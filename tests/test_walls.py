@@ -215,7 +215,7 @@ def test_nobody_looks_for_words_in_sentences_that_we_make() -> None:
 
 CEILINGS: dict[str, int] = {
     "models": 992,
-    "models/apply": 2555,
+    "models/apply": 2637,
     "models/documents": 2539,
     "models/instance": 1961,
     "models/program": 5631,

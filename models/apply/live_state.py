@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from models.apply.intents import Intent
 from models.apply.notes import RunNotes
-from models.apply.plan_actions import Key, Named, PodStart
+from models.apply.plan_actions import Key, Named, PodStart, PodStop
 from models.documents.gang import Toleration
 from models.instance.disruption_budgets import DisruptionBudgets
 
@@ -111,6 +111,12 @@ class ClusterView:
     def indexed(self) -> ClusterView:
         """A copy with its own PodIndex."""
         return replace(self, pods=PodIndex(self.pods))
+
+
+def pod_of(view: ClusterView, order: PodStart | PodStop) -> LivePod | None:
+    """The pod of an order; None if it is missing or another pod has its name."""
+    pod = view.pods.get(order.key)
+    return pod if pod is not None and pod.uid == order.uid else None
 
 
 def forged(pods: Iterable[LivePod]) -> list[LivePod]:

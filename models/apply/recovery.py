@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from models.apply.enforcer import PodBatch
 from models.apply.evictions import stop_rest, stopping
+from models.apply.gate_and_pin import Marked
 from models.apply.intents import Intent
 from models.apply.live_state import (
     READY,
@@ -24,8 +26,8 @@ from models.apply.live_state import (
 )
 from models.apply.notes import StopNote, shortened
 from models.apply.plan_actions import Key, PlanActions, PodStart
-from models.apply.requests import GangVerdict, Outcome, PodId, Steps, WriteIntent, pod_ids
-from models.apply.session import ApplySession, Failure, Lanes, PodBatch
+from models.apply.requests import GangVerdict, Outcome, PodId, Steps, pod_ids
+from models.apply.session import ApplySession, Failure, Lanes
 from models.apply.starts import (
     incomplete_verdict,
     obstacle,
@@ -299,20 +301,9 @@ def _mark(session: ApplySession, batch: PodBatch, orders: Iterable[PodStart]) ->
     for order in orders:
         yield from session.check_lock_sometimes()
         with suppress(Failure):
-            yield from _mark_pod(session, order, batch.intent(order, whole=True))
-
-
-def _mark_pod(session: ApplySession, order: PodStart, whole: Intent) -> Steps[None]:
-    def mark(pod: LivePod) -> Intent:
-        return whole if pod.intent is None else replace(whole, terms=pod.intent.terms)
-
-    return session.reconcile(
-        order,
-        lambda pod: WriteIntent(order, mark(pod), pod.version),
-        done=lambda pod: pod.intent is not None and pod.intent.whole,
-        obstacle=lambda pod: None if session.classifier.started(pod) else "is not started",
-        assumed=lambda pod: replace(pod, intent=mark(pod)),
-    )
+            yield from session.carry_out(
+                Marked(order, session.classifier, batch.intent(order, whole=True))
+            )
 
 
 def _spread(pods: Iterable[PodStart]) -> list[PodStart]:

@@ -8,14 +8,15 @@ leaves no more of them half-way; the order of the requests depends on the gangs 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from models.apply.intents import Intent
-from models.apply.live_state import ClusterView, LivePod, PodClassifier, PodState
+from models.apply.enforcer import Enforcer, PodBatch, Write
+from models.apply.gate_and_pin import GateAndPin
+from models.apply.live_state import ClusterView, LivePod, PodClassifier, PodState, pod_of
 from models.apply.notes import RunNotes
-from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
+from models.apply.plan_actions import Key, PodStart, PodStop
 from models.apply.requests import (
     ApplyLimits,
     BlockedByBudget,
@@ -77,29 +78,6 @@ class Failure(Exception):  # noqa: N818  # of a step, which concerns one gang
         self.transient = transient
 
 
-@dataclass(frozen=True, slots=True)
-class PodBatch:
-    """Pods of one gang that start together. ``plan``: id of the plan of their intents.
-
-    ``size``: pods that start together, of which some may be missing in ``pods``.
-    """
-
-    gang: Key
-    plan: str
-    size: int
-    pods: tuple[PodStart, ...]
-
-    @classmethod
-    def of(cls, plan: str, gang: GangActions) -> PodBatch:
-        """All pods that the plan starts of a gang."""
-        return cls(gang.key, plan, len(gang.starts), gang.starts)
-
-    def intent(self, order: PodStart, *, whole: bool = False) -> Intent:
-        gpus, rank, terms = order.gpus or None, order.rank, order.terms
-        name = self.gang[1]
-        return Intent(self.plan, name, self.size, order.node, gpus, whole, rank=rank, terms=terms)
-
-
 @dataclass(slots=True)
 class ApplySession:
     """``view``: last known state; every answer updates its pods. ``verdicts``: by (plan, gang).
@@ -135,13 +113,17 @@ class ApplySession:
     def classifier(self) -> PodClassifier:
         return PodClassifier(self.limits.gate)
 
+    @property
+    def enforcer(self) -> Enforcer:
+        """The way to start gangs."""
+        return GateAndPin(self.limits.gate, self.limits.backend)
+
     def pod(self, order: PodStart | PodStop) -> LivePod | None:
         """The pod of an order; None if it is missing or another pod has its name."""
-        pod = self.view.pods.get(order.key)
-        return pod if pod is not None and pod.uid == order.uid else None
+        return pod_of(self.view, order)
 
     def state(self, order: PodStart) -> PodState:
-        return self.classifier.state(self.pod(order), order.uid, order.node)
+        return self.enforcer.state(self.view, order)
 
     def record(self, verdict: GangVerdict) -> GangVerdict:
         self.verdicts[verdict.plan, verdict.gang] = verdict
@@ -219,44 +201,30 @@ class ApplySession:
         yield from self.read_cluster()
         return True
 
-    def reconcile(
-        self,
-        order: PodStart,
-        request: Callable[[LivePod], Request],
-        *,
-        done: Callable[[LivePod], bool],
-        obstacle: Callable[[LivePod], str | None],
-        assumed: Callable[[LivePod], LivePod],
-    ) -> Steps[None]:
-        """Send a write until the pod is ``done``, comparing after every doubt. Raises Failure.
-
-        ``obstacle``: why it must not be tried (again). ``assumed``: the pod after a Done without a pod.
-        """
-        what = f"pod {order.name}"
-        pod = self.pod(order)
+    def carry_out(self, write: Write) -> Steps[None]:
+        """Send a write until it is done, comparing after every doubt. Raises Failure."""
         last = ""
         for _ in range(TRIES):
-            if pod is None:
-                break
-            if done(pod):
+            if write.done(self.view):
                 return
-            if (why := obstacle(pod)) is not None:
-                raise Failure(f"{what} {why}")
-            event = yield from self.send(request(pod))
+            if (why := write.obstacle(self.view)) is not None:
+                raise Failure(f"{write.what} {why}")
+            event = yield from self.send(write.request(self.view))
             if isinstance(event, Done):
-                self.view.pods[pod.key] = after = assumed(pod) if event.pod is None else event.pod
+                write.learn(self.view, event)
                 if event.pod is None:
                     return
-                pod, last = after, "another client reverts it"
+                last = "another client reverts it"
                 continue
             last = message_of(event) or "no answer"
-            pod = yield from self.read_pod(order)
-            if isinstance(event, Rejected) and not (pod is not None and done(pod)):
-                raise Failure(f"{what} {last}", transient=isinstance(event, Denied))
-        if pod is None:
-            raise Failure(f"{what} is gone")
-        if not done(pod):
-            raise Failure(f"{what} was not updated in {TRIES} tries: {last}", transient=True)
+            yield from write.look(self)
+            if isinstance(event, Rejected) and not write.done(self.view):
+                raise Failure(f"{write.what} {last}", transient=isinstance(event, Denied))
+        if not write.done(self.view):
+            if (why := write.obstacle(self.view)) is not None:
+                raise Failure(f"{write.what} {why}")
+            why = f"{write.what} was not updated in {TRIES} tries: {last}"
+            raise Failure(why, transient=True)
 
 
 def _unavailable(event: Event) -> Halted:

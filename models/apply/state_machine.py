@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
+from models.apply.enforcer import PodBatch
 from models.apply.evictions import make_room, remaining, resize, victims
 from models.apply.live_state import (
     READY,
@@ -29,7 +30,7 @@ from models.apply.recovery import (
     settle_cut_gangs,
 )
 from models.apply.requests import ApplyLimits, GangVerdict, Halt, Outcome, Steps, Verdict
-from models.apply.session import ApplySession, Failure, Halted, Lanes, PodBatch
+from models.apply.session import ApplySession, Failure, Halted, Lanes
 from models.apply.staleness import gang_changes, stopped_uids
 from models.apply.starts import judge, start, started_verdict, withdraw
 

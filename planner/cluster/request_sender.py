@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from models.apply.gate_and_pin import CannotPin, pin, pin_record
 from models.apply.intents import KEYS, PIN, PLAN, SEAL, read_intent
 from models.apply.live_state import LivePod
 from models.apply.requests import (
@@ -39,7 +40,6 @@ from models.apply.requests import (
     Verdict,
     WriteIntent,
 )
-from models.apply.starts import CannotPin, pin, pin_record
 from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
 from planner.cluster.transport import ApiRequest, Transport, Tree, core, send_all, send_one
 from planner.cluster.writes import denied, event_of, pod_request, scale

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from models.apply.enforcer import PodBatch
 from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop
-from models.apply.session import PodBatch
 from models.documents.cluster import HOSTNAME_LABEL, NodeDocument
 from models.units import plural
 from planner.show.table import wrapped

@@ -15,11 +15,11 @@ from effort import spread
 
 from models.apply import requests as req
 from models.apply import session as lanes
+from models.apply.gate_and_pin import RECORDS
 from models.apply.intents import MAX_RECORD_CHARS
 from models.apply.plan_actions import PlanActions
 from models.apply.recovery import evict_partial
 from models.apply.session import LANES, LOCK_CHECK_EVERY, ApplySession
-from models.apply.starts import RECORDS
 from models.apply.state_machine import apply_plan
 from planner.show.apply import undo_commands
 

@@ -11,8 +11,8 @@ import pytest
 from apiserver import FakeCluster
 from apply_runs import OWN, TOLERATE, Bench, OnCluster, placed
 
+from models.apply.gate_and_pin import CannotPin, pin
 from models.apply.live_state import LiveNode, LivePod
-from models.apply.starts import CannotPin, pin
 
 pytest_plugins = ("apply_fixtures",)
 

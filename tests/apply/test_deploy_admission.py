@@ -16,9 +16,9 @@ from apiserver import FakeCluster
 from apiserver_http import FakeWire
 from deploying import TENANT, install
 
+from models.apply.gate_and_pin import pin
 from models.apply.intents import KEYS, PLAN, Intent
 from models.apply.live_state import LiveNode
-from models.apply.starts import pin
 from models.instance.policy import KubernetesPolicy
 from planner.cluster.live_view import ClusterReader
 from planner.cluster.writes import COST

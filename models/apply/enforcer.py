@@ -1,0 +1,97 @@
+"""What must become true for a gang to run, and by which writes: one Enforcer for each way to start gangs.
+
+Enforcers are pure and decide what is written. When is the machine's: it has the lock, budgets, tries,
+recovery and verdicts, and sends one write after the other, each only until it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from models.apply.intents import Intent
+from models.apply.live_state import ClusterView, PodState
+from models.apply.plan_actions import GangActions, Key, PodStart
+from models.apply.requests import Done, Request
+
+
+@dataclass(frozen=True, slots=True)
+class PodBatch:
+    """Pods of one gang that start together. ``plan``: id of the plan of their intents.
+
+    ``size``: pods that start together, of which some may be missing in ``pods``.
+    """
+
+    gang: Key
+    plan: str
+    size: int
+    pods: tuple[PodStart, ...]
+
+    @classmethod
+    def of(cls, plan: str, gang: GangActions) -> PodBatch:
+        """All pods that the plan starts of a gang."""
+        return cls(gang.key, plan, len(gang.starts), gang.starts)
+
+    def intent(self, order: PodStart, *, whole: bool = False) -> Intent:
+        gpus, rank, terms = order.gpus or None, order.rank, order.terms
+        name = self.gang[1]
+        return Intent(self.plan, name, self.size, order.node, gpus, whole, rank=rank, terms=terms)
+
+
+class Sender(Protocol):
+    """What a Write may ask of the machine: to read what it is about again."""
+
+    view: ClusterView
+
+    def read_pod(self, order: PodStart) -> Generator[Request, Any, Any]:
+        """Read a pod into the view."""
+
+
+class Write(Protocol):
+    """One write to one object. It may be sent again until the view shows that it is done."""
+
+    @property
+    def what(self) -> str:
+        """The object, as messages begin: ``pod vit-3``."""
+
+    def done(self, view: ClusterView) -> bool: ...
+
+    def obstacle(self, view: ClusterView) -> str | None:
+        """Why it must not be sent, in words that go on after ``what``: ``is being deleted``."""
+
+    def request(self, view: ClusterView) -> Request:
+        """With the preconditions of the object as the view has it, which has no obstacle."""
+
+    def learn(self, view: ClusterView, answer: Done) -> None:
+        """Enter a success into the view: the object of the answer or, without one, what it means."""
+
+    def look(self, sender: Sender) -> Generator[Request, Any, object]:
+        """Read the object into the view again, after a conflict or without an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """``prepare``: lets nothing run, and can be taken back. ``start``: each may let a part of the gang run.
+
+    In order; the machine stops at the first that fails.
+    """
+
+    prepare: tuple[Write, ...] = ()
+    start: tuple[Write, ...] = ()
+
+
+class Enforcer(Protocol):
+    """One way to start gangs."""
+
+    def refusal(self, view: ClusterView, batch: PodBatch) -> str | None:
+        """Why the batch cannot be started, as far as the view shows; asked before the first write."""
+
+    def plan(self, view: ClusterView, batch: PodBatch) -> WritePlan:
+        """What is left to write until the whole batch is started."""
+
+    def withdrawal(self, view: ClusterView, batch: PodBatch) -> tuple[Write, ...]:
+        """What takes back everything written for the parts that have not started."""
+
+    def state(self, view: ClusterView, order: PodStart) -> PodState:
+        """How far a part of the batch is."""
