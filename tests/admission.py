@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 from cel_expr_python import cel
+from cel_expr_python.ext import ext_optional, ext_strings
 
 Tree = dict[str, Any]
 
@@ -128,3 +129,29 @@ def _matches(rule: Tree, asked: Asked) -> bool:
         and bool({asked.operation, "*"} & set(rule["operations"]))
         and bool(resources & set(rule["resources"]))
     )
+
+
+@cache
+def _gate() -> tuple[list[cel.Expression], list[tuple[str, cel.Expression]]]:
+    """Conditions and variables of the policy of ``deploy/gate``, compiled."""
+    path = FOLDER.parent / "gate" / "policy.yaml"
+    policy, binding = yaml.safe_load_all(path.read_text())
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    names = dict.fromkeys(("object", "namespaceObject", "variables"), cel.Type.DYN)
+    extensions = [ext_optional.ExtOptional(), ext_strings.ExtStrings()]
+    env = cel.NewEnv(variables=names, extensions=extensions)
+    spec = policy["spec"]
+    conditions = [env.compile(one["expression"]) for one in spec["matchConditions"]]
+    return conditions, [(one["name"], env.compile(one["expression"])) for one in spec["variables"]]
+
+
+def gates(pod: Tree, annotations: Tree) -> bool:
+    """Whether a pod that is created gets the gate. ``annotations``: of its namespace, which opted in."""
+    conditions, variables = _gate()
+    space = {"metadata": {"annotations": annotations} if annotations else {}}
+    data = {"object": pod, "namespaceObject": space, "variables": {}}
+    if not all(_value(one, data) is True for one in conditions):
+        return False
+    for name, expression in variables:
+        data["variables"] = {**data["variables"], name: _value(expression, data)}
+    return bool(data["variables"]["waits"])

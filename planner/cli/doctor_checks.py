@@ -7,13 +7,14 @@ only a write shows is asked as a dry run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
+from planner.cli import doctor_gate
+from planner.cli.doctor_findings import Finding, Level, failed, passed, warned
 from planner.cluster import rights
 from planner.cluster.backends import backend_of
 from planner.cluster.live_view import read_cluster
@@ -37,7 +38,6 @@ from planner.errors import (
     InputError,
     MissingPathError,
     NotPermittedError,
-    UnavailableError,
 )
 from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget, run_paths, settings_to_run
 from planner.read.kube.lookup import text
@@ -46,52 +46,6 @@ from planner.untrusted_text import one_line
 if TYPE_CHECKING:
     from models.instance.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
-
-_GRAVEST = (
-    UnavailableError.exit_code,
-    NotPermittedError.exit_code,
-    MissingPathError.exit_code,
-    InputError.exit_code,
-)
-
-
-class Level(StrEnum):
-    """``fail``: ``apply`` or ``run`` would refuse, or could not work."""
-
-    ok = "ok"
-    warn = "warn"
-    fail = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """``hint``: what to do. ``code``: the exit code that ``apply`` would have. May hold untrusted text."""
-
-    check: str
-    level: Level
-    found: str
-    hint: str | None = None
-    code: int = 0
-
-
-def passed(check: str, found: str) -> Finding:
-    return Finding(check, Level.ok, found)
-
-
-def warned(check: str, found: str, hint: str) -> Finding:
-    return Finding(check, Level.warn, found, hint)
-
-
-def failed(check: str, error: GangplanError) -> Finding:
-    """The first fault of an error, as a finding."""
-    fault = error.faults[0]
-    return Finding(check, Level.fail, fault.what, fault.hint, error.exit_code)
-
-
-def exit_code(findings: Iterable[Finding]) -> int:
-    """0 if nothing failed; else that of the gravest failure."""
-    codes = {one.code or 1 for one in findings if one.level is Level.fail}
-    return next((code for code in _GRAVEST if code in codes), 1) if codes else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +66,8 @@ def examine(
     """Every finding, in order. Raises MissingPathError, InputError at the start."""
     settings = settings_to_run([], request.policy)
     account = Right("create", "authentication.k8s.io", "selfsubjectreviews")
-    accept = (*run_paths(request.options, settings), *accepted([account]))
+    asked = accepted([account, Right("list", "", "namespaces"), *rights.GATE])
+    accept = (*run_paths(request.options, settings), *asked, *doctor_gate.PATHS)
     try:
         with request.target.connect(accept) as transport:
             context = f"context {transport.context}" if transport.context else "this pod's cluster"
@@ -157,6 +112,7 @@ def check_cluster(
     else:
         hint = "try again while a pod of a tenant waits for gangplan"
         yield warned("admission policy", "not checked: no pod waits for gangplan", hint)
+    yield from doctor_gate.check_gate(transport, view, settings)
     yield check_backend(transport, backend_of(settings.gpu_backend))
 
 

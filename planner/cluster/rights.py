@@ -53,6 +53,12 @@ REVIEW = Right("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 IDENTITY = Right("get", "", "namespaces", name="kube-system")
 """To identify the cluster."""
 
+GATE = tuple(
+    Right("get", "admissionregistration.k8s.io", plural, name="gangplan-gate")
+    for plural in ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
+)
+"""To check the policy that gates pods of namespaces that opted in, and its binding."""
+
 _DEVICES = ("resourceslices", "resourceclaims", "deviceclasses")
 VIEW = (
     Right("list", "", "nodes"),
@@ -191,6 +197,8 @@ def role_of(right: Right) -> str:
     match right:
         case Right(resource="leases"):
             return "gangplan-locking"
+        case Right(group="admissionregistration.k8s.io"):
+            return "gangplan-gate"
         case Right(verb="list") | Right(resource="namespaces"):
             return "gangplan-reading"
         case Right(resource="resourceclaims", subresource=sub):

@@ -18,7 +18,7 @@ from deploying import TENANT, USER, install
 from snapshots import environment
 
 from planner.cli import doctor_checks as checks
-from planner.cli.doctor_checks import Finding, Level, exit_code, passed, warned
+from planner.cli.doctor_findings import Finding, Level, exit_code, passed, warned
 from planner.cluster.backends import backend_of
 from planner.cluster.lock import acquire, this_run
 from planner.cluster.transport import Right
@@ -112,9 +112,15 @@ def test_a_healthy_deployment_passes_every_check_and_one_without_a_right_is_told
             "lock": "ok",
             f"rights: {TENANT}": "fail" if code else "ok",
             "admission policy": "warn" if code else "ok",
+            "gate": "ok",
             "GPU back end": "ok",
         }
-        assert list(levels)[-3:] == [f"rights: {TENANT}", "admission policy", "GPU back end"]
+        assert list(levels)[-4:] == [
+            f"rights: {TENANT}",
+            "admission policy",
+            "gate",
+            "GPU back end",
+        ]
         missing = f"missing: patch pods in namespace {TENANT}"
         assert (missing in result.out) == (code == 77)
         assert result.err.splitlines()[-1].endswith("1 failed") == (code == 77)

@@ -91,6 +91,8 @@ rbac.authorization.k8s.io/v1 ClusterRoleBinding* clusterrolebindings
 authorization.k8s.io/v1 SelfSubjectAccessReview* selfsubjectaccessreviews
 admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy* validatingadmissionpolicies status
 admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding* validatingadmissionpolicybindings
+admissionregistration.k8s.io/v1 MutatingAdmissionPolicy* mutatingadmissionpolicies
+admissionregistration.k8s.io/v1 MutatingAdmissionPolicyBinding* mutatingadmissionpolicybindings
 """)
 GROUPED = _kinds("scheduling.k8s.io/v1alpha2 PodGroup podgroups status")
 """Served where the alpha API of pod groups is on."""
