@@ -24,7 +24,7 @@ demo: $(RUNTIME)
 	@$(BIN)/gangplan plan inputs/any-order-places-one
 
 # Some tests run the real kubectl against a server of ours. Many start Python: what is compiled is kept.
-PYTEST = export PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/$(VENV)/pycache"; kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$kubectl" $(BIN)/python -m pytest -n 3 --dist worksteal
+PYTEST = export PYTHONDONTWRITEBYTECODE=; kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$kubectl" $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test: $(DEV)
 	@$(PYTEST)

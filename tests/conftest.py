@@ -43,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()
     whole = config.getoption(WHOLE)
     thorough = whole or config.getoption(THOROUGH)
     set_effort(thorough=thorough, whole=whole)
@@ -56,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """What was imported and collected stays: to look for garbage in it takes a tenth of the time."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 20)
 
 

@@ -35,7 +35,7 @@ def built(folder: str) -> tuple[Tree, ...]:
     """The documents that ``kubectl apply -k deploy/FOLDER`` would apply."""
     argv = [real_kubectl(), "kustomize", str(DEPLOY / folder)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=HANG_S, check=True)
-    return tuple(yaml.safe_load_all(done.stdout))
+    return tuple(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
 
 
 @cache

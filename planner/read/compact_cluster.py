@@ -7,7 +7,7 @@ for a name that is not inline. Clashes are reported at their second place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ class ClusterInput:
     find: FindModel
     gangs: list[Entry[GangDocument]] = field(default_factory=list)
     found: str | None = None
-    levels_policy: str | None = None
+    levels_policy: Callable[[], str] | None = None
     topology: SlurmTopology | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     schedulers: frozenset[str] = frozenset()

@@ -6,7 +6,7 @@ Clashes between documents are reported at their places; with a fault anywhere no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from models.documents.base import made, suggestion
@@ -151,7 +151,7 @@ def with_granted_run_times(instance: Instance, tenants: Collection[tuple[str, st
 class LoadedInput:
     """The Instance, with remarks on how it was read.
 
-    ``levels_source``: a sentence; ``levels_policy``: a Policy document (YAML)
+    ``levels_source``: a sentence; ``levels_policy``: makes a Policy document (YAML)
     with these levels; both None where the input states its levels itself.
     ``states_policy``: whether there is a Policy in the input. ``states_max_gangs``: whether it says how
     many gangs may move. ``left_out``: waiting pods of other
@@ -161,7 +161,7 @@ class LoadedInput:
     instance: Instance
     remarks: tuple[str, ...] = ()
     levels_source: str | None = None
-    levels_policy: str | None = None
+    levels_policy: Callable[[], str] | None = None
     states_policy: bool = False
     states_max_gangs: bool = False
     left_out: Mapping[str, int] = field(default_factory=dict)

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,31 +54,36 @@ QUICK = {
     "ranges.conf": "SwitchName=s Nodes=" + "a[1-999999999999999999]" * 40_000,
     "quotes.conf": 'SwitchName=s Nodes="' * 40_000,
 }
-SLOW = {
-    "deep-flow.yaml": "[" * MILLION,
-    "deep-block.yaml": "- " * 500_000,
-    "deep-objects.json": '{"a":' * 500_000,
-    "empties.json": "[" + "{}," * 2 * MILLION + "{}]",
-    "strings.json": '{"kind": "' + "x" * 30 * MILLION + '"}',
-    "key.yaml": '"' + "k" * 5 * MILLION + '": 1',
-    "fields.json": "{" + "".join(f'"k{i}":0,' for i in range(500_000)) + f'{API}, "kind": "Gang"}}',
-    "nodes.json": CLUSTER_JSON + "0," * 900_000 + "0]}}",
-    "bad-nodes.json": CLUSTER_JSON + "0," * 190_000 + "0]}}",
-    "scalars.yaml": "[" + "x," * 500_000 + "x]",
-    "many-comments.txt": "# of a file from Windows\r\n" * 100_000 + "x",
-    "many-blanks.txt": (" " * 16_000 + "\n") * 300 + "x",
-    "many-titles.txt": ("GPU0" + " CPU Affinity" * 1_250 + " x\n") * 300,
-    "many-headings.txt": ("=" * 8_000 + " Weight" + " a" * 4_000 + "\n") * 300,
-    "blank-lines.txt": "\n" * 5 * MILLION + "x",
-    "gpus.txt": "GPU0 " * MILLION,
-    "digits.txt": "GPU1" + "1" * 5 * MILLION,
-    "escapes.txt": "\x1b[" * 2 * MILLION,
-    "brackets.conf": "SwitchName=s Nodes=" + "[" * 900_000,
-    "unknown.conf": "".join(f"SwitchName=s{n} Nodes=n{n}\n" for n in range(30_000))
-    + "".join(f"SwitchName=t{n} Switches=u{n}\n" for n in range(3_000)),
-    "tower.conf": "".join(f"SwitchName=s{n} Switches=s{n + 1}\n" for n in range(30_000)),
-    "continued.conf": "#" * MILLION + "\n" + "\\\n" * MILLION,
+SLOW: dict[str, Callable[[], str]] = {
+    "deep-flow.yaml": lambda: "[" * MILLION,
+    "deep-block.yaml": lambda: "- " * 500_000,
+    "deep-objects.json": lambda: '{"a":' * 500_000,
+    "empties.json": lambda: "[" + "{}," * 2 * MILLION + "{}]",
+    "strings.json": lambda: '{"kind": "' + "x" * 30 * MILLION + '"}',
+    "key.yaml": lambda: '"' + "k" * 5 * MILLION + '": 1',
+    "fields.json": lambda: (
+        "{" + "".join(f'"k{i}":0,' for i in range(500_000)) + f'{API}, "kind": "Gang"}}'
+    ),
+    "nodes.json": lambda: CLUSTER_JSON + "0," * 900_000 + "0]}}",
+    "bad-nodes.json": lambda: CLUSTER_JSON + "0," * 190_000 + "0]}}",
+    "scalars.yaml": lambda: "[" + "x," * 500_000 + "x]",
+    "many-comments.txt": lambda: "# of a file from Windows\r\n" * 100_000 + "x",
+    "many-blanks.txt": lambda: (" " * 16_000 + "\n") * 300 + "x",
+    "many-titles.txt": lambda: ("GPU0" + " CPU Affinity" * 1_250 + " x\n") * 300,
+    "many-headings.txt": lambda: ("=" * 8_000 + " Weight" + " a" * 4_000 + "\n") * 300,
+    "blank-lines.txt": lambda: "\n" * 5 * MILLION + "x",
+    "gpus.txt": lambda: "GPU0 " * MILLION,
+    "digits.txt": lambda: "GPU1" + "1" * 5 * MILLION,
+    "escapes.txt": lambda: "\x1b[" * 2 * MILLION,
+    "brackets.conf": lambda: "SwitchName=s Nodes=" + "[" * 900_000,
+    "unknown.conf": lambda: (
+        "".join(f"SwitchName=s{n} Nodes=n{n}\n" for n in range(30_000))
+        + "".join(f"SwitchName=t{n} Switches=u{n}\n" for n in range(3_000))
+    ),
+    "tower.conf": lambda: "".join(f"SwitchName=s{n} Switches=s{n + 1}\n" for n in range(30_000)),
+    "continued.conf": lambda: "#" * MILLION + "\n" + "\\\n" * MILLION,
 }
+"""Made when needed: they are megabytes."""
 
 CHILD = """
 import resource, sys
@@ -125,7 +131,7 @@ def test_bombs_are_refused_in_bounded_memory_and_time(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
 def test_a_large_bomb_is_refused_in_bounded_memory_and_time(tmp_path: Path, name: str) -> None:
-    refused(written(tmp_path, name, SLOW[name]))
+    refused(written(tmp_path, name, SLOW[name]()))
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def validate(
             what = "no levels were found: the input states its own"
             raise UsageError(Fault(what, "leave out --save-policy"))
         check_target(save_policy)
-        save(save_policy, built.levels_policy)
+        save(save_policy, built.levels_policy())
         console.say(f"saved {shlex.quote(str(save_policy))}")
         if built.states_policy:
             console.say("put its levels into your Policy: an input has one")

@@ -135,7 +135,7 @@ def assemble(
         models_first(node_trees.models, find),
         [Entry(source, ("items", i), one, findings) for i, one in enumerate(read)],
         levels.found,
-        levels.policy_text(),
+        levels.policy_text,
         left_out=_left_out(pods, expected.left_out),
         schedulers=frozenset(pod.scheduler for pod in pods),
         queues=[Entry(source, ("items", i), q, findings) for i, q in enumerate(quotas.documents())],
