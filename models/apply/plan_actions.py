@@ -310,7 +310,8 @@ def actions_of(plan: PlanDocument) -> PlanActions:
     selected: dict[str, set[str]] = {}
     unpartitioned, parts = _needing_partitions(plan), Parts(plan)
     for decided in plan.spec.gangs:
-        if decided.key in unpartitioned:
+        on_request = any(pod.mode == "request" for pod in gangs[decided.key].status.pods)
+        if decided.key in unpartitioned or on_request:
             continue
         orders = _GangOrders(decided, gangs[decided.key], plan.metadata.created_at, parts)
         ordered.append(orders.order())

@@ -232,7 +232,9 @@ class PodDocument(Document):
     node: Name | None = omitted()
     gpus: GpuIndices | None = None
     """Indices of its GPUs; null: not known, or it waits"""
-    mode: Literal["gate"] | None = omitted(None, "How a waiting pod can be started")
+    mode: Literal["gate", "request"] | None = omitted(None)
+    """How a waiting pod can be started. gate: its gate is removed; request: it is made once a request for its
+    placement is answered"""
 
     budgets: Many[Name] = omitted(())
     """Disruption budgets of its namespace that count its eviction while it runs"""

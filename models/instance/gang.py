@@ -227,7 +227,7 @@ def _resource(name: str) -> str:
 class ExistingPod:
     """A pod that exists. ``node`` is an index or None (waits); ``gpus`` a bit mask, None if unknown.
 
-    ``role`` is an index into Gang.roles. ``mode``: "gate", how it can be started.
+    ``role`` is an index into Gang.roles. ``mode``: how it can be started.
     ``rank``: of its first GPU, where an earlier plan dealt it one.
     ``budgets``: names of the disruption budgets that count its eviction; with several it is never evicted.
     Of a pod with parts of GPUs ``gpus`` are those that it shares, ``gpu_group`` their names, commas between.

@@ -231,6 +231,8 @@ def discover(transport: Transport, kinds: Sequence[Kind]) -> tuple[list[ServedKi
     resources: dict[str, set[str] | None] = {}
 
     def has(kind: Kind, version: str) -> bool:
+        if kind.beside != kind.group and served is not None and kind.beside not in served:
+            return False
         if kind.certain:
             return True
         path = f"{API_GROUPS}/{kind.group}/{version}"

@@ -78,7 +78,7 @@ def snapshot_rights(
 
     ``groups``: the served API groups; None for all. ``skip``: resources left out.
     """
-    kinds = (kind for kind in ALL if groups is None or kind.group in ("", *groups))
+    kinds = (kind for kind in ALL if groups is None or kind.beside in ("", *groups))
     lists = [Right("list", one.group, one.plural) for one in kinds if one.resource not in skip]
     return (IDENTITY, *dict.fromkeys(lists))
 

@@ -283,13 +283,15 @@ def _collected(
 ) -> tuple[tuple[str, ...] | None, ClusterInput]:
     """The schedulers in place of the Policy's, and the Clusters as these make them.
 
-    All schedulers where nobody names any and no pod knows gangplan. A name that nothing has is a fault.
+    All schedulers where nobody names any and nothing knows gangplan. A name that nothing has is a fault.
     """
     stated = policy_of(policy, (), now, schedulers)
     if schedulers is None and not stated.kubernetes.plans_others and documents.objects is not None:
+        from planner.read.kube.dialect_registry import placement_requests
         from planner.read.kube.pods.placement import knows_gangplan
 
-        if not knows_gangplan(documents.objects, stated.kubernetes):
+        asked = placement_requests(documents.objects)
+        if not (asked or knows_gangplan(documents.objects, stated.kubernetes)):
             schedulers = (EVERY_SCHEDULER,)
     cluster = collect_clusters(documents, policy_of(policy, (), now, schedulers), find)
     gangs = (entry.document.status.scheduler for entry in (*cluster.gangs, *documents.gangs))

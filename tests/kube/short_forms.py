@@ -35,7 +35,7 @@ METADATA = {
     *("ownerReferences", "finalizers", "generation", "resourceVersion"),
 }
 KINDS = """
-v1 Pod Node Namespace PersistentVolumeClaim PersistentVolume ReplicationController List
+v1 Pod Node Namespace PodTemplate PersistentVolumeClaim PersistentVolume ReplicationController List
 batch/v1 Job
 apps/v1 StatefulSet ReplicaSet Deployment DaemonSet
 policy/v1 PodDisruptionBudget
@@ -50,6 +50,7 @@ kubeflow.org/v1 PyTorchJob TFJob XGBoostJob PaddleJob JAXJob
 kubeflow.org/v2beta1 MPIJob
 trainer.kubeflow.org/v1alpha1 TrainJob
 ray.io/v1 RayCluster RayJob RayService
+autoscaling.x-k8s.io/v1 ProvisioningRequest
 kueue.x-k8s.io/v1beta2 Workload LocalQueue ClusterQueue Cohort ResourceFlavor WorkloadPriorityClass Topology
 scheduling.run.ai/v2 Queue
 scheduling.run.ai/v2alpha2 PodGroup

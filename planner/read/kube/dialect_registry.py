@@ -18,6 +18,9 @@ from planner.read.kube.dialects.base import (
     Holder,
     HoldingReader,
     Makes,
+    PlacementRequest,
+    PodKey,
+    RequestState,
     Scale,
 )
 from planner.read.kube.dialects.naming import Names
@@ -70,6 +73,26 @@ def makers() -> dict[tuple[str, ...], Makes]:
 
 def holders() -> tuple[Holder, ...]:
     return tuple(one.holder for one in reversed(DIALECTS) if one.holder is not None)
+
+
+def placement_requests(api: Objects) -> tuple[PlacementRequest, ...]:
+    """Requests of every dialect that a plan answers."""
+    return api.once(_requests)
+
+
+def _requests(api: Objects) -> tuple[PlacementRequest, ...]:
+    return tuple(one for dialect in DIALECTS if dialect.requests for one in dialect.requests(api))
+
+
+def placed_on_request(api: Objects) -> frozenset[PodKey]:
+    """Pods whose system asked for their nodes: only that starts and stops them."""
+    return api.once(_placed)
+
+
+def _placed(api: Objects) -> frozenset[PodKey]:
+    placed = (RequestState.placed, RequestState.evicted)
+    found = (one.members for one in placement_requests(api) if one.state in placed)
+    return frozenset[PodKey]().union(*found)
 
 
 def asked_topology(annotations: dict[str, str], job_size: int) -> Asked:

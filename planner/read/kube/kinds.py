@@ -1,7 +1,8 @@
 """The kinds that planning reads, a row each: where the API serves them and which fields are kept.
 
 A row: resource, kind, versions with known fields (the best first), ``cluster`` if not namespaced,
-``certain`` if every server has it; below it the fields, as ``planner.read.kube.pruning`` reads them.
+``certain`` if every server has it, ``beside=GROUP`` if it is read only where that API group is served; below
+it the fields, as ``planner.read.kube.pruning`` reads them.
 Dialects have rows of their own.
 """
 
@@ -196,7 +197,8 @@ class Kind:
     """``plural`` as in URLs; ``versions``: those whose fields are known, the best first.
 
     ``certain``: every server that serves the group in that version has the kind, so discovery is
-    not asked. ``fields``: what is kept in addition to the fragment ``Object``.
+    not asked. ``fields``: what is kept in addition to the fragment ``Object``. ``beside``: the API group with
+    which it is read; else its own.
     """
 
     name: str
@@ -206,6 +208,7 @@ class Kind:
     namespaced: bool
     certain: bool
     fields: str
+    beside: str
 
     @property
     def resource(self) -> str:
@@ -238,9 +241,11 @@ def _rows(table: str) -> Iterator[tuple[list[str], str]]:
 def _kind(words: list[str], fields: str) -> Kind:
     resource, name, *rest = words
     plural, _, group = resource.partition(".")
-    flags = {"cluster", "certain"} & set(rest)
+    flags = {word for word in rest if word in ("cluster", "certain") or "=" in word}
     versions = tuple(word for word in rest if word not in flags)
-    return Kind(name, plural, group, versions, "cluster" not in flags, "certain" in flags, fields)
+    beside = next((word.partition("=")[2] for word in flags if "=" in word), group)
+    namespaced, certain = "cluster" not in flags, "certain" in flags
+    return Kind(name, plural, group, versions, namespaced, certain, fields, beside)
 
 
 _ROWS = [row for table in (_TABLE, *(one.kinds for one in DIALECTS)) for row in _rows(table)]

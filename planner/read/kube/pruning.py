@@ -46,6 +46,7 @@ SHORT = 64
 _NUMBERS = frozenset({int, float, bool, Decimal})
 _LABEL = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _INTEGER = re.compile(r"[0-9]{1,20}")
+_NODES = re.compile(r"[a-z0-9.*,;-]*")
 _QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}(?:[eE][+-]?[0-9]{1,3}|[KMGTPEkmun]i?)?")
 
 TYPES: dict[str, tuple[int, re.Pattern[str] | None]] = {
@@ -54,6 +55,7 @@ TYPES: dict[str, tuple[int, re.Pattern[str] | None]] = {
     "Label": (MAX_KEY, _LABEL),
     "Quantity": (MAX_KEY, _QUANTITY),
     "Integer": (MAX_KEY, _INTEGER),
+    "Nodes": (MAX_LONG_TEXT, _NODES),
 }
 """Of each type of the table the longest text, and the form that a recorded one has."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from planner.read.findings import Remarks
@@ -292,11 +293,15 @@ class HoldingReader:
 
 
 class MadePod(NamedTuple):
-    """What sets one pod apart: its name, the labels its controller adds, and an owner reference."""
+    """What sets one pod apart: its name, the labels its controller adds, and an owner reference.
+
+    ``uid``: by which a plan names it, where that may be applied before the pod exists.
+    """
 
     name: str
     labels: Mapping[str, str]
     owner: Tree
+    uid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +331,44 @@ class Makes:
     waits: Callable[[KubeObject], bool] | None = None
     group_of_its_name: bool = False
     left: Callable[[KubeObject, frozenset[int]], Iterable[PodSet]] | None = None
+
+
+class RequestState(StrEnum):
+    """How far a request for a placement is, and what it stands for."""
+
+    waits = "waits"
+    """To be planned and answered."""
+    placed = "placed"
+    """It has its nodes: they are kept for it."""
+    evicted = "evicted"
+    """It has its nodes, but was stopped: it has to wait again."""
+    idle = "idle"
+    """It has none, and its system does not want any now."""
+    dead = "dead"
+    """What it stands for is over: to be closed."""
+    over = "over"
+    """It is closed, or not answered by us."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRequest:
+    """A workload whose system asks where to run it, before its pods exist, by ``object``.
+
+    ``stands_for``: the keys of what is not looked at besides. ``sets``: all its pods; ``missing``: by set
+    the numbers of those that are not bound yet; ``nodes``: by set those of all pods, once it has them.
+    ``members``: pods that came of it; ``plan``: the id of the plan that gave it its nodes. ``admitted``: its
+    system lets it start.
+    """
+
+    object: KubeObject
+    state: RequestState
+    stands_for: frozenset[Key]
+    sets: tuple[PodSet, ...]
+    missing: tuple[tuple[int, ...], ...]
+    nodes: tuple[tuple[str, ...], ...] = ()
+    members: frozenset[PodKey] = frozenset()
+    plan: str | None = None
+    admitted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +460,7 @@ class Dialect:
     those to the others it does not begin. ``scales``: kinds whose ``scale`` sets the number of pods.
     ``topology``: what the annotations of a pod ask; the default size of slices is that of its Job, or 0.
     ``report_unseen``: a remark where it is at work, and the input has no list of what waits without pods.
+    ``requests``: those that a plan answers, of workloads without pods.
     """
 
     name: str
@@ -429,6 +473,7 @@ class Dialect:
     holder: Holder | None = None
     topology: Callable[[dict[str, str], int], Asked] | None = None
     report_unseen: Callable[[Objects, Remarks], None] | None = None
+    requests: Callable[[Objects], Iterable[PlacementRequest]] | None = None
     kinds: str = ""
     annotations: str = ""
     without: Mapping[str, str] = field(default_factory=dict)

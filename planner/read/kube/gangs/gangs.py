@@ -17,7 +17,7 @@ from models.instance.gang import turn
 from models.instance.policy import KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds, seconds
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import holders
+from planner.read.kube.dialect_registry import holders, placed_on_request
 from planner.read.kube.dialects import hived
 from planner.read.kube.dialects.kai import is_empty_reservation
 from planner.read.kube.gangs.communication import (
@@ -163,6 +163,8 @@ def _gang(
         _is_marked(members, objects, key, value) for key, value in _PREEMPTIBLE
     )
     gang.movable = _is_marked(members, objects, MOVABLE, "true")
+    if any(p.holds_room and _stands_on_request(p, api) for p in members.pods):
+        gang.preemptible = gang.movable = False  # its system would only start it there again
     gang.communication = read_communication(gang, objects, policy, remarks)
     mark_mixed_roles(gang, objects)
     mark_parallel_roles(gang, objects, policy, remarks)
@@ -182,6 +184,10 @@ def _gang(
     gang.deadline_s = max(_known(ends), default=None) if len(ends) == len(left) else None
     hold_to_terms(gang, members, remarks)
     return gang
+
+
+def _stands_on_request(pod: KubePod, api: Objects) -> bool:
+    return EXPECTED in pod.object.tree or pod.key in placed_on_request(api)
 
 
 def _priority(

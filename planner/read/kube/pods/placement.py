@@ -26,7 +26,10 @@ PROVEN = "intentProven"
 intent on this pod. Tenants cannot write it: API servers drop fields that pods do not have."""
 
 EXPECTED = "expectedPod"
-"""Likewise, of a pod that does not exist yet: gangplan made it from a template."""
+"""Likewise, of a pod that does not exist yet: gangplan made it from a template.
+
+An object: ``mode``, how it can be started; ``node``, where room is kept for it.
+"""
 
 PINNED, CHOSEN = "pinned", "chosen"
 """Who ties a pod to the node it is not bound to: its own spec, or a scheduler in its status or claim."""
@@ -110,6 +113,8 @@ def read_placement(
             remarks.add(pod.subject, UNSERVED, UNSERVED_HINT.format(policy.scheduling_gate))
         elif EXPECTED not in tree and policy.scheduling_gate in pod.gates:
             pod.mode = "gate"
+        else:
+            pod.mode = text(tree, EXPECTED, "mode")
         owner = pod.object.owner
         # Pods that one node alone needs, as long as it is there, stand in no queue.
         pod.queued = owner is None or owner.kind not in ("DaemonSet", "Node")
@@ -117,6 +122,8 @@ def read_placement(
         what_if = policy.plans_others and policy.plans(pod.scheduler)
         pod.planned = pod.mode is not None or (pod.queued and what_if)
         names = _ties(pod, claimed, places)
+        if (kept := text(tree, EXPECTED, "node")) is not None:
+            names.insert(0, (kept, None))
         if is_proven(pod):
             names.insert(0, (pod.annotations.get(NODE), None))
         known = ((name, by) for name, by in names if name in places.nodes)

@@ -1,24 +1,33 @@
 """Which workloads wait without pods, each once, and the pods that they would have.
 
 Suspended jobs, and those that a holder of a dialect keeps back until they have quota or a turn. Their pods
-are read like any others, but exist nowhere: a plan of them is a what-if. Nothing raises; what cannot be read,
-or is too much, is left out with a remark.
+are read like any others, but exist nowhere: a plan of them is a what-if, unless their system asks where to
+run them. Nothing raises; what cannot be read, or is too much, is left out with a remark.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from models.apply.placement_requests import MODE
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
-from planner.read.kube.dialect_registry import DIALECTS, holders, makers, names
+from planner.read.kube.dialect_registry import (
+    DIALECTS,
+    holders,
+    makers,
+    names,
+    placement_requests,
+)
 from planner.read.kube.dialects.base import (
     ControllerKey,
     Holder,
     Makes,
+    PlacementRequest,
     PodSet,
+    RequestState,
     Terms,
     completion_index,
 )
@@ -55,6 +64,9 @@ UNREADABLE = (
     "out of the plan"
 )
 
+_OPEN = (RequestState.waits, RequestState.placed, RequestState.evicted)
+"""States of requests whose pods are to come, or whose room is kept."""
+
 _OVER = frozenset({"COMPLETE", "COMPLETED", "SUCCEEDED", "FAILED", "FINISHED", "STOPPED"})
 """Conditions of what has finished, and the words of JobSets and RayJobs for that, in capitals."""
 
@@ -79,7 +91,7 @@ class Expected:
 def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> Expected:
     """The pods that workloads without pods would have, if those of their schedulers are planned."""
     planned: dict[str, list[_Workload]] = {}
-    found = Expected()
+    found = Expected(requested_pods(api, policy, remarks))
     said = remarks if policy.plans_others else Remarks()
     for one in sorted(_Waiting(api).workloads(said), key=lambda one: one.age):
         if policy.plans_others and all(policy.plans(one.scheduler(pods)) for pods in one.sets):
@@ -87,9 +99,7 @@ def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> E
         elif one.is_gang:
             for pods in one.sets:
                 found.left_out[one.scheduler(pods)] += pods.role.size or 0
-    taken: dict[str, set[str]] = {namespace: set() for namespace in planned}
-    for pod in api.of("Pod", "") if planned else ():
-        taken.setdefault(pod.namespace, set()).add(pod.name)
+    taken = _names_taken(api, planned, found.pods)
     for namespace, queue in sorted(planned.items()):
         left, beyond = MAX_NAMESPACE_PODS, 0
         for one in queue:  # the oldest first, while there is place for all pods of one
@@ -102,6 +112,43 @@ def expected_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> E
             what = f"{beyond:,} waiting workloads without pods are {BEYOND}"
             remarks.add(f"namespace {namespace}", what)
     return found
+
+
+def _names_taken(
+    api: Objects, namespaces: Collection[str], made: Iterable[KubeObject] = ()
+) -> dict[str, set[str]]:
+    """The names of pods in these namespaces."""
+    taken: dict[str, set[str]] = {namespace: set() for namespace in namespaces}
+    for pod in (*api.of("Pod", ""), *made) if namespaces else ():
+        taken.setdefault(pod.namespace, set()).add(pod.name)
+    return taken
+
+
+def requested_pods(api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> list[KubeObject]:
+    """Those that are made once a request is answered, and those of answered ones that are not bound yet."""
+    requests = [one for one in placement_requests(api) if one.state in _OPEN]
+    taken = _names_taken(api, {one.object.namespace for one in requests})
+    left = dict.fromkeys(taken, MAX_NAMESPACE_PODS)
+    pods: list[KubeObject] = []
+    for one in requests:
+        namespace = one.object.namespace
+        sizes = [made.role.size or 0 for made in one.sets]
+        if not sizes or not all(sizes) or not all(mapping(p.template, "spec") for p in one.sets):
+            remarks.add(one.object.subject, UNREADABLE)
+        elif sum(sizes) > min(MAX_PODS, left[namespace]):
+            remarks.add(one.object.subject, TOO_MANY)
+        else:
+            left[namespace] -= sum(sizes)
+            workload = _Workload(one.object, one.sets, Terms(suspended=False), one)
+            pods += workload.pods(taken[namespace], policy.scheduling_gate)
+    return pods
+
+
+def _asked_for(api: Objects) -> frozenset[Key]:
+    """What requests stand for that wait, or have their nodes."""
+    states = (RequestState.waits, RequestState.placed)
+    found = (one.stands_for for one in placement_requests(api) if one.state in states)
+    return frozenset[Key]().union(*found)
 
 
 def remark_unseen(api: Objects, remarks: Remarks) -> None:
@@ -128,6 +175,7 @@ class _Workload:
     object: KubeObject
     sets: Sequence[PodSet]
     terms: Terms
+    request: PlacementRequest | None = None
 
     @property
     def count(self) -> int:
@@ -150,12 +198,17 @@ class _Workload:
         created = self.object.created
         return (created is None, created or 0, self.object.kind, self.object.name)
 
-    def spec(self, pods: PodSet) -> Tree:
-        """The spec of its pods of one template, as creators and admission leave it."""
+    def spec(self, pods: PodSet, gate: str = "") -> Tree:
+        """The spec of its pods of one template, as creators and admission leave it.
+
+        ``gate``: that pods have which are made once a request is answered.
+        """
         spec = {**mapping(pods.template, "spec"), "schedulerName": self.scheduler(pods)}
         for name in _OF_SERVER:
             spec.pop(name, None)
         # The claim of an ephemeral volume is made with its pod: that it does not exist is no fault.
+        if self.request is not None:
+            spec["schedulingGates"] = [] if self.request.nodes else [{"name": gate}]
         volumes, own = objects(spec, "volumes"), objects(spec, "tolerations")
         spec["volumes"] = [one for one in volumes if "ephemeral" not in one]
         spec["tolerations"] = [*own, *(one for one in self.terms.tolerations if one not in own)]
@@ -165,23 +218,39 @@ class _Workload:
             spec["priorityClassName"] = pods.priority_class
         return spec
 
-    def pods(self, taken: set[str]) -> Iterator[KubeObject]:
-        """Its pods. ``taken``: names in use."""
-        for pods in self.sets:
-            spec = self.spec(pods)
+    def pods(self, taken: set[str], gate: str = "") -> Iterator[KubeObject]:
+        """Its pods. ``taken``: names in use. ``gate``: see ``spec``."""
+        for place, pods in enumerate(self.sets):
+            spec = self.spec(pods, gate)
             labels = mapping(pods.template, "metadata", "labels")
             notes = mapping(pods.template, "metadata", "annotations")
-            for made in map(pods.made, range(pods.role.size or 0)):
+            for number in self.numbers(place):
+                made = pods.made(number)
                 metadata: Tree = {
                     "name": distinct(made.name, taken),
                     "namespace": self.object.namespace,
+                    "uid": made.uid,
                     "labels": {**labels, **made.labels},
                     "annotations": {**notes, **self.terms.annotations},
                     "ownerReferences": [made.owner] if made.owner else [],
                 }
-                tree: Tree = {"metadata": metadata, "spec": spec, EXPECTED: True}
+                tree = {"metadata": metadata, "spec": spec, EXPECTED: self.start(place, number)}
                 if (found := kube_object(tree, "Pod", "v1", self.object.created)) is not None:
                     yield found
+
+    def numbers(self, place: int) -> Sequence[int]:
+        """Those of the pods of a set that do not exist."""
+        if self.request is not None:
+            return self.request.missing[place]
+        return range(self.sets[place].role.size or 0)
+
+    def start(self, place: int, number: int) -> Tree:
+        """How a pod is started, or where room is kept for it."""
+        if self.request is None:
+            return {}
+        if self.request.nodes:
+            return {"node": self.request.nodes[place][number]}
+        return {"mode": MODE}
 
 
 @dataclass(slots=True)
@@ -231,7 +300,8 @@ class _Waiting:
 
     def workloads(self, remarks: Remarks) -> Iterator[_Workload]:
         """Every workload that waits without pods, once."""
-        known: set[Key] = set()
+        known = set[Key]()
+        asked = _asked_for(self.api)
         for (group, kind), makes in self.makers.items():
             for one in self.api.of(kind, group):
                 line = [key for key in (one.key, *self.api.owners(one)) if key in self.api.index]
@@ -241,7 +311,8 @@ class _Waiting:
                         known.add(made.key)
                     if self.api.once(holder.standing) and holder.annotations:
                         known.update(_named(one, makes.pods(one), holder))
-                if any(key[:2] in self.makers for key in line[1:]) or not self.waits(line):
+                below = any(key[:2] in self.makers for key in line[1:])
+                if below or not asked.isdisjoint(line) or not self.waits(line):
                     continue
                 done = frozenset(self.api.once(_Existing.of).done.get(line[0], ()))
                 sets = makes.left(one, done) if done and makes.left else makes.pods(one)
@@ -249,7 +320,8 @@ class _Waiting:
         for holder in self.holders.values():
             for key, one in self.api.once(holder.standing).items():
                 same = {key, one.key, *self.api.owners(one)}
-                alone = known.isdisjoint(same) and holder.alone(self.api, key)
+                alone = known.isdisjoint(same) and asked.isdisjoint(same)
+                alone = alone and holder.alone(self.api, key)
                 if alone and self.waits([one.key]):
                     yield from self.workload([one.key], list(holder.pods(one)), remarks)
 
