@@ -156,7 +156,7 @@ class Search:
             self.phase = "explaining"
             return self._explained(self.instance, plan, self._budget, self._replan())
         finally:
-            if not self._frequent and self._pairs >= WHOLE_BELOW:
+            if not self._frequent and self._size is None and self._pairs >= WHOLE_BELOW:
                 HighsProcess.dismiss()  # that of a large program would keep the memory
 
     def _enter_main(self, ledger: Ledger) -> None:

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from models.program.linear_program import Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Answer, Goal, Status, interruptible
-
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
-
 
 CLOCK_PER_EFFORT = 10.0
 """Seconds per unit of effort after which the clock ends a call. About one second is usual."""
@@ -34,27 +30,29 @@ def solve_exactly(
     hint: Sequence[int] = (),
 ) -> Answer:
     """Solve with at most ``effort`` units."""
-    from ortools.sat.python import cp_model
+    # Not cp_model: that loads pandas, which takes longer than most searches.
+    from ortools.sat.python import cp_model_helper as cp_sat
 
-    model = cp_model.CpModel()
-    export(model.proto, program, goal, hint)
-    solver = cp_model.CpSolver()
+    proto, parameters = cp_sat.CpModelProto(), cp_sat.SatParameters()
+    export(proto, program, goal, hint)
     # Several repeat themselves only if they interleave, and then CP-SAT 9.15 may abort the process.
-    solver.parameters.num_workers = 1
+    parameters.num_workers = 1
     # CP-SAT would handle SIGINT itself and restore the default handler afterwards.
-    solver.parameters.catch_sigint_signal = False
-    solver.parameters.random_seed = budget.limits.seed % (1 << 31)
-    solver.parameters.max_deterministic_time = effort
-    solver.parameters.max_time_in_seconds = max(
-        0.05, min(budget.seconds_left(), CLOCK_PER_EFFORT * effort)
-    )
-    status = interruptible(budget, lambda: solver.solve(model), solver.stop_search)
-    if status is None:
+    parameters.catch_sigint_signal = False
+    parameters.random_seed = budget.limits.seed % (1 << 31)
+    parameters.max_deterministic_time = effort
+    most = min(budget.seconds_left(), CLOCK_PER_EFFORT * effort)
+    parameters.max_time_in_seconds = max(0.05, most)
+    solver: Any = cp_sat.SolveWrapper()
+    solver.set_parameters(parameters)
+    response = interruptible(budget, lambda: solver.solve(proto), solver.stop_search)
+    if response is None:
         return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=True)
-    budget.spend(solver.response_proto.deterministic_time)
-    short = solver.response_proto.deterministic_time < effort * NEARLY
-    budget.clocked |= status in (cp_model.FEASIBLE, cp_model.UNKNOWN) and short
-    return _answer(cp_model, solver, status, program, goal)
+    budget.spend(response.deterministic_time)
+    known = cp_sat.CpSolverStatus
+    short = response.deterministic_time < effort * NEARLY
+    budget.clocked |= response.status in (known.FEASIBLE, known.UNKNOWN) and short
+    return _answer(known, response, program, goal)
 
 
 def export(proto: Any, program: Program, goal: Goal, hint: Sequence[int]) -> None:
@@ -74,21 +72,18 @@ def export(proto: Any, program: Program, goal: Goal, hint: Sequence[int]) -> Non
     proto.solution_hint.values.extend(hint)
 
 
-def _answer(
-    cp_model: Any, solver: cp_model.CpSolver, status: Any, program: Program, goal: Goal
-) -> Answer:
-    trivial = goal.trivial_bound(program)
-    if status == cp_model.INFEASIBLE:
+def _answer(known: Any, response: Any, program: Program, goal: Goal) -> Answer:
+    trivial, status = goal.trivial_bound(program), response.status
+    if status == known.INFEASIBLE:
         return Answer(Status.INFEASIBLE, (), trivial, exact=True)
-    if status == cp_model.MODEL_INVALID:
+    if status == known.MODEL_INVALID:
         message = "the program handed to CP-SAT is invalid"
         raise AssertionError(message)
-    response = solver.response_proto
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    if status not in (known.OPTIMAL, known.FEASIBLE):
         # Without a solution the bound in the response may be the field's default, which proves nothing.
         return Answer(Status.UNKNOWN, (), trivial, exact=True)
     values = tuple(response.solution)
-    if status == cp_model.OPTIMAL:
+    if status == known.OPTIMAL:
         return Answer(Status.OPTIMAL, values, goal.objective.value(values), exact=True)
     lower = response.inner_objective_lower_bound
     if goal.maximize:
