@@ -162,23 +162,28 @@ def test_a_plan_without_uids_or_that_the_verifier_refuses_has_no_objects(cli: Ru
 def test_what_no_object_can_say_is_in_a_remark(file: str, cli: RunCli) -> None:
     """``away`` moves from h1 to h2: one pod is evicted, and started once its controller made it anew.
 
-    ``grow`` runs 1 of up to 2 pods and gets the second, which is not there yet.
+    ``grow`` runs 1 of up to 2 pods and gets the second, which is not there yet; ``less`` gives up its second,
+    which its controller removes.
     """
     away, grow = standing("away", "h1", [0, 1, 2, 3]), standing("grow", "h1", [4, 5, 6, 7])
+    first, less = standing("less", "h2", [4, 5]), standing("less", "h2", [6, 7])
+    less |= {"name": "less-worker-1", "index": 1, "uid": "u-less-1"}
     elastic = docs.role(replicas={"min": 1, "max": 2}, gpus=4)
     gangs = [
         docs.gang("away", docs.role(gpus=4), pods=(away,), movable=True),
         docs.gang("grow", elastic, pods=(grow,)),
+        docs.gang("less", {**elastic, "gpus": 2}, pods=(first, less), movable=True),
     ]
     decisions = [
         docs.decided("away", "move", ("h2", [0, 1, 2, 3])),
         docs.decided("grow", "resize", ("h1", [4, 5, 6, 7]), ("h1", [0, 1, 2, 3])),
+        docs.decided("less", "resize", ("h2", [4, 5])),
     ]
     nodes = [docs.node(name, "DGX H100", "b1/r1") for name in ("h1", "h2")]
     write(known(docs.document(docs.cluster([docs.dgx()], nodes), gangs, decisions)))
     result = objects(cli, file, "json")
     assert result.code == 0, result.err
-    away_, grow_ = json.loads(result.out)["gangs"]
+    away_, grow_, less_ = json.loads(result.out)["gangs"]
     assert [one["kind"] for one in away_["objects"]] == ["Eviction"]
     later = "pod away-worker-0, once its controller has made it: node h2, GPUs 0,1,2,3"
     assert away_["remarks"] == [later]
@@ -187,6 +192,8 @@ def test_what_no_object_can_say_is_in_a_remark(file: str, cli: RunCli) -> None:
         "role worker: 1 to 2 pods, by its controller's scale field",
         "pod grow-worker-1, once its controller has made it: node h1, GPUs 0,1,2,3",
     ]
+    assert less_["objects"] == []
+    assert less_["remarks"] == ["role worker: 2 to 1 pods, by its controller's scale field"]
     assert f"# - {later}\n" in objects(cli, file).out
 
 

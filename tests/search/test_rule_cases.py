@@ -4,9 +4,9 @@ A case of ``rule_cases/*.yaml`` has a sentence, why it holds, nodes, gangs, perh
 their short text see ``stated_cases``), and ``plan``: what comes of each gang. ``place n01 n02``: the
 decision and the nodes of its pods; ``wait Quota``: and the code of its reason; or fields (``STATED``),
 ``why`` with all facts of the reason. ``values`` are of tiers, ``notes`` parts of a plan's notes. ``never``
-are pods that no plan has, and the rule by which the judge refuses them. ``but`` are cases that differ as
-they say, ``also`` plans in another way: ``slots`` of the large instances, or ``large``, where not every plan
-can be tried.
+are pods that no plan has, and the rule by which the judge refuses them, and so does the search if the rule is
+one of ``JOINT``. ``but`` are cases that differ as they say, ``also`` plans in another way: ``slots`` of the
+large instances, or ``large``, where not every plan can be tried.
 """
 
 from __future__ import annotations
@@ -29,11 +29,18 @@ from models.program.base_state import base_decisions
 from models.results.plan import compose
 from models.verify.check import check
 from models.verify.judged_rules import RULES
+from planner.search.ledger import Ledger
 from planner.search.solve import WHOLE_BELOW, solve
 from planner.show.reason_words import words
 
 FOLDER = Path(__file__).parents[1] / "rule_cases"
 MERGED = ("nodes", "queues", "gangs", "policy")
+_ABOUT_GANGS = (
+    "affinity anti-affinity balance budgets cells exclusive guarantee lending min-share moves"
+    " preemption queue-order quota run-time spares spread standing"
+)
+JOINT = frozenset(_ABOUT_GANGS.split())
+"""Rules about gangs: the search looks at them in every plan that an engine offers."""
 
 
 def _cases() -> Iterator[tuple[str, Case]]:
@@ -147,12 +154,12 @@ def held(case: Case, outcome: Outcome) -> None:
     assert found == case["plan"], case["why"]
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "never" in case])
+@pytest.mark.parametrize("name", [n for n, case in CASES.items() if "never" in case], ids=str)
 def test_the_judge_refuses_what_no_plan_has_by_its_rule(name: str) -> None:
     case = CASES[name]
     instance, never = instance_of(case), dict(case["never"])
-    rule = never.pop("rule")
-    decisions = list(base_decisions(instance))
+    rule, base = never.pop("rule"), base_decisions(instance)
+    decisions = list(base)
     for index, one in enumerate(instance.gangs):
         if one.name in never:
             decisions[index] = _decided(instance, one, never[one.name])
@@ -162,6 +169,8 @@ def test_the_judge_refuses_what_no_plan_has_by_its_rule(name: str) -> None:
     document = compose(instance, solution, name="p", created_at=CREATED, generator="gangplan test")
     assert rule in {violation.rule for violation in check(document)}, case["why"]
     assert any(rule in judged.guards for judged in RULES)
+    if rule in JOINT:
+        assert not Ledger(instance, base).keeps_rules(tuple(decisions)), case["why"]
 
 
 def _decided(instance: Instance, one: Gang, text: str) -> GangDecision:

@@ -324,10 +324,11 @@ def test_the_nodes_to_add_are_those_with_fewest_gpus_that_are_enough(explained: 
 
 
 def test_remedies_come_in_the_order_in_which_a_person_tries_them(explained: Ask) -> None:
-    # 8 GPUs of one node are needed. b-2 is cordoned; on a-1 one GPU is held by left, which would find room on
-    # b-1, where right holds one, too; low has a-2 and ends at 08:30, in half an hour
+    # 8 GPUs of one node are needed. b-2 has no disk left, and nobody tolerates that; on a-1 one GPU is held
+    # by left, which would find room on b-1, where right holds one, too; low has a-2 and ends in half an hour
     one = {"gpus: 8": "gpus: 1", "[0,1,2,3,4,5,6,7]": "[0]"}
-    text = cluster("unschedulable: true") + OVERDUE
+    taint = "{key: node.kubernetes.io/disk-pressure, effect: NoSchedule}"
+    text = cluster(f"taints: [{taint}]") + OVERDUE
     for name, node in (("left", "a-1"), ("right", "b-1")):
         held = gang(name, 1, nodes=[node])
         for old, new in one.items():
