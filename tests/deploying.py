@@ -26,7 +26,7 @@ Tree = dict[str, Any]
 DEPLOY = Path(__file__).parents[1] / "deploy"
 USER = "system:serviceaccount:gangplan-system:gangplan"
 ACCOUNT = {"kind": "ServiceAccount", "name": "gangplan", "namespace": "gangplan-system"}
-EVERYTHING = ("evictions", "dra", "gate", "tenants/example")
+EVERYTHING = ("evictions", "dra", "gate", "kueue", "tenants/example")
 TENANT = "example"
 
 

@@ -47,6 +47,9 @@ class Sender(Protocol):
     def read_pod(self, order: PodStart) -> Generator[Request, Any, Any]:
         """Read a pod into the view."""
 
+    def read_cluster(self) -> Generator[Request, Any, Any]:
+        """Read everything into the view."""
+
 
 class Write(Protocol):
     """One write to one object. It may be sent again until the view shows that it is done."""

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from models.apply.intents import Intent
 from models.apply.notes import RunNotes
+from models.apply.placement_requests import LiveRequest
 from models.apply.plan_actions import Key, Named, PodStart, PodStop
 from models.documents.gang import Toleration
 from models.instance.disruption_budgets import DisruptionBudgets
@@ -30,7 +31,8 @@ class LivePod(Named):
     ``shares``: those of which it holds parts, by index or name; ``made``: instances that its
     claims made, each as GPU and mask of memory slices.
     ``selector``, ``node_affinity``: spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid
-    of its controller. ``tolerations``: None if not read.
+    of its controller. ``tolerations``: None if not read. ``expected``: it does not exist yet: it is
+    made once a request is answered.
     """
 
     uid: str
@@ -54,6 +56,7 @@ class LivePod(Named):
     node_affinity: str = "null"
     owner: str | None = None
     tolerations: tuple[Toleration, ...] | None = None
+    expected: bool = False
 
     @property
     def own_intent(self) -> Intent | None:
@@ -98,7 +101,7 @@ class ClusterView:
     """One reading of the cluster.
 
     ``budgets``: None if they were not or cannot be read. ``notes``: of earlier runs. ``now``: the server's
-    clock, seconds since the epoch, None if unknown.
+    clock, seconds since the epoch, None if unknown. ``requests``: for a placement, by uid.
     """
 
     cluster: str
@@ -107,6 +110,7 @@ class ClusterView:
     budgets: DisruptionBudgets | None = None
     notes: RunNotes = field(default_factory=RunNotes)
     now: int | None = None
+    requests: dict[str, LiveRequest] = field(default_factory=dict)
 
     def indexed(self) -> ClusterView:
         """A copy with its own PodIndex."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 
 CLASS = "placement.gangplan.dev"
@@ -55,7 +55,6 @@ class LiveRequest:
     admitted: bool = False
     since: int | None = None
     message: str = ""
-    details: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from models.apply.intents import Terms
+from models.apply.placement_requests import MODE, request_of
 from models.documents.base import made
 from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
 from models.documents.gang import GangDocument, PodDocument
@@ -20,7 +21,7 @@ from models.instance.gang import OFFERS
 from models.instance.policy import SLURM
 from models.instance.solution import STARTS
 from models.mig import RESOURCE, board_named, instance_in, resource_of
-from models.units import shown
+from models.units import shown, time_text
 
 NewInstance = tuple[str, int, int]
 """An instance that a claim makes: its resource, the GPU, and a mask of its memory slices."""
@@ -190,7 +191,7 @@ class GangActions(Named):
     of its running pods that it keeps meanwhile.
     ``submitted_at``: seconds since the epoch; None if unknown.
     ``members``: for every resized role, one running pod, whose controller has the scale.
-    ``known``: uids of all its pods that exist.
+    ``known``: uids of all its pods that exist. ``on_request``: its pods are made once a request is answered.
     """
 
     decision: str
@@ -202,11 +203,20 @@ class GangActions(Named):
     resizes: tuple[Resize, ...] = ()
     members: tuple[tuple[str, Key], ...] = ()
     known: frozenset[str] = frozenset()
+    on_request: bool = False
 
     @property
     def grows(self) -> bool:
         """Whether its controller has yet to create pods."""
         return any(not order.uid for order in self.starts)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """A request, by its uid, whose gang waits, and why it does."""
+
+    request: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +250,7 @@ class PlanActions:
 
     ``created_at``: of the plan, seconds since the epoch. ``gate``, ``backend``: of its Policy.
     ``kept``: running gangs that lack no pod and stay. ``unpartitioned``: gangs left out, for GPUs have to be
-    partitioned first.
+    partitioned first. ``waiting``: requests of gangs that the plan does not start.
     """
 
     plan: str
@@ -252,12 +262,21 @@ class PlanActions:
     nodes: tuple[NodeAssumptions, ...]
     kept: Mapping[Key, KeptGang] = field(default_factory=dict)
     unpartitioned: tuple[Key, ...] = ()
+    waiting: tuple[WaitingRequest, ...] = ()
 
     @property
     def namespaces(self) -> tuple[str, ...]:
         """Namespaces with pods to start or stop, sorted."""
-        return tuple(sorted({gang.namespace for gang in self.gangs if gang.starts or gang.stops}))
+        own = (one for one in self.gangs if one.stops or (one.starts and not one.on_request))
+        return tuple(sorted({gang.namespace for gang in own}))
 
+    @property
+    def answers(self) -> bool:
+        """Whether it answers requests for a placement."""
+        return bool(self.waiting) or any(gang.on_request for gang in self.gangs)
+
+
+_ROUNDED_S = 600
 
 Slot = tuple[str, int]
 """(role, index) of a pod in its gang."""
@@ -310,8 +329,7 @@ def actions_of(plan: PlanDocument) -> PlanActions:
     selected: dict[str, set[str]] = {}
     unpartitioned, parts = _needing_partitions(plan), Parts(plan)
     for decided in plan.spec.gangs:
-        on_request = any(pod.mode == "request" for pod in gangs[decided.key].status.pods)
-        if decided.key in unpartitioned or on_request:
+        if decided.key in unpartitioned:
             continue
         orders = _GangOrders(decided, gangs[decided.key], plan.metadata.created_at, parts)
         ordered.append(orders.order())
@@ -334,7 +352,22 @@ def actions_of(plan: PlanDocument) -> PlanActions:
         nodes=tuple(_relied(instance.cluster.spec, selected)),
         kept=kept,
         unpartitioned=unpartitioned,
+        waiting=tuple(_waiting(plan)),
     )
+
+
+def _waiting(plan: PlanDocument) -> Iterator[WaitingRequest]:
+    gangs = plan.instance.gangs_by_key()
+    for decided in plan.spec.gangs:
+        pod = next((pod for pod in gangs[decided.key].status.pods if pod.mode == MODE), None)
+        if pod is None or pod.uid is None or decided.reason is None or decided.decision != "wait":
+            continue
+        message, reserved = decided.reason.message, decided.reserved
+        start = decided.expected_start if reserved is None else reserved.start
+        if start is not None:  # rounded up, for each change is a write
+            start += -start % _ROUNDED_S
+            message += f"; expected to start at {time_text(start)}"
+        yield WaitingRequest(request_of(pod.uid), message)
 
 
 def _needing_partitions(plan: PlanDocument) -> tuple[Key, ...]:
@@ -408,6 +441,7 @@ class _GangOrders:
             resizes=resizes,
             members=tuple((one.role, members[one.role]) for one in resizes if one.role in members),
             known=frozenset(pod.uid for pod in existing.values() if pod.uid is not None),
+            on_request=any(pod.mode == MODE for pod in existing.values()),
         )
 
     def kept(self) -> KeptGang | None:

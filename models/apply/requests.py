@@ -5,14 +5,15 @@ Plain data without I/O: ``planner.cluster.request_sender`` turns requests into H
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.notes import RunNotes
+from models.apply.placement_requests import LiveRequest
 from models.apply.plan_actions import Key, Named, PodStart, PodStop, Resize
 from models.instance.policy import KubernetesPolicy
 
@@ -64,6 +65,28 @@ class Ungate:
     pod: PodStart
     seen: LivePod
     intent: Intent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelNode:
+    """Set a label of a node to the value; None takes it off. Precondition: the uid that was read."""
+
+    node: str
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRequest:
+    """Set the status of a request for a placement. Preconditions: uid and version.
+
+    ``state``: placed (with ``details``), waits (without), or over.
+    """
+
+    seen: LiveRequest
+    state: str
+    message: str
+    details: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +149,8 @@ Request = (
     | RemoveIntent
     | AllocateDevices
     | Ungate
+    | LabelNode
+    | AnswerRequest
     | ReadPod
     | ReadCluster
     | Evict

@@ -8,7 +8,7 @@ leaves no more of them half-way; the order of the requests depends on the gangs 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from models.apply.enforcer import Enforcer, PodBatch, Write
 from models.apply.gate_and_pin import GateAndPin
 from models.apply.live_state import ClusterView, LivePod, PodClassifier, PodState, pod_of
 from models.apply.notes import RunNotes
+from models.apply.on_request import OnRequest, request_for
 from models.apply.plan_actions import Key, PodStart, PodStop
 from models.apply.requests import (
     ApplyLimits,
@@ -113,9 +114,10 @@ class ApplySession:
     def classifier(self) -> PodClassifier:
         return PodClassifier(self.limits.gate)
 
-    @property
-    def enforcer(self) -> Enforcer:
-        """The way to start gangs."""
+    def enforcer_of(self, pods: Sequence[PodStart]) -> Enforcer:
+        """The way to start their gang."""
+        if pods and request_for(self.view, pods[0]) is not None:
+            return OnRequest()
         return GateAndPin(self.limits.gate, self.limits.backend)
 
     def pod(self, order: PodStart | PodStop) -> LivePod | None:
@@ -123,7 +125,7 @@ class ApplySession:
         return pod_of(self.view, order)
 
     def state(self, order: PodStart) -> PodState:
-        return self.enforcer.state(self.view, order)
+        return self.enforcer_of((order,)).state(self.view, order)
 
     def record(self, verdict: GangVerdict) -> GangVerdict:
         self.verdicts[verdict.plan, verdict.gang] = verdict

@@ -46,8 +46,9 @@ def changes(orders: PlanActions, view: ClusterView) -> list[Change]:
 
 
 def has_started(orders: PlanActions, view: ClusterView) -> bool:
-    """Whether a pod carries an intent of this plan, so that applying it resumes."""
-    return any(pod.carries(orders.plan) for pod in view.pods.values())
+    """Whether a pod or a request carries this plan, so that applying it resumes."""
+    answered = any(one.plan == orders.plan for one in view.requests.values())
+    return answered or any(pod.carries(orders.plan) for pod in view.pods.values())
 
 
 def stopped_uids(orders: PlanActions) -> frozenset[str]:

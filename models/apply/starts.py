@@ -12,6 +12,7 @@ from dataclasses import replace
 from models.apply.enforcer import PodBatch
 from models.apply.gate_and_pin import lost
 from models.apply.live_state import RUNNING, STARTED, PodState, overcommitted, shortages
+from models.apply.on_request import contested
 from models.apply.plan_actions import PodStart
 from models.apply.requests import GangVerdict, Outcome, Steps, pod_ids
 from models.apply.session import ApplySession, Failure, Halted
@@ -128,7 +129,14 @@ def incomplete_verdict(session: ApplySession, batch: PodBatch, failure: Failure)
         return verdict_for(session, batch, Outcome.halted, failure.why)
     verdict = verdict_for(session, batch, Outcome.partial, failure.why)
     started = () if session.limits.dry else running_pods(session, batch)
-    return replace(verdict, undo=pod_ids(started))
+    made = (order for order in started if session.pod(order) is not None)
+    return replace(
+        verdict, undo=pod_ids(order for order in made if not _is_expected(session, order))
+    )
+
+
+def _is_expected(session: ApplySession, order: PodStart) -> bool:
+    return session.view.pods[order.key].expected
 
 
 def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
@@ -153,7 +161,7 @@ def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
 def withdraw(session: ApplySession, batch: PodBatch, why: str) -> Steps[GangVerdict]:
     """Take back what was written for a batch that has not started."""
     failures = []
-    for write in session.enforcer.withdrawal(session.view, batch):
+    for write in session.enforcer_of(batch.pods).withdrawal(session.view, batch):
         try:
             yield from session.carry_out(write)
         except Failure as failure:
@@ -166,10 +174,11 @@ def withdraw(session: ApplySession, batch: PodBatch, why: str) -> Steps[GangVerd
 
 def _try_to_start(session: ApplySession, batch: PodBatch) -> Steps[None]:
     """Write what can be taken back first, then what lets pods run."""
-    why = session.enforcer.refusal(session.view, batch)
-    if why is not None:
+    enforcer = session.enforcer_of(batch.pods)
+    why = enforcer.refusal(session.view, batch) or contested(session.view, batch)
+    if why:
         raise Failure(why)
-    plan = session.enforcer.plan(session.view, batch)
+    plan = enforcer.plan(session.view, batch)
     begun = bool(running_pods(session, batch))
     for write in plan.prepare:
         yield from session.check_lock_sometimes(begun=begun)

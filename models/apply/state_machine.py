@@ -20,6 +20,7 @@ from models.apply.live_state import (
     PodState,
     shortages,
 )
+from models.apply.on_request import request_for
 from models.apply.plan_actions import GangActions, Key, PlanActions, PodStart
 from models.apply.recovery import (
     evict_partial,
@@ -29,6 +30,7 @@ from models.apply.recovery import (
     recover,
     settle_cut_gangs,
 )
+from models.apply.request_steps import settle_requests, start_on_request, tell_waiting
 from models.apply.requests import ApplyLimits, GangVerdict, Halt, Outcome, Steps, Verdict
 from models.apply.session import ApplySession, Failure, Halted, Lanes
 from models.apply.staleness import gang_changes, stopped_uids
@@ -72,6 +74,7 @@ def _to_verdict(
 
 
 def _recover(session: ApplySession) -> Steps[None]:
+    yield from settle_requests(session)
     yield from recover(session)
     yield from evict_partial(session)
     yield from _finish(session)
@@ -128,6 +131,7 @@ class _PlanRun:
         fresh = [gang for gang in orders.gangs if gang.starts and gang.decision != "move"]
         moving = [gang for gang in orders.gangs if gang.decision == "move"]
         ordered = ordered_starts(orders)
+        yield from settle_requests(session)
         yield from recover(session, orders)
         self._forget_skipped()
         yield from evict_partial(session, but=ordered)
@@ -145,6 +149,7 @@ class _PlanRun:
             if not self._has_verdict(gang):
                 self._record_stopped(gang)
         yield from settle_cut_gangs(session, orders)
+        yield from tell_waiting(session, orders)
         yield from note_stuck_nodes(session)
 
     def _start_all(self, gangs: Iterable[GangActions]) -> Steps[list[GangActions]]:
@@ -193,6 +198,16 @@ class _PlanRun:
         session = self.session
         if self._has_verdict(gang):
             return
+        if (
+            gang.on_request
+        ):  # its pods go where they like on its nodes: nobody else is on the way there
+            yield from lanes.finish()
+            if not self._is_answered(gang) and (changed := self._changes(gang)):
+                yield from withdraw(session, PodBatch.of(self.orders.plan, gang), changed)
+            else:
+                yield from session.check_lock()
+                yield from start_on_request(session, self.orders, gang)
+            return
         batch = PodBatch.of(self.orders.plan, gang)
         states = [session.state(order) for order in gang.starts]
         begun = any(state in STARTED for state in states)
@@ -211,6 +226,10 @@ class _PlanRun:
             yield from withdraw(session, batch, changed)
         else:
             yield from lanes.add(batch.pods, start(session, batch))
+
+    def _is_answered(self, gang: GangActions) -> bool:
+        request = request_for(self.session.view, gang.starts[0])
+        return request is not None and request.plan == self.orders.plan
 
     def _unchanged(self, batch: PodBatch, gone: int) -> GangVerdict:
         """Verdict on a gang that this plan started earlier. ``gone``: pods it has lost since."""

@@ -18,6 +18,7 @@ from models.apply.plan_actions import Key
 from models.documents.cluster import HOSTNAME_LABEL
 from planner.cluster.lock import time_of
 from planner.cluster.pages import get, list_first_served, read_list
+from planner.cluster.placement_requests import RequestLists
 from planner.cluster.store import Listed, Store, without_gc
 from planner.cluster.transport import BUDGETS, DEVICE_LISTS, Transport, Tree, core
 from planner.read.findings import Remarks
@@ -27,9 +28,10 @@ from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.budgets import read_budgets
 from planner.read.kube.pods.constraints import read_tolerations
-from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, PROVEN
+from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, EXPECTED, PROVEN
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeNode, KubePod, Objects
+from planner.read.kube.templates.waiting import requested_pods
 
 
 def is_ours(tree: Tree, intent: Intent, seal_key: SealKey | None) -> bool:
@@ -153,9 +155,13 @@ class ClusterReader:
     evicting: bool = False
     store: Store = field(default_factory=Store)
     listed: dict[Kind, list[Listed]] = field(default_factory=dict)
+    requests: RequestLists = field(init=False)
     _cluster: str | None = None
     _read: tuple[KubeNode, ...] = ()
     _others: tuple[Tree, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.requests = RequestLists(self.wire)
 
     @without_gc()
     def read_view(self) -> ClusterView:
@@ -165,7 +171,7 @@ class ClusterReader:
         nodes, pods = self._listed(NODES), self._listed(PODS)
         self._others = tuple(self._devices())
         budgets = list_first_served(self.wire, (BUDGETS,)) if self.evicting else None
-        found = self._objects(nodes, pods, budgets or ())
+        found = self._objects(nodes, pods, budgets or (), self.requests.read())
         self._read = tuple(read_nodes(found, self.settings, Remarks()))
         self.nodes = {_name(tree): tree for tree in nodes}
         self.pods = {_key(tree): tree for tree in pods}
@@ -176,6 +182,7 @@ class ClusterReader:
             budgets=None if budgets is None else read_budgets(found, Remarks()),
             notes=self.notes,
             now=None if self.date is None else int(self.date),
+            requests=self.requests.live(found),
         )
         return self.view
 
@@ -215,7 +222,11 @@ class ClusterReader:
         return replace(found, held_at=place if unbound else None, indices=indices)
 
     def _objects(
-        self, nodes: Sequence[Tree], pods: Sequence[Tree], budgets: Sequence[Tree] = ()
+        self,
+        nodes: Sequence[Tree],
+        pods: Sequence[Tree],
+        budgets: Sequence[Tree] = (),
+        lists: Sequence[Tree] = (),
     ) -> Objects:
         gatherer = Gatherer(Remarks(), made=self.store.made)
         for tree in nodes:
@@ -228,6 +239,8 @@ class ClusterReader:
         for tree in budgets:  # those of a list do not say what they are
             typed = {**tree, "kind": "PodDisruptionBudget", "apiVersion": "policy/v1"}
             gatherer.add(typed, THE_CLUSTER)
+        for tree in lists:
+            gatherer.add(tree, THE_CLUSTER)
         return gatherer.objects
 
     def _nodes(self) -> Iterator[LiveNode]:
@@ -254,10 +267,12 @@ class ClusterReader:
 
     def _pods(self, found: Objects) -> Iterator[LivePod]:
         known = Known()
-        for pod in read_pods(found, self._read, self.settings, Remarks()):
+        expected = requested_pods(found, self.settings, Remarks())
+        for pod in read_pods(found, self._read, self.settings, Remarks(), expected):
             # its original tree: forged intents were removed for the reader
             tree = self.pods.get((pod.object.namespace, pod.object.name), pod.object.tree)
-            yield LivePod(**_seen(tree, self.seal_key, known), **_holdings(pod))
+            made = EXPECTED in pod.object.tree
+            yield LivePod(**_seen(tree, self.seal_key, known), **_holdings(pod), expected=made)
 
     def _devices(self) -> Iterator[Tree]:
         """Slices, claims and classes, as far as they are served and may be read."""

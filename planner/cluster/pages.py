@@ -233,7 +233,7 @@ def discover(transport: Transport, kinds: Sequence[Kind]) -> tuple[list[ServedKi
     def has(kind: Kind, version: str) -> bool:
         if kind.beside != kind.group and served is not None and kind.beside not in served:
             return False
-        if kind.certain:
+        if kind.certain or not kind.group:
             return True
         path = f"{API_GROUPS}/{kind.group}/{version}"
         if path not in resources:

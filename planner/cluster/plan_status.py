@@ -11,6 +11,7 @@ from enum import StrEnum
 from models.apply.live_state import STARTED, ClusterView, PodClassifier, PodState, forged
 from models.apply.plan_actions import Key
 from models.apply.recovery import CutGang, IntentGroup, cut_gangs, intent_groups, stuck_group_reason
+from models.apply.request_steps import is_unsettled
 from models.apply.requests import ApplyLimits, PodId, pod_ids
 from models.apply.session import ApplySession
 
@@ -95,6 +96,13 @@ def forged_warning(view: ClusterView) -> str | None:
     if len(found) == 1:
         return f"ignored: pod {found[0]} carries {what}"
     return f"ignored: {len(found):,} pods carry {what}; first: {found[0]}"
+
+
+def has_requests_to_settle(
+    view: ClusterView, classifier: PodClassifier, pending_limit_s: int | None = None
+) -> bool:
+    """Whether recovery has to answer requests for a placement, or to take labels off nodes."""
+    return is_unsettled(_session(view, classifier, pending_limit_s))
 
 
 def namespaces_to_recover(

@@ -16,6 +16,7 @@ from models.apply.intents import KEYS, PIN, PLAN, SEAL, read_intent
 from models.apply.live_state import LivePod
 from models.apply.requests import (
     AllocateDevices,
+    AnswerRequest,
     CheckLock,
     ClusterRead,
     Denied,
@@ -25,6 +26,7 @@ from models.apply.requests import (
     Evict,
     Gone,
     Halt,
+    LabelNode,
     LockHeld,
     NoAnswer,
     ReadCluster,
@@ -41,6 +43,7 @@ from models.apply.requests import (
     WriteIntent,
 )
 from planner.cluster.live_view import ClusterReader, is_ours, owned_annotations
+from planner.cluster.placement_requests import labelled
 from planner.cluster.transport import ApiRequest, Transport, Tree, core, send_all, send_one
 from planner.cluster.writes import denied, event_of, pod_request, scale
 from planner.errors import GangplanError, NotPermittedError
@@ -113,7 +116,7 @@ class RequestSender:
             view = replace(view, notes=self.lock.notes, now=self.lock.now())
         return view
 
-    def answer(self, request: Request) -> Event:  # noqa: C901, PLR0911  # a case a request
+    def answer(self, request: Request) -> Event:  # noqa: C901, PLR0911, PLR0912  # a case a request
         """Send one request; its event."""
         try:
             match request:
@@ -138,6 +141,8 @@ class RequestSender:
                     return self._evict(request)
                 case Remember(notes):
                     return self._remember(notes)
+                case LabelNode() | AnswerRequest():
+                    return self._send(self._answer_to(request))
                 case Scale():
                     return scale(self.wire, request, self.reader.pods, dry=self.dry)
         except _UNSENDABLE as error:
@@ -208,6 +213,13 @@ class RequestSender:
                 return self._patch(pod, {"metadata": metadata})
             case Ungate():
                 return self._ungating(request)
+
+    def _answer_to(self, request: LabelNode | AnswerRequest) -> ApiRequest:
+        """A part of the answer to a request for a placement."""
+        if isinstance(request, LabelNode):
+            return labelled(request, self.reader.nodes.get(request.node, {}), dry=self.dry)
+        now = (self.reader.date or 0) if self.lock is None else self.lock.now()
+        return self.reader.requests.answered(request, int(now), dry=self.dry)
 
     def _intent(self, order: PodStart, intent: Intent, version: str) -> Tree:
         tree = self.reader.pods.get(order.key, {})

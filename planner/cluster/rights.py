@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from models.apply.live_state import ClusterView, PodClassifier
 from models.apply.plan_actions import PlanActions
 from planner.cluster.lock import LEASE, lease_path
+from planner.cluster.placement_requests import GROUP, PLURAL
 from planner.cluster.retry import WAITS_S, RetryingTransport
 from planner.cluster.transport import LOST, Right, Transport, Tree, grouped
 from planner.errors import Fault, NotPermittedError, UnavailableError
@@ -67,8 +68,21 @@ VIEW = (
 )
 """To read what a plan relies on: free capacity depends on the pods of all namespaces."""
 
-LOOK = (IDENTITY, *VIEW, Right("list", "policy", "poddisruptionbudgets"))
+LOOK = (
+    IDENTITY,
+    *VIEW,
+    Right("list", "policy", "poddisruptionbudgets"),
+    Right("list", GROUP, PLURAL),
+    Right("list", "", "podtemplates"),
+    Right("list", "kueue.x-k8s.io", "workloads"),
+)
 """The same with what is read if the account may."""
+
+PLACING = (Right("patch", "", "nodes"), Right("patch", GROUP, PLURAL, "status"))
+"""To answer requests for a placement."""
+
+REQUESTS = frozenset((f"{PLURAL}.{GROUP}",))
+"""The resources that are not recorded where they cannot be answered."""
 
 
 def snapshot_rights(
@@ -148,7 +162,8 @@ def plan_rights(
         evicted=None if undoing else stopped,
         resized={gang.namespace for gang in orders.gangs if gang.resizes},
     )
-    every = (IDENTITY, *VIEW, *lock_rights(lock_namespace), *work)
+    placing = PLACING if orders.answers else ()
+    every = (IDENTITY, *VIEW, *lock_rights(lock_namespace), *work, *placing)
     return tuple(dict.fromkeys(every))
 
 
@@ -205,7 +220,8 @@ def role_of(right: Right) -> str:
             return "gangplan-reserving" if sub == "binding" else "gangplan-allocating"
         case Right(subresource="eviction") | Right(group="apps" | "kubeflow.org"):
             return "gangplan-evicting"
-    return "gangplan-starting"
+    placing = replace(right, namespace=None) in PLACING
+    return "gangplan-placing" if placing else "gangplan-starting"
 
 
 def granting(missing: Iterable[Right]) -> str:
@@ -285,7 +301,8 @@ def namespaces_without_start_rights(
     any tenant may fill with waiting pods, must not stop a run for the others.
     """
     pods = view.pods.values()
-    waiting = sorted({pod.namespace for pod in pods if pod.stays and not classifier.started(pod)})
+    ours = (pod for pod in pods if pod.stays and not pod.expected)
+    waiting = sorted({pod.namespace for pod in ours if not classifier.started(pod)})
     if len(waiting) < 2:
         return {}
     found = _missing_in(transport, work_rights(waiting, evictions=False, backend=backend))
@@ -310,6 +327,15 @@ def _missing_in(transport: Transport, rights: Sequence[Right]) -> dict[str, list
         if right.namespace is not None:
             found[right.namespace].append(right)
     return dict(sorted(found.items()))
+
+
+def unanswered_warning(missing: Sequence[Right]) -> str:
+    """The warning that requests for a placement are left out, with the rights that are missing."""
+    listed = "; ".join(map(describe, missing))
+    return (
+        f"not permitted to {listed}: what Kueue asks gangplan to place is not planned; "
+        f"bind {granting(missing)}"
+    )
 
 
 def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable[[Tree], bool]:

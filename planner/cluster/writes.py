@@ -71,7 +71,8 @@ def event_of(  # noqa: PLR0911  # one return a meaning
             kind, status = reply.body.get("kind"), reply.body.get("status")
             if kind == "Pod":
                 return Done(pod(reply.body))
-            if kind == "Scale" or (kind == "Status" and status != "Failure"):  # of an eviction
+            evicted = kind == "Status" and status != "Failure"
+            if evicted or kind in ("Scale", "Node", "ProvisioningRequest"):
                 return Done()
             return NoAnswer("the server's answer is neither a Pod nor its success")
         case 404:

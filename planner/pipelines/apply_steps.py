@@ -152,7 +152,10 @@ def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, .
 
     backend = settings.gpu_backend
     work = rights.work_rights([None], evictions=options.evicts, backend=backend, resized=[None])
-    return (*status_paths(options.lock_namespace), *accepted((*work, rights.REVIEW)))
+    return (
+        *status_paths(options.lock_namespace),
+        *accepted((*work, *rights.PLACING, rights.REVIEW)),
+    )
 
 
 def status_paths(lock_namespace: str) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from planner.cluster.proxy import ProxyTransport
     from planner.cluster.request_sender import RequestSender
     from planner.cluster.retry import KnownRights
+    from planner.cluster.transport import Right
     from planner.pipelines.plan import Planned
     from planner.show.console import Console
 
@@ -273,7 +274,11 @@ class _LockedRun:
         """Complete, withdraw or report what earlier runs left incomplete."""
         from models.apply.state_machine import recover_gangs
         from planner.cluster import rights
-        from planner.cluster.plan_status import forged_warning, namespaces_to_recover
+        from planner.cluster.plan_status import (
+            forged_warning,
+            has_requests_to_settle,
+            namespaces_to_recover,
+        )
         from planner.cluster.request_sender import run_machine
 
         run, settings = self.run, self.sender.settings
@@ -283,8 +288,13 @@ class _LockedRun:
         run.stop.check()
         if (warning := forged_warning(view)) is not None:
             run.warn(warning)
-        namespaces = namespaces_to_recover(view, classifier, settings.pending_limit_s)
-        if not namespaces:
+        limit = settings.pending_limit_s
+        namespaces = namespaces_to_recover(view, classifier, limit)
+        unanswered = self._unanswered(view)
+        if unanswered:
+            run.warn(rights.unanswered_warning(unanswered))
+        unsettled = not unanswered and has_requests_to_settle(view, classifier, limit)
+        if not (namespaces or unsettled):
             return Verdict()
         backend = settings.gpu_backend
         rights.require(
@@ -298,6 +308,12 @@ class _LockedRun:
         run.report.recovered = verdict
         show_verdict(run.console, None, verdict, self._undo_commands)
         return verdict
+
+    def _unanswered(self, view: ClusterView) -> list[Right]:
+        """The missing rights for which requests for a placement stay without an answer."""
+        from planner.cluster import rights
+
+        return rights.missing_rights(self.sender.wire, rights.PLACING) if view.requests else []
 
     def _plan_and_apply(self, recovered: Verdict) -> None:
         """Plan and apply; once more if the cluster changed in between."""
@@ -345,7 +361,7 @@ class _LockedRun:
             run.target(),
             self.sender.reader.store,
             {} if recovered.gangs else self.sender.reader.listed,
-            skip=request.skip,
+            skip=request.skip | (rights.REQUESTS if self._unanswered(view) else frozenset()),
             seal_key=self.lock.seal_key,
             leave=rights.waits_in(unserved, self._classifier) if unserved else None,
             known=self.known,

@@ -119,8 +119,35 @@ AFFINITY = affine(
 
 def test_every_policy_is_bound_and_compiles() -> None:
     assert [policy.name.removeprefix("gangplan-") for policy in policies()] == [
-        "claims", "marks", "pods", "requests", "evictions",
+        "claims", "marks", "nodes", "pods", "requests", "evictions",
     ]  # fmt: skip
+
+
+# ---- nodes, by the planner's account
+
+NODE: Tree = {
+    "metadata": {
+        "name": "n1",
+        "uid": "u",
+        "labels": {HOST: "n1", "gangplan.dev/placement-1": "0" * 16},
+    },
+    "spec": {"unschedulable": True},
+    "status": {"allocatable": {"cpu": "8"}},
+}
+
+
+@pytest.mark.parametrize(("message", "case"), cases("nodes"))
+def test_a_change_of_a_node_that_is_not_ours_to_make(message: str, case: Tree) -> None:
+    assert refused(Asked("nodes", "UPDATE", merged(NODE, case), NODE)) == [message]
+
+
+def test_a_node_gets_the_label_of_a_gang_and_loses_it() -> None:
+    for value in ("0123456789abcdef", None):
+        new = merged(NODE, {"metadata": {"labels": {"gangplan.dev/placement-1": value}}})
+        assert refused(Asked("nodes", "UPDATE", new, NODE)) == []
+    only = ["gangplan may patch nodes, and nothing else of them"]
+    assert refused(Asked("nodes", "DELETE", None, NODE)) == only
+    assert refused(Asked("nodes", "UPDATE", NODE, NODE, "status")) == only
 
 
 # ---- pods, by the planner's account

@@ -14,16 +14,19 @@ from planner.cluster.rights import VIEW, describe, role_of, snapshot_rights
 from planner.cluster.transport import Right
 
 
-def needed(*, evictions: bool = False, backend: str = "annotation") -> set[Right]:
+def needed(
+    *, evictions: bool = False, backend: str = "annotation", placing: bool = False
+) -> set[Right]:
     """For everything that a ``run`` may send."""
     work = rights.work_rights([TENANT], evictions=evictions, backend=backend, resized=[TENANT])
-    return {*snapshot_rights(), *VIEW, *rights.lock_rights("gangplan-system"), *work}
+    found = {*snapshot_rights(), *VIEW, *rights.lock_rights("gangplan-system"), *work}
+    return found | set(rights.PLACING if placing else ())
 
 
 def test_what_is_shipped_is_what_is_needed_and_nothing_more() -> None:
     grants = granted(shipped())
     assert len(grants) == len(set(grants))
-    every = needed(evictions=True, backend="dra") | set(rights.GATE)
+    every = needed(evictions=True, backend="dra", placing=True) | set(rights.GATE)
     assert set(map(describe, grants)) == set(map(describe, every))
     assert set(grants) == every
     for right in grants:
@@ -31,7 +34,11 @@ def test_what_is_shipped_is_what_is_needed_and_nothing_more() -> None:
     # resourceclaims/binding is asked for without a namespace, and allows nothing by itself
     wide = {describe(one) for one in grants if one.namespace is None}
     changing = {one for one in wide if not one.startswith(("list ", "get "))}
-    assert changing == {"patch resourceclaims/binding of resource.k8s.io in all namespaces"}
+    assert changing == {
+        "patch nodes",
+        "patch provisioningrequests/status of autoscaling.x-k8s.io in all namespaces",
+        "patch resourceclaims/binding of resource.k8s.io in all namespaces",
+    }
 
 
 @pytest.mark.parametrize("folder", ["default", "watch"])

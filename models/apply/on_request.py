@@ -1,0 +1,354 @@
+"""Requests for a placement as a way to start gangs: nodes are labelled, then the request is answered.
+
+The answer is one write, so a gang is started as a whole or not at all; labels without an answer are taken off
+by the next run. Pods go wherever the labels allow: a gang starts only where no order of its pods can take
+room from one another, or from pods that are still to come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from models.apply.enforcer import PodBatch, Sender, Write, WritePlan
+from models.apply.live_state import ClusterView, LivePod, PodState, pod_of, pods_on, usage
+from models.apply.placement_requests import (
+    PLAN_DETAIL,
+    SLOT_KEYS,
+    LiveRequest,
+    mark_of,
+    node_details,
+    request_of,
+)
+from models.apply.plan_actions import PodStart
+from models.apply.requests import AnswerRequest, Done, LabelNode, Request
+
+Room = Mapping[str, int]
+"""Amounts by resource; ``gpus`` whole GPUs."""
+
+_GPUS = "gpus"
+_PODS = "pods"
+
+UNEVEN = (
+    "its pods differ, and on these nodes they could take each other's room: a node selector "
+    "cannot keep them apart"
+)
+
+
+def request_for(view: ClusterView, order: PodStart) -> LiveRequest | None:
+    """The request that a pod is to come of."""
+    return view.requests.get(request_of(order.uid))
+
+
+@dataclass(frozen=True, slots=True)
+class OnRequest:
+    """Answers requests for a placement."""
+
+    def state(self, view: ClusterView, order: PodStart) -> PodState:
+        request = request_for(view, order)
+        if request is None or request.state not in ("waits", "placed"):
+            return PodState.gone
+        there = pod_of(view, order)
+        if request.state == "waits":
+            return PodState.gone if there is None else PodState.waiting
+        return PodState.bound if there is None else PodState.ungated
+
+    def refusal(self, view: ClusterView, batch: PodBatch) -> str | None:
+        request = request_for(view, batch.pods[0])
+        if request is None or request.state != "waits":
+            return "its request for a placement waits no more"
+        if any(pod_of(view, order) is None for order in batch.pods):
+            return f"request {request} asks for other pods by now"
+        if _slot(view, batch) is None:
+            return f"a node has the labels of {len(SLOT_KEYS)} gangs already"
+        if _may_block_itself(view, batch.pods):
+            return UNEVEN
+        try:
+            node_details(_by_set(batch))
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def plan(self, view: ClusterView, batch: PodBatch) -> WritePlan:
+        request, slot = request_for(view, batch.pods[0]), _slot(view, batch)
+        if request is None or slot is None or request.state != "waits":
+            return WritePlan()
+        mark = mark_of(request.uid)
+        nodes = sorted({order.node for order in batch.pods})
+        details = {slot: mark, PLAN_DETAIL: batch.plan, **node_details(_by_set(batch))}
+        return WritePlan(
+            tuple(Labelled(node, slot, mark) for node in nodes),
+            (Answered(request, batch.pods, details),),
+        )
+
+    def withdrawal(self, view: ClusterView, batch: PodBatch) -> tuple[Write, ...]:
+        request = request_for(view, batch.pods[0])
+        if request is not None and request.keeps_nodes:
+            return ()
+        return tuple(unneeded_labels(view, {order.node for order in batch.pods}))
+
+
+def _by_set(batch: PodBatch) -> list[list[str]]:
+    """The nodes of the pods of each set, in the order of the request."""
+    found: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for order in batch.pods:
+        _, number, index = order.uid.rsplit("-", 2)
+        found[int(number)].append((int(index), order.node))
+    return [[node for _, node in sorted(found[number])] for number in sorted(found)]
+
+
+def _slot(view: ClusterView, batch: PodBatch) -> str | None:
+    """The first label that none of the nodes has for another gang."""
+    mark = mark_of(request_of(batch.pods[0].uid))
+    labels = [dict(view.nodes[node].labels) for node in {order.node for order in batch.pods}]
+    free = (key for key in SLOT_KEYS if all(one.get(key, mark) == mark for one in labels))
+    return next(free, None)
+
+
+def unneeded_labels(view: ClusterView, nodes: Iterable[str]) -> Iterator[Labelled]:
+    """Takes off the labels of nodes for which no request keeps them."""
+    kept = {mark_of(one.uid) for one in view.requests.values() if one.keeps_nodes}
+    for name in sorted(nodes):
+        for key, value in view.nodes[name].labels if name in view.nodes else ():
+            if key in SLOT_KEYS and value not in kept:
+                yield Labelled(name, key, None)
+
+
+# ---- room that pods could take from one another
+
+
+def contested(view: ClusterView, batch: PodBatch) -> str:
+    """Why pods that have room kept on the nodes of a batch could lose it, or take its own; else empty.
+
+    Of a request on several nodes more pods may come to one of them than was planned, if there is room.
+    """
+    own: dict[str, list[PodStart]] = defaultdict(list)
+    for order in batch.pods:
+        own[order.node].append(order)
+    uids = {order.uid for order in batch.pods}
+    roams = len(own) > 1 and any(request_for(view, order) for order in batch.pods[:1])
+    used = None
+    for node in sorted(own):
+        others = [p for p in pods_on(view, [node]) if p.node is None and p.uid not in uids]
+        if not others:
+            continue
+        used = usage(view, own, without=uids) if used is None else used
+        free = _free(view, node, used[node])
+        left = _less(free, map(_wants, own[node]))
+        if roams and any(_fits(_wants(order), left) for order in own[node]):
+            return f"pods that are to come to node {node} could lose their room to it"
+        for pod in others:
+            request = view.requests.get(request_of(pod.uid)) if pod.expected else None
+            if request is not None and len(request.nodes) > 1 and _fits(_holds(pod), free):
+                return (
+                    f"pods of request {request}, which are to come, could take its room on {node}"
+                )
+    return ""
+
+
+def _may_block_itself(view: ClusterView, orders: Iterable[PodStart]) -> bool:
+    """Whether pods of the batch that are bound first could leave no room for others of it."""
+    kinds: dict[tuple[tuple[str, int], ...], list[PodStart]] = defaultdict(list)
+    for order in orders:
+        kinds[tuple(sorted(_wants(order).items()))].append(order)
+    every = [order for one in kinds.values() for order in one]
+    nodes = {order.node for order in every}
+    if len(kinds) < 2 or len(nodes) < 2:
+        return False
+    used = usage(view, nodes, without={order.uid for order in every})
+    for own in kinds.values():
+        wants = _wants(own[0])
+        others = [_wants(order) for kind in kinds.values() if kind is not own for order in kind]
+        places = (
+            _times(wants, _less(_free(view, node, used[node]), others)) for node in sorted(nodes)
+        )
+        if sum(places) < len(own):
+            return True
+    return False
+
+
+def _wants(order: PodStart) -> Room:
+    return {**dict(order.requests), _GPUS: order.gpu_count + len(order.parted), _PODS: 1}
+
+
+def _holds(pod: LivePod) -> Room:
+    return {**dict(pod.requests), _GPUS: pod.gpus, _PODS: 1}
+
+
+def _free(view: ClusterView, node: str, used: Any) -> Room:  # noqa: ANN401  # NodeUsage
+    there = view.nodes[node]
+    taken = Counter(used.amounts)
+    taken[_GPUS], taken[_PODS] = used.gpus + len(used.shared), used.pods
+    offered = {**dict(there.allocatable), _GPUS: there.gpus}
+    return {name: amount - taken[name] for name, amount in offered.items()}
+
+
+def _less(room: Room, pods: Iterable[Room]) -> Room:
+    """What is left beside pods; below 0 where they do not all fit."""
+    left = dict(room)
+    for wants in pods:
+        left = {name: amount - wants.get(name, 0) for name, amount in left.items()}
+    return left
+
+
+def _fits(wants: Room, room: Room) -> bool:
+    return all(amount <= room[name] for name, amount in wants.items() if name in room and amount)
+
+
+def _times(wants: Room, room: Room) -> int:
+    """How many such pods fit."""
+    return max(0, min(room[name] // n for name, n in wants.items() if n and name in room))
+
+
+# ---- the writes
+
+
+@dataclass(slots=True)
+class _ByReading:
+    """A write whose object is read with the whole cluster."""
+
+    def look(self, sender: Sender) -> Generator[Request, Any, object]:
+        return sender.read_cluster()
+
+
+@dataclass(slots=True)
+class Labelled(_ByReading):
+    """The node has the label with this value, or not at all (None)."""
+
+    node: str
+    key: str
+    value: str | None
+
+    @property
+    def what(self) -> str:
+        return f"node {self.node}"
+
+    def done(self, view: ClusterView) -> bool:
+        node = view.nodes.get(self.node)
+        return self.value is None if node is None else self._has(node.labels) == self.value
+
+    def _has(self, labels: Iterable[tuple[str, str]]) -> str | None:
+        return dict(labels).get(self.key)
+
+    def obstacle(self, view: ClusterView) -> str | None:
+        return None if self.node in view.nodes else "is gone"
+
+    def request(self, view: ClusterView) -> Request:
+        del view
+        return LabelNode(self.node, self.key, self.value)
+
+    def learn(self, view: ClusterView, answer: Done) -> None:
+        del answer
+        node = view.nodes[self.node]
+        labels = dict(node.labels)
+        labels.pop(self.key, None)
+        labels |= {} if self.value is None else {self.key: self.value}
+        view.nodes[self.node] = replace(node, labels=tuple(sorted(labels.items())))
+
+
+@dataclass(slots=True)
+class _Told(_ByReading):
+    """The request has been told something. ``seen``: as it was when that was decided."""
+
+    seen: LiveRequest
+
+    @property
+    def what(self) -> str:
+        return f"request {self.seen}"
+
+    def now(self, view: ClusterView) -> LiveRequest | None:
+        return view.requests.get(self.seen.uid)
+
+    def obstacle(self, view: ClusterView) -> str | None:
+        request = self.now(view)
+        if request is None:
+            return "is gone"
+        return None if request.state == self.seen.state else f"is {request.state} by now"
+
+
+PLACED = "gangplan chose its nodes"
+
+
+@dataclass(slots=True)
+class Answered(_Told):
+    """The request has its nodes: the gang starts."""
+
+    pods: tuple[PodStart, ...]
+    details: Mapping[str, str]
+
+    def done(self, view: ClusterView) -> bool:
+        request = self.now(view)
+        return request is not None and request.state == "placed"
+
+    def request(self, view: ClusterView) -> Request:
+        return AnswerRequest(view.requests[self.seen.uid], "placed", PLACED, self.details)
+
+    def learn(self, view: ClusterView, answer: Done) -> None:
+        del answer
+        nodes = tuple(order.node for order in self.pods)
+        plan, pods = self.details[PLAN_DETAIL], len(self.pods)
+        view.requests[self.seen.uid] = replace(
+            view.requests[self.seen.uid],
+            state="placed",
+            nodes=nodes,
+            plan=plan,
+            missing=pods,
+            since=view.now,
+        )
+        for order in self.pods:
+            pod = view.pods[order.key]
+            view.pods[order.key] = replace(pod, gates=(), held_at=order.node)
+
+
+@dataclass(slots=True)
+class Waiting(_Told):
+    """The request is to wait, and knows why. One that had its nodes loses them."""
+
+    message: str
+
+    def done(self, view: ClusterView) -> bool:
+        request = self.now(view)
+        return request is None or (request.state in ("waits", "idle") and self._knows(request))
+
+    def _knows(self, request: LiveRequest) -> bool:
+        return request.message == self.message
+
+    def request(self, view: ClusterView) -> Request:
+        return AnswerRequest(view.requests[self.seen.uid], "waits", self.message)
+
+    def learn(self, view: ClusterView, answer: Done) -> None:
+        del answer
+        before = view.requests[self.seen.uid]
+        state = "idle" if before.state == "evicted" else "waits"
+        view.requests[before.uid] = replace(
+            before, state=state, nodes=(), plan=None, message=self.message
+        )
+        if before.keeps_nodes:
+            drop_pods(view, before.uid)
+
+
+@dataclass(slots=True)
+class Closed(_Told):
+    """The request of a gang that has ended is closed."""
+
+    message: str
+
+    def done(self, view: ClusterView) -> bool:
+        request = self.now(view)
+        return request is None or request.state == "over"
+
+    def request(self, view: ClusterView) -> Request:
+        return AnswerRequest(view.requests[self.seen.uid], "over", self.message)
+
+    def learn(self, view: ClusterView, answer: Done) -> None:
+        del answer
+        view.requests[self.seen.uid] = replace(view.requests[self.seen.uid], state="over", nodes=())
+
+
+def drop_pods(view: ClusterView, request: str) -> None:
+    """Room that was kept for the pods of a request is free again."""
+    gone = [p.key for p in view.pods.values() if p.expected and request_of(p.uid) == request]
+    for key in gone:
+        view.pods.pop(key, None)

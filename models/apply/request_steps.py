@@ -1,0 +1,115 @@
+"""Requests for a placement in a run: first those of gangs that have ended or stopped, last those that wait.
+
+A gang that waits is never told that it failed: its system would give it up after a few times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice
+
+from models.apply.enforcer import PodBatch, Write
+from models.apply.on_request import (
+    Closed,
+    Waiting,
+    contested,
+    request_for,
+    unneeded_labels,
+)
+from models.apply.placement_requests import LiveRequest, request_of
+from models.apply.plan_actions import GangActions, PlanActions
+from models.apply.requests import GangVerdict, Outcome, Steps
+from models.apply.session import ApplySession, Failure
+from models.apply.starts import start, started_verdict
+from models.units import duration_text, shortened
+
+_READINGS = 3
+"""Times to look whether pods that could take the room of a gang are bound by now."""
+
+_LONGEST = 1000
+"""Characters of what a request is told."""
+
+ENDED = "its workload has ended"
+STOPPED = "its workload was stopped; it waits for nodes again"
+LATE = (
+    "its workload was not let start for {}, so its nodes went to others; it waits for nodes again"
+)
+
+
+def settle_requests(session: ApplySession) -> Steps[None]:
+    """Take nodes from requests whose gang has ended, stopped or was not let start, then their labels."""
+    requests = sorted(session.view.requests.values(), key=str)
+    due = [write for one in requests if (write := _due(session, one)) is not None]
+    yield from _carry_out(session, due)
+    yield from _carry_out(session, list(unneeded_labels(session.view, session.view.nodes)))
+
+
+def is_unsettled(session: ApplySession) -> bool:
+    """Whether ``settle_requests`` has anything to do."""
+    view = session.view
+    due = any(_due(session, one) is not None for one in view.requests.values())
+    return due or any(True for _ in unneeded_labels(view, view.nodes))
+
+
+def _due(session: ApplySession, request: LiveRequest) -> Write | None:
+    match request.state:
+        case "dead":
+            return Closed(request, ENDED)
+        case "evicted":
+            return Waiting(request, STOPPED)
+        case "placed" if not (request.admitted or request.pods):
+            now, limit, since = session.view.now, session.limits.pending_limit_s, request.since
+            if now is None or limit is None or since is None or now - since <= limit:
+                return None
+            return Waiting(request, LATE.format(duration_text(limit)))
+    return None
+
+
+def _carry_out(session: ApplySession, writes: Collection[Write]) -> Steps[None]:
+    """Each write by itself; those that fail are reported, and due again in the next run."""
+    for write in writes:
+        yield from session.check_lock_sometimes()
+        try:
+            yield from session.carry_out(write)
+        except Failure as failure:
+            kind, _, named = write.what.partition(" ")
+            namespace, _, name = named.rpartition("/")
+            key = (namespace or kind, name)
+            session.record(GangVerdict(key, Outcome.halted, "", failure.why))
+
+
+def start_on_request(session: ApplySession, orders: PlanActions, gang: GangActions) -> Steps[None]:
+    """Start a gang by the answer to its request, once no pod that is to come could be in its way."""
+    batch = PodBatch.of(orders.plan, gang)
+    request = request_for(session.view, batch.pods[0])
+    if request is not None and request.state == "placed" and request.plan == orders.plan:
+        verdict = started_verdict(session, batch)
+        if verdict.outcome is Outcome.started:
+            verdict = GangVerdict(gang.key, Outcome.unchanged, orders.plan, pods=verdict.pods)
+        session.record(verdict)
+        return
+    why = contested(session.view, batch)
+    for after_s in islice(session.limits.waits(), 0 if session.limits.dry else _READINGS):
+        if not why:
+            break
+        yield from session.read_cluster(after_s)
+        why = contested(session.view, batch)
+    if why:
+        session.record(GangVerdict(gang.key, Outcome.skipped, orders.plan, why))
+    else:
+        yield from start(session, batch)
+
+
+def tell_waiting(session: ApplySession, orders: PlanActions) -> Steps[None]:
+    """Tell the requests of gangs that wait why they do."""
+    told = {one.request: one.message for one in orders.waiting}
+    for gang in orders.gangs:
+        verdict = session.verdicts.get((orders.plan, gang.key))
+        if gang.on_request and verdict is not None and verdict.outcome is Outcome.skipped:
+            told[request_of(gang.starts[0].uid)] = f"{verdict.why}; the next plan tries again"
+    writes: list[Write] = []
+    for uid, message in told.items():
+        request = session.view.requests.get(uid)
+        if request is not None and request.state == "waits":
+            writes.append(Waiting(request, shortened(message, _LONGEST)))
+    yield from _carry_out(session, writes)

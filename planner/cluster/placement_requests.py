@@ -1,0 +1,149 @@
+"""Requests for a placement on the API server: read for applying, and answered.
+
+They are read where the API is served and the account may; what a request stands for is read with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from models.apply.intents import MANAGER
+from models.apply.placement_requests import CLASS, LiveRequest
+from models.apply.requests import AnswerRequest, LabelNode
+from models.units import time_text
+from planner.cluster.lock import time_of
+from planner.cluster.pages import list_first_served
+from planner.cluster.transport import MERGE, ApiRequest, Transport, Tree, core, grouped
+from planner.read.kube.dialect_registry import placement_requests
+from planner.read.kube.dialects.base import PlacementRequest
+from planner.read.kube.lookup import mapping, objects, text, texts
+from planner.read.kube.records import Objects
+
+GROUP, PLURAL = "autoscaling.x-k8s.io", "provisioningrequests"
+VERSIONS = ("v1", "v1beta1")
+_KUEUE = "kueue.x-k8s.io"
+
+_REASON = "GangplanPlacement"
+_SET = {
+    "placed": {"Accepted": "True", "Provisioned": "True"},
+    "waits": {"Accepted": "True", "Provisioned": "False"},
+    "over": {"BookingExpired": "True"},
+}
+"""Conditions by the state that a request gets."""
+
+
+@dataclass(slots=True)
+class RequestLists:
+    """``version``: the one that is served, None before it was looked for, empty if there is none.
+
+    ``trees``: the requests of our class as last read, by uid.
+    """
+
+    wire: Transport
+    version: str | None = None
+    trees: dict[str, Tree] = field(default_factory=dict)
+
+    def read(self) -> list[Tree]:
+        """Lists of the requests of our class, and of what they name. Raises UnavailableError."""
+        found = self._requests()
+        ours = [one for one in found if text(one, "spec", "provisioningClassName") == CLASS]
+        self.trees = {text(one, "metadata", "uid") or "": one for one in ours}
+        if not ours:
+            return []
+        lists = [
+            _list("ProvisioningRequest", f"{GROUP}/{self.version}", ours),
+            _list("PodTemplate", "v1", list_first_served(self.wire, (core("podtemplates"),)) or ()),
+        ]
+        paths = [grouped(_KUEUE, version, "workloads") for version in ("v1beta2", "v1beta1")]
+        workloads = list_first_served(self.wire, paths)
+        if workloads is not None:  # what is not in this list has ended
+            lists.append(_list("Workload", f"{_KUEUE}/v1beta2", workloads))
+        return lists
+
+    def _requests(self) -> list[Tree]:
+        for version in VERSIONS if self.version is None else filter(None, (self.version,)):
+            found = list_first_served(self.wire, (grouped(GROUP, version, PLURAL),))
+            if found is not None:
+                self.version = version
+                return found
+        self.version = self.version or ""
+        return []
+
+    def live(self, found: Objects) -> dict[str, LiveRequest]:
+        """Every request by its uid. ``found``: the objects of these lists, and the pods."""
+        made = ((one.object.uid, one) for one in placement_requests(found))
+        return {uid: _live(uid, one) for uid, one in made if uid is not None}
+
+    def answered(self, request: AnswerRequest, now: int, *, dry: bool) -> ApiRequest:
+        """The write that sets the status. ``now``: seconds since the epoch."""
+        seen, status = request.seen, mapping(self.trees.get(request.seen.uid), "status")
+        old = texts(status, "provisioningClassDetails")
+        body: Tree = {
+            "metadata": {"uid": seen.uid, "resourceVersion": seen.version},
+            "status": {
+                "conditions": _conditions(objects(status, "conditions"), request, now),
+                "provisioningClassDetails": {**dict.fromkeys(old), **request.details},
+            },
+        }
+        path = grouped(
+            GROUP,
+            self.version or VERSIONS[0],
+            PLURAL,
+            namespace=seen.namespace,
+            name=seen.name,
+            sub="status",
+        )
+        return ApiRequest("PATCH", path + _options(dry=dry), body, MERGE)
+
+
+def labelled(request: LabelNode, node: Tree, *, dry: bool) -> ApiRequest:
+    """The write that sets a label. ``node``: as last read."""
+    labels = {request.key: request.value}
+    body: Tree = {"metadata": {"uid": text(node, "metadata", "uid"), "labels": labels}}
+    path = core("nodes", name=request.node)
+    return ApiRequest("PATCH", path + _options(dry=dry), body, MERGE)
+
+
+def _options(*, dry: bool) -> str:
+    return f"?fieldManager={MANAGER}&fieldValidation=Strict" + "&dryRun=All" * dry
+
+
+def _list(kind: str, version: str, items: Sequence[Tree]) -> Tree:
+    return {"kind": f"{kind}List", "apiVersion": version, "items": items}
+
+
+def _live(uid: str, request: PlacementRequest) -> LiveRequest:
+    tree = request.object.tree
+    conditions = objects(tree, "status", "conditions")
+    told = next((one for one in conditions if one.get("type") == "Provisioned"), {})
+    return LiveRequest(
+        namespace=request.object.namespace,
+        name=request.object.name,
+        uid=uid,
+        version=text(tree, "metadata", "resourceVersion") or "",
+        state=request.state.value,
+        nodes=tuple(sorted({node for one in request.nodes for node in one})),
+        plan=request.plan if request.nodes else None,
+        pods=len(request.members),
+        missing=sum(map(len, request.missing)),
+        admitted=request.admitted,
+        since=time_of(text(told, "lastTransitionTime")),
+        message=text(told, "message") or "",
+    )
+
+
+def _conditions(before: Sequence[Tree], request: AnswerRequest, now: int) -> list[Tree]:
+    """All conditions with ours as they are to be; the time of one changes with its status."""
+    kept = {text(one, "type"): one for one in before}
+    for kind, status in _SET[request.state].items():
+        old = kept.get(kind, {})
+        same = old.get("status") == status
+        kept[kind] = {
+            "type": kind,
+            "status": status,
+            "reason": _REASON,
+            "message": request.message,
+            "lastTransitionTime": old.get("lastTransitionTime") if same else time_text(now),
+        }
+    return list(kept.values())
