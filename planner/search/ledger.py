@@ -65,6 +65,8 @@ class Ledger:
         self.best: dict[int, int] = {}
         self._implied = instance.once(ImpliedBounds)
         self.answers: dict[int, Bound] = {}
+        self._offered: tuple[object, tuple[GangDecision, ...] | None, tuple[int, ...]]
+        self._offered = None, None, ()
         self.published = self._copy()
 
     def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
@@ -135,28 +137,29 @@ class Ledger:
 
     def offer(self, decisions: Sequence[GangDecision], assignment: tuple[int, ...] = ()) -> bool:
         """Adopt a plan that keeps the closed tiers and is better in the open ones; returns whether it is."""
-        valid = self._valid(tuple(decisions))
+        if self._offered[0] != (asked := tuple(decisions)):  # most come several times in a row
+            plan = self._valid(asked)
+            self._offered = asked, plan, () if plan is None else self.evaluate(plan).vector()
+        _, valid, values = self._offered
         if valid is None:
             return False
-        decisions = valid
-        values = self.evaluate(decisions).vector()
         for position in range(self.closed):
             factor = self._sign(position)
             if factor * values[position] < factor * self.required(position):
                 return False
         old, new = self._open_values(self.incumbent.values), self._open_values(values)
         if new > old or (new == old and assignment and not self.incumbent.assignment):
-            self.incumbent = Incumbent(tuple(decisions), values, assignment)
+            self.incumbent = Incumbent(valid, values, assignment)
             self.answers.clear()
-        self._note_unmoved(decisions, values)
+        self._note_unmoved(valid, values)
         if new > old:
             self.publish()
         return new > old
 
     def _note_unmoved(self, decisions: tuple[GangDecision, ...], values: tuple[int, ...]) -> None:
-        if any(decision.decision == "move" for decision in decisions):
-            return
-        if larger_is_better(self.tiers, values) > larger_is_better(self.tiers, self.unmoved.values):
+        moves = any(decision.decision == "move" for decision in decisions)
+        worth = larger_is_better(self.tiers, values)
+        if not moves and worth > larger_is_better(self.tiers, self.unmoved.values):
             self.unmoved = Incumbent(decisions, values)
 
     def _open_values(self, values: Sequence[int]) -> tuple[int, ...]:

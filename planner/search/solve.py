@@ -108,6 +108,7 @@ class Search:
         self._held: dict[int, frozenset[int]] = {}
         self._one_at_a_time: ByPriority | None = None
         self._refilled_last: tuple[GangDecision, ...] | None = None
+        self._settled_last: tuple[object, tuple[GangDecision, ...]] = (None, ())
         self.started = False
         self.phase = "first plan"
 
@@ -369,29 +370,27 @@ class Search:
         """
         instance, budget = self.instance, self._budget
         filled = _filled(instance, decisions)
-        if (
-            ledger.closed == len(ledger.tiers)
-            or (tier := ledger.tiers[ledger.closed]).priority is None
-        ):
+        tier = next(iter(ledger.tiers[ledger.closed :]), None)
+        if tier is None or tier.priority is None:
             return filled
-        above = needless_undone(
-            instance,
-            [
-                GangDecision("wait")
-                if one.decision == "place" and _comes_later(instance, gang, tier)
-                else one
-                for gang, one in zip(instance.gangs, decisions, strict=True)
-            ],
-        )
+        plan = list(decisions)
+        for index, gang in enumerate(instance.gangs):
+            if plan[index].decision == "place" and _comes_later(instance, gang, tier):
+                plan[index] = GangDecision("wait")
+        above = needless_undone(instance, plan)
         if above == self._refilled_last:  # the tiers of one priority often agree on who runs
             return filled
         self._refilled_last = above
-        plan = grow(instance, greedy(instance, above, ended=budget.exhausted))
-        return better(instance, filled, settle(instance, plan, budget=budget))
+        anew = grow(instance, greedy(instance, above, ended=budget.exhausted))
+        return better(instance, filled, settle(instance, anew, budget=budget))
 
     def _settled(self, budget: Budget, decisions: Sequence[GangDecision]) -> Sequence[GangDecision]:
         """The plan with what fits beside it, each gang that starts in the best place left for it."""
-        return settle(self.instance, _filled(self.instance, decisions), budget=budget)
+        asked = decisions, budget.exhausted()  # the same one for many tiers in a row
+        if self._settled_last[0] != asked:
+            plan = settle(self.instance, _filled(self.instance, decisions), budget=budget)
+            self._settled_last = asked, plan
+        return self._settled_last[1]
 
 
 @cache

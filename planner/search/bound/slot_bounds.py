@@ -71,6 +71,7 @@ class SlotProblem:
         self._budget = budget
         self._expressions: dict[str, Linear | None] = {}
         self.latest: tuple[int, ...] = ()
+        self._followed: tuple[object, tuple[GangDecision, ...]] = (None, ())
 
     @property
     def instance(self) -> Instance:
@@ -90,10 +91,8 @@ class SlotProblem:
     def without(self, closed: Callable[[Mode], bool]) -> Iterator[None]:
         """No gang has a mode of which this is so, or stops for an idle node."""
         with self._own_ranges():
-            for mode in self._model.modes:
-                if closed(mode):
-                    self.program.upper[mode.variable] = 0
-            for variable in self._model.spares.emptied:
+            gone = [mode.variable for mode in self._model.modes if closed(mode)]
+            for variable in (*gone, *self._model.spares.emptied):
                 self.program.upper[variable] = 0
             yield
 
@@ -168,9 +167,12 @@ class SlotProblem:
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         self.latest = tuple(values)
-        found, homeless = settle_in(self._model, values, self._budget)
-        plan = back_in_place(self._model.instance, found, sorted(homeless))
-        return needless_undone(self._model.instance, plan)
+        asked = self.latest, self._budget.exhausted()
+        if self._followed[0] != asked:
+            found, homeless = settle_in(self._model, values, self._budget)
+            plan = back_in_place(self._model.instance, found, sorted(homeless))
+            self._followed = asked, needless_undone(self._model.instance, plan)
+        return self._followed[1]
 
 
 class Chain:
@@ -234,33 +236,23 @@ class Chain:
         values = relaxed.values or ()
         if values and all(abs(values[one] - round(values[one])) < INTEGRAL for one in whole):
             return tuple(ceil(one - INTEGRAL) for one in values)
+        asked = self._problem.program, goal, self._budget
         for held, nearest in self._settled(relaxed, ()):
             with self._problem.fixed(held, nearest):
-                values = branch_on(
-                    self._problem.program,
-                    goal,
-                    self._budget,
-                    whole,
-                    nodes=NODES,
-                    seconds=self._budget.seconds_left() * SHARE,
-                )
+                seconds = self._budget.seconds_left() * SHARE
+                values = branch_on(*asked, whole, nodes=NODES, seconds=seconds)
             if values:
                 return tuple(ceil(one - INTEGRAL) for one in values)
         return ()
 
     def _counts(self, goal: Goal, known: tuple[int, ...]) -> tuple[int, ...]:
         """Whole values for a goal, with a solution that is ``known`` at first some near the LP's."""
+        asked = self._problem.program, goal, self._budget
         near = self._settled(self._relaxed(goal), known) if known else [((), ())]
         for held, nearest in near:
             with self._problem.fixed(held, nearest):
-                found = branch(
-                    self._problem.program,
-                    goal,
-                    self._budget,
-                    nodes=NODES,
-                    seconds=self._budget.seconds_left() * SHARE,
-                    hint=known,
-                )
+                seconds = self._budget.seconds_left() * SHARE
+                found = branch(*asked, nodes=NODES, seconds=seconds, hint=known)
             if found.values:
                 return found.values
         return ()
