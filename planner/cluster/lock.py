@@ -54,6 +54,7 @@ OPERATION = "gangplan.dev/operation"
 PLAN = "gangplan.dev/plan"
 ACQUIRED = "gangplan.dev/acquired"
 LAST_RUN = "gangplan.dev/last-run"
+PLANNED = "gangplan.dev/planned"
 NOTES = "gangplan.dev/notes"
 
 _OF_A_HOLDER = (HOST, USER, OPERATION, PLAN, ACQUIRED)
@@ -169,6 +170,11 @@ class Lease:
         return found if isinstance(found, dict) else None
 
     @property
+    def planned(self) -> int | None:
+        """When the last run ended that had made a plan, in seconds since the epoch."""
+        return time_of(texts(self.tree, "metadata", "annotations").get(PLANNED))
+
+    @property
     def notes(self) -> RunNotes:
         """What earlier runs left to later ones."""
         return read_notes(texts(self.tree, "metadata", "annotations").get(NOTES, ""))
@@ -210,6 +216,8 @@ class Lease:
         annotations = {}
         if last_run is not None:
             annotations[LAST_RUN] = json.dumps(last_run, separators=(",", ":"), sort_keys=True)
+            if last_run.get("plan"):
+                annotations[PLANNED] = time_text(now)
         return self._with({"holderIdentity": "", "renewTime": _micro_time(now)}, annotations)
 
     def _with(self, spec: Tree, annotations: dict[str, str]) -> Tree:
@@ -377,6 +385,11 @@ class Lock:
     def id(self) -> str:
         """What ``gangplan status --release`` takes."""
         return self._me.id
+
+    @property
+    def planned(self) -> int | None:
+        """When the last run ended that had made a plan."""
+        return self._lease.planned
 
     @property
     def seal_key(self) -> SealKey | None:

@@ -57,7 +57,7 @@ def test_everything_that_is_shipped_is_built_into_some_folder() -> None:
     # admission: 6 policies, each bound
     counts = {
         "base": 11, "admission": 12, "default": 23, "evictions": 24, "watch": 24, "dra": 3,
-        "gate": 4, "kueue": 4, "tenants/example": 1,
+        "gate": 4, "give-back": 1, "kueue": 4, "tenants/example": 1,
     }  # fmt: skip
     assert {folder: len(built(folder)) for folder in counts} == counts
 
@@ -116,12 +116,20 @@ def test_the_shipped_policy_is_valid(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.startswith("valid: ")
 
 
-@pytest.mark.parametrize("folder", ["default", "evictions"])
+@pytest.mark.parametrize("folder", ["default", "evictions", "give-back"])
 def test_the_container_is_called_with_options_that_there_are(folder: str) -> None:
     verb, *arguments = pod_of(folder)["containers"][0]["args"]
     named = {one.partition("=")[0] for one in arguments if one.startswith("--")}
     assert named <= options_of(verb)
     assert ("--allow-evictions" in named) == (folder == "evictions")
+
+
+def test_giving_back_is_the_same_pod_that_may_do_no_more() -> None:
+    ours, theirs = pod_of("give-back"), pod_of()
+    assert {key for key in ours if ours[key] != theirs[key]} == {"containers", "volumes"}
+    mine, other = ours["containers"][0], theirs["containers"][0]
+    assert mine["securityContext"] == other["securityContext"]
+    assert {one["name"]: one["mountPath"] for one in mine["volumeMounts"]} == {"tmp": "/tmp"}
 
 
 def test_the_deployment_is_the_pod_of_the_job_that_goes_on() -> None:

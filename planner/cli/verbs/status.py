@@ -1,6 +1,6 @@
 """``gangplan status``: the lock, the last run, and gangs that are not whole.
 
-It reads only; ``--release`` frees the lock of a run that died.
+It reads only; ``--release`` frees the lock of a run that died, ``--give-back-after`` lets pods go.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import Connection, LockNamespaceOption, SettingsOption, output_option, verb
+from planner.cli.options import (
+    Connection,
+    LockNamespaceOption,
+    SettingsOption,
+    output_option,
+    seconds_of,
+    verb,
+)
 from planner.errors import Fault, UsageError
 from planner.show.console import Console
 from planner.show.text import Format
@@ -34,6 +41,15 @@ def status(
             help="Release the lock with this ID, of a run that died, and show nothing else.",
         ),
     ] = None,
+    give_back_after: Annotated[
+        str | None,
+        typer.Option(
+            "--give-back-after",
+            metavar="DURATION",
+            help="If no run has made a plan for so long, take the gate off the pods that wait, "
+            "for the schedulers that they name; show nothing else.",
+        ),
+    ] = None,
     policy: SettingsOption = None,
     connection: Connection,
     lock_namespace: LockNamespaceOption = "gangplan-system",
@@ -52,6 +68,9 @@ def status(
     if policy == "-":
         raise UsageError(Fault("status does not read stdin", "pass the Policy as a file"))
     settings = read_policy([], policy=policy).kubernetes
+    if give_back_after is not None:
+        _give_back(console, connection.target(console), lock_namespace, settings, give_back_after)
+        return
     found = _read(connection.target(console), lock_namespace, settings)
     half_there = (GangPhase.partial, GangPhase.cut)
     if output is not Format.table:
@@ -70,6 +89,34 @@ def status(
         half_there=sum(gang.state in half_there for gang in found.gangs),
         pending=len(found.pins),
     )
+
+
+LEAST_QUIET_S = 30 * 60
+"""A run that takes its time is not away."""
+
+
+def _give_back(
+    console: Console, target: ClusterTarget, namespace: str, settings: KubernetesPolicy, after: str
+) -> None:
+    """Give pods back if gangplan is away; exit code 7 if some could not be."""
+    from planner.pipelines.give_back import GiveBackRequest, give_back
+    from planner.show.give_back import show_given_back
+    from planner.signals import stop_on_signal
+
+    after_s = seconds_of("--give-back-after", after)
+    if after_s < LEAST_QUIET_S:
+        hint = "a value well above the time between two runs, such as 2h"
+        raise UsageError(Fault("--give-back-after is below 30m", hint))
+    with stop_on_signal() as stop:
+        request = GiveBackRequest(target, settings, namespace, after_s)
+        found = give_back(request, console, stop)
+    show_given_back(console, found, after_s)
+    code = 7 if found.failed or found.closed else 0
+    counts = {"given_back": len(found.pods), "left": len(found.left), "failed": len(found.failed)}
+    status = "part-way" if code else "given back" if found.pods else "unchanged"
+    console.event("summary", verb="status", status=status, exit_code=code, **counts)
+    if code:
+        raise typer.Exit(code)
 
 
 def _release(console: Console, target: ClusterTarget, namespace: str, identity: str) -> None:
