@@ -161,10 +161,11 @@ def _may_block_itself(view: ClusterView, orders: Iterable[PodStart]) -> bool:
     for own in kinds.values():
         wants = _wants(own[0])
         others = [_wants(order) for kind in kinds.values() if kind is not own for order in kind]
-        places = (
-            _times(wants, _less(_free(view, node, used[node]), others)) for node in sorted(nodes)
-        )
-        if sum(places) < len(own):
+        free = [_free(view, node, used[node]) for node in sorted(nodes)]
+        # At least that many are left: were all others on every node, or each took as many as it can.
+        beside = sum(_times(wants, _less(room, others)) for room in free)
+        after = sum(_times(wants, room) for room in free) - sum(_taken(wants, o) for o in others)
+        if max(beside, after) < len(own):
             return True
     return False
 
@@ -195,6 +196,11 @@ def _less(room: Room, pods: Iterable[Room]) -> Room:
 
 def _fits(wants: Room, room: Room) -> bool:
     return all(amount <= room[name] for name, amount in wants.items() if name in room and amount)
+
+
+def _taken(wants: Room, other: Room) -> int:
+    """How many places of such pods another pod can take at most."""
+    return max(-(-other.get(name, 0) // amount) for name, amount in wants.items() if amount)
 
 
 def _times(wants: Room, room: Room) -> int:

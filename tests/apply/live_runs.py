@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,7 +165,7 @@ def run_words(live: Live, *more: str) -> list[str]:
 
 @dataclass(slots=True)
 class Killer:
-    """Kills the process with SIGKILL at its ``at``-th write to a pod.
+    """Kills the process with SIGKILL at its ``at``-th write to a pod, or of those that count.
 
     ``after``: once the server carried that one out; else before it ever sees it.
     """
@@ -176,13 +176,15 @@ class Killer:
     seen: int = 0
     struck: Call | None = None
     then: list[Call] = field(default_factory=list)
+    counts: Callable[[Call], bool] = lambda call: call.writes_pods
 
     def __call__(self, call: Call, forward: Forward) -> Answer | None:
         if self.struck is not None:
             self.then.append(call)
             return None
-        self.seen += call.writes_pods
-        if not call.writes_pods or self.seen < self.at:
+        counts = self.counts(call)
+        self.seen += counts
+        if not counts or self.seen < self.at:
             return forward()
         self.struck = call
         if self.after:

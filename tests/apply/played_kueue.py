@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Tree = dict[str, Any]
@@ -23,10 +23,11 @@ CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
 
 REQUESTS = "/apis/autoscaling.x-k8s.io/v1/{}provisioningrequests"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/{}workloads"
-JOBS = "/apis/batch/v1/{}jobs"
+JOB = ("Job", "batch/v1", "/apis/batch/v1/{}jobs")
+"""Kind, version and path of what owns the pods."""
+
 TEMPLATES = "/api/v1/{}podtemplates"
 PODS = "/api/v1/{}pods"
-HERE = "namespaces/default/"
 
 NOW = "2026-11-20T09:00:00Z"
 
@@ -45,14 +46,18 @@ def condition(tree: Mapping[str, Any], kind: str) -> Tree | None:
 @dataclass
 class PlayedKueue:
     """``limit``: failures of a request after which a workload is given up. ``keeps``: whether the requests of
-    a workload that ends or is evicted are left, as before its feature gate for that.
+    a workload that ends or is evicted are left, as before its feature gate for that. ``job``: what owns pods.
     """
 
     api: Api
     limit: int = 3
     keeps: bool = True
-    quota: int | None = None
-    run_as: Tree = field(default_factory=dict)
+    namespace: str = "default"
+    job: tuple[str, str, str] = JOB
+
+    @property
+    def here(self) -> str:
+        return f"namespaces/{self.namespace}/"
 
     # ---- what users do
 
@@ -69,17 +74,8 @@ class PlayedKueue:
             spec = {"containers": [main], "restartPolicy": "Never", **pod}
             role = "main" if len(sets) == 1 else f"set{number}"
             podsets.append({"name": role, "count": count, "template": {"spec": spec}})
-        template = copy.deepcopy(podsets[0]["template"])
-        job = self._make(
-            JOBS,
-            {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}},
-            spec={
-                "suspend": True,
-                "parallelism": sets[0][0],
-                "completions": sets[0][0],
-                "template": template,
-            },
-        )
+        kind, version, path = self.job
+        job = self._make(path, {"apiVersion": version, "kind": kind, "metadata": {"name": name}})
         self._make(
             WORKLOADS,
             {
@@ -108,8 +104,8 @@ class PlayedKueue:
     def delete(self, name: str) -> None:
         """The job is deleted, and all that it owns in time: but the request is still there."""
         self._end_pods(name)
-        self.api("DELETE", f"{JOBS.format(HERE)}/{name}", None, "")
-        self.api("DELETE", f"{WORKLOADS.format(HERE)}/job-{name}", None, "")
+        self.api("DELETE", f"{self.job[2].format(self.here)}/{name}", None, "")
+        self.api("DELETE", f"{WORKLOADS.format(self.here)}/job-{name}", None, "")
 
     # ---- what Kueue does
 
@@ -144,7 +140,8 @@ class PlayedKueue:
                 self._admit(workload, request)
         elif true(request, "Accepted") and (told := condition(request, "Provisioned")):
             check = {"name": CHECK, "state": "Pending", "message": told["message"]}
-            self._status(WORKLOADS, name, {"admissionChecks": [check]})
+            if workload["status"].get("admissionChecks") != [check]:
+                self._status(WORKLOADS, name, {"admissionChecks": [check]})
 
     def _ask(self, workload: Tree, attempt: int) -> None:
         """Templates first, then the request: the order of the source since 0.14."""
@@ -186,16 +183,18 @@ class PlayedKueue:
 
     def _drop_requests(self, workload: str) -> None:
         for request in self._owned(self.one(WORKLOADS, workload)):
-            self.api("DELETE", f"{REQUESTS.format(HERE)}/{request['metadata']['name']}", None, "")
+            self.api(
+                "DELETE", f"{REQUESTS.format(self.here)}/{request['metadata']['name']}", None, ""
+            )
 
     # ---- the API
 
     def all(self, path: str) -> list[Tree]:
-        found: list[Tree] = self.api("GET", path.format(HERE), None, "")[1]["items"]
+        found: list[Tree] = self.api("GET", path.format(self.here), None, "")[1]["items"]
         return found
 
     def one(self, path: str, name: str) -> Tree:
-        return self.api("GET", f"{path.format(HERE)}/{name}", None, "")[1]
+        return self.api("GET", f"{path.format(self.here)}/{name}", None, "")[1]
 
     def pods_of(self, name: str) -> list[Tree]:
         return [pod for pod in self.all(PODS) if _owners(pod) == [name]]
@@ -209,10 +208,10 @@ class PlayedKueue:
     def _end_pods(self, name: str) -> None:
         for pod in self.pods_of(name):
             now = {"gracePeriodSeconds": 0}
-            self.api("DELETE", f"{PODS.format(HERE)}/{pod['metadata']['name']}", now, "")
+            self.api("DELETE", f"{PODS.format(self.here)}/{pod['metadata']['name']}", now, "")
 
     def _make(self, path: str, about: Tree, **parts: Any) -> Tree:  # noqa: ANN401
-        code, tree = self.api("POST", path.format(HERE), {**about, **copy.deepcopy(parts)}, "")
+        code, tree = self.api("POST", path.format(self.here), {**about, **copy.deepcopy(parts)}, "")
         assert code in (201, 409), tree
         return tree
 
@@ -228,7 +227,7 @@ class PlayedKueue:
         self._patch(path, f"{name}/status", {"status": status})
 
     def _patch(self, path: str, name: str, body: Tree) -> None:
-        code, tree = self.api("PATCH", f"{path.format(HERE)}/{name}", body, MERGE)
+        code, tree = self.api("PATCH", f"{path.format(self.here)}/{name}", body, MERGE)
         assert code == 200, tree
 
 

@@ -5,13 +5,27 @@ What is there is read from the server's store alone. Jobs are not changed.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import pytest
 from apiserver import FakeCluster
 from apiserver_kinds import Kind
+from conftest import Result
+from effort import examples, first_fast
 from live_checks import overfull
-from played_kueue import NODE_LABELS, REQUESTS, WORKLOADS, PlayedKueue, Tree, condition, true
-from run_bench import Benches, RunBench, nodes
+from played_kueue import (
+    CONSUMES,
+    NODE_LABELS,
+    PODS,
+    REQUESTS,
+    WORKLOADS,
+    PlayedKueue,
+    Tree,
+    condition,
+    true,
+)
+from run_bench import Benches, Kill, RunBench, nodes, reviewing
 
 pytest_plugins = ("run_fixtures",)
 
@@ -57,17 +71,45 @@ def labels(bench: RunBench) -> dict[str, dict[str, str]]:
 
 
 def sound(bench: RunBench) -> None:
-    """No GPU twice, no gang half there, none given up by Kueue, no request said to have failed."""
+    """No GPU twice, no gang of Kueue half there, none given up, and no request that was told it failed."""
     pods = bench.cluster.pods()
     assert overfull({pod["metadata"]["name"]: pod for pod in pods}) == []
     states: dict[str, set[bool]] = {}
     for pod in pods:
-        states.setdefault(_job(pod), set()).add("nodeName" in pod["spec"])
-    assert [job for job, found in states.items() if len(found) == 2] == []
+        if CONSUMES in pod["metadata"].get("annotations", {}):
+            states.setdefault(_job(pod), set()).add("nodeName" in pod["spec"])
+    assert [job for job, found in states.items() if found != {True}] == []
     played = kueue(bench)
     assert [w["metadata"]["name"] for w in played.all(WORKLOADS) if not w["spec"]["active"]] == []
     requests = played.all(REQUESTS)
     assert not any(true(one, kind) for one in requests for kind in ("Failed", "CapacityRevoked"))
+
+
+def labels_are_those_of_gangs(bench: RunBench) -> None:
+    """Each gang that runs has its label on just its nodes, and there are no others."""
+    stood: dict[str, set[str]] = {}
+    for pod in kueue(bench).all(PODS):
+        for key in NODE_LABELS:
+            if (mark := pod["spec"].get("nodeSelector", {}).get(key)) is not None:
+                stood.setdefault(f"{key}={mark}", set()).add(pod["spec"]["nodeName"])
+    found: dict[str, set[str]] = {}
+    for node, own in labels(bench).items():
+        for key, mark in own.items():
+            found.setdefault(f"{key}={mark}", set()).add(node)
+    assert found == stood
+
+
+def quiet(bench: RunBench) -> Result:
+    """Runs, with Kueue between them, until one writes nothing."""
+    for _ in range(12):
+        before = bench.asked()
+        done = bench.run("--wait", "2s")
+        kueue(bench).step()
+        sound(bench)
+        bench.cluster.advance(100)
+        if not bench.written(since=before):
+            return done
+    raise AssertionError(f"no end: {done.err}")
 
 
 def test_a_gang_that_kueue_asks_to_place_starts_on_its_nodes(memory: Benches) -> None:
@@ -102,3 +144,166 @@ def test_a_gang_that_kueue_asks_to_place_starts_on_its_nodes(memory: Benches) ->
     sound(bench)
     closed = played.one(REQUESTS, f"job-{started}-gangplan-1")
     assert true(closed, "BookingExpired")
+
+
+PARTS = 6
+
+
+@pytest.mark.parametrize("part", first_fast(range(PARTS)))
+def test_killed_after_any_write_a_run_is_finished_by_the_next_ones(
+    part: int, memory: Benches
+) -> None:
+    """One gang has ended, one was stopped; two of Kueue and a gated one come, and one has to wait."""
+    base = memory(beside_kueue(5))
+    played = kueue(base)
+    played.submit("done", (2, 8), priority=3)
+    played.submit("stopped", (1, 8), priority=2)
+    played.step()
+    quiet(base)
+    assert (len(bound(base, "done")), len(bound(base, "stopped"))) == (2, 1)
+    played.submit("wide", (2, 8), priority=9)
+    played.submit("pair", (2, 4), priority=8)
+    played.submit("late", (3, 8), priority=1)
+    played.step()
+    played.finish("done")
+    played.evict("stopped")
+    base.cluster.gang_of_pods("gated", 2, gpus=4, priority=5)
+    for at in range(part, 100, PARTS):
+        bench, kill = base.fork(), Kill(at)
+        bench.killed(kill, ("--wait", "2s"))
+        kueue(bench).step()
+        sound(bench)
+        if at % 2:
+            bench.killed(Kill(at // 2), ("--wait", "2s"))
+            kueue(bench).step()
+            sound(bench)
+        done = quiet(bench)
+        assert done.code == 0, (at, done.err)
+        counts = {name: len(bound(bench, name)) for name in ("wide", "pair", "gated", "late")}
+        assert counts == {"wide": 2, "pair": 2, "gated": 2, "late": 0}, (at, done.err)
+        labels_are_those_of_gangs(bench)
+        for name in ("wide", "pair", "stopped"):
+            kueue(bench).finish(name)
+        bench.cluster.remove("Pod", "gated-0")
+        bench.cluster.remove("Pod", "gated-1")
+        quiet(bench)
+        assert len(bound(bench, "late")) == 3
+        kueue(bench).delete("late")
+        quiet(bench)
+        assert labels(bench) == {}, at
+        assert all(true(one, "BookingExpired") for one in kueue(bench).all(REQUESTS))
+        if not kill.struck:
+            assert at > 12, "a run writes more than that"
+            return
+
+
+def test_many_gangs_come_and_go_while_runs_are_killed(memory: Benches) -> None:
+    """Of all sizes; some are stopped by Kueue and come again."""
+    chance = random.Random(7)
+    bench = memory(beside_kueue(8))
+    waiting = [f"g{number}" for number in range(examples(200, 20))]
+    came: set[str] = set()
+    ended: set[str] = set()
+    for _ in range(40 * len(waiting)):
+        for name in waiting[: chance.randrange(1, 6)]:
+            pods, gpus = chance.choice([(1, 1), (1, 4), (2, 4), (2, 8), (3, 2), (4, 8), (1, 8)])
+            kueue(bench).submit(name, (pods, gpus), priority=chance.randrange(3))
+            waiting.remove(name)
+            came.add(name)
+        kueue(bench, keeps=bool(chance.randrange(2))).step()
+        if chance.random() < 0.4:
+            bench.killed(Kill(chance.randrange(25)), ("--wait", "2s"))
+        else:
+            bench.run("--wait", "2s")
+            bench.cluster.advance(100)
+        kueue(bench).step()
+        sound(bench)
+        for name in sorted(name for name in came - ended if bound(bench, name)):
+            what = chance.random()
+            if what < 0.4:
+                kueue(bench, keeps=bool(chance.randrange(2))).finish(name)
+                ended.add(name)
+            elif what < 0.5:
+                kueue(bench, keeps=bool(chance.randrange(2))).evict(name)
+        if not waiting and came == ended:
+            break
+    quiet(bench)
+    assert came == ended
+    assert labels(bench) == {}
+    assert all(true(one, "BookingExpired") for one in kueue(bench).all(REQUESTS))
+
+
+def told(bench: RunBench, name: str) -> str:
+    """What the request of a job was told last."""
+    found = condition(kueue(bench).one(REQUESTS, f"job-{name}-gangplan-1"), "Provisioned")
+    return "" if found is None else str(found["message"])
+
+
+def test_a_gang_whose_pods_could_take_each_others_room_is_told_so(memory: Benches) -> None:
+    """One node is half taken: were the small pod bound first where both fit, the large one had no room."""
+    bench = memory(beside_kueue(2))
+    bench.cluster.gang_of_pods("there", 1, gpus=4, nodes=["n0"])
+    kueue(bench).submit("uneven", (1, 8), (1, 4))
+    kueue(bench).step()
+    bench.ran(code=7)
+    assert "cannot keep them apart" in told(bench, "uneven")
+    assert labels(bench) == {}
+    bench.cluster.remove("Pod", "there-0")
+    quiet(bench)
+    assert bound(bench, "uneven") == ["n0", "n1"]
+
+
+def test_nobody_comes_where_pods_that_are_to_come_could_take_more(memory: Benches) -> None:
+    """Of a gang of three on two nodes, each with room for two, two might come where one was planned."""
+    bench = memory(beside_kueue(2))
+    bench.cluster.gang_of_pods("there", 2, gpus=2, nodes=["n0", "n1"])
+    kueue(bench).submit("three", (3, 3))
+    kueue(bench).step()
+    bench.ran()
+    assert sorted(labels(bench)) == ["n0", "n1"]
+    bench.cluster.gang_of_pods("gated", 1, gpus=3)
+    done = bench.run("--wait", "2s")
+    assert done.code == 7
+    assert "could take its room" in done.err
+    assert bound(bench, "gated") == []
+    kueue(bench).step()  # now its pods are there, wherever
+    sound(bench)
+    bench.ran("--wait", "2s")
+    assert (len(bound(bench, "three")), len(bound(bench, "gated"))) == (3, 1)
+
+
+def test_what_kueue_does_not_start_gives_its_nodes_back(memory: Benches) -> None:
+    bench = memory(beside_kueue(1))
+    kueue(bench).submit("first", (1, 8), priority=1)
+    kueue(bench).submit("second", (1, 8))
+    kueue(bench).step()
+    bench.ran()
+    assert sorted(labels(bench)) == ["n0"]
+    bench.cluster.advance(400)
+    bench.ran()
+    said = [str(call.body) for call in bench.cluster.writes if call.path.endswith("-1/status")]
+    assert any("was not let start within 5m" in one for one in said), said
+    assert len(labels(bench)) == 1  # the plan gives them to it again
+    kueue(bench).step()
+    sound(bench)
+
+
+def test_eight_gangs_share_a_node_and_no_more(memory: Benches) -> None:
+    bench = memory(beside_kueue(1))
+    for number in range(9):
+        kueue(bench).submit(f"one{number}", (1, 1) if number else (1, 2), priority=9 - number)
+    kueue(bench).step()
+    quiet(bench)
+    assert len(labels(bench)["n0"]) == 7
+    labels_are_those_of_gangs(bench)
+
+
+def test_without_the_rights_for_it_nothing_of_kueue_is_planned(memory: Benches) -> None:
+    bench = memory(beside_kueue(2))
+    kueue(bench).submit("llama", (1, 8))
+    kueue(bench).step()
+    bench.cluster.gang_of_pods("gated", 1)
+    with bench.meddled(reviewing(("patch", "provisioningrequests", "status"))):
+        done = bench.ran("--wait", "2s")
+    assert "gangplan-placing" in done.err
+    assert (len(bound(bench, "gated")), told(bench, "llama"), labels(bench)) == (1, "", {})
