@@ -124,6 +124,23 @@ class Judge:
         remarks = (*seen.remarks, *stated_unable.overlooked(outcome))
         return Verdict([], reading.document, remarks, unchecked=unknown)
 
+    def derived(
+        self, plan: object
+    ) -> tuple[dict[str, int], dict[tuple[str, str], Figures], list[dict[str, Any]]]:
+        """What a plan must state, from its own instance and its pods.
+
+        Value of every tier by name, in order; figures by (namespace, name) of every gang;
+        ``status.queues``. Raises ValueError on a broken document.
+        """
+        reading = read_case(plan, None, self._instance)
+        self._instance = reading.instance or self._instance
+        if reading.case is None:
+            raise ValueError("; ".join(fault.message for fault in reading.faults[:3]))
+        outcome = Outcome(reading.case)
+        gangs = (gang.key for gang in outcome.facts.gangs)
+        found = {tier.name: tier.value for tier in tiers(outcome)}
+        return found, dict(zip(gangs, outcome.figures, strict=True)), stated_queues.derived(outcome)
+
 
 def check(plan: object, document: PlanDocument | None = None) -> list[Violation]:
     """All violations of one plan, as ``Judge.check`` finds them."""
@@ -132,24 +149,4 @@ def check(plan: object, document: PlanDocument | None = None) -> list[Violation]
 
 def derive(plan: object) -> dict[str, int]:
     """Value of every tier by name, in order. Raises ValueError on a broken document."""
-    return {tier.name: tier.value for tier in tiers(_outcome(plan))}
-
-
-def figures(plan: object) -> dict[tuple[str, str], Figures]:
-    """Figures of every gang by (namespace, name). Raises ValueError on a broken document."""
-    outcome = _outcome(plan)
-    return {
-        gang.key: found for gang, found in zip(outcome.facts.gangs, outcome.figures, strict=True)
-    }
-
-
-def queues(plan: object) -> list[dict[str, Any]]:
-    """What ``status.queues`` must say. Raises ValueError on a broken document."""
-    return stated_queues.derived(_outcome(plan))
-
-
-def _outcome(plan: object) -> Outcome:
-    reading = read_case(plan)
-    if reading.case is None:
-        raise ValueError("; ".join(fault.message for fault in reading.faults[:3]))
-    return Outcome(reading.case)
+    return Judge().derived(plan)[0]

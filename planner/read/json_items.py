@@ -48,7 +48,7 @@ MAX_BLANK = 2**20
 """Most blanks between two values."""
 
 _BLANK = re.compile(r"[ \t\n\r]*+")
-_BRACKET_OR_QUOTE = re.compile(r'[\[\]{}"]')
+_BRACKETS_OR_QUOTE = re.compile(r'[\[{]+|[\]}]+|"')
 _TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*("?)', re.DOTALL)
 _TRAILING = re.compile(r"trailing characters \(byte ([0-9]+)\)")
 """What msgspec says of a text that goes on after a value: where it goes on, counted from 1."""
@@ -248,7 +248,7 @@ class _JsonItems:
         at = too_deep = self.at
         depth = brackets = 0
         while brackets <= MAX_ITEM_MARKS and len(self.text) - self.at <= MAX_OBJECT:
-            found = _BRACKET_OR_QUOTE.search(self.text, at)
+            found = _BRACKETS_OR_QUOTE.search(self.text, at)
             word = "" if found is None else found.group()
             if found is not None and word == '"':
                 found = _TEXT.match(self.text, found.start())
@@ -257,13 +257,13 @@ class _JsonItems:
                 if not self._grow(item=True):
                     break
                 continue
-            at = found.end()
-            brackets += word != '"'
-            depth += (word in "[{") - (word in "]}")
-            if depth == MAX_DEPTH + 2 and too_deep == self.at:
-                too_deep = found.start()
-            if not depth:
-                self.at = at
+            at, size = found.end(), 0 if word == '"' else len(word)
+            brackets += size
+            depth += size if word[0] in "[{" else -size
+            if depth >= MAX_DEPTH + 2 and too_deep == self.at:
+                too_deep = at - 1 - (depth - MAX_DEPTH - 2)
+            if depth <= 0:
+                self.at = at + depth
                 return
         raise nested_too_deep(*self._place_from(too_deep))
 

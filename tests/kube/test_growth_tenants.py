@@ -116,6 +116,7 @@ def _calls(count: int, change: Change, folder: Path) -> dict[str, int]:
     return found
 
 
+@pytest.mark.usefixtures("search_clock")
 @pytest.mark.parametrize("written", spread(list(WRITTEN), 6))
 def test_what_differs_in_each_pod_of_a_tenant_costs_each_pod_the_same(
     written: str, tmp_path: Path

@@ -117,7 +117,7 @@ def without(dialects: str, place: Path) -> Path:
     for part in ("planner", "read", "kube", "dialects", None):
         inside.mkdir()
         for entry in source.iterdir():
-            if entry.name not in {part, "__pycache__", *files}:
+            if entry.name not in {part, *files}:
                 (inside / entry.name).symlink_to(entry)
         if part is not None:
             source, inside = source / part, inside / part

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from models.verify.check import derive, figures, queues
+from models.verify.check import Judge
 
 Doc = dict[str, Any]
 
@@ -279,27 +279,26 @@ def sealed(plan: Doc, *parts: str) -> Doc:
     return plan
 
 
-def restated(plan: Doc) -> Doc:
+def restated(plan: Doc, judge: Judge | None = None) -> Doc:
     """The same document with every figure and tier value that follows from its pods.
 
     Unless it says so otherwise, gangs that move do so in one set that bought nothing. It states no
-    effective GPUs.
+    effective GPUs. ``judge``: who is to check it, so that the instance is read once.
     """
     asked = {g["metadata"]["name"]: g["spec"] for g in plan["instance"]["gangs"]}
     for stated in plan["spec"]["gangs"]:
         for one in ((stated["reason"] or {}).get("fields") or {}).get("by", ()):
             one["priority"] = asked.get(one["gang"].rpartition("/")[2], {}).get("priority", 0)
-    derived = figures(plan)
+    tiers, figures, queues = (judge or Judge()).derived(plan)
     for stated in plan["spec"]["gangs"]:
-        found = derived[stated["namespace"], stated["name"]]
+        found = figures[stated["namespace"], stated["name"]]
         stated["bandwidthMBps"] = found.bandwidth
         stated["share"] = found.share
         stated["speed"] = found.speed
         stated.pop("speedAfter", None)
         stated["domains"] = found.domains
     plan["status"]["objectives"] = [
-        tier(name, value, "min" if name in MINIMISED else "max")
-        for name, value in derive(plan).items()
+        tier(name, value, "min" if name in MINIMISED else "max") for name, value in tiers.items()
     ]
     plan["status"]["outcome"] = "feasible" if plan["status"]["objectives"] else "optimal"
     plan["status"]["search"]["stoppedBy"] = "budget"
@@ -307,7 +306,7 @@ def restated(plan: Doc) -> Doc:
     names = [f"default/{g['metadata']['name']}" for g in moved]
     plan["status"].pop("effectiveGpus", None)
     plan["status"].pop("unchecked", None)
-    named = queues(plan) if plan["instance"].get("queues") else []
+    named = queues if plan["instance"].get("queues") else []
     plan["status"]["queues"] = json.loads(json.dumps(named))  # lists in place of tuples
     before = plan["status"].pop("moves", [])
     if names and sorted(name for one in before for name in one["gangs"]) == names:

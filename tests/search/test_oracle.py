@@ -37,7 +37,7 @@ from models.results.plan import compose
 from models.tiers import TIERS
 from models.values.implied_bounds import ImpliedBounds
 from models.values.tier_values import tiers_of
-from models.verify.check import check, derive, figures
+from models.verify.check import Judge, check, derive
 from planner.search.solve import WHOLE_BELOW, solve
 from planner.search.start.greedy import greedy
 
@@ -227,7 +227,7 @@ def test_the_stated_ranks_are_worth_what_the_best_dealing_is(name: str) -> None:
         document = compose(instance, solution, name="p", created_at=DAY, generator="test")
         said = [one for one in check(document) if one.rule in ("ranks", "bandwidth", "share")]
         assert said == []
-        judged = figures(document)
+        _, judged, _ = Judge().derived(document)
         assert [judged[g.key].share for g in instance.gangs] == shares(instance, decisions)
         ranked += any("rank" in pod for g in document["spec"]["gangs"] for pod in g["pods"])
     assert ranked

@@ -350,11 +350,12 @@ def edited(plan: Doc, edits: Any) -> Doc:  # noqa: ANN401  # any YAML
 
 def redecided(plan: Doc) -> Verdict:
     """Restates it with decisions that fit the pods, so that only the rule itself is broken; the verdict."""
-    verdict = Judge().check(restated(plan))
+    judge = Judge()
+    verdict = judge.check(restated(plan, judge))
     wrong = [one for one in verdict.violations if one.rule == "decision"]
     for violation in wrong:
         stated = entry(plan, str(violation.gang).split("/")[1])
         stated["decision"] = violation.message.rsplit(" ", 1)[1]
         if stated["decision"] not in ("wait", "preempt", "keep"):
             stated["reason"] = None
-    return Judge().check(restated(plan)) if wrong else verdict
+    return judge.check(restated(plan, judge)) if wrong else verdict
