@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from importlib.resources import files
 
 import yaml
 
 from models.documents.server import ServerModelDocument
-from models.hardware import MAX_MESH_GPUS, ServerModel, slug
+from models.hardware import MAX_MESH_GPUS, slug
 from models.rates.catalogue import find, server_models
 from models.rates.server_bandwidth import link_count
 
@@ -221,67 +220,53 @@ def test_every_file_is_named_by_its_model_and_listed() -> None:
     assert len(stems) == 124
 
 
-def of_every(check: Callable[[ServerModel], None]) -> Callable[[], None]:
-    """One test of all models: a thousand small ones cost more than what they do."""
-
-    def test() -> None:
-        for model in server_models():
-            try:
-                check(model)
-            except AssertionError as error:
-                error.add_note(model.name)
-                raise
-
-    return test
-
-
-@of_every
-def test_a_model_is_consistent(model: ServerModel) -> None:
-    assert model.vendor in {"NVIDIA", "AMD", "Intel"}
-    assert model.sources
-    assert model.confidence
-    linked = model.fabric != "pcie" or model.vendor == "AMD"
-    assert model.link_MBps == (LINK_RATES[model.gpu] if linked else None)
-    assert model.pcie_MBps in {10000, 20000, 40000}
-    assert model.sys_MBps == 10000
-    for groups in (model.numa, model.pcie_switch):
-        assert groups is None or len(groups) == model.gpus
-    assert len({nic.name for nic in model.nics}) == len(model.nics)
-    for nic in model.nics:
-        assert nic.gpus is None or set(nic.gpus) <= set(range(model.gpus))
-    assert (model.nvlink_domain_nodes > 1) == ("NVL72" in model.name or "GB200" in model.name)
+def test_a_model_is_consistent() -> None:
+    for model in server_models():
+        assert model.vendor in {"NVIDIA", "AMD", "Intel"}
+        assert model.sources
+        assert model.confidence
+        linked = model.fabric != "pcie" or model.vendor == "AMD"
+        assert model.link_MBps == (LINK_RATES[model.gpu] if linked else None)
+        assert model.pcie_MBps in {10000, 20000, 40000}
+        assert model.sys_MBps == 10000
+        for groups in (model.numa, model.pcie_switch):
+            assert groups is None or len(groups) == model.gpus
+        assert len({nic.name for nic in model.nics}) == len(model.nics)
+        for nic in model.nics:
+            assert nic.gpus is None or set(nic.gpus) <= set(range(model.gpus))
+        assert (model.nvlink_domain_nodes > 1) == ("NVL72" in model.name or "GB200" in model.name)
 
 
-@of_every
-def test_a_model_has_the_published_speed_of_its_gpu_and_the_source_of_it(
-    model: ServerModel,
-) -> None:
-    peak = PEAKS[model.gpu]
-    assert model.relative_speed == Fraction(peak)
-    (source,) = (s for s in model.sources if "relativeSpeed" in s)
-    assert source.startswith(f"relativeSpeed {peak}, TFLOP/s: {model.vendor} ")
+def test_a_model_has_the_published_speed_of_its_gpu_and_the_source_of_it() -> None:
+    for model in server_models():
+        peak = PEAKS[model.gpu]
+        assert model.relative_speed == Fraction(peak)
+        (source,) = (s for s in model.sources if "relativeSpeed" in s)
+        assert source.startswith(f"relativeSpeed {peak}, TFLOP/s: {model.vendor} ")
 
 
-@of_every
-def test_a_matrix_is_symmetric_and_its_links_are_those_of_its_gpus(model: ServerModel) -> None:
-    matrix = model.matrix
-    if matrix is None:
-        return
-    assert model.gpus <= MAX_MESH_GPUS
-    assert [len(row) for row in matrix] == [model.gpus] * model.gpus
-    for a, row in enumerate(matrix):
-        assert row[a] == "X"
-        assert [matrix[b][a] for b in range(model.gpus)] == list(row)
-        assert all(re.fullmatch(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS", cell) for cell in row)
-        links = sum(map(link_count, row))
-        if model.fabric == "pcie":
-            assert links == 0
-        elif model.links_per_gpu is not None:
-            assert links == model.links_per_gpu
-    if model.gpu == "MI250X":  # five links between modules, from the two dies together
-        for a in range(0, 8, 2):
-            between = sum(map(link_count, matrix[a])) + sum(map(link_count, matrix[a + 1])) - 2 * 4
-            assert between == 5
+def test_a_matrix_is_symmetric_and_its_links_are_those_of_its_gpus() -> None:
+    for model in server_models():
+        matrix = model.matrix
+        if matrix is None:
+            continue
+        assert model.gpus <= MAX_MESH_GPUS
+        assert [len(row) for row in matrix] == [model.gpus] * model.gpus
+        for a, row in enumerate(matrix):
+            assert row[a] == "X"
+            assert [matrix[b][a] for b in range(model.gpus)] == list(row)
+            assert all(re.fullmatch(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS", cell) for cell in row)
+            links = sum(map(link_count, row))
+            if model.fabric == "pcie":
+                assert links == 0
+            elif model.links_per_gpu is not None:
+                assert links == model.links_per_gpu
+        if model.gpu == "MI250X":  # five links between modules, from the two dies together
+            for a in range(0, 8, 2):
+                between = (
+                    sum(map(link_count, matrix[a])) + sum(map(link_count, matrix[a + 1])) - 2 * 4
+                )
+                assert between == 5
 
 
 def test_speeds_and_neighbours_of_nics_are_those_of_the_sources() -> None:
