@@ -500,7 +500,7 @@ def test_the_search_equals_trying_every_way_to_give_parts(name: str) -> None:
 
 
 def sized(instance: Instance) -> list[object]:
-    limits = replace(instance.policy.solve, budget=3)
+    limits = replace(instance.policy.solve, budget=1)
     instance = replace(instance, policy=replace(instance.policy, solve=limits))
     return [*misstated("search", instance, solve(instance, size=WHOLE_BELOW))]
 
@@ -549,7 +549,7 @@ def test_ways_of_planning_large_instances_free_gpus_by_every_rule(kind: str) -> 
     """No plan is refused, and no bound is beaten by the best plan."""
     for seed in range(examples(130, 2)):
         instance = KINDS[kind][0](seed)
-        limits = replace(instance.policy.solve, budget=3)
+        limits = replace(instance.policy.solve, budget=1)
         instance = replace(instance, policy=replace(instance.policy, solve=limits))
         found = solve(instance, size=WHOLE_BELOW)
         assert [*misstated("search", instance, found)] == [], seed
