@@ -31,7 +31,7 @@ _LONGEST = 1000
 
 ENDED = "its workload has ended"
 STOPPED = "its workload was stopped; it waits for nodes again"
-LATE = (
+LATE = "its workload was not let start for {}: its nodes are free again, and it waits for nodes"
     "its workload was not let start for {}, so its nodes went to others; it waits for nodes again"
 )
 

@@ -87,6 +87,7 @@ def test_gangs_of_kueue_come_and_go_on_a_real_api_server(live: Live, kueue: Play
     chance = random.Random(11)
     waiting = [f"g{number}" for number in range(examples(200, 20))]
     tolerations = [{"key": TAINT, "operator": "Exists"}]
+    words = run_words(live, "--wait", "0s")
     ended: set[str] = set()
     came: set[str] = set()
     for _ in range(10 * len(waiting)):
@@ -99,9 +100,9 @@ def test_gangs_of_kueue_come_and_go_on_a_real_api_server(live: Live, kueue: Play
         kueue.step()
         if chance.random() < 0.2:
             killer = Killer(chance.randrange(1, 12), after=True, counts=is_answer)
-            killed(live, killer, *run_words(live))
+            killed(live, killer, *words)
         else:
-            done = ran(live, *run_words(live))
+            done = ran(live, *words)
             assert done.code in (0, 7), done.err
         kueue.step()
         settled(live, kueue)
@@ -115,6 +116,6 @@ def test_gangs_of_kueue_come_and_go_on_a_real_api_server(live: Live, kueue: Play
         if not waiting and came == ended:
             break
     assert came == ended
-    assert ran(live, *run_words(live)).code == 0
+    assert ran(live, *words).code == 0
     assert labels(live) == []
     assert all(true(one, "BookingExpired") for one in kueue.all(REQUESTS))
