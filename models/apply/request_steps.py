@@ -32,8 +32,6 @@ _LONGEST = 1000
 ENDED = "its workload has ended"
 STOPPED = "its workload was stopped; it waits for nodes again"
 LATE = "its workload was not let start for {}: its nodes are free again, and it waits for nodes"
-    "its workload was not let start for {}, so its nodes went to others; it waits for nodes again"
-)
 
 
 def settle_requests(session: ApplySession) -> Steps[None]:

@@ -292,7 +292,7 @@ def waiting_pods(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]
         for _, pod in sorted(view.pods.items())
         if pod.node is None
         and not pod.finished
-        and not pod.terminating
+        and not (pod.terminating or pod.expected)
         and settings.scheduling_gate in pod.gates
     ]
 

@@ -160,5 +160,5 @@ class _Attempt:
 
 def _waiting(view: ClusterView, classifier: PodClassifier) -> list[LivePod]:
     """Pods at the gate, by name: those of one gang mostly stand together."""
-    pods = (pod for _, pod in sorted(view.pods.items()))
+    pods = (pod for _, pod in sorted(view.pods.items()) if not pod.expected)
     return [pod for pod in pods if pod.stays and not classifier.started(pod)]
