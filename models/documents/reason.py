@@ -104,9 +104,9 @@ class Code:
     fields: tuple[str, ...]
 
 
-_ROOM = ("role", "pods", "gpus", "room_pods", "room_gpus")
-_PLACE = ("level", "domain", "model", "resources")
-_HELD = ("by", "proven")
+ROOM = ("role", "pods", "gpus", "room_pods", "room_gpus")
+PLACE = ("level", "domain", "model", "resources")
+HELD = ("by", "proven")
 _RULE = ("gpus", "proven")
 
 
@@ -115,15 +115,15 @@ UNSTATED = "Unstated"
 CODES: Mapping[str, Code] = {
     "NoRoom": Code(
         "not enough GPUs, or not where they could be used together",
-        (*_ROOM, "model", *_HELD, "text"),
+        (*ROOM, "model", *HELD, "text"),
     ),
     "Resources": Code(
         "not enough cpu, memory, pod slots or other resources beside its GPUs",
-        (*_ROOM, "resources", *_HELD),
+        (*ROOM, "resources", *HELD),
     ),
     "RequiredTopology": Code(
         "no domain of a level that it requires has enough room",
-        (*_ROOM, "level", "domain", *_HELD, "text"),
+        (*ROOM, "level", "domain", *HELD, "text"),
     ),
     "Selector": Code(
         "every node that has what it needs is cordoned, not ready, tainted, or excluded by other rules",
@@ -132,7 +132,7 @@ CODES: Mapping[str, Code] = {
     "Bandwidth": Code("below its minBandwidthShare everywhere", _RULE),
     "Outranked": Code(
         "gangs that come first, or tiers that come first, leave it no place",
-        (*_ROOM, *_PLACE, *_HELD),
+        (*ROOM, *PLACE, *HELD),
     ),
     "AntiAffinity": Code("it would fit, but for a rule that keeps pods apart", _RULE),
     "Affinity": Code("it would fit, but for a rule that keeps pods together", _RULE),
@@ -151,7 +151,7 @@ CODES: Mapping[str, Code] = {
     ),
     "Never": Code(
         "it could not start even if nothing else ran",
-        (*_ROOM, *_PLACE, "nodes_with", "taints", "offered", "queue", "limit", "cause"),
+        (*ROOM, *PLACE, "nodes_with", "taints", "offered", "queue", "limit", "cause"),
     ),
     "Preempted": Code("it is stopped for gangs that come to its nodes", ("by",)),
     "Incomplete": Code(

@@ -13,6 +13,7 @@ from apiserver_lease import NAMESPACE, START, LeaseServer, LeaseWire, micro
 from effort import HANG_S, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import texts, trees
 from test_lease_taking import take
 
 from models.apply.notes import RunNotes
@@ -210,19 +211,13 @@ def test_two_never_hold_it_at_once(data: st.DataObject) -> None:
             assert server.spec["holderIdentity"] == believers[0]
 
 
-trees = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.just(micro(START)),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
+ODD = trees(texts(8) | st.just(micro(START)), texts(5), leaves=8)
 FIELDS = ["holderIdentity", "renewTime", "acquireTime", "leaseDurationSeconds", "leaseTransitions"]
 NOTES = ["gangplan.dev/user", "gangplan.dev/acquired", "gangplan.dev/last-run", "x"]
 
 
 def odd(names: list[str]) -> st.SearchStrategy[Any]:
-    return st.dictionaries(st.sampled_from(names), trees) | trees
+    return st.dictionaries(st.sampled_from(names), ODD) | ODD
 
 
 @settings(max_examples=examples(150, 80), deadline=None)

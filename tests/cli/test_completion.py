@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import RunCli
 from effort import first_fast
 from snapshots import real_kubectl
 
@@ -75,6 +76,33 @@ def test_kubectl_gets_candidates_and_a_directive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert answer(capsys, monkeypatch, *words) == (candidates, directive)
+
+
+def test_the_names_of_gangs_are_completed(
+    cli: RunCli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def candidates(*words: str) -> list[str]:
+        return answer(capsys, monkeypatch, *words)[0]
+
+    home, saved = {"HOME": str(tmp_path / "home")}, str(tmp_path / "plan.json")
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", home["HOME"])
+    monkeypatch.setenv("XDG_STATE_HOME", "")
+    assert candidates("explain", "def") == []
+    monkeypatch.setenv("_GANGPLAN_COMPLETE", "")
+    assert cli("plan", str(ROOT / "inputs/quickstart"), "--out", saved, environ=home).code == 0
+    document = json.loads(Path(saved).read_text())
+    gangs = {f"{gang['namespace']}/{gang['name']}" for gang in document["spec"]["gangs"]}
+    assert len(gangs) == 7
+    assert set(candidates("explain", "def")) == gangs
+    (tmp_path / "home/.local/state/gangplan/last-plan.json.gz").unlink()
+    assert set(candidates("explain", saved, "")) == gangs
+    document["spec"]["gangs"][0]["name"] = "$(touch x)"  # a shell is not given this
+    Path(saved).write_text(json.dumps(document))
+    assert len(candidates("explain", saved, "")) == 6
 
 
 def test_a_bug_completes_nothing_and_says_nothing(

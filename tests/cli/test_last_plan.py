@@ -1,8 +1,7 @@
-"""The last plan: how old it is, and that its gangs are completed; tests/cli/sessions has the rest."""
+"""The last plan: how old it is; tests/cli/sessions has the rest, test_completion.py the names of gangs."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,18 +15,6 @@ def home(tmp_path: Path) -> dict[str, str]:
     """The environment of a user with an empty home."""
     (tmp_path / "home").mkdir()
     return {"HOME": str(tmp_path / "home")}
-
-
-SET_BY_COMPLETION = [
-    "_GANGPLAN_COMPLETE",
-    "_TYPER_COMPLETE_ARGS",
-    "_TYPER_COMPLETE_FISH_ACTION",
-    "COLUMNS",
-]
-
-
-def file_of(environ: dict[str, str]) -> Path:
-    return Path(environ["HOME"]) / ".local/state/gangplan/last-plan.json.gz"
 
 
 def test_the_age_and_the_folder_are_said(
@@ -47,26 +34,3 @@ def test_the_age_and_the_folder_are_said(
     assert said == (
         f"plan of standard input in {tmp_path}, made 3 minutes ago; for another, name its file"
     )
-
-
-def test_the_names_of_gangs_are_completed(
-    cli: RunCli, home: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from planner.cli import completion
-
-    monkeypatch.setenv("HOME", home["HOME"])
-    for own in ("XDG_STATE_HOME", *SET_BY_COMPLETION):
-        monkeypatch.setenv(own, "")
-    assert completion._candidates(["explain", "def"]) == []
-    monkeypatch.setenv("_GANGPLAN_COMPLETE", "")
-    plan = ("plan", QUICKSTART, "--out", str(tmp_path / "plan.json"))
-    assert cli(*plan, environ=home).code == 0
-    document = json.loads((tmp_path / "plan.json").read_text())
-    gangs = {f"{gang['namespace']}/{gang['name']}" for gang in document["spec"]["gangs"]}
-    assert len(gangs) == 7
-    assert set(completion._candidates(["explain", "def"])) == gangs
-    file_of(home).unlink()
-    assert set(completion._candidates(["explain", str(tmp_path / "plan.json"), ""])) == gangs
-    document["spec"]["gangs"][0]["name"] = "$(touch x)"  # a shell is not given this
-    (tmp_path / "plan.json").write_text(json.dumps(document))
-    assert len(completion._candidates(["explain", str(tmp_path / "plan.json"), ""])) == 6

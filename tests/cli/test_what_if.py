@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from bundles import read_all
-from drawing_documents import inputs
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strategies import inputs
 
 from models.documents.canonical import canonical_instance
 from models.documents.plan import PlanInstance

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from building import instance_document
 from bundles import read_all
-from drawing_documents import inputs
 from effort import examples, first_fast
 from hypothesis import HealthCheck, given, settings
 from input_folders import input_folder, input_names
+from strategies import inputs
 
 from models.documents.canonical import digest
 from models.results.plan import dumps

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from building import instance_document
-from drawing_documents import inputs
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strategies import inputs
 from test_refused import REFUSED
 
 from planner.errors import Fault, InputError, MissingPathError

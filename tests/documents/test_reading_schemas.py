@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 import yaml
 from building import instance_document
-from drawing_documents import inputs
 from hypothesis import HealthCheck, given, settings
 from input_folders import input_folder
 from referencing import Registry
+from strategies import inputs
 from test_refused import REFUSED
 
 from models.results.plan import compose

@@ -10,6 +10,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import links
 
 from models.hardware import ServerModel
 from models.rates.rings import Links, shape
@@ -72,11 +73,8 @@ def most_by_force(links: Links, *, directed: bool) -> int:
     return most(0, tuple(links[a][b] for a, b in pairs))
 
 
-@st.composite
-def small_links(draw: st.DrawFn, sizes: st.SearchStrategy[int], most: int) -> Links:
-    size = draw(sizes)
-    pairs = size * (size - 1) // 2
-    return symmetric(size, draw(st.lists(st.integers(0, most), min_size=pairs, max_size=pairs)))
+def small_links(sizes: st.SearchStrategy[int], most: int) -> st.SearchStrategy[Links]:
+    return links(sizes, most).map(lambda counts: tuple(map(tuple, counts)))
 
 
 @settings(max_examples=examples(150, 40), deadline=None)

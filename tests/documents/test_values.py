@@ -12,7 +12,7 @@ import pytest
 from conftest import RunCli
 from effort import first_fast
 from hypothesis import given
-from hypothesis import strategies as st
+from strategies import texts
 
 from models.documents.base import MAX_COMPARED, suggestion
 from models.host_ranges import MAX_NAMES, host_count, host_ranges, hosts
@@ -68,7 +68,7 @@ def test_a_range_that_explodes_is_refused_before_it_is_expanded() -> None:
             hosts(pattern)  # asking for the names is enough: no iteration
 
 
-@given(st.text())
+@given(texts())
 def test_text_is_shown_on_one_printable_line_of_bounded_length(text: str) -> None:
     line = shown(text)
     assert line.isprintable()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kube import node, objects
+from strategies import texts
 
 from models.instance.policy import KubernetesPolicy
 from planner.read.findings import Remarks
@@ -91,7 +92,7 @@ def test_resource_names_mean_whole_gpus_or_parts_of_them(
 KEYS = sorted({key for reader in holding_readers() for key in reader.keys})
 
 
-@given(st.dictionaries(st.sampled_from(KEYS), st.text(max_size=60), max_size=4))
+@given(st.dictionaries(st.sampled_from(KEYS), texts(60), max_size=4))
 def test_any_text_in_any_annotation_is_read_without_an_error(annotations: dict[str, str]) -> None:
     tree = node("n1")
     tree["metadata"]["annotations"] = _registered("new")

@@ -15,11 +15,13 @@ BLOCK, RACK = "example.com/block", "example.com/rack"
 
 
 def test_three_layers_of_an_annotation_become_slices_in_slices() -> None:
-    layers = [{"topology": BLOCK, "size": 4}, {"topology": RACK, "size": 2}]
-    role = jobs_of(layers).instance.gangs[0].roles[0]
-    # levels: block 0, rack 1
-    assert (role.slice_size, role.slice_level) == (2, 1)
-    assert role.outer_slices == ((4, 0),)
+    named = (BLOCK, 8), (RACK, 4), ("kubernetes.io/hostname", 2)
+    layers: list[dict[str, object]] = [{"topology": key, "size": size} for key, size in named]
+    gang = jobs_of(layers).instance.gangs[0]
+    (role,) = gang.roles
+    # levels: block 0, rack 1, node 2; the only slice of 8 is the gang
+    assert (role.slice_size, role.slice_level, role.outer_slices) == (2, 2, ((4, 1),))
+    assert (gang.required, gang.hold) == (0, None)
 
 
 def test_layers_that_do_not_nest_hold_the_gang() -> None:

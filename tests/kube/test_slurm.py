@@ -9,6 +9,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import texts
 
 from models.documents.cluster import Level
 from models.instance.cluster import Cluster, Node
@@ -231,7 +232,7 @@ def test_a_mutated_file_is_read_or_refused(data: st.DataObject) -> None:
         gone = data.draw(st.integers(0, 12))
         junk = data.draw(
             st.one_of(
-                st.text(max_size=6),
+                texts(6),
                 st.sampled_from(
                     ["[", "]", "[0-99999999]", "=", "\\\n", "#", ",", '"', "\x00",
                      "SwitchName=", "Switches=", "Nodes=", "- ", ": ", "{", "\t", "&a *a"]

@@ -10,6 +10,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import texts
 
 from models.documents.server import ServerModelDocument
 from models.rates import catalogue
@@ -102,7 +103,7 @@ def test_words_of_a_matrix_in_any_order_are_read_or_refused(words: list[str]) ->
 
 
 @settings(deadline=None, max_examples=examples(100, 15))
-@given(st.text(max_size=300))
+@given(texts(300))
 def test_any_text_is_read_or_refused(text: str) -> None:
     check(text)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from models.documents.reason import _HELD, _PLACE, _ROOM, CODES, ReasonFields, unlisted
+from models.documents.reason import CODES, HELD, PLACE, ROOM, ReasonFields, unlisted
 from models.instance.solution import Reason
 from planner.show.reason_words import words
 
@@ -21,7 +21,7 @@ def alias(name: str) -> str:
     return str(ReasonFields.model_fields[name].alias)
 
 
-GROUPS = {"room": _ROOM, "place": _PLACE, "gangs": _HELD}
+GROUPS = {"room": ROOM, "place": PLACE, "gangs": HELD}
 """Fields that many codes have, by the word that stands for them in the table."""
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+import strategies
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.hardware import Nic, ServerModel, mask_of
+from models.hardware import ServerModel, mask_of
 from models.instance.speed import speed_permille
 from models.rates.catalogue import find, server_models
 from models.rates.gpu_sets import UnknownRate
@@ -36,14 +37,8 @@ def mesh(counts: list[list[int]]) -> ServerModel:
     return ServerModel("m", "G", len(counts), "direct", matrix=matrix, link_MBps=20000)
 
 
-@st.composite
-def meshes(draw: st.DrawFn, most_gpus: int, most_links: int) -> ServerModel:
-    size = draw(st.integers(2, most_gpus))
-    counts = [[0] * size for _ in range(size)]
-    for a in range(size):
-        for b in range(a):
-            counts[a][b] = counts[b][a] = draw(st.integers(0, most_links))
-    return mesh(counts)
+def meshes(most_gpus: int, most_links: int) -> st.SearchStrategy[ServerModel]:
+    return strategies.links(st.integers(2, most_gpus), most_links).map(mesh)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +129,7 @@ def test_the_worst_and_best_of_many_sets_are_bounded_without_listing_them() -> N
 def test_network_rates_are_the_planners_and_the_worst_is_the_least_of_all_sets(
     data: st.DataObject,
 ) -> None:
-    near = st.none() | st.sets(st.integers(0, 5), max_size=3).map(lambda gpus: tuple(sorted(gpus)))
-    speeds = st.sampled_from([25_000, 100_000, 200_000, 400_000])
-    drawn = data.draw(st.lists(st.tuples(speeds, near), max_size=5))
-    nics = tuple(Nic(f"n{i}", speed, gpus) for i, (speed, gpus) in enumerate(drawn))
+    nics = data.draw(strategies.nics(6))
     server = ServerModel("s", "G", 6, "nvswitch", link_MBps=1, links_per_gpu=1, pcie_MBps=20000)
     known, candidates = data.draw(st.integers(0, 63)), data.draw(st.integers(1, 63))
     rest = candidates & ~known

@@ -1,6 +1,6 @@
-"""Random good documents: every field of every kind, consistent by construction.
+"""What Hypothesis draws for several tests: good documents, odd values, NICs and links of a server.
 
-Called by the tests of reading and of canonical documents; drawn by Hypothesis, so failures shrink.
+Documents have every field of every kind and are consistent by construction.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from models.hardware import Nic
+
 API = "gangplan.dev/v1alpha1"
 Json = dict[str, Any]
 
 LEVELS = ("block", "rack")
 SETS = ("web", "cache of images")
-NAMES = st.from_regex(r"[a-z0-9]([a-zA-Z0-9._-]{0,8}[a-z0-9])?", fullmatch=True)
+NAME = r"[a-z0-9]([a-zA-Z0-9._-]{0,8}[a-z0-9])?"
+NAMES = st.from_regex(NAME, fullmatch=True, alphabet=st.characters(max_codepoint=127))
 LABELS = st.dictionaries(st.sampled_from(["zone", "example.com/pool", "a.b/c"]), NAMES, max_size=2)
 TIMES = st.sampled_from(["2026-11-20T08:00:00Z", "2026-11-21T10:00:00+02:00"])
 DECIMALS = st.decimals(0, 1, places=4, allow_nan=False).map(float)
@@ -284,3 +287,46 @@ def inputs(draw: st.DrawFn) -> list[Json]:
     if draw(st.booleans()):
         documents.append({"apiVersion": API, "kind": "Policy", "spec": draw(policies())})
     return documents
+
+
+# Odd values
+
+
+def texts(most: int | None = None) -> st.SearchStrategy[str]:
+    """Any text of so many characters; without surrogates, as in UTF-8."""
+    # said so, for Hypothesis tries each character of a codec: two seconds in every fresh checkout
+    return st.text(st.characters(exclude_categories=("Cs",)), max_size=most)
+
+
+def trees(
+    more: st.SearchStrategy[Any], keys: st.SearchStrategy[str], leaves: int
+) -> st.SearchStrategy[Any]:
+    """JSON of any shape; of these values beside numbers, booleans and null."""
+    return st.recursive(
+        st.none() | st.booleans() | st.integers() | more,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
+        max_leaves=leaves,
+    )
+
+
+# Servers
+
+
+@st.composite
+def nics(draw: st.DrawFn, gpus: int) -> tuple[Nic, ...]:
+    """Up to five, each near some of the GPUs or none known."""
+    near = st.none() | st.sets(st.integers(0, gpus - 1), max_size=3).map(lambda s: tuple(sorted(s)))
+    speeds = st.sampled_from([25_000, 100_000, 200_000, 400_000])
+    drawn = draw(st.lists(st.tuples(speeds, near), max_size=5))
+    return tuple(Nic(f"n{i}", speed, own) for i, (speed, own) in enumerate(drawn))
+
+
+@st.composite
+def links(draw: st.DrawFn, sizes: st.SearchStrategy[int], most: int) -> list[list[int]]:
+    """How many links each GPU has to each other one, symmetric."""
+    size = draw(sizes)
+    counts = [[0] * size for _ in range(size)]
+    for a in range(size):
+        for b in range(a):
+            counts[a][b] = counts[b][a] = draw(st.integers(0, most))
+    return counts
