@@ -130,3 +130,14 @@ def on_terminal(
             break
     os.close(leader)
     return process.wait(timeout=HANG_S), received.decode()
+
+
+def wait_for(process: subprocess.Popen[str], word: str) -> str:
+    """Lines of stderr up to the one that holds the word."""
+    assert process.stderr is not None
+    read = ""
+    for line in process.stderr:
+        read += line
+        if word in line:
+            return read
+    raise AssertionError(f"{word!r} never came: {read}")

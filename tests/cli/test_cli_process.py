@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import handmade
 import pytest
 from conftest import RunCli
 from effort import HANG_S, first_fast
-from interactive import HEARING, MAIN, PATIENT, ROOT, on_terminal, started
+from interactive import HEARING, MAIN, PATIENT, ROOT, on_terminal, started, wait_for
 from plan_documents import sealed
 
 INPUT = """
@@ -57,17 +56,6 @@ def test_a_terminal_sees_a_live_line_that_goes_and_a_table_in_colour(folder: Pat
     assert left.startswith("cluster")
     assert left.rstrip().splitlines()[-1].startswith("next: gangplan plan in.yaml")
     assert "\x1b" not in left
-
-
-def wait_for(process: subprocess.Popen[str], word: str) -> str:
-    """Lines of stderr up to the one that holds the word."""
-    assert process.stderr is not None
-    read = ""
-    for line in process.stderr:
-        read += line
-        if word in line:
-            return read
-    raise AssertionError(f"{word!r} never came: {read}")
 
 
 SIGTERM, SIGINT, SIGHUP = (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)

@@ -11,25 +11,13 @@ from apiserver import FakeCluster
 from bundles import load_all
 from conftest import RunCli
 from kube import node
+from pages import KUBERNETES, ROOT, code_blocks, text
 
 from models.rules.registry import requirements
 from planner.cli.app import app
 
-ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("inputs/**/*.md")])
 VERBS = {command.name for command in app.registered_commands if command.name}
-
-
-def text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
-
-
-def code_blocks(content: str, language: str = "") -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", content, re.MULTILINE | re.DOTALL)
-
-
-def relative(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 def test_links_resolve_and_no_verb_is_told_of_that_is_not_there() -> None:
@@ -75,7 +63,7 @@ def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[
     ]  # tells of a script's options
     for path in ours:
         told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text(path)))
-        assert told <= offered | others | {"--help", "--version"}, relative(path)
+        assert told <= offered | others | {"--help", "--version"}, path
 
 
 def test_yaml_in_the_documents_is_yaml() -> None:
@@ -96,7 +84,6 @@ def test_the_documented_inputs_are_valid_input(cli: RunCli, tmp_path: Path) -> N
     assert result.out == "valid: 17 nodes, 136 GPUs, 1 gang (0 running, 1 waiting), 2 queues\n"
 
 
-KUBERNETES = ROOT / "docs" / "kubernetes.md"
 H100 = str(ROOT / "inputs" / "snapshots" / "h100-gke")
 
 

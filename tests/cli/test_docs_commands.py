@@ -22,8 +22,8 @@ from apiserver_http import serving
 from conftest import Result, RunCli
 from effort import HANG_S, examples
 from live_objects import Wanted, pods
+from pages import KUBERNETES, ROOT, code_blocks, text
 from snapshots import environment
-from test_docs import KUBERNETES, ROOT, code_blocks, text
 
 from planner.cli.app import app
 

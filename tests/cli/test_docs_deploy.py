@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from deploying import DEPLOY, built
-from test_docs import ROOT, text
+from pages import ROOT, text
 
 DEPLOYING = text(ROOT / "docs" / "deploy.md")
 DOCTOR = text(ROOT / "docs" / "doctor.md")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from effort import spread
-from test_docs import ROOT, text
+from pages import ROOT, text
 
 from benchmarks.lab.rules import AT_ONCE
 from benchmarks.lab.scheduler import schedule

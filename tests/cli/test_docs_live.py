@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import RunCli
-from test_docs import ROOT, code_blocks, text
+from pages import ROOT, code_blocks, text
 
 from models.apply import intents
 from models.apply.requests import Outcome

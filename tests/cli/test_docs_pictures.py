@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import RunCli
 from effort import first_fast
-from test_docs import ROOT, text
+from pages import ROOT, text
 
 LIVE = {"apply", "cron", "plan"}
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]

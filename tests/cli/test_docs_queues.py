@@ -13,7 +13,7 @@ import yaml
 from apiserver import FakeCluster
 from apiserver_kinds import Kind
 from kube import node
-from test_docs import ROOT, code_blocks, text
+from pages import ROOT, code_blocks, text
 from test_queues import packed
 
 from models.documents.policy import PolicyDocument

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import RunCli
-from test_docs import ROOT, code_blocks, text
+from pages import ROOT, code_blocks, text
 
 from models.instance.policy import DEFAULT_OBJECTIVES, Moves, Policy, default_max_gangs
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from effort import HANG_S
-from test_docs import ROOT, text
+from pages import ROOT, text
 
 pytestmark = pytest.mark.slow
 CONFIG = ROOT / "deploy" / "docs" / "mkdocs.yml"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from deploying import DEPLOY
-from test_docs import ROOT, text
+from pages import ROOT, text
 from test_metrics import report
 
 from models.apply.requests import Outcome

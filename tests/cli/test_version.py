@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 from conftest import RunCli
 from effort import HANG_S
-from test_docs import ROOT, text
+from pages import ROOT, text
 
 import planner
 

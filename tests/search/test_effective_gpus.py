@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from building import build, gang, mask
+from interactive import ROOT
 from moves_made import decide, solved
-from test_walls import ROOT
 
 from models.documents.plan import PlanDocument
 from models.instance.gang import Gang

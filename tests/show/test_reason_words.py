@@ -67,10 +67,8 @@ def test_a_field_of_another_code_is_found_and_of_an_unknown_code_nothing_is_know
 BY = [{"gang": "ml/a", "priority": 5, "gpus": 16}, {"gang": "ml/b", "priority": 0, "gpus": 1}]
 
 
-SAID = yaml.load(
-    (Path(__file__).parent / "reason_words.yaml").read_text(encoding="utf-8"),
-    Loader=yaml.CSafeLoader,
-)
+WRITTEN = (Path(__file__).parent / "reason_words.yaml").read_text(encoding="utf-8")
+SAID = yaml.load(WRITTEN, Loader=yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize("case", SAID, ids=[f"{one['code']}-{n}" for n, one in enumerate(SAID)])

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import report_plans
 from conftest import RunCli
+from interactive import ROOT
 from test_report import large_page, page_of
-from test_walls import ROOT
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 

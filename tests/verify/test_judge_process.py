@@ -18,10 +18,9 @@ from building import build
 from building import gang as demand
 from conftest import RunCli
 from effort import HANG_S, first_fast
-from interactive import PATIENT, environment, started
+from interactive import PATIENT, environment, started, wait_for
 from outcomes import NOW
 from plan_documents import sealed
-from test_cli_process import wait_for
 from test_queue_limit import cluster, gang, written
 
 from models.instance.solution import Solution
