@@ -1,4 +1,4 @@
-"""The manifests of docs/beside-*.md are accepted by an API server, and their pods are gangs of gangplan."""
+"""The pages docs/beside-*.md: five steps, and manifests whose pods get the gate and are gangs of gangplan."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from admission import gates
 from apiserver import FakeCluster
 from apiserver_kinds import Kind
 from kube import node
@@ -56,15 +57,30 @@ def cluster() -> FakeCluster:
     return made
 
 
-def pods_of(job: Tree, made: FakeCluster) -> list[Tree]:
-    """The pods of a job as its controller makes them, as the server keeps them."""
+ADDED = {
+    "beside-kueue": {"kueue.x-k8s.io/local-queue-name": "research"},
+    "beside-volcano": {"volcano.sh/queue-name": "research"},
+}
+"""Labels that the controllers of a page give to pods."""
+
+
+def opted_in(page: str) -> Tree:
+    """The annotations of the namespace after the commands of the page; it has to be labelled."""
+    written = text(ROOT / "docs" / f"{page}.md")
+    assert "kubectl label namespace research gangplan.dev/placement=enabled" in written
+    found = re.search(r"kubectl annotate namespace research (\S+)=(\S+)", written)
+    return {} if found is None else {found[1]: found[2]}
+
+
+def pods_of(job: Tree, made: FakeCluster, page: str) -> list[Tree]:
+    """The pods of a job as its controller makes them, gated as the policy of deploy/gate does it."""
     owner = {name: job[name] for name in ("apiVersion", "kind")}
     owner |= {name: job["metadata"][name] for name in ("name", "uid")}
     pods = []
     for count, template in templates(job):
         for index in range(count):
             metadata = {
-                **template.get("metadata", {}),
+                "labels": template.get("metadata", {}).get("labels", {}) | ADDED.get(page, {}),
                 "name": f"{job['metadata']['name']}-{index}",
                 "namespace": "research",
                 "ownerReferences": [{**owner, "controller": True}],
@@ -73,8 +89,10 @@ def pods_of(job: Tree, made: FakeCluster) -> list[Tree]:
                 "apiVersion": "v1",
                 "kind": "Pod",
                 "metadata": metadata,
-                "spec": template["spec"],
+                "spec": dict(template["spec"]),
             }
+            assert gates(tree, opted_in(page))
+            tree["spec"]["schedulingGates"] = [{"name": "gangplan.dev/placement"}]
             pods.append(made.create(tree))
     return pods
 
@@ -89,7 +107,7 @@ def test_manifests_are_accepted_and_make_one_gang_that_waits_for_gangplan(page: 
             continue
         kept = made.create(tree)
         assert kept["spec"].items() >= tree["spec"].items()
-        pods += pods_of(kept, made) if tree["kind"] == "Job" else []
+        pods += pods_of(kept, made, page) if tree["kind"] == "Job" else []
     selected = pods[0]["spec"].get("nodeSelector", {})
     trees = [*(node(f"n{number}", **selected) for number in range(4)), *pods]
     found = load(["-"], stdin=io.BytesIO(packed(*trees)))
@@ -97,6 +115,17 @@ def test_manifests_are_accepted_and_make_one_gang_that_waits_for_gangplan(page: 
     assert (gang.name, gang.scheduler, gang.hold) == ("llama", None, None)
     assert [(role.min, role.gpus) for role in gang.roles] == [(4, 8)]
     assert {pod.mode for pod in gang.pods} == {"gate"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_five_steps_with_what_to_expect_and_the_first_only_reads(page: str) -> None:
+    _, *steps = re.split(r"^## [1-5]\. ", text(ROOT / "docs" / f"{page}.md"), flags=re.MULTILINE)
+    assert len(steps) == 5
+    assert all("Expect: " in step and "```\n" in step for step in steps)
+    lines = [one for block in code_blocks(steps[0], "") for one in block.splitlines()]
+    reading = r"(gangplan (snapshot|plan|audit|explain|capacity)|scontrol show|squeue) "
+    assert lines
+    assert [one for one in lines if not re.match(reading, one)] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -113,7 +142,7 @@ def test_pods_that_are_given_back_have_no_gate_of_ours() -> None:
     assert patch is not None
     made = cluster()
     (job,) = [made.create(one) for one in documents("beside-kueue") if one["kind"] == "Job"]
-    first, *_ = pods_of(job, made)
+    first, *_ = pods_of(job, made, "beside-kueue")
     path = f"/api/v1/namespaces/research/pods/{first['metadata']['name']}"
     strategic = "application/strategic-merge-patch+json"
     for _ in range(2):  # the second time there is nothing to take away
