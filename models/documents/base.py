@@ -208,12 +208,6 @@ def omitted(default: Any = None, description: str | None = None, **field: Any) -
     return Field(default=default, exclude_if=lambda value: value == default, **field)
 
 
-_BOUNDS: tuple[tuple[type[list[Any] | dict[Any, Any]], int, str], ...] = (
-    (list, MAX_ITEMS, "a list of {:,} entries"),
-    (dict, MAX_FIELDS, "an object of {:,} fields"),
-)
-
-
 def bounded(value: object) -> object:
     """The value, unless it is a list of more than MAX_ITEMS, or an object of more than MAX_FIELDS."""
     for kind, most, what in (

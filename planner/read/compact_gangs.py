@@ -43,6 +43,7 @@ from models.instance.gang import (
 from models.mig import board_named, instance_in, resource_of
 from models.units import shown
 from planner.read.compact_cluster import MergedCluster
+from planner.read.kube.lookup import Known
 from planner.read.validation import Entry
 
 GangEntry = Entry[GangDocument]
@@ -73,7 +74,7 @@ class GangReader:
     lenient: bool = False
     # by the identity of parts that equal documents share: those without faults, and what roles are read as
     _sound: set[tuple[int, int, int, bool]] = field(default_factory=set)
-    _roles: dict[int, tuple[Role, ...]] = field(default_factory=dict)
+    _once: Known = field(default_factory=Known)
     _equal: dict[SharedAffinity, SharedAffinity] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -407,9 +408,7 @@ class GangReader:
         planned: tuple[PlannedPod, ...],
     ) -> Gang:
         spec = document.spec
-        if id(spec.roles) not in self._roles:
-            self._roles[id(spec.roles)] = tuple(map(self._role, spec.roles))
-        roles = self._roles[id(spec.roles)]
+        roles = self._once.of(self._read_roles, spec.roles)
         if spec.groups:
             roles = tuple(_grouped(document, role, self.levels) for role in roles)
         topology, near = spec.topology, spec.near
@@ -435,6 +434,9 @@ class GangReader:
 
     def _level(self, name: str | None) -> int | None:
         return None if name is None else self.levels.get(name)
+
+    def _read_roles(self, roles: Sequence[RoleDocument]) -> tuple[Role, ...]:
+        return tuple(map(self._role, roles))
 
     def _role(self, role: RoleDocument) -> Role:
         least, most, step = role.span

@@ -118,10 +118,7 @@ class _JsonItems:
         tree: dict[str, Any] = {}
         oddities: dict[str, None] = {}
         listed = False
-        self.at += 1
-        more = self._next() != "}"
-        self.at += not more
-        while more:
+        for _ in self._each("}"):
             if self._next() != '"':
                 raise self._malformed("Expecting property name enclosed in double quotes")
             name, _ = self._value(item=False)
@@ -131,31 +128,34 @@ class _JsonItems:
             if name in tree:
                 oddities[ODD] = None
             in_list = name == "items" and str(tree.get("kind", "List")).endswith("List")
-            if in_list and self._next() == "[" and not listed:
+            if self._next() == "[" and in_list and not listed:
                 listed = True
                 tree[name] = []
                 wide = self._wide
                 yield from self._items(tree)
                 self._wide = wide
             else:
-                self._next()
                 tree[name], found = self._value(item=False)
                 oddities.update(dict.fromkeys(found))
-            following = self._next()
-            if following not in (",", "}"):
-                raise self._malformed("Expecting ',' delimiter")
-            self.at += 1
-            more = following == ","
         found_item = self._item(tree, tuple(oddities), 0, (0,))
         found_item.listed = listed
         yield found_item
 
-    def _items(self, header: dict[str, Any]) -> Iterator[Item]:
+    def _each(self, end: str) -> Iterator[int]:
+        """The number of every field or item up to a closing bracket; it is read before the next is asked."""
         self.at += 1
-        number = 0
-        more = self._next() != "]"
-        self.at += not more
-        while more:
+        number, following = 0, self._next()
+        if following == end:
+            self.at += 1
+        while following != end:
+            yield number
+            number, following = number + 1, self._next()
+            if following not in (",", end):
+                raise self._malformed("Expecting ',' delimiter")
+            self.at += 1
+
+    def _items(self, header: dict[str, Any]) -> Iterator[Item]:
+        for number in self._each("]"):
             self._next()
             self._forget()
             start, self._wide = self.at, False
@@ -170,12 +170,6 @@ class _JsonItems:
                 item = self._item(tree, oddities, start, (0, "items", number))
                 item.header = header
                 yield item
-            number += 1
-            following = self._next()
-            if following not in (",", "]"):
-                raise self._malformed("Expecting ',' delimiter")
-            self.at += 1
-            more = following == ","
 
     def _item(self, tree: object, oddities: tuple[str, ...], start: int, path: Path) -> Item:
         end = self.at

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import errno
 import gzip
+import io
 import os
 import re
 import stat
@@ -18,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal, cast
 
 from planner.errors import Fault, InputError, MissingPathError
 
@@ -246,34 +247,18 @@ def _not_utf8(error: UnicodeDecodeError, place: tuple[int, int]) -> Malformed:
     return Malformed(what, *_place_after(place, raw[: error.start].decode("utf-8")), hint)
 
 
-class _Bytes(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-def _unpacked(name: str, stdin: BinaryIO | None, opened: ExitStack) -> _Bytes:
+def _unpacked(name: str, stdin: BinaryIO | None, opened: ExitStack) -> io.BufferedIOBase:
     """The bytes of a file. Raises OSError."""
+    file: io.BufferedReader[Any]
     if stdin is not None and name == "-":
-        file: _Bytes = stdin
+        file = io.BufferedReader(cast("io.RawIOBase", stdin))
+        opened.callback(file.detach)  # else it would be closed
     else:
         file = opened.enter_context(Path(name).open("rb"))  # noqa: SIM115  # the stack closes it
     # A pipe has no suffix; no text starts with these two bytes.
-    start = file.read(len(GZIP_MAGIC))
-    joined = _Joined(start, file)
-    if start == GZIP_MAGIC or name.lower().endswith(".gz"):
-        return gzip.GzipFile(fileobj=joined, mode="rb")  # type: ignore[call-overload, no-any-return]
-    return joined
-
-
-class _Joined:
-    """A stream with the bytes that were read from its start."""
-
-    def __init__(self, start: bytes, file: _Bytes) -> None:
-        self._start = start
-        self._file = file
-
-    def read(self, size: int) -> bytes:
-        start, self._start = self._start[:size], self._start[size:]
-        return start + self._file.read(size - len(start)) if len(start) < size else start
+    if file.peek(2)[:2] == GZIP_MAGIC or name.lower().endswith(".gz"):
+        return gzip.GzipFile(fileobj=file, mode="rb")
+    return file
 
 
 def _unreadable(name: str, error: OSError) -> Fault:

@@ -82,6 +82,7 @@ def test_names_of_dialects_and_readers_are_distinct() -> None:
 SEPARABLE = (
     "ack",
     "apps",
+    "gangplan",
     "grove",
     "job",
     "jobset",

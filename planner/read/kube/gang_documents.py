@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
@@ -27,6 +26,7 @@ from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import (
     LONGEST,
     SHORT,
+    Known,
     clean,
     distinct,
     is_name,
@@ -96,8 +96,7 @@ class GangDocuments:
     _named: dict[KubeGang, str] = field(default_factory=dict)
     _pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _uids: set[str] = field(default_factory=set)
-    # by the identity of the pods' affinity, which is kept for that
-    _affinities: dict[int, tuple[Affinity, object]] = field(default_factory=dict)
+    _once: Known = field(default_factory=Known)
 
     def tree(self, gang: KubeGang) -> Json:
         """The document of a gang."""
@@ -191,7 +190,7 @@ class GangDocuments:
         }
         tree |= {"podSets": list(role.pod_sets), "firstIndex": role.first_index, **role.rules}
         if model.affinity:
-            tree["nodeAffinity"] = self._affinity(model.affinity)
+            tree["nodeAffinity"] = self._once.of(_shared, model.affinity)
         requested = model.gpu_resource
         on_gpus = bool(model.gpus or model.part)
         if requested is not None and requested in self.partial and on_gpus:
@@ -219,17 +218,6 @@ class GangDocuments:
         else:
             what = f"role {role.name}: {wrong.what}; its annotation {PARALLELISM} is ignored"
             self.remarks.add(gang.subject, what)
-
-    def _affinity(self, affinity: Affinity) -> object:
-        """The terms, one object for those of one object; unchecked where no document may have them."""
-        if id(affinity) not in self._affinities:
-            written: object = [[one.to_json() for one in term] for term in affinity]
-            with suppress(ValidationError):
-                written = SharedAffinity(
-                    tuple(NodeExpression.read(one.to_json()) for one in term) for term in affinity
-                )
-            self._affinities[id(affinity)] = (affinity, written)
-        return self._affinities[id(affinity)][1]
 
     def _layers(self, role: KubeRole) -> list[Layer]:
         """The slice layers that ask for something, finest first."""
@@ -340,6 +328,15 @@ class GangDocuments:
                 yield f"pods of role {role.name} that wait request more than those that run"
             if not nest(self._layers(role)):
                 yield f"the slice layers of role {role.name} do not nest"
+
+
+def _shared(affinity: Affinity) -> object:
+    """The terms; unchecked where no document may have them."""
+    written = [[one.to_json() for one in term] for term in affinity]
+    try:
+        return SharedAffinity(tuple(map(NodeExpression.read, term)) for term in written)
+    except ValidationError:
+        return written
 
 
 def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:

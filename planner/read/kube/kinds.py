@@ -54,7 +54,7 @@ fragment Container
 fragment ContainerStatus
   name allocatedResources[*]=Quantity resources=Resources
 fragment PodResourceClaim
-  name resourceClaimName resourceClaimTemplateName podGroupResourceClaim
+  name resourceClaimName resourceClaimTemplateName
 fragment PodTerm
   labelSelector=Selector topologyKey namespaces[] namespaceSelector=Selector
   matchLabelKeys[] mismatchLabelKeys[]
@@ -89,10 +89,10 @@ fragment PodTemplate
 fragment Capacity
   value
 fragment Device
-  attributes[*] { string int bool version }
+  attributes[*] { string int version }
   capacity[*]=Capacity
   consumesCounters[] { counterSet counters[*]=Capacity }
-  nodeName allNodes nodeSelector=NodeSelector taints[]=Taint
+  nodeName nodeSelector=NodeSelector taints[]=Taint
 fragment DeviceSelector
   cel { expression=Long }
 fragment DeviceRequest
@@ -105,9 +105,6 @@ fragment ClaimSpec
       firstAvailable[] { name ...DeviceRequest }
     }
     constraints[] { requests[] }
-    config[] {
-      requests[] opaque { driver parameters { apiVersion kind domainID allocationMode } }
-    }
   }
 fragment JobSpec
   parallelism completions completionMode suspend managedBy activeDeadlineSeconds
@@ -160,7 +157,7 @@ runtimeclasses.node.k8s.io RuntimeClass v1 cluster certain
   scheduling { nodeSelector[*]=Label tolerations[]=Toleration }
 resourceslices.resource.k8s.io ResourceSlice v1 v1beta2 v1beta1 cluster
   spec {
-    driver nodeName allNodes perDeviceNodeSelection nodeSelector=NodeSelector
+    driver nodeName nodeSelector=NodeSelector
     pool { name generation resourceSliceCount }
     devices[] { name basic=Device ...Device }
   }

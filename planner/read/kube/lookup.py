@@ -18,15 +18,15 @@ _NOTHING: Tree = {}
 
 
 class Known:
-    """What parts of trees say; objects share the parts that are equal, which are kept for that."""
+    """What is found in parts that many share, by their identity: they are kept for that."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, int], tuple[object, Any]] = {}
+        self._known: dict[tuple[object, ...], tuple[object, Any]] = {}
 
-    def of(self, read: Callable[[Any], Read], part: object) -> Read:
-        same = (read, id(part))
+    def of(self, read: Callable[..., Read], *parts: object) -> Read:
+        same = (read, *map(id, parts))
         if same not in self._known:
-            self._known[same] = (part, read(part))
+            self._known[same] = (parts, read(*parts))
         found: Read = self._known[same][1]
         return found
 

@@ -91,10 +91,6 @@ class Gatherer:
         self.add_reduced(tree, kind, version, where)
         return True
 
-    def add_reduced(self, tree: Tree, kind: str, version: str, where: str) -> None:
-        """Keep an object that has been reduced to what is read of it."""
-        self._keep(tree, kind, version, where, (), ())
-
     def _one(
         self, tree: Tree, kind: str, version: str, where: str, oddities: Sequence[str]
     ) -> None:
@@ -104,16 +100,16 @@ class Gatherer:
             group = own_version.rpartition("/")[0]
             tree = self.reducer.reduce(tree, group, own_kind)
             lost = tuple(self.reducer.lost)
-        self._keep(tree, own_kind, own_version, where, oddities, lost)
+        self.add_reduced(tree, own_kind, own_version, where, oddities, lost)
 
-    def _keep(
+    def add_reduced(
         self,
         tree: Tree,
         own_kind: str,
         own_version: str,
         where: str,
-        oddities: Sequence[str],
-        lost: Sequence[str],
+        oddities: Sequence[str] = (),
+        lost: Sequence[str] = (),
     ) -> None:
         """Keep what an object was reduced to. ``lost``: its fields that passed a bound."""
         if self.made is not None and id(tree) in self.made:

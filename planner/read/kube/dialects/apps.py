@@ -6,8 +6,8 @@ theirs are replicas of a service. Annotations of a Deployment are also on its Re
 
 from __future__ import annotations
 
+from models.apply.intents import GANG
 from planner.read.kube.dialects import base
-from planner.read.kube.dialects.gangplan import GANG, is_elastic
 from planner.read.kube.lookup import holds_condition, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
@@ -25,7 +25,7 @@ def name_on(pod: KubeObject, api: Objects) -> str | None:
         return None
     made = api.owner_of(pod)
     stated = [pod.annotations] if made is None else [made.annotations, pod.annotations]
-    if not any(map(is_elastic, stated)) and not pod.labels.get(GANG):
+    if not any(map(base.is_elastic, stated)) and not pod.labels.get(GANG):
         return None
     above = None if made is None else made.owner
     deployed = above is not None and (above.group, above.kind) == (GROUP, "Deployment")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from models.apply.intents import GPUS
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.quotas import QuotaReader
 from planner.read.kube.lookup import Tree, at, number
@@ -31,6 +32,9 @@ MAX_ANNOTATION = 65_536
 
 JOB_NAME = "batch.kubernetes.io/job-name"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+
+MIN, MAX, STEP = RANGE = ("gangplan.dev/min", "gangplan.dev/max", "gangplan.dev/step")
+"""Annotations with the numbers of pods that a role may have."""
 
 PodKey = tuple[str, str]
 """(namespace, name)"""
@@ -537,6 +541,11 @@ def completion_index(pod: KubePod) -> int | None:
     return number(mark(pod, COMPLETION_INDEX))
 
 
+def is_elastic(annotations: Mapping[str, str]) -> bool:
+    """Whether any annotation of a range is there."""
+    return not annotations.keys().isdisjoint(RANGE)
+
+
 def allowed_range(least: int | None, most: int | None, step: int | None = 1) -> ReplicaRange | None:
     """The range that fields of a controller state; None if they state none that makes sense."""
     if least is None or most is None or step is None or not 0 < step <= least <= most:
@@ -596,3 +605,6 @@ def listed(*keys: str) -> Callable[[Mapping[str, str], KubeNode], tuple[int, ...
         return None if found is None else comma_list(found)
 
     return read
+
+
+planned_gpus = listed(GPUS)

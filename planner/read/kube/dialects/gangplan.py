@@ -1,26 +1,13 @@
-"""gangplan's own words on pods: the GPUs that a plan gave, the gang of a pod, the range of a role."""
+"""gangplan's own words on pods: the GPUs that a plan gave, and the gang of a pod."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-from planner.read.kube.dialects.base import Dialect, GroupReader, HoldingReader, PodGroup, listed
-
-GPUS = "gangplan.dev/gpus"
-GANG = "gangplan.dev/gang"
-"""Label that names the gang of a pod; the annotation of that name is part of an intent."""
-
-MIN, MAX, STEP = RANGE = ("gangplan.dev/min", "gangplan.dev/max", "gangplan.dev/step")
-"""Annotations with the numbers of pods that a role may have."""
-
-
-def is_elastic(annotations: Mapping[str, str]) -> bool:
-    """Whether any annotation of a range is there."""
-    return not annotations.keys().isdisjoint(RANGE)
-
-
-planned_gpus = listed(GPUS)
-
+from models.apply.intents import GANG, GPUS
+from planner.read.kube.dialects.base import (
+    Dialect,
+    GroupReader,
+    HoldingReader,
+    PodGroup,
+    planned_gpus,
+)
 
 DIALECT = Dialect(
     "gangplan",

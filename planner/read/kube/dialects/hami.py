@@ -251,9 +251,5 @@ DIALECT = base.Dialect(
     "HAMi",
     precedence=120,
     holdings=(base.HoldingReader("HAMi annotation of devices", PODS, allocated),),
-    annotations="""
-    nvidia.com/use-gpuuuid nvidia.com/nouse-gpuuuid nvidia.com/use-gputype nvidia.com/vgpu-mode
-    nvidia.com/mig-profile-preference hami.io/vgpu-mig-allocations hami.io/vgpu-node
-    hami.io/bind-phase hami.io/node-nvidia-register
-    """,
+    annotations=f"{USE} {AVOID} {MODE} {PREFERENCE} {MIG_ALLOCATIONS} {REGISTER}",
 )

@@ -153,7 +153,6 @@ DIALECT = base.Dialect(
     controller=base.ControllerReader(
         KIND, describe, role_index, replaces=True, labels=(NAME,), owners=((GROUP, KIND),)
     ),
-    annotations="ray.io/num-hosts",
     kinds=_KINDS,
     makes={(GROUP, kind): base.Makes(ray_pods) for kind in (KIND, JOB)},
 )

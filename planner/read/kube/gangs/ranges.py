@@ -11,8 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.base import Controller, RoleSpec
-from planner.read.kube.dialects.gangplan import MAX, MIN, RANGE, STEP, is_elastic
+from planner.read.kube.dialects.base import (
+    MAX,
+    MIN,
+    RANGE,
+    STEP,
+    Controller,
+    RoleSpec,
+    is_elastic,
+)
 from planner.read.kube.lookup import number
 from planner.read.kube.records import KubePod, KubeRole, ReplicaRange
 

@@ -74,15 +74,15 @@ class Narrower:
     """Keeps pods to nodes of which more expressions hold; those of one affinity still share one."""
 
     def __init__(self) -> None:
-        # by identity, of what is kept for that
-        self._known: dict[tuple[int, int], tuple[Affinity, Term, Affinity]] = {}
+        self._once = Known()
 
     def narrow(self, pod: KubePod, more: Term) -> None:
-        same = id(pod.affinity), id(more)
-        if same not in self._known:
-            terms = tuple((*term, *more) for term in pod.affinity or ((),))
-            self._known[same] = pod.affinity, more, terms
-        pod.affinity = self._known[same][2]
+        pod.affinity = self._once.of(narrowed, pod.affinity, more)
+
+
+def narrowed(affinity: Affinity, more: Term) -> Affinity:
+    """The affinity, with more expressions in each of its terms."""
+    return tuple((*term, *more) for term in affinity or ((),))
 
 
 _STATED = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")

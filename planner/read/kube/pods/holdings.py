@@ -13,7 +13,7 @@ from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.dialect_registry import holding_readers
 from planner.read.kube.dialects import hami, hived, kai
-from planner.read.kube.dialects.gangplan import planned_gpus
+from planner.read.kube.dialects.base import planned_gpus
 from planner.read.kube.pods.asks import BY_KAI, HIVED, Ask, held_part
 from planner.read.kube.pods.placement import is_proven
 from planner.read.kube.records import Group, Holding, KubeNode, KubeObject, KubePod, Share

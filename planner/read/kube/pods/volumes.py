@@ -23,6 +23,7 @@ from planner.read.kube.pods.constraints import (
     SOME_NODES_VOLUME,
     Affinity,
     exceeds_bounds,
+    narrowed,
     read_terms,
 )
 from planner.read.kube.records import KubeObject, KubePod, Objects
@@ -185,5 +186,5 @@ class _Volumes:
             if key in volume.labels
         )
         if zones:
-            affinity = tuple((*term, *zones) for term in affinity or ((),))
+            affinity = narrowed(affinity, zones)
         return self._equal.setdefault(affinity, affinity)
