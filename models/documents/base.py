@@ -329,16 +329,16 @@ def checked(check: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(read)
 
 
-_NAME_HINT = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
-_NAME_FORM = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+NAME_HINT = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+NAME_FORM = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 
-Name = Annotated[str, *_matching(_NAME_FORM, 253, "a name", _NAME_HINT, repeats=False)]
+Name = Annotated[str, *_matching(NAME_FORM, 253, "a name", NAME_HINT, repeats=False)]
 
 SchedulerName = Annotated[
-    str, *_matching(rf"({_NAME_FORM}|\*)", 253, "the name of a scheduler", f"{_NAME_HINT}; or '*'")
+    str, *_matching(rf"({NAME_FORM}|\*)", 253, "the name of a scheduler", f"{NAME_HINT}; or '*'")
 ]
 
-ShortName = Annotated[str, *_matching(_NAME_FORM, 63, "a short name", _NAME_HINT)]
+ShortName = Annotated[str, *_matching(NAME_FORM, 63, "a short name", NAME_HINT)]
 
 HostRange = Annotated[
     str,
@@ -351,10 +351,12 @@ HostRange = Annotated[
     ),
 ]
 
+KEY_FORM = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+
 LabelKey = Annotated[
     str,
     *_matching(
-        r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?",
+        KEY_FORM,
         317,
         "a label or resource name",
         "write it like example.com/rack: a prefix of lower case and a name of at most 63 characters",
@@ -362,7 +364,7 @@ LabelKey = Annotated[
 ]
 
 LabelValue = Annotated[
-    str, *_matching(rf"({_NAME_FORM})?", 63, "a label value", f"{_NAME_HINT}; or empty")
+    str, *_matching(rf"({NAME_FORM})?", 63, "a label value", f"{NAME_HINT}; or empty")
 ]
 
 

@@ -33,7 +33,8 @@ from planner.read.kube.lookup import (
     is_object_name,
     mapping,
 )
-from planner.read.kube.node_documents import ACK_SCHEDULE, Json, amounts, gpu_label
+from planner.read.kube.node_documents import Json, amounts, gpu_label
+from planner.read.kube.nodes.gpus import ACK_MODE
 from planner.read.kube.pods.constraints import (
     FEW_PARTS,
     MAX_PARTS,
@@ -196,7 +197,7 @@ class GangDocuments:
         if requested is not None and requested in self.partial and on_gpus:
             tree["nodeSelector"][gpu_label(requested)] = "true"
         if self.marked_only and (not on_gpus or model.topology_scheduled):
-            tree["tolerations"].append({"key": ACK_SCHEDULE, "operator": "Exists"})
+            tree["tolerations"].append({"key": ACK_MODE, "operator": "Exists"})
         if (layers := self._layers(role)) and nest(layers):
             tree["slice"], *tree["outerSlices"] = [
                 {"size": size, "required": self.levels.name(depth)} for size, depth in layers

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from models.documents.base import KEY_FORM, NAME_FORM
+
 Tree = dict[str, Any]
 Read = TypeVar("Read")
 
@@ -103,11 +105,8 @@ def number(text_: str | None) -> int | None:
     return int(text_)
 
 
-_FORM = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_FORM, _KEY = re.compile(NAME_FORM), re.compile(KEY_FORM)
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
-_KEY = re.compile(
-    r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-)
 LONGEST = 253
 SHORT = 63
 

@@ -21,15 +21,13 @@ from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import planned_profile
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import SHORT, clean, is_label_key, is_label_value
+from planner.read.kube.nodes.gpus import ACK_MODE
 from planner.read.kube.nodes.products import PRODUCT, mig_boards
 from planner.read.kube.nodes.servers import own_nics, unknown_model
 from planner.read.kube.pods.requests import is_gpu_name
 from planner.read.kube.records import Device, KubeGang, KubeNode, KubeObject, KubePod, Objects
 
 Json = dict[str, Any]
-
-ACK_SCHEDULE = "ack.node.gpu.schedule"
-"""ACK's node label; here also a taint on nodes that refuse GPU pods without ACK's mark."""
 
 DYNAMIC_MIG = "gangplan.dev/dynamic-mig"
 """Annotation of a node: the board of its GPUs, which plans may partition while they are idle."""
@@ -288,7 +286,7 @@ class NodeDocuments:
     def _taints(self, node: KubeNode) -> list[Json]:
         taints = [{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints]
         if node.topology_only and self.marked_only:
-            taints.append({"key": ACK_SCHEDULE, "value": "topology", "effect": "NoSchedule"})
+            taints.append({"key": ACK_MODE, "value": "topology", "effect": "NoSchedule"})
         return taints
 
 

@@ -23,8 +23,6 @@ NO_SHORT_VALUES = (2**16 - 2, 2**16 - 1)
 
 MAX_NUMBER = 2**53
 
-NAME_HINT = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
-
 
 def number(tree: object, *path: str) -> int | None:
     """A whole number, plain, as text, or as ``{"set": true, "infinite": false, "number": 5}``.

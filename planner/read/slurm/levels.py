@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 
-from models.documents.base import suggestion
+from models.documents.base import NAME_HINT, suggestion
 from models.documents.cluster import MAX_LEVELS, Level
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.instance.cluster import Cluster, Node
@@ -24,7 +24,7 @@ from planner.errors import Fault
 from planner.read.findings import Findings, Remark, Remarks
 from planner.read.kube.lookup import is_name
 from planner.read.parser import match_end
-from planner.read.slurm.fields import NAME_HINT, pieces
+from planner.read.slurm.fields import pieces
 from planner.read.sources import Source, printable
 
 MAX_LINE = 1_000_000

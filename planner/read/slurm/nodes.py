@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from models.documents.base import Path
+from models.documents.base import NAME_HINT, Path
 from models.documents.server import MAX_GPUS
 from models.hardware import ServerModel
 from models.host_ranges import MAX_NAMES
@@ -19,7 +19,6 @@ from planner.errors import Fault
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.lookup import Tree, clean, is_label_key, is_label_value, is_name, items
 from planner.read.slurm.fields import (
-    NAME_HINT,
     Gres,
     expanded,
     first_known,

@@ -6,7 +6,7 @@ theirs are replicas of a service. Annotations of a Deployment are also on its Re
 
 from __future__ import annotations
 
-from models.apply.intents import GANG
+from models.apply.intents import GANG, WHOLE
 from planner.read.kube.dialects import base
 from planner.read.kube.lookup import holds_condition, number, text, whole
 from planner.read.kube.records import KubeObject, KubePod, Objects
@@ -73,7 +73,7 @@ def _removal(pod: KubePod) -> tuple[object, ...]:
         not pod.bound,
         _PHASES.index(phase) if phase in _PHASES else len(_PHASES),
         not holds_condition(pod.object.tree, "Ready"),
-        "gangplan.dev/whole" not in pod.annotations,
+        WHOLE not in pod.annotations,
         pod.object.created or 0,
         pod.name,
     )

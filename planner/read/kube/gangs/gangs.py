@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 
+from models.apply.intents import PLAN
 from models.documents.policy import LOST_RUNTIME
 from models.instance.gang import turn
 from models.instance.policy import KubernetesPolicy, Policy
@@ -35,7 +36,7 @@ from planner.read.kube.gangs.roles import (
 from planner.read.kube.gangs.terms import hold_to_terms
 from planner.read.kube.gangs.topology import add_topology
 from planner.read.kube.lookup import LONGEST, distinct, is_name, text
-from planner.read.kube.pods.placement import EXPECTED, PLAN, deadline_s
+from planner.read.kube.pods.placement import EXPECTED, deadline_s
 from planner.read.kube.pods.pods import bounded_priority
 from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
 

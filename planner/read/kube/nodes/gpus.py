@@ -31,6 +31,7 @@ from planner.read.kube.records import MAX_GPUS, KubeNode
 
 AMD, ACK = "amd.com/gpu", "aliyun.com/gpu"
 ACK_MODE = "ack.node.gpu.schedule"
+"""ACK's node label; in plans also a taint on nodes that refuse GPU pods without ACK's mark."""
 
 _SAME = (NVIDIA, ACK)
 """Names of the same GPUs of one node, if their numbers agree."""

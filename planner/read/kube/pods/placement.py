@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from models.apply.intents import NODE, PLAN
 from models.documents.cluster import HOSTNAME_LABEL
 from models.instance.policy import KubernetesPolicy
 from models.units import MAX_SECONDS
@@ -17,9 +18,6 @@ from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.lookup import at, items, mapping, objects, text, whole
 from planner.read.kube.pods.constraints import Term
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
-
-PLAN = "gangplan.dev/plan"
-NODE = "gangplan.dev/node"
 
 PROVEN = "intentProven"
 """Field of a pod, next to ``metadata``, that gangplan adds to what it reads of a cluster: a run wrote the

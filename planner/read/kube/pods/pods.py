@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from models.apply.intents import PLAN
 from models.documents.gang import NodeExpression
 from models.instance.policy import KubernetesPolicy
 from models.mig import RESOURCE
@@ -44,7 +45,6 @@ from planner.read.kube.pods.holdings import (
 from planner.read.kube.pods.placement import (
     DEFAULT_SCHEDULER,
     FINISHED,
-    PLAN,
     Places,
     read_placement,
 )
