@@ -18,7 +18,7 @@ from models.apply.live_state import (
     shortages,
 )
 from models.apply.plan_actions import GangActions, Key, NodeAssumptions, PlanActions, PodStart
-from models.instance.cluster import Taint
+from models.documents.cluster import Taint
 from models.instance.eligibility import tolerated
 
 
@@ -180,12 +180,12 @@ def _new_taints(
     known = () if assumed is None else assumed.taints
     tolerations = [None if pod is None else pod.tolerations for pod in pods]
     for taint in node.taints:
-        key, value, effect = taint
-        if taint in known or key in _NODE_STATE_TAINTS:
+        own = Taint(*taint)  # type: ignore[arg-type]  # of any effect
+        if taint in known or own.key in _NODE_STATE_TAINTS:
             continue
         # For a pod whose tolerations are unknown, a taint matters only if it is known to be new.
         if any(
-            assumed is not None if some is None else not tolerated(some, [Taint(*taint)])
+            assumed is not None if some is None else not tolerated(some, [own])
             for some in tolerations
         ):
-            yield f"is tainted {key}{'=' if value else ''}{value}:{effect}"
+            yield f"is tainted {own.key}{'=' if own.value else ''}{own.value}:{own.effect}"

@@ -21,7 +21,6 @@ from models.documents.cluster import (
     ClusterSpec,
     NodeDocument,
     PolicyLevel,
-    TaintDocument,
 )
 from models.documents.communication import Communication
 from models.documents.gang import (
@@ -216,7 +215,6 @@ def _node(node: Node) -> NodeDocument:
         unknown_partitioned=node.unknown_partitioned - node.unknown_shared,
         allocatable=node.stated,
         labels={},
-        taints=_all(TaintDocument, node.taints),
         nics=None if node.nics is None else _all(NicDocument, node.nics),
     )
 

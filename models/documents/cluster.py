@@ -73,11 +73,12 @@ class Level(Data):
     """Whether tiers such as `span` count its domains; false: only gangs that name it are bound by it"""
 
 
-class TaintDocument(Document):
+@dataclass(frozen=True, slots=True)
+class Taint(Data):
     """A Kubernetes taint; PreferNoSchedule is ignored."""
 
     key: LabelKey
-    value: LabelValue = ""
+    value: Annotated[LabelValue, Field(default="")]
     effect: Effect
 
 
@@ -128,7 +129,7 @@ class NodeDocument(Document):
     sharing: GpuSharing | None = omitted(None)
     """Its GPUs may be shared by pods that ask for a fraction, or for memory and cores"""
     labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
-    taints: Many[TaintDocument] = ()
+    taints: Many[Taint] = ()
     nics: Many[NicDocument] | None = omitted(None, "Its NICs, in place of its model's")
     held: Offered = omitted({})
     """What pods of no gang hold: `allocatable` is less by that while they run"""

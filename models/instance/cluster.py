@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import TypeVar
 
-from models.documents.cluster import DisruptionBudget, GpuSharing, Level, MigGpus
+from models.documents.cluster import DisruptionBudget, GpuSharing, Level, MigGpus, Taint
 from models.gpu_shares import SHARE
 from models.hardware import Nic, ServerModel, mask_of
 
@@ -27,13 +27,6 @@ def once_with(find: Callable[[Owner], Found]) -> Callable[[Owner], Found]:
         return known[name]
 
     return kept
-
-
-@dataclass(frozen=True, slots=True)
-class Taint:
-    key: str
-    value: str
-    effect: str
 
 
 @dataclass(frozen=True, slots=True)

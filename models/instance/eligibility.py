@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from models.documents.cluster import TaintDocument
+from models.documents.cluster import Taint
 from models.documents.gang import GangDocument, NodeExpression, Toleration
 from models.hardware import bits, slug
-from models.instance.cluster import Node, Taint
+from models.instance.cluster import Node
 from models.instance.gang import NodeAffinity, Role
 from models.units import whole_number
 
@@ -188,9 +188,7 @@ def without_conditions(node: Node) -> Node:
     return node if len(taints) == len(node.taints) else replace(node, taints=taints)
 
 
-def tolerated_by_all(
-    gangs: Iterable[GangDocument], taints: Sequence[Taint | TaintDocument]
-) -> bool:
+def tolerated_by_all(gangs: Iterable[GangDocument], taints: Sequence[Taint]) -> bool:
     """Whether every pod with GPUs tolerates the taints; without such pods, whether there are none.
 
     Taints that repeat a node's condition do not count.
@@ -200,7 +198,7 @@ def tolerated_by_all(
     return all(tolerated(one, own) for one in dict.fromkeys(roles or [()]))
 
 
-def tolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint | TaintDocument]) -> bool:
+def tolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
     """Whether every NoSchedule and NoExecute taint is tolerated."""
     return all(
         taint.effect not in ("NoSchedule", "NoExecute")
@@ -209,7 +207,7 @@ def tolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint | TaintD
     )
 
 
-def tolerates(toleration: Toleration, taint: Taint | TaintDocument) -> bool:
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """As Kubernetes: an empty effect matches all, an empty key with Exists matches every taint."""
     if toleration.effect and toleration.effect != taint.effect:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from models.documents.cluster import TaintDocument
+from models.documents.cluster import Taint
 from models.documents.gang import NodeExpression, Toleration
 from models.hardware import slug
 from models.verify.facts import Node, Role
@@ -116,7 +116,7 @@ def _faults_beside_labels(node: Node, role: Role) -> Iterator[tuple[str, str]]:
         yield "selector", f"is not of the model {role.model}"
 
 
-def _tolerates(toleration: Toleration, taint: TaintDocument) -> bool:
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Kubernetes' rule: no effect matches every effect, no key with Exists every taint."""
     if toleration.effect not in ("", taint.effect):
         return False

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from models.documents.cluster import GpuSharing, Level, TaintDocument
+from models.documents.cluster import GpuSharing, Level, Taint
 from models.documents.gang import GangDocument, NodeExpression, Parallelism, Toleration
 from models.documents.policy import PolicySpec
 from models.documents.queue import QueueSpec
@@ -68,7 +68,7 @@ class Node:
     names: tuple[str, ...]
     allocatable: Mapping[str, int]
     labels: Mapping[str, str]
-    taints: tuple[TaintDocument, ...]
+    taints: tuple[Taint, ...]
     nics: tuple[Nic, ...]
     selected: bool
     usable: bool

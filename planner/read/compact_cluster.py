@@ -20,7 +20,7 @@ from models.documents.server import nic_errors, out_of_range
 from models.gpu_shares import SHARE
 from models.hardware import FindModel, ServerModel, slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
-from models.instance.cluster import Cluster, Node, Taint
+from models.instance.cluster import Cluster, Node
 from models.instance.gang import Gang
 from models.mig import RESOURCE, Board, board_named, boards, boards_of
 from models.units import shown
@@ -368,7 +368,6 @@ def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level
         document,
         model=model,
         domains=tuple(document.domains.get(level.name) for level in levels),
-        taints=tuple(made(Taint, one) for one in document.taints),
         nics=None if document.nics is None else tuple(nic.to_nic() for nic in document.nics),
         unhealthy=sum(1 << gpu for gpu in {*document.unhealthy_gpus, *document.partitioned}),
         unknown_unhealthy=document.unknown_unhealthy + document.unknown_partitioned,

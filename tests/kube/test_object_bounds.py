@@ -260,11 +260,13 @@ class Endless(io.RawIOBase):
     def __init__(self, piece: bytes) -> None:
         self._pieces = endless(piece)
 
-    def read(self, size: int = -1) -> bytes:
-        found = b""
-        while len(found) < size:
-            found += next(self._pieces)
-        return found[:size]
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = next(self._pieces)[: len(buffer)]
+        buffer[: len(piece)] = piece
+        return len(piece)
 
 
 @pytest.mark.parametrize("piece", [b" " * 1_000, b'"' + b"x" * 998])

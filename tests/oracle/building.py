@@ -13,11 +13,11 @@ from typing import Any
 from building_servers import switched
 
 from models.documents.canonical import canonical_instance
-from models.documents.cluster import Level
+from models.documents.cluster import Level, Taint
 from models.documents.gang import Hold, Toleration
 from models.documents.policy import Objective, SolveLimits, preset_objectives
 from models.hardware import Nic, ServerModel
-from models.instance.cluster import Cluster, Node, Taint
+from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, NodeAffinity, Role
 from models.instance.instance import Instance
 from models.instance.policy import Policy

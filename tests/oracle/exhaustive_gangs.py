@@ -13,9 +13,10 @@ from itertools import chain, combinations, permutations, product
 
 from exhaustive_rates import domain, labels_of, ours, usable
 
+from models.documents.cluster import Taint
 from models.documents.gang import NodeExpression, Toleration
 from models.hardware import slug
-from models.instance.cluster import Cluster, Node, Taint
+from models.instance.cluster import Cluster, Node
 from models.instance.gang import Gang, NextTo, Role, Spread
 from models.instance.instance import Instance
 from models.instance.queue import Pin

@@ -15,11 +15,11 @@ from building import LEVELS, build, gang, level, mask, node, role
 from building_servers import nvl, pairs4, pcie, ring4, switched, v100
 from exhaustive_rates import bits
 
-from models.documents.cluster import DisruptionBudget
+from models.documents.cluster import DisruptionBudget, Taint
 from models.documents.gang import NodeExpression, Operator, Toleration
 from models.documents.policy import Disruption, Reservations, SolveLimits
 from models.hardware import Nic, ServerModel
-from models.instance.cluster import Node, Taint
+from models.instance.cluster import Node
 from models.instance.gang import Gang, Near, NextTo, PlannedPod, Role, Spread, Together
 from models.instance.instance import Instance
 from models.instance.policy import Moves

@@ -32,11 +32,11 @@ from tiny_rules import (
     with_wishes,
 )
 
-from models.documents.cluster import DisruptionBudget, Level
+from models.documents.cluster import DisruptionBudget, Level, Taint
 from models.documents.gang import Hold, NodeExpression, Toleration
 from models.documents.policy import Disruption, Objective, SolveLimits, preset_objectives
 from models.hardware import Nic, ServerModel
-from models.instance.cluster import Cluster, Node, Taint
+from models.instance.cluster import Cluster, Node
 from models.instance.gang import ExistingPod, Gang, PlannedPod, Role
 from models.instance.instance import Instance
 from models.instance.policy import Moves, Policy

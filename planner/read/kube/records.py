@@ -17,9 +17,8 @@ from models.mig import instance_in
 from planner.read.kube.lookup import Tree
 
 if TYPE_CHECKING:
-    from models.documents.cluster import GpuSharing
+    from models.documents.cluster import GpuSharing, Taint
     from models.documents.gang import Toleration
-    from models.instance.cluster import Taint
     from planner.read.kube.pods.pod_rules import PodRule
 
 Derived = TypeVar("Derived")

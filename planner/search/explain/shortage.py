@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from models.documents.cluster import Taint
 from models.documents.gang import Toleration
 from models.documents.reason import MAX_NAMED
-from models.instance.cluster import Taint
 from models.instance.eligibility import tolerated, without_conditions
 from models.instance.gang import Role, label_texts, shown
 from models.instance.instance import Instance

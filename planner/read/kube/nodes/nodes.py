@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
 
-from models.instance.cluster import Taint
+from models.documents.cluster import Taint
 from models.instance.policy import KubernetesPolicy
 from models.mig import RESOURCE
 from models.units import InvalidValueError, epoch_seconds, offered, quantity
@@ -178,5 +178,5 @@ def _taints(node: KubeObject) -> tuple[Taint, ...] | None:
         key, effect, value = text(entry, "key"), text(entry, "effect"), at(entry, "value")
         if key is None or effect not in _EFFECTS or not isinstance(value, str | None):
             return None
-        found.append(Taint(key, value or "", effect))
+        found.append(Taint(key, value or "", effect))  # type: ignore[arg-type]
     return tuple(found)
