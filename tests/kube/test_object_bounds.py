@@ -263,7 +263,7 @@ class Endless(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401
         piece = next(self._pieces)[: len(buffer)]
         buffer[: len(piece)] = piece
         return len(piece)
