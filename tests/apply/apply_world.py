@@ -485,6 +485,13 @@ def crowded() -> tuple[World, PlanActions]:
     )
 
 
+def chain() -> tuple[World, PlanActions]:
+    """``crowded``, but x comes first, and u, which the plan stops, fills n3, to where m moves."""
+    world, plan = crowded()
+    gangs = (replace(one, priority=9 * (one.name == "x")) for one in plan.gangs)
+    return world, orders(world, *gangs, stopped("u", running(world, "u", 8, "n3")))
+
+
 def four() -> tuple[World, PlanActions]:
     """v runs with 4 pods of 8 GPUs on n0 to n3, its pods come back; w (3 x 8) gets n0 to n2."""
     world = world_of(7, recreates=set(V))

@@ -19,7 +19,12 @@ from models.apply.staleness import changes
 CASES = yaml.load(
     Path(__file__).with_name("machine_cases.yaml").read_text("utf-8"), Loader=yaml.CSafeLoader
 )
-WORLDS = {"crowded": sim.crowded, "four": sim.four, "evicted in part": sim.evicted_in_part}
+WORLDS = {
+    "crowded": sim.crowded,
+    "chain": sim.chain,
+    "four": sim.four,
+    "evicted in part": sim.evicted_in_part,
+}
 
 RUNS = ("apply", "other", "elsewhere", "complete", "resize", "recover")
 
@@ -52,6 +57,7 @@ MEANWHILE = {
     "pods of m come back under other names": sim.on(req.Evict, renamed),
     "a stranger takes the room of v": sim.on(req.ReadCluster, stranger),
     "no note is taken": sim.on(req.Remember, sim.loses),
+    "evictions are refused": sim.on(req.Evict, lambda *_: req.Rejected("no such right")),
 }
 
 

@@ -67,6 +67,8 @@ def test_evictions_are_counted_until_a_day_after_the_last() -> None:
         EvictNote(("t", "a"), NOW + EVICTED_S - 1, 2, since=NOW - 60),
     )
     assert notes.evictions(NOW - 1) == ()
+    cut = notes.with_stop(("t", "a"), PLAN, ["u1"]).with_evicted([stop("t", "a")], NOW + EVICTED_S)
+    assert cut.evicted == notes.evictions(NOW + EVICTED_S)  # an earlier run began it
     again = notes.with_evicted([stop("t", "a")], NOW + 3 * EVICTED_S)
     assert again.evictions(NOW + 3 * EVICTED_S) == (
         EvictNote(("t", "a"), NOW + 3 * EVICTED_S, 1, since=NOW - 60),

@@ -8,6 +8,7 @@ from apiserver_http import FakeWire
 
 from models.apply.intents import Intent, SealKey
 from models.instance.policy import KubernetesPolicy
+from models.units import epoch_seconds
 from planner.cluster.live_view import for_planning, read_cluster
 from planner.errors import UnavailableError
 from planner.read.kube.pods.placement import PROVEN
@@ -97,6 +98,9 @@ def test_to_planning_only_a_seal_proves_an_intent(cluster: FakeCluster) -> None:
     assert for_planning(sealed, key) == {**sealed, PROVEN: True}
     assert for_planning(sealed, SealKey("another", since=0))["metadata"]["labels"] == {}
     assert for_planning(sealed, None) == sealed
+    made = epoch_seconds(sealed["metadata"]["creationTimestamp"])
+    assert PROVEN in for_planning(sealed, SealKey("another", since=made))
+    assert PROVEN not in for_planning(sealed, SealKey("another", since=made - 1))
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,10 @@ def brief(found: LoadedInput) -> Tree:
             f"{one['metadata']['namespace']}/{one['metadata']['name']}": gang(one)
             for one in document["gangs"]
         },
+        "budgets": {
+            f"{one['namespace']}/{one['name']}": one["allowed"]
+            for one in cluster.get("disruptionBudgets", ())
+        },
         "now": document["policy"]["spec"].get("now"),
         "remarks": [line.partition(" (hint: ")[0] for line in remarks if not USUAL.fullmatch(line)],
         "left out": dict(left_out),

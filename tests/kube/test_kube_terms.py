@@ -43,6 +43,7 @@ def test_terms_are_read_as_they_were_written(terms: Terms) -> None:
     assert read_terms(terms.text()) == terms
     intent = Intent(PLAN, "j", 1, "n1", None, terms=terms)
     assert read_intent(intent.labels(), intent.annotations()) == intent
+    assert read_intent({}, intent.annotations()) is None
 
 
 @pytest.mark.parametrize(
