@@ -142,14 +142,17 @@ def unjustified(
 
 def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
     """Gangs that give up space on nodes to which no gang comes that may take it, ascending."""
-    released = {
+    nodes = released(instance, decisions)
+    return unjustified(instance, nodes, _arrivals(instance, decisions)) if nodes else []
+
+
+def released(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, set[int]]:
+    """The nodes on which gangs give up space."""
+    return {
         index: nodes
         for index, before in changed(instance, decisions)
         if (nodes := _released(instance.gangs[index], before, decisions[index].pods))
     }
-    if not released:
-        return []
-    return unjustified(instance, released, _arrivals(instance, decisions))
 
 
 def moves_beyond(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:

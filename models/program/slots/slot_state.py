@@ -53,13 +53,19 @@ class Slots:
 
     @cached_property
     def units(self) -> tuple[int, ...]:
-        """Sizes in GPUs whose slots are counted domain by domain, the largest first."""
-        found = set[int]()
+        """Sizes in GPUs whose slots are counted domain by domain, the largest first.
+
+        These are the largest, and those for which room decides most: that of large pieces, and of many.
+        """
+        found = Counter[int]()
         for mode in self.modes:
             if mode.shape is not None and mode.level < self.instance.cluster.node_level:
                 piece, roles = mode.shape.piece, mode.option.demand.gpu_roles
-                found.update(piece * role.gpus for role in roles if role.count > piece)
-        return tuple(sorted(found, reverse=True)[:MAX_UNITS])
+                for size in {piece * role.gpus for role in roles if role.count > piece}:
+                    found[size] += size * size
+        first = max(found, default=0)
+        chosen = sorted(found, key=lambda size: (size != first, -found[size], -size))[:MAX_UNITS]
+        return tuple(sorted(chosen, reverse=True))
 
     def taken(self, mode: Mode) -> tuple[int, ...]:
         """Slots of each unit that the pods take at least that are placed."""

@@ -34,6 +34,7 @@ from planner.search.engines.highs import branch, branch_on
 from planner.search.engines.interface import Goal, Kept, kept
 from planner.search.engines.portfolio import INTEGRAL
 from planner.search.engines.relaxation import DualProof, Relaxation, RelaxedAnswer
+from planner.search.improve.exchange import justified
 from planner.search.improve.repair import back_in_place, needless_undone
 from planner.search.ledger import Ledger
 from planner.search.start.homes import settle_in
@@ -105,6 +106,13 @@ class SlotProblem:
             yield
 
     @contextmanager
+    def narrowed(self, proof: DualProof, value: int) -> Iterator[None]:
+        """Only what an objective at least as good as a value allows."""
+        with self._own_ranges():
+            proof.tighten(self.program, value)
+            yield
+
+    @contextmanager
     def _own_ranges(self) -> Iterator[None]:
         """What is changed of the ranges of variables is so meanwhile."""
         ranges = self.program.lower, self.program.upper
@@ -170,7 +178,8 @@ class SlotProblem:
         asked = self.latest, self._budget.exhausted()
         if self._followed[0] != asked:
             found, homeless = settle_in(self._model, values, self._budget)
-            plan = back_in_place(self._model.instance, found, sorted(homeless))
+            own = justified(self._model.instance, found)
+            plan = back_in_place(self._model.instance, own, sorted(homeless))
             self._followed = asked, needless_undone(self._model.instance, plan)
         return self._followed[1]
 
@@ -229,21 +238,28 @@ class Chain:
     def _ways(self, goal: Goal, whole: Collection[int]) -> tuple[int, ...]:
         """Values for a goal of which these are whole, and the others rounded up.
 
-        If they are whole in the LP, that is the best. Otherwise what costs something in it is left out;
-        without that hardly anything is lost.
+        If they are whole in the LP, that is the best. Otherwise what costs something in it is left out at
+        first; what is found shows what may be left out without a loss.
         """
-        relaxed = self._relaxed(goal)
-        values = relaxed.values or ()
-        if values and all(abs(values[one] - round(values[one])) < INTEGRAL for one in whole):
-            return tuple(ceil(one - INTEGRAL) for one in values)
-        asked = self._problem.program, goal, self._budget
+        relaxed, values = self._relaxed(goal), tuple[int, ...]()
+        found = relaxed.values
+        if found and all(abs(found[one] - round(found[one])) < INTEGRAL for one in whole):
+            return _rounded_up(found)
         for held, nearest in self._settled(relaxed, ()):
             with self._problem.fixed(held, nearest):
-                seconds = self._budget.seconds_left() * SHARE
-                values = branch_on(*asked, whole, nodes=NODES, seconds=seconds)
+                values = self._branched(goal, whole)
             if values:
-                return tuple(ceil(one - INTEGRAL) for one in values)
-        return ()
+                break
+        if values and relaxed.proof is not None and goal.objective.value(values) < relaxed.bound:
+            with self._problem.narrowed(relaxed.proof, goal.objective.value(values)):
+                values = self._branched(goal, whole) or values
+        return values
+
+    def _branched(self, goal: Goal, whole: Collection[int]) -> tuple[int, ...]:
+        problem, seconds = self._problem, self._budget.seconds_left() * SHARE
+        return _rounded_up(
+            branch_on(problem.program, goal, self._budget, whole, nodes=NODES, seconds=seconds)
+        )
 
     def _counts(self, goal: Goal, known: tuple[int, ...]) -> tuple[int, ...]:
         """Whole values for a goal, with a solution that is ``known`` at first some near the LP's."""
@@ -291,6 +307,10 @@ class Chain:
             return mode.option.demand.gang not in running
 
         return idle
+
+
+def _rounded_up(values: Iterable[float]) -> tuple[int, ...]:
+    return tuple(ceil(one - INTEGRAL) for one in values)
 
 
 def _weighted(program: Program, tiers: Sequence[Stated]) -> Linear:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,7 +21,7 @@ from models.queues.reservations import due
 from models.rules.demands import Demand
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
-from planner.search.start.greedy import admit, place, queue, queue_key
+from planner.search.start.greedy import Placing, admit, place, placements, queue, queue_key
 from planner.search.start.mesh_places import MeshPlaces
 
 
@@ -141,14 +142,34 @@ def _place(
     if faster and not mode.option.effect.moved and _place_apart(space, mode, home, faster):
         return True
     at_home = demand if home is None else demand.on_gpus(home)
-    for held, speed in ((at_home, mode.speed), (demand, mode.speed), (at_home, 0)):
+    ways: list[tuple[Demand, int, Placing | None]] = [
+        (held, mode.speed, placing)
+        for held in (at_home, demand)
+        for placing in (_in_pieces(space, mode), None)
+    ]
+    for held, speed, placing in (*ways, (at_home, 0, None)):
         if not mode.option.effect.moved:
-            if admit(space, held, least_speed=speed):
+            if admit(space, held, least_speed=speed, placing=placing):
                 return True
         elif (pods := place(space, held)) is not None:
             space.set(demand.gang, sorted((*space.pods[demand.gang], *pods)))
             return True
     return False
+
+
+def _in_pieces(space: FreeSpace, mode: Mode) -> Placing | None:
+    """A way to place as many pods on each node as the shape of the gang says; None where any number does."""
+    instance, demand = space.instance, mode.option.demand
+    if mode.shape is None or mode.shape.piece == 1 or demand.standing:
+        return None
+    (role,), piece = demand.gpu_roles, mode.shape.piece
+    roles = list(instance.gangs[demand.gang].roles)
+    spec = roles[role.role]
+    if role.count % piece or spec.slice_layers:
+        return None
+    level = instance.cluster.node_level
+    roles[role.role] = replace(spec, slice_size=piece, slice_level=level)
+    return lambda space, demand: next(placements(space, demand, roles=roles), None)
 
 
 class _Settler:
