@@ -1,7 +1,7 @@
 """A live cluster under test: the one of $GANGPLAN_TEST_KUBECONFIG, or the test API server over HTTP.
 
-It creates its own nodes, namespaces and pods with kubectl, keeps the nodes alive, and deletes everything at
-the end. The program under test reaches the server only through a relay (``live_relay``).
+It creates its own nodes, namespaces and pods, keeps the nodes of a real cluster alive, and deletes everything
+at the end. The program under test reaches the server only through a relay (``live_relay``).
 """
 
 from __future__ import annotations
@@ -86,15 +86,25 @@ class Live:
         return found
 
     def send(self, method: str, path: str, tree: Tree | None = None) -> None:
-        """A request that kubectl has no command for, or not every kubectl; it has to succeed."""
+        """It has to succeed: urllib raises HTTPError."""
+        kind = "strategic-merge-patch+json" if method == "PATCH" else "json"
         request = urllib.request.Request(
             self.url + path,
             data=None if tree is None else json.dumps(tree).encode(),
             method=method,
-            headers={"Content-Type": "application/strategic-merge-patch+json"} if tree else {},
+            headers={"Content-Type": f"application/{kind}"},
         )
         with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             reply.read()
+
+    def make(self, *trees: Tree) -> None:
+        """Create objects."""
+        for tree in trees:
+            version, plural = tree["apiVersion"], tree["kind"].lower()
+            root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+            space = tree["metadata"].get("namespace")
+            plural += "es" if plural.endswith("s") else "s"
+            self.send("POST", f"{root}/{f'namespaces/{space}/' if space else ''}{plural}", tree)
 
     def pods(self) -> dict[str, Tree]:
         """Our pods by name."""
@@ -103,20 +113,18 @@ class Live:
 
     def create(self, *gangs: Wanted) -> dict[str, Tree]:
         """Create the pods of gangs; all pods there are."""
-        made = [pod for gang in gangs for pod in pods(gang, self.namespace, self.run)]
-        self.kubectl("create", "--validate=false", "-f", "-", given=listed(made))
+        self.make(*(pod for gang in gangs for pod in pods(gang, self.namespace, self.run)))
         return self.pods()
 
     def add_nodes(self, *names: str) -> None:
         """Nodes of ours, once the cluster takes them for alive."""
         made = [node(name, self.run) for name in names]
-        beats = [node_lease(name, _now()) for name in names]
-        self.kubectl("create", "--validate=false", "-f", "-", given=listed(made))
+        self.make(*made)
         for tree in made:  # what is said of it at creation need not count
             path = f"/api/v1/nodes/{tree['metadata']['name']}/status"
             self.send("PATCH", path, {"status": tree["status"]})
-        self.kubectl("apply", "--validate=false", "-f", "-", given=listed(beats))
         self.nodes += [name for name in names if name not in self.nodes]
+        self.beat()
         self.wait_until(lambda: all(map(self._usable, names)), "our nodes to be schedulable")
 
     def _usable(self, name: str) -> bool:
@@ -134,8 +142,7 @@ class Live:
 
     def guard(self, name: str, gang: str, counted: Tree, **spec: object) -> None:
         """A disruption budget over a gang, once its status says so."""
-        made = budget(name, self.namespace, gang, **spec)
-        self.kubectl("create", "--validate=false", "-f", "-", given=made)
+        self.make(budget(name, self.namespace, gang, **spec))
         path = f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets/{name}"
         self.wait_until(
             lambda: counted.items() <= self.get(path).get("status", {}).items(),
@@ -154,8 +161,7 @@ class Live:
     def create_workload(self, tree: Tree) -> None:
         """A controller, once it has made its pods."""
         spec, name = tree["spec"], tree["metadata"]["name"]
-        words = ("create", "--validate=false", "-n", self.namespace, "-f", "-")
-        self.kubectl(*words, given=tree)
+        self.make(tree | {"metadata": tree["metadata"] | {"namespace": self.namespace}})
         self.wait_until(lambda: len(self.of(name)) == spec["replicas"], f"the pods of {name}")
 
     def of(self, gang: str) -> dict[str, Tree]:
@@ -190,22 +196,25 @@ class Live:
 
     @contextmanager
     def cordoned(self, name: str) -> Iterator[None]:
-        self.kubectl("cordon", name)
+        self.send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
         try:
             yield
         finally:
-            self.kubectl("uncordon", name)
+            self.send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
 
     @contextmanager
     def without(self, name: str) -> Iterator[None]:
         """As if the node had gone."""
-        self.kubectl("delete", "node", name, "--wait=false")
+        self.send("DELETE", f"/api/v1/nodes/{name}")
         try:
             yield
         finally:
             self.add_nodes(name)
 
     def beat(self) -> None:
+        """As kubelets of a real cluster: nothing of ours asks whether nodes are alive."""
+        if VARIABLE not in os.environ:
+            return
         beats = [node_lease(name, _now()) for name in self.nodes]
         self.kubectl("apply", "--validate=false", "-f", "-", given=listed(beats))
 
@@ -250,18 +259,19 @@ def opened(folder: Path, *, nodes: int = 4) -> Iterator[Live]:
     with contextlib.ExitStack() as stack:
         own = os.environ.get(VARIABLE)
         kubeconfig = Path(own) if own else stack.enter_context(_fake(folder))
-        url = stack.enter_context(_proxied(kubeconfig, folder))
+        url = stack.enter_context(_reached(kubeconfig, folder))
         relay = stack.enter_context(relaying(url))
         run = f"gpt-{secrets.token_hex(3)}"
         live = Live(folder, kubeconfig, _relayed(folder, relay), relay, url, run)
         stack.callback(live.clean)
         made = [namespace(name, run) for name in (live.namespace, live.lock_namespace)]
         made.append(priority_class(run))
-        live.kubectl("create", "--validate=false", "-f", "-", given=listed(made))
+        live.make(*made)
         if own:  # pods need it, and its controller takes a moment; it may have been faster
             live.kubectl("create", "serviceaccount", "default", "-n", live.namespace, check=False)
         live.add_nodes(*(f"{run}-n{number}" for number in range(1, nodes + 1)))
-        stack.enter_context(_heartbeats(live))
+        if own:
+            stack.enter_context(_heartbeats(live))
         yield live
 
 
@@ -274,8 +284,12 @@ def _fake(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _proxied(kubeconfig: Path, home: Path) -> Iterator[str]:
-    """The server behind a ``kubectl proxy`` of ours: whatever the credentials are, kubectl has them."""
+def _reached(kubeconfig: Path, home: Path) -> Iterator[str]:
+    """A server that asks for credentials is behind a ``kubectl proxy`` of ours: kubectl has them."""
+    plain = re.search(r"http://127[.0-9]+:\d+", kubeconfig.read_text(encoding="utf-8"))
+    if plain is not None:
+        yield plain[0]
+        return
     process = subprocess.Popen(
         [real_kubectl(), f"--kubeconfig={kubeconfig}", "proxy", "--port=0"],
         stdout=subprocess.PIPE,

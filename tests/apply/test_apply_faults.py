@@ -198,7 +198,7 @@ def ready(
 
 CUTS = ("crash before", "crash after", "lost before", "lost after")
 KINDS: tuple[str | int, ...] = (*CUTS, 409, 422, 429, 500)
-STEP = 41
+STEP = 53
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -206,7 +206,7 @@ def test_whatever_goes_wrong_changes_nothing_in_the_end(
     ready: Ready, kind: str | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin, words = KINDS.index(kind), ready.case.words
-    points = cuts(ready.calls, begin, 2 if ready.name == "pods" else 4)
+    points = cuts(ready.calls, begin, 3 if ready.name == "pods" else 5)
     if (
         ready.name == "pods"
     ):  # those that read, that ask for rights, that take or give back the lock

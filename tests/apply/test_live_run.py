@@ -12,7 +12,7 @@ import pytest
 from effort import first_fast
 from live_checks import annotations_of, overfull, partial, placed
 from live_cluster import Live
-from live_objects import GATE, Wanted, listed, pods, workload
+from live_objects import GATE, Wanted, pods, workload
 from live_relay import Answer, Call, Forward
 from live_runs import (
     Killer,
@@ -57,7 +57,7 @@ def create_as(live: Live, gang: Wanted, **spec: object) -> None:
     made = pods(gang, live.namespace, live.run)
     for tree in made:
         tree["spec"] |= spec
-    live.kubectl("create", "--validate=false", "-f", "-", given=listed(made))
+    live.make(*made)
 
 
 # ---- gangs that give way

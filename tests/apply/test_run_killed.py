@@ -12,7 +12,6 @@ import pytest
 from apiserver import FakeCluster
 from apply_runs import Fault
 from conftest import Result
-from effort import first_fast
 from live_checks import overfull
 from run_bench import (
     EVICT,
@@ -33,8 +32,8 @@ from models.apply.session import LANES
 
 pytest_plugins = ("run_fixtures",)
 
-PARTS = 12
-"""Every so-many-th write is struck in one test; ``make test`` takes the first of them."""
+PARTS = 48
+"""Every so-many-th write is struck in one test; ``make test`` takes one part of each scene, not the same."""
 
 
 def nothing(_bench: RunBench) -> None:
@@ -255,8 +254,14 @@ SCENES = {
 }
 
 
-@pytest.mark.parametrize("part", first_fast(range(PARTS)))
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        pytest.param(name, part, marks=() if part == number * 7 % 12 else pytest.mark.slow)
+        for number, name in enumerate(SCENES)
+        for part in range(PARTS)
+    ],
+)
 def test_killed_after_any_write_a_run_is_finished_by_the_next_ones(
     name: str, part: int, memory: Benches
 ) -> None:
