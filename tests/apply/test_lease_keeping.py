@@ -9,10 +9,10 @@ import threading
 from typing import Any
 
 import pytest
-from apiserver_lease import NAMESPACE, START, LeaseServer, LeaseWire, micro
 from effort import HANG_S, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lease_wire import NAMESPACE, START, LeaseServer, LeaseWire, micro
 from strategies import texts, trees
 from test_lease_taking import take
 

@@ -7,7 +7,7 @@ import secrets
 from typing import Any
 
 import pytest
-from apiserver_lease import NAMESPACE, START, LeaseServer, LeaseWire, micro
+from lease_wire import NAMESPACE, START, LeaseServer, LeaseWire, micro
 
 from planner.cluster.lock import Holder, Lock, acquire, read_lease
 from planner.errors import (

@@ -166,7 +166,8 @@ def test_it_works_in_a_pod_without_a_kubeconfig(served: Benches, in_a_pod: Path)
         if call.place is None or not call.path.endswith("/jobs") or len(denied) > 1:
             return None
         denied.append(call.path)
-        return bench.cluster.deny("list", call.place.kind)
+        error = denied("tester", "list", call.place.kind, "", "", "")
+        return error.code, error.tree(), {}
 
     bench.cluster.before.append(deny)
     where = {"KUBECTL": str(in_a_pod), "POD_SERVER": bench.endpoint.url}

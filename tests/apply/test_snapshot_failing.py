@@ -181,7 +181,7 @@ def test_what_is_wrong_with_kubectl_or_the_folder_is_said_before_anything_is_ask
     assert said in result.err
     assert Path("full/pods.json").read_text() == "mine"
     # Nobody asked the server for anything; some builds of kubectl ask for its version.
-    assert {request.path for request in tiny.server.requests} <= {"/version"}
+    assert {request.path for request in tiny.server.calls} <= {"/version"}
 
 
 def test_force_replaces_a_snapshot_whole_and_leaves_what_a_killed_run_left(tiny: Cluster) -> None:

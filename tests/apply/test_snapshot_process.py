@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver import Answer, Call
 from apiserver_http import RawAnswer, serving
-from apiserver_recorded import RecordedServer, Request
+from apiserver_recorded import RecordedServer
 from conftest import RunCli
 from effort import HANG_S
 from interactive import started
@@ -43,13 +44,13 @@ def test_a_signal_ends_kubectl_too_and_leaves_nothing(
     """``scripted``: many put one before kubectl; ending it alone would leave kubectl waiting."""
     server, asked = small(), threading.Event()
 
-    def hold(request: Request) -> RawAnswer | None:
-        if request.path != "/api/v1/pods":
+    def hold(call: Call) -> Answer | None:
+        if call.path != "/api/v1/pods":
             return None
         asked.set()
-        return RawAnswer(200, b"{}", after_s=60)
+        return RawAnswer(200, b"{}", after_s=60).answer()
 
-    server.hooks.append(hold)
+    server.before.append(hold)
     with cluster(server, tmp_path, cli) as served:
         served.out.mkdir()
         (served.out / "pods.json").write_text("old")

@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from apiserver_lease import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire
 from conftest import Result, RunCli
+from lease_wire import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire
 from snapshots import real_kubectl
 from test_lease_taking import take
 from wire_server import Answer, Asked, Server, answer, on_localhost

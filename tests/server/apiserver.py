@@ -14,7 +14,7 @@ from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from apiserver_controllers import Controllers, Workloads
-from apiserver_errors import ApiError, denied, no_such_path, not_allowed
+from apiserver_errors import ApiError, no_such_path, not_allowed
 from apiserver_kinds import (
     ACCESS,
     ALWAYS,
@@ -22,7 +22,6 @@ from apiserver_kinds import (
     GROUPED,
     POD,
     Json,
-    Kind,
     Kinds,
     Place,
     RequestInfo,
@@ -176,7 +175,6 @@ class FakeCluster(ClusterSetup):
             groups=user.groups if user else ("system:masters",),
             manager=query.get("fieldManager") or agent.partition("/")[0] or "unknown",
             dry_run=query.get("dryRun") == "All",
-            strict=query.get("fieldValidation") == "Strict",
             query=query,
         )
         if verb in ("get", "list", "watch") and place.sub != "scale":
@@ -205,7 +203,6 @@ class FakeCluster(ClusterSetup):
                 objects.delete(one, body, info)
             return 200, found
         done = {
-            "binding": objects.bound,
             "eviction": objects.evicted,
             "create": objects.create,
             "update": objects.update,
@@ -222,13 +219,6 @@ class FakeCluster(ClusterSetup):
                 self.run_pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     # ---- what else tests ask
-
-    def deny(
-        self, verb: str, kind: Kind, namespace: str = "", name: str = "", sub: str = ""
-    ) -> Answer:
-        """The 403 that a request would get, for hooks."""
-        error = denied("tester", verb, kind, namespace, name, sub)
-        return error.code, error.tree(), {}
 
     def user(self, name: str) -> User:
         """Who goes by that name, with the groups that its token gives it."""

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator
 
-from apiserver_kinds import BUDGET, CLAIM, NODE, POD, TEMPLATE, Kind, Place, RequestInfo, Tree
+from apiserver_kinds import BUDGET, CLAIM, NODE, POD, Kind, Place, RequestInfo, Tree
 from apiserver_objects import Objects, is_alive, is_ready
 from apiserver_store import Store, matches
 
@@ -27,77 +27,51 @@ class Controllers:
         self.on = True
         self._objects = objects
         self._store = objects.store
-        self._births: dict[str, tuple[Kind, Tree, dict[str, Tree]]] = {}
-        self._gone: list[Tree] = []
+        self._births: list[tuple[Kind, Tree, dict[str, Tree]]] = []
         self._orphaned: list[str] = []
-        self._nodes: list[str] = []
-        self._claims = self._budgets = False
-        self._made = 0
         objects.store.listeners.append(self._changed)
 
     def recreate(self, kind: Kind, owner: Tree) -> dict[str, Tree]:
         """From now on the pods of this owner come back when they go; how each will be asked for."""
         births = {p["metadata"]["name"]: _as_born(p) for p in owned(self._store, POD, owner)}
-        self._births[owner["metadata"]["uid"]] = kind, owner, births
+        self._births.append((kind, owner, births))
         return births
 
     def run(self) -> None:
         """Everything that is due."""
-        gone, self._gone = self._gone, []
-        for pod in gone:
-            self._again(pod)
+        for kind, owner, births in self._births:
+            self._again(kind, owner, births)
         orphaned, self._orphaned = self._orphaned, []
         for pod in list(self._store.all(POD)) if orphaned else ():
-            if (
-                controller(pod).get("uid") in orphaned
-                and "deletionTimestamp" not in pod["metadata"]
-            ):
+            metadata = pod["metadata"]
+            if controller(pod).get("uid") in orphaned and "deletionTimestamp" not in metadata:
                 self._objects.removed(POD, pod)
-        nodes, self._nodes = self._nodes, []
-        for name in nodes:
-            self._taint(name)
-        if self._claims:
-            self._claims = False
-            self._make_claims()
-            self._give_back()
-        if self._budgets:
-            self._budgets = False
-            for budget in list(self._store.all(BUDGET)):
-                status = _budget_status(self._store, budget)
-                if status != budget.get("status"):
-                    new = budget | {"status": status}
-                    self._store.keep(BUDGET, new, manager=_MANAGER, sub="status")
+        for node in list(self._store.all(NODE)):
+            self._taint(node)
+        self._give_back()
+        for budget in list(self._store.all(BUDGET)):
+            status = _budget_status(self._store, budget)
+            if status != budget.get("status"):
+                new = budget | {"status": status}
+                self._store.keep(BUDGET, new, manager=_MANAGER, sub="status")
 
     def _changed(self, kind: Kind, old: Tree | None, new: Tree | None) -> None:
-        tree = new or old or {}
-        self._budgets = self._budgets or kind in (POD, BUDGET)
-        if kind == POD:
-            self._claims = self._claims or "resourceClaims" in tree["spec"]
-            if new is None and controller(tree).get("uid") in self._births:
-                self._gone.append(tree)
-        elif kind in (CLAIM, TEMPLATE):
-            self._claims = True
-        elif kind == NODE and new is not None:
-            self._nodes.append(new["metadata"]["name"])
-        elif new is None and kind.name in _OWNERS:
-            self._orphaned.append(tree["metadata"]["uid"])
+        if new is None and old is not None and kind.name in _OWNERS:
+            self._orphaned.append(old["metadata"]["uid"])
 
-    def _again(self, pod: Tree) -> None:
-        """Make a pod that went once more, unless its owner is gone or wants fewer."""
-        kind, owner, births = self._births[controller(pod)["uid"]]
-        metadata = owner["metadata"]
-        tree = self._store.get(kind, metadata["namespace"], metadata["name"])
-        if tree is None or tree["metadata"]["uid"] != metadata["uid"]:
+    def _again(self, kind: Kind, owner: Tree, births: dict[str, Tree]) -> None:
+        """Make pods that went once more, unless their owner is gone or wants fewer."""
+        space, name = owner["metadata"]["namespace"], owner["metadata"]["name"]
+        tree = self._store.get(kind, space, name)
+        if tree is None or tree["metadata"]["uid"] != owner["metadata"]["uid"]:
             return
-        if sum(1 for _ in owned(self._store, POD, tree)) < tree["spec"]["parallelism"]:
-            place, born = Place(POD, metadata["namespace"]), births[pod["metadata"]["name"]]
-            self._objects.create(place, born, RequestInfo(manager=_MANAGER))
+        there = {pod["metadata"]["name"] for pod in owned(self._store, POD, tree)}
+        gone = [born for title, born in births.items() if title not in there]
+        for born in gone[: max(0, tree["spec"]["parallelism"] - len(there))]:
+            self._objects.create(Place(POD, space), born, RequestInfo(manager=_MANAGER))
 
-    def _taint(self, name: str) -> None:
+    def _taint(self, node: Tree) -> None:
         """What the node lifecycle controller writes on cordoned nodes, and on those not ready."""
-        node = self._store.get(NODE, "", name)
-        if node is None:
-            return
         conditions = (node.get("status") or {}).get("conditions") or []
         unready = any(one["type"] == "Ready" and one["status"] != "True" for one in conditions)
         holds = dict(zip(_TAINTS, (bool(node["spec"].get("unschedulable")), unready), strict=True))
@@ -115,29 +89,6 @@ class Controllers:
             spec = {key: value for key, value in node["spec"].items() if key != "taints"}
             spec |= {"taints": after} if after else {}
             self._store.keep(NODE, node | {"spec": spec}, manager=_MANAGER)
-
-    def _make_claims(self) -> None:
-        """A claim for each pod that asks for one of a template, gated or not."""
-        for pod in list(self._store.all(POD)):
-            metadata, made = pod["metadata"], list(pod["status"].get("resourceClaimStatuses") or [])
-            for one in pod["spec"].get("resourceClaims") or []:
-                named = one.get("resourceClaimTemplateName", "")
-                template = self._store.get(TEMPLATE, metadata["namespace"], named)
-                if template is None or one["name"] in {has["name"] for has in made}:
-                    continue
-                self._made += 1
-                name = f"{metadata['name']}-{one['name']}-{self._made:05x}"
-                owners = [reference(pod | {"kind": "Pod", "apiVersion": "v1"})]
-                body = {
-                    "metadata": {"name": name, "ownerReferences": owners},
-                    "spec": template["spec"]["spec"],
-                }
-                place = Place(CLAIM, metadata["namespace"])
-                self._objects.create(place, body, RequestInfo(manager=_MANAGER))
-                made.append({"name": one["name"], "resourceClaimName": name})
-            if made != (pod["status"].get("resourceClaimStatuses") or []):
-                status = pod["status"] | {"resourceClaimStatuses": made}
-                self._store.keep(POD, pod | {"status": status}, manager=_MANAGER, sub="status")
 
     def _give_back(self) -> None:
         """reservedFor follows the pods; a claim with the finalizer loses its allocation with them."""

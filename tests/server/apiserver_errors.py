@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from apiserver_kinds import Kind, Tree
@@ -47,19 +48,18 @@ def status(word: str, **more: object) -> Tree:
     return tree | {key: value for key, value in more.items() if value}
 
 
-def wrong(field: str, value: str, said: str) -> Fault:
-    """``value``: as JSON."""
-    return field, "FieldValueInvalid", f"Invalid value: {value}: {said}"
+def wrong(field: str, value: object, said: str) -> Fault:
+    return field, "FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {said}"
 
 
 def barred(field: str, said: str) -> Fault:
     return field, "FieldValueForbidden", f"Forbidden: {said}"
 
 
-def details(kind: Kind, name: str, *, singular: bool = False, sub: str = "") -> Tree:
+def details(kind: Kind, name: str, *, singular: bool = False) -> Tree:
     tree = {"name": name} if name else {}
     tree |= {"group": kind.group} if kind.group else {}
-    return tree | {"kind": kind.name if singular else kind.plural + (f"/{sub}" if sub else "")}
+    return tree | {"kind": kind.name if singular else kind.plural}
 
 
 def missing(kind: Kind, name: str) -> ApiError:
@@ -75,10 +75,9 @@ def not_allowed() -> ApiError:
     return ApiError(405, said, details={})
 
 
-def conflict(kind: Kind, name: str, why: str = MODIFIED, *, sub: str = "") -> ApiError:
-    said = kind.resource + (f"/{sub}" if sub else "")
-    message = f'Operation cannot be fulfilled on {said} "{name}": {why}'
-    return ApiError(409, message, details=details(kind, name, sub=sub))
+def conflict(kind: Kind, name: str, why: str = MODIFIED) -> ApiError:
+    message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
+    return ApiError(409, message, details=details(kind, name))
 
 
 def exists(kind: Kind, name: str) -> ApiError:
@@ -86,16 +85,13 @@ def exists(kind: Kind, name: str) -> ApiError:
     return ApiError(409, message, reason="AlreadyExists", details=details(kind, name))
 
 
-def invalid(kind: Kind, name: str, faults: Sequence[Fault], *, said: str = "") -> ApiError:
-    """422 for all faults of an object; the message names each once, ``causes`` all of them.
-
-    ``said``: what the message calls the object where that is not its kind.
-    """
-    words = list(dict.fromkeys(f"{field}: {detail}" for field, _, detail in faults))
+def invalid(kind: Kind, name: str, faults: Sequence[Fault]) -> ApiError:
+    """422 for all faults of an object."""
+    words = [f"{field}: {detail}" for field, _, detail in faults]
     listed = words[0] if len(words) == 1 else f"[{', '.join(words)}]"
     causes = [{"reason": why, "message": said, "field": field} for field, why, said in faults]
-    about = details(kind, name, singular=not said) | {"causes": causes}
-    return ApiError(422, f'{said or kind.group_kind} "{name}" is invalid: {listed}', details=about)
+    about = details(kind, name, singular=True) | {"causes": causes}
+    return ApiError(422, f'{kind.group_kind} "{name}" is invalid: {listed}', details=about)
 
 
 def denied(user: str, verb: str, kind: Kind, namespace: str, name: str, sub: str) -> ApiError:

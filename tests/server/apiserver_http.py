@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from apiserver import FakeCluster
+from apiserver import Answer, FakeCluster
 from apiserver_errors import ApiError
 from apiserver_kinds import Json, Tree
 from effort import HANG_S
@@ -38,6 +38,10 @@ class RawAnswer:
     body: bytes
     after_s: float = 0.0
     missing: int = 0
+
+    def answer(self) -> Answer:
+        """As hooks of a cluster give it."""
+        return self.code, {"raw": self}, {}
 
 
 Server = Any
@@ -139,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def answered(self) -> None:
         """Answer one request."""
-        raw = body_of(self)
+        sent = body_of(self)
         kind = (self.headers.get("Content-Type") or JSON).partition(";")[0]
         cluster, user = self.server.cluster, None
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
@@ -148,12 +152,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self.write(401, _encoded(ApiError(401, "Unauthorized").tree()), {})
                 return
             user = cluster.tokens[token].name
-        agent, body = self.headers.get("User-Agent") or "", json.loads(raw) if raw else None
+        agent, body = self.headers.get("User-Agent") or "", json.loads(sent) if sent else None
         code, tree, more = cluster.handle(self.command, self.path, body, kind, user, agent)
-        if isinstance(tree, RawAnswer):
-            self.server.stopped.wait(tree.after_s)
-            self.write(code, tree.body, more, tree.missing)
-            self.close_connection |= bool(tree.missing)
+        if isinstance(raw := tree.get("raw"), RawAnswer):
+            self.server.stopped.wait(raw.after_s)
+            self.write(code, raw.body, more, raw.missing)
+            self.close_connection |= bool(raw.missing)
         elif code:
             self.write(code, _encoded(tree), more)
         else:
@@ -232,13 +236,7 @@ class FakeWire:
 
 def _copied(tree: Json) -> Json:
     """A copy of JSON, made as what it would be on the wire."""
-    if isinstance(tree, dict):
-        return {key: _copied(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_copied(value) for value in tree]
-    if tree is None or isinstance(tree, (str, int, float)):
-        return tree
-    raise TypeError(f"no JSON: {tree!r}")
+    return json.loads(json.dumps(tree))
 
 
 @lru_cache(maxsize=1024)

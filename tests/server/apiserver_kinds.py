@@ -59,7 +59,7 @@ def _kinds(table: str) -> tuple[Kind, ...]:
 
 
 ALWAYS = _kinds("""
-v1 Pod pods status binding eviction
+v1 Pod pods status eviction
 v1 Node* nodes status
 v1 Namespace* namespaces status
 v1 Event events
@@ -166,14 +166,12 @@ class RequestInfo:
     groups: tuple[str, ...] = ()
     manager: str = "unknown"
     dry_run: bool = False
-    strict: bool = False
     query: dict[str, str] = field(default_factory=dict)
 
 
 # ---- what is served, as kubectl and the program ask for it
 
 _SUB_KINDS = {
-    "binding": ("Binding", "", "v1", ["create"]),
     "eviction": ("Eviction", "policy", "v1", ["create"]),
     "scale": ("Scale", "autoscaling", "v1", ["get", "patch", "update"]),
 }

@@ -19,15 +19,7 @@ from apiserver_kinds import (
     RequestInfo,
     Tree,
 )
-from apiserver_rules import (
-    changed_faults,
-    condition,
-    default_pod,
-    metadata_faults,
-    new_pod_faults,
-    patched,
-    refuse_unknown,
-)
+from apiserver_rules import changed_faults, condition, default_pod, metadata_faults, patched
 from apiserver_store import Store, matches
 
 _CONDITIONAL = {"Lease", "PodDisruptionBudget", "ValidatingAdmissionPolicy"}
@@ -101,7 +93,7 @@ class Objects:
     # ---- writing
 
     def create(self, place: Place, body: Json, info: RequestInfo) -> Tree:
-        kind, body = place.kind, self._understood(place, body, info)
+        kind, body = place.kind, self._understood(place, body)
         metadata = {k: v for k, v in body["metadata"].items() if k != "resourceVersion"}
         name = metadata["name"]
         if self.store.get(kind, place.namespace, name) is not None:
@@ -109,12 +101,11 @@ class Objects:
         metadata |= {"uid": self.store.uid(), "creationTimestamp": self.store.now()}
         metadata |= {"namespace": place.namespace} if place.namespace else {}
         metadata |= {"generation": 1} if "status" in kind.subs or kind.custom else {}
-        faults, new = metadata_faults(metadata), body | {"metadata": metadata}
+        faults, new = metadata_faults({}, metadata), body | {"metadata": metadata}
         if "status" in kind.subs and kind != NODE:
             new.pop("status", None)
         if kind == POD:
             new = default_pod(self.store, new, groups=self.groups)
-            faults += new_pod_faults(new)
         elif kind == NODE:
             new = {"spec": {}, "status": {}} | new
         if faults:
@@ -126,30 +117,26 @@ class Objects:
 
     def update(self, place: Place, body: Json, info: RequestInfo) -> Tree:
         kind, name = place.kind, place.name
-        body = self._understood(place, body, info)
+        body = self._understood(place, body)
         metadata, old = body["metadata"], self.store.get(kind, place.namespace, name)
         version = metadata.get("resourceVersion") or ""
         if old is None:
             if kind != LEASE:
                 raise missing(kind, name)
-            if uid := metadata.get("uid"):
-                said = f"the provided object specified uid {uid}, and no existing object was found"
-                raise conflict(kind, name, f"uid mismatch: {said}")
+            if "uid" in metadata:
+                raise conflict(kind, name, "the object that was meant is gone")
             return self.create(place, body, info)
         if kind.name in _CONDITIONAL and version in ("", "0"):
-            fault = wrong("metadata.resourceVersion", "0", "must be specified for an update")
-            raise invalid(kind, name, [fault], said=kind.resource)
+            fault = wrong("metadata.resourceVersion", version, "must be specified for an update")
+            raise invalid(kind, name, [fault])
         _check_version(place, old, version)
-        if metadata.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
-            raise _mismatch(kind, old, "uid", metadata["uid"], info)
+        _check_preconditions(kind, old, {"uid": metadata.get("uid")})
         kept = {k: v for k, v in old["metadata"].items() if k in ("uid", "name", "namespace")}
         return self.replaced(place, old, body | {"metadata": metadata | kept}, info)
 
     def patch(self, place: Place, body: Json, content_type: str, info: RequestInfo) -> Tree:
         old = self.get(place.kind, place.namespace, place.name)
         new = patched(_bare(old), body, content_type, custom=place.kind.custom)
-        if info.strict:
-            refuse_unknown(place.kind.name, new)
         _check_version(place, old, new["metadata"].get("resourceVersion") or "")
         return self.replaced(place, old, new, info)
 
@@ -171,9 +158,8 @@ class Objects:
         if kind == POD:
             tidied = {k: v for k, v in new["spec"].items() if v not in ([], {})}
             new["spec"] = tidied | {"securityContext": new["spec"].get("securityContext", {})}
-        barred = kind == CLAIM and not self.may_allocate(info)
-        user = info.user if barred else None
-        if faults := changed_faults(kind, old, new, sub=sub, user=user):
+        barred_from = kind == CLAIM and not self.may_allocate(info)
+        if faults := changed_faults(kind, old, new, sub=sub, barred_from=barred_from):
             raise invalid(kind, place.name, faults)
         self.admission.admit("UPDATE", place, info, old, new)
         if new == _bare(old):
@@ -194,7 +180,7 @@ class Objects:
     def delete(self, place: Place, options: Json, info: RequestInfo) -> Tree:
         kind, options = place.kind, options or {}
         old = self.get(kind, place.namespace, place.name)
-        self._check_options(kind, old, options)
+        _check_preconditions(kind, old, options.get("preconditions") or {})
         self.admission.admit("DELETE", place, info, old, None)
         grace = options.get("gracePeriodSeconds", info.query.get("gracePeriodSeconds"))
         gone = self.removed(kind, old, None if grace is None else int(grace))
@@ -224,24 +210,6 @@ class Objects:
 
     # ---- subresources
 
-    def bound(self, place: Place, body: Tree, info: RequestInfo) -> Tree:
-        """POST to pods/POD/binding."""
-        pod, wanted = self.get(POD, place.namespace, place.name), body["metadata"]
-        for key in ("uid", "resourceVersion"):
-            if wanted.get(key) not in (None, pod["metadata"][key]):
-                raise _mismatch(POD, pod, key, wanted[key], info)
-        why = ""
-        if pod["spec"].get("nodeName"):
-            why = f'is already assigned to node "{pod["spec"]["nodeName"]}"'
-        elif pod["spec"].get("schedulingGates"):
-            why = "has non-empty .spec.schedulingGates"
-        if why:
-            raise conflict(POD, place.name, f"pod {place.name} {why}", sub="binding")
-        self.admission.admit("CREATE", place, info, None, body)
-        if not info.dry_run:
-            self.bind(pod, body["target"]["name"], manager=info.manager)
-        return status("Success", code=201)
-
     def bind(self, pod: Tree, node: str, *, manager: str) -> Tree:
         """Set the node of a pod, as the storage of bindings does."""
         found = {k: v for k, v in pod["status"].items() if k != "nominatedNodeName"}
@@ -251,10 +219,8 @@ class Objects:
 
     def evicted(self, place: Place, body: Tree, info: RequestInfo) -> Tree:
         """POST to pods/POD/eviction."""
-        if info.strict:
-            refuse_unknown("Eviction", body)
         pod, options = self.get(POD, place.namespace, place.name), body.get("deleteOptions") or {}
-        self._check_options(POD, pod, options)
+        _check_preconditions(POD, pod, options.get("preconditions") or {})
         self.admission.admit("CREATE", place, info, None, body)
         spend(self.store, pod, dry=info.dry_run)
         if not info.dry_run:
@@ -277,41 +243,11 @@ class Objects:
 
     # ---- checks
 
-    def _understood(self, place: Place, body: Json, info: RequestInfo) -> Tree:
-        """The body, if it is of the kind and the place. Raises ApiError."""
-        kind, metadata = place.kind, body["metadata"]
-        said = ""
-        if body.get("apiVersion", kind.api_version) != kind.api_version:
-            said = "the API version in the data does not match the expected API version"
-        elif body.get("kind", kind.name) != kind.name:
-            said = f"{body['kind']} cannot be handled as a {kind.name}"
-        elif place.name and metadata["name"] != place.name:
-            said = f"the name of the object does not match the name on the URL ({place.name})"
-        elif kind.namespaced and metadata.get("namespace", place.namespace) != place.namespace:
-            said = "the namespace of the object does not match the namespace on the request"
-        if said:
-            raise ApiError(400, said)
-        if kind.namespaced and self.store.get(NAMESPACE, "", place.namespace) is None:
+    def _understood(self, place: Place, body: Json) -> Tree:
+        """The body, if its namespace is there. Raises ApiError."""
+        if place.kind.namespaced and self.store.get(NAMESPACE, "", place.namespace) is None:
             raise missing(NAMESPACE, place.namespace)
-        if info.strict:
-            refuse_unknown(kind.name, body)
         return dict(body)
-
-    def _check_options(self, kind: Kind, old: Tree, options: Tree) -> None:
-        """Raises ApiError 409 where the uid or the resourceVersion is another."""
-        for key, label, what in (
-            ("uid", "UID", "deleted and then recreated"),
-            ("resourceVersion", "ResourceVersion", "modified"),
-        ):
-            wanted = (options.get("preconditions") or {}).get(key)
-            if wanted not in (None, old["metadata"][key]):
-                name = old["metadata"]["name"]
-                said = (
-                    f'Operation cannot be fulfilled on {kind.group_kind} "{name}": the {label} in'
-                    f" the precondition ({wanted}) does not match the {label} in record"
-                    f" ({old['metadata'][key]}). The object might have been {what}"
-                )
-                raise ApiError(409, said, details=details(kind, name, singular=True))
 
 
 def _check_version(place: Place, old: Tree, version: str) -> None:
@@ -319,18 +255,14 @@ def _check_version(place: Place, old: Tree, version: str) -> None:
         raise conflict(place.kind, place.name)
 
 
-def _mismatch(kind: Kind, old: Tree, key: str, wanted: str, info: RequestInfo) -> ApiError:
-    """409 for a uid or resourceVersion that is not the object's."""
-    metadata, what = old["metadata"], "UID" if key == "uid" else "ResourceVersion"
-    path = "/".join(
-        part for part in (kind.plural, metadata.get("namespace"), metadata["name"]) if part
-    )
-    why = (
-        f"StorageError: invalid object, Code: 4, Key: {'' if info.dry_run else '/registry'}/{path},"
-        f" ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition:"
-        f" {wanted}, {what} in object meta: {metadata[key]}"
-    )
-    return conflict(kind, metadata["name"], why)
+def _check_preconditions(kind: Kind, old: Tree, wanted: Tree) -> None:
+    """Raises ApiError 409 where the uid or the resourceVersion is another."""
+    for key, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        found = old["metadata"][key]
+        if wanted.get(key) not in (None, found):
+            said = f"the {label} in the precondition ({wanted[key]}) does not match the {label} in"
+            said += f" record ({found})"
+            raise conflict(kind, old["metadata"]["name"], said)
 
 
 def _bare(tree: Tree) -> Tree:

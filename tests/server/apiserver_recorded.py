@@ -1,37 +1,20 @@
-"""Recorded lists of a cluster, served as they are, and answers that go wrong.
-
-It shares discovery, paging, error wording and HTTP with the cluster in memory, and answers GET only.
-"""
+"""Recorded lists of a cluster, served as they are, and answers that go wrong."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from email.utils import formatdate
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl
 
-from apiserver_errors import ApiError, denied, no_such_path
+from apiserver import Answer, Call, FakeCluster
+from apiserver_errors import ApiError, denied, missing
 from apiserver_http import RawAnswer
-from apiserver_kinds import Json, Kind, Kinds, Tree, discovered
-from apiserver_rbac import User
+from apiserver_kinds import Kind, Kinds, Place, Tree
 from apiserver_store import page
 from kube import SNAPSHOTS
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """``path`` without the query."""
-
-    path: str
-    query: dict[str, str]
-
-
-Hook = Callable[[Request], RawAnswer | None]
-"""What to answer instead; None: the usual."""
 
 
 @dataclass(slots=True)
@@ -51,25 +34,22 @@ def recorded(path: Path) -> Tree:
 
 def status(code: int, reason: str, message: str) -> RawAnswer:
     """A failure as the API server words it."""
-    return _json(code, ApiError(code, message, reason=reason).tree())
+    return RawAnswer(code, json.dumps(ApiError(code, message, reason=reason).tree()).encode())
 
 
 def forbidden(verb: str, resource: str) -> RawAnswer:
     plural, _, group = resource.partition(".")
-    kind = Kind("", plural, group)
-    return _json(403, denied("tester", verb, kind, "", "", "").tree())
+    error = denied("tester", verb, Kind("", plural, group), "", "", "")
+    return status(403, error.reason, error.message)
 
 
-@dataclass(slots=True)
-class RecordedServer:
-    """``requests``: everything that was asked, in order. ``hooks``: see a request first."""
+class RecordedServer(FakeCluster):
+    """Reads are answered from ``resources``; there are no others."""
 
-    resources: list[Resource] = field(default_factory=list)
-    hooks: list[Hook] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
-    kinds: Kinds = field(default_factory=lambda: Kinds(()))
-    tokens: dict[str, User] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        super().__init__(clock=time.time)
+        self.kinds = Kinds(())
+        self.resources: list[Resource] = []
 
     @classmethod
     def of(cls, snapshot: str) -> RecordedServer:
@@ -92,59 +72,31 @@ class RecordedServer:
         return next(one for one in self.resources if one.kind.plural == plural)
 
     def fail(
-        self, path: str, *answers: RawAnswer, when: Callable[[Request], bool] = lambda _: True
+        self, path: str, *answers: RawAnswer, when: Callable[[Call], bool] = lambda _: True
     ) -> None:
         """Answer the first requests for the path so, the later ones as usual."""
         left = list(answers)
 
-        def hook(request: Request) -> RawAnswer | None:
-            return left.pop(0) if request.path == path and left and when(request) else None
+        def hook(call: Call) -> Answer | None:
+            return left.pop(0).answer() if call.path == path and left and when(call) else None
 
-        self.hooks.append(hook)
+        self.before.append(hook)
 
     def refuse(self, path: str, answer: RawAnswer) -> None:
         """Answer every request for the path so."""
-        self.hooks.append(lambda request: answer if request.path == path else None)
+        self.before.append(lambda call: answer.answer() if call.path == path else None)
 
     def asked(self, path: str) -> list[dict[str, str]]:
         """Queries of the requests for the path."""
-        return [request.query for request in self.requests if request.path == path]
+        return [call.query for call in self.calls if call.path == path]
 
-    def handle(
-        self,
-        method: str,
-        target: str,
-        body: Json = None,
-        content_type: str = "",
-        user: str | None = None,
-        agent: str = "",
-    ) -> tuple[int, RawAnswer, dict[str, str]]:
-        answer = self.answer(target) if method == "GET" else status(405, "MethodNotAllowed", "")
-        return answer.code, answer, {"Date": formatdate(usegmt=True)}
-
-    def answer(self, target: str) -> RawAnswer:
-        """What is sent for GET ``target``."""
-        path, _, encoded = target.partition("?")
-        request = Request(path, dict(parse_qsl(encoded, keep_blank_values=True)))
-        with self._lock:
-            self.requests.append(request)
-            for hook in self.hooks:
-                if (found := hook(request)) is not None:
-                    return found
-        place = self.kinds.place(request.path)
-        tree: Tree | None = discovered(self.kinds, request.path) if place is None else None
-        if place is not None:
-            items = next(one.items for one in self.resources if one.kind is place.kind)
-            if place.namespace:
-                items = [one for one in items if one["metadata"]["namespace"] == place.namespace]
-            if place.name:
-                api = {"kind": place.kind.name, "apiVersion": place.kind.api_version}
-                named = (one for one in items if one["metadata"]["name"] == place.name)
-                tree = next((api | one for one in named), None)
-            else:
-                tree = page(place.kind, items, request.query, "4711")
-        return _json(404, no_such_path().tree()) if tree is None else _json(200, tree)
-
-
-def _json(code: int, tree: Tree) -> RawAnswer:
-    return RawAnswer(code, json.dumps(tree, separators=(",", ":")).encode())
+    def _read(self, place: Place, query: dict[str, str]) -> Tree:
+        items = next(one.items for one in self.resources if one.kind is place.kind)
+        if place.namespace:
+            items = [one for one in items if one["metadata"]["namespace"] == place.namespace]
+        if not place.name:
+            return page(place.kind, items, query, "4711")
+        for one in items:
+            if one["metadata"]["name"] == place.name:
+                return {"kind": place.kind.name, "apiVersion": place.kind.api_version} | one
+        raise missing(place.kind, place.name)

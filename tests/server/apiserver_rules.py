@@ -2,78 +2,34 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import re
 
 from apiserver_errors import ApiError, Fault, barred, details, wrong
 from apiserver_kinds import POD, PRIORITY, Json, Kind, Tree
 from apiserver_store import Store
 
-# ---- metadata and unknown fields
+# ---- metadata
 
-_LABEL = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?\.?)*(?<!\.)"
 _NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_KEY = re.compile(f"({_LABEL}/)?{_NAME}")
+_KEY = re.compile(rf"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_NAME}")
 _VALUE = re.compile(f"({_NAME})?")
 
 
-def metadata_faults(metadata: Tree) -> list[Fault]:
-    """Faults of labels and annotations."""
-    field, faults = "metadata.labels", []
-    for key, value in (metadata.get("labels") or {}).items():
-        if not _KEY.fullmatch(key):
-            faults.append(wrong(field, json.dumps(key), "name part must consist of ..."))
-        if not _VALUE.fullmatch(value):
-            faults.append(wrong(field, json.dumps(value), "a valid label must be ..."))
-    notes = (metadata.get("annotations") or {}).items()
-    for key, _ in notes:
-        if not _KEY.fullmatch(key.lower()):
-            said = "name part must consist of ..."
-            faults.append(wrong("metadata.annotations", json.dumps(key), said))
-    if sum(len(key) + len(value) for key, value in notes) > 256 * 1024:
-        said = "Too long: may not be more than 262144 bytes"
-        faults.append(("metadata.annotations", "FieldValueTooLong", said))
-    return faults
-
-
-def changed_metadata_faults(old: Tree, new: Tree) -> list[Fault]:
-    """What an update may not change; the server says each of these twice."""
-    return [
-        wrong(f"metadata.{field}", json.dumps(new.get(field, "")), "field is immutable")
+def metadata_faults(old: Tree, new: Tree) -> list[Fault]:
+    """Faults of labels and annotations; ``old``: what an update may not change, {} for a creation."""
+    labels, notes = new.get("labels") or {}, new.get("annotations") or {}
+    faults = [
+        wrong(f"metadata.{field}", new.get(field, ""), "field is immutable")
         for field in ("uid", "name", "namespace")
-        if new.get(field) != old.get(field)
-        for _ in range(2)
+        if field in old and new.get(field) != old[field]
     ]
-
-
-_KNOWN = {
-    "metadata": """annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp
-        finalizers generateName generation labels managedFields name namespace ownerReferences
-        resourceVersion uid""",
-    "Pod": "metadata spec status",
-    "Pod.spec": """activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig
-        dnsPolicy enableServiceLinks ephemeralContainers hostAliases hostIPC hostNetwork hostPID
-        hostUsers hostname imagePullSecrets initContainers nodeName nodeSelector os overhead
-        preemptionPolicy priority priorityClassName readinessGates resourceClaims resources
-        restartPolicy runtimeClassName schedulerName schedulingGates schedulingGroup securityContext
-        serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain
-        terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes""",
-    "Eviction": "metadata deleteOptions",
-    "Lease": "metadata spec",
-    "Lease.spec": "acquireTime holderIdentity leaseDurationSeconds leaseTransitions renewTime",
-}
-
-
-def refuse_unknown(kind: str, tree: Tree) -> None:
-    """Raises ApiError 400 for fields that the kind has not, of those that are known here."""
-    inner = {f"{kind}.spec": tree.get("spec"), "metadata": tree.get("metadata"), kind: tree}
-    for where, fields in inner.items():
-        if where in _KNOWN and isinstance(fields, dict):
-            known = {"kind", "apiVersion", *_KNOWN[where].split()}
-            for field in fields.keys() - known:
-                said = f'strict decoding error: unknown field "{where}.{field}"'
-                raise ApiError(400, f"{kind} cannot be handled as a {kind}: {said}")
+    if not all(_KEY.fullmatch(k) and _VALUE.fullmatch(v) for k, v in labels.items()):
+        faults.append(wrong("metadata.labels", labels, "a valid label must be ..."))
+    if not all(_KEY.fullmatch(key) for key in notes):
+        faults.append(wrong("metadata.annotations", [*notes], "name part must be ..."))
+    if sum(len(key) + len(value) for key, value in notes.items()) > 256 * 1024:
+        faults.append(wrong("metadata.annotations", "", "may not be more than 262144 bytes"))
+    return faults
 
 
 # ---- pods
@@ -92,14 +48,7 @@ _OF_CONTAINER = {
     "terminationMessagePolicy": "File",
     "imagePullPolicy": "Always",
 }
-_FROZEN = (
-    "pod updates may not change fields other than `spec.containers[*].image`,"
-    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
-    "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
-    "(allow it to be set to 1 if it was previously negative)\n@@"
-)
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_TERMS = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
 
 
 def condition(kind: str, status: str, time: str, **more: str) -> Tree:
@@ -146,48 +95,30 @@ def _quality(spec: Tree) -> str:
     return "Burstable" if any(one.get("requests") for one in found) else "BestEffort"
 
 
-def new_pod_faults(pod: Tree) -> list[Fault]:
-    if pod["spec"].get("schedulingGates") and pod["spec"].get("nodeName"):
-        said = "cannot be set until all schedulingGates have been cleared"
-        return [barred("spec.nodeName", said)]
-    return []
-
-
 def changed_pod_faults(old: Tree, new: Tree) -> list[Fault]:
-    """What an update of the main resource may not do."""
+    """What an update may not do: a gated pod takes additions to selectors and terms, and loses gates."""
     before, after = old["spec"], new["spec"]
-    gates = [gate["name"] for gate in before.get("schedulingGates") or []]
-    faults = [
-        barred(
-            f"spec.schedulingGates[{index}].name",
-            f"only deletion is allowed, but found new scheduling gate '{gate['name']}'",
-        )
-        for index, gate in enumerate(after.get("schedulingGates") or [])
-        if gate["name"] not in gates
-    ]
-    for index, one in enumerate(after["containers"]):
-        resources = one.get("resources") or {}
-        for name, limit in (resources.get("limits") or {}).items():
-            asked = str((resources.get("requests") or {}).get(name))
-            if "/" in name and asked != str(limit):
-                said = f"must be equal to {name} limit of {limit}"
-                field = f"spec.containers[{index}].resources.requests"
-                faults.append(wrong(field, json.dumps(asked), said))
+    gates, left = (spec.get("schedulingGates") or [] for spec in (before, after))
+    faults = []
+    if any(one not in gates for one in left):
+        faults.append(barred(f"spec.schedulingGates[{len(left) - 1}].name", "only deletion"))
     free = {"schedulingGates", "activeDeadlineSeconds"}
     if all(one in (after.get("tolerations") or []) for one in before.get("tolerations") or []):
         free.add("tolerations")
     if gates:
-        faults += [*_selector_faults(before, after), *_affinity_faults(before, after)]
-        free |= {"nodeSelector", "affinity"}
+        was, now = before.get("nodeSelector") or {}, after.get("nodeSelector") or {}
+        if not was.items() <= now.items():
+            faults.append(wrong("spec.nodeSelector", now, "only additions are allowed"))
+        faults += _term_faults(_terms(before), _terms(after))
+        free.add("nodeSelector")
     frozen = [
         {k: v for k, v in spec.items() if k not in free}
         | {"containers": [one | {"image": ""} for one in spec["containers"]]}
+        | ({"affinity": _but_node_affinity(spec)} if gates else {})
         for spec in (before, after)
     ]
-    if gates:
-        frozen += [_but_node_affinity(before), _but_node_affinity(after)]
-    if frozen[::2] != frozen[1::2]:
-        faults.append(barred("spec", _FROZEN))
+    if frozen[0] != frozen[1]:
+        faults.append(barred("spec", "pod updates may not change fields other than ..."))
     return faults
 
 
@@ -195,27 +126,14 @@ def _but_node_affinity(spec: Tree) -> Tree:
     return {k: v for k, v in (spec.get("affinity") or {}).items() if k != "nodeAffinity"}
 
 
-def _selector_faults(before: Tree, after: Tree) -> list[Fault]:
-    old, new = before.get("nodeSelector") or {}, after.get("nodeSelector") or {}
-    if old.items() <= new.items():
-        return []
-    said = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-    return [wrong("spec.nodeSelector", _json(new), said)]
-
-
-def _affinity_faults(before: Tree, after: Tree) -> list[Fault]:
-    old, new = _terms(before), _terms(after)
+def _term_faults(old: list[Tree], new: list[Tree]) -> list[Fault]:
+    field = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
     if old and len(old) != len(new):
-        said = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        return [wrong(_TERMS, _json([_spelled(term) for term in new]), said)]
-    parts, said = (
-        ("matchExpressions", "matchFields"),
-        "only additions are allowed (no mutations or deletions)",
-    )
+        return [wrong(field, new, "no additions or deletions of terms are allowed")]
     return [
-        wrong(f"{_TERMS}[{index}]", _json(_spelled(now)), said)
+        wrong(f"{field}[{index}]", now, "only additions are allowed")
         for index, (was, now) in enumerate(zip(old, new, strict=False))
-        if not all((now.get(p) or [])[: len(was.get(p) or [])] == (was.get(p) or []) for p in parts)
+        if any((now.get(part) or [])[: len(found)] != found for part, found in was.items())
     ]
 
 
@@ -224,65 +142,37 @@ def _terms(spec: Tree) -> list[Tree]:
     return (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
 
 
-def _spelled(term: Tree) -> Tree:
-    """A term in the server's inner spelling."""
-    return {
-        part[0].upper() + part[1:]: term.get(part)
-        and [
-            {"Key": one["key"], "Operator": one["operator"], "Values": one.get("values")}
-            for one in term[part]
-        ]
-        for part in ("matchExpressions", "matchFields")
-    }
-
-
-def _json(tree: Json) -> str:
-    return json.dumps(tree, separators=(",", ":"))
-
-
 # ---- claims
 
 
-def changed_claim_faults(old: Tree, new: Tree, *, sub: str, user: str | None) -> list[Fault]:
-    """``user``: who may not change allocations; None: may."""
+def changed_claim_faults(old: Tree, new: Tree, *, sub: str, barred_from: bool) -> list[Fault]:
+    """``barred_from``: who asks may not change allocations."""
     if sub != "status":
         same = old.get("spec") == new.get("spec")
-        return [] if same else [wrong("spec", _json(new.get("spec")), "field is immutable")]
-    before, after = old.get("status") or {}, new.get("status") or {}
-    if user and any(before.get(k) != after.get(k) for k in ("allocation", "reservedFor")):
-        said = (
-            'changing status.allocation or status.reservedFor requires resource="resourceclaims/binding"'
-            f', verb="patch" permission: resourceclaims.resource.k8s.io is forbidden: User "{user}"'
-            ' cannot patch resource "resourceclaims/binding" in API group "resource.k8s.io" at the'
-            " cluster scope"
-        )
+        return [] if same else [wrong("spec", new.get("spec"), "field is immutable")]
+    before, after, faults = old.get("status") or {}, new.get("status") or {}, []
+    if barred_from and any(before.get(k) != after.get(k) for k in ("allocation", "reservedFor")):
+        said = 'changing it requires resource="resourceclaims/binding", verb="patch" permission'
         return [barred("status.allocation", said)]
-    faults = []
     requests = {one["name"] for one in new["spec"]["devices"]["requests"]}
     allocation = after.get("allocation") or {}
-    for index, result in enumerate((allocation.get("devices") or {}).get("results") or []):
-        if result["request"] not in requests:
+    for index, one in enumerate((allocation.get("devices") or {}).get("results") or []):
+        if one["request"] not in requests:
             field = f"status.allocation.devices.results[{index}].request"
-            said = (
-                "must be the name of a request in the claim or the name of a request and a"
-                " subrequest separated by '/'"
-            )
-            faults.append(wrong(field, json.dumps(result["request"]), said))
+            faults.append(wrong(field, one["request"], "must be the name of a request"))
     if before.get("allocation") and allocation and before["allocation"] != allocation:
-        faults.append(wrong("status.allocation", _json(allocation), "field is immutable"))
+        faults.append(wrong("status.allocation", allocation, "field is immutable"))
     if after.get("reservedFor") and not allocation:
-        said = "may not be specified when `allocated` is not set"
-        faults.append(barred("status.reservedFor", said))
+        faults.append(barred("status.reservedFor", "may not be specified without an allocation"))
     return faults
 
 
-def changed_faults(kind: Kind, old: Tree, new: Tree, *, sub: str, user: str | None) -> list[Fault]:
-    faults = [*changed_metadata_faults(old["metadata"], new["metadata"])]
-    faults += metadata_faults(new["metadata"])
+def changed_faults(kind: Kind, old: Tree, new: Tree, *, sub: str, barred_from: bool) -> list[Fault]:
+    faults = metadata_faults(old["metadata"], new["metadata"])
     if kind == POD and sub != "status" and old["spec"] != new["spec"]:
         return faults + changed_pod_faults(old, new)
     if kind.name == "ResourceClaim":
-        return faults + changed_claim_faults(old, new, sub=sub, user=user)
+        return faults + changed_claim_faults(old, new, sub=sub, barred_from=barred_from)
     return faults
 
 
@@ -297,21 +187,11 @@ _MERGE_KEYS = {
 
 
 def patched(old: Json, patch: Json, content_type: str, *, custom: bool = False) -> Json:
-    """Raises ApiError: 422 for a JSON patch that fails, 415 for another kind of patch."""
-    match content_type.partition(";")[0]:
-        case "application/json-patch+json":
-            new = copy.deepcopy(old)
-            try:
-                for one in patch:
-                    _operate(new, one)
-            except (KeyError, IndexError, TypeError, ValueError):
-                said = "the server rejected our request due to an error in our request"
-                raise ApiError(422, said, details={}) from None
-            return new
-        case "application/merge-patch+json":
-            return _merged(old, patch, strategic=False)
-        case "application/strategic-merge-patch+json" if not custom:
-            return _merged(old, patch, strategic=True)
+    """A merge patch, or a strategic one, applied. Raises ApiError 415 for another kind of patch."""
+    kinds = ("merge",) if custom else ("merge", "strategic-merge")
+    for kind in kinds:
+        if content_type == f"application/{kind}-patch+json":
+            return _merged(old, patch, strategic=kind != "merge")
     raise ApiError(415, f"the body of the request was in an unknown format (it was {content_type})")
 
 
@@ -339,25 +219,3 @@ def _merged_list(old: list[Json], patch: list[Json], key: str) -> list[Json]:
         else:
             found[one[key]] = _merged(found.get(one[key]), one, strategic=True)
     return list(found.values())
-
-
-def _operate(holder: Json, one: dict[str, Json]) -> None:
-    """``test``, ``add``, ``replace`` or ``remove`` in place. Raises what a wrong path raises."""
-    *parts, last = (p.replace("~1", "/").replace("~0", "~") for p in one["path"].split("/")[1:])
-    for part in parts:
-        holder = holder[int(part)] if isinstance(holder, list) else holder[part]
-    at: Json = last
-    if isinstance(holder, list):
-        at = len(holder) if last == "-" else int(last)
-    match one["op"]:
-        case "test":
-            if holder[at] != one["value"]:
-                raise ValueError(last)
-        case "add" if isinstance(holder, list):
-            holder.insert(at, one["value"])
-        case "add":
-            holder[at] = one["value"]
-        case "replace":
-            holder[at] = [holder[at], one["value"]][1]  # it must be there
-        case "remove":
-            del holder[at]

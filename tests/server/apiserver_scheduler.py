@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from decimal import Decimal
-from functools import lru_cache
+from collections import Counter, defaultdict
 
 from apiserver_controllers import claims_of
-from apiserver_kinds import CLAIM, NODE, POD, POD_GROUP, Kind, Tree
+from apiserver_kinds import CLAIM, NODE, POD, POD_GROUP, Tree
 from apiserver_objects import Objects, is_alive, with_condition
 from apiserver_rules import condition
 from apiserver_store import admits, selects
 
-Key = tuple[str, str]
-Amounts = dict[str, int]
+Amounts = Counter[str]
 """By resource, in thousandths."""
 
-_UNITS = {"m": Decimal("0.001"), "": Decimal(1)}
-_UNITS |= {unit: Decimal(1000 ** (n + 1)) for n, unit in enumerate("kMGTP")}
-_UNITS |= {f"{unit}i": Decimal(1024 ** (n + 1)) for n, unit in enumerate("KMGTP")}
-
+_UNITS = {"m": 1, "": 1000} | {unit: 1000 ** (n + 2) for n, unit in enumerate("kMGTP")}
+_UNITS |= {f"{unit}i": 1000 * 1024 ** (n + 1) for n, unit in enumerate("KMGTP")}
 _CLAIMS = "cannot allocate all claims"
 _ROOM = ("Insufficient", "Too many")
 """How reasons begin that fewer pods would help."""
@@ -30,26 +24,19 @@ _WAITING = (
 )
 
 
-@lru_cache(maxsize=4096)
-def _thousandths(quantity: str | int) -> int:
+def _thousandths(amounts: Tree) -> Amounts:
     """``"1500m"`` is 1500, ``"2"`` is 2000."""
-    text = str(quantity)
-    number = text.rstrip("mkKMGTPi")
-    return int(Decimal(number) * _UNITS[text[len(number) :]] * 1000)
+    found = Amounts()
+    for name, quantity in amounts.items():
+        number = str(quantity).rstrip("mkKMGTPi")
+        found[name] = int(float(number) * _UNITS[str(quantity)[len(number) :]])
+    return found
 
 
 def _asked(pod: Tree) -> Amounts:
     """What a pod asks for; one of ``pods`` included."""
-    total = Counter({"pods": 1000})
-    for container in pod["spec"].get("containers") or []:
-        for name, amount in container["resources"].get("requests", {}).items():
-            total[name] += _thousandths(amount)
-    return total
-
-
-def _holds(pod: Tree | None) -> str | None:
-    """The node whose room a pod takes."""
-    return None if pod is None or not is_alive(pod) else pod["spec"].get("nodeName")
+    asks = [one["resources"].get("requests", {}) for one in pod["spec"].get("containers") or []]
+    return sum(map(_thousandths, asks), Amounts({"pods": 1000}))
 
 
 class Scheduler:
@@ -60,83 +47,82 @@ class Scheduler:
         self.refuses: dict[str, str] = {}
         self._objects = objects
         self._store = objects.store
-        self._pending: dict[Key, Tree] = {}
-        self._asks: dict[str, Amounts] = {}
-        self._used: dict[str, Amounts] = {}
-        self._stirred = True
-        objects.store.listeners.append(self._changed)
+        self._used: defaultdict[str, Amounts] = defaultdict(Amounts)
+        self._seen = 0
 
     def run(self) -> None:
-        """Place what can be placed: highest priority first, then the oldest."""
-        seen: set[Key] = set()
-        while self._stirred and (waiting := self._pending.keys() - seen):
-            self._stirred = False
-            for key in sorted(waiting, key=lambda key: _rank(self._pending[key])):
-                if key not in seen and (pod := self._pending.get(key)) is not None:
-                    seen.add(key)
-                    if self._objects.groups and "schedulingGroup" in pod["spec"]:
-                        seen.update(self._tried_group(key[0], _group_of(pod)))
-                    else:
-                        self._tried([pod])
+        """Place what can be placed: highest priority first, then the oldest; gangs whole."""
+        if self._seen == self._store.revision:
+            return
+        pods = list(self._store.all(POD))
+        self._used.clear()
+        for pod in pods:
+            if is_alive(pod) and (node := pod["spec"].get("nodeName")):
+                self._used[node] += _asked(pod)
+        groups: dict[tuple[str, str], list[Tree]] = {}
+        for pod in sorted(filter(_waits, pods), key=_rank):
+            named = _group_of(pod) if self._objects.groups else None
+            metadata = pod["metadata"]
+            own = f"pod {metadata['name']}" if named is None else named
+            groups.setdefault((metadata["namespace"], own), []).append(pod)
+        for (namespace, name), mine in groups.items():
+            least = self._least(namespace, name, pods) if _group_of(mine[0]) == name else 1
+            if least is not None and len(mine) >= least:
+                self._tried(mine, least)
+        self._seen = self._store.revision
 
-    def _tried_group(self, namespace: str, name: str | None) -> Iterator[Key]:
-        """All of a gang, or nothing; its pods."""
-        mine = [
-            p
-            for (inside, _), p in self._pending.items()
-            if (inside, _group_of(p)) == (namespace, name)
+    def _least(self, namespace: str, name: str, pods: list[Tree]) -> int | None:
+        """How many more pods of a group have to be placed together; None where there is none."""
+        group = self._store.get(POD_GROUP, namespace, name)
+        if group is None:
+            return None
+        standing = [
+            pod
+            for pod in pods
+            if (pod["metadata"]["namespace"], _group_of(pod)) == (namespace, name)
+            and is_alive(pod)
+            and pod["spec"].get("nodeName")
         ]
-        mine.sort(key=_rank)
-        group = self._store.get(POD_GROUP, namespace, name or "")
-        if group is not None:
-            least = (group["spec"]["schedulingPolicy"].get("gang") or {}).get("minCount", 1)
-            every = self._store.all(POD, namespace)
-            standing = sum(_group_of(pod) == name and _holds(pod) is not None for pod in every)
-            if standing + len(mine) >= least:
-                self._tried(mine, least - standing)
-        return ((namespace, pod["metadata"]["name"]) for pod in mine)
+        policy: Tree = group["spec"]["schedulingPolicy"].get("gang") or {}
+        return int(policy.get("minCount", 1)) - len(standing)
 
-    def _tried(self, pods: list[Tree], least: int = 1) -> None:
+    def _tried(self, pods: list[Tree], least: int) -> None:
         """Bind those that fit together, if they are so many; say of the others why not."""
-        chosen: list[tuple[Tree, Tree]] = []
+        chosen: dict[str, str] = {}
         refusals: dict[str, str] = {}
         for pod in pods:
             node, why = self._choice(pod)
             if node is None:
                 refusals[pod["metadata"]["name"]] = why
             else:
-                chosen.append((pod, node))
-                self._take(node["metadata"]["name"], pod)
-        for pod, node in chosen:
-            self._take(node["metadata"]["name"], pod, -1)
+                chosen[pod["metadata"]["name"]] = node
+                self._used[node] += _asked(pod)
         whole = len(chosen) >= least
-        for pod, node in chosen if whole else ():
-            self._bind(pod, node)
-        placed = {pod["metadata"]["name"] for pod, _ in chosen if whole}
         for pod in pods:
-            if (name := pod["metadata"]["name"]) not in placed:
-                self._refuse(pod, refusals.get(name, _WAITING))
-
-    def _choice(self, pod: Tree) -> tuple[Tree | None, str]:
-        """The node for a pod, or why there is none."""
-        nodes, reasons, best = list(self._store.all(NODE)), Counter[str](), None
-        asks = self._asks_of(pod)
-        for place, node in enumerate(nodes):
-            free, whole = self._free(node)
-            if why := self._misfit(pod, node, asks, free):
-                reasons.update(why)
+            name = pod["metadata"]["name"]
+            if name in chosen and whole:
+                self._bind(pod, chosen[name])
                 continue
-            shares = [
-                (free[name] - asks.get(name, 0)) * 100 // whole[name]
-                for name in ("cpu", "memory")
-                if whole.get(name)
-            ]
-            score = (sum(shares) // len(shares) if shares else 0, -place)
-            if best is None or score > best[0]:
-                best = (score, node)
-        return (None, _worded(len(nodes), reasons, pod)) if best is None else (best[1], "")
+            if name in chosen:
+                self._used[chosen[name]] -= _asked(pod)
+            self._refuse(pod, refusals.get(name, _WAITING))
 
-    def _misfit(self, pod: Tree, node: Tree, asks: Amounts, free: Amounts) -> list[str]:
+    def _choice(self, pod: Tree) -> tuple[str | None, str]:
+        """The node for a pod, the one with most cores left; or why there is none."""
+        nodes, reasons, fitting = list(self._store.all(NODE)), Counter[str](), []
+        for node in nodes:
+            whole = _thousandths((node.get("status") or {}).get("allocatable") or {})
+            free = whole.copy()
+            free.subtract(self._used[node["metadata"]["name"]])
+            why = self._misfit(pod, node, {name: free[name] for name in whole})
+            reasons.update(why)
+            if not why:
+                fitting.append((free["cpu"], node["metadata"]["name"]))
+        if not fitting:
+            return None, _worded(len(nodes), reasons, pod)
+        return max(fitting, key=lambda one: one[0])[1], ""
+
+    def _misfit(self, pod: Tree, node: Tree, free: dict[str, int]) -> list[str]:
         """Why a pod cannot go to a node; empty: it can."""
         cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
         if node["spec"].get("unschedulable") and not _tolerates(pod, cordon):
@@ -150,15 +136,15 @@ class Scheduler:
             return ["node(s) didn't match Pod's node affinity/selector"]
         if not self._has_devices(pod, node):
             return [_CLAIMS]
-        short = sorted(name for name, amount in asks.items() if amount > free.get(name, 0))
+        short = sorted(name for name, amount in _asked(pod).items() if amount > free.get(name, 0))
         return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in short]
 
-    def _bind(self, pod: Tree, node: Tree) -> None:
+    def _bind(self, pod: Tree, node: str) -> None:
         why = self._reserved(pod)
         if why:
             self._refuse(pod, why, reason="SchedulerError")
         else:
-            self._objects.bind(pod, node["metadata"]["name"], manager="kube-scheduler")
+            self._objects.bind(pod, node, manager="kube-scheduler")
 
     def _refuse(self, pod: Tree, why: str, *, reason: str = "Unschedulable") -> None:
         """Say it in the pod's status; once."""
@@ -170,46 +156,6 @@ class Scheduler:
         since = old.get("lastTransitionTime") or self._store.now()
         new = condition("PodScheduled", "False", since, reason=reason, message=why)
         self._store.keep(POD, with_condition(pod, new), manager="kube-scheduler", sub="status")
-
-    # ---- room
-
-    def _free(self, node: Tree) -> tuple[Amounts, Amounts]:
-        """What is left of a node, negative where it is overfull; and the whole."""
-        used = self._used.get(node["metadata"]["name"], {})
-        found = (node.get("status") or {}).get("allocatable") or {}
-        whole = {name: _thousandths(amount) for name, amount in found.items()}
-        return {name: amount - used.get(name, 0) for name, amount in whole.items()}, whole
-
-    def _take(self, node: str, pod: Tree, sign: int = 1) -> None:
-        there = self._used.setdefault(node, Counter())
-        for name, amount in self._asks_of(pod).items():
-            there[name] += sign * amount
-
-    def _asks_of(self, pod: Tree) -> Amounts:
-        uid = pod["metadata"]["uid"]
-        if uid not in self._asks:
-            self._asks[uid] = _asked(pod)
-        return self._asks[uid]
-
-    def _changed(self, kind: Kind, old: Tree | None, new: Tree | None) -> None:
-        if kind != POD:
-            self._stirred = self._stirred or kind in (NODE, POD_GROUP, CLAIM)
-            return
-        tree = new or old or {}
-        was, now = _holds(old), _holds(new)
-        if was != now:
-            if was is not None:
-                self._take(was, tree, -1)
-                self._stirred = True
-            if now is not None:
-                self._take(now, tree)
-        key = (tree["metadata"]["namespace"], tree["metadata"]["name"])
-        if new is not None and _waits(new):
-            if key not in self._pending or self._pending[key]["spec"] != new["spec"]:
-                self._stirred = True
-            self._pending[key] = new
-        else:
-            self._pending.pop(key, None)
 
     # ---- claims, which others have allocated
 
