@@ -87,7 +87,7 @@ def install(cluster: FakeCluster, *, without: Right | None = None) -> None:
             cluster.put(tree)
     grant(cluster, without=without)
     for policy in policies():
-        cluster.admission.add(hook(policy), name=policy.name, binding=policy.name)
+        cluster.objects.policies[policy.name] = hook(policy)
 
 
 def grant(cluster: FakeCluster, *, without: Right | None = None) -> None:

@@ -282,15 +282,13 @@ def bench(cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -
         yield made
 
 
-def a_cluster(
-    *, mode: str = "gate", gangs: Sequence[tuple[str, int, int]] = (("a", 2, 8), ("b", 2, 4))
-) -> FakeCluster:
+def a_cluster(*, gangs: Sequence[tuple[str, int, int]] = (("a", 2, 8), ("b", 2, 4))) -> FakeCluster:
     """Three nodes of 8 GPUs kept for us, and gangs of (name, pods, GPUs a pod) that wait."""
     cluster = FakeCluster()
     for number in (1, 2, 3):
         cluster.add_node(f"n{number}", taints=[OWN])
     for name, size, gpus in gangs:
-        cluster.gang_of_pods(name, size, gpus=gpus, mode=mode, tolerations=TOLERATE)
+        cluster.gang_of_pods(name, size, gpus=gpus, tolerations=TOLERATE)
     cluster.add_namespace("gangplan-system")
     return cluster
 

@@ -177,7 +177,7 @@ def _install(cluster: FakeCluster, documents: list[Tree]) -> None:
         if one["kind"] in RBAC:
             cluster.put(one)
     for policy in enforced(documents):
-        cluster.admission.add(hook(policy), name=policy.name, binding=policy.name)
+        cluster.objects.policies[policy.name] = hook(policy)
 
 
 def _delete(live: Live, documents: list[Tree]) -> None:

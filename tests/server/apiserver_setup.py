@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from apiserver_controllers import Controllers, reference
 from apiserver_kinds import NAMESPACE, NODE, POD, Json, Kind, Kinds, Place, RequestInfo, Tree
@@ -64,32 +64,19 @@ class ClusterSetup:
         *,
         ready: bool = True,
         unschedulable: bool = False,
-        cpu: str = "96",
-        memory: str = "1Ti",
         **status: Json,
     ) -> Tree:
         """A node. ``taints``: (key, value, effect)."""
-        amounts = {"cpu": cpu, "memory": memory, "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
-        listed = [
-            {"key": key, "effect": effect} | ({"value": value} if value else {})
-            for key, value, effect in taints
-        ]
-        spec: Tree = {"unschedulable": True} if unschedulable else {}
+        amounts = {"cpu": "96", "memory": "1Ti", "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
+        keys = ("key", "value", "effect")
+        listed = [{k: word for k, word in zip(keys, one, strict=True) if word} for one in taints]
+        spec: Tree = {"taints": listed} if listed else {}
+        spec |= {"unschedulable": True} if unschedulable else {}
         condition = {"type": "Ready", "status": str(ready), "reason": "KubeletReady"}
-        said = {"capacity": amounts, "allocatable": amounts, "conditions": [condition]}
-        return self.put(
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {
-                    "name": name,
-                    "labels": {"kubernetes.io/hostname": name} | (labels or {}),
-                },
-                "spec": spec | ({"taints": listed} if listed else {}),
-                "status": said | status,
-            },
-            manager="kubelet",
-        )
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition]} | status
+        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name} | (labels or {})}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        return self.put(node | {"spec": spec, "status": status}, manager="kubelet")
 
     def add_pod(
         self,
@@ -100,14 +87,11 @@ class ClusterSetup:
         node: str | None = None,
         gates: Iterable[str] = (),
         scheduler: str = "default-scheduler",
-        labels: Mapping[str, str] | None = None,
-        annotations: Mapping[str, str] | None = None,
         owner: Tree | None = None,
-        priority: int = 0,
         phase: str | None = None,
         grace: int = 0,
-        cpu: str = "1",
-        memory: str = "1Gi",
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
         **spec: Json,
     ) -> Tree:
         """A pod. ``node``: bound there, and Running unless ``phase`` says otherwise.
@@ -115,27 +99,20 @@ class ClusterSetup:
         ``grace``: seconds it takes to end (0: at once). ``spec``: more fields of it.
         """
         self.add_namespace(namespace)
-        limits = {"cpu": cpu, "memory": memory} | ({GPU: str(gpus)} if gpus else {})
-        given: Tree = {
-            "name": name,
-            "namespace": namespace,
-            "labels": dict(labels or {}),
-            "annotations": dict(annotations or {}),
-            "ownerReferences": [reference(owner)] if owner else [],
-        }
+        limits = {"cpu": "1", "memory": "1Gi"} | ({GPU: str(gpus)} if gpus else {})
+        metadata: Tree = {"name": name, "namespace": namespace, "labels": dict(labels or {})}
+        metadata["annotations"] = dict(annotations or {})
+        metadata["ownerReferences"] = [reference(owner)] if owner else []
         fields: Tree = {
             "containers": [{"name": "main", "image": "image", "resources": {"limits": limits}}],
             "schedulerName": scheduler,
-            "priority": priority,
             "terminationGracePeriodSeconds": grace,
             "schedulingGates": [{"name": gate} for gate in gates],
             "nodeName": node,
             **spec,
         }
-        tree = {
-            "metadata": {key: value for key, value in given.items() if value},
-            "spec": {key: value for key, value in fields.items() if value not in (None, [])},
-        }
+        parts = {"metadata": metadata, "spec": fields}
+        tree = {k: {n: v for n, v in part.items() if v or v == 0} for k, part in parts.items()}
         info = RequestInfo(manager="kube-controller-manager")
         made = self.objects.create(Place(POD, namespace), tree, info)
         if phase or node:
@@ -150,35 +127,31 @@ class ClusterSetup:
         *,
         namespace: str = "default",
         gpus: int = 8,
-        mode: str = "gate",
-        nodes: Iterable[str] = (),
+        nodes: Sequence[str] = (),
         comes_back: bool = False,
         annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
         **pod: Json,
     ) -> list[Tree]:
         """A Job and its pods ``NAME-0``, ``NAME-1``, ...: gated.
 
-        ``mode``: gate or none. ``nodes``: where they run already, one each.
-        ``comes_back``: a pod that goes is made again under its name. ``annotations``: of the Job.
+        ``nodes``: where they run already, one each. ``comes_back``: a pod that goes is made again under its
+        name. ``annotations``: of the Job.
         """
         self.add_namespace(namespace)
-        gates = [GATE] if mode == "gate" else []
         metadata = {"name": name, "namespace": namespace, "annotations": dict(annotations or {})}
         spec = {"parallelism": size, "completions": size, "completionMode": "Indexed"}
         api = {"apiVersion": "batch/v1", "kind": "Job"}
-        job = self.create(api | {"metadata": metadata, "spec": spec})
-        where, more, made = [*nodes, *[None] * size], pod.pop("labels", None) or {}, []
-        for index, node in enumerate(where[:size]):
+        job, made = self.create(api | {"metadata": metadata, "spec": spec}), []
+        for index in range(size):
             number = {"batch.kubernetes.io/job-completion-index": str(index)}
-            labels = {**number, "batch.kubernetes.io/job-name": name, **more}
-            given = {"gates": [] if node else gates, "node": node, "owner": job, **pod}
-            title = f"{name}-{index}"
-            made.append(
-                self.add_pod(title, namespace, gpus, labels=labels, annotations=number, **given)
-            )
+            more = number | {"batch.kubernetes.io/job-name": name} | dict(labels or {})
+            given = {"annotations": number, "owner": job, "gates": [GATE], **pod}
+            given |= {"gates": [], "node": nodes[index]} if index < len(nodes) else {}
+            made.append(self.add_pod(f"{name}-{index}", namespace, gpus, labels=more, **given))
         if comes_back:
             for born in self.controllers.recreate(self.kinds.named("Job"), job).values():
-                born["spec"]["schedulingGates"] = [{"name": gate} for gate in gates]
+                born["spec"]["schedulingGates"] = [{"name": GATE}]
         return made
 
     def add_user(self, token: str, name: str, groups: Iterable[str] = ()) -> User:
