@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apiserver_http import serving
+import pytest
+from apiserver_http import FakeWire, serving
 from apiserver_recorded import RecordedServer
 from conftest import Result, RunCli
 from effort import HANG_S
@@ -104,6 +105,19 @@ def cluster(server: RecordedServer, folder: Path, cli: RunCli) -> Iterator[Clust
     """Serve it while the block runs."""
     with serving(server, folder, tls=False) as endpoint:
         yield Cluster(server, folder, endpoint.url, cli)
+
+
+@contextmanager
+def in_memory(server: RecordedServer, folder: Path, cli: RunCli) -> Iterator[Cluster]:
+    """The same without kubectl and sockets."""
+
+    @contextmanager
+    def opened(*_: object, **__: object) -> Iterator[FakeWire]:
+        yield FakeWire(server)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("planner.cluster.proxy.connect", opened)
+        yield Cluster(server, folder, "", cli)
 
 
 def small() -> RecordedServer:

@@ -1,4 +1,4 @@
-"""``gangplan snapshot`` with the real kubectl against an API server of ours: what is recorded."""
+"""``gangplan snapshot`` of an API server of ours: what is recorded. With kubectl: test_snapshot_failing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from apiserver_recorded import RecordedServer, forbidden, status
 from conftest import RunCli
 from effort import first_fast
-from snapshots import Cluster, Tree, cluster, files, more, objects_of, small
+from snapshots import Cluster, Tree, cluster, files, in_memory, more, objects_of, small
 
 from models.instance.policy import KubernetesPolicy
 from planner.cluster import pages
@@ -29,7 +29,7 @@ PAGE = "/api/v1/pods"
 
 @pytest.fixture
 def tiny(tmp_path: Path, cli: RunCli) -> Iterator[Cluster]:
-    with cluster(small(), tmp_path, cli) as served:
+    with in_memory(small(), tmp_path, cli) as served:
         yield served
 
 
@@ -44,7 +44,7 @@ def test_a_recorded_cluster_comes_back_and_everything_reads_the_same_from_it(
     name: str, tmp_path: Path, cli: RunCli
 ) -> None:
     server = RecordedServer.of(name)
-    with cluster(server, tmp_path, cli) as served:
+    with in_memory(server, tmp_path, cli) as served:
         result = served.snapshot()
     assert result.code == 0, result.err
     written = files(served.out)

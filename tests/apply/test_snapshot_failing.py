@@ -14,7 +14,7 @@ from apiserver_http import RawAnswer
 from apiserver_recorded import status
 from conftest import RunCli
 from kube import node, pod
-from snapshots import Cluster, cluster, environment, files, small
+from snapshots import Cluster, cluster, environment, files, in_memory, small
 
 from planner.cluster import snapshot as folder
 from planner.cluster.pages import list_objects
@@ -28,6 +28,12 @@ PODS = "/api/v1/pods"
 def tiny(tmp_path: Path, cli: RunCli) -> Iterator[Cluster]:
     with cluster(small(), tmp_path, cli) as served:
         yield served
+
+
+@pytest.fixture
+def held(tmp_path: Path, cli: RunCli) -> Iterator[Cluster]:
+    with in_memory(small(), tmp_path, cli) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -112,17 +118,17 @@ def test_answers_that_end_the_recording(
     assert tiny.litter() == []
 
 
-def test_odd_items_of_a_list_are_left_out(tiny: Cluster) -> None:
-    tiny.server.resource("pods").items[:] = [
-        *tiny.server.resource("pods").items,
+def test_odd_items_of_a_list_are_left_out(held: Cluster) -> None:
+    held.server.resource("pods").items[:] = [
+        *held.server.resource("pods").items,
         None,
         "pod",
         [],
         {"metadata": "x", "spec": 5, "status": []},
         {"metadata": {"name": "kept"}, "spec": {"containers": {}, "volumes": [None, {"name": 5}]}},
     ]
-    assert tiny.snapshot().code == 0
-    assert names(tiny) == ["p1", "p2", "p3", "kept"]
+    assert held.snapshot().code == 0
+    assert names(held) == ["p1", "p2", "p3", "kept"]
 
 
 NO_KUBECTL = "error: kubectl is not a program that can be run\n"
@@ -202,22 +208,22 @@ def test_force_replaces_a_snapshot_whole_and_leaves_what_a_killed_run_left(tiny:
     assert (left / "pods.json").read_text() == "old"
 
 
-def test_a_full_disk_leaves_nothing(tiny: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_nothing(held: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: folder.ListFile, items: Iterable[object]) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(folder.ListFile, "add", full)
-    result = tiny.snapshot()
+    result = held.snapshot()
     assert result.code == 73
     assert "the disk is full" in result.err
-    assert tiny.litter() == []
+    assert held.litter() == []
 
 
 def test_the_old_snapshot_comes_back_when_the_last_rename_fails(
-    tiny: Cluster, monkeypatch: pytest.MonkeyPatch
+    held: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny.out.mkdir()
-    (tiny.out / "pods.json").write_text("old")
+    held.out.mkdir()
+    (held.out / "pods.json").write_text("old")
     rename = Path.rename
 
     def failing(self: Path, target: Path) -> Path:
@@ -226,10 +232,10 @@ def test_the_old_snapshot_comes_back_when_the_last_rename_fails(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", failing)
-    result = tiny.snapshot("--force")
+    result = held.snapshot("--force")
     assert result.code == 73
-    assert (tiny.out / "pods.json").read_text() == "old"
-    assert tiny.litter() == ["out"]
+    assert (held.out / "pods.json").read_text() == "old"
+    assert held.litter() == ["out"]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +284,7 @@ def test_pods_past_every_bound_are_recorded_and_stop_nobody(tmp_path: Path, cli:
     server = small()
     server.resource("nodes").items = [node("n1")]
     server.resource("pods").items = [victim, *others, done]
-    with cluster(server, tmp_path, cli) as served:
+    with in_memory(server, tmp_path, cli) as served:
         result = served.snapshot()
         assert result.code == 0, result.err
     found = load([str(served.out)])

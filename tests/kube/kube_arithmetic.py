@@ -1,7 +1,7 @@
-"""Amounts and matching of raw Kubernetes objects, free of our readers: for kube_feasible.
+"""Amounts and matching of raw Kubernetes objects, free of our readers: for kube_feasible and the test server.
 
 Promises: what a pod requests, tolerates and selects by the rules of kube-scheduler, in exact
-fractions; raises on what an API server would have refused. Called by kube_feasible alone.
+fractions; raises on what an API server would have refused.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 Tree = dict[str, Any]
@@ -21,6 +22,7 @@ UNITS = {"n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000
 UNITS |= {unit: 1000**power for power, unit in enumerate("kMGTPE", 1)}
 
 
+@lru_cache(maxsize=4096)
 def amount(value: object) -> Fraction:
     """A Kubernetes quantity."""
     text = str(value).strip()
@@ -131,6 +133,17 @@ def chosen(selector: Tree, name: str, labels: dict[str, str]) -> bool:
     return "labelMatch" in selector and selects(selector["labelMatch"], labels)
 
 
+def in_terms(selector: Tree, node: Tree) -> bool:
+    """A NodeSelector: one of its terms, which are never empty, holds."""
+    labels, field = labels_of(node), {"metadata.name": node["metadata"]["name"]}
+    return any(
+        (term.get("matchExpressions") or term.get("matchFields"))
+        and all(holds(e, labels) for e in term.get("matchExpressions") or [])
+        and all(holds(e, field) for e in term.get("matchFields") or [])
+        for term in selector["nodeSelectorTerms"]
+    )
+
+
 def refusals(pod: Tree, node: Tree) -> Iterator[str]:
     """Why the node would not take the pod, however empty it is."""
     conditions = (node.get("status") or {}).get("conditions") or []
@@ -142,15 +155,9 @@ def refusals(pod: Tree, node: Tree) -> Iterator[str]:
         hard = taint["effect"] in ("NoSchedule", "NoExecute")
         if hard and not tolerated(taint, pod["spec"].get("tolerations") or []):
             yield f"taint {taint['key']}"
-    labels, field = labels_of(node), {"metadata.name": node["metadata"]["name"]}
-    if not (pod["spec"].get("nodeSelector") or {}).items() <= labels.items():
+    if not (pod["spec"].get("nodeSelector") or {}).items() <= labels_of(node).items():
         yield "nodeSelector"
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if terms and not any(
-        (term.get("matchExpressions") or term.get("matchFields"))
-        and all(holds(e, labels) for e in term.get("matchExpressions") or [])
-        and all(holds(e, field) for e in term.get("matchFields") or [])
-        for term in terms["nodeSelectorTerms"]
-    ):
+    if terms and not in_terms(terms, node):
         yield "nodeAffinity"

@@ -126,14 +126,12 @@ class FakeCluster(ClusterSetup):
                 if (found := hook(call)) is not None:
                     call.answer = found
                     return found
-            headers = {"Date": _date(int(self.clock()))}
+            headers, before = {"Date": _date(int(self.clock()))}, self.store.revision
             try:
                 call.answer = (*self._done(call, agent), headers)
             except ApiError as error:
-                if error.retry_after_s is not None:
-                    headers["Retry-After"] = str(error.retry_after_s)
                 call.answer = error.code, error.tree(), headers
-            if method != "GET":
+            if self.store.revision != before:
                 self.settle()
             for hook in self.after:
                 if (found := hook(call)) is not None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from apiserver_kinds import BUDGET, CLAIM, NODE, POD, Kind, Place, RequestInfo, Tree
 from apiserver_objects import Objects, is_alive, is_ready
-from apiserver_store import Store, matches
+from apiserver_store import Store
+from kube_arithmetic import labels_of, selects
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -162,20 +163,19 @@ def _budget_status(store: Store, budget: Tree) -> Tree:
     pods = [
         pod
         for pod in store.all(POD, budget["metadata"]["namespace"])
-        if matches(budget["spec"].get("selector"), pod["metadata"].get("labels") or {})
+        if selects(budget["spec"]["selector"], labels_of(pod))
     ]
     before = budget.get("status") or {}
-    try:
-        expected, desired = _wanted(budget["spec"], pods)
-    except ValueError as error:
-        # It fails safe: the rest of the status stays as it was.
-        failed = _allowance(store, before, "SyncFailed", "False", str(error))
+    desired = budget["spec"].get("minAvailable")
+    if not isinstance(desired, int):  # shares need the scale of the controllers, and Jobs have none
+        said = "jobs.batch does not implement the scale subresource"
+        failed = _allowance(store, before, "SyncFailed", "False", said)
         kept = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0} | before
         return kept | {"disruptionsAllowed": 0, "conditions": [failed]}
     staying = {p["metadata"]["name"]: p for p in pods if "deletionTimestamp" not in p["metadata"]}
     disrupted = {k: v for k, v in before.get("disruptedPods", {}).items() if k in staying}
     healthy = sum(is_ready(pod) for name, pod in staying.items() if name not in disrupted)
-    allowed = max(0, healthy - desired) if expected else 0
+    allowed = max(0, healthy - desired) if pods else 0
     words = ("SufficientPods", "True") if allowed else ("InsufficientPods", "False")
     return {
         "observedGeneration": budget["metadata"].get("generation", 1),
@@ -183,17 +183,9 @@ def _budget_status(store: Store, budget: Tree) -> Tree:
         "disruptionsAllowed": allowed,
         "currentHealthy": healthy,
         "desiredHealthy": desired,
-        "expectedPods": expected,
+        "expectedPods": len(pods),
         "conditions": [_allowance(store, before, *words, "")],
     }
-
-
-def _wanted(spec: Tree, pods: list[Tree]) -> tuple[int, int]:
-    """(expected pods, desired healthy pods). Raises ValueError for shares, as Jobs have no scale."""
-    needed = spec.get("minAvailable")
-    if not isinstance(needed, int):
-        raise ValueError("jobs.batch does not implement the scale subresource")
-    return len(pods), needed
 
 
 def _allowance(store: Store, before: Tree, reason: str, status: str, said: str) -> Tree:
@@ -274,23 +266,18 @@ class Workloads:
             self._objects.removed(POD, pod)
 
     def _fill_stateful(self, one: Tree) -> None:
-        """With ``podManagementPolicy: OrderedReady`` a pod is made once those before it are ready."""
-        spec, stem = one["spec"], one["metadata"]["name"]
-        first = (spec.get("ordinals") or {}).get("start", 0)
-        ordinals = range(first, first + spec["replicas"])
+        """As with ``podManagementPolicy: Parallel``."""
+        metadata, wanted = one["metadata"], one["spec"]["replicas"]
         there = {pod["metadata"]["name"]: pod for pod in owned(self._store, POD, one)}
-        for ordinal in ordinals:
-            name = f"{stem}-{ordinal}"
+        for ordinal in range(wanted):
+            name = f"{metadata['name']}-{ordinal}"
             if name not in there:
                 labels = {"apps.kubernetes.io/pod-index": str(ordinal)}
                 labels["statefulset.kubernetes.io/pod-name"] = name
                 self._make(one, name, labels)
-            waits = name not in there or not is_ready(there[name])
-            if waits and spec.get("podManagementPolicy") != "Parallel":
-                break
         for name, pod in there.items():
-            number = int(name.rpartition("-")[2])
-            if number not in ordinals and "deletionTimestamp" not in pod["metadata"]:
+            gone = "deletionTimestamp" in pod["metadata"]
+            if int(name.rpartition("-")[2]) >= wanted and not gone:
                 self._objects.removed(POD, pod)
 
     def _make(self, one: Tree, name: str, labels: Tree) -> None:

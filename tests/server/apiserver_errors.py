@@ -30,12 +30,10 @@ class ApiError(Exception):
         *,
         reason: str | None = None,
         details: Tree | None = None,
-        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
         self.code, self.message, self.details = code, message, details
         self.reason = _REASONS.get(str(code), "") if reason is None else reason
-        self.retry_after_s = retry_after_s
 
     def tree(self) -> Tree:
         tree: Tree = status("Failure", code=self.code, message=self.message, reason=self.reason)

@@ -20,7 +20,8 @@ from apiserver_kinds import (
     Tree,
 )
 from apiserver_rules import changed_faults, condition, default_pod, metadata_faults, patched
-from apiserver_store import Store, matches
+from apiserver_store import Store
+from kube_arithmetic import labels_of, selects
 
 _CONDITIONAL = {"Lease", "PodDisruptionBudget", "ValidatingAdmissionPolicy"}
 """Kinds whose PUT needs a resourceVersion."""
@@ -303,14 +304,10 @@ def spend(store: Store, pod: Tree, *, dry: bool) -> None:
     mine = [
         budget
         for budget in store.all(BUDGET, metadata["namespace"])
-        if matches(budget["spec"].get("selector"), metadata.get("labels") or {})
+        if selects(budget["spec"]["selector"], labels_of(pod))
     ]
     if len(mine) > 1:
-        said = (
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does "
-            "not support."
-        )
-        raise ApiError(500, said, reason="InternalError")
+        raise ApiError(500, "This pod has more than one budget.", reason="InternalError")
     for budget in mine:
         found = dict(budget.get("status") or {})
         healthy, desired = found.get("currentHealthy", 0), found.get("desiredHealthy", 0)
@@ -318,21 +315,13 @@ def spend(store: Store, pod: Tree, *, dry: bool) -> None:
         if not is_ready(pod) and (always or healthy >= desired > 0):
             continue
         name = budget["metadata"]["name"]
-        if found.get("observedGeneration", 0) < budget["metadata"].get("generation", 1):
-            why = f"The disruption budget {name} is still being processed by the server."
-            raise _withheld(why, retry_after_s=10)
         if found["disruptionsAllowed"] < 1:
-            needs = f"needs {desired} healthy pods and has {healthy} currently"
-            raise _withheld(f"The disruption budget {name} {needs}")
+            said = "Cannot evict pod as it would violate the pod's disruption budget."
+            why = f"The disruption budget {name} needs {desired} healthy pods and has {healthy}"
+            cause = {"reason": "DisruptionBudget", "message": f"{why} currently"}
+            raise ApiError(429, said, details={"causes": [cause]})
         if not dry:
             found["disruptionsAllowed"] -= 1
             gone = {metadata["name"]: store.now()}
             found["disruptedPods"] = found.get("disruptedPods", {}) | gone
             store.keep(BUDGET, budget | {"status": found}, manager="kube-apiserver", sub="status")
-
-
-def _withheld(why: str, *, retry_after_s: int | None = None) -> ApiError:
-    said = "Cannot evict pod as it would violate the pod's disruption budget."
-    about: Tree = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
-    about |= {"retryAfterSeconds": retry_after_s} if retry_after_s else {}
-    return ApiError(429, said, details=about, retry_after_s=retry_after_s)

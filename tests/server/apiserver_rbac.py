@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from apiserver_errors import denied
-from apiserver_kinds import ACCESS, Json, Kind, Place, Tree
+from apiserver_kinds import ACCESS, Json, Place, Tree
 from apiserver_store import Store
 
 
@@ -37,8 +37,6 @@ class Rights:
         self.off = False
         self.unread = 0
         self._store = store
-        self._known: dict[tuple[User, str], list[Tree]] = {}
-        store.listeners.append(self._changed)
 
     def check(self, user: User, verb: str, place: Place) -> None:
         """Raises ApiError 403 in the server's words."""
@@ -57,13 +55,8 @@ class Rights:
         allowed = user is None or self._may(user, *(asked.get(key, "") for key in keys))
         return {**body, "status": {"allowed": allowed}}
 
-    def _rules(self, user: User, namespace: str) -> list[Tree]:
+    def _rules(self, user: User, namespace: str) -> Iterator[Tree]:
         """Rules in a namespace, cluster-wide ones included."""
-        if (user, namespace) not in self._known:
-            self._known[user, namespace] = list(self._gathered(user, namespace))
-        return self._known[user, namespace]
-
-    def _gathered(self, user: User, namespace: str) -> Iterator[Tree]:
         named = self._store.kinds.named
         for kind in ("ClusterRoleBinding", "RoleBinding")[: 2 if namespace else 1]:
             inside = namespace if kind == "RoleBinding" else ""
@@ -90,10 +83,6 @@ class Rights:
             and (not rule.get("resourceNames") or name in rule["resourceNames"])
             for rule in self._rules(user, namespace)
         )
-
-    def _changed(self, kind: Kind, old: Tree | None, new: Tree | None) -> None:
-        if kind.group == "rbac.authorization.k8s.io":
-            self._known.clear()
 
 
 def _is(subject: Tree, user: User, namespace: str) -> bool:

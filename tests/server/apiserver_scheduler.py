@@ -8,13 +8,16 @@ from apiserver_controllers import claims_of
 from apiserver_kinds import CLAIM, NODE, POD, POD_GROUP, Tree
 from apiserver_objects import Objects, is_alive, with_condition
 from apiserver_rules import condition
-from apiserver_store import admits, selects
+from kube_arithmetic import amount, in_terms, refusals, requests
 
 Amounts = Counter[str]
 """By resource, in thousandths."""
 
-_UNITS = {"m": 1, "": 1000} | {unit: 1000 ** (n + 2) for n, unit in enumerate("kMGTP")}
-_UNITS |= {f"{unit}i": 1000 * 1024 ** (n + 1) for n, unit in enumerate("KMGTP")}
+_MISFITS = {
+    "cordoned": "node(s) were unschedulable",
+    "nodeSelector": "node(s) didn't match Pod's node affinity/selector",
+    "nodeAffinity": "node(s) didn't match Pod's node affinity/selector",
+}
 _CLAIMS = "cannot allocate all claims"
 _ROOM = ("Insufficient", "Too many")
 """How reasons begin that fewer pods would help."""
@@ -24,19 +27,8 @@ _WAITING = (
 )
 
 
-def _thousandths(amounts: Tree) -> Amounts:
-    """``"1500m"`` is 1500, ``"2"`` is 2000."""
-    found = Amounts()
-    for name, quantity in amounts.items():
-        number = str(quantity).rstrip("mkKMGTPi")
-        found[name] = int(float(number) * _UNITS[str(quantity)[len(number) :]])
-    return found
-
-
-def _asked(pod: Tree) -> Amounts:
-    """What a pod asks for; one of ``pods`` included."""
-    asks = [one["resources"].get("requests", {}) for one in pod["spec"].get("containers") or []]
-    return sum(map(_thousandths, asks), Amounts({"pods": 1000}))
+def _thousandths(quantities: Tree) -> Amounts:
+    return Amounts({name: int(1000 * amount(value)) for name, value in quantities.items()})
 
 
 class Scheduler:
@@ -48,6 +40,7 @@ class Scheduler:
         self._objects = objects
         self._store = objects.store
         self._used: defaultdict[str, Amounts] = defaultdict(Amounts)
+        self._asks: dict[str, Amounts] = {}
         self._seen = 0
 
     def run(self) -> None:
@@ -55,12 +48,13 @@ class Scheduler:
         if self._seen == self._store.revision:
             return
         pods = list(self._store.all(POD))
+        waiting = sorted(filter(_waits, pods), key=_rank)
         self._used.clear()
-        for pod in pods:
-            if is_alive(pod) and (node := pod["spec"].get("nodeName")):
-                self._used[node] += _asked(pod)
+        for pod in pods if waiting else ():
+            if node := _holds(pod):
+                self._used[node] += self._asked(pod)
         groups: dict[tuple[str, str], list[Tree]] = {}
-        for pod in sorted(filter(_waits, pods), key=_rank):
+        for pod in waiting:
             named = _group_of(pod) if self._objects.groups else None
             metadata = pod["metadata"]
             own = f"pod {metadata['name']}" if named is None else named
@@ -71,20 +65,21 @@ class Scheduler:
                 self._tried(mine, least)
         self._seen = self._store.revision
 
+    def _asked(self, pod: Tree) -> Amounts:
+        """What a pod asks for; one of ``pods`` included."""
+        uid = pod["metadata"]["uid"]
+        if uid not in self._asks:
+            self._asks[uid] = _thousandths(requests(pod))
+        return self._asks[uid]
+
     def _least(self, namespace: str, name: str, pods: list[Tree]) -> int | None:
         """How many more pods of a group have to be placed together; None where there is none."""
         group = self._store.get(POD_GROUP, namespace, name)
         if group is None:
             return None
-        standing = [
-            pod
-            for pod in pods
-            if (pod["metadata"]["namespace"], _group_of(pod)) == (namespace, name)
-            and is_alive(pod)
-            and pod["spec"].get("nodeName")
-        ]
+        mine = [p for p in pods if (p["metadata"]["namespace"], _group_of(p)) == (namespace, name)]
         policy: Tree = group["spec"]["schedulingPolicy"].get("gang") or {}
-        return int(policy.get("minCount", 1)) - len(standing)
+        return int(policy.get("minCount", 1)) - sum(_holds(pod) is not None for pod in mine)
 
     def _tried(self, pods: list[Tree], least: int) -> None:
         """Bind those that fit together, if they are so many; say of the others why not."""
@@ -96,7 +91,7 @@ class Scheduler:
                 refusals[pod["metadata"]["name"]] = why
             else:
                 chosen[pod["metadata"]["name"]] = node
-                self._used[node] += _asked(pod)
+                self._used[node] += self._asked(pod)
         whole = len(chosen) >= least
         for pod in pods:
             name = pod["metadata"]["name"]
@@ -104,7 +99,7 @@ class Scheduler:
                 self._bind(pod, chosen[name])
                 continue
             if name in chosen:
-                self._used[chosen[name]] -= _asked(pod)
+                self._used[chosen[name]] -= self._asked(pod)
             self._refuse(pod, refusals.get(name, _WAITING))
 
     def _choice(self, pod: Tree) -> tuple[str | None, str]:
@@ -112,31 +107,27 @@ class Scheduler:
         nodes, reasons, fitting = list(self._store.all(NODE)), Counter[str](), []
         for node in nodes:
             whole = _thousandths((node.get("status") or {}).get("allocatable") or {})
-            free = whole.copy()
-            free.subtract(self._used[node["metadata"]["name"]])
-            why = self._misfit(pod, node, {name: free[name] for name in whole})
+            used = self._used[node["metadata"]["name"]]
+            free = {name: whole[name] - used[name] for name in whole}
+            why = self._misfit(pod, node, free)
             reasons.update(why)
             if not why:
-                fitting.append((free["cpu"], node["metadata"]["name"]))
+                fitting.append((free.get("cpu", 0), node["metadata"]["name"]))
         if not fitting:
             return None, _worded(len(nodes), reasons, pod)
         return max(fitting, key=lambda one: one[0])[1], ""
 
     def _misfit(self, pod: Tree, node: Tree, free: dict[str, int]) -> list[str]:
         """Why a pod cannot go to a node; empty: it can."""
-        cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-        if node["spec"].get("unschedulable") and not _tolerates(pod, cordon):
-            return ["node(s) were unschedulable"]
         if why := self.refuses.get(node["metadata"]["name"]):
             return [why]
-        for taint in node["spec"].get("taints") or []:
-            if taint["effect"] != "PreferNoSchedule" and not _tolerates(pod, taint):
-                return ["node(s) had untolerated taint(s)"]
-        if not admits(pod, node):
-            return ["node(s) didn't match Pod's node affinity/selector"]
+        for why in refusals(pod, node):
+            return [_MISFITS.get(why, "node(s) had untolerated taint(s)")]
         if not self._has_devices(pod, node):
             return [_CLAIMS]
-        short = sorted(name for name, amount in _asked(pod).items() if amount > free.get(name, 0))
+        short = sorted(
+            name for name, amount in self._asked(pod).items() if amount > free.get(name, 0)
+        )
         return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in short]
 
     def _bind(self, pod: Tree, node: str) -> None:
@@ -169,7 +160,7 @@ class Scheduler:
             allocation = ((claim or {}).get("status") or {}).get("allocation")
             if not allocation:
                 return False
-            if "nodeSelector" in allocation and not selects(allocation["nodeSelector"], node):
+            if "nodeSelector" in allocation and not in_terms(allocation["nodeSelector"], node):
                 return False
         return True
 
@@ -182,14 +173,15 @@ class Scheduler:
             if holder in status.get("reservedFor", ()):
                 continue
             if "allocationTimestamp" not in status["allocation"]:
-                return (
-                    'running PreBind plugin "DynamicResources": add reservation to claim '
-                    f'{metadata["namespace"]}/{name}: ResourceClaim.resource.k8s.io "{name}" is '
-                    "invalid: status.allocation: Invalid value: field is immutable"
-                )
+                return f"add reservation to claim {name}: status.allocation: field is immutable"
             new = status | {"reservedFor": [*status.get("reservedFor", ()), holder]}
             self._store.keep(CLAIM, claim | {"status": new}, manager="kube-scheduler", sub="status")
         return ""
+
+
+def _holds(pod: Tree) -> str | None:
+    """The node whose room a pod takes."""
+    return pod["spec"].get("nodeName") if is_alive(pod) else None
 
 
 def _rank(pod: Tree) -> tuple[int, str]:
@@ -210,15 +202,6 @@ def _waits(pod: Tree) -> bool:
         and spec.get("schedulerName", ours) == ours
         and "deletionTimestamp" not in pod["metadata"]
     )
-
-
-def _tolerates(pod: Tree, taint: Tree) -> bool:
-    for one in pod["spec"].get("tolerations") or []:
-        same = [one.get(key) in (None, "", taint[key]) for key in ("effect", "key")]
-        exists = one.get("operator") == "Exists"
-        if all(same) and (exists or one.get("value", "") == taint.get("value", "")):
-            return True
-    return False
 
 
 def _worded(nodes: int, reasons: Counter[str], pod: Tree) -> str:

@@ -9,6 +9,7 @@ from apiserver_kinds import NAMESPACE, NODE, POD, Json, Kind, Kinds, Place, Requ
 from apiserver_objects import Objects
 from apiserver_rbac import User
 from apiserver_store import Clock, Store
+from kube import node as made_node
 
 GATE = "gangplan.dev/placement"
 GPU = "nvidia.com/gpu"
@@ -67,16 +68,12 @@ class ClusterSetup:
         **status: Json,
     ) -> Tree:
         """A node. ``taints``: (key, value, effect)."""
-        amounts = {"cpu": "96", "memory": "1Ti", "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
-        keys = ("key", "value", "effect")
+        tree, keys = made_node(name, gpus=gpus, **(labels or {})), ("key", "value", "effect")
         listed = [{k: word for k, word in zip(keys, one, strict=True) if word} for one in taints]
-        spec: Tree = {"taints": listed} if listed else {}
-        spec |= {"unschedulable": True} if unschedulable else {}
-        condition = {"type": "Ready", "status": str(ready), "reason": "KubeletReady"}
-        status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition]} | status
-        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name} | (labels or {})}
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-        return self.put(node | {"spec": spec, "status": status}, manager="kubelet")
+        tree["spec"] |= {"taints": listed} if listed else {}
+        tree["spec"] |= {"unschedulable": True} if unschedulable else {}
+        tree["status"] |= {"conditions": [{"type": "Ready", "status": str(ready)}]} | status
+        return self.put(tree, manager="kubelet")
 
     def add_pod(
         self,

@@ -5,13 +5,11 @@ Stored trees are never changed in place. uids and versions depend on nothing but
 
 from __future__ import annotations
 
-import base64
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from apiserver_errors import ApiError
-from apiserver_kinds import Json, Kind, Kinds, Tree
+from apiserver_kinds import Kind, Kinds, Tree
 
 Key = tuple[str, str]
 Listener = Callable[[Kind, Tree | None, Tree | None], None]
@@ -152,66 +150,14 @@ def page(
     """The part of a list that ``limit`` and ``continue`` ask for. ``typed``: items keep their kind."""
     metadata: Tree = {"resourceVersion": version}
     if limit := int(query.get("limit") or 0):
-        token = query.get("continue") or ""
-        try:
-            start = int(base64.b64decode(token) or 0)
-        except ValueError:
-            raise ApiError(400, f"continue key is not valid: {token}") from None
+        start = int(query.get("continue") or 0)
         left = len(items) - start - limit
         items = items[start : start + limit]
         if left > 0:
-            following = base64.b64encode(str(start + limit).encode()).decode()
-            metadata |= {"continue": following, "remainingItemCount": left}
+            metadata |= {"continue": str(start + limit), "remainingItemCount": left}
     if not typed:
         items = [
             {k: v for k, v in item.items() if k not in ("kind", "apiVersion")} for item in items
         ]
     api = {"kind": f"{kind.name}List", "apiVersion": kind.api_version}
     return api | {"metadata": metadata, "items": items}
-
-
-# ---- selectors of labels and nodes
-
-
-def matches(selector: Mapping[str, Json] | None, labels: Mapping[str, str]) -> bool:
-    """A LabelSelector of an object; an empty one matches everything, None nothing."""
-    if selector is None or not (selector.get("matchLabels") or {}).items() <= labels.items():
-        return False
-    return all(_expressed(one, labels) for one in selector.get("matchExpressions") or [])
-
-
-def _expressed(expression: Mapping[str, Json], values: Mapping[str, str]) -> bool:
-    """One requirement of a label or node selector."""
-    key, wanted = expression["key"], expression.get("values") or []
-    match expression["operator"]:
-        case "In":
-            return values.get(key) in wanted
-        case "NotIn":
-            return values.get(key) not in wanted
-        case "Exists":
-            return key in values
-        case "DoesNotExist":
-            return key not in values
-    raise ValueError(expression)
-
-
-def admits(pod: Tree, node: Tree) -> bool:
-    """Node selector and required node affinity."""
-    labels = node["metadata"].get("labels") or {}
-    if not (pod["spec"].get("nodeSelector") or {}).items() <= labels.items():
-        return False
-    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return required is None or selects(required, node)
-
-
-def selects(selector: Tree, node: Tree) -> bool:
-    """A NodeSelector: one of its terms, which are never empty, holds."""
-    labels = node["metadata"].get("labels") or {}
-    name = {"metadata.name": node["metadata"]["name"]}
-    for term in selector.get("nodeSelectorTerms") or []:
-        tests = [(one, labels) for one in term.get("matchExpressions") or []]
-        tests += [(one, name) for one in term.get("matchFields") or []]
-        if tests and all(_expressed(one, values) for one, values in tests):
-            return True
-    return False
