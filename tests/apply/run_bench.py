@@ -162,7 +162,12 @@ class RunBench:
         mine = self.cluster
         lock, mine.lock, mine.calls = mine.lock, None, []  # type: ignore[assignment]
         try:
-            shared = (mine.kinds, *mine.kinds.all)
+            kinds = mine.kinds.all  # and what is stored is never changed in place
+            shared = [
+                mine.kinds,
+                *kinds,
+                *(tree for kind in kinds for tree in mine.store.all(kind)),
+            ]
             other = copy.deepcopy(mine, {id(one): one for one in shared})
         finally:
             mine.lock = lock
